@@ -1,0 +1,1 @@
+"""Agents: whoever chooses the questions (imported as ``edpbrl_gym.agents``)."""

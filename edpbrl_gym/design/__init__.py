@@ -1,0 +1,1 @@
+"""Optimal experimental design over occupancy measures: problems, criteria, solvers, certificates."""

@@ -1,0 +1,1 @@
+"""The paper's experiments, the demo, run folders, metrics and figures."""

@@ -1,0 +1,1 @@
+"""Text encoders behind one protocol, with an on-disk cache."""

@@ -1,0 +1,1 @@
+"""Prompt vocabularies: token files, loading, checks and splits."""

@@ -1,0 +1,1 @@
+"""Environments and wrappers (imported as ``edpbrl_gym.envs``)."""

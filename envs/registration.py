@@ -1,0 +1,13 @@
+"""The one table of registered environments; string entry points, so registering imports no environment."""
+
+from typing import Any
+
+__all__ = ["ENVIRONMENTS"]
+
+ENVIRONMENTS: tuple[dict[str, Any], ...] = (
+    {
+        "id": "edpbrl/PromptConstruction-v0",
+        "entry_point": "edpbrl_gym.envs.prompt_construction:PromptConstructionEnv",
+        "vector_entry_point": "edpbrl_gym.envs.prompt_construction:PromptConstructionVectorEnv",
+    },
+)
