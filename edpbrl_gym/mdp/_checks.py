@@ -1,0 +1,106 @@
+"""Checks of the arrays that describe an MDP; every message names the state, pair or step."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+__all__ = ["SUM_TOLERANCE", "check_distribution", "check_sizes", "check_transitions", "reachable_states"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.intp]
+
+SUM_TOLERANCE = 1e-8  # how far a probability vector may be from summing to 1
+
+
+def check_sizes(
+    initial: FloatArray, state: IntArray, action: IntArray, transitions: sparse.csr_array, horizon: int
+) -> None:
+    """Raise ValueError unless the arrays describe M sorted pairs over S states and at least one step."""
+    if horizon < 1:
+        raise ValueError(f"Expected a horizon of at least 1 step, got {horizon}.")
+    if initial.ndim != 1 or initial.size == 0:
+        raise ValueError(f"Expected an initial distribution of shape (S,), got {initial.shape}.")
+    if state.ndim != 1 or state.size == 0 or action.shape != state.shape:
+        raise ValueError(
+            f"Expected pair_state and pair_action of one shape (M,), got {state.shape} and {action.shape}."
+        )
+    if transitions.shape != (state.size, initial.size):
+        raise ValueError(
+            f"Expected transitions of shape (M, S) = {(state.size, initial.size)}, got {transitions.shape}."
+        )
+    if state.min() < 0 or state.max() >= initial.size or action.min() < 0:
+        raise ValueError(f"Expected pair_state in 0..{initial.size - 1} and pair_action >= 0.")
+    increasing = (np.diff(state) > 0) | ((np.diff(state) == 0) & (np.diff(action) > 0))
+    if not increasing.all():
+        raise ValueError(
+            "Expected pairs sorted by state and then action without repeats; sort them with numpy.lexsort."
+        )
+
+
+def check_distribution(weights: FloatArray, name: str) -> None:
+    """Raise ValueError unless the weights are finite, non-negative and sum to 1."""
+    if not np.isfinite(weights).all() or weights.min() < 0:
+        raise ValueError(f"Expected {name} with finite, non-negative probabilities.")
+    total = float(weights.sum())
+    if abs(total - 1.0) > SUM_TOLERANCE:
+        raise ValueError(f"Expected {name} that sums to 1, got {total:.6g}.")
+
+
+def check_transitions(transitions: sparse.csr_array, state: IntArray, action: IntArray) -> None:
+    """Raise ValueError unless every row of P is a distribution; the message names the first wrong pair."""
+    if not np.isfinite(transitions.data).all() or (transitions.nnz and transitions.data.min() < 0):
+        raise ValueError("Expected transitions with finite, non-negative probabilities.")
+    totals = np.asarray(transitions.sum(axis=1)).ravel()
+    off = np.flatnonzero(np.abs(totals - 1.0) > SUM_TOLERANCE)
+    if off.size:
+        pair = int(off[0])
+        raise ValueError(
+            f"Expected transition probabilities that sum to 1, got {totals[pair]:.6g} for state {state[pair]}, "
+            f"action {action[pair]}."
+        )
+
+
+def reachable_states(
+    initial: FloatArray,
+    transitions: sparse.csr_array,
+    pair_state: IntArray,
+    admissible: NDArray[np.bool_],
+    *,
+    allow_unreachable: bool,
+) -> NDArray[np.bool_]:
+    """Which states some policy reaches at which step.
+
+    Args:
+        initial: Distribution of the first state, shape (S,).
+        transitions: P, shape (M, S).
+        pair_state: State of each pair, shape (M,).
+        admissible: Which pairs may be used when, shape (H, M).
+        allow_unreachable: Accept states that are never reached.
+
+    Returns:
+        Boolean array (H, S).
+
+    Raises:
+        ValueError: If a reachable state has no admissible pair, or (unless allowed) a state is never reached.
+    """
+    horizon = admissible.shape[0]
+    reachable = np.zeros((horizon, initial.size), dtype=np.bool_)
+    reachable[0] = initial > 0
+    for step in range(horizon):
+        usable = admissible[step] & reachable[step][pair_state]
+        alive = np.zeros(initial.size, dtype=np.bool_)
+        alive[pair_state[usable]] = True
+        dead = np.flatnonzero(reachable[step] & ~alive)
+        if dead.size:
+            raise ValueError(f"State {dead[0]} is reachable at step {step} but has no admissible action there.")
+        if step < horizon - 1:
+            reachable[step + 1] = (transitions.T @ usable.astype(np.float64)) > 0
+    missing = np.flatnonzero(~reachable.any(axis=0))
+    if missing.size and not allow_unreachable:
+        raise ValueError(
+            f"State {missing[0]} can't be reached from the initial distribution within {horizon} steps "
+            f"({missing.size} such states); remove it or pass allow_unreachable=True."
+        )
+    return reachable

@@ -1,0 +1,351 @@
+"""Finite-horizon Markov decision processes with known, sparse transitions.
+
+Everything lives on a flat, sorted list of M state-action **pairs**. A pair shows the user one **feature row** (an option
+that can be compared), so policies and occupancy measures are arrays of shape (H, M) and information matrices need
+only the marginal over the N rows, shape (H, N). Notation follows the paper: occupancy measure d^h(s, a), policy
+pi_h(a | s), initial distribution rho, transition kernel P(s' | s, a).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+
+from edpbrl_gym.mdp._checks import (
+    SUM_TOLERANCE,
+    check_distribution,
+    check_sizes,
+    check_transitions,
+    reachable_states,
+)
+from edpbrl_gym.mdp.sampling import Trajectories, draw
+
+__all__ = ["FiniteHorizonMDP"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.intp]
+
+
+class FiniteHorizonMDP:
+    """A finite-horizon MDP (S, A, P, H, rho) with known sparse transitions and per-step admissible actions.
+
+    Args:
+        pair_state: State of each pair, shape (M,), sorted by state and then action, without repeats.
+        pair_action: Action of each pair, shape (M,).
+        transitions: P(s' | pair), shape (M, S), sparse or dense; each row sums to 1.
+        initial: Distribution rho of the first state, shape (S,).
+        horizon: Number of steps H >= 1.
+        admissible: Which pairs may be used at which step, boolean, shape (H, M); None allows all.
+        pair_row: Feature row shown by each pair, integers in [0, num_rows), shape (M,); None means the row of the
+            state (the paper's phi(s)).
+        num_rows: Number of feature rows N; None takes the largest row plus one (the number of states for the default).
+        allow_unreachable: Accept states that no policy reaches within the horizon.
+
+    Raises:
+        ValueError: If a shape, a distribution or an index is wrong, if a state can't be reached, or if a reachable
+            state has no admissible action; the message names it.
+    """
+
+    def __init__(
+        self,
+        *,
+        pair_state: ArrayLike,
+        pair_action: ArrayLike,
+        transitions: sparse.sparray | sparse.spmatrix | ArrayLike,
+        initial: ArrayLike,
+        horizon: int,
+        admissible: ArrayLike | None = None,
+        pair_row: ArrayLike | None = None,
+        num_rows: int | None = None,
+        allow_unreachable: bool = False,
+    ) -> None:
+        self.initial: FloatArray = np.array(initial, dtype=np.float64)
+        self.pair_state: IntArray = np.array(pair_state, dtype=np.intp)
+        self.pair_action: IntArray = np.array(pair_action, dtype=np.intp)
+        self.horizon = int(horizon)
+        self.transitions = sparse.csr_array(transitions, dtype=np.float64)
+        self.transitions.eliminate_zeros()
+        check_sizes(self.initial, self.pair_state, self.pair_action, self.transitions, self.horizon)
+        self.num_states = int(self.initial.size)
+        self.num_pairs = int(self.pair_state.size)
+        self.num_actions = int(self.pair_action.max()) + 1
+        check_distribution(self.initial, "an initial distribution")
+        check_transitions(self.transitions, self.pair_state, self.pair_action)
+        self.pair_row: IntArray = self.pair_state.copy() if pair_row is None else np.array(pair_row, dtype=np.intp)
+        default_rows = self.num_states if pair_row is None else int(self.pair_row.max()) + 1
+        self.num_rows = default_rows if num_rows is None else int(num_rows)
+        if self.pair_row.shape != (self.num_pairs,) or self.pair_row.min() < 0 or self.pair_row.max() >= self.num_rows:
+            raise ValueError(
+                f"Expected pair_row with one row index in 0..{self.num_rows - 1} for each of {self.num_pairs} pairs, "
+                f"got shape {self.pair_row.shape} with values in {self.pair_row.min()}..{self.pair_row.max()}."
+            )
+        shape = (self.horizon, self.num_pairs)
+        self.admissible: NDArray[np.bool_] = (
+            np.ones(shape, dtype=np.bool_) if admissible is None else np.array(admissible, dtype=np.bool_)
+        )
+        if self.admissible.shape != shape:
+            raise ValueError(f"Expected admissible of shape (H, M) = {shape}, got {self.admissible.shape}.")
+        self._starts = np.searchsorted(self.pair_state, np.arange(self.num_states + 1))
+        self._reachable = reachable_states(
+            self.initial, self.transitions, self.pair_state, self.admissible, allow_unreachable=allow_unreachable
+        )
+        self._deterministic = bool(self.transitions.nnz == self.num_pairs)
+
+    @classmethod
+    def from_dense(
+        cls,
+        transitions: ArrayLike,
+        initial: ArrayLike,
+        horizon: int,
+        *,
+        admissible: ArrayLike | None = None,
+        rows: Literal["state", "pair"] | ArrayLike = "state",
+        allow_unreachable: bool = False,
+    ) -> FiniteHorizonMDP:
+        """Build an MDP from dense arrays.
+
+        Args:
+            transitions: P(s' | s, a), shape (S, A, S).
+            initial: Distribution of the first state, shape (S,).
+            horizon: Number of steps H.
+            admissible: Boolean array (H, S, A); None allows every action. Pairs that are admissible at no step
+                are left out.
+            rows: What the user compares: "state" (row s), "pair" (a row for each pair, in pair order), or an
+                integer array (S, A) of row indices.
+            allow_unreachable: See the class.
+
+        Returns:
+            The MDP over the admissible pairs.
+        """
+        dense = np.asarray(transitions, dtype=np.float64)
+        if dense.ndim != 3 or dense.shape[0] != dense.shape[2]:
+            raise ValueError(f"Expected transitions of shape (S, A, S), got {dense.shape}.")
+        num_states, num_actions, _ = dense.shape
+        allowed = np.ones((int(horizon), num_states, num_actions), dtype=np.bool_)
+        if admissible is not None:
+            given = np.asarray(admissible, dtype=np.bool_)
+            if given.shape != allowed.shape:
+                raise ValueError(f"Expected admissible of shape (H, S, A) = {allowed.shape}, got {given.shape}.")
+            allowed = given
+        state, action = np.nonzero(allowed.any(axis=0))
+        pair_row: IntArray | None
+        if isinstance(rows, str):
+            if rows not in ("state", "pair"):
+                raise ValueError(f'Expected rows to be "state", "pair" or an integer array (S, A), got {rows!r}.')
+            pair_row = None if rows == "state" else np.arange(state.size, dtype=np.intp)
+        else:
+            table = np.asarray(rows)
+            if table.shape != (num_states, num_actions):
+                raise ValueError(f"Expected rows of shape (S, A) = {(num_states, num_actions)}, got {table.shape}.")
+            pair_row = table[state, action].astype(np.intp)
+        return FiniteHorizonMDP(
+            pair_state=state,
+            pair_action=action,
+            transitions=sparse.csr_array(dense[state, action]),
+            initial=initial,
+            horizon=horizon,
+            admissible=allowed[:, state, action],
+            pair_row=pair_row,
+            allow_unreachable=allow_unreachable,
+        )
+
+    # -- linear oracle -------------------------------------------------------------------------------------------
+
+    def best_response(self, rewards: ArrayLike) -> tuple[FloatArray, float]:
+        """Maximise a linear reward over all policies by value iteration (the linear oracle of Frank-Wolfe).
+
+        Args:
+            rewards: Reward of showing row n at step h, shape (H, N).
+
+        Returns:
+            A deterministic policy (H, M), ties broken towards the lowest pair, and its expected return.
+        """
+        table = np.asarray(rewards, dtype=np.float64)
+        if table.shape != (self.horizon, self.num_rows):
+            raise ValueError(f"Expected rewards of shape (H, N) = {(self.horizon, self.num_rows)}, got {table.shape}.")
+        return self.optimal_policy(table[:, self.pair_row])
+
+    def optimal_policy(self, pair_rewards: ArrayLike) -> tuple[FloatArray, float]:
+        """Value iteration with a reward for each pair and step.
+
+        Args:
+            pair_rewards: Reward of pair m at step h, shape (H, M).
+
+        Returns:
+            A deterministic optimal policy (H, M) and its expected return.
+        """
+        reward = self._check_pairs(pair_rewards, "pair_rewards")
+        policy = np.zeros_like(reward)
+        value = np.zeros(self.num_states)
+        for step in range(self.horizon - 1, -1, -1):
+            q_value = reward[step].copy()
+            if step < self.horizon - 1:
+                q_value += self.transitions @ value
+            q_value[~self.admissible[step]] = -np.inf
+            value = self._segment_max(q_value)
+            is_best = (q_value == value[self.pair_state]) & self.admissible[step]
+            best = np.flatnonzero(is_best)
+            _, first = np.unique(self.pair_state[best], return_index=True)
+            policy[step, best[first]] = 1.0
+            value[~np.isfinite(value)] = 0.0  # a state without actions at this step: proven unreachable at construction
+        return policy, float(self.initial @ value)
+
+    # -- policies and occupancy measures -------------------------------------------------------------------------
+
+    def uniform_policy(self) -> FloatArray:
+        """Return the policy that is uniform over the admissible pairs of every state, shape (H, M)."""
+        counts = self._segment_sum(self.admissible.astype(np.float64))[:, self.pair_state]
+        return np.divide(self.admissible, counts, out=np.zeros(self.admissible.shape), where=counts > 0)
+
+    def occupancy(self, policy: ArrayLike) -> FloatArray:
+        """Occupancy measure d^h(s, a) of a policy, by forward recursion.
+
+        Args:
+            policy: pi_h(a | s) on the pairs, shape (H, M).
+
+        Returns:
+            Array (H, M); each step sums to 1.
+
+        Raises:
+            ValueError: If the policy is negative, uses an inadmissible pair, or does not sum to 1 in a reachable state.
+        """
+        table = self._check_policy(policy)
+        result = np.empty_like(table)
+        state_mass = self.initial
+        for step in range(self.horizon):
+            result[step] = state_mass[self.pair_state] * table[step]
+            if step < self.horizon - 1:
+                state_mass = self.transitions.T @ result[step]
+        return result
+
+    def policy_from_occupancy(self, occupancy: ArrayLike) -> FloatArray:
+        """Extract pi_h(a | s) = d^h(s, a) / sum_a' d^h(s, a'), uniform where a state carries no mass.
+
+        Args:
+            occupancy: Array (H, M), non-negative.
+
+        Returns:
+            Policy of shape (H, M).
+        """
+        measure = self._check_pairs(occupancy, "occupancy")
+        if measure.min() < 0:
+            raise ValueError(f"Expected a non-negative occupancy measure, its smallest entry is {measure.min():.3g}.")
+        mass = self._segment_sum(measure)[:, self.pair_state]
+        return np.divide(measure, mass, out=self.uniform_policy(), where=mass > 0)
+
+    def row_occupancy(self, occupancy: ArrayLike) -> FloatArray:
+        """Marginal of an occupancy measure over the feature rows.
+
+        Args:
+            occupancy: Array (..., H, M).
+
+        Returns:
+            Array (..., H, N).
+        """
+        measure = np.asarray(occupancy, dtype=np.float64)
+        if measure.shape[-2:] != (self.horizon, self.num_pairs):
+            raise ValueError(
+                f"Expected an occupancy of shape (..., {self.horizon}, {self.num_pairs}), got {measure.shape}."
+            )
+        flat = measure.reshape(-1, self.num_pairs)
+        gather = sparse.csr_array(
+            (np.ones(self.num_pairs), (np.arange(self.num_pairs), self.pair_row)),
+            shape=(self.num_pairs, self.num_rows),
+        )
+        return np.asarray(flat @ gather).reshape(*measure.shape[:-1], self.num_rows)
+
+    def action_probabilities(self, policy: ArrayLike, step: int, states: ArrayLike) -> FloatArray:
+        """Rows pi_step(. | s) of a policy as dense arrays, for acting in an environment.
+
+        Args:
+            policy: Policy of shape (H, M).
+            step: Step h in 0..H-1.
+            states: State indices, shape (n,).
+
+        Returns:
+            Probabilities over action indices, shape (n, A).
+        """
+        if not 0 <= step < self.horizon:
+            raise ValueError(f"Expected a step in 0..{self.horizon - 1}, got {step}.")
+        table = self._check_pairs(policy, "policy")[step]
+        wanted, inverse = np.unique(np.asarray(states, dtype=np.intp), return_inverse=True)
+        if wanted.size and (wanted[0] < 0 or wanted[-1] >= self.num_states):
+            raise ValueError(f"Expected states in 0..{self.num_states - 1}, got {wanted[0]}..{wanted[-1]}.")
+        dense = np.zeros((wanted.size, self.num_actions))
+        for index, state in enumerate(wanted):
+            pairs = slice(self._starts[state], self._starts[state + 1])
+            dense[index, self.pair_action[pairs]] = table[pairs]
+        return dense[inverse]
+
+    def sample(self, policy: ArrayLike, size: int, rng: np.random.Generator) -> Trajectories:
+        """Draw independent trajectories of a policy.
+
+        Args:
+            policy: Policy of shape (H, M).
+            size: Number of trajectories.
+            rng: Source of randomness.
+
+        Returns:
+            The trajectories, arrays (size, H).
+        """
+        table = self._check_policy(policy)
+        states = np.empty((size, self.horizon), dtype=np.intp)
+        pairs = np.empty((size, self.horizon), dtype=np.intp)
+        initial_pointer = np.array([0, self.num_states], dtype=np.intp)
+        current = draw(self.initial, initial_pointer, np.zeros(size, dtype=np.intp), rng)
+        for step in range(self.horizon):
+            states[:, step] = current
+            pairs[:, step] = draw(table[step], self._starts, current, rng)
+            if step == self.horizon - 1:
+                break
+            matrix = self.transitions
+            if self._deterministic:
+                current = matrix.indices[pairs[:, step]].astype(np.intp)
+            else:
+                current = matrix.indices[draw(matrix.data, matrix.indptr, pairs[:, step], rng)].astype(np.intp)
+        return Trajectories(states, self.pair_action[pairs], pairs, self.pair_row[pairs])
+
+    # -- helpers -------------------------------------------------------------------------------------------------
+
+    def _pair_name(self, index: int) -> str:
+        return f"state {self.pair_state[index]}, action {self.pair_action[index]}"
+
+    def _segment_sum(self, table: FloatArray) -> FloatArray:
+        """Sum (H, M) over the pairs of each state: (H, S)."""
+        total = np.zeros((table.shape[0], self.num_states))
+        owners = np.flatnonzero(np.diff(self._starts))  # reduceat gives wrong sums for empty segments
+        total[:, owners] = np.add.reduceat(table, self._starts[owners], axis=1)
+        return total
+
+    def _segment_max(self, values: FloatArray) -> FloatArray:
+        best = np.full(self.num_states, -np.inf)
+        owners = np.flatnonzero(np.diff(self._starts))
+        best[owners] = np.maximum.reduceat(values, self._starts[owners])
+        return best
+
+    def _check_pairs(self, table: ArrayLike, name: str) -> FloatArray:
+        array = np.asarray(table, dtype=np.float64)
+        if array.shape != (self.horizon, self.num_pairs):
+            raise ValueError(f"Expected {name} of shape (H, M) = {(self.horizon, self.num_pairs)}, got {array.shape}.")
+        if np.isnan(array).any():
+            raise ValueError(f"Expected {name} without NaN, got {int(np.isnan(array).sum())} NaN entries.")
+        return array
+
+    def _check_policy(self, policy: ArrayLike) -> FloatArray:
+        table = self._check_pairs(policy, "policy")
+        if table.min() < 0:
+            raise ValueError(f"Expected a non-negative policy, its smallest entry is {table.min():.3g}.")
+        if table[~self.admissible].any():
+            step, pair = (int(i) for i in np.argwhere((table > 0) & ~self.admissible)[0])
+            raise ValueError(f"The policy uses an inadmissible pair at step {step}: {self._pair_name(pair)}.")
+        off = (np.abs(self._segment_sum(table) - 1.0) > SUM_TOLERANCE) & self._reachable
+        if off.any():
+            step, state = (int(i) for i in np.argwhere(off)[0])
+            total = float(table[step, self.pair_state == state].sum())
+            raise ValueError(
+                f"Expected action probabilities that sum to 1, got {total:.6g} at step {step}, state {state}."
+            )
+        return table
