@@ -23,9 +23,7 @@ def check_sizes(
     if initial.ndim != 1 or initial.size == 0:
         raise ValueError(f"Expected an initial distribution of shape (S,), got {initial.shape}.")
     if state.ndim != 1 or state.size == 0 or action.shape != state.shape:
-        raise ValueError(
-            f"Expected pair_state and pair_action of one shape (M,), got {state.shape} and {action.shape}."
-        )
+        raise ValueError(f"Expected pair_state and pair_action of shape (M,), got {state.shape} and {action.shape}.")
     if transitions.shape != (state.size, initial.size):
         raise ValueError(
             f"Expected transitions of shape (M, S) = {(state.size, initial.size)}, got {transitions.shape}."
@@ -34,9 +32,7 @@ def check_sizes(
         raise ValueError(f"Expected pair_state in 0..{initial.size - 1} and pair_action >= 0.")
     increasing = (np.diff(state) > 0) | ((np.diff(state) == 0) & (np.diff(action) > 0))
     if not increasing.all():
-        raise ValueError(
-            "Expected pairs sorted by state and then action without repeats; sort them with numpy.lexsort."
-        )
+        raise ValueError("Expected pairs sorted by state, then action, without repeats; sort them with numpy.lexsort.")
 
 
 def check_distribution(weights: FloatArray, name: str) -> None:

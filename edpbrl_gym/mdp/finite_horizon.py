@@ -1,8 +1,8 @@
 """Finite-horizon Markov decision processes with known, sparse transitions.
 
-Everything lives on a flat, sorted list of M state-action **pairs**. A pair shows the user one **feature row** (an option
-that can be compared), so policies and occupancy measures are arrays of shape (H, M) and information matrices need
-only the marginal over the N rows, shape (H, N). Notation follows the paper: occupancy measure d^h(s, a), policy
+Everything lives on a flat, sorted list of M state-action **pairs**. A pair shows the user one **feature row** (an
+option that can be compared), so policies and occupancy measures are arrays of shape (H, M) and information matrices
+need only the marginal over the N rows, shape (H, N). Notation follows the paper: occupancy measure d^h(s, a), policy
 pi_h(a | s), initial distribution rho, transition kernel P(s' | s, a).
 """
 

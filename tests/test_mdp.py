@@ -1,0 +1,247 @@
+"""The MDPs against enumeration, linear programming, Monte Carlo and each other."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import optimize, sparse
+
+from edpbrl_gym.mdp import FiniteHorizonMDP, PromptMDP
+
+
+def random_mdp(seed: int, *, states: int = 5, actions: int = 3, horizon: int = 4, masked: bool = True):
+    rng = np.random.default_rng(seed)
+    transitions = rng.dirichlet(np.full(states, 0.3), size=(states, actions))
+    transitions = 0.98 * transitions + 0.02 / states
+    admissible = rng.random((horizon, states, actions)) < 0.7 if masked else np.ones((horizon, states, actions), bool)
+    admissible[..., 0] |= ~admissible.any(axis=-1)
+    return FiniteHorizonMDP.from_dense(transitions, rng.dirichlet(np.ones(states)), horizon, admissible=admissible), rng
+
+
+def random_policy(mdp: FiniteHorizonMDP, rng: np.random.Generator) -> np.ndarray:
+    weights = rng.random((mdp.horizon, mdp.num_pairs)) * mdp.admissible
+    return mdp.policy_from_occupancy(weights)
+
+
+def loop_value(mdp: FiniteHorizonMDP, rewards: np.ndarray) -> float:
+    """Value iteration written as plain loops over states, actions and successors."""
+    value = np.zeros(mdp.num_states)
+    dense = mdp.transitions.toarray()
+    for step in reversed(range(mdp.horizon)):
+        new = np.zeros(mdp.num_states)
+        for state in range(mdp.num_states):
+            options = []
+            for pair in range(mdp.num_pairs):
+                if mdp.pair_state[pair] == state and mdp.admissible[step, pair]:
+                    future = sum(dense[pair, s] * value[s] for s in range(mdp.num_states))
+                    options.append(rewards[step, mdp.pair_row[pair]] + (future if step < mdp.horizon - 1 else 0.0))
+            new[state] = max(options)
+        value = new
+    return float(mdp.initial @ value)
+
+
+@given(seed=st.integers(0, 10**6))
+@settings(max_examples=25, deadline=None)
+def test_value_iteration_agrees_with_loops_and_its_own_policy(seed):
+    mdp, rng = random_mdp(seed)
+    rewards = rng.standard_normal((mdp.horizon, mdp.num_rows))
+    policy, value = mdp.best_response(rewards)
+    occupancy = mdp.occupancy(policy)
+    assert value == pytest.approx(loop_value(mdp, rewards), abs=1e-10)
+    assert value == pytest.approx(float((mdp.row_occupancy(occupancy) * rewards).sum()), abs=1e-10)
+    assert set(np.unique(policy)) <= {0.0, 1.0}
+    for _ in range(5):
+        other = mdp.row_occupancy(mdp.occupancy(random_policy(mdp, rng)))
+        assert float((other * rewards).sum()) <= value + 1e-10
+
+
+def test_value_iteration_agrees_with_a_linear_program():
+    mdp, rng = random_mdp(3)
+    rewards = rng.standard_normal((mdp.horizon, mdp.num_rows))
+    horizon, pairs, states = mdp.horizon, mdp.num_pairs, mdp.num_states
+    out = sparse.csr_array((np.ones(pairs), (mdp.pair_state, np.arange(pairs))), shape=(states, pairs))
+    blocks = [[None] * horizon for _ in range(horizon)]
+    for step in range(horizon):
+        blocks[step][step] = out
+        if step:
+            blocks[step][step - 1] = -mdp.transitions.T
+    upper = mdp.admissible.astype(float).ravel()
+    solution = optimize.linprog(
+        -rewards[:, mdp.pair_row].ravel(),
+        A_eq=sparse.block_array(blocks),
+        b_eq=np.concatenate([mdp.initial, np.zeros(states * (horizon - 1))]),
+        bounds=np.column_stack([np.zeros_like(upper), upper]),
+    )
+    assert mdp.best_response(rewards)[1] == pytest.approx(-solution.fun, abs=1e-8)
+
+
+@given(seed=st.integers(0, 10**6))
+@settings(max_examples=25, deadline=None)
+def test_policy_and_occupancy_are_inverse_where_there_is_mass(seed):
+    mdp, rng = random_mdp(seed)
+    occupancy = mdp.occupancy(random_policy(mdp, rng))
+    np.testing.assert_allclose(occupancy.sum(axis=1), 1.0, atol=1e-12)
+    np.testing.assert_allclose(mdp.occupancy(mdp.policy_from_occupancy(occupancy)), occupancy, atol=1e-12)
+    flow = mdp.transitions.T @ occupancy[0]
+    arrived = np.bincount(mdp.pair_state, weights=occupancy[1], minlength=mdp.num_states)
+    np.testing.assert_allclose(arrived, flow, atol=1e-12)
+
+
+def test_sampling_agrees_with_the_occupancy():
+    mdp, rng = random_mdp(11)
+    policy = random_policy(mdp, rng)
+    size = 40_000
+    sampled = mdp.sample(policy, size, np.random.default_rng(0))
+    occupancy = mdp.occupancy(policy)
+    for step in range(mdp.horizon):
+        counts = np.bincount(sampled.pairs[:, step], minlength=mdp.num_pairs)
+        expected = occupancy[step]
+        assert counts[expected == 0].sum() == 0
+        error = np.abs(counts / size - expected) / np.sqrt(np.maximum(expected * (1 - expected), 1e-9) / size)
+        assert error.max() < 5.0
+    np.testing.assert_array_equal(sampled.rows, mdp.pair_row[sampled.pairs])
+    np.testing.assert_array_equal(sampled.states, mdp.pair_state[sampled.pairs])
+    again = mdp.sample(policy, size, np.random.default_rng(0))
+    np.testing.assert_array_equal(again.pairs, sampled.pairs)
+
+
+def test_transitions_between_successive_samples_follow_p():
+    mdp, rng = random_mdp(5, masked=False)
+    sampled = mdp.sample(mdp.uniform_policy(), 60_000, np.random.default_rng(1))
+    pair = int(np.bincount(sampled.pairs[:, 0]).argmax())
+    successors = sampled.states[sampled.pairs[:, 0] == pair, 1]
+    frequency = np.bincount(successors, minlength=mdp.num_states) / successors.size
+    expected = mdp.transitions[[pair]].toarray().ravel()
+    assert np.abs(frequency - expected).max() < 5 * np.sqrt(0.25 / successors.size)
+
+
+@given(sizes=st.lists(st.integers(1, 5), min_size=1, max_size=4), seed=st.integers(0, 10**6))
+@settings(max_examples=40, deadline=None)
+def test_prompt_mdp_equals_the_general_mdp(sizes, seed):
+    """Every closed form of the fast path against the general sparse code on the same MDP."""
+    fast, rng = PromptMDP(sizes), np.random.default_rng(seed)
+    general = FiniteHorizonMDP(
+        pair_state=fast.pair_state,
+        pair_action=fast.pair_action,
+        transitions=fast.transitions,
+        initial=fast.initial,
+        horizon=fast.horizon,
+        pair_row=fast.pair_row,
+    )
+    rewards = rng.integers(-2, 3, (fast.horizon, fast.num_rows)).astype(float)  # integers: ties happen
+    fast_policy, fast_value = fast.best_response(rewards)
+    policy, value = general.best_response(rewards)
+    assert fast_value == pytest.approx(value, abs=1e-12)
+    np.testing.assert_allclose(fast.occupancy(fast_policy), general.occupancy(policy), atol=0)
+    np.testing.assert_allclose(fast.uniform_policy(), general.uniform_policy(), atol=1e-15)
+    some = random_policy(general, rng)
+    np.testing.assert_allclose(fast.occupancy(some), general.occupancy(some), atol=1e-15)
+    np.testing.assert_allclose(fast.policy_from_occupancy(fast.occupancy(some)).sum(axis=1), len(sizes), atol=1e-9)
+    occupancy = general.occupancy(some)
+    np.testing.assert_allclose(fast.policy_from_occupancy(occupancy), general.policy_from_occupancy(occupancy))
+    np.testing.assert_array_equal(fast.row_occupancy(occupancy[None]), general.row_occupancy(occupancy[None]))
+    a, b = fast.sample(some, 200, np.random.default_rng(1)), fast.sample(some, 200, np.random.default_rng(1))
+    np.testing.assert_array_equal(a.rows, b.rows)
+    assert ((a.rows >= fast.offsets[:-1]) & (a.rows < fast.offsets[1:])).all()
+
+
+def test_prompt_mdp_sampling_has_the_policys_frequencies():
+    mdp = PromptMDP([3, 4])
+    policy = mdp.policy_from_occupancy(np.array([[1, 2, 0, 0, 0, 0, 0], [0, 0, 0, 4, 0, 1, 5]], float))
+    rows = mdp.sample(policy, 50_000, np.random.default_rng(2)).rows
+    frequency = np.bincount(rows.ravel(), minlength=7) / 50_000
+    np.testing.assert_allclose(frequency, [1 / 3, 2 / 3, 0, 0.4, 0, 0.1, 0.5], atol=0.012)
+    assert frequency[2] == 0 and frequency[4] == 0
+
+
+def test_best_response_finds_the_best_of_all_deterministic_policies():
+    mdp, rng = random_mdp(8, states=2, actions=2, horizon=3, masked=False)
+    rewards = rng.standard_normal((3, 2))
+    best = -np.inf
+    for choice in itertools.product([0, 1], repeat=6):
+        policy = np.zeros((3, mdp.num_pairs))
+        for index, action in enumerate(choice):
+            step, state = divmod(index, 2)
+            policy[step, 2 * state + action] = 1.0
+        best = max(best, float((mdp.row_occupancy(mdp.occupancy(policy)) * rewards).sum()))
+    assert mdp.best_response(rewards)[1] == pytest.approx(best, abs=1e-12)
+
+
+def test_rows_can_be_states_pairs_or_a_table():
+    p = np.full((2, 2, 2), 0.5)
+    start = [0.5, 0.5]
+    assert FiniteHorizonMDP.from_dense(p, start, 2).num_rows == 2
+    assert FiniteHorizonMDP.from_dense(p, start, 2, rows="pair").num_rows == 4
+    table = FiniteHorizonMDP.from_dense(p, start, 2, rows=[[0, 1], [1, 2]])
+    occupancy = table.occupancy(table.uniform_policy())
+    np.testing.assert_allclose(table.row_occupancy(occupancy), [[0.25, 0.5, 0.25]] * 2)
+
+
+def test_action_probabilities_are_dense_rows_of_the_policy():
+    mdp, rng = random_mdp(2)
+    policy = random_policy(mdp, rng)
+    table = mdp.action_probabilities(policy, 1, [3, 0, 3])
+    np.testing.assert_allclose(table.sum(axis=1), 1.0)
+    np.testing.assert_array_equal(table[0], table[2])
+    own = mdp.pair_state == 3
+    np.testing.assert_array_equal(table[0, mdp.pair_action[own]], policy[1, own])
+
+
+def two_states(**changes):
+    arguments = {
+        "pair_state": [0, 0, 1],
+        "pair_action": [0, 1, 0],
+        "transitions": [[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]],
+        "initial": [1.0, 0.0],
+        "horizon": 2,
+    }
+    return FiniteHorizonMDP(**(arguments | changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"transitions": [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]}, "State 1 can't be reached"),
+        ({"transitions": [[1.0, 0.0], [0.3, 0.3], [0.0, 1.0]]}, "0.6 for state 0, action 1"),
+        ({"transitions": [[1.0, 0.0], [np.nan, 1.0], [0.0, 1.0]]}, "finite"),
+        ({"initial": [0.5, 0.2]}, "sums to 1, got 0.7"),
+        ({"horizon": 0}, "at least 1 step"),
+        ({"admissible": [[1, 1, 1], [1, 1, 0]]}, "State 1 is reachable at step 1 but has no admissible action"),
+        ({"pair_action": [1, 0, 0]}, "sorted by state"),
+        ({"pair_row": [0, 1, 5], "num_rows": 3}, "pair_row"),
+        ({"transitions": np.eye(2)}, "shape (M, S)"),
+    ],
+)
+def test_bad_descriptions_are_named(changes, message):
+    with pytest.raises(ValueError) as error:
+        two_states(**changes)
+    assert message in str(error.value)
+
+
+def test_unreachable_states_can_be_allowed():
+    mdp = two_states(transitions=[[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], allow_unreachable=True)
+    assert mdp.best_response([[0, 9], [0, 9]])[1] == 0.0
+
+
+@pytest.mark.parametrize("sizes", [[], [3, 0]])
+def test_prompt_mdp_needs_tokens(sizes):
+    with pytest.raises(ValueError, match="at least one token"):
+        PromptMDP(sizes)
+
+
+def test_bad_policies_are_named():
+    mdp = two_states(admissible=[[1, 1, 1], [1, 0, 1]])
+    with pytest.raises(ValueError, match="sum to 1"):
+        mdp.occupancy([[0.4, 0.4, 1], [1, 0, 1]])
+    with pytest.raises(ValueError, match="inadmissible pair at step 1: state 0, action 1"):
+        mdp.occupancy([[1, 0, 1], [0, 1, 1]])
+    with pytest.raises(ValueError, match="NaN"):
+        mdp.occupancy([[np.nan, 0, 1], [1, 0, 1]])
+    with pytest.raises(ValueError, match=r"shape \(H, M\)"):
+        mdp.occupancy([[1, 0, 1]])
+    with pytest.raises(ValueError, match=r"shape \(H, N\)"):
+        mdp.best_response(np.zeros((2, 3)))
