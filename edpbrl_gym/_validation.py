@@ -1,0 +1,144 @@
+"""Argument checks that answer "expected what, got what, do what" in one line.
+
+Every check takes the value first and the name under which the caller knows it second, returns the value in the
+type that the code works with, and raises ``ValueError`` (a wrong value) or ``TypeError`` (a wrong kind of thing).
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+__all__ = ["check_array", "check_choice_of", "check_count", "check_integers", "check_number"]
+
+# None: any length. A string: any length, shown by its letter in the message.
+Shape = tuple[int | str | None, ...]
+
+
+def _describe(shape: Shape) -> str:
+    parts = ["*" if size is None else str(size) for size in shape]
+    return "(" + ", ".join(parts) + ("," if len(parts) == 1 else "") + ")"
+
+
+def _check_shape(array: NDArray[Any], name: str, shape: Shape, hint: str) -> None:
+    fits = array.ndim == len(shape) and all(
+        not isinstance(size, int) or size == actual for size, actual in zip(shape, array.shape, strict=True)
+    )
+    if not fits:
+        raise ValueError(f"Expected {name} of shape {_describe(shape)}, got shape {array.shape}{hint}")
+
+
+def check_array(
+    value: Any, name: str, *, shape: Shape, dtype: DTypeLike = np.float64, finite: bool = True, hint: str = ""
+) -> NDArray[Any]:
+    """Return ``value`` as a real array of the expected shape without NaN or infinity.
+
+    Args:
+        value: anything that numpy turns into an array of numbers.
+        name: the argument's name, for the message.
+        shape: the expected shape; an int is a required length, a letter or None stands for any length.
+        dtype: the floating type of the result.
+        finite: reject NaN and infinity.
+        hint: what to do, appended to a message about the shape.
+
+    Raises:
+        TypeError: ``value`` holds no real numbers.
+        ValueError: wrong shape, NaN or infinity.
+    """
+    try:
+        array = np.asarray(value)
+        if array.dtype.kind not in "fiub":
+            raise TypeError(f"dtype {array.dtype}")
+        array = np.asarray(array, dtype=dtype)
+    except (TypeError, ValueError) as error:  # ragged lists are a ValueError in numpy
+        raise TypeError(f"Expected {name} as an array of real numbers, got {type(value).__name__} ({error})") from None
+    _check_shape(array, name, shape, f"; {hint}" if hint else "")
+    if finite and array.size and not np.isfinite(array).all():
+        bad = np.argwhere(~np.isfinite(array))
+        where = tuple(int(i) for i in bad[0])
+        raise ValueError(
+            f"Expected finite {name}, got {len(bad)} NaN or infinite value(s), the first at index {where}; "
+            f"remove or recompute these rows"
+        )
+    return array
+
+
+def check_integers(
+    value: Any, name: str, *, shape: Shape, low: int | None = None, high: int | None = None, hint: str = ""
+) -> NDArray[np.int64]:
+    """Return ``value`` as an int64 array of the expected shape with all entries in ``low..high`` (both included).
+
+    Raises:
+        TypeError: the entries are no integers.
+        ValueError: wrong shape, or an entry out of range (the message names the first).
+    """
+    array = np.asarray(value)
+    if array.size == 0:
+        array = array.astype(np.int64)
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"Expected {name} as integers, got dtype {array.dtype}; convert with .astype(int) if whole")
+    _check_shape(array, name, shape, f"; {hint}" if hint else "")
+    outside = np.zeros(array.shape, dtype=bool)
+    if low is not None:
+        outside |= array < low
+    if high is not None:
+        outside |= array > high
+    if outside.any():
+        where = tuple(int(i) for i in np.argwhere(outside)[0])
+        limits = f"{'-inf' if low is None else low}..{'inf' if high is None else high}"
+        raise ValueError(f"Expected {name} in {limits}, got {int(array[where])} at index {where}")
+    return array.astype(np.int64, copy=False)
+
+
+def check_count(value: Any, name: str, *, minimum: int = 1) -> int:
+    """Return ``value`` as an int of at least ``minimum``.
+
+    Raises:
+        TypeError: ``value`` is no integer (a bool is none either).
+        ValueError: it is below ``minimum``.
+    """
+    try:
+        if isinstance(value, (bool, np.bool_)):
+            raise TypeError
+        count = operator.index(value)
+    except TypeError:
+        raise TypeError(f"Expected {name} as an integer, got {value!r} ({type(value).__name__})") from None
+    if count < minimum:
+        raise ValueError(f"Expected {name} >= {minimum}, got {count}")
+    return count
+
+
+def check_number(value: Any, name: str, *, minimum: float | None = None, exclusive: bool = False) -> float:
+    """Return ``value`` as a finite float, at least ``minimum`` (above it when ``exclusive``).
+
+    Raises:
+        TypeError: ``value`` is no number.
+        ValueError: NaN, infinite, or below the minimum.
+    """
+    try:
+        if isinstance(value, (str, bytes, bool)):
+            raise TypeError
+        number = float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"Expected {name} as a number, got {value!r} ({type(value).__name__})") from None
+    limit = "" if minimum is None else f" {'>' if exclusive else '>='} {minimum:g}"
+    low = minimum is not None and (number <= minimum if exclusive else number < minimum)
+    if low or not math.isfinite(number):
+        raise ValueError(f"Expected a finite {name}{limit}, got {number}")
+    return number
+
+
+def check_choice_of(value: Any, name: str, allowed: Sequence[str]) -> str:
+    """Return ``value`` when it is one of the ``allowed`` names.
+
+    Raises:
+        ValueError: it is not; the message lists what is.
+    """
+    if not isinstance(value, str) or value not in allowed:
+        raise ValueError(f"Expected {name} as one of {', '.join(map(repr, allowed))}, got {value!r}")
+    return value

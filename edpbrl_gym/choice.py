@@ -1,0 +1,215 @@
+"""The choice model: a K-way multinomial logit (softmax of linear utilities).
+
+A question shows K options with features x_1..x_K; the user picks option k with probability
+
+    p_k = exp(theta . x_k) / sum_j exp(theta . x_j),
+
+for K = 2 the Bradley-Terry model. The Fisher information of one question is the covariance of the features under
+these probabilities, sum_k p_k x_k x_k' - xbar xbar' with xbar = sum_k p_k x_k (McFadden, 1974; the paper's Eq. 3).
+
+Everything is float64 and works on arrays: ``options`` is (n, K, d), ``choices`` is (n,), ``theta`` is (d,).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from edpbrl_gym._validation import check_array, check_integers
+
+__all__ = [
+    "check_choices",
+    "check_options",
+    "choice_probabilities",
+    "fisher_information",
+    "information_from_differences",
+    "log_likelihood",
+    "log_softmax",
+    "score",
+    "utilities",
+]
+
+Floats = NDArray[np.float64]
+
+# Feature rows that the Fisher information handles at once: large enough for BLAS, small enough for the memory.
+_BLOCK_ROWS = 4096
+
+
+def check_options(options: ArrayLike, *, name: str = "options") -> Floats:
+    """Return ``options`` as a finite float64 array (n, K, d) with K >= 2.
+
+    Raises:
+        ValueError: another shape, fewer than two options a question, no features, NaN or infinity.
+    """
+    array = check_array(options, name, shape=("n", "K", "d"))
+    if array.shape[1] < 2:
+        raise ValueError(
+            f"Expected at least 2 options in every question, got {name} of shape {array.shape} (K = {array.shape[1]}); "
+            f"a choice among fewer says nothing"
+        )
+    if array.shape[2] < 1:
+        raise ValueError(f"Expected at least 1 feature for every option, got {name} of shape {array.shape}")
+    return array
+
+
+def check_choices(choices: ArrayLike, options: NDArray[Any]) -> NDArray[np.int64]:
+    """Return ``choices`` as int64 (n,), each in 0..K-1 of ``options`` (n, K, d).
+
+    Raises:
+        TypeError: no integers.
+        ValueError: another length than the questions, or an index outside 0..K-1.
+    """
+    num_questions, num_options = options.shape[:2]
+    hint = f"one choice for each of the {num_questions} questions"
+    return check_integers(choices, "choices", shape=(num_questions,), low=0, high=num_options - 1, hint=hint)
+
+
+def _check_theta(theta: ArrayLike, dimension: int) -> Floats:
+    hint = f"the options have {dimension} features"
+    return check_array(theta, "theta", shape=(dimension,), hint=hint)
+
+
+def utilities(options: Floats, theta: Floats) -> Floats:
+    """Utilities theta . x_k, shape (n, K), of checked arrays.
+
+    One dot product a row, so that the value of an option depends neither on its place nor on the size of the batch
+    (matrix products of BLAS may round equal rows differently, which would break ties at random).
+    """
+    return np.asarray(np.vecdot(options, theta))
+
+
+def log_softmax(values: Floats) -> Floats:
+    """log(exp(v_k) / sum_j exp(v_j)) over the last axis, safe for values of any size."""
+    shifted = values - values.max(axis=-1, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
+
+
+def choice_probabilities(options: ArrayLike, theta: ArrayLike) -> Floats:
+    """Probability of each option under the multinomial logit.
+
+    Args:
+        options: features, (n, K, d).
+        theta: the taste, (d,).
+
+    Returns:
+        Probabilities, (n, K), rows sum to 1.
+
+    Raises:
+        ValueError: K < 2, NaN, or dimensions that do not match.
+    """
+    features = check_options(options)
+    return np.exp(log_softmax(utilities(features, _check_theta(theta, features.shape[2]))))
+
+
+def log_likelihood(options: ArrayLike, choices: ArrayLike, theta: ArrayLike) -> float:
+    """Sum over the questions of log p(choice).
+
+    Args:
+        options: features, (n, K, d).
+        choices: index of the chosen option, (n,).
+        theta: the taste, (d,).
+
+    Raises:
+        ValueError: K < 2, NaN, choices outside 0..K-1, or lengths that do not match.
+    """
+    features = check_options(options)
+    chosen = check_choices(choices, features)
+    logs = log_softmax(utilities(features, _check_theta(theta, features.shape[2])))
+    return float(np.take_along_axis(logs, chosen[:, None], axis=1).sum())
+
+
+def score(options: ArrayLike, choices: ArrayLike, theta: ArrayLike) -> Floats:
+    """Gradient of the log-likelihood in theta: sum over the questions of x_choice - sum_k p_k x_k.
+
+    Args:
+        options: features, (n, K, d).
+        choices: index of the chosen option, (n,).
+        theta: the taste, (d,).
+
+    Returns:
+        The gradient, (d,).
+
+    Raises:
+        ValueError: K < 2, NaN, choices outside 0..K-1, or lengths that do not match.
+    """
+    features = check_options(options)
+    chosen = check_choices(choices, features)
+    residuals = -np.exp(log_softmax(utilities(features, _check_theta(theta, features.shape[2]))))
+    residuals[np.arange(len(chosen)), chosen] += 1.0
+    return np.asarray(residuals.ravel() @ features.reshape(-1, features.shape[2]))
+
+
+def fisher_information(options: ArrayLike, theta: ArrayLike | None = None) -> Floats:
+    """Fisher information of the questions: the sum of the features' covariances under the choice probabilities.
+
+    It does not depend on the answers, so it is minus the Hessian of the log-likelihood as well as its expectation.
+
+    Args:
+        options: features, (n, K, d).
+        theta: the taste, (d,); None stands for no knowledge, p = 1/K.
+
+    Returns:
+        Symmetric positive semidefinite matrix, (d, d).
+
+    Raises:
+        ValueError: K < 2, NaN, or dimensions that do not match.
+    """
+    features = check_options(options)
+    num_questions, num_options, dimension = features.shape
+    if theta is None:
+        probabilities = np.full((num_questions, num_options), 1.0 / num_options)
+    else:
+        probabilities = np.exp(log_softmax(utilities(features, _check_theta(theta, dimension))))
+    information = np.zeros((dimension, dimension))
+    block = max(1, _BLOCK_ROWS // num_options)
+    for start in range(0, num_questions, block):  # differences of one block only: a copy of all could be gigabytes
+        part = features[start : start + block]
+        differences = part[:, 1:] - part[:, :1]
+        information += information_from_differences(differences, probabilities[start : start + block])
+    return information
+
+
+def information_from_differences(differences: Floats, probabilities: Floats) -> Floats:
+    """Fisher information from differences to a reference option; one symmetric BLAS product for each block.
+
+    A covariance of K points has rank K - 1. Adding the points one at a time (West, 1979) writes it as K - 1 squares,
+
+        Cov = sum_{j>=2} (W_{j-1} p_j / W_j) (x_j - m_{j-1}) (x_j - m_{j-1})',
+
+    with W_j = p_1 + .. + p_j and m_j the weighted mean of the first j points. All terms are positive, so nothing
+    cancels and the result is positive semidefinite up to the rounding of the product.
+
+    Args:
+        differences: x_k - x_reference for the other K - 1 options, (n, K - 1, d).
+        probabilities: of the K options, the reference first, (n, K).
+
+    Returns:
+        Sum over the questions, (d, d).
+    """
+    num_questions, others, dimension = differences.shape
+    factor = _running_factor(probabilities)
+    information = np.zeros((dimension, dimension))
+    block = max(1, _BLOCK_ROWS // others)
+    for start in range(0, num_questions, block):
+        rows = np.matmul(factor[start : start + block], differences[start : start + block]).reshape(-1, dimension)
+        information += rows.T @ rows
+    return information
+
+
+def _running_factor(probabilities: Floats) -> Floats:
+    """Lower triangular (n, K-1, K-1) matrices A with (A D)'(A D) = Cov, D the differences to the first option."""
+    num_questions, num_options = probabilities.shape
+    factor = np.zeros((num_questions, num_options - 1, num_options - 1))
+    total = probabilities[:, 0].copy()
+    for j in range(1, num_options):
+        new = probabilities[:, j]
+        # 1/total can only be infinite where every earlier option has underflowed to 0; such a row weighs 0
+        inverse = np.divide(1.0, total, out=np.zeros_like(total), where=total > 0)
+        both = total + new
+        weight = np.sqrt(np.divide(total * new, both, out=np.zeros_like(both), where=both > 0))
+        factor[:, j - 1, j - 1] = weight
+        factor[:, j - 1, : j - 1] = -(weight * inverse)[:, None] * probabilities[:, 1:j]
+        total = both
+    return factor
