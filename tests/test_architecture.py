@@ -1,0 +1,139 @@
+"""The rules of ARCHITECTURE.md: floors, light imports, symlinks, packaging."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "edpbrl_gym"
+
+# room -> floor, as in ARCHITECTURE.md; a module may import its own floor's room and rooms on lower floors
+FLOORS = {
+    "_validation": 0,
+    "_compat": 0,
+    "_text": 0,
+    "mdp": 1,
+    "choice": 1,
+    "vocabulary": 1,
+    "features": 1,
+    "comparisons": 2,
+    "estimation": 2,
+    "design": 2,
+    "oracles": 3,
+    "envs": 4,
+    "agents": 4,
+    "experiments": 5,
+    "cli": 6,
+}
+HEAVY = {
+    "torch",
+    "transformers",
+    "sentence_transformers",
+    "open_clip",
+    "torchvision",
+    "cvxpy",
+    "stable_baselines3",
+    "sb3_contrib",
+    "matplotlib",
+    "pandas",
+    "pyarrow",
+    "sklearn",
+    "diffusers",
+}
+MATHEMATICS = {"mdp", "choice", "comparisons", "estimation", "design"}
+
+
+def modules() -> list[Path]:
+    found = [*PACKAGE.rglob("*.py"), *(ROOT / "agents").rglob("*.py"), *(ROOT / "envs").rglob("*.py")]
+    return sorted({path.resolve() for path in found})
+
+
+def room_of(path: Path) -> str:
+    relative = path.relative_to(ROOT)
+    parts = relative.parts if relative.parts[0] in ("agents", "envs") else relative.parts[1:]
+    return parts[0].removesuffix(".py")
+
+
+def top_level_imports(path: Path, *, everywhere: bool) -> list[str]:
+    """Names of imported modules; only those outside functions unless ``everywhere``."""
+    tree = ast.parse(path.read_text())
+    names: list[str] = []
+
+    def visit(node: ast.AST) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+                continue
+            if isinstance(child, ast.Import):
+                names.extend(alias.name for alias in child.names)
+            elif isinstance(child, ast.ImportFrom) and child.module and not child.level:
+                names.append(child.module)
+            if everywhere or not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+                visit(child)
+
+    visit(tree)
+    return names
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_go_down_the_house(path):
+    room = room_of(path)
+    if room in ("__init__", "__main__"):
+        return
+    assert room in FLOORS, f"{room} has no floor: add it to ARCHITECTURE.md and to this table"
+    for name in top_level_imports(path, everywhere=True):
+        parts = name.split(".")
+        if parts[0] != "edpbrl_gym" or len(parts) == 1:
+            continue
+        other = parts[1]
+        assert other in FLOORS, f"{path.name} imports the unknown room {other}"
+        assert other == room or FLOORS[other] < FLOORS[room] or (room, other) in {("estimation", "comparisons")}, (
+            f"{path.relative_to(ROOT)} (floor {FLOORS[room]}) imports {name} (floor {FLOORS[other]})"
+        )
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_heavy_packages_are_imported_where_they_are_used(path):
+    heavy = {name.split(".")[0] for name in top_level_imports(path, everywhere=False)} & HEAVY
+    assert not heavy, f"{path.relative_to(ROOT)} imports {sorted(heavy)} at module level; import inside the function"
+
+
+@pytest.mark.parametrize("room", sorted(MATHEMATICS))
+def test_the_mathematics_knows_no_gymnasium_and_no_torch(room):
+    code = (
+        f"import sys, types, pathlib; package = types.ModuleType('edpbrl_gym'); "
+        f"package.__path__ = [{str(PACKAGE)!r}]; sys.modules['edpbrl_gym'] = package; "
+        f"import edpbrl_gym.{room}; "
+        "print(sorted({'gymnasium', 'torch', 'pandas', 'cvxpy', 'matplotlib'} & set(sys.modules)))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
+def test_importing_the_package_loads_gymnasium_and_numpy_at_most():
+    code = (
+        "import sys, edpbrl_gym; "
+        "print(sorted({'torch', 'transformers', 'pandas', 'scipy', 'matplotlib', 'cvxpy', 'pyarrow', 'rich', 'tyro'} "
+        "& set(sys.modules)))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", ["agents", "envs"])
+def test_root_folders_are_linked_into_the_package(name):
+    link = PACKAGE / name
+    assert link.is_symlink()
+    assert os.readlink(link) == f"../{name}"
+    assert not (ROOT / name).is_symlink()
+
+
+def test_no_module_is_imported_by_its_root_name():
+    for path in [*modules(), *(ROOT / "examples").glob("*.py"), *(ROOT / "tests").glob("*.py")]:
+        roots = {name.split(".")[0] for name in top_level_imports(path, everywhere=True)}
+        assert not roots & {"agents", "envs"}, f"{path}: import edpbrl_gym.agents / edpbrl_gym.envs instead"
