@@ -1,0 +1,169 @@
+"""``Vocabulary``: the tokens of every prompt step, with splits, subsets and prompt texts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edpbrl_gym._validation import check_count, check_integers, check_number
+
+__all__ = ["SEPARATOR", "Vocabulary", "fold"]
+
+SEPARATOR = ", "  # between the tokens of a prompt, as in the paper
+
+
+def fold(token: str) -> str:
+    """Return the form under which two tokens count as the same: case folded, runs of white space as one space."""
+    return " ".join(token.split()).casefold()
+
+
+def _check_step(name: str, tokens: Sequence[str]) -> None:
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"Expected every step's name as a non-empty string, got {name!r}")
+    if not tokens:
+        raise ValueError(f"Expected at least one token in step {name!r}, got none; add a token or leave the step out")
+    seen: dict[str, int] = {}
+    for index, token in enumerate(tokens):
+        if not isinstance(token, str):
+            raise TypeError(f"Expected strings as tokens, got {token!r} at index {index} of step {name!r}")
+        folded = fold(token)
+        if not folded:
+            raise ValueError(f"Expected non-empty tokens, got {token!r} at index {index} of step {name!r}")
+        if folded in seen:
+            raise ValueError(
+                f"Expected distinct tokens in step {name!r}, got {token!r} at indices {seen[folded]} and {index} "
+                f"(case and spaces folded); keep one"
+            )
+        seen[folded] = index
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The tokens among which each of the H steps of a prompt chooses.
+
+    The same token may occur in two steps (it then has two rows), never twice in one step.
+
+    Attributes:
+        names: one name per step, in prompt order, length H.
+        tokens: the tokens of each step; ``tokens[h][a]`` is action ``a`` of step ``h``.
+
+    Raises:
+        TypeError: a token is no string.
+        ValueError: no step, repeated names, a step without tokens, an empty or repeated token.
+    """
+
+    names: tuple[str, ...]
+    tokens: tuple[tuple[str, ...], ...]
+
+    def __post_init__(self) -> None:
+        for field in ("names", "tokens"):
+            if isinstance(getattr(self, field), str):
+                raise TypeError(f"Expected {field} as a sequence, got the string {getattr(self, field)!r}")
+        for name, step in zip(self.names, self.tokens, strict=False):
+            if isinstance(step, str):
+                raise TypeError(f"Expected the tokens of step {name!r} as a sequence, got the string {step!r}")
+        object.__setattr__(self, "names", tuple(self.names))
+        object.__setattr__(self, "tokens", tuple(tuple(step) for step in self.tokens))
+        if not self.names or len(self.names) != len(self.tokens):
+            raise ValueError(
+                f"Expected one name for each of at least one step, got {len(self.names)} name(s) "
+                f"and {len(self.tokens)} step(s)"
+            )
+        for name, step in zip(self.names, self.tokens, strict=True):
+            _check_step(name, step)
+        if len(set(self.names)) != len(self.names):
+            raise ValueError(f"Expected distinct step names, got {self.names}")
+
+    @property
+    def horizon(self) -> int:
+        """H, the number of steps of a complete prompt."""
+        return len(self.names)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of tokens of each step, length H."""
+        return tuple(len(step) for step in self.tokens)
+
+    @property
+    def all_tokens(self) -> list[str]:
+        """All tokens, step after step: the row order of ``PromptMDP(vocabulary.sizes)``; length sum(sizes)."""
+        return [token for step in self.tokens for token in step]
+
+    @property
+    def fingerprint(self) -> str:
+        """sha256 (hex) of the step names and tokens, in their order."""
+        text = json.dumps([self.names, self.tokens], ensure_ascii=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+    def prompt(self, indices: Sequence[int] | NDArray[np.integer]) -> str:
+        """Return the text of a prompt: the chosen tokens joined with ``", "``.
+
+        Args:
+            indices: token index per step, at most H of them; fewer give the partial prompt, none the empty text.
+
+        Raises:
+            TypeError: indices are no integers.
+            ValueError: more than H indices, or an index outside its step.
+        """
+        chosen = check_integers(indices, "indices", shape=(None,), hint="give one token index per step")
+        if len(chosen) > self.horizon:
+            raise ValueError(f"Expected at most {self.horizon} indices (one per step), got {len(chosen)}")
+        parts = []
+        for step, index in enumerate(chosen.tolist()):
+            if not 0 <= index < len(self.tokens[step]):
+                raise ValueError(
+                    f"Expected an index in 0..{len(self.tokens[step]) - 1} for step {step} ({self.names[step]}), "
+                    f"got {index}"
+                )
+            parts.append(self.tokens[step][index])
+        return SEPARATOR.join(parts)
+
+    def split(self, seed: int, test_fraction: float = 0.25) -> tuple[Vocabulary, Vocabulary]:
+        """Return disjoint (train, test) vocabularies: every step is split by itself, its order kept.
+
+        Each step's test side gets ``round(test_fraction * size)`` tokens, but each side at least one.
+
+        Raises:
+            ValueError: a step with one token only (it cannot be split), or a fraction outside (0, 1).
+        """
+        seed = check_count(seed, "seed", minimum=0)
+        fraction = check_number(test_fraction, "test_fraction", minimum=0.0, exclusive=True)
+        if fraction >= 1.0:
+            raise ValueError(f"Expected test_fraction in (0, 1), got {fraction}")
+        sides: tuple[list[tuple[str, ...]], list[tuple[str, ...]]] = ([], [])
+        for step, tokens in enumerate(self.tokens):
+            size = len(tokens)
+            if size < 2:
+                raise ValueError(
+                    f"Expected at least 2 tokens in step {self.names[step]!r} to split it, got 1; add tokens"
+                )
+            held_out = min(max(round(fraction * size), 1), size - 1)
+            # a stream per step: a longer file for one step leaves the split of the others as it is
+            chosen = set(np.random.default_rng([seed, step]).permutation(size)[:held_out].tolist())
+            sides[0].append(tuple(t for i, t in enumerate(tokens) if i not in chosen))
+            sides[1].append(tuple(t for i, t in enumerate(tokens) if i in chosen))
+        return Vocabulary(self.names, tuple(sides[0])), Vocabulary(self.names, tuple(sides[1]))
+
+    def subset(self, per_step: int, seed: int) -> Vocabulary:
+        """Return ``per_step`` tokens of every step, drawn without replacement, in their own order.
+
+        Raises:
+            ValueError: a step has fewer tokens.
+        """
+        per_step = check_count(per_step, "per_step")
+        seed = check_count(seed, "seed", minimum=0)
+        steps = []
+        for step, tokens in enumerate(self.tokens):
+            if per_step > len(tokens):
+                raise ValueError(
+                    f"Expected per_step <= {len(tokens)}, the size of step {self.names[step]!r}, got {per_step}; "
+                    f"ask for at most {min(self.sizes)}"
+                )
+            chosen = np.sort(np.random.default_rng([seed, step]).permutation(len(tokens))[:per_step])
+            steps.append(tuple(tokens[i] for i in chosen))
+        return Vocabulary(self.names, tuple(steps))
