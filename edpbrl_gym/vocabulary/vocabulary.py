@@ -150,20 +150,17 @@ class Vocabulary:
         return Vocabulary(self.names, tuple(sides[0])), Vocabulary(self.names, tuple(sides[1]))
 
     def subset(self, per_step: int, seed: int) -> Vocabulary:
-        """Return ``per_step`` tokens of every step, drawn without replacement, in their own order.
+        """Return at most ``per_step`` tokens of every step, drawn without replacement, in their own order.
+
+        A step with no more than ``per_step`` tokens keeps all of them.
 
         Raises:
-            ValueError: a step has fewer tokens.
+            ValueError: ``per_step`` below 1.
         """
         per_step = check_count(per_step, "per_step")
         seed = check_count(seed, "seed", minimum=0)
         steps = []
         for step, tokens in enumerate(self.tokens):
-            if per_step > len(tokens):
-                raise ValueError(
-                    f"Expected per_step <= {len(tokens)}, the size of step {self.names[step]!r}, got {per_step}; "
-                    f"ask for at most {min(self.sizes)}"
-                )
             chosen = np.sort(np.random.default_rng([seed, step]).permutation(len(tokens))[:per_step])
             steps.append(tuple(tokens[i] for i in chosen))
         return Vocabulary(self.names, tuple(steps))
