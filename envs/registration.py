@@ -8,6 +8,6 @@ ENVIRONMENTS: tuple[dict[str, Any], ...] = (
     {
         "id": "edpbrl/PromptConstruction-v0",
         "entry_point": "edpbrl_gym.envs.prompt_construction:PromptConstructionEnv",
-        "vector_entry_point": "edpbrl_gym.envs.prompt_construction:PromptConstructionVectorEnv",
+        "vector_entry_point": "edpbrl_gym.envs.prompt_construction_vector:PromptConstructionVectorEnv",
     },
 )

@@ -18,6 +18,7 @@ FLOORS = {
     "_validation": 0,
     "_compat": 0,
     "_text": 0,
+    "_base_environment": 0,
     "mdp": 1,
     "choice": 1,
     "vocabulary": 1,

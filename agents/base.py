@@ -1,0 +1,148 @@
+"""The interface of an agent: who chooses the options that the user compares."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edpbrl_gym._base_environment import base_environment
+
+if TYPE_CHECKING:
+    from edpbrl_gym.comparisons import Comparisons
+    from edpbrl_gym.design import Design
+
+__all__ = ["Agent", "EpisodeStart", "State"]
+
+State = tuple[NDArray[Any], ...] | None
+EpisodeStart = NDArray[np.bool_] | None
+
+
+class Agent(ABC):
+    """Plays all lanes of a vector environment; lane i is option i mod K of its question.
+
+    ``predict`` has Stable-Baselines3's signature, so SB3 models and our agents are interchangeable where only actions are
+    asked for (``evaluate_policy``). A new agent implements ``predict`` and, as far as it needs them, ``learn``,
+    ``observe``, ``_save`` and ``_load``.
+
+    Args:
+        env: Environment or vector environment, wrapped or not.
+        num_policies: K, the number of options of a question, at least 2.
+        episodes: T, the number of episodes that the questions are planned for, at least 1.
+        regularization: lambda of the ridge that the estimate will use, at least 0.
+        criterion: What the design is good for: "V", "A" or "D".
+        seed: Seed of the agent's own randomness; the same seed gives the same actions.
+
+    Attributes:
+        name: Name in the registry or of the class, for tables and files.
+        design: The optimised design, for agents that have one.
+        base: The innermost environment (with ``.mdp`` and ``.features`` if it has them).
+    """
+
+    name: str = "agent"
+
+    def __init__(
+        self,
+        env: Any,
+        *,
+        num_policies: int,
+        episodes: int,
+        regularization: float = 1.0,
+        criterion: str = "V",
+        seed: int = 0,
+    ) -> None:
+        if num_policies < 2:
+            raise ValueError(f"Expected num_policies (K) >= 2, got {num_policies}; a question needs two options.")
+        if episodes < 1:
+            raise ValueError(f"Expected episodes (T) >= 1, got {episodes}.")
+        if not regularization >= 0:
+            raise ValueError(f"Expected regularization (lambda) >= 0, got {regularization}.")
+        self.env = env
+        self.base = base_environment(env)
+        self.num_policies = int(num_policies)
+        self.episodes = int(episodes)
+        self.regularization = float(regularization)
+        self.criterion = criterion
+        self.seed = int(seed)
+        self.rng = np.random.default_rng(seed)
+        self.design: Design | None = None
+
+    @abstractmethod
+    def predict(
+        self,
+        observation: Any,
+        state: State = None,
+        episode_start: EpisodeStart = None,
+        deterministic: bool = False,
+    ) -> tuple[NDArray[Any], State]:
+        """Choose an action for each lane.
+
+        Args:
+            observation: Observations of n lanes, shape (n, ...), or one observation of a single environment.
+            state: What the previous call returned; None at the very start.
+            episode_start: Lanes that begin a new episode, boolean (n,); None means that no lane does, unless ``state``
+                is None too.
+            deterministic: Take the most probable action instead of drawing one.
+
+        Returns:
+            Actions of shape (n,), or a scalar for a single observation, and the new state.
+        """
+
+    def learn(self) -> Self:
+        """Optimise whatever the agent optimises before the first question; the base class does nothing."""
+        return self
+
+    def observe(self, comparisons: Comparisons) -> None:  # noqa: B027  (optional for subclasses)
+        """Take in all answers so far; adaptive agents plan anew, the base class ignores them."""
+
+    def save(self, folder: str | Path) -> None:
+        """Write the agent to a folder (agent.json and whatever ``_save`` adds); ``load`` reads it."""
+        target = Path(folder)
+        target.mkdir(parents=True, exist_ok=True)
+        data = {
+            "class": f"{type(self).__module__}:{type(self).__qualname__}",
+            "arguments": self._arguments(),
+            "rng": self.rng.bit_generator.state,
+        }
+        (target / "agent.json").write_text(json.dumps(data, indent=2), encoding="utf-8")
+        self._save(target)
+
+    @classmethod
+    def load(cls, folder: str | Path, env: Any) -> Self:
+        """Rebuild a saved agent for an environment of the same kind.
+
+        Raises:
+            FileNotFoundError: If the folder holds no saved agent.
+            ValueError: If it was saved by another class, or doesn't fit the environment.
+        """
+        source = Path(folder)
+        if not (source / "agent.json").is_file():
+            raise FileNotFoundError(f"Expected a saved agent in {source}, it has no agent.json.")
+        data = json.loads((source / "agent.json").read_text(encoding="utf-8"))
+        wanted = f"{cls.__module__}:{cls.__qualname__}"
+        if data["class"] != wanted:
+            raise ValueError(f"Expected an agent saved by {wanted}, {source} was saved by {data['class']}.")
+        agent = cls(env, **data["arguments"])
+        agent._load(source)
+        agent.rng.bit_generator.state = data["rng"]
+        return agent
+
+    def _arguments(self) -> dict[str, Any]:
+        """Constructor arguments as JSON-able values; extend it in a subclass that has more."""
+        return {
+            "num_policies": self.num_policies,
+            "episodes": self.episodes,
+            "regularization": self.regularization,
+            "criterion": self.criterion,
+            "seed": self.seed,
+        }
+
+    def _save(self, folder: Path) -> None:  # noqa: B027
+        """Write more than the constructor's arguments."""
+
+    def _load(self, folder: Path) -> None:  # noqa: B027
+        """Read what ``_save`` wrote."""

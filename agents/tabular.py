@@ -1,0 +1,137 @@
+"""Play given policies of a finite-horizon MDP."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from edpbrl_gym._base_environment import mdp_states
+from edpbrl_gym.agents.base import Agent, EpisodeStart, State
+
+__all__ = ["TabularAgent", "require"]
+
+
+def require(base: Any, *attributes: str, who: str) -> None:
+    """Raise a TypeError that says what the environment must provide if it lacks one of the attributes."""
+    purpose = {
+        "mdp": ".mdp (an edpbrl_gym.mdp.FiniteHorizonMDP)",
+        "features": ".features (an array (N, d), one row for each feature row of the MDP)",
+    }
+    missing = [purpose[name] for name in attributes if not hasattr(base, name)]
+    if missing:
+        raise TypeError(
+            f"The agent {who!r} needs env.unwrapped to have {' and '.join(missing)}; {type(base).__name__} has not. Add it, or "
+            "use an agent that needs no model."
+        )
+
+
+class TabularAgent(Agent):
+    """Lane i plays policy i mod K of an array of policies (K, H, M) on the environment's MDP.
+
+    The MDP's state comes from ``env.unwrapped.mdp_state(observations)``, or is the observation itself where that is a plain
+    integer. The step within the episode is counted in the agent's ``state`` and set to 0 by ``episode_start``; where
+    the environment has ``mdp_step(observations)``, that is used instead, so a lane is never out of step. Beyond the
+    horizon (a vector environment that resets in its next step ignores that action) the action is 0.
+
+    Raises:
+        TypeError: If the environment has no ``.mdp``.
+    """
+
+    name = "tabular"
+
+    def __init__(self, env: Any, *, policies: ArrayLike | None = None, **arguments: Any) -> None:
+        super().__init__(env, **arguments)
+        require(self.base, "mdp", who=self.name)
+        self.mdp = self.base.mdp
+        self._policies: NDArray[np.float64] | None = None
+        if policies is not None:
+            self.set_policies(policies)
+
+    @property
+    def policies(self) -> NDArray[np.float64]:
+        """The policies, shape (K, H, M).
+
+        Raises:
+            RuntimeError: If the agent has none yet.
+        """
+        if self._policies is None:
+            raise RuntimeError(f"The agent {self.name!r} has no policies yet; call learn() first.")
+        return self._policies
+
+    def set_policies(self, policies: ArrayLike) -> None:
+        """Check and take over policies of shape (K, H, M)."""
+        table = np.array(policies, dtype=np.float64)
+        expected = (self.num_policies, self.mdp.horizon, self.mdp.num_pairs)
+        if table.shape != expected:
+            raise ValueError(f"Expected policies of shape (K, H, M) = {expected}, got {table.shape}.")
+        for policy in table:
+            self.mdp.occupancy(policy)  # raises for what is no policy of this MDP
+        self._policies = table
+
+    def predict(
+        self,
+        observation: Any,
+        state: State = None,
+        episode_start: EpisodeStart = None,
+        deterministic: bool = False,
+    ) -> tuple[NDArray[Any], State]:
+        """Draw an action for each lane, or take the most probable one; see the base class."""
+        observations, single = self._batch(observation)
+        count = len(observations)
+        steps = self._steps(observations, state, episode_start)
+        states = mdp_states(self.base, observations)
+        actions = np.zeros(count, dtype=np.int64)
+        draws = self.rng.random(count)  # one draw for each lane, whatever it does: lanes don't disturb each other
+        option = np.arange(count) % self.num_policies
+        for step in np.unique(steps[steps < self.mdp.horizon]):
+            for policy in range(self.num_policies):
+                lanes = np.flatnonzero((steps == step) & (option == policy))
+                if lanes.size:
+                    table = self.mdp.action_probabilities(self.policies[policy], int(step), states[lanes])
+                    actions[lanes] = _choose(table, draws[lanes], deterministic)
+        new_state = (steps + 1,)
+        return (actions[0] if single else actions), new_state
+
+    def _batch(self, observation: Any) -> tuple[NDArray[Any], bool]:
+        """Observations of n lanes, and whether a single one was given."""
+        array = np.asarray(observation)
+        space = getattr(self.base, "single_observation_space", None) or self.base.observation_space
+        single = array.shape == (space.shape or ())
+        return (array[None] if single else array), single
+
+    def _steps(
+        self, observations: NDArray[Any], state: State, episode_start: EpisodeStart
+    ) -> NDArray[np.int64]:
+        count = len(observations)
+        if hasattr(self.base, "mdp_step"):
+            return np.asarray(self.base.mdp_step(observations), dtype=np.int64)
+        if state is None:
+            return np.zeros(count, dtype=np.int64)
+        steps = np.array(state[0], dtype=np.int64)
+        if steps.shape != (count,):
+            raise ValueError(f"Expected the state of {count} lanes, got one of shape {steps.shape}.")
+        if episode_start is not None:
+            steps[np.asarray(episode_start, dtype=np.bool_)] = 0
+        return steps
+
+    def _save(self, folder: Path) -> None:
+        if self._policies is not None:
+            np.savez_compressed(folder / "policies.npz", policies=self._policies)
+
+    def _load(self, folder: Path) -> None:
+        if (folder / "policies.npz").is_file():
+            with np.load(folder / "policies.npz", allow_pickle=False) as data:
+                self.set_policies(data["policies"])
+
+
+def _choose(table: NDArray[np.float64], draws: NDArray[np.float64], deterministic: bool) -> NDArray[np.int64]:
+    """One action for each row of probabilities (n, A), by inverse CDF; never one of probability 0."""
+    if deterministic:
+        return np.argmax(table, axis=1).astype(np.int64)
+    cumulative = np.cumsum(table, axis=1)
+    chosen = (cumulative <= (draws * cumulative[:, -1])[:, None]).sum(axis=1)
+    last = table.shape[1] - 1 - np.argmax(table[:, ::-1] > 0, axis=1)
+    return np.minimum(chosen, last).astype(np.int64)

@@ -1,0 +1,54 @@
+"""What wrappers and agents ask of an environment, behind any stack of wrappers and lanes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["base_environment", "mdp_states"]
+
+
+def base_environment(env: Any) -> Any:
+    """Return the innermost environment whose attributes describe the lanes of ``env``.
+
+    A single environment or an own vector environment is its ``unwrapped``. A vector environment over single ones
+    (Gymnasium's SyncVectorEnv, SB3's DummyVecEnv) is described by its first lane; one over processes (Gymnasium's
+    AsyncVectorEnv) by one more environment made here by the same function, as its lanes live elsewhere.
+
+    Args:
+        env: A Gymnasium environment, vector environment or SB3 VecEnv, wrapped or not.
+
+    Returns:
+        The innermost environment; the caller checks which attributes it has.
+    """
+    inner = getattr(env, "unwrapped", env)
+    lanes = getattr(inner, "envs", None)
+    if lanes:
+        return lanes[0].unwrapped
+    makers = getattr(inner, "env_fns", None)
+    if makers:
+        return makers[0]().unwrapped
+    return inner
+
+
+def mdp_states(base: Any, observations: ArrayLike) -> NDArray[np.intp]:
+    """MDP state of each lane, shape (n,): ``base.mdp_state(observations)``, or the observations if they are integers.
+
+    Args:
+        base: An innermost environment with ``.mdp``.
+        observations: One observation per lane.
+
+    Raises:
+        TypeError: If the observations aren't plain integers and the environment has no ``mdp_state``.
+    """
+    if hasattr(base, "mdp_state"):
+        return np.asarray(base.mdp_state(observations), dtype=np.intp)
+    states = np.asarray(observations)
+    if states.ndim != 1 or not np.issubdtype(states.dtype, np.integer):
+        raise TypeError(
+            f"Expected {type(base).__name__} to have mdp_state(observations) -> states (n,), as its observations are not "
+            f"plain integers of shape (n,) but {states.dtype} of shape {states.shape}; add that method."
+        )
+    return states.astype(np.intp)

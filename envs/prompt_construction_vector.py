@@ -1,0 +1,212 @@
+"""The prompt-construction environment over many lanes, all in one array."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.error import ResetNeeded
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from numpy.typing import ArrayLike, NDArray
+
+from edpbrl_gym.envs.prompt_construction import PromptConstructionEnv
+from edpbrl_gym.envs.prompt_model import PromptAttributes, PromptModel
+
+__all__ = ["PromptConstructionVectorEnv", "parse_autoreset_mode"]
+
+IntArray = NDArray[np.int64]
+StepResult = tuple[IntArray, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]
+
+
+def parse_autoreset_mode(mode: str | AutoresetMode) -> AutoresetMode:
+    """Return Gymnasium's autoreset mode for "next_step", "same_step" or "disabled"."""
+    modes = {"next_step": AutoresetMode.NEXT_STEP, "same_step": AutoresetMode.SAME_STEP}
+    modes["disabled"] = AutoresetMode.DISABLED
+    if isinstance(mode, AutoresetMode):
+        return mode
+    for name, member in modes.items():
+        if mode in (name, member.value):
+            return member
+    raise ValueError(f"Expected autoreset_mode to be one of {sorted(modes)}, got {mode!r}.")
+
+
+class PromptConstructionVectorEnv(PromptAttributes, VectorEnv):
+    """``num_envs`` prompts at once; the page of ``PromptConstructionEnv`` holds for each lane.
+
+    It gives the same observations, rewards, ends and infos as Gymnasium's ``SyncVectorEnv`` over single environments,
+    without their K copies of the vocabulary, and answers ``trajectory_features`` for all lanes in one encoder call.
+
+    Args:
+        num_envs: Number of lanes.
+        vocabulary: See ``PromptConstructionEnv``, as all arguments up to ``render_mode``.
+        order: See there.
+        encoder: See there.
+        split: See there.
+        split_seed: See there.
+        tokens_per_step: See there.
+        subset_seed: See there.
+        render_mode: See there.
+        autoreset_mode: What happens after a lane's last step: "next_step" (its next step ignores the action and
+            returns the empty prompt), "same_step" (the same step returns it; the complete prompt is in
+            ``infos["final_obs"]`` and ``infos["final_info"]``) or "disabled" (call
+            ``reset(options={"reset_mask": mask})``).
+    """
+
+    metadata: dict[str, Any] = {
+        "render_modes": ["ansi", "rgb_array"],
+        "render_fps": 1,
+        "autoreset_mode": AutoresetMode.NEXT_STEP,
+    }
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        vocabulary: str | None = None,
+        order: Sequence[str] | None = None,
+        encoder: str = "minilm",
+        split: str | None = None,
+        split_seed: int = 0,
+        tokens_per_step: int | None = None,
+        subset_seed: int = 0,
+        render_mode: str | None = None,
+        autoreset_mode: str | AutoresetMode = "next_step",
+    ) -> None:
+        if num_envs < 1:
+            raise ValueError(f"Expected num_envs >= 1, got {num_envs}.")
+        if render_mode is not None and render_mode not in PromptConstructionEnv.metadata["render_modes"]:
+            raise ValueError(f"Expected render_mode None, 'ansi' or 'rgb_array', got {render_mode!r}.")
+        self.model = PromptModel(
+            vocabulary=vocabulary,
+            order=order,
+            encoder=encoder,
+            split=split,
+            split_seed=split_seed,
+            tokens_per_step=tokens_per_step,
+            subset_seed=subset_seed,
+        )
+        self.num_envs = int(num_envs)
+        self.render_mode = render_mode
+        self.autoreset_mode = parse_autoreset_mode(autoreset_mode)
+        self.metadata = {**type(self).metadata, "autoreset_mode": self.autoreset_mode}
+        self.single_observation_space = self.model.observation_space()
+        self.single_action_space = self.model.action_space()
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self._tokens = self._empty(self.num_envs)
+        self._steps: IntArray = np.zeros(self.num_envs, dtype=np.int64)
+        self._done = np.zeros(self.num_envs, dtype=np.bool_)
+        self._begun = False
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[IntArray, dict[str, Any]]:
+        """Begin empty prompts in all lanes, or in those of ``options["reset_mask"]`` (boolean, (num_envs,))."""
+        super().reset(seed=seed)
+        mask = np.ones(self.num_envs, dtype=np.bool_)
+        if options is not None and "reset_mask" in options:
+            mask = _check_reset_mask(options["reset_mask"], self.num_envs)
+            if not self._begun and not mask.all():
+                raise ResetNeeded("The first reset must begin all lanes; call reset() without a reset_mask.")
+        self._begun = True
+        self._restart(mask)
+        return self._tokens.copy(), self._infos(mask)
+
+    def step(self, actions: ArrayLike) -> StepResult:
+        """Append one token in each lane.
+
+        Args:
+            actions: Token indices, integers of shape (num_envs,); ignored for a lane that begins anew in this step.
+
+        Raises:
+            ValueError: If an action is illegal; the message names the lane and what was allowed. Nothing has changed then.
+            ResetNeeded: If reset() was never called or, in mode "disabled", a complete lane was not reset.
+        """
+        chosen = self._check_actions(actions)
+        restarting = self._done.copy()
+        if self.autoreset_mode is AutoresetMode.DISABLED and restarting.any():
+            lanes = np.flatnonzero(restarting).tolist()
+            raise ResetNeeded(f'Lanes {lanes} are complete; call reset(options={{"reset_mask": mask}}) first.')
+        active = np.flatnonzero(~restarting)
+        for lane in active[(chosen[active] < 0) | (chosen[active] >= self.model.sizes[self._steps[active]])]:
+            self.model.check_action(int(chosen[lane]), int(self._steps[lane]), int(lane))
+        self._tokens[active, self._steps[active]] = chosen[active]
+        self._steps[active] += 1
+        self._restart(restarting)
+        terminations = self._steps == self.model.horizon
+        infos: dict[str, Any] = {}
+        if self.autoreset_mode is AutoresetMode.SAME_STEP:
+            if terminations.any():
+                infos = self._final_infos(terminations)
+                self._restart(terminations)
+        else:
+            self._done = terminations.copy()
+        infos.update(self._infos(np.ones(self.num_envs, dtype=np.bool_)))
+        truncations = np.zeros(self.num_envs, dtype=np.bool_)
+        return self._tokens.copy(), np.zeros(self.num_envs), terminations, truncations, infos
+
+    def action_masks(self) -> NDArray[np.int8]:
+        """Legal actions of each lane, int8 (num_envs, V); all zero for a complete prompt."""
+        return self.model.masks(self._steps)
+
+    def render(self) -> tuple[Any, ...] | None:
+        """One string ("ansi") or image ("rgb_array") for each lane."""
+        if self.render_mode is None:
+            gymnasium.logger.warn(
+                "render() was called without a render mode; make the environment with render_mode="
+                '"ansi" or "rgb_array".'
+            )
+            return None
+        texts = self.model.trajectory_texts(self._tokens)
+        return tuple(texts if self.render_mode == "ansi" else [self.model.draw(text) for text in texts])
+
+    def _empty(self, lanes: int) -> IntArray:
+        return np.full((lanes, self.model.horizon), self.model.padding, dtype=np.int64)
+
+    def _restart(self, mask: NDArray[np.bool_]) -> None:
+        self._tokens[mask] = self.model.padding
+        self._steps[mask] = 0
+        self._done[mask] = False
+
+    def _check_actions(self, actions: ArrayLike) -> IntArray:
+        if not self._begun:
+            raise ResetNeeded("The prompts are not begun yet; call reset() before step().")
+        chosen = np.asarray(actions)
+        if chosen.shape != (self.num_envs,) or not np.issubdtype(chosen.dtype, np.integer):
+            raise ValueError(
+                f"Expected actions as integers of shape ({self.num_envs},), got {chosen.dtype} of shape {chosen.shape}."
+            )
+        return chosen.astype(np.int64)
+
+    def _infos(self, mask: NDArray[np.bool_]) -> dict[str, Any]:
+        """Gymnasium's vector infos: an array over lanes for each key, and which lanes it holds for under "_key"."""
+        texts = np.full(self.num_envs, None, dtype=object)
+        texts[mask] = self.model.trajectory_texts(self._tokens[mask])
+        masks = np.where(mask[:, None], self.action_masks(), np.int8(0))
+        steps = np.where(mask, self._steps, 0)
+        infos: dict[str, Any] = {}
+        for key, value in (("action_mask", masks), ("prompt", texts), ("step", steps)):
+            infos[key], infos[f"_{key}"] = value, mask.copy()
+        return infos
+
+    def _final_infos(self, mask: NDArray[np.bool_]) -> dict[str, Any]:
+        final = np.full(self.num_envs, None, dtype=object)
+        for lane in np.flatnonzero(mask):
+            final[lane] = self._tokens[lane].copy()
+        return {
+            "final_obs": final,
+            "_final_obs": mask.copy(),
+            "final_info": self._infos(mask),
+            "_final_info": mask.copy(),
+        }
+
+
+def _check_reset_mask(mask: Any, num_envs: int) -> NDArray[np.bool_]:
+    if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != (num_envs,):
+        got = f"{mask.dtype} of shape {mask.shape}" if isinstance(mask, np.ndarray) else type(mask).__name__
+        raise ValueError(f"Expected options['reset_mask'] as a boolean array of shape ({num_envs},), got {got}.")
+    if not mask.any():
+        raise ValueError("Expected options['reset_mask'] with at least one True, got none.")
+    return mask

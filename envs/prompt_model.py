@@ -1,0 +1,256 @@
+"""What the single and the vector prompt environment share: vocabulary, spaces, masks, texts and features."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import MultiDiscrete
+from numpy.typing import ArrayLike, NDArray
+
+from edpbrl_gym.envs.spaces import TokenDiscrete
+from edpbrl_gym.features import TextEncoder, load_encoder
+from edpbrl_gym.mdp import PromptMDP
+from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
+
+__all__ = ["PromptAttributes", "PromptModel"]
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float32]
+
+
+@functools.lru_cache(maxsize=4)
+def _shared_encoder(spec: str) -> TextEncoder:
+    # K single environments in one process share one model instead of loading it K times
+    return load_encoder(spec)
+
+
+class PromptModel:
+    """Prompt construction over a vocabulary, for any number of lanes at once.
+
+    Observations are integer arrays (n, H): the token chosen at each step, and V (the padding) where none is chosen yet.
+
+    Args:
+        vocabulary: Folder of token files; None is the built-in one.
+        order: File names (without .txt) in the order of the steps; None is the vocabulary's own order.
+        encoder: What ``load_encoder`` takes, such as "minilm". Loaded on first use of a feature.
+        split: "train" or "test" keeps that part of every file; None keeps all.
+        split_seed: Seed of the split.
+        tokens_per_step: Draw a sub-vocabulary of at most this many tokens per step; None keeps all.
+        subset_seed: Seed of that draw.
+
+    Raises:
+        TypeError: If an argument can't be written to the environment's spec as JSON.
+        ValueError: If ``split`` is unknown or the vocabulary can't be loaded.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocabulary: str | None = None,
+        order: Sequence[str] | None = None,
+        encoder: str = "minilm",
+        split: str | None = None,
+        split_seed: int = 0,
+        tokens_per_step: int | None = None,
+        subset_seed: int = 0,
+    ) -> None:
+        _check_jsonable(
+            vocabulary=vocabulary,
+            order=order,
+            encoder=encoder,
+            split=split,
+            split_seed=split_seed,
+            tokens_per_step=tokens_per_step,
+            subset_seed=subset_seed,
+        )
+        if split not in (None, "train", "test"):
+            raise ValueError(f'Expected split to be "train", "test" or None, got {split!r}.')
+        words = load_vocabulary(vocabulary, order=order)
+        if split is not None:
+            words = words.split(split_seed)[0 if split == "train" else 1]
+        if tokens_per_step is not None:
+            words = words.subset(tokens_per_step, subset_seed)
+        self.vocabulary: Vocabulary = words
+        self.encoder_spec = encoder
+        self.sizes: IntArray = np.array(words.sizes, dtype=np.int64)
+        self.horizon = int(self.sizes.size)
+        self.padding = int(self.sizes.max())
+        self.offsets: IntArray = np.concatenate(([0], np.cumsum(self.sizes)))
+        self.mdp = PromptMDP(tuple(int(size) for size in self.sizes))
+        self._encoder: TextEncoder | None = None
+        self._features: FloatArray | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the model and the features out of a pickle; the copy loads them again on first use."""
+        return {**self.__dict__, "_encoder": None, "_features": None}
+
+    def observation_space(self) -> MultiDiscrete:
+        """Return a new observation space, ``MultiDiscrete([V + 1] * H)``."""
+        return MultiDiscrete(np.full(self.horizon, self.padding + 1, dtype=np.int64))
+
+    def action_space(self) -> TokenDiscrete:
+        """Return a new action space over 0..V-1."""
+        return TokenDiscrete(self.padding, int(self.sizes.min()))
+
+    @property
+    def encoder(self) -> TextEncoder:
+        """The text encoder, loaded on first use."""
+        if self._encoder is None:
+            self._encoder = _shared_encoder(self.encoder_spec)
+        return self._encoder
+
+    @property
+    def features(self) -> FloatArray:
+        """Embedding of every token alone, shape (N, d), in the row order of the MDP; computed on first use."""
+        if self._features is None:
+            self._features = self.encoder.encode(self.vocabulary.all_tokens)
+        return self._features
+
+    def masks(self, steps: ArrayLike) -> NDArray[np.int8]:
+        """Legal actions at each lane's step, int8 of shape (n, V); all zero for a complete prompt."""
+        sizes = np.append(self.sizes, 0)[np.asarray(steps, dtype=np.int64)]
+        return (np.arange(self.padding) < sizes[:, None]).astype(np.int8)
+
+    def mdp_step(self, observations: ArrayLike) -> IntArray:
+        """Number of tokens chosen so far, shape (n,), H for a complete prompt."""
+        return (self._lanes(observations) != self.padding).sum(axis=1)
+
+    def mdp_state(self, observations: ArrayLike) -> IntArray:
+        """State of the MDP, shape (n,): the step, as the prompt MDP's state is its step."""
+        return self.mdp_step(observations)
+
+    def trajectory_texts(self, observations: ArrayLike) -> list[str]:
+        """Partial prompt of each lane, "" where nothing is chosen yet."""
+        lanes = self._lanes(observations)
+        return [
+            self.vocabulary.prompt([int(token) for token in lane[:step]]) if step else ""
+            for lane, step in zip(lanes, self.mdp_step(lanes), strict=True)
+        ]
+
+    def trajectory_features(self, observations: ArrayLike) -> FloatArray:
+        """Embedding of each partial prompt, shape (n, d); one encoder call for all lanes."""
+        return self.encoder.encode(self.trajectory_texts(observations))
+
+    def state_texts(self, observations: ArrayLike) -> list[str]:
+        """Token chosen last in each lane."""
+        return [self.vocabulary.all_tokens[row] for row in self._last_rows(observations)]
+
+    def state_features(self, observations: ArrayLike) -> FloatArray:
+        """Embedding of the token chosen last in each lane, shape (n, d)."""
+        return self.features[self._last_rows(observations)]
+
+    def check_action(self, action: int, step: int, lane: int | None = None) -> None:
+        """Raise a ValueError that says what the step allows if ``action`` isn't among it."""
+        size = int(self.sizes[step])
+        if not 0 <= action < size:
+            where = "" if lane is None else f" in lane {lane}"
+            raise ValueError(
+                f"Expected an action in 0..{size - 1} at step {step} ({self.vocabulary.names[step]!r} has {size} "
+                f"tokens){where}, got {action}; use info['action_mask'] or action_masks() to see what is legal."
+            )
+
+    def draw(self, text: str, width: int = 512, height: int = 192) -> NDArray[np.uint8]:
+        """Draw a prompt as black text on white, uint8 of shape (height, width, 3)."""
+        import textwrap
+
+        from PIL import Image, ImageDraw
+
+        image = Image.new("RGB", (width, height), "white")
+        try:
+            ImageDraw.Draw(image).multiline_text((12, 12), "\n".join(textwrap.wrap(text, 72)), fill="black")
+        except UnicodeEncodeError:  # Pillow without FreeType only has a Latin-1 bitmap font
+            plain = text.encode("ascii", "backslashreplace").decode()
+            ImageDraw.Draw(image).multiline_text((12, 12), "\n".join(textwrap.wrap(plain, 72)), fill="black")
+        return np.array(image, dtype=np.uint8)
+
+    def _lanes(self, observations: ArrayLike) -> IntArray:
+        lanes = np.asarray(observations)
+        if lanes.ndim == 1:
+            lanes = lanes[None]
+        if (
+            lanes.ndim != 2
+            or lanes.shape[1] != self.horizon
+            or not np.issubdtype(lanes.dtype, np.integer)
+            or (lanes.size and (lanes.min() < 0 or lanes.max() > self.padding))
+        ):
+            raise ValueError(
+                f"Expected observations as integers in 0..{self.padding} of shape (n, H) = (n, {self.horizon}), "
+                f"got {lanes.dtype} of shape {lanes.shape}."
+            )
+        return lanes.astype(np.int64, copy=False)
+
+    def _last_rows(self, observations: ArrayLike) -> IntArray:
+        lanes = self._lanes(observations)
+        steps = self.mdp_step(lanes)
+        if (steps == 0).any():
+            raise ValueError(
+                f"Expected at least one chosen token in every lane, lane {int(np.argmin(steps))} has none; "
+                "ask for state features after a step."
+            )
+        return self.offsets[steps - 1] + lanes[np.arange(len(lanes)), steps - 1]
+
+
+class PromptAttributes:
+    """What wrappers and agents ask of a prompt environment, answered by its ``PromptModel``."""
+
+    model: PromptModel
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The tokens of each step."""
+        return self.model.vocabulary
+
+    @property
+    def mdp(self) -> PromptMDP:
+        """The prompt MDP: state = step, action = token."""
+        return self.model.mdp
+
+    @property
+    def features(self) -> FloatArray:
+        """Token embeddings, shape (N, d); computed on first use."""
+        return self.model.features
+
+    @property
+    def encoder(self) -> TextEncoder:
+        """The text encoder; loaded on first use."""
+        return self.model.encoder
+
+    def mdp_state(self, observations: ArrayLike) -> IntArray:
+        """MDP state of each lane's observation, shape (n,)."""
+        return self.model.mdp_state(observations)
+
+    def mdp_step(self, observations: ArrayLike) -> IntArray:
+        """Step of each lane's observation, shape (n,)."""
+        return self.model.mdp_step(observations)
+
+    def trajectory_texts(self, observations: ArrayLike) -> list[str]:
+        """Partial prompts, one for each lane."""
+        return self.model.trajectory_texts(observations)
+
+    def trajectory_features(self, observations: ArrayLike) -> FloatArray:
+        """Embeddings of the partial prompts, shape (n, d)."""
+        return self.model.trajectory_features(observations)
+
+    def state_texts(self, observations: ArrayLike) -> list[str]:
+        """Token chosen last, one for each lane."""
+        return self.model.state_texts(observations)
+
+    def state_features(self, observations: ArrayLike) -> FloatArray:
+        """Embeddings of the tokens chosen last, shape (n, d)."""
+        return self.model.state_features(observations)
+
+
+def _check_jsonable(**arguments: Any) -> None:
+    for name, value in arguments.items():
+        try:
+            json.dumps(value)
+        except TypeError:
+            raise TypeError(
+                f"Expected {name} as a plain name, path string, number or list, got {type(value).__name__}: an "
+                "environment's arguments are written to its spec as JSON. Pass str(path) for a path; live objects "
+                "such as an encoder or an oracle go to wrappers."
+            ) from None

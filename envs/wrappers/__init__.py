@@ -1,0 +1,7 @@
+"""Wrappers: preference queries over lanes, learned rewards, text observations."""
+
+from edpbrl_gym.envs.wrappers.learned_reward import LearnedReward, LearnedRewardVector
+from edpbrl_gym.envs.wrappers.preference_query import PreferenceQuery
+from edpbrl_gym.envs.wrappers.text_observation import TextObservation
+
+__all__ = ["LearnedReward", "LearnedRewardVector", "PreferenceQuery", "TextObservation"]

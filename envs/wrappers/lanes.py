@@ -1,0 +1,80 @@
+"""Bookkeeping that every vector wrapper needs: which lanes really acted, at which step, and what they reached."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from numpy.typing import NDArray
+
+__all__ = ["LaneTracker"]
+
+BoolArray = NDArray[np.bool_]
+
+
+class LaneTracker:
+    """Follow the lanes of a vector environment through all three autoreset modes.
+
+    Attributes:
+        acted: Lanes whose last step was an action and not an automatic reset, shape (num_envs,).
+        step_index: Step h (0-based) of that action within the lane's episode, shape (num_envs,); only meaningful
+            where ``acted``.
+
+    Args:
+        env: The vector environment.
+
+    Raises:
+        TypeError: If the environment doesn't state its autoreset mode.
+    """
+
+    def __init__(self, env: VectorEnv) -> None:
+        mode = env.metadata.get("autoreset_mode")
+        if not isinstance(mode, AutoresetMode):
+            raise TypeError(
+                "Expected env.metadata['autoreset_mode'] to be a gymnasium.vector.AutoresetMode, got "
+                f"{mode!r}; set it on the vector environment."
+            )
+        self.mode = mode
+        self.num_envs = int(env.num_envs)
+        self.step_index: NDArray[np.int64] = np.zeros(self.num_envs, dtype=np.int64)
+        self._taken: NDArray[np.int64] = np.zeros(self.num_envs, dtype=np.int64)
+        self.acted: BoolArray = np.zeros(self.num_envs, dtype=np.bool_)
+        self._done: BoolArray = np.zeros(self.num_envs, dtype=np.bool_)
+
+    def reset_mask(self, options: dict[str, Any] | None) -> BoolArray:
+        """Lanes that a reset with these options begins; read before the reset, as Gymnasium removes the entry."""
+        mask = (options or {}).get("reset_mask")
+        return np.ones(self.num_envs, dtype=np.bool_) if mask is None else np.array(mask, dtype=np.bool_)
+
+    def reset(self, mask: BoolArray) -> None:
+        """Note that the masked lanes begin a new episode."""
+        self._taken[mask] = 0
+        self._done[mask] = False
+
+    def step(
+        self, observations: Any, terminations: BoolArray, truncations: BoolArray, infos: dict[str, Any]
+    ) -> Any:
+        """Note a step and return what each lane reached by its action, before any automatic reset.
+
+        Args:
+            observations: As returned by the environment, shape (num_envs, ...).
+            terminations: Ended lanes.
+            truncations: Cut lanes.
+            infos: As returned by the environment; holds ``final_obs`` in mode SAME_STEP.
+
+        Returns:
+            The observations with the final ones put back in place of the first ones of the next episode.
+        """
+        finished = np.logical_or(terminations, truncations)
+        self.acted = ~self._done if self.mode is AutoresetMode.NEXT_STEP else np.ones_like(self._done)
+        self.step_index = self._taken
+        self._taken = np.where(self.acted, self._taken + 1, 0)
+        if self.mode is not AutoresetMode.SAME_STEP:
+            self._done = finished
+            return observations
+        reached = np.array(observations)
+        for lane in np.flatnonzero(finished):
+            reached[lane] = infos["final_obs"][lane]
+        self._taken[finished] = 0
+        return reached

@@ -1,0 +1,259 @@
+"""Ask which of K lanes is best, at every step of every group of lanes."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from gymnasium.utils import RecordConstructorArgs
+from gymnasium.vector import VectorEnv, VectorWrapper
+from numpy.typing import NDArray
+
+from edpbrl_gym._base_environment import base_environment, mdp_states
+from edpbrl_gym.comparisons import Comparisons, Queries
+from edpbrl_gym.envs.wrappers.lanes import LaneTracker
+from edpbrl_gym.oracles import Oracle
+
+__all__ = ["PreferenceQuery"]
+
+Feedback = Literal["truncated", "state"]
+
+
+class PreferenceQuery(VectorWrapper, RecordConstructorArgs):
+    """Compare the K lanes of each group at every step; the reward is 1 for the lane that the oracle prefers, else 0.
+
+    The B * K lanes of the vector environment are B groups: lane b * K + q is option q of group b, so B episodes run at
+    once and encoders see large batches. Works over the package's own vector environments and over Gymnasium's
+    SyncVectorEnv and AsyncVectorEnv. A step that only resets lanes asks nothing.
+
+    ``infos["preference"]`` (B,) holds the chosen option of each group, -1 where none was asked, with the boolean
+    ``infos["_preference"]``; ``infos["question"]`` (B, K) holds the options as text where the environment has texts.
+
+    Args:
+        env: Vector environment with B * K lanes.
+        lanes: K, the number of options of a question, at least 2.
+        oracle: Who answers.
+        feedback: "truncated" compares the partial trajectories (``trajectory_features`` of the environment), "state"
+            what the last action showed (``state_features``, or the feature row of the state-action pair in ``.mdp``).
+
+    Raises:
+        ValueError: If K < 2, num_envs isn't a multiple of K, or ``feedback`` is unknown.
+        TypeError: If the environment can't give the features that the feedback compares.
+    """
+
+    def __init__(
+        self, env: VectorEnv, *, lanes: int, oracle: Oracle, feedback: Feedback = "truncated"
+    ) -> None:
+        RecordConstructorArgs.__init__(
+            self, lanes=lanes, oracle=oracle, feedback=feedback, _disable_deepcopy=True
+        )
+        VectorWrapper.__init__(self, env)
+        if lanes < 2:
+            raise ValueError(
+                f"Expected lanes (K, the options of a question) >= 2, got {lanes}; with one option there is "
+                "nothing to choose."
+            )
+        if env.num_envs % lanes:
+            raise ValueError(
+                f"Expected num_envs to be a multiple of lanes = {lanes}, got {env.num_envs}; make the vector "
+                f"environment with num_envs = B * {lanes} for B episodes at once."
+            )
+        if feedback not in ("truncated", "state"):
+            raise ValueError(f'Expected feedback to be "truncated" or "state", got {feedback!r}.')
+        if not callable(getattr(oracle, "choose", None)):
+            raise TypeError(
+                f"Expected an oracle with choose(queries) -> Answers, got {type(oracle).__name__}; for example "
+                "edpbrl_gym.oracles.SyntheticUser."
+            )
+        self.lanes = int(lanes)
+        self.groups = int(env.num_envs) // self.lanes
+        self.oracle = oracle
+        self.feedback = feedback
+        self._base = base_environment(env)
+        _check_base(self._base, feedback)
+        self._tracker = LaneTracker(env)
+        self._previous: Any = None
+        self._provenance: dict[str, Any] | None = None
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all questions so far; episode numbers begin at 0 again."""
+        self._asked: list[Comparisons] = []
+        self._episode: NDArray[np.int64] = np.full(self.groups, -1, dtype=np.int64)
+        self._next_episode = 0
+
+    @property
+    def comparisons(self) -> Comparisons:
+        """All answered questions since construction or ``clear()``, in the order in which they were asked.
+
+        Raises:
+            RuntimeError: If nothing was asked yet.
+        """
+        if not self._asked:
+            raise RuntimeError("No question was asked yet; step the environment first.")
+        if len(self._asked) > 1:
+            self._asked = [Comparisons.concatenate(self._asked)]
+        return self._asked[0]
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Reset all lanes, or whole groups of lanes by ``options["reset_mask"]``."""
+        mask = self._tracker.reset_mask(options)
+        if mask.shape == (self.num_envs,):
+            grouped = mask.reshape(self.groups, self.lanes)
+            split = np.flatnonzero(grouped.any(axis=1) != grouped.all(axis=1))
+            if split.size:
+                raise ValueError(
+                    f"Expected reset_mask to reset all {self.lanes} lanes of a group or none, group {split[0]} is "
+                    "reset in part; its options would be at different steps."
+                )
+        observations, infos = self.env.reset(seed=seed, options=options)
+        self._tracker.reset(mask)
+        self._episode[mask.reshape(self.groups, self.lanes).all(axis=1)] = -1
+        self._previous = np.array(observations)
+        return observations, infos
+
+    def step(
+        self, actions: Any
+    ) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
+        """Step all lanes, then ask one question for every group that acted.
+
+        Returns:
+            Gymnasium's five values; the rewards are the preferences.
+
+        Raises:
+            RuntimeError: If the lanes of a group are at different steps of their episodes.
+        """
+        observations, _, terminations, truncations, infos = self.env.step(actions)
+        reached = self._tracker.step(observations, terminations, truncations, infos)
+        groups = self._groups_to_ask()
+        choices = np.full(self.groups, -1, dtype=np.int64)
+        rewards = np.zeros(self.num_envs)
+        if groups.size:
+            lanes = (groups[:, None] * self.lanes + np.arange(self.lanes)).ravel()
+            features, texts = self._options(reached[lanes], self._previous[lanes], np.asarray(actions)[lanes])
+            choices[groups] = self._ask(groups, features, texts)
+            rewards[groups * self.lanes + choices[groups]] = 1.0
+            if texts is not None:
+                question = np.full((self.groups, self.lanes), None, dtype=object)
+                question[groups] = np.array(texts, dtype=object).reshape(-1, self.lanes)
+                infos["question"] = question
+        infos["preference"], infos["_preference"] = choices, choices >= 0
+        ended = np.logical_or(terminations, truncations).reshape(self.groups, self.lanes).any(axis=1)
+        self._episode[ended] = -1
+        self._previous = np.array(observations)
+        return observations, rewards, terminations, truncations, infos
+
+    def _groups_to_ask(self) -> NDArray[np.intp]:
+        """Groups whose lanes all acted, checked to be in step with each other."""
+        acted = self._tracker.acted.reshape(self.groups, self.lanes)
+        steps = self._tracker.step_index.reshape(self.groups, self.lanes)
+        apart = (acted.any(axis=1) != acted.all(axis=1)) | (acted.all(axis=1) & (np.ptp(steps, axis=1) > 0))
+        if apart.any():
+            group = int(np.argmax(apart))
+            raise RuntimeError(
+                f"Expected the {self.lanes} lanes of group {group} to be at the same step, they are at {steps[group].tolist()}: "
+                "their episodes have different lengths. Use an environment with a fixed horizon."
+            )
+        return np.flatnonzero(acted.all(axis=1))
+
+    def _options(
+        self, reached: NDArray[Any], previous: NDArray[Any], actions: NDArray[Any]
+    ) -> tuple[NDArray[np.float32], list[str] | None]:
+        """Features (n, d) and texts (n,) of what the given lanes show."""
+        base = self._base
+        if self.feedback == "truncated":
+            features = base.trajectory_features(reached)
+            texts = base.trajectory_texts(reached) if hasattr(base, "trajectory_texts") else None
+        elif hasattr(base, "state_features"):
+            features = base.state_features(reached)
+            texts = base.state_texts(reached) if hasattr(base, "state_texts") else None
+        else:
+            features = np.asarray(base.features)[_pair_rows(base, previous, actions)]
+            texts = None
+        return np.asarray(features, dtype=np.float32), texts
+
+    def _ask(
+        self, groups: NDArray[np.intp], features: NDArray[np.float32], texts: list[str] | None
+    ) -> NDArray[np.int64]:
+        """Put one question for each group to the oracle and keep the answers."""
+        for group in groups[self._episode[groups] < 0]:
+            self._episode[group] = self._next_episode
+            self._next_episode += 1
+        number = groups.size
+        grouped = None
+        if texts is not None:
+            grouped = [texts[start : start + self.lanes] for start in range(0, number * self.lanes, self.lanes)]
+        queries = Queries(
+            features=features.reshape(number, self.lanes, -1),
+            episode=self._episode[groups],
+            step=self._tracker.step_index[groups * self.lanes],
+            texts=grouped,
+        )
+        answers = self.oracle.choose(queries)
+        choices = np.asarray(answers.choices)
+        if choices.shape != (number,) or choices.min() < 0 or choices.max() >= self.lanes:
+            raise ValueError(
+                f"Expected {self.oracle.name} to answer {number} questions with options in 0..{self.lanes - 1}, got "
+                f"{choices.tolist()}."
+            )
+        self._asked.append(
+            Comparisons(
+                features=queries.features,
+                choice=choices,
+                episode=queries.episode,
+                step=queries.step,
+                texts=grouped,
+                who=self.oracle.name,
+                answered_at=np.full(number, np.datetime64("now", "us")),
+                metadata=self._metadata(),
+            )
+        )
+        return choices.astype(np.int64)
+
+    def _metadata(self) -> dict[str, Any]:
+        """What produced the answers: environment, encoder, feedback and oracle; the same for all questions."""
+        if self._provenance is not None:
+            return self._provenance
+        spec = self.env.unwrapped.spec or getattr(self._base, "spec", None)
+        data: dict[str, Any] = {"feedback": self.feedback, "lanes": self.lanes}
+        data["environment"] = type(self._base).__name__ if spec is None else spec.id
+        encoder = getattr(self._base, "encoder", None)
+        if encoder is not None:
+            data["encoder"], data["encoder_fingerprint"] = encoder.name, encoder.fingerprint
+        describe = getattr(self.oracle, "describe", None)
+        data["oracle"] = describe() if callable(describe) else {"name": self.oracle.name}
+        self._provenance = data
+        return data
+
+
+def _check_base(base: Any, feedback: Feedback) -> None:
+    name = type(base).__name__
+    if feedback == "truncated" and not hasattr(base, "trajectory_features"):
+        raise TypeError(
+            f'Expected {name} to have trajectory_features(observations) -> (n, d) for feedback="truncated"; add that '
+            'method or use feedback="state".'
+        )
+    if feedback == "truncated" or hasattr(base, "state_features"):
+        return
+    missing = [attribute for attribute in ("mdp", "features") if not hasattr(base, attribute)]
+    if missing:
+        raise TypeError(
+            f'Expected {name} to have state_features(observations) -> (n, d), or .mdp and .features, for feedback="state"; '
+            f"it lacks {' and '.join(missing)}."
+        )
+
+
+def _pair_rows(base: Any, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[np.intp]:
+    """Feature rows of the state-action pairs that the lanes just took."""
+    mdp = base.mdp
+    states = mdp_states(base, observations)
+    keys = mdp.pair_state * mdp.num_actions + mdp.pair_action
+    wanted = states * mdp.num_actions + actions
+    pairs = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
+    wrong = np.flatnonzero((keys[pairs] != wanted) | (actions < 0) | (actions >= mdp.num_actions))
+    if wrong.size:
+        lane = int(wrong[0])
+        raise ValueError(f"The MDP has no pair for state {states[lane]}, action {actions[lane]}.")
+    return np.asarray(mdp.pair_row[pairs])
