@@ -1,1 +1,64 @@
-"""Optimal experimental design over occupancy measures: problems, criteria, solvers, certificates."""
+"""Optimal experimental design over occupancy measures: problems, criteria, solvers, certificates.
+
+problem = DesignProblem(mdp=mdp, features=features, num_policies=4, episodes=60,
+                        criterion=make_criterion("D"), regularization=1.0)
+design = frank_wolfe(problem)
+print(design.summary())
+assert verify(problem, design).confirmed
+"""
+
+from edpbrl_gym.design.criteria import (
+    ACriterion,
+    Criterion,
+    DCriterion,
+    SingularInformationError,
+    VCriterion,
+    make_criterion,
+    token_difference_matrix,
+)
+from edpbrl_gym.design.diagnostics import (
+    PriorBalance,
+    SupportSize,
+    design_warnings,
+    prior_balance,
+    support_size,
+)
+from edpbrl_gym.design.frank_wolfe import IterationState, frank_wolfe
+from edpbrl_gym.design.information import (
+    exact_information,
+    realised_information,
+    surrogate_information,
+    weighted_information,
+)
+from edpbrl_gym.design.problem import DesignProblem
+from edpbrl_gym.design.reference import reference
+from edpbrl_gym.design.result import Design, IterationRecord, certify
+from edpbrl_gym.design.verify import Verification, verify
+
+__all__ = [
+    "ACriterion",
+    "Criterion",
+    "DCriterion",
+    "Design",
+    "DesignProblem",
+    "IterationRecord",
+    "IterationState",
+    "PriorBalance",
+    "SingularInformationError",
+    "SupportSize",
+    "VCriterion",
+    "Verification",
+    "certify",
+    "design_warnings",
+    "exact_information",
+    "frank_wolfe",
+    "make_criterion",
+    "prior_balance",
+    "realised_information",
+    "reference",
+    "support_size",
+    "surrogate_information",
+    "token_difference_matrix",
+    "verify",
+    "weighted_information",
+]

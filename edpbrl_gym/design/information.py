@@ -1,0 +1,209 @@
+"""Information matrices of designs and their gradients with respect to the occupancy of feature rows.
+
+Notation: Phi is the (N, d) matrix of features; d_q^h(n) is the probability that policy q shows row n at step h, an
+array `rows` of shape (K, H, N); dbar is its mean over q, an array `mean_rows` of shape (H, N); T is `episodes`.
+m_h = Phi' dbar^h is the mean feature. All functions return the information of the data only, without a prior.
+
+| function | I / T = sum over h of | exact for |
+|---|---|---|
+| `surrogate_information` | Phi' (diag(dbar) - dbar dbar') Phi | balanced tuples: an upper bound of all the others |
+| `exact_information` | (1/K^2) [(K-1) sum_q S_q - sum_{q != q'} m_q m_q''] | K independent policies, p = 1/K |
+| `weighted_information` | sum_q p_q S_q - mbar mbar' with mbar = sum_q p_q m_q | the paper's adaptive form, p = p(q given h) |
+
+with S_q = Phi' diag(d_q) Phi and m_q = Phi' d_q. The paper's Eq. 6 (surrogate) counts the pairs q = q' as if they were
+two independent draws, so it exceeds the exact expectation by (1/K^2) sum_q Cov_q; it equals the expectation plus the
+covariance of the tuple's mean under every coupling of the K options.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from edpbrl_gym.choice import fisher_information
+
+__all__ = [
+    "exact_block_gradient",
+    "exact_information",
+    "gradient",
+    "mean_features",
+    "realised_information",
+    "scores",
+    "second_moment",
+    "surrogate_information",
+    "weighted_information",
+]
+
+FloatArray = NDArray[np.float64]
+
+
+def mean_features(features: FloatArray, rows: FloatArray) -> FloatArray:
+    """Mean feature m = Phi' d for occupancies of shape (..., N): an array (..., d)."""
+    return np.asarray(rows @ features)
+
+
+def second_moment(features: FloatArray, weights: FloatArray) -> FloatArray:
+    """Phi' diag(weights) Phi over the rows that carry weight.
+
+    Args:
+        features: Phi, shape (N, d).
+        weights: Shape (N,), any sign.
+
+    Returns:
+        Symmetric matrix, shape (d, d).
+    """
+    support = np.flatnonzero(weights)
+    chosen = features if 2 * support.size > weights.size else features[support]
+    weight = weights if chosen is features else weights[support]
+    if weight.size and weight.min() >= 0:  # one symmetric product, half the work of a general one
+        half = chosen * np.sqrt(weight)[:, None]
+        return np.asarray(half.T @ half)
+    moment = chosen.T @ (chosen * weight[:, None])
+    return np.asarray((moment + moment.T) / 2)
+
+
+def surrogate_information(features: FloatArray, mean_rows: FloatArray, episodes: float) -> FloatArray:
+    """The paper's Eq. 6: T sum_h Phi' (diag(dbar_h) - dbar_h dbar_h') Phi; depends on the policies' mean only.
+
+    Args:
+        features: Phi, shape (N, d).
+        mean_rows: Mean occupancy of the rows over the K policies, shape (H, N).
+        episodes: T.
+
+    Returns:
+        Information of the data, shape (d, d).
+    """
+    _check(features, mean_rows, 2, "mean_rows", "(H, N)")
+    means = mean_features(features, mean_rows)
+    return episodes * (second_moment(features, mean_rows.sum(axis=0)) - means.T @ means)
+
+
+def exact_information(features: FloatArray, rows: FloatArray, episodes: float) -> FloatArray:
+    """Expected information of K independent policies under p = 1/K.
+
+    Args:
+        features: Phi, shape (N, d).
+        rows: Occupancy of the rows by policy, shape (K, H, N).
+        episodes: T.
+
+    Returns:
+        Information of the data, shape (d, d).
+    """
+    _check(features, rows, 3, "rows", "(K, H, N)")
+    count = rows.shape[0]
+    means = mean_features(features, rows)  # (K, H, d)
+    total = means.sum(axis=0)
+    own = means.reshape(-1, means.shape[-1])
+    different = total.T @ total - own.T @ own  # sum over h and q != q' of m_q m_q'
+    moment = second_moment(features, rows.sum(axis=(0, 1)))
+    return episodes / count**2 * ((count - 1) * moment - different)
+
+
+def weighted_information(features: FloatArray, rows: FloatArray, weights: FloatArray, episodes: float) -> FloatArray:
+    """The paper's adaptive form: Eq. 6 with policy-level choice probabilities p(q given h) in place of 1/K.
+
+    Like Eq. 6 it treats the draws of q and q' as independent even for q = q'; with p = 1/K it equals
+    `surrogate_information` of the mean.
+
+    Args:
+        features: Phi, shape (N, d).
+        rows: Occupancy of the rows by policy, shape (K, H, N).
+        weights: p(q given h), shape (H, K), each row sums to 1.
+        episodes: T.
+
+    Returns:
+        Information of the data, shape (d, d).
+
+    Raises:
+        ValueError: If the weights are not distributions of the right shape.
+    """
+    _check(features, rows, 3, "rows", "(K, H, N)")
+    expected = (rows.shape[1], rows.shape[0])
+    if weights.shape != expected:
+        raise ValueError(f"Expected weights of shape (H, K) = {expected}, got {weights.shape}.")
+    if not (weights.min() >= 0 and np.allclose(weights.sum(axis=1), 1.0, rtol=0, atol=1e-8)):
+        raise ValueError("Expected weights p(q | h) that are non-negative and sum to 1 at every step.")
+    return surrogate_information(features, np.einsum("hk,khn->hn", weights, rows), episodes)
+
+
+def realised_information(options: ArrayLike, theta: ArrayLike | None = None) -> FloatArray:
+    """Information of questions that were really asked (`edpbrl_gym.choice.fisher_information`).
+
+    Args:
+        options: Features of the options, shape (n, K, d).
+        theta: Taste, shape (d,); None means p = 1/K.
+
+    Returns:
+        Sum over the questions, shape (d, d).
+    """
+    return fisher_information(options, theta)
+
+
+def gradient(features: FloatArray, mean_rows: FloatArray, curvature: FloatArray, episodes: float) -> FloatArray:
+    """Gradient of tr(G I(dbar)), I the surrogate, with respect to every entry of `mean_rows`.
+
+    g_h(n) = T (phi_n' G phi_n - 2 phi_n' G m_h). With G = ds/dI this is the gradient of the objective, the reward of
+    the paper's linear oracle; the first term is computed once and shared by all steps.
+
+    Args:
+        features: Phi, shape (N, d).
+        mean_rows: dbar, shape (H, N).
+        curvature: G, symmetric, shape (d, d).
+        episodes: T.
+
+    Returns:
+        Array (H, N).
+    """
+    _check(features, mean_rows, 2, "mean_rows", "(H, N)")
+    return _row_scores(features, mean_features(features, mean_rows), curvature, episodes)
+
+
+def scores(features: FloatArray, mean_rows: FloatArray, curvature: FloatArray, episodes: float) -> FloatArray:
+    """Scores T (phi_n - m_h)' G (phi_n - m_h) >= 0, the gradient up to a constant per step.
+
+    Every occupancy has mass 1 at every step, so the scores have the same maximising policies and the same gap.
+    Arguments and shape as in `gradient`.
+    """
+    _check(features, mean_rows, 2, "mean_rows", "(H, N)")
+    means = mean_features(features, mean_rows)
+    shift = episodes * np.einsum("hd,hd->h", means @ curvature, means)
+    return _row_scores(features, means, curvature, episodes) + shift[:, None]
+
+
+def exact_block_gradient(
+    features: FloatArray, rows: FloatArray, policy: int, curvature: FloatArray, episodes: float
+) -> FloatArray:
+    """Gradient of tr(G I_exact) with respect to the occupancy of one policy.
+
+    I_exact is affine in each policy's occupancy, so this is also its exact change along that block:
+    T/K^2 ((K - 1) phi' G phi - 2 phi' G sum_{q' != q} m_q').
+
+    Args:
+        features: Phi, shape (N, d).
+        rows: Occupancies of all K policies, shape (K, H, N).
+        policy: Which policy q.
+        curvature: G, symmetric, shape (d, d).
+        episodes: T.
+
+    Returns:
+        Array (H, N).
+    """
+    _check(features, rows, 3, "rows", "(K, H, N)")
+    count = rows.shape[0]
+    others = mean_features(features, rows.sum(axis=0) - rows[policy])
+    scale = episodes * (count - 1) / count**2
+    return _row_scores(features, others / (count - 1), curvature, scale)
+
+
+def _row_scores(features: FloatArray, means: FloatArray, curvature: FloatArray, scale: float) -> FloatArray:
+    """Array (H, N) of scale * (phi' G phi - 2 phi' G m_h)."""
+    quadratic = np.einsum("nd,nd->n", features @ curvature, features)
+    linear = (means @ curvature) @ features.T
+    return np.asarray(scale * (quadratic - 2.0 * linear))
+
+
+def _check(features: FloatArray, rows: FloatArray, ndim: int, name: str, shape: str) -> None:
+    if rows.ndim != ndim or rows.shape[-1] != features.shape[0]:
+        raise ValueError(
+            f"Expected {name} of shape {shape} with N = {features.shape[0]} feature rows, got {rows.shape}."
+        )

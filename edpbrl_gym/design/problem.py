@@ -1,0 +1,193 @@
+"""The design problem: which occupancies of K policies make T episodes of questions most informative?
+
+    maximise over dbar in the occupancy polytope   s( T sum_h Phi' (diag(dbar_h) - dbar_h dbar_h') Phi + Lambda )
+
+(paper, Eq. 6 with its scalarisation). The objective depends on the K policies only through their mean dbar.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from edpbrl_gym._validation import check_array, check_count, check_number
+from edpbrl_gym.design import information
+from edpbrl_gym.design.criteria import Criterion, SingularInformationError, positive_semidefinite_factor
+from edpbrl_gym.mdp import FiniteHorizonMDP
+
+__all__ = ["DesignProblem"]
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DesignProblem:
+    """An MDP with features, a budget, a prior and a criterion.
+
+    Attributes:
+        mdp: The MDP; its `num_rows` is the number of feature rows.
+        features: Phi, shape (N, d), finite; kept as a read-only float64 array.
+        num_policies: K >= 2, options per question.
+        episodes: T >= 1; each episode asks H questions.
+        criterion: D, A or V (`make_criterion`), or any `Criterion`.
+        regularization: lambda >= 0, prior precision lambda I; give this or `prior_precision`. lambda = 0 is accepted
+            only if the features reach every direction, so that the information of the uniform policy is regular.
+        prior_precision: Lambda in place of lambda I, symmetric positive semidefinite, shape (d, d).
+
+    Raises:
+        ValueError: If a value or shape does not fit; the message says what was expected.
+        TypeError: If the MDP or the criterion is of another type.
+        SingularInformationError: If no design has a regular information matrix.
+    """
+
+    mdp: FiniteHorizonMDP
+    features: FloatArray
+    num_policies: int
+    episodes: int
+    criterion: Criterion
+    regularization: float | None = None
+    prior_precision: FloatArray | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.mdp, FiniteHorizonMDP):
+            raise TypeError(f"Expected an mdp of type FiniteHorizonMDP, got {type(self.mdp).__name__}.")
+        if not isinstance(self.criterion, Criterion):
+            raise TypeError(
+                f'Expected a Criterion, got {self.criterion!r}; make one with make_criterion("D"), "A" or "V".'
+            )
+        rows = check_array(self.features, "features", shape=("N", "d"))
+        if rows.shape[0] != self.mdp.num_rows or rows.shape[1] < 1:
+            raise ValueError(
+                f"Expected features of shape (N, d) with one row for each of the MDP's {self.mdp.num_rows} feature "
+                f"rows, got shape {rows.shape}."
+            )
+        self._set("features", _read_only(rows))
+        self._set("num_policies", check_count(self.num_policies, "num_policies (K)", minimum=2))
+        self._set("episodes", check_count(self.episodes, "episodes (T)", minimum=1))
+        self._check_prior()
+        if not np.isfinite(self.baseline):
+            self._check_regular()
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+
+    def _check_prior(self) -> None:
+        if (self.regularization is None) == (self.prior_precision is None):
+            raise ValueError(
+                "Expected either a regularization (lambda) or a prior_precision matrix, got "
+                f"{'neither' if self.regularization is None else 'both'}."
+            )
+        if self.regularization is not None:
+            value = check_number(self.regularization, "regularization (lambda)", minimum=0.0)
+            self._set("regularization", value)
+            return
+        matrix = check_array(self.prior_precision, "prior_precision", shape=(self.dimension, self.dimension))
+        positive_semidefinite_factor(matrix, "prior_precision")
+        self._set("prior_precision", _read_only((matrix + matrix.T) / 2))
+
+    def _check_regular(self) -> None:
+        """Without a proper prior: the uniform policy reaches every row, so if it is singular every design is."""
+        uniform = self.mdp.row_occupancy(self.mdp.occupancy(self.mdp.uniform_policy()))
+        try:
+            self.objective(uniform)
+        except SingularInformationError:
+            rank = int(np.linalg.matrix_rank(self.information(uniform), hermitian=True))
+            raise SingularInformationError(
+                f"Without a proper prior no design has a regular information matrix: the rows that can be compared "
+                f"within a step span {rank} of {self.dimension} dimensions; use a regularization > 0."
+            ) from None
+
+    @property
+    def dimension(self) -> int:
+        """Number of features d."""
+        return int(self.features.shape[1])
+
+    @property
+    def horizon(self) -> int:
+        """Number of steps H."""
+        return self.mdp.horizon
+
+    @cached_property
+    def prior(self) -> FloatArray:
+        """Prior precision Lambda, shape (d, d), read-only."""
+        if self.prior_precision is not None:
+            return self.prior_precision
+        return _read_only(np.eye(self.dimension) * self.regularization)
+
+    @cached_property
+    def baseline(self) -> float:
+        """Value of the criterion without any data, s(Lambda); -inf if the prior alone is singular."""
+        try:
+            return self.criterion.value(self.prior)
+        except SingularInformationError:
+            return -np.inf
+
+    def data_information(self, mean_rows: ArrayLike) -> FloatArray:
+        """Surrogate information of the data alone (paper, Eq. 6), shape (d, d). Argument as in `information`."""
+        return information.surrogate_information(self.features, self._rows(mean_rows), self.episodes)
+
+    def information(self, mean_rows: ArrayLike) -> FloatArray:
+        """Surrogate information plus prior precision, shape (d, d).
+
+        Args:
+            mean_rows: Mean occupancy of the feature rows over the policies, shape (H, N).
+        """
+        return self.data_information(mean_rows) + self.prior
+
+    def objective(self, mean_rows: ArrayLike) -> float:
+        """Value s(I(dbar)), to be maximised; raises SingularInformationError where I is singular."""
+        return self.criterion.value(self.information(mean_rows))
+
+    def gradient(self, mean_rows: ArrayLike) -> FloatArray:
+        """Gradient of the objective with respect to each entry of `mean_rows`, shape (H, N)."""
+        rows = self._rows(mean_rows)
+        curvature = self.criterion.gradient(self.information(rows))
+        return information.gradient(self.features, rows, curvature, self.episodes)
+
+    def relative_gap(self, gap: float, value: float) -> float:
+        """Gap relative to the gain over no data.
+
+        When the prior is singular there is no finite value without data; then it is the certified loss of efficiency
+        to first order, gap / d for D and gap / |value| for the others.
+        """
+        gain = value - self.baseline
+        if not np.isfinite(gain):
+            return gap / (self.dimension if self.criterion.name == "D" else max(abs(value), np.finfo(float).tiny))
+        return gap / gain if gain > 0 else (0.0 if gap <= 0 else np.inf)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of everything that defines the problem; a saved design loads only with the same problem."""
+        mdp = self.mdp
+        digest = hashlib.sha256(b"edpbrl-gym design problem 1")
+        digest.update(f"{self.criterion.fingerprint()} {self.num_policies} {self.episodes} {mdp.horizon}".encode())
+        transitions = mdp.transitions.sorted_indices()
+        integers = (mdp.pair_state, mdp.pair_action, mdp.pair_row, transitions.indices, transitions.indptr)
+        for indices in integers:  # their width differs between platforms
+            _update(digest, np.asarray(indices, dtype=np.int64))
+        for table in (mdp.initial, mdp.admissible, transitions.data, self.features, self.prior):
+            _update(digest, np.asarray(table))
+        return digest.hexdigest()
+
+    def _rows(self, mean_rows: ArrayLike) -> FloatArray:
+        rows = np.asarray(mean_rows, dtype=np.float64)
+        if rows.shape != (self.horizon, self.mdp.num_rows):
+            raise ValueError(
+                f"Expected mean_rows of shape (H, N) = {(self.horizon, self.mdp.num_rows)}, got {rows.shape}."
+            )
+        return rows
+
+
+def _read_only(array: FloatArray) -> FloatArray:
+    view = np.ascontiguousarray(array).view()
+    view.setflags(write=False)
+    return view
+
+
+def _update(digest: hashlib._Hash, array: NDArray) -> None:
+    digest.update(f"{array.dtype.str}{array.shape}".encode())
+    digest.update(np.ascontiguousarray(array).tobytes())

@@ -1,0 +1,294 @@
+"""The result of a solver: occupancies with a certificate, saved and loaded without losing a bit."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from edpbrl_gym.design import information
+from edpbrl_gym.design.diagnostics import design_warnings, support_size
+from edpbrl_gym.design.problem import DesignProblem
+
+__all__ = ["Design", "IterationRecord", "certify", "check_occupancy"]
+
+FloatArray = NDArray[np.float64]
+
+_FORMAT = "edpbrl-gym design 1"
+_FEASIBILITY_TOLERANCE = 1e-8
+
+
+class IterationRecord(NamedTuple):
+    """One iteration of a solver.
+
+    Attributes:
+        iteration: Number of the iteration, from 0.
+        value: Objective at its start.
+        gap: Certified gap at its start.
+        step: Step size it took; 0 for the last one, which only evaluates.
+        seconds: Time it took.
+    """
+
+    iteration: int
+    value: float
+    gap: float
+    step: float
+    seconds: float
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Design:
+    """Occupancies of K policies with a certificate of how far from optimal they are.
+
+    Attributes:
+        problem: The problem that it answers.
+        occupancies: Occupancy of each policy, shape (K, H, M), read-only.
+        value: Objective of the mean occupancy.
+        upper_bound: value + gap; no policies have a larger objective.
+        gap: max over all policies of <gradient, d - dbar>, absolute, in float64.
+        gain: value minus the value without data; inf if the prior is singular.
+        relative_gap: gap / gain (see `DesignProblem.relative_gap`).
+        efficiency: Certified lower bound on the efficiency (see `Criterion.efficiency`).
+        status: "converged", "iteration_limit", "interrupted" (by the callback or Ctrl-C) or the status of another solver.
+        solver: Name of the solver.
+        iterations: Steps taken.
+        oracle_calls: Calls of the linear oracle (value iteration).
+        seconds: Wall-clock time.
+        history: One record for each iteration.
+        warnings: What to know before asking these questions (see `design_warnings`).
+    """
+
+    problem: DesignProblem
+    occupancies: FloatArray
+    value: float
+    upper_bound: float
+    gap: float
+    gain: float
+    relative_gap: float
+    efficiency: float
+    status: str
+    solver: str
+    iterations: int
+    oracle_calls: int
+    seconds: float
+    history: tuple[IterationRecord, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def mean_occupancy(self) -> FloatArray:
+        """Mean of the K occupancies, shape (H, M)."""
+        return _mean(self.occupancies)
+
+    @property
+    def mean_rows(self) -> FloatArray:
+        """Mean occupancy of the feature rows, shape (H, N)."""
+        return self.problem.mdp.row_occupancy(self.mean_occupancy)
+
+    @property
+    def policies(self) -> FloatArray:
+        """The K policies pi_h(a | s) by marginalisation, shape (K, H, M)."""
+        if _identical(self.occupancies):
+            single = self.problem.mdp.policy_from_occupancy(self.occupancies[0])
+            return np.broadcast_to(single, self.occupancies.shape)
+        return np.stack([self.problem.mdp.policy_from_occupancy(one) for one in self.occupancies])
+
+    @property
+    def support(self) -> tuple[NDArray[np.intp], ...]:
+        """For each step the rows that the design shows at all, most likely first."""
+        found = []
+        for mass in self.mean_rows:
+            rows = np.flatnonzero(mass)
+            found.append(rows[np.argsort(-mass[rows], kind="stable")])
+        return tuple(found)
+
+    def summary(self) -> str:
+        """Text for a terminal: problem, certificate, support and warnings."""
+        problem = self.problem
+        size = support_size(problem, self.mean_rows)
+        prior = "a given precision matrix" if problem.regularization is None else f"lambda = {problem.regularization:g}"
+        lines = [
+            f"Design by {self.solver}: {self.status} after {self.iterations} iterations ({self.seconds:.2f} s)",
+            f"  problem      {problem.criterion.name}-optimal, K = {problem.num_policies} policies, T = "
+            f"{problem.episodes} episodes, H = {problem.horizon} steps, {problem.mdp.num_rows} rows x "
+            f"{problem.dimension} features, prior {prior}",
+            f"  value        {self.value:.6f} (no data: {problem.baseline:.6f}, gain {self.gain:.6g})",
+            f"  optimum      at most {self.upper_bound:.6f}: gap {self.gap:.3g}, {self.relative_gap:.3g} of the gain",
+            f"  efficiency   at least {self.efficiency:.2%}",
+            f"  support      effectively {', '.join(f'{value:.1f}' for value in size.effective)} of "
+            f"{', '.join(str(count) for count in size.available)} rows at the steps",
+        ]
+        lines += [f"  warning      {message}" for message in self.warnings]
+        return "\n".join(lines)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the design to a file (npz with JSON inside), atomically. The problem is stored as a hash only.
+
+        Returns:
+            The path as given.
+        """
+        target = Path(path)
+        names = ("value", "upper_bound", "gap", "gain", "relative_gap", "efficiency", "status", "solver", "iterations")
+        names += ("oracle_calls", "seconds", "warnings")
+        document: dict[str, Any] = {name: getattr(self, name) for name in names}
+        document["format"] = _FORMAT
+        document["problem"] = self.problem.fingerprint
+        document["num_policies"] = self.problem.num_policies
+        document["history"] = [list(record) for record in self.history]
+        stored = self.occupancies[:1] if _identical(self.occupancies) else self.occupancies
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                np.savez_compressed(file, occupancies=stored, document=np.array(json.dumps(document)))
+            os.replace(name, target)  # a reader sees the old file or the whole new one
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+        return target
+
+    @staticmethod
+    def load(path: str | os.PathLike[str], problem: DesignProblem) -> Design:
+        """Read a design and check that it belongs to the problem.
+
+        Raises:
+            FileNotFoundError: If there is no such file.
+            ValueError: If the file is damaged, not a saved design, or of another problem.
+        """
+        source = Path(path)
+        if not source.is_file():
+            raise FileNotFoundError(f"Expected a saved design at {source}, found no such file.")
+        stored, document = _read(source)
+        if document["problem"] != problem.fingerprint:
+            raise ValueError(
+                f"The design in {source} was made for another problem (MDP, features, K, T, prior or criterion "
+                f"differ); load it with the problem that it was saved with, or solve this one."
+            )
+        occupancies = np.broadcast_to(stored, (problem.num_policies, *stored.shape[1:]))
+        fields = {key: document[key] for key in document if key not in ("format", "problem", "num_policies")}
+        fields["history"] = tuple(
+            IterationRecord(int(n), value, gap, step, seconds) for n, value, gap, step, seconds in fields["history"]
+        )
+        fields["warnings"] = tuple(fields["warnings"])
+        return Design(problem=problem, occupancies=_frozen(occupancies), **fields)
+
+
+def certify(
+    problem: DesignProblem,
+    occupancies: ArrayLike,
+    *,
+    status: str,
+    solver: str,
+    iterations: int,
+    oracle_calls: int,
+    seconds: float,
+    history: tuple[IterationRecord, ...] = (),
+) -> Design:
+    """Evaluate occupancies from scratch in float64 and wrap them with their certificate.
+
+    The gap comes from the gradient at exactly these occupancies and from value iteration over all policies.
+
+    Args:
+        problem: The problem.
+        occupancies: Occupancies of the K policies, shape (K, H, M), or one for all of them, shape (H, M).
+        status: Status to report.
+        solver: Name to report.
+        iterations: Steps taken.
+        oracle_calls: Calls of value iteration, without the one here.
+        seconds: Time taken.
+        history: Records of the iterations.
+
+    Returns:
+        The design, with warnings.
+
+    Raises:
+        ValueError: If an occupancy is not feasible.
+    """
+    given = np.asarray(occupancies, dtype=np.float64)
+    distinct = given[None] if given.ndim == 2 else given
+    if distinct.ndim != 3 or distinct.shape[0] not in (1, problem.num_policies):
+        raise ValueError(f"Expected occupancies (K, H, M) with K = {problem.num_policies}, got shape {given.shape}.")
+    for one in distinct:
+        check_occupancy(problem, one)
+    rows = problem.mdp.row_occupancy(_mean(distinct))
+    value, curvature = problem.criterion.evaluate(problem.information(rows))
+    reward = information.gradient(problem.features, rows, curvature, problem.episodes)
+    _, best = problem.mdp.best_response(reward)
+    gap = max(0.0, best - float(np.vdot(reward, rows)))
+    return Design(
+        problem=problem,
+        occupancies=_frozen(np.broadcast_to(distinct, (problem.num_policies, *distinct.shape[1:]))),
+        value=value,
+        upper_bound=value + gap,
+        gap=gap,
+        gain=float(value - problem.baseline),
+        relative_gap=float(problem.relative_gap(gap, value)),
+        efficiency=problem.criterion.efficiency(value, value + gap, problem.dimension),
+        status=status,
+        solver=solver,
+        iterations=iterations,
+        oracle_calls=oracle_calls + 1,
+        seconds=seconds,
+        history=history,
+        warnings=design_warnings(problem, rows),
+    )
+
+
+def check_occupancy(problem: DesignProblem, occupancy: FloatArray) -> None:
+    """Raise ValueError unless an array (H, M) is the occupancy of some policy (it satisfies the flow equations)."""
+    mdp = problem.mdp
+    expected = (mdp.horizon, mdp.num_pairs)
+    if occupancy.shape != expected:
+        raise ValueError(f"Expected an occupancy of shape (H, M) = {expected}, got {occupancy.shape}.")
+    advice = "start from mdp.occupancy(policy) of a policy (the all-zero start of the paper's Alg. 2 is not feasible)"
+    if not np.isfinite(occupancy).all() or occupancy.min() < 0 or occupancy[~mdp.admissible].any():
+        raise ValueError(f"Expected a non-negative occupancy on admissible pairs only; {advice}.")
+    off = float(np.abs(mdp.occupancy(mdp.policy_from_occupancy(occupancy)) - occupancy).max())
+    if off > _FEASIBILITY_TOLERANCE:
+        raise ValueError(f"Expected a feasible occupancy, this one violates the flow equations by {off:.3g}; {advice}.")
+
+
+def _identical(occupancies: FloatArray) -> bool:
+    return occupancies.strides[0] == 0 or bool((occupancies == occupancies[:1]).all())
+
+
+def _mean(occupancies: FloatArray) -> FloatArray:
+    # the mean of equal numbers is not always that number in floating point
+    return np.array(occupancies[0]) if _identical(occupancies) else np.asarray(occupancies.mean(axis=0))
+
+
+def _frozen(array: FloatArray) -> FloatArray:
+    view = array.view()
+    view.setflags(write=False)
+    return view
+
+
+def _read(source: Path) -> tuple[FloatArray, dict[str, Any]]:
+    """Arrays and document of a saved design; ValueError for any other file."""
+    try:
+        with np.load(source, allow_pickle=False) as archive:
+            stored = archive["occupancies"]
+            document = json.loads(str(archive["document"]))
+        if document["format"] != _FORMAT or stored.ndim != 3:
+            raise ValueError(f"format {document['format']!r}")
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        EOFError,
+        OSError,
+        AttributeError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
+        raise ValueError(
+            f"Expected a design saved by Design.save ({_FORMAT}) in {source}, could not read it: {error}."
+        ) from None
+    return stored, document

@@ -1,0 +1,237 @@
+"""An independent check of a design: is it feasible, what is it worth, and is its certificate true?
+
+Nothing here is shared with the solvers: the information matrix is summed step by step from centred features, the
+value comes from numpy's LU-based `slogdet` and `inv`, the flow equations are written out, and the linear oracle is a
+linear program over the occupancy polytope (HiGHS) in place of value iteration. The bound does not even rely on the
+program being solved well: every dual vector y gives
+
+    max <g, d>  <=  b'y + sum_h max over admissible pairs of (g - A'y)_h     because every step has mass 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.optimize import linprog
+
+from edpbrl_gym.design.problem import DesignProblem
+from edpbrl_gym.design.result import Design
+
+__all__ = ["Verification", "verify"]
+
+FloatArray = NDArray[np.float64]
+
+_VALUE_TOLERANCE = 1e-8  # relative to max(1, |value|)
+_GAP_TOLERANCE = 1e-8  # relative to the largest reward of an episode
+_SOLVER_TOLERANCE = 1e-10  # the tightest that HiGHS accepts
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What an independent computation says about a design.
+
+    Attributes:
+        feasible: Whether all K occupancies are non-negative, use admissible pairs only and satisfy the flow equations.
+        value: Objective of the mean occupancy; -inf if its information matrix is singular.
+        gap: Certified gap; inf if there is no certificate (infeasible or singular).
+        upper_bound: value + gap.
+        max_violation: Largest violation of a constraint, absolute.
+        messages: Everything that is wrong or disagrees with the design's own claims; empty if all is confirmed.
+    """
+
+    feasible: bool
+    value: float
+    gap: float
+    upper_bound: float
+    max_violation: float
+    messages: tuple[str, ...]
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether the design is feasible and every claim agrees."""
+        return self.feasible and not self.messages
+
+
+def verify(problem: DesignProblem, design: Design, *, tolerance: float = 1e-7) -> Verification:
+    """Check a design against its problem.
+
+    Args:
+        problem: The problem that the design should answer.
+        design: The design of any solver.
+        tolerance: Largest violation of a constraint that counts as rounding.
+
+    Returns:
+        The verification.
+
+    Raises:
+        ValueError: If the criterion is not A, V or D.
+    """
+    if problem.criterion.name not in ("A", "V", "D"):
+        raise ValueError(f"verify knows the criteria A, V and D, got {problem.criterion.name!r}.")
+    mdp = problem.mdp
+    occupancies = np.asarray(design.occupancies, dtype=np.float64)
+    expected = (problem.num_policies, mdp.horizon, mdp.num_pairs)
+    if occupancies.shape != expected:
+        message = f"expected occupancies of shape (K, H, M) = {expected}, got {occupancies.shape}"
+        return Verification(False, np.nan, np.inf, np.inf, np.inf, (message,))
+    messages: list[str] = []
+    violation = 0.0
+    equations, right = _polytope(problem)
+    for number, occupancy in enumerate(occupancies):
+        if number and np.array_equal(occupancy, occupancies[0]):
+            continue
+        worst, text = _violation(problem, occupancy, equations, right)
+        if not worst <= tolerance:
+            messages.append(f"policy {number} is infeasible: {text}")
+        violation = max(violation, worst) if np.isfinite(worst) else np.inf
+    if not np.isfinite(occupancies).all():
+        return Verification(False, np.nan, np.inf, np.inf, violation, tuple(messages))
+    feasible = violation <= tolerance
+    value, rewards = _value_and_rewards(problem, occupancies.mean(axis=0))
+    gap = np.inf
+    if rewards is None:
+        messages.append("the information matrix is singular: the design has no finite value and no gap")
+    elif feasible:
+        gap, trouble = _gap(problem, occupancies.mean(axis=0), rewards, equations, right)
+        messages += trouble
+        messages += _disagreements(problem, design, value, gap, rewards)
+    return Verification(feasible, value, gap, value + gap, violation, tuple(messages))
+
+
+def _polytope(problem: DesignProblem) -> tuple[sparse.csr_array, FloatArray]:
+    """Flow equations A x = b for x = d flattened from (H, M); one equation for each step and state."""
+    mdp = problem.mdp
+    steps, pairs, states = mdp.horizon, mdp.num_pairs, mdp.num_states
+    moves = sparse.coo_array(mdp.transitions)
+    entries, rows, columns = [], [], []
+    for step in range(steps):
+        entries.append(np.ones(pairs))
+        rows.append(step * states + mdp.pair_state)
+        columns.append(step * pairs + np.arange(pairs))
+        if step + 1 < steps:
+            source, successor = moves.coords
+            entries.append(-moves.data)
+            rows.append((step + 1) * states + successor)
+            columns.append(step * pairs + source)
+    shape = (steps * states, steps * pairs)
+    matrix = sparse.csr_array((np.concatenate(entries), (np.concatenate(rows), np.concatenate(columns))), shape=shape)
+    return matrix, np.concatenate([mdp.initial, np.zeros((steps - 1) * states)])
+
+
+def _violation(
+    problem: DesignProblem, occupancy: FloatArray, equations: sparse.csr_array, right: FloatArray
+) -> tuple[float, str]:
+    """Largest violation of an occupancy and a text that says where it is."""
+    if not np.isfinite(occupancy).all():
+        return np.inf, "it has NaN or infinite entries"
+    mdp = problem.mdp
+    residual = np.abs(equations @ occupancy.ravel() - right)
+    step, state = divmod(int(residual.argmax()), mdp.num_states)
+    forbidden = np.abs(np.where(mdp.admissible, 0.0, occupancy))
+    found = [
+        (float(residual.max()), f"the flow into state {state} at step {step} is off by {residual.max():.3g}"),
+        (float(max(0.0, -occupancy.min())), f"its smallest entry is {occupancy.min():.3g}"),
+        (float(forbidden.max()), f"it puts mass {forbidden.max():.3g} on an inadmissible pair"),
+    ]
+    return max(found, key=lambda item: item[0])
+
+
+def _value_and_rewards(problem: DesignProblem, occupancy: FloatArray) -> tuple[float, FloatArray | None]:
+    """Objective and the reward of each pair and step (its gradient up to a constant per step), by explicit sums."""
+    features, dimension = problem.features, problem.features.shape[1]
+    pair_row = problem.mdp.pair_row
+    if problem.prior_precision is None:
+        matrix = float(problem.regularization or 0.0) * np.eye(dimension)
+    else:
+        matrix = np.array(problem.prior_precision)
+    centred = []
+    for step in range(problem.mdp.horizon):
+        mass = np.bincount(pair_row, weights=occupancy[step], minlength=len(features))
+        mean = mass @ features
+        centred.append(mean)
+        # sum d phi phi' - m m' in the form that also holds when d does not sum to 1
+        matrix = matrix + problem.episodes * (features.T @ (mass[:, None] * features) - np.outer(mean, mean))
+    sign, logarithm = np.linalg.slogdet(matrix)
+    if sign <= 0 or np.linalg.cond(matrix) > 1.0 / (dimension * np.finfo(float).eps):
+        return -np.inf, None
+    inverse = np.linalg.inv(matrix)
+    if problem.criterion.name == "D":
+        value, weight = float(logarithm), inverse
+    else:
+        target = _target(problem)
+        value, weight = -float(np.trace(target @ inverse)), inverse @ target @ inverse
+    rewards = np.empty(occupancy.shape)
+    for step, mean in enumerate(centred):
+        shifted = features - mean
+        rewards[step] = problem.episodes * np.sum((shifted @ weight) * shifted, axis=1)[pair_row]
+    return value, rewards
+
+
+def _target(problem: DesignProblem) -> FloatArray:
+    """V of the trace criteria, the identity for A."""
+    matrix = getattr(problem.criterion, "matrix", None)
+    return np.eye(problem.features.shape[1]) if matrix is None else np.asarray(matrix)
+
+
+def _gap(
+    problem: DesignProblem,
+    occupancy: FloatArray,
+    rewards: FloatArray,
+    equations: sparse.csr_array,
+    right: FloatArray,
+) -> tuple[float, list[str]]:
+    """Upper bound on max <rewards, d - occupancy> over the polytope, from the dual of a linear program."""
+    allowed = problem.mdp.admissible.ravel()
+    scale = float(np.abs(rewards).max()) or 1.0
+    cost = -rewards.ravel()[allowed] / scale
+    columns = sparse.csc_array(equations[:, np.flatnonzero(allowed)])
+    options = {
+        "primal_feasibility_tolerance": _SOLVER_TOLERANCE,
+        "dual_feasibility_tolerance": _SOLVER_TOLERANCE,
+    }
+    answer = linprog(cost, A_eq=columns, b_eq=right, bounds=(0, None), method="highs", options=options)
+    if answer.status != 0:
+        return np.inf, [f"the linear program of the oracle was not solved: {answer.message}"]
+    prices = np.asarray(answer.eqlin.marginals)
+    reduced = np.full(rewards.size, np.inf)
+    reduced[allowed] = cost - columns.T @ prices
+    bound = -scale * float(right @ prices + reduced.reshape(rewards.shape).min(axis=1).sum())
+    return max(0.0, bound - float((rewards * occupancy).sum())), []
+
+
+def _disagreements(problem: DesignProblem, design: Design, value: float, gap: float, rewards: FloatArray) -> list[str]:
+    """Where the design's own numbers differ from the recomputed ones by more than rounding."""
+    per_value = _VALUE_TOLERANCE * max(1.0, abs(value))
+    per_gap = _GAP_TOLERANCE * float(np.abs(rewards).max(axis=1).sum())
+    dimension = problem.features.shape[1]
+    prior = problem.prior_precision
+    if prior is None:
+        prior = float(problem.regularization or 0.0) * np.eye(dimension)
+    if np.linalg.eigvalsh(prior)[0] <= 0:
+        without = -np.inf
+    elif problem.criterion.name == "D":
+        without = float(np.linalg.slogdet(prior)[1])
+    else:
+        without = -float(np.trace(_target(problem) @ np.linalg.inv(prior)))
+    gain = value - without
+    checks = [
+        ("value", design.value, value, per_value),
+        ("gap", design.gap, gap, per_gap),
+        ("upper_bound", design.upper_bound, value + gap, per_value + per_gap),
+    ]
+    if np.isfinite(gain) and gain > 0:
+        checks.append(("gain", design.gain, gain, 2 * per_value))
+        checks.append(("relative_gap", design.relative_gap, gap / gain, 2 * (per_gap + per_value * gap / gain) / gain))
+    if problem.criterion.name == "D":
+        efficiency, slack = np.exp(-gap / dimension), per_gap / dimension
+    else:
+        efficiency, slack = max(0.0, 1.0 - gap / abs(value)), (per_gap + per_value) / abs(value)
+    checks.append(("efficiency", design.efficiency, float(efficiency), slack + 1e-12))
+    return [
+        f"the design claims {name} = {claimed:.10g}, recomputed {true:.10g}"
+        for name, claimed, true, slack in checks
+        if not abs(claimed - true) <= slack
+    ]
