@@ -205,11 +205,12 @@ def _running_factor(probabilities: Floats) -> Floats:
     total = probabilities[:, 0].copy()
     for j in range(1, num_options):
         new = probabilities[:, j]
-        # 1/total can only be infinite where every earlier option has underflowed to 0; such a row weighs 0
-        inverse = np.divide(1.0, total, out=np.zeros_like(total), where=total > 0)
         both = total + new
         weight = np.sqrt(np.divide(total * new, both, out=np.zeros_like(both), where=both > 0))
         factor[:, j - 1, j - 1] = weight
-        factor[:, j - 1, : j - 1] = -(weight * inverse)[:, None] * probabilities[:, 1:j]
+        # shares of the earlier options in their mean; where all of them have underflowed to 0 the row weighs 0
+        shares = np.zeros((num_questions, j - 1))
+        np.divide(probabilities[:, 1:j], total[:, None], out=shares, where=total[:, None] > 0)
+        factor[:, j - 1, : j - 1] = -weight[:, None] * shares
         total = both
     return factor

@@ -1,0 +1,6 @@
+"""The estimate of the taste: priors, penalised maximum likelihood, and its Laplace posterior."""
+
+from edpbrl_gym.estimation.map_estimate import Estimate, estimate, estimate_comparisons
+from edpbrl_gym.estimation.prior import GaussianPrior
+
+__all__ = ["Estimate", "GaussianPrior", "estimate", "estimate_comparisons"]

@@ -1,0 +1,160 @@
+"""The estimate of the taste: penalised maximum likelihood (MAP) of the multinomial logit by a damped Newton method.
+
+theta_hat maximises  log-likelihood(theta) - 1/2 theta' P theta,  P the precision of a Gaussian prior with mean zero;
+P = lambda I is the paper's ridge. The objective is strictly concave for a positive definite P, so there is exactly one
+maximum. Without a prior (lambda = 0) the maximum may not exist: see :func:`estimate`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+from edpbrl_gym._validation import check_array, check_count, check_number
+from edpbrl_gym.choice import check_choices, check_options
+from edpbrl_gym.estimation.newton import differences_to_chosen, maximise
+from edpbrl_gym.estimation.prior import GaussianPrior
+from edpbrl_gym.estimation.separation import is_separable, smallest_singular_value
+
+if TYPE_CHECKING:
+    from edpbrl_gym.comparisons import Comparisons
+
+__all__ = ["Estimate", "estimate", "estimate_comparisons"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """The estimated taste and how far to trust it.
+
+    Attributes:
+        theta: the maximiser, (d,). It is in the user's own units: a user with inverse temperature s and direction t
+            is estimated as s * t.
+        converged: whether theta is the maximiser to the tolerance. False: read ``reason``, do not use theta.
+        iterations: Newton steps taken.
+        gradient_norm: Euclidean norm of the gradient of the log posterior at theta.
+        log_likelihood: of the answers at theta.
+        log_posterior: log_likelihood - 1/2 theta' P theta (without the normalising constants).
+        precision: Fisher information at theta plus the prior precision, (d, d): the Laplace posterior's precision.
+        reason: why it did not converge; "" when it did.
+    """
+
+    theta: Floats
+    converged: bool
+    iterations: int
+    gradient_norm: float
+    log_likelihood: float
+    log_posterior: float
+    precision: Floats
+    reason: str = ""
+
+    def covariance(self) -> Floats:
+        """Covariance of the Laplace approximation of the posterior, the inverse of ``precision``, (d, d).
+
+        Raises:
+            ValueError: the precision is singular, as when the estimate did not converge without a prior.
+        """
+        try:
+            inverse = cho_solve(cho_factor(self.precision, lower=True), np.eye(len(self.precision)))
+        except LinAlgError:
+            reason = self.reason or "no prior and too few answers"
+            raise ValueError(
+                f"Expected a positive definite precision, got a singular one ({reason}); use regularization > 0"
+            ) from None
+        return np.asarray((inverse + inverse.T) / 2)
+
+
+def estimate(
+    options: ArrayLike,
+    choices: ArrayLike,
+    *,
+    prior: GaussianPrior | None = None,
+    regularization: float | None = None,
+    tolerance: float = 1e-8,
+    max_iterations: int = 100,
+    start: ArrayLike | None = None,
+) -> Estimate:
+    """Estimate the taste from answered questions: the maximum of the penalised log-likelihood.
+
+    Newton's method with the exact gradient and Hessian, a Cholesky factor for each step and backtracking, from theta =
+    0 unless told otherwise. It has converged when the Newton decrement sqrt(g' H^-1 g), the length of the next step in
+    posterior standard deviations, is at most ``tolerance``; this does not depend on the scale of the features.
+
+    Without a (proper) prior the maximum exists if and only if the differences of the options span the features and no
+    direction ranks every chosen option at least as high as the others (Albert & Anderson, 1984). The first failing is
+    an error; the second, separable answers, gives ``converged=False`` with the reason.
+
+    Args:
+        options: features, (n, K, d), K >= 2; n = 0 returns the prior's mode.
+        choices: index of the chosen option, (n,).
+        prior: a Gaussian prior; or give ``regularization``.
+        regularization: lambda >= 0 of the isotropic prior, 1.0 when neither is given.
+        tolerance: bound on the Newton decrement, > 0.
+        max_iterations: most Newton steps, >= 1.
+        start: where to start, (d,), for example the last estimate.
+
+    Returns:
+        The estimate; look at ``converged``.
+
+    Raises:
+        ValueError: NaN, K < 2, choices outside 0..K-1, dimensions that do not match, lambda < 0, both a prior and a
+            regularization, or no prior and options that do not span the features.
+    """
+    features = check_options(options)
+    chosen = check_choices(choices, features)
+    dimension = features.shape[2]
+    tolerance = check_number(tolerance, "tolerance", minimum=0.0, exclusive=True)
+    max_iterations = check_count(max_iterations, "max_iterations")
+    theta = np.zeros(dimension) if start is None else check_array(start, "start", shape=(dimension,)).copy()
+    if prior is None:
+        prior = GaussianPrior.isotropic(dimension, 1.0 if regularization is None else regularization)
+    elif regularization is not None:
+        raise ValueError("Expected either prior or regularization, got both; the prior already holds the precision")
+    elif prior.dimension != dimension:
+        raise ValueError(f"Expected a prior of dimension {dimension} (the options'), got one of {prior.dimension}")
+
+    differences = differences_to_chosen(features, chosen)
+    smallest = 0.0 if prior.proper else smallest_singular_value(differences, prior.null_space)
+    end = maximise(differences, prior.precision, theta, tolerance=tolerance, max_iterations=max_iterations)
+    reason = end.reason
+    if not prior.proper and is_separable(differences, prior.null_space, end, smallest):
+        reason = (
+            "the answers are separable: a direction ranks every chosen option at least as high as the others, so the "
+            "likelihood has no maximum; use regularization > 0 or ask more questions"
+        )
+    return Estimate(
+        theta=end.theta,
+        converged=not reason,
+        iterations=end.iterations,
+        gradient_norm=end.gradient_norm,
+        log_likelihood=end.log_likelihood,
+        log_posterior=end.log_posterior,
+        precision=end.precision,
+        reason=reason,
+    )
+
+
+def estimate_comparisons(
+    comparisons: Comparisons,
+    *,
+    prior: GaussianPrior | None = None,
+    regularization: float | None = None,
+    tolerance: float = 1e-8,
+    max_iterations: int = 100,
+    start: ArrayLike | None = None,
+) -> Estimate:
+    """Estimate the taste from a :class:`~edpbrl_gym.comparisons.Comparisons`; see :func:`estimate`."""
+    return estimate(
+        comparisons.features,
+        comparisons.choice,
+        prior=prior,
+        regularization=regularization,
+        tolerance=tolerance,
+        max_iterations=max_iterations,
+        start=start,
+    )
