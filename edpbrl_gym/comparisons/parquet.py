@@ -1,0 +1,142 @@
+"""Comparisons in a parquet file: one row a question, checked when read, written at once or not at all.
+
+Columns: ``episode`` and ``step`` (int64), ``choice`` (int32), ``features`` (fixed-size list of K * d float32, option by
+option), ``texts`` (list of K strings, where there are texts), ``who`` (string), ``answered_at`` (timestamp in
+microseconds, UTC, null where unknown). The schema's metadata hold one JSON object under the key ``edpbrl_gym``: the
+format's name and version, K, d, whether times are known, who, and the metadata. Pages carry checksums, so that a
+flipped bit is an error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edpbrl_gym.comparisons.records import Comparisons
+
+__all__ = ["FORMAT", "VERSION", "read", "write"]
+
+FORMAT = "edpbrl_gym.comparisons"
+VERSION = 1
+_KEY = b"edpbrl_gym"
+_COLUMNS = ("episode", "step", "choice", "features", "who", "answered_at")
+
+
+def _to_table(comparisons: Comparisons) -> Any:
+    import pyarrow as pa
+
+    n, num_options, dimension = comparisons.features.shape
+    flat = pa.array(np.ascontiguousarray(comparisons.features).reshape(-1))
+    times: Any = comparisons.answered_at
+    columns = {
+        "episode": pa.array(comparisons.episode),
+        "step": pa.array(comparisons.step),
+        "choice": pa.array(comparisons.choice.astype(np.int32)),
+        "features": pa.FixedSizeListArray.from_arrays(flat, num_options * dimension),
+        "who": pa.array([comparisons.who] * n, pa.string()),
+        "answered_at": pa.array([None] * n if times is None else times, pa.timestamp("us")),
+    }
+    if comparisons.texts is not None:
+        columns["texts"] = pa.array(comparisons.texts, pa.list_(pa.string()))
+    header = {
+        "format": FORMAT,
+        "version": VERSION,
+        "num_options": num_options,
+        "dimension": dimension,
+        "times": times is not None,
+        "who": comparisons.who,
+        "metadata": comparisons.metadata,
+    }
+    return pa.table(columns).replace_schema_metadata({_KEY: json.dumps(header).encode()})
+
+
+def write(comparisons: Comparisons, path: str | os.PathLike[str]) -> None:
+    """Write to ``path`` through a temporary file beside it, so that a kill leaves the old file or none.
+
+    Raises:
+        OSError: the folder does not exist or cannot be written; the message names the file.
+    """
+    import pyarrow.parquet as pq
+
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"Expected the folder {target.parent} for {target.name} to exist; create it first")
+    table = _to_table(comparisons)
+    part = target.with_name(f".{target.name}.{os.getpid()}.{uuid.uuid4().hex}.part")
+    try:
+        with open(part, "xb") as stream:
+            pq.write_table(table, stream, compression="zstd", write_page_checksum=True)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(part, target)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def read(path: str | os.PathLike[str]) -> Comparisons:
+    """Read a file that :func:`write` wrote.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is no parquet, corrupted, foreign, of a newer format, or its contents are no valid comparisons.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    source = Path(path)
+    if not source.is_file():
+        raise FileNotFoundError(f"Expected a comparisons file at {source}, found none; check the path")
+    try:
+        table = pq.read_table(source, page_checksum_verification=True, memory_map=False, partitioning=None)
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"Expected a parquet file in {source}, got a corrupted or other one: {error}") from None
+    header = _header(table, source)
+    try:
+        return _from_table(table, header)
+    except (KeyError, TypeError, ValueError, AttributeError, pa.ArrowException) as error:
+        raise ValueError(f"Expected comparisons in {source}, got contents that do not fit: {error}") from None
+
+
+def _header(table: Any, source: Path) -> dict[str, Any]:
+    raw = (table.schema.metadata or {}).get(_KEY)
+    try:
+        header = {} if raw is None else json.loads(raw)
+    except ValueError:
+        header = {}
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise ValueError(
+            f"Expected a file written by Comparisons.to_parquet, got {source} with columns {table.column_names} and no "
+            f"{FORMAT} header"
+        )
+    if header.get("version") != VERSION:
+        raise ValueError(
+            f"Expected {FORMAT} version {VERSION} in {source}, got version {header.get('version')}; update edpbrl-gym"
+        )
+    missing = [name for name in _COLUMNS if name not in table.column_names]
+    if missing:
+        raise ValueError(f"Expected the columns {', '.join(_COLUMNS)} in {source}, it lacks {', '.join(missing)}")
+    return header
+
+
+def _from_table(table: Any, header: dict[str, Any]) -> Comparisons:
+    shape = (table.num_rows, int(header["num_options"]), int(header["dimension"]))
+    flat = table["features"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
+    times = None
+    if header["times"]:
+        times = table["answered_at"].to_numpy(zero_copy_only=False).astype("datetime64[us]")
+    return Comparisons(
+        features=flat.reshape(shape),
+        choice=table["choice"].to_numpy(),
+        episode=table["episode"].to_numpy(),
+        step=table["step"].to_numpy(),
+        texts=table["texts"].to_pylist() if "texts" in table.column_names else None,
+        who=header["who"],
+        answered_at=times,
+        metadata=header["metadata"],
+    )

@@ -1,0 +1,51 @@
+"""What an oracle is: it answers a batch of questions and says who answered and how."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edpbrl_gym._validation import check_integers
+from edpbrl_gym.comparisons import Queries
+
+__all__ = ["Answers", "Oracle"]
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """The answers to a batch of questions.
+
+    Attributes:
+        choices: index of the chosen option of each question, (n,).
+        details: who answered and how (oracle, mode, scale, ...); JSON-able.
+
+    Raises:
+        TypeError: the choices are no integers.
+        ValueError: a negative choice, or no one-dimensional array.
+    """
+
+    choices: NDArray[np.int64]
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "choices", check_integers(self.choices, "choices", shape=("n",), low=0))
+
+
+@runtime_checkable
+class Oracle(Protocol):
+    """Anything that answers questions: a synthetic user, a model, a person.
+
+    An oracle with a ``describe()`` method (a JSON-able dict) has its description put into every result.
+    """
+
+    @property
+    def name(self) -> str:
+        """Who answers; recorded with every comparison."""
+        ...
+
+    def choose(self, queries: Queries) -> Answers:
+        """Pick one of the K options of every question."""
+        ...
