@@ -1,0 +1,193 @@
+"""The protocol of text encoders and what every encoder shares: checks, deduplication, batches, unit norm."""
+
+from __future__ import annotations
+
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from edpbrl_gym._validation import check_count
+
+__all__ = ["BatchedEncoder", "TextEncoder", "check_texts", "normalise", "require", "resolve_device"]
+
+Embeddings = NDArray[np.float32]
+
+
+@runtime_checkable
+class TextEncoder(Protocol):
+    """Anything that turns n texts into an (n, d) array of unit-norm float32 rows."""
+
+    @property
+    def name(self) -> str:
+        """What was loaded, as a user would write it."""
+
+    @property
+    def dimension(self) -> int:
+        """d, the number of features."""
+
+    @property
+    def fingerprint(self) -> str:
+        """sha256 (hex) of the weights and of the settings on which the embeddings depend."""
+
+    def encode(self, texts: Sequence[str], *, progress: bool = False) -> Embeddings:
+        """Return the embeddings, shape (n, d), float32, unit norm, row i for ``texts[i]``."""
+
+
+def check_texts(texts: Sequence[str]) -> list[str]:
+    """Return ``texts`` as a list of strings.
+
+    Raises:
+        TypeError: a single string, something that is no sequence, or an element that is no string.
+    """
+    if isinstance(texts, (str, bytes)):
+        raise TypeError(f"Expected a list of texts, got the single text {texts!r}; write [{texts!r}]")
+    try:
+        found = list(texts)
+    except TypeError:
+        raise TypeError(f"Expected a list of texts, got {type(texts).__name__}") from None
+    for index, text in enumerate(found):
+        if not isinstance(text, str):
+            raise TypeError(
+                f"Expected strings as texts, got {text!r} ({type(text).__name__}) at index {index}; convert it first"
+            )
+    return found
+
+
+def normalise(raw: ArrayLike, texts: Sequence[str], dimension: int, name: str) -> Embeddings:
+    """Return a model's output as unit-norm float32 rows, shape (n, d).
+
+    Raises:
+        ValueError: wrong shape, NaN, infinity, or a row of norm zero; the message names encoder and text.
+    """
+    rows = np.asarray(raw, dtype=np.float64)
+    if rows.shape != (len(texts), dimension):
+        raise ValueError(f"Expected embeddings of shape {(len(texts), dimension)} from {name}, got {rows.shape}")
+    norms = np.linalg.norm(rows, axis=1)
+    bad = np.flatnonzero(~np.isfinite(norms) | (norms <= np.finfo(np.float32).tiny))
+    if bad.size:
+        kind = "a zero vector" if np.isfinite(norms[bad[0]]) else "NaN or infinity"
+        raise ValueError(
+            f"Expected finite, non-zero embeddings from {name}, got {kind} for {texts[bad[0]]!r} "
+            f"({bad.size} of {len(texts)} texts); check the weights of this encoder"
+        )
+    return (rows / norms[:, None]).astype(np.float32)
+
+
+def require(package: str, purpose: str, install: str) -> ModuleType:
+    """Import an optional package.
+
+    Raises:
+        ModuleNotFoundError: it is not installed; the message says what to install.
+        ImportError: it is installed but broken.
+    """
+    from edpbrl_gym._compat import declare_torchvision_schemas
+
+    try:
+        declare_torchvision_schemas()
+        return importlib.import_module(package)
+    except ModuleNotFoundError as error:
+        missing = error.name or package
+        raise ModuleNotFoundError(
+            f"Expected the package {missing!r} for {purpose}, got no such package; run: {install}", name=missing
+        ) from error
+    except (ImportError, RuntimeError) as error:
+        raise ImportError(
+            f"Expected to import {package!r} for {purpose}, got {error}; the package is installed but broken, "
+            f"run: {install} --upgrade"
+        ) from error
+
+
+def resolve_device(device: str | None) -> str:
+    """Return the torch device name: the given one, else "cuda" where there is one, else "cpu".
+
+    Raises:
+        ValueError: an unknown device, or CUDA where there is none.
+    """
+    import torch
+
+    if device is None:
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        kind = torch.device(device).type
+    except (RuntimeError, TypeError):
+        raise ValueError(f"Expected device as 'cpu', 'cuda' or 'cuda:<number>', got {device!r}") from None
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"Expected an available device, got {device!r}, but torch finds no CUDA; use device='cpu'")
+    return str(device)
+
+
+class BatchedEncoder(ABC):
+    """Base of the encoders that run a model: equal texts once, batches of similar length, unit norm.
+
+    A batch costs as much as its longest text. Texts are sorted by the length that the model sees, and a batch is
+    closed early when padding would exceed ``PADDING_SLACK`` tokens: most batches then need no padding (and no
+    attention mask), while few texts of many lengths still share a batch.
+
+    Args:
+        batch_size: the most texts in one call of the model.
+    """
+
+    PADDING_SLACK = 64
+
+    name: str
+    dimension: int
+    fingerprint: str
+
+    def __init__(self, *, batch_size: int) -> None:
+        self.batch_size = check_count(batch_size, "batch_size")
+
+    @abstractmethod
+    def _lengths(self, texts: list[str]) -> Sequence[int]:
+        """Return the length of each text as the model sees it; it decides the batches only."""
+
+    @abstractmethod
+    def _encode_batch(self, texts: list[str]) -> ArrayLike:
+        """Return raw embeddings of one batch, shape (n, d)."""
+
+    def _batches(self, texts: list[str]) -> list[list[int]]:
+        """Return indices of similar length, long texts first (so that a progress bar does not promise too much)."""
+        lengths = np.asarray(self._lengths(texts))
+        batches: list[list[int]] = []
+        padding = longest = 0
+        for index in np.argsort(-lengths, kind="stable").tolist():
+            length = int(lengths[index])
+            padding += longest - length
+            if not batches or len(batches[-1]) == self.batch_size or padding > self.PADDING_SLACK:
+                batches.append([])
+                longest, padding = length, 0
+            batches[-1].append(index)
+        return batches
+
+    def encode(self, texts: Sequence[str], *, progress: bool = False) -> Embeddings:
+        """Return the embeddings of ``texts``.
+
+        Args:
+            texts: n strings; the empty string is a text like any other.
+            progress: show a progress bar over the distinct texts.
+
+        Returns:
+            Shape (n, d), float32, unit norm; (0, d) for no texts.
+
+        Raises:
+            TypeError: something else than a list of strings.
+            ValueError: the model returned NaN, infinity or a zero vector.
+        """
+        from tqdm.auto import tqdm
+
+        wanted = check_texts(texts)
+        unique = list(dict.fromkeys(wanted))
+        rows = np.empty((len(unique), self.dimension), dtype=np.float32)
+        with tqdm(total=len(unique), desc=f"encode ({self.name})", unit="text", disable=not progress) as bar:
+            for batch in self._batches(unique) if unique else []:
+                chunk = [unique[i] for i in batch]
+                rows[batch] = normalise(self._encode_batch(chunk), chunk, self.dimension, self.name)
+                bar.update(len(batch))
+        if len(unique) == len(wanted):
+            return rows
+        position = {text: i for i, text in enumerate(unique)}
+        return rows[[position[text] for text in wanted]]

@@ -1,0 +1,132 @@
+"""CLIP text encoders through open_clip: by model and pretrained tag, weights file, hub id or local folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from edpbrl_gym.features._hashing import hash_settings, hash_state_dict
+from edpbrl_gym.features.base import BatchedEncoder, require, resolve_device
+
+__all__ = ["OpenClipEncoder"]
+
+_INSTALL = 'pip install "edpbrl-gym[clip]"'
+_LOCAL = "local-dir:"
+_HUB = "hf-hub:"
+
+
+def _split_source(source: str, package: Any) -> tuple[str, str | None]:
+    """Return (model name, pretrained) as open_clip takes them, with everything checked that needs no weights."""
+    if source.startswith(_LOCAL):
+        folder = Path(source.removeprefix(_LOCAL)).expanduser()
+        if not source.removeprefix(_LOCAL) or not folder.is_dir():
+            raise FileNotFoundError(f"Expected an open_clip model folder at {str(folder)!r}, got no such folder")
+        if not (folder / "open_clip_config.json").is_file():
+            raise FileNotFoundError(
+                f"Expected open_clip_config.json in {folder}, got no such file; save the model's config there "
+                "as open_clip's push_to_hf_hub does"
+            )
+        return f"{_LOCAL}{folder}", None
+    if source.startswith(_HUB):
+        return source, None
+    model, _, pretrained = source.partition("/")
+    known = package.list_models()
+    if model not in known:
+        near = [name for name in known if name.lower().startswith(model.lower()[:5])][:8]
+        hint = f" (similar: {', '.join(near)})" if near else ""
+        raise ValueError(
+            f"Expected an open_clip model name, got {model!r}{hint}; open_clip.list_models() has all, and "
+            "'open_clip:local-dir:<folder>' loads your own"
+        )
+    tags = package.list_pretrained_tags_by_model(model)
+    if os.path.isfile(os.path.expanduser(pretrained)):
+        return model, os.path.expanduser(pretrained)
+    if pretrained not in tags:
+        raise ValueError(
+            f"Expected open_clip:{model}/<pretrained> with one of the tags {', '.join(tags) or '(none)'} or a "
+            f"weights file, got {pretrained or 'no tag'!r}; without weights the model would be random"
+        )
+    return model, pretrained
+
+
+def _load(package: Any, model: str, pretrained: str | None, device: str) -> Any:
+    try:
+        # require_pretrained: open_clip only warns when it finds no weights, and goes on with random ones
+        return package.create_model(
+            model, pretrained=pretrained, precision="fp32", device=device, require_pretrained=True
+        )
+    except Exception as error:  # open_clip wraps everything, network errors included, into RuntimeError
+        local = model.startswith(_LOCAL) or (pretrained is not None and os.path.isfile(pretrained))
+        what = model if pretrained is None else f"{model}/{pretrained}"
+        if local:
+            raise ValueError(
+                f"Expected a loadable open_clip model at {what}, got {type(error).__name__}: {error}; check that the "
+                "config fits the weights and that the folder holds a .safetensors, .bin or .pth file"
+            ) from error
+        raise ConnectionError(
+            f"Expected the weights of open_clip:{what} from the model hub, but they could not be loaded "
+            f"({type(error).__name__}: {error}); download them where there is a connection and use "
+            f"'open_clip:local-dir:<folder>' or 'open_clip:{model}/<weights file>'"
+        ) from error
+
+
+class OpenClipEncoder(BatchedEncoder):
+    """The text tower of an open_clip model, in float32. The paper uses ViT-L-14/openai (d = 768).
+
+    The image tower is dropped after loading. Texts are cut at the model's context length (77 tokens for CLIP).
+    The fingerprint covers the text tower's weights, the tokenizer's kind and the context length, not the place from
+    where the model came.
+
+    Args:
+        source: ``<model>/<pretrained tag>``, ``<model>/<weights file>``, ``hf-hub:<id>`` or ``local-dir:<folder>``.
+        batch_size: the most texts in one call of the model.
+        device: torch device; None is "cuda" where there is one, else "cpu".
+
+    Raises:
+        ModuleNotFoundError: open_clip is not installed.
+        ValueError: an unknown model or tag, no tag, or weights that do not fit the config.
+        FileNotFoundError: a missing folder or config.
+        ConnectionError: the hub can't be reached.
+    """
+
+    def __init__(self, source: str, *, batch_size: int = 256, device: str | None = None) -> None:
+        super().__init__(batch_size=batch_size)
+        package = require("open_clip", "CLIP encoders", _INSTALL)
+        self.name = f"open_clip:{source}"
+        self.device = resolve_device(device)
+        model, pretrained = _split_source(source, package)
+        self.model = _load(package, model, pretrained, self.device).eval()
+        if hasattr(self.model, "visual"):
+            self.model.visual = None
+        self.tokenizer = package.get_tokenizer(model)
+        self.fingerprint = hash_settings(
+            {
+                "kind": "open_clip",
+                "model": type(self.model).__name__,
+                # the activation is no weight: the same weights with another one are another encoder
+                "activations": sorted({type(part).__name__ for part in self.model.modules()}),
+                "tokenizer": type(self.tokenizer).__name__,
+                "context_length": self.tokenizer.context_length,
+                "probe": np.asarray(self.tokenizer([_PROBE])).tolist(),
+                "weights": hash_state_dict(self.model.state_dict()),
+            }
+        )
+        self.dimension = int(np.asarray(self._encode_batch(["dimension"])).shape[1])
+
+    def _lengths(self, texts: list[str]) -> Sequence[int]:
+        return [0] * len(texts)  # every text is padded to the context length
+
+    def _encode_batch(self, texts: list[str]) -> ArrayLike:
+        import torch
+
+        with torch.inference_mode():
+            rows = self.model.encode_text(self.tokenizer(texts).to(self.device))
+        return rows.float().cpu().numpy()
+
+
+_PROBE = "A half-open window, Zurich 1920s; it's 25% off!"  # tells tokenizers apart by what they make of it

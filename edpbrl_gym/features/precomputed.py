@@ -1,0 +1,121 @@
+"""Embeddings that were computed elsewhere: a file of texts and vectors as an encoder."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from edpbrl_gym._validation import check_array
+from edpbrl_gym.features._hashing import hash_arrays, hash_settings
+from edpbrl_gym.features.base import check_texts, normalise
+
+__all__ = ["PrecomputedEncoder", "save_precomputed"]
+
+_FORM = "an .npz with the arrays texts (n,) and embeddings (n, d), or a .safetensors as save_precomputed writes it"
+
+
+def save_precomputed(path: str | os.PathLike[str], texts: Sequence[str], embeddings: ArrayLike) -> None:
+    """Write texts and embeddings for ``load_encoder("precomputed:<path>")``.
+
+    Args:
+        path: a file name that ends in .npz (arrays ``texts`` and ``embeddings``) or .safetensors (tensor
+            ``embeddings``, the texts as a JSON list in the metadata entry ``texts``).
+        texts: n distinct strings.
+        embeddings: shape (n, d), finite, no zero row.
+
+    Raises:
+        ValueError: another file ending, or texts and embeddings that do not fit.
+    """
+    target = Path(path)
+    encoder = PrecomputedEncoder.from_arrays(texts, embeddings, name=str(target))
+    known = list(encoder.index)
+    if target.suffix == ".npz":
+        np.savez(target, texts=np.array(known), embeddings=encoder.rows)
+    elif target.suffix == ".safetensors":
+        from safetensors.numpy import save_file
+
+        save_file({"embeddings": encoder.rows}, target, metadata={"texts": json.dumps(known)})
+    else:
+        raise ValueError(f"Expected a file name ending in .npz or .safetensors, got {target.name!r}")
+
+
+def _read(path: Path) -> tuple[Any, Any]:
+    """Return (texts, embeddings) as the file has them."""
+    if path.suffix == ".npz":
+        with np.load(path, allow_pickle=False) as file:
+            return file["texts"].tolist(), file["embeddings"]
+    from safetensors import safe_open
+
+    with safe_open(path, framework="numpy") as file:
+        return json.loads((file.metadata() or {})["texts"]), file.get_tensor("embeddings")
+
+
+class PrecomputedEncoder:
+    """Looks texts up in a file of embeddings; a text that is not in the file is an error.
+
+    Args:
+        path: the file, see ``save_precomputed``.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: another file ending, missing arrays, a damaged file, NaN, zero rows, or a text with two vectors.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        source = Path(path).expanduser()
+        if source.suffix not in (".npz", ".safetensors"):
+            raise ValueError(f"Expected {_FORM}, got {source.name!r}")
+        if not source.is_file():
+            raise FileNotFoundError(f"Expected precomputed embeddings at {source}, got no such file; check the path")
+        try:
+            texts, embeddings = _read(source)
+        except Exception as error:  # zipfile, numpy, safetensors and json raise many kinds for damaged files
+            raise ValueError(f"Expected {_FORM}, got {source}: {type(error).__name__}: {error}") from error
+        self._fill(texts, embeddings, str(path))
+
+    @classmethod
+    def from_arrays(cls, texts: Sequence[str], embeddings: ArrayLike, *, name: str = "arrays") -> PrecomputedEncoder:
+        """Return an encoder over arrays in memory: n texts and embeddings of shape (n, d)."""
+        encoder = cls.__new__(cls)
+        encoder._fill(texts, embeddings, name)
+        return encoder
+
+    def _fill(self, texts: Any, embeddings: Any, source: str) -> None:
+        self.name = f"precomputed:{source}"
+        known = check_texts(texts)
+        raw = check_array(embeddings, "embeddings", shape=(len(known), "d"), hint="give one row per text")
+        if not known or raw.shape[1] == 0:
+            raise ValueError(f"Expected at least one text and one feature in {self.name}, got shape {raw.shape}")
+        self.rows: NDArray[np.float32] = normalise(raw, known, raw.shape[1], self.name)
+        self.index: dict[str, int] = {}
+        for row, text in enumerate(known):
+            if text in self.index:
+                raise ValueError(
+                    f"Expected distinct texts in {self.name}, got {text!r} in rows {self.index[text]} and {row}"
+                )
+            self.index[text] = row
+        self.dimension = int(raw.shape[1])
+        arrays = {"embeddings": self.rows}
+        self.fingerprint = hash_settings({"kind": "precomputed", "texts": known, "rows": hash_arrays(arrays)})
+
+    def encode(self, texts: Sequence[str], *, progress: bool = False) -> NDArray[np.float32]:
+        """Return the stored embeddings, shape (n, d), float32, unit norm; ``progress`` has nothing to show.
+
+        Raises:
+            TypeError: something else than a list of strings.
+            ValueError: a text that is not in the file; the message names it.
+        """
+        wanted = check_texts(texts)
+        missing = [text for text in dict.fromkeys(wanted) if text not in self.index]
+        if missing:
+            raise ValueError(
+                f"Expected texts that {self.name} holds, got {missing[0]!r} ({len(missing)} unknown text(s)); "
+                "add them to the file or use an encoder with a model such as 'minilm'"
+            )
+        return self.rows[np.array([self.index[text] for text in wanted], dtype=np.int64)]

