@@ -18,7 +18,7 @@ from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import cho_solve, solve_triangular
+from scipy.linalg import cho_solve, lapack, solve_triangular
 
 from edpbrl_gym._validation import check_array, check_integers
 
@@ -69,7 +69,7 @@ def cholesky(information: FloatArray) -> FloatArray:
             f"Expected a positive definite information matrix, got a singular one of dimension {dimension}: the "
             f"questions say nothing about some direction of theta; use a regularization > 0 or more varied features."
         )
-    return factor
+    return np.asarray(factor, dtype=np.float64)
 
 
 class Criterion(ABC):
@@ -215,7 +215,9 @@ def _log_det(factor: FloatArray) -> float:
 
 
 def _inverse(factor: FloatArray) -> FloatArray:
-    return np.asarray(cho_solve((factor, True), np.eye(len(factor)), check_finite=False))
+    lower, _ = lapack.dpotri(factor, lower=1)  # a third of the work of solving for the identity
+    lower = np.tril(lower)
+    return np.asarray(lower + np.tril(lower, -1).T)
 
 
 def positive_semidefinite_factor(matrix: FloatArray, name: str) -> FloatArray:

@@ -6,9 +6,9 @@ m_h = Phi' dbar^h is the mean feature. All functions return the information of t
 
 | function | I / T = sum over h of | exact for |
 |---|---|---|
-| `surrogate_information` | Phi' (diag(dbar) - dbar dbar') Phi | balanced tuples: an upper bound of all the others |
+| `surrogate_information` | Phi' (diag(dbar) - dbar dbar') Phi | balanced tuples; an upper bound for any others |
 | `exact_information` | (1/K^2) [(K-1) sum_q S_q - sum_{q != q'} m_q m_q''] | K independent policies, p = 1/K |
-| `weighted_information` | sum_q p_q S_q - mbar mbar' with mbar = sum_q p_q m_q | the paper's adaptive form, p = p(q given h) |
+| `weighted_information` | sum_q p_q S_q - mbar mbar' with mbar = sum_q p_q m_q | the paper's adaptive form |
 
 with S_q = Phi' diag(d_q) Phi and m_q = Phi' d_q. The paper's Eq. 6 (surrogate) counts the pairs q = q' as if they were
 two independent draws, so it exceeds the exact expectation by (1/K^2) sum_q Cov_q; it equals the expectation plus the

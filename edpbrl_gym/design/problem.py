@@ -116,7 +116,7 @@ class DesignProblem:
         """Prior precision Lambda, shape (d, d), read-only."""
         if self.prior_precision is not None:
             return self.prior_precision
-        return _read_only(np.eye(self.dimension) * self.regularization)
+        return _read_only(float(self.regularization or 0.0) * np.eye(self.dimension))
 
     @cached_property
     def baseline(self) -> float:

@@ -64,7 +64,7 @@ def reference(problem: DesignProblem, *, solver: str = "CLARABEL") -> Design:
     masses = cvxpy.Variable(reachable.size, nonneg=True)
     lifted = _lifted_matrix(cvxpy, problem, masses, reachable)
     balance, inflow = _flow_equations(problem, reachable)
-    task = cvxpy.Problem(_objective(cvxpy, problem, lifted), [balance @ masses == inflow])
+    task: Any = cvxpy.Problem(_objective(cvxpy, problem, lifted), [balance @ masses == inflow])
     options: dict[str, Any] = {"eps": 1e-8, "max_iters": 100_000} if solver == "SCS" else {}
     try:
         task.solve(solver=solver, **options)

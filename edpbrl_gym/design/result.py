@@ -24,6 +24,10 @@ FloatArray = NDArray[np.float64]
 
 _FORMAT = "edpbrl-gym design 1"
 _FEASIBILITY_TOLERANCE = 1e-8
+_STORED = (
+    *("value", "upper_bound", "gap", "gain", "relative_gap", "efficiency"),
+    *("status", "solver", "iterations", "oracle_calls", "seconds", "warnings"),
+)
 
 
 class IterationRecord(NamedTuple):
@@ -57,7 +61,7 @@ class Design:
         gain: value minus the value without data; inf if the prior is singular.
         relative_gap: gap / gain (see `DesignProblem.relative_gap`).
         efficiency: Certified lower bound on the efficiency (see `Criterion.efficiency`).
-        status: "converged", "iteration_limit", "interrupted" (by the callback or Ctrl-C) or the status of another solver.
+        status: "converged", "iteration_limit", "interrupted" (by the callback or Ctrl-C), or another solver's own.
         solver: Name of the solver.
         iterations: Steps taken.
         oracle_calls: Calls of the linear oracle (value iteration).
@@ -135,9 +139,7 @@ class Design:
             The path as given.
         """
         target = Path(path)
-        names = ("value", "upper_bound", "gap", "gain", "relative_gap", "efficiency", "status", "solver", "iterations")
-        names += ("oracle_calls", "seconds", "warnings")
-        document: dict[str, Any] = {name: getattr(self, name) for name in names}
+        document: dict[str, Any] = {name: getattr(self, name) for name in _STORED}
         document["format"] = _FORMAT
         document["problem"] = self.problem.fingerprint
         document["num_policies"] = self.problem.num_policies
