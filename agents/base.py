@@ -25,8 +25,8 @@ EpisodeStart = NDArray[np.bool_] | None
 class Agent(ABC):
     """Plays all lanes of a vector environment; lane i is option i mod K of its question.
 
-    ``predict`` has Stable-Baselines3's signature, so SB3 models and our agents are interchangeable where only actions are
-    asked for (``evaluate_policy``). A new agent implements ``predict`` and, as far as it needs them, ``learn``,
+    ``predict`` has Stable-Baselines3's signature, so SB3 models and our agents are interchangeable where only actions
+    are asked for (``evaluate_policy``). A new agent implements ``predict`` and, as far as it needs them, ``learn``,
     ``observe``, ``_save`` and ``_load``.
 
     Args:

@@ -20,7 +20,7 @@ FloatArray = NDArray[np.float64]
 
 
 class DesignAgent(TabularAgent):
-    """Builds the design problem from ``env.unwrapped.mdp`` and ``.features``, solves it in ``learn``, plays its policies.
+    """Builds the design problem from the environment's ``.mdp`` and ``.features``, solves it, plays its policies.
 
     Criterion "V" aims at the differences that ``target_matrix`` takes; "A" and "D" at theta as a whole.
 
@@ -109,8 +109,8 @@ def target_matrix(base: Any) -> FloatArray:
     """V of an environment: the differences of feature rows that the design should estimate well.
 
     For a prompt MDP the paper's: differences of two tokens of the same category, the bases left out (the step named
-    "bases" in ``base.vocabulary.names``, else step 0; a single step is kept). For any other MDP the differences of all pairs of
-    feature rows.
+    "bases" in ``base.vocabulary.names``, else step 0; a single step is kept). For any other MDP the differences of
+    all pairs of feature rows.
 
     Args:
         base: An environment with ``.mdp`` and ``.features``.

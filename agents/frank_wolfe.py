@@ -17,6 +17,7 @@ class FrankWolfeAgent(DesignAgent):
         env: The environment.
         max_iterations: Bound on the iterations; None is the solver's default.
         tolerance: Gain-relative gap to stop at; None is the solver's default.
+        variant: "plain" (the paper's algorithm) or "pairwise"; None is the solver's default.
         options: More options of ``edpbrl_gym.design.frank_wolfe`` (``start``, ``callback``).
         **arguments: See ``DesignAgent``.
     """
@@ -29,10 +30,11 @@ class FrankWolfeAgent(DesignAgent):
         *,
         max_iterations: int | None = None,
         tolerance: float | None = None,
+        variant: str | None = None,
         options: dict[str, Any] | None = None,
         **arguments: Any,
     ) -> None:
-        given = {"max_iterations": max_iterations, "tolerance": tolerance}
+        given: dict[str, Any] = {"max_iterations": max_iterations, "tolerance": tolerance, "variant": variant}
         chosen = {name: value for name, value in given.items() if value is not None}
         super().__init__(env, options={**(options or {}), **chosen}, **arguments)
 

@@ -16,8 +16,8 @@ __all__ = ["RandomAgent"]
 class RandomAgent(Agent):
     """Each lane draws uniformly from the actions that its state allows (the paper's Random).
 
-    With ``env.unwrapped.mdp`` the legal actions are the MDP's. Without it the agent draws from the single action space, which
-    is right where every action is always legal.
+    With ``env.unwrapped.mdp`` the legal actions are the MDP's. Without it the agent draws from the single action space,
+    which is right where every action is always legal.
     """
 
     name = "random"

@@ -23,18 +23,18 @@ def require(base: Any, *attributes: str, who: str) -> None:
     missing = [purpose[name] for name in attributes if not hasattr(base, name)]
     if missing:
         raise TypeError(
-            f"The agent {who!r} needs env.unwrapped to have {' and '.join(missing)}; {type(base).__name__} has not. Add it, or "
-            "use an agent that needs no model."
+            f"The agent {who!r} needs env.unwrapped to have {' and '.join(missing)}; {type(base).__name__} has not. "
+            "Add it, or use an agent that needs no model."
         )
 
 
 class TabularAgent(Agent):
     """Lane i plays policy i mod K of an array of policies (K, H, M) on the environment's MDP.
 
-    The MDP's state comes from ``env.unwrapped.mdp_state(observations)``, or is the observation itself where that is a plain
-    integer. The step within the episode is counted in the agent's ``state`` and set to 0 by ``episode_start``; where
-    the environment has ``mdp_step(observations)``, that is used instead, so a lane is never out of step. Beyond the
-    horizon (a vector environment that resets in its next step ignores that action) the action is 0.
+    The MDP's state comes from ``env.unwrapped.mdp_state(observations)``, or is the observation itself where that is a
+    plain integer. The step within the episode is counted in the agent's ``state`` and set to 0 by ``episode_start``;
+    where the environment has ``mdp_step(observations)``, that is used instead, so a lane is never out of step. Beyond
+    the horizon (a vector environment that resets in its next step ignores that action) the action is 0.
 
     Raises:
         TypeError: If the environment has no ``.mdp``.
@@ -102,9 +102,7 @@ class TabularAgent(Agent):
         single = array.shape == (space.shape or ())
         return (array[None] if single else array), single
 
-    def _steps(
-        self, observations: NDArray[Any], state: State, episode_start: EpisodeStart
-    ) -> NDArray[np.int64]:
+    def _steps(self, observations: NDArray[Any], state: State, episode_start: EpisodeStart) -> NDArray[np.int64]:
         count = len(observations)
         if hasattr(self.base, "mdp_step"):
             return np.asarray(self.base.mdp_step(observations), dtype=np.int64)

@@ -48,7 +48,7 @@ def mdp_states(base: Any, observations: ArrayLike) -> NDArray[np.intp]:
     states = np.asarray(observations)
     if states.ndim != 1 or not np.issubdtype(states.dtype, np.integer):
         raise TypeError(
-            f"Expected {type(base).__name__} to have mdp_state(observations) -> states (n,), as its observations are not "
-            f"plain integers of shape (n,) but {states.dtype} of shape {states.shape}; add that method."
+            f"Expected {type(base).__name__} to have mdp_state(observations) -> states (n,), as its observations are "
+            f"not plain integers of shape (n,) but {states.dtype} of shape {states.shape}; add that method."
         )
     return states.astype(np.intp)

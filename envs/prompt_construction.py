@@ -23,8 +23,8 @@ class PromptConstructionEnv(PromptAttributes, gymnasium.Env):
     A prompt such as "a lighthouse on a cliff, at dusk, oil on canvas, ..." is built in H steps. Step h offers the
     tokens of the h-th file of a vocabulary folder (built in: bases, ambient, style, composition, lighting, detail), and
     the chosen token is appended after a comma. Nothing is random: the same actions give the same prompt. The state that
-    matters for planning is the step alone, so ``env.unwrapped.mdp`` is a ``PromptMDP``; what a person compares is either
-    the whole partial prompt (``trajectory_features``) or the last token (``state_features``).
+    matters for planning is the step alone, so ``env.unwrapped.mdp`` is a ``PromptMDP``; what a person compares is
+    either the whole partial prompt (``trajectory_features``) or the last token (``state_features``).
 
     The paper draws the base of every prompt at random; here the base is an action like the others, so a design may
     choose it, and a uniform first action is the paper's setting.
@@ -33,11 +33,11 @@ class PromptConstructionEnv(PromptAttributes, gymnasium.Env):
     the text encoder on first use.
 
     ## Action Space
-    ``Discrete(V)``, V the size of the largest file: the index of a token in the file of the current step. Files differ in
-    size, so a step with fewer than V tokens allows the first of these actions only, as ``info["action_mask"]`` and
+    ``Discrete(V)``, V the size of the largest file: the index of a token in the file of the current step. Files differ
+    in size, so a step with fewer than V tokens allows the first of these actions only, as ``info["action_mask"]`` and
     ``env.unwrapped.action_masks()`` say. An action beyond them is a ``ValueError``. ``env.action_space.sample()``
-    without a mask draws from the actions that are legal at every step (0 up to the size of the smallest file, exclusive);
-    to draw from all tokens of the step use ``env.action_space.sample(info["action_mask"])``.
+    without a mask draws from the actions that are legal at every step (below the size of the smallest file); to draw
+    from all tokens of the step use ``env.action_space.sample(info["action_mask"])``.
 
     ## Observation Space
     ``MultiDiscrete([V + 1] * H)``: the token index chosen at each step, and V where nothing is chosen yet.
@@ -65,7 +65,7 @@ class PromptConstructionEnv(PromptAttributes, gymnasium.Env):
     import edpbrl_gym
 
     gymnasium.make("edpbrl/PromptConstruction-v0", tokens_per_step=20)
-    gymnasium.make("edpbrl_gym:edpbrl/PromptConstruction-v0")  # imports edpbrl_gym by itself
+    gymnasium.make("edpbrl_gym:edpbrl/PromptConstruction-v0")  # imports edpbrl_gym by itself, also in a spawned process
     gymnasium.make_vec("edpbrl/PromptConstruction-v0", num_envs=8)  # all lanes in one array
     ```
 
@@ -74,7 +74,7 @@ class PromptConstructionEnv(PromptAttributes, gymnasium.Env):
     - ``order=None``: file names without ".txt" in the order of the steps.
     - ``encoder="minilm"``: the text encoder for features, as ``edpbrl_gym.features.load_encoder`` takes it.
     - ``split=None``: "train" or "test" keeps 75% or the other 25% of every file; ``split_seed=0`` seeds it.
-    - ``tokens_per_step=None``: draw a sub-vocabulary with at most this many tokens per step; ``subset_seed=0`` seeds it.
+    - ``tokens_per_step=None``: draw at most this many tokens for each step; ``subset_seed=0`` seeds the draw.
     - ``render_mode=None``: "ansi" (the prompt so far as text) or "rgb_array" (that text drawn as an image).
     - the vector environment also takes ``autoreset_mode="next_step"`` | "same_step" | "disabled".
 

@@ -121,7 +121,7 @@ class PromptConstructionVectorEnv(PromptAttributes, VectorEnv):
             actions: Token indices, integers of shape (num_envs,); ignored for a lane that begins anew in this step.
 
         Raises:
-            ValueError: If an action is illegal; the message names the lane and what was allowed. Nothing has changed then.
+            ValueError: If an action is illegal; the message names the lane and what was allowed. No lane has moved.
             ResetNeeded: If reset() was never called or, in mode "disabled", a complete lane was not reset.
         """
         chosen = self._check_actions(actions)

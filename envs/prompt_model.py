@@ -137,7 +137,8 @@ class PromptModel:
 
     def state_texts(self, observations: ArrayLike) -> list[str]:
         """Token chosen last in each lane."""
-        return [self.vocabulary.all_tokens[row] for row in self._last_rows(observations)]
+        tokens = self.vocabulary.all_tokens
+        return [tokens[row] for row in self._last_rows(observations)]
 
     def state_features(self, observations: ArrayLike) -> FloatArray:
         """Embedding of the token chosen last in each lane, shape (n, d)."""

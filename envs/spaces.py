@@ -32,9 +32,7 @@ class TokenDiscrete(Discrete):
         super().__init__(n, seed=seed)
         self.always_legal = int(always_legal)
 
-    def sample(
-        self, mask: NDArray[np.int8] | None = None, probability: NDArray[np.float64] | None = None
-    ) -> np.int64:
+    def sample(self, mask: NDArray[np.int8] | None = None, probability: Any = None) -> np.int64:
         """Draw an action; without arguments one that is legal at every step, else as ``Discrete.sample``."""
         if mask is None and probability is None:
             return np.int64(self.np_random.integers(self.always_legal))
@@ -51,16 +49,14 @@ class TokenMultiDiscrete(MultiDiscrete):
         seed: Seed of the sampler.
     """
 
-    def __init__(
-        self, n: int, always_legal: int, num_envs: int, seed: int | np.random.Generator | None = None
-    ) -> None:
+    def __init__(self, n: int, always_legal: int, num_envs: int, seed: int | np.random.Generator | None = None) -> None:
         super().__init__(np.full(num_envs, n, dtype=np.int64), seed=seed)
         self.always_legal = int(always_legal)
 
     def sample(
         self,
         mask: tuple[NDArray[np.int8], ...] | None = None,
-        probability: tuple[NDArray[np.float64], ...] | None = None,
+        probability: Any = None,
     ) -> NDArray[np.int64]:
         """Draw one action per lane; for masked draws pass ``mask=tuple(infos["action_mask"])``."""
         if mask is None and probability is None:

@@ -52,9 +52,7 @@ class LaneTracker:
         self._taken[mask] = 0
         self._done[mask] = False
 
-    def step(
-        self, observations: Any, terminations: BoolArray, truncations: BoolArray, infos: dict[str, Any]
-    ) -> Any:
+    def step(self, observations: Any, terminations: BoolArray, truncations: BoolArray, infos: dict[str, Any]) -> Any:
         """Note a step and return what each lane reached by its action, before any automatic reset.
 
         Args:

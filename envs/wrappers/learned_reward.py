@@ -69,9 +69,7 @@ class LearnedRewardVector(VectorWrapper, RecordConstructorArgs):
         self.theta = _check_theta(theta, self._base)
         self.kind = _check_kind(kind)
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset all lanes or those of ``options["reset_mask"]``."""
         mask = self._tracker.reset_mask(options)
         result = self.env.reset(seed=seed, options=options)

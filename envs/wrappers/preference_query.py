@@ -41,12 +41,8 @@ class PreferenceQuery(VectorWrapper, RecordConstructorArgs):
         TypeError: If the environment can't give the features that the feedback compares.
     """
 
-    def __init__(
-        self, env: VectorEnv, *, lanes: int, oracle: Oracle, feedback: Feedback = "truncated"
-    ) -> None:
-        RecordConstructorArgs.__init__(
-            self, lanes=lanes, oracle=oracle, feedback=feedback, _disable_deepcopy=True
-        )
+    def __init__(self, env: VectorEnv, *, lanes: int, oracle: Oracle, feedback: Feedback = "truncated") -> None:
+        RecordConstructorArgs.__init__(self, lanes=lanes, oracle=oracle, feedback=feedback, _disable_deepcopy=True)
         VectorWrapper.__init__(self, env)
         if lanes < 2:
             raise ValueError(
@@ -95,9 +91,7 @@ class PreferenceQuery(VectorWrapper, RecordConstructorArgs):
             self._asked = [Comparisons.concatenate(self._asked)]
         return self._asked[0]
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset all lanes, or whole groups of lanes by ``options["reset_mask"]``."""
         mask = self._tracker.reset_mask(options)
         if mask.shape == (self.num_envs,):
@@ -153,8 +147,8 @@ class PreferenceQuery(VectorWrapper, RecordConstructorArgs):
         if apart.any():
             group = int(np.argmax(apart))
             raise RuntimeError(
-                f"Expected the {self.lanes} lanes of group {group} to be at the same step, they are at {steps[group].tolist()}: "
-                "their episodes have different lengths. Use an environment with a fixed horizon."
+                f"Expected the {self.lanes} lanes of group {group} to be at the same step, they are at "
+                f"{steps[group].tolist()}: their episodes have different lengths. Use a fixed horizon."
             )
         return np.flatnonzero(acted.all(axis=1))
 
@@ -207,12 +201,12 @@ class PreferenceQuery(VectorWrapper, RecordConstructorArgs):
                 texts=grouped,
                 who=self.oracle.name,
                 answered_at=np.full(number, np.datetime64("now", "us")),
-                metadata=self._metadata(),
+                metadata=self._origin(),
             )
         )
         return choices.astype(np.int64)
 
-    def _metadata(self) -> dict[str, Any]:
+    def _origin(self) -> dict[str, Any]:
         """What produced the answers: environment, encoder, feedback and oracle; the same for all questions."""
         if self._provenance is not None:
             return self._provenance
@@ -240,8 +234,8 @@ def _check_base(base: Any, feedback: Feedback) -> None:
     missing = [attribute for attribute in ("mdp", "features") if not hasattr(base, attribute)]
     if missing:
         raise TypeError(
-            f'Expected {name} to have state_features(observations) -> (n, d), or .mdp and .features, for feedback="state"; '
-            f"it lacks {' and '.join(missing)}."
+            f"Expected {name} to have state_features(observations) -> (n, d), or .mdp and .features, for "
+            f'feedback="state"; it lacks {" and ".join(missing)}.'
         )
 
 

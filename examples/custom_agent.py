@@ -1,0 +1,95 @@
+"""Plug in an agent of your own: its import string goes where a registered name would.
+
+python examples/custom_agent.py --episodes 40
+python examples/custom_agent.py --agent random        # the same with a registered one
+"""
+
+from dataclasses import dataclass
+
+import gymnasium
+import numpy as np
+import tyro
+
+import edpbrl_gym  # noqa: F401  (registers the environments)
+from edpbrl_gym.agents.base import Agent
+from edpbrl_gym.agents.registry import make_agent
+from edpbrl_gym.envs.wrappers import PreferenceQuery
+from edpbrl_gym.estimation import estimate_comparisons
+from edpbrl_gym.oracles import SyntheticUser
+
+
+class DistinctAgent(Agent):
+    """Shows K different tokens in every question, where the step has as many."""
+
+    name = "distinct"
+
+    def __init__(self, env, **arguments):
+        """Ask the environment for its MDP: the number of tokens of each step."""
+        super().__init__(env, **arguments)
+        self.sizes = np.array(self.base.mdp.sizes)
+
+    def predict(self, observation, state=None, episode_start=None, deterministic=False):
+        """Deal the tokens of the current step to the lanes like cards; ``state`` isn't needed here."""
+        steps = self.base.mdp_step(observation)
+        actions = np.zeros(len(observation), dtype=int)
+        for first in range(0, len(observation), self.num_policies):
+            step = steps[first]
+            if step == len(self.sizes):  # a complete prompt: the environment only resets
+                continue
+            deck = np.arange(self.sizes[step]) if deterministic else self.rng.permutation(self.sizes[step])
+            lanes = np.arange(first, min(first + self.num_policies, len(observation)))
+            actions[lanes] = np.resize(deck, lanes.size)
+        return actions, state
+
+
+@dataclass
+class Args:
+    """Arguments of the run."""
+
+    agent: str = "custom_agent:DistinctAgent"
+    """a registered name or an import string package.module:Class"""
+    user: str = "a quiet misty morning in the mountains"
+    """what the simulated user likes"""
+    episodes: int = 40
+    """episodes T"""
+    lanes: int = 4
+    """options K of a question"""
+    tokens_per_step: int | None = 50
+    """size of the vocabulary"""
+    regularization: float = 1.0
+    """ridge lambda of the estimate"""
+    seed: int = 0
+    """seed of agent and environment"""
+
+
+def main(args: Args) -> float:
+    """Ask, estimate and return the cosine between the estimate and the taste."""
+    env = gymnasium.make_vec(
+        "edpbrl/PromptConstruction-v0",
+        num_envs=args.lanes,
+        tokens_per_step=args.tokens_per_step,
+        autoreset_mode="same_step",
+    )
+    user = SyntheticUser.from_text(args.user, env.unwrapped.encoder, mode="argmax", seed=args.seed)
+    query = PreferenceQuery(env, lanes=args.lanes, oracle=user)
+    agent = make_agent(
+        args.agent, query, num_policies=args.lanes, episodes=args.episodes, criterion="D", seed=args.seed
+    ).learn()
+
+    observations, infos = query.reset(seed=args.seed)
+    state, starts = None, np.ones(args.lanes, dtype=bool)
+    for _ in range(args.episodes * env.unwrapped.mdp.horizon):
+        actions, state = agent.predict(observations, state, starts)
+        observations, rewards, terminations, truncations, infos = query.step(actions)
+        starts = terminations | truncations
+
+    result = estimate_comparisons(query.comparisons, regularization=args.regularization)
+    cosine = float(result.theta @ user.theta / np.linalg.norm(result.theta) / np.linalg.norm(user.theta))
+    print(f"last question: {infos['question'][0].tolist()}\nanswer: {infos['preference'][0]}")
+    print(f"{agent.name}: {len(query.comparisons)} answers, cosine with the true taste {cosine:.3f}")
+    print(f"estimate converged: {result.converged} after {result.iterations} iterations")
+    return cosine
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Args, description=__doc__))

@@ -1,0 +1,117 @@
+"""Learn a taste from random questions, then train MaskablePPO to write prompts for it.
+
+python examples/maskable_ppo.py            # about a minute on one core
+"""
+
+from dataclasses import dataclass
+
+import gymnasium
+import numpy as np
+import tyro
+from sb3_contrib import MaskablePPO
+from sb3_contrib.common.maskable.utils import get_action_masks
+from stable_baselines3.common.vec_env import DummyVecEnv
+
+import edpbrl_gym  # noqa: F401  (registers the environments)
+from edpbrl_gym.agents.registry import make_agent
+from edpbrl_gym.envs.wrappers import LearnedReward, PreferenceQuery
+from edpbrl_gym.estimation import estimate_comparisons
+from edpbrl_gym.oracles import SyntheticUser
+
+
+@dataclass
+class Args:
+    """Arguments of the run."""
+
+    user: str = "a stormy sea at night, dark and dramatic"
+    """what the simulated user likes"""
+    episodes: int = 30
+    """episodes of questions, K = 4 options each"""
+    tokens_per_step: int = 6
+    """size of the vocabulary"""
+    total_timesteps: int = 16_000
+    """steps of training"""
+    num_envs: int = 8
+    """environments that PPO steps at once"""
+    evaluation_episodes: int = 100
+    """prompts over which each mean reward is taken"""
+    regularization: float = 1.0
+    """ridge lambda of the estimate"""
+    seed: int = 0
+    """seed of everything"""
+
+
+def learn_taste(args: Args) -> np.ndarray:
+    """Ask the simulated user random questions and return the estimated taste, shape (d,)."""
+    env = gymnasium.make_vec(
+        "edpbrl/PromptConstruction-v0",
+        num_envs=4,
+        tokens_per_step=args.tokens_per_step,
+        autoreset_mode="same_step",
+    )
+    user = SyntheticUser.from_text(args.user, env.unwrapped.encoder, seed=args.seed)
+    query = PreferenceQuery(env, lanes=4, oracle=user)
+    agent = make_agent("random", query, num_policies=4, episodes=args.episodes, seed=args.seed)
+    observations, _ = query.reset(seed=args.seed)
+    for _ in range(args.episodes * env.unwrapped.mdp.horizon):
+        actions, _ = agent.predict(observations)
+        observations, *_ = query.step(actions)
+    return estimate_comparisons(query.comparisons, regularization=args.regularization).theta
+
+
+def final_rewards(venv: DummyVecEnv, choose, episodes: int) -> np.ndarray:
+    """Rewards of complete prompts; every lane finishes its prompt at the same step, as all have H tokens."""
+    rewards: list[float] = []
+    observations = venv.reset()
+    while len(rewards) < episodes:
+        observations, reward, dones, _ = venv.step(choose(observations))
+        rewards.extend(reward[dones])
+    return np.array(rewards[:episodes])
+
+
+def main(args: Args) -> dict[str, tuple[float, float]]:
+    """Train, print and return mean reward and standard error of MaskablePPO and of Random."""
+    theta = learn_taste(args)
+    theta /= np.linalg.norm(theta)  # the scale of a linear reward doesn't change what is best
+
+    def make():
+        env = gymnasium.make("edpbrl/PromptConstruction-v0", tokens_per_step=args.tokens_per_step)
+        return LearnedReward(env, theta)
+
+    venv = DummyVecEnv([make] * args.num_envs)
+    model = MaskablePPO(
+        "MlpPolicy",
+        venv,
+        n_steps=96,
+        batch_size=192,
+        learning_rate=1e-3,
+        gamma=1.0,
+        ent_coef=0.01,
+        seed=args.seed,
+        device="cpu",
+    )
+    model.learn(args.total_timesteps)
+
+    agent = make_agent("random", venv, num_policies=2, episodes=1, seed=args.seed)
+    players = {
+        "MaskablePPO": lambda seen: model.predict(seen, action_masks=get_action_masks(venv))[0],
+        "Random": lambda seen: agent.predict(seen)[0],
+    }
+    results = {}
+    print(f"reward theta . phi(prompt) over {args.evaluation_episodes} prompts, mean and standard error")
+    for name, choose in players.items():
+        rewards = final_rewards(venv, choose, args.evaluation_episodes)
+        results[name] = (float(rewards.mean()), float(rewards.std(ddof=1) / np.sqrt(rewards.size)))
+        print(f"  {name:12s} {results[name][0]:.4f} +- {results[name][1]:.4f}")
+
+    observation, info = (env := make()).reset()
+    done = False
+    while not done:
+        action, _ = model.predict(observation, action_masks=info["action_mask"], deterministic=True)
+        observation, _, done, _, info = env.step(action)
+    print(f"most probable prompt: {info['prompt']}")
+    return results
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Args, description=__doc__))

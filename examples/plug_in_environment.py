@@ -1,0 +1,98 @@
+"""Plug in an environment of your own: with ``.mdp`` and ``.features`` every tabular agent works on it.
+
+A walk around a ring of colours that slips now and then; the user is asked which of two walks is at the nicer colour.
+
+python examples/plug_in_environment.py
+"""
+
+from dataclasses import dataclass
+
+import gymnasium
+import numpy as np
+import tyro
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from edpbrl_gym.agents.registry import make_agent
+from edpbrl_gym.envs.wrappers import PreferenceQuery
+from edpbrl_gym.estimation import estimate_comparisons
+from edpbrl_gym.mdp import FiniteHorizonMDP
+from edpbrl_gym.oracles import SyntheticUser
+
+COLOURS, STEPS, SLIP = 12, 8, 0.1
+
+
+class ColourWalk(gymnasium.Env):
+    """Stay (0), go left (1) or right (2) on a ring of colours; with probability SLIP the walk stays where it is."""
+
+    metadata = {"render_modes": []}
+
+    def __init__(self) -> None:
+        """State the model: transitions P(s' | s, a), and a feature row for each state."""
+        moves = np.array([0, -1, 1])
+        self.transitions = np.zeros((COLOURS, 3, COLOURS))
+        for state in range(COLOURS):
+            for action, move in enumerate(moves):
+                self.transitions[state, action, (state + move) % COLOURS] += 1 - SLIP
+                self.transitions[state, action, state] += SLIP
+        start = np.full(COLOURS, 1 / COLOURS)
+        self.mdp = FiniteHorizonMDP.from_dense(self.transitions, start, STEPS)
+        angle = 2 * np.pi * np.arange(COLOURS) / COLOURS
+        self.features = np.stack([np.cos(angle), np.sin(angle), np.cos(2 * angle)], axis=1)
+        self.observation_space = gymnasium.spaces.Discrete(COLOURS)  # the state itself: no mdp_state needed
+        self.action_space = gymnasium.spaces.Discrete(3)
+
+    def reset(self, *, seed=None, options=None):
+        """Begin at a random colour."""
+        super().reset(seed=seed)
+        self.state, self.steps = int(self.np_random.integers(COLOURS)), 0
+        return self.state, {}
+
+    def step(self, action):
+        """Walk one step."""
+        self.state = int(self.np_random.choice(COLOURS, p=self.transitions[self.state, action]))
+        self.steps += 1
+        return self.state, 0.0, self.steps == STEPS, False, {}
+
+
+@dataclass
+class Args:
+    """Arguments of the run."""
+
+    agent: str = "frank_wolfe"
+    """a registered name or an import string package.module:Class"""
+    episodes: int = 20
+    """episodes T"""
+    lanes: int = 2
+    """options K of a question"""
+    scale: float = 3.0
+    """how decided the user's answers are (inverse temperature)"""
+    seed: int = 0
+    """seed of everything"""
+
+
+def main(args: Args) -> float:
+    """Design, ask, estimate; print and return the cosine with the true taste."""
+    env = SyncVectorEnv([ColourWalk] * args.lanes, autoreset_mode=AutoresetMode.SAME_STEP)
+    user = SyntheticUser(np.array([0.5, -0.8, 0.3]), mode="sampled", scale=args.scale, seed=args.seed)
+    query = PreferenceQuery(env, lanes=args.lanes, oracle=user, feedback="state")
+    agent = make_agent(
+        args.agent, query, num_policies=args.lanes, episodes=args.episodes, criterion="D", seed=args.seed
+    ).learn()
+    if agent.design is not None:
+        print(agent.design.summary())
+
+    observations, _ = query.reset(seed=args.seed)
+    state, starts = None, np.ones(args.lanes, dtype=bool)
+    for _ in range(args.episodes * STEPS):
+        actions, state = agent.predict(observations, state, starts)
+        observations, _, terminations, truncations, _ = query.step(actions)
+        starts = terminations | truncations
+
+    result = estimate_comparisons(query.comparisons, regularization=0.1)
+    cosine = float(result.theta @ user.theta / np.linalg.norm(result.theta) / np.linalg.norm(user.theta))
+    print(f"{agent.name}: {len(query.comparisons)} answers, theta {np.round(result.theta, 2)}, cosine {cosine:.3f}")
+    return cosine
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Args, description=__doc__))

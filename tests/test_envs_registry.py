@@ -1,0 +1,120 @@
+"""Checks over every registered environment."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import warnings
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.utils.env_checker import check_env, data_equivalence
+from gymnasium.vector import AutoresetMode
+
+import edpbrl_gym  # noqa: F401  (registers the environments)
+
+IDS = sorted(name for name in gymnasium.registry if name.startswith("edpbrl/"))
+pytestmark = pytest.mark.parametrize("env_id", IDS)
+
+
+@pytest.fixture(autouse=True)
+def warnings_are_errors():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+def rollout(env, seed, episodes=3):
+    """Everything an environment returns over some episodes of masked random actions."""
+    env.action_space.seed(seed)
+    found = [env.reset(seed=seed)]
+    for _ in range(episodes):
+        info, done = found[-1][-1], False
+        while not done:
+            found.append(env.step(env.action_space.sample(info["action_mask"])))
+            info, done = found[-1][-1], found[-1][2] or found[-1][3]
+        found.append(env.reset())
+    return found
+
+
+@pytest.mark.parametrize("repeat", range(3))
+def test_gymnasiums_check(env_id, repeat):
+    check_env(gymnasium.make(env_id).unwrapped)
+
+
+@pytest.mark.parametrize("render_mode", [None, "ansi", "rgb_array"])
+def test_stable_baselines3s_check(env_id, render_mode):
+    from stable_baselines3.common.env_checker import check_env as check
+
+    check(gymnasium.make(env_id, render_mode=render_mode), skip_render_check=False)
+    check(gymnasium.make(env_id).unwrapped)
+
+
+def test_same_seed_and_actions_same_everything(env_id):
+    first, second = (rollout(gymnasium.make(env_id), seed=7) for _ in range(2))
+    assert data_equivalence(tuple(first), tuple(second), exact=True)
+
+
+def test_returned_arrays_are_fresh(env_id):
+    env = gymnasium.make(env_id)
+    seen = [entry[0] for entry in rollout(env, seed=1)]
+    copies = [np.copy(observation) for observation in seen]
+    for observation in seen:
+        observation += 1
+    for observation, copy in zip(seen, copies, strict=True):
+        np.testing.assert_array_equal(observation, copy + 1)
+
+
+def test_pickle(env_id):
+    env = gymnasium.make(env_id)
+    copy = pickle.loads(pickle.dumps(env))
+    assert data_equivalence(tuple(rollout(env, 3)), tuple(rollout(copy, 3)), exact=True)
+
+
+def test_spec_round_trip(env_id):
+    env = gymnasium.make(env_id)
+    again = gymnasium.make(EnvSpec.from_json(env.spec.to_json()))
+    assert again.spec.id == env_id and again.spec.kwargs == env.spec.kwargs
+    assert again.observation_space == env.observation_space and again.action_space == env.action_space
+    vector = gymnasium.make_vec(env_id, num_envs=3)
+    assert EnvSpec.from_json(vector.spec.to_json()).kwargs == vector.spec.kwargs
+    vector_again = gymnasium.make_vec(EnvSpec.from_json(vector.spec.to_json()))
+    assert vector_again.num_envs == 3
+
+
+def test_vector_entry_point_states_its_autoreset_mode(env_id):
+    vector = gymnasium.make_vec(env_id, num_envs=2)
+    assert vector.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+
+
+def test_module_form_of_the_id_imports_the_package(env_id):
+    code = f"import gymnasium; print(gymnasium.make('edpbrl_gym:{env_id}').spec.id)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == env_id
+
+
+def test_async_lanes_with_spawn_equal_sync_lanes(env_id):
+    parallel = gymnasium.make_vec(env_id, num_envs=2, vectorization_mode="async", vector_kwargs={"context": "spawn"})
+    serial = gymnasium.make_vec(env_id, num_envs=2, vectorization_mode="sync")
+    try:
+        for env in (parallel, serial):
+            env.action_space.seed(0)
+        results = [[env.reset(seed=5)] for env in (parallel, serial)]
+        for _ in range(8):
+            for env, seen in zip((parallel, serial), results, strict=True):
+                seen.append(env.step(env.action_space.sample(mask=tuple(seen[-1][-1]["action_mask"]))))
+        assert data_equivalence(tuple(results[0]), tuple(results[1]), exact=True)
+    finally:
+        parallel.close()
+        serial.close()
+
+
+def test_the_docstring_is_the_page(env_id):
+    sections = ["Description", "Action Space", "Observation Space", "Starting State", "Rewards", "Episode End"]
+    sections += ["Information", "Arguments", "References", "Version History"]
+    page = gymnasium.make(env_id).unwrapped.__doc__
+    positions = [page.index(f"## {section}\n") for section in sections]
+    assert positions == sorted(positions)

@@ -1,0 +1,96 @@
+"""Every example runs, and shows what it says."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+RUNS = {
+    "random_rollout.py": ["--seed", "3"],
+    "custom_agent.py": ["--episodes", "6", "--tokens-per-step", "10"],
+    "plug_in_environment.py": ["--episodes", "10"],
+    "maskable_ppo.py": [],
+}
+
+
+def run(name: str, *arguments: str) -> str:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    result = subprocess.run(
+        [sys.executable, str(EXAMPLES / name), *arguments], capture_output=True, text=True, env=environment, timeout=500
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def load(name: str):
+    spec = importlib.util.spec_from_file_location(name.removesuffix(".py"), EXAMPLES / name)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_example_is_run_here_and_listed():
+    files = {path.name for path in EXAMPLES.glob("*.py")}
+    assert files == set(RUNS)
+    page = (EXAMPLES / "README.md").read_text()
+    assert all(f"`{name}`" in page for name in files)
+
+
+@pytest.mark.parametrize("name", sorted(RUNS))
+def test_help_lists_the_arguments(name):
+    assert "--seed" in run(name, "--help")
+
+
+def test_random_rollout():
+    output = run("random_rollout.py", *RUNS["random_rollout.py"])
+    prompt = re.search(r"prompt: (.+)", output).group(1)
+    assert len(re.findall(r"^step \d", output, flags=re.M)) == 6 and prompt.count(", ") >= 5
+    assert output == run("random_rollout.py", *RUNS["random_rollout.py"])
+
+
+@pytest.mark.parametrize("agent", ["custom_agent:DistinctAgent", "random"])
+def test_custom_agent(agent):
+    output = run("custom_agent.py", "--agent", agent, *RUNS["custom_agent.py"])
+    assert re.search(r"(distinct|random): 36 answers, cosine with the true taste 0\.\d+", output)
+    assert "estimate converged: True" in output
+
+
+def test_the_custom_agent_shows_different_tokens():
+    import gymnasium
+    import numpy as np
+
+    module = load("custom_agent.py")
+    env = gymnasium.make_vec("edpbrl/PromptConstruction-v0", num_envs=8, tokens_per_step=5)
+    agent = module.DistinctAgent(env, num_policies=4, episodes=1)
+    observations, _ = env.reset()
+    for _ in range(6):
+        actions, _ = agent.predict(observations)
+        assert all(np.unique(group).size == 4 for group in actions.reshape(2, 4))
+        observations, *_ = env.step(actions)
+
+
+def test_plug_in_environment():
+    from gymnasium.utils.env_checker import check_env
+
+    module = load("plug_in_environment.py")
+    check_env(module.ColourWalk())
+    output = run("plug_in_environment.py", *RUNS["plug_in_environment.py"])
+    assert "Design by" in output and "efficiency" in output
+    assert float(re.search(r"80 answers, .*cosine (\S+)", output).group(1)) > 0.8
+
+
+def test_maskable_ppo_beats_random():
+    pytest.importorskip("sb3_contrib", reason="needs the extra rl: pip install 'edpbrl-gym[rl]'")
+    output = run("maskable_ppo.py", *RUNS["maskable_ppo.py"])
+    found = {name: (float(mean), float(error)) for name, mean, error in
+             re.findall(r"^\s+(MaskablePPO|Random)\s+(\S+) \+- (\S+)$", output, flags=re.M)}  # fmt: skip
+    (ours, our_error), (random, random_error) = found["MaskablePPO"], found["Random"]
+    assert ours - random > max(our_error, random_error, (our_error**2 + random_error**2) ** 0.5)
