@@ -103,6 +103,14 @@ class PromptModel:
             self._encoder = _shared_encoder(self.encoder_spec)
         return self._encoder
 
+    def use_encoder(self, encoder: TextEncoder) -> None:
+        """Take a live encoder in place of loading the one that ``encoder`` names (already loaded, or kept in memory).
+
+        It must embed as the named one does; features computed before are computed again with it.
+        """
+        self._encoder = encoder
+        self._features = None
+
     @property
     def features(self) -> FloatArray:
         """Embedding of every token alone, shape (N, d), in the row order of the MDP; computed on first use."""
