@@ -1,0 +1,31 @@
+"""Fixtures for all tests: an embedding cache of their own and the real default encoder."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from edpbrl_gym.features import TextEncoder, load_encoder
+
+# read when huggingface_hub is imported: no test may wait for a model hub
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def embedding_cache(tmp_path_factory):
+    """Keep every test, subprocesses included, away from the user's own cache."""
+    folder = tmp_path_factory.mktemp("edpbrl-cache")
+    before = os.environ.get("EDPBRL_CACHE")
+    os.environ["EDPBRL_CACHE"] = str(folder)
+    yield folder
+    if before is None:
+        del os.environ["EDPBRL_CACHE"]
+    else:
+        os.environ["EDPBRL_CACHE"] = before
+
+
+@pytest.fixture(scope="session")
+def minilm(embedding_cache) -> TextEncoder:
+    """The real MiniLM with its cache in a temporary folder."""
+    return load_encoder("minilm", cache_folder=embedding_cache)

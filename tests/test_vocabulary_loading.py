@@ -1,0 +1,190 @@
+"""Vocabulary: loading, its errors, splits, subsets, prompts."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
+
+tokens = st.lists(st.text("abcdefg hij", min_size=1).filter(str.strip), min_size=2, max_size=12)
+distinct = tokens.map(lambda found: tuple({" ".join(t.split()).casefold(): t for t in found}.values()))
+vocabularies = st.lists(distinct.filter(lambda step: len(step) > 1), min_size=1, max_size=5).map(
+    lambda steps: Vocabulary(tuple(f"s{i}" for i in range(len(steps))), tuple(steps))
+)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    def write(**files: str | bytes):
+        for name, content in files.items():
+            data = content if isinstance(content, bytes) else content.encode()
+            (tmp_path / f"{name}.txt").write_bytes(data)
+        return tmp_path
+
+    return write
+
+
+def test_any_folder_alphabetical_or_ordered(folder):
+    path = folder(subject="a cat\na dog\n", mood="calm\nangry", light="dusk\n")
+    assert load_vocabulary(path).names == ("light", "mood", "subject")
+    vocabulary = load_vocabulary(str(path), order=["subject", "mood.txt", "light"])
+    assert vocabulary.names == ("subject", "mood", "light")
+    assert vocabulary.horizon == 3 and vocabulary.sizes == (2, 2, 1)
+    assert vocabulary.all_tokens == ["a cat", "a dog", "calm", "angry", "dusk"]
+
+
+def test_spaces_bom_and_windows_line_ends_are_folded(folder):
+    path = folder(a=b"\xef\xbb\xbfred  car \r\n\tblue car\r\n", b="café\n")
+    assert load_vocabulary(path).tokens == (("red car", "blue car"), ("café",))
+
+
+def test_hidden_files_and_other_files_are_left_alone(folder, tmp_path):
+    (tmp_path / "._a.txt").write_bytes(b"\xff\xfe")
+    (tmp_path / "notes.md").write_text("")
+    (tmp_path / "b.txt").mkdir()
+    assert load_vocabulary(folder(a="x\n")).names == ("a",)
+
+
+def test_the_same_token_in_two_files_is_two_actions(folder):
+    vocabulary = load_vocabulary(folder(a="fog\nsun", b="fog"))
+    assert vocabulary.all_tokens == ["fog", "sun", "fog"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", r"a\.txt, got an empty file"),
+        ("\n\n", r"a\.txt, got an empty file"),
+        ("one\n\ntwo\n", r"a\.txt, line 2, got an empty line"),
+        ("one\n   \n", r"a\.txt, line 2, got an empty line"),
+        ("one\ntwo\n\n", r"a\.txt, line 3, got an empty line"),
+        ("Red car\nx\nred   CAR\n", r"a\.txt, got 'red CAR' at line 3 and already at line 1"),
+        (b"fine\ncaf\xe9\n", r"UTF-8 text in .*a\.txt, got byte 0xe9 at line 2"),
+    ],
+)
+def test_faults_name_file_and_line(folder, content, message):
+    with pytest.raises(ValueError, match=message):
+        load_vocabulary(folder(a=content, b="fine"))
+
+
+def test_missing_places(tmp_path):
+    with pytest.raises(FileNotFoundError, match="got nothing there"):
+        load_vocabulary(tmp_path / "nowhere")
+    with pytest.raises(FileNotFoundError, match=r"at least one \.txt file"):
+        load_vocabulary(tmp_path)
+    file = tmp_path / "file.txt"
+    file.write_text("x")
+    with pytest.raises(NotADirectoryError, match="give the folder around it"):
+        load_vocabulary(file)
+
+
+@pytest.mark.parametrize(
+    ("order", "error", "message"),
+    [
+        (["a", "c"], ValueError, r"\(a, b\), got 'c'; no c\.txt"),
+        (["a"], ValueError, "got no b; add it to order"),
+        (["a", "b", "a"], ValueError, "got 'a' 2 times"),
+        ("ab", TypeError, "got the string 'ab'"),
+    ],
+)
+def test_bad_orders(folder, order, error, message):
+    with pytest.raises(error, match=message):
+        load_vocabulary(folder(a="x", b="y"), order=order)
+
+
+@pytest.mark.parametrize(
+    ("names", "tokens", "error", "message"),
+    [
+        ((), (), ValueError, "at least one step"),
+        (("a", "b"), (("x",),), ValueError, r"2 name\(s\) and 1 step"),
+        (("a", "a"), (("x",), ("y",)), ValueError, "distinct step names"),
+        (("a",), ((),), ValueError, "at least one token in step 'a'"),
+        (("a",), (("x", " "),), ValueError, "non-empty tokens"),
+        (("a",), (("x", "X "),), ValueError, "indices 0 and 1"),
+        (("a",), (("x", 3),), TypeError, "got 3 at index 1"),
+        (("a",), ("word",), TypeError, "got the string 'word'"),
+        ("a", (("x",),), TypeError, "got the string 'a'"),
+    ],
+)
+def test_a_vocabulary_checks_itself(names, tokens, error, message):
+    with pytest.raises(error, match=message):
+        Vocabulary(names, tokens)
+
+
+@given(vocabularies, st.integers(0, 2**40), st.floats(0.01, 0.99))
+def test_split_is_a_partition_of_every_step(vocabulary, seed, fraction):
+    train, test = vocabulary.split(seed, fraction)
+    assert (train, test) == vocabulary.split(seed, fraction)
+    assert train.names == test.names == vocabulary.names
+    for whole, left, right in zip(vocabulary.tokens, train.tokens, test.tokens, strict=True):
+        assert left and right and not set(left) & set(right)
+        assert sorted(left + right) == sorted(whole)
+        assert [t for t in whole if t in left] == list(left)
+        assert abs(len(right) - fraction * len(whole)) <= 1.0
+
+
+def test_split_takes_a_quarter_and_depends_on_the_seed():
+    vocabulary = Vocabulary(("a",), (tuple(f"token {i}" for i in range(100)),))
+    sides = [vocabulary.split(seed)[1].tokens[0] for seed in range(20)]
+    assert all(len(side) == 25 for side in sides)
+    assert len(set(sides)) == 20
+    counts = np.bincount([int(t.split()[1]) for side in sides for t in side], minlength=100)
+    assert counts.max() < 15  # 5 expected; no token is always held out
+
+
+def test_split_refuses_what_it_cannot_split():
+    with pytest.raises(ValueError, match="at least 2 tokens in step 'b'"):
+        Vocabulary(("a", "b"), (("x", "y"), ("z",))).split(0)
+    vocabulary = Vocabulary(("a",), (("x", "y"),))
+    for fraction in (0.0, 1.0, -0.1, float("nan")):
+        with pytest.raises(ValueError, match="test_fraction"):
+            vocabulary.split(0, fraction)
+    with pytest.raises(ValueError, match="seed"):
+        vocabulary.split(-1)
+
+
+@given(vocabularies, st.integers(1, 15), st.integers(0, 1000))
+def test_subset_draws_at_most_that_many_in_order(vocabulary, per_step, seed):
+    subset = vocabulary.subset(per_step, seed)
+    assert subset == vocabulary.subset(per_step, seed)
+    for whole, part in zip(vocabulary.tokens, subset.tokens, strict=True):
+        assert len(part) == min(per_step, len(whole))
+        assert [t for t in whole if t in part] == list(part)
+
+
+def test_prompts_whole_and_partial():
+    vocabulary = Vocabulary(("a", "b"), (("a cat", "a dog"), ("calm", "angry", "sad")))
+    assert vocabulary.prompt([1, 2]) == "a dog, sad"
+    assert vocabulary.prompt(np.array([0])) == "a cat"
+    assert vocabulary.prompt([]) == ""
+    with pytest.raises(ValueError, match="at most 2 indices"):
+        vocabulary.prompt([0, 0, 0])
+    for bad in (3, -1):
+        with pytest.raises(ValueError, match=r"0\.\.2 for step 1 \(b\), got"):
+            vocabulary.prompt([0, bad])
+    with pytest.raises(TypeError, match="integers"):
+        vocabulary.prompt([0.5])
+
+
+def test_fingerprint_changes_with_names_tokens_and_their_order():
+    base = Vocabulary(("a", "b"), (("x", "y"), ("z",)))
+    others = [
+        Vocabulary(("a", "c"), (("x", "y"), ("z",))),
+        Vocabulary(("a", "b"), (("y", "x"), ("z",))),
+        Vocabulary(("a", "b"), (("x",), ("y", "z"))),
+        Vocabulary(("b", "a"), (("x", "y"), ("z",))),
+    ]
+    prints = {v.fingerprint for v in [base, *others]}
+    assert len(prints) == 5
+    assert all(len(p) == 64 for p in prints)
+    code = (
+        "from edpbrl_gym.vocabulary import Vocabulary; print(Vocabulary(('a', 'b'), (('x', 'y'), ('z',))).fingerprint)"
+    )
+    other_process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert other_process.stdout.strip() == base.fingerprint
