@@ -1,0 +1,118 @@
+"""Designs as files and as text."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from edpbrl_gym.design import Design, certify, frank_wolfe, reference, verify
+from tests.design_cases import prompt_problem, random_mdp_problem, random_occupancy
+
+
+@pytest.fixture(scope="module")
+def design():
+    return frank_wolfe(prompt_problem("V"), max_iterations=20)
+
+
+def assert_equal(one: Design, other: Design) -> None:
+    names = ("value", "upper_bound", "gap", "gain", "relative_gap", "efficiency", "status", "solver", "iterations")
+    for name in (*names, "oracle_calls", "seconds", "history", "warnings"):
+        assert getattr(one, name) == getattr(other, name), name
+    np.testing.assert_array_equal(one.occupancies, other.occupancies)
+
+
+def test_a_design_survives_its_file(design, tmp_path):
+    path = design.save(tmp_path / "new" / "design.npz")
+    loaded = Design.load(path, prompt_problem("V"))  # an equal problem, not the same object
+    assert_equal(design, loaded)
+    assert not loaded.occupancies.flags.writeable
+    assert verify(design.problem, loaded).confirmed
+    assert [entry.name for entry in path.parent.iterdir()] == ["design.npz"]  # no temporary file left
+    assert loaded.history[0].iteration == 0
+
+
+def test_different_policies_and_no_prior_survive(tmp_path):
+    problem = random_mdp_problem("D", regularization=0.0)
+    rng = np.random.default_rng(0)
+    occupancies = np.stack([random_occupancy(problem.mdp, rng) for _ in range(4)])
+    design = certify(problem, occupancies, status="given", solver="by hand", iterations=0, oracle_calls=0, seconds=0.0)
+    assert design.gain == np.inf
+    assert_equal(design, Design.load(design.save(tmp_path / "d"), problem))
+
+
+def test_other_problems_and_files_are_refused(design, tmp_path):
+    path = design.save(tmp_path / "design.npz")
+    with pytest.raises(ValueError, match="was made for another problem"):
+        Design.load(path, prompt_problem("V", regularization=2.0))
+    with pytest.raises(FileNotFoundError, match="saved design at .*missing.npz"):
+        Design.load(tmp_path / "missing.npz", design.problem)
+    content = path.read_bytes()
+    foreign = {
+        "text.npz": b"not a design",
+        "empty.npz": b"",
+        "cut.npz": content[: len(content) // 2],
+        "spoiled.npz": content[:100] + b"\xff" * 60 + content[160:],
+    }
+    for name, data in foreign.items():
+        (tmp_path / name).write_bytes(data)
+    np.savez(tmp_path / "other.npz", features=np.eye(2))
+    np.save(tmp_path / "array.npy", np.eye(2))
+    np.savez(tmp_path / "old.npz", occupancies=np.zeros((1, 2, 3)), document=np.array(json.dumps({"format": "x"})))
+    for name in (*foreign, "other.npz", "array.npy", "old.npz"):
+        with pytest.raises(ValueError, match=f"Expected a design saved by Design.save .*{name}"):
+            Design.load(tmp_path / name, design.problem)
+
+
+def test_a_failed_save_leaves_the_old_file(design, tmp_path, monkeypatch):
+    path = design.save(tmp_path / "design.npz")
+    before = path.read_bytes()
+
+    def fail(*args, **kwargs):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(np, "savez_compressed", fail)
+    with pytest.raises(OSError, match="no space left"):
+        design.save(path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_summary_names_the_certificate(design):
+    text = design.summary()
+    for part in (
+        "V-optimal",
+        "K = 4",
+        "T = 60",
+        "H = 3",
+        "31 rows x 5",
+        "lambda = 1",
+        "gap",
+        "efficiency",
+        "12, 9, 10",
+    ):
+        assert part in text
+    assert f"{design.efficiency:.2%}" in text
+    given = reference(prompt_problem("D", prior_precision=np.eye(5))).summary()
+    assert "a given precision matrix" in given
+    assert "cvxpy CLARABEL: converged" in given
+
+
+def test_the_support_is_sorted_by_mass():
+    design = frank_wolfe(prompt_problem("D"), variant="pairwise", max_iterations=500)
+    for step, rows in enumerate(design.support):
+        mass = design.mean_rows[step]
+        assert (np.diff(mass[rows]) <= 0).all()
+        assert mass[rows].sum() == pytest.approx(1.0)
+        offsets = design.problem.mdp.offsets
+        assert ((rows >= offsets[step]) & (rows < offsets[step + 1])).all()
+
+
+def test_infeasible_occupancies_get_no_certificate():
+    problem = prompt_problem("D")
+    arguments = {"status": "given", "solver": "by hand", "iterations": 0, "oracle_calls": 0, "seconds": 0.0}
+    with pytest.raises(ValueError, match="violates the flow equations"):
+        certify(problem, np.zeros((3, 31)), **arguments)
+    with pytest.raises(ValueError, match=r"occupancies \(K, H, M\) with K = 4"):
+        certify(problem, np.zeros((2, 3, 31)), **arguments)

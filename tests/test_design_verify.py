@@ -1,0 +1,156 @@
+"""Faults injected into designs, each of which the verifier must catch; and its speed on a full vocabulary."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from edpbrl_gym.design import certify, frank_wolfe, verify
+from edpbrl_gym.mdp import PromptMDP
+from tests.design_cases import problem_of, prompt_problem, random_mdp_problem, random_occupancy, stochastic_mdp
+
+CASES = [(random_mdp_problem, criterion) for criterion in "DAV"] + [(prompt_problem, criterion) for criterion in "DAV"]
+
+
+@pytest.fixture(params=CASES, ids=lambda case: f"{case[0].__name__}-{case[1]}")
+def solved(request):
+    make, criterion = request.param
+    problem = make(criterion)
+    return problem, frank_wolfe(problem, max_iterations=30)
+
+
+def test_a_true_design_is_confirmed(solved):
+    problem, design = solved
+    result = verify(problem, design)
+    assert result.confirmed
+    assert result.max_violation < 1e-12
+    assert result.value == pytest.approx(design.value, rel=1e-10)
+    assert result.upper_bound == pytest.approx(design.upper_bound, rel=1e-8)
+
+
+@pytest.mark.parametrize("name", ["value", "gap", "upper_bound", "relative_gap", "efficiency", "gain"])
+def test_falsified_claims_are_caught(solved, name):
+    problem, design = solved
+    true = getattr(design, name)
+    slack = 1e-3 * design.gap if name in ("value", "upper_bound", "gap", "gain") else 1e-3 * abs(true)
+    slack = max(slack, 1e-6 * abs(true))  # a change that matters, far below one that shows
+    for wrong in (true - slack, true + slack, np.nan):
+        messages = verify(problem, replace(design, **{name: wrong})).messages
+        assert len(messages) == 1
+        assert messages[0].startswith(f"the design claims {name} =")
+
+
+def test_a_gap_of_zero_is_caught(solved):
+    problem, design = solved
+    fake = replace(design, gap=0.0, upper_bound=design.value, relative_gap=0.0, efficiency=1.0)
+    texts = " ".join(verify(problem, fake).messages)
+    assert all(name in texts for name in ("gap", "upper_bound", "relative_gap", "efficiency"))
+
+
+def broken(design, change):
+    occupancies = np.array(design.occupancies)
+    change(occupancies)
+    return replace(design, occupancies=occupancies)
+
+
+def scale_step(occupancies):
+    occupancies[1, -1] *= 1.01
+
+
+def move_mass(occupancies):
+    """Keep every step's total but break the flow between steps or leave the step's own tokens."""
+    pair = int(occupancies[0, -1].argmax())
+    occupancies[0, -1, pair] -= 1e-3
+    occupancies[0, -1, 0 if pair else 1] += 1e-3
+
+
+def make_negative(occupancies):
+    occupancies[2, 0, :] = 0.0
+    occupancies[2, 0, 0] = -0.5
+
+
+def erase(occupancies):
+    occupancies[...] = 0.0
+
+
+def spoil(occupancies):
+    occupancies[3, 0, 0] = np.nan
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (scale_step, "policy 1 is infeasible: the flow into state"),
+        (move_mass, "policy 0 is infeasible: the flow into state"),
+        (make_negative, "policy 2 is infeasible"),
+        (erase, "policy 0 is infeasible: the flow into state"),  # F4: the paper's start d = 0
+        (spoil, "policy 3 is infeasible: it has NaN"),
+    ],
+)
+def test_broken_flow_is_caught(solved, change, message):
+    problem, design = solved
+    result = verify(problem, broken(design, change))
+    assert not result.feasible
+    assert not result.confirmed
+    assert result.gap == result.upper_bound == np.inf
+    assert any(text.startswith(message) for text in result.messages)
+    assert not result.max_violation <= 1e-4
+
+
+def test_inadmissible_mass_is_caught():
+    mdp = stochastic_mdp(0, states=6, actions=3, horizon=3, rows="pair", masked=True)
+    problem = problem_of(mdp, "D", dimension=3)
+    design = frank_wolfe(problem, max_iterations=5)
+    step, pair = np.argwhere(~mdp.admissible)[0]
+    siblings = np.flatnonzero((mdp.pair_state == mdp.pair_state[pair]) & mdp.admissible[step])
+
+    def change(occupancies):  # the flow into the state is kept
+        occupancies[:, step, pair] = occupancies[:, step, siblings[0]]
+        occupancies[:, step, siblings[0]] = 0.0
+
+    result = verify(problem, broken(design, change))
+    assert not result.feasible
+    assert "policy 0 is infeasible" in result.messages[0]
+
+
+def test_wrong_shapes_and_problems_are_caught():
+    problem = prompt_problem("D")
+    design = frank_wolfe(problem, max_iterations=5)
+    result = verify(problem, replace(design, occupancies=design.occupancies[:2]))
+    assert "expected occupancies of shape (K, H, M) = (4, 3, 31), got (2, 3, 31)" in result.messages
+    assert not result.feasible
+    other = verify(prompt_problem("D", regularization=2.0), design)
+    assert other.feasible
+    assert not other.confirmed
+
+
+def test_without_a_prior_a_singular_design_has_no_certificate():
+    problem = prompt_problem("D", regularization=0.0)
+    design = frank_wolfe(problem, max_iterations=20)
+    assert verify(problem, design).confirmed
+    vertex = problem.mdp.occupancy(problem.mdp.best_response(np.zeros((3, 31)))[0])
+    result = verify(problem, replace(design, occupancies=np.broadcast_to(vertex, (4, *vertex.shape))))
+    assert result.value == -np.inf
+    assert "singular" in result.messages[0]
+
+
+def test_different_policies_are_certified_by_their_mean():
+    problem = random_mdp_problem("A")
+    rng = np.random.default_rng(0)
+    occupancies = np.stack([random_occupancy(problem.mdp, rng) for _ in range(4)])
+    design = certify(problem, occupancies, status="given", solver="by hand", iterations=0, oracle_calls=0, seconds=0.0)
+    assert verify(problem, design).confirmed
+    np.testing.assert_allclose(design.mean_occupancy, occupancies.mean(axis=0))
+    for q in range(4):
+        np.testing.assert_allclose(problem.mdp.occupancy(design.policies[q]), occupancies[q], atol=1e-12)
+
+
+def test_a_full_vocabulary_is_verified():
+    """5,000 tokens: 30,000 variables of a sparse linear program."""
+    problem = problem_of(PromptMDP([850, 830, 830, 830, 830, 830]), "D", dimension=32, unit=True)
+    design = frank_wolfe(problem, max_iterations=8)
+    result = verify(problem, design)
+    assert result.confirmed
+    assert result.gap == pytest.approx(design.gap, rel=1e-6)
