@@ -77,11 +77,10 @@ def main(args: Args) -> float:
     ).learn()
 
     observations, infos = query.reset(seed=args.seed)
-    state, starts = None, np.ones(args.lanes, dtype=bool)
+    state = None
     for _ in range(args.episodes * env.unwrapped.mdp.horizon):
-        actions, state = agent.predict(observations, state, starts)
-        observations, rewards, terminations, truncations, infos = query.step(actions)
-        starts = terminations | truncations
+        actions, state = agent.predict(observations, state, query.episode_start)
+        observations, rewards, _, _, infos = query.step(actions)
 
     result = estimate_comparisons(query.comparisons, regularization=args.regularization)
     cosine = float(result.theta @ user.theta / np.linalg.norm(result.theta) / np.linalg.norm(user.theta))

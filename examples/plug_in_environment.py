@@ -82,11 +82,10 @@ def main(args: Args) -> float:
         print(agent.design.summary())
 
     observations, _ = query.reset(seed=args.seed)
-    state, starts = None, np.ones(args.lanes, dtype=bool)
+    state = None
     for _ in range(args.episodes * STEPS):
-        actions, state = agent.predict(observations, state, starts)
-        observations, _, terminations, truncations, _ = query.step(actions)
-        starts = terminations | truncations
+        actions, state = agent.predict(observations, state, query.episode_start)
+        observations, *_ = query.step(actions)
 
     result = estimate_comparisons(query.comparisons, regularization=0.1)
     cosine = float(result.theta @ user.theta / np.linalg.norm(result.theta) / np.linalg.norm(user.theta))

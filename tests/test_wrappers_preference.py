@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
+from edpbrl_gym.agents.registry import make_agent
 from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.envs.wrappers import PreferenceQuery
-from edpbrl_gym.oracles import SyntheticUser
+from edpbrl_gym.oracles import Answers, SyntheticUser
 from tests.lane_environments import BareEnv, ChainEnv, RaggedEnv, write_vocabulary
 
 ID = "edpbrl/PromptConstruction-v0"
@@ -222,6 +223,41 @@ def test_a_third_partys_environment_shows_the_rows_of_its_pairs():
     assert query.comparisons.texts is None
     with pytest.raises(IndexError):  # the environment itself has no such action
         query.step(np.array([9, 9, 9, 9]))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_episode_start_marks_the_first_action_of_every_episode(mode):
+    member = {"next_step": "NextStep", "same_step": "SameStep", "disabled": "Disabled"}[mode]
+    env = SyncVectorEnv([ChainEnv] * 4, autoreset_mode=member)
+    horizon = env.envs[0].unwrapped.mdp.horizon
+    query = PreferenceQuery(env, lanes=2, oracle=SyntheticUser(np.ones(3)), feedback="state")
+    agent = make_agent("random", env, num_policies=2, episodes=1)
+    observations, _ = query.reset(seed=0)
+    state, counted = None, []
+    for _ in range(4 * horizon):
+        starts = query.episode_start
+        actions, state = agent.predict(observations, state, starts)
+        observations, _, terminations, _, infos = query.step(actions)
+        if infos["_preference"].all():
+            counted.append(int(state[0][0]) - 1)  # the agent's own step counter
+            assert starts.all() == (counted[-1] == 0) and starts.any() == starts.all()
+        if mode == "disabled" and terminations.any():
+            observations, _ = query.reset(options={"reset_mask": terminations.copy()})
+    np.testing.assert_array_equal(counted, query.comparisons.step[::2])
+    assert counted[: 2 * horizon] == list(range(horizon)) * 2
+
+
+def test_an_oracle_without_a_description_is_recorded_by_its_details(folder, theta):
+    class Plain:
+        name = "plain"
+
+        def choose(self, queries):
+            return Answers(choices=np.zeros(len(queries), dtype=int), details={"model": "always the first"})
+
+    query = PreferenceQuery(make("own", folder), lanes=3, oracle=Plain())
+    query.reset()
+    query.step(np.zeros(6, int))
+    assert query.comparisons.metadata["oracle"] == {"name": "plain", "model": "always the first"}
 
 
 def test_the_oracle_is_recorded_not_copied(folder, theta):

@@ -42,6 +42,11 @@ class LaneTracker:
         self.acted: BoolArray = np.zeros(self.num_envs, dtype=np.bool_)
         self._done: BoolArray = np.zeros(self.num_envs, dtype=np.bool_)
 
+    @property
+    def episode_start(self) -> BoolArray:
+        """Lanes whose next step is the first action of an episode; what ``predict`` takes as ``episode_start``."""
+        return (self._taken == 0) & ~self._done
+
     def reset_mask(self, options: dict[str, Any] | None) -> BoolArray:
         """Lanes that a reset with these options begins; read before the reset, as Gymnasium removes the entry."""
         mask = (options or {}).get("reset_mask")

@@ -91,6 +91,15 @@ class PreferenceQuery(VectorWrapper, RecordConstructorArgs):
             self._asked = [Comparisons.concatenate(self._asked)]
         return self._asked[0]
 
+    @property
+    def episode_start(self) -> NDArray[np.bool_]:
+        """Lanes whose next step is the first action of an episode, (num_envs,); right in every autoreset mode.
+
+        Pass it to an agent's ``predict``. (In mode NEXT_STEP ``terminations`` come one step too early for that: the
+        next step only resets.)
+        """
+        return self._tracker.episode_start
+
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset all lanes, or whole groups of lanes by ``options["reset_mask"]``."""
         mask = self._tracker.reset_mask(options)
@@ -201,12 +210,12 @@ class PreferenceQuery(VectorWrapper, RecordConstructorArgs):
                 texts=grouped,
                 who=self.oracle.name,
                 answered_at=np.full(number, np.datetime64("now", "us")),
-                metadata=self._origin(),
+                metadata=self._origin(answers.details),
             )
         )
         return choices.astype(np.int64)
 
-    def _origin(self) -> dict[str, Any]:
+    def _origin(self, details: dict[str, Any]) -> dict[str, Any]:
         """What produced the answers: environment, encoder, feedback and oracle; the same for all questions."""
         if self._provenance is not None:
             return self._provenance
@@ -217,7 +226,7 @@ class PreferenceQuery(VectorWrapper, RecordConstructorArgs):
         if encoder is not None:
             data["encoder"], data["encoder_fingerprint"] = encoder.name, encoder.fingerprint
         describe = getattr(self.oracle, "describe", None)
-        data["oracle"] = describe() if callable(describe) else {"name": self.oracle.name}
+        data["oracle"] = describe() if callable(describe) else {"name": self.oracle.name, **details}
         self._provenance = data
         return data
 
