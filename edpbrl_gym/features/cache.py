@@ -56,7 +56,6 @@ class EmbeddingStore:
         self.folder = folder / fingerprint
         self.fingerprint = fingerprint
         self.dimension = dimension
-        self.folder.mkdir(parents=True, exist_ok=True)
         self._index: dict[bytes, tuple[int, int]] = {}  # key -> (block, row)
         self._blocks: list[NDArray[np.float32]] = [np.empty((0, dimension), np.float32)]  # block 0: this process's
         self._own_keys: list[bytes] = []
@@ -79,6 +78,7 @@ class EmbeddingStore:
         read: list[tuple[Path, int]] = []
         while True:
             vanished = False
+            self.folder.mkdir(parents=True, exist_ok=True)  # someone may have emptied the cache
             names = {entry.name for entry in os.scandir(self.folder) if entry.name.endswith(".safetensors")}
             for name in sorted(names - self._seen):
                 try:

