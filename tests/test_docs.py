@@ -30,3 +30,16 @@ def test_relative_links_lead_somewhere(page):
         if "://" in target or target.startswith("mailto:"):
             continue
         assert (page.parent / target).exists(), f"{page.name} links to {target}, which is not there"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_named_tests_exist(page):
+    """A page that names a test as evidence must not outlive it."""
+    defined = {
+        name
+        for path in (ROOT / "tests").glob("test_*.py")
+        for name in re.findall(r"^def (test_\w+)", path.read_text(encoding="utf-8"), flags=re.M)
+    }
+    files = {path.stem for path in (ROOT / "tests").glob("*.py")}
+    named = set(re.findall(r"\b(test_\w+)\b", page.read_text(encoding="utf-8")))
+    assert named <= defined | files, sorted(named - defined - files)
