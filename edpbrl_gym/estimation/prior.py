@@ -67,19 +67,19 @@ class GaussianPrior:
 
     @classmethod
     def from_embeddings(
-        cls, features: ArrayLike, power: float = 0.5, scale: float = 1.0, *, floor: float = 1e-6
+        cls, features: ArrayLike, power: float = 0.5, scale: float = 1.0, *, floor: float = 1e-4
     ) -> GaussianPrior:
         """A prior that expects tastes to lie where the vocabulary's own embeddings vary.
 
-        With the covariance C = U diag(w) U' of the features, the prior covariance is U diag(v) U',
-        v = scale * d * w^power / sum(w^power): its trace is scale * d, that of a ridge with lambda = 1 / scale, so the
-        two are comparable. power = 0 is exactly that ridge.
+        With the covariance C = U diag(w) U' of the features, the prior covariance is U diag(v) U', v proportional to
+        w^power with sum(v) = scale * d: its trace is that of a ridge with lambda = 1 / scale, so the two are
+        comparable. power = 0 is exactly that ridge.
 
         Args:
             features: embeddings of the vocabulary, (N, d), N >= 2.
             power: exponent of the eigenvalues, >= 0; 0.5 by default.
             scale: mean prior variance of a coordinate, > 0 (1 / lambda).
-            floor: eigenvalues below ``floor`` times the largest are raised to it, so that a direction in which the
+            floor: prior variances below ``floor`` times the largest are raised to it, so that a direction in which the
                 vocabulary does not vary stays unlikely, not impossible. In (0, 1].
 
         Raises:
@@ -98,7 +98,9 @@ class GaussianPrior:
         rounding = np.finfo(np.float64).eps * float(np.square(rows).sum()) / len(rows)
         if values[-1] <= rounding:
             raise ValueError("Expected embeddings that differ from each other, got features whose rows are all equal")
-        variances = np.maximum(values, floor * values[-1]) ** power
+        # a root would blow up the rounding of a zero eigenvalue (1e-16 to the power 0.25 is 1e-4)
+        shares = np.where(values > len(values) * rounding, values, 0.0) / values[-1]
+        variances = np.maximum(shares**power, floor)
         variances *= scale * len(variances) / variances.sum()
         return cls((vectors / variances) @ vectors.T)
 
