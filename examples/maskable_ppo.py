@@ -29,7 +29,7 @@ class Args:
     """episodes of questions, K = 4 options each"""
     tokens_per_step: int = 6
     """size of the vocabulary"""
-    total_timesteps: int = 16_000
+    total_timesteps: int = 8_000
     """steps of training"""
     num_envs: int = 8
     """environments that PPO steps at once"""
