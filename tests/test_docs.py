@@ -41,5 +41,5 @@ def test_named_tests_exist(page):
         for name in re.findall(r"^def (test_\w+)", path.read_text(encoding="utf-8"), flags=re.M)
     }
     files = {path.stem for path in (ROOT / "tests").glob("*.py")}
-    named = set(re.findall(r"\b(test_\w+)\b", page.read_text(encoding="utf-8")))
+    named = set(re.findall(r"`(test_\w+)`", page.read_text(encoding="utf-8")))
     assert named <= defined | files, sorted(named - defined - files)
