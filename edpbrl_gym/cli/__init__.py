@@ -1,0 +1,70 @@
+"""``edpbrl``: the command line. Parsing is light; a command imports what it needs when it runs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any
+
+from edpbrl_gym.cli.errors import OK, explain
+
+__all__ = ["main"]
+
+_DESCRIPTION = """Learn a person's taste in prompts from as few questions as possible.
+
+`edpbrl demo` shows it in a minute; `edpbrl COMMAND --help` lists the options of a command. For all commands:
+--debug shows the traceback of an error, --version prints the version. Exit codes: 0 done, 1 failed,
+2 wrong arguments, 130 interrupted."""
+
+_MODULES = {
+    "Demo": "demo",
+    "Design": "design",
+    "Estimate": "estimate",
+    "Personalize": "personalize",
+    "Synthetic": "synthetic",
+    "Report": "report",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run ``edpbrl`` with the given arguments (default: those of the process).
+
+    Returns:
+        The exit code: 0 done, 1 failed, 2 wrong arguments, 130 interrupted.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in arguments
+    arguments = [argument for argument in arguments if argument != "--debug"]
+    if arguments == ["--version"]:
+        from edpbrl_gym import __version__
+
+        print(f"edpbrl {__version__}")
+        return OK
+    try:
+        options = _parse(arguments or ["--help"])
+    except SystemExit as stop:  # tyro has printed its help (0) or what was wrong (2)
+        return stop.code if isinstance(stop.code, int) else 2
+    module = import_module(f"edpbrl_gym.cli.{_MODULES[type(options).__name__]}")
+    run: Callable[[Any], None] = module.run
+    try:
+        run(options)
+    except (Exception, KeyboardInterrupt) as error:
+        if debug:
+            raise
+        return explain(error)
+    return OK
+
+
+def _parse(arguments: list[str]) -> Any:
+    import tyro
+
+    from edpbrl_gym.cli.options import Command
+
+    return tyro.cli(
+        Command,
+        prog="edpbrl",
+        description=_DESCRIPTION,
+        args=arguments,
+        config=(tyro.conf.FlagCreatePairsOff,),
+    )

@@ -1,0 +1,124 @@
+"""``edpbrl demo``."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from edpbrl_gym.cli.console import bullet, output, quiet_libraries, shown
+from edpbrl_gym.cli.errors import bad_arguments
+from edpbrl_gym.cli.options import Demo
+
+__all__ = ["run"]
+
+
+def run(options: Demo) -> None:
+    """Run the demo and tell the story in the terminal."""
+    from rich.markup import escape
+    from rich.rule import Rule
+
+    from edpbrl_gym.experiments.demo import DemoSettings, run_demo
+    from edpbrl_gym.experiments.report import demo_verdict, write_report
+
+    with bad_arguments():
+        settings = DemoSettings(
+            text=options.text,
+            episodes=options.episodes,
+            num_policies=options.policies,
+            criterion=options.criterion,
+            regularization=options.regularization,
+            iterations=options.iterations,
+            mode=options.mode,
+            scale=options.scale,
+            vocabulary=None if options.vocabulary is None else str(options.vocabulary),
+            encoder=options.encoder,
+            seed=options.seed,
+        )
+    quiet_libraries()
+    console = output()
+    begun = time.monotonic()
+    console.print()
+    console.print(Rule("[bold]Learning a taste from a few questions[/bold]", style="cyan"))
+    console.print()
+    bullet(
+        console,
+        "The user",
+        f'likes "{settings.text}" and cannot say so. They only pick the best of {settings.num_policies}.',
+    )
+    results = run_demo(settings, options.out, say=_Story(console), progress=True)
+    files = write_report(results, options.out)
+    console.print()
+    _tables(console, results)
+    for line in demo_verdict(results):
+        console.print(f" {escape(line)}")
+    console.print()
+    console.print(
+        f" Done in {time.monotonic() - begun:.0f} s. Figure: {escape(shown(files[0]))}, report: {escape(shown(files[-1]))}"
+    )
+    console.print(
+        ' Your turn: [bold]edpbrl demo --text "..."[/bold], or [bold]edpbrl design --help[/bold] for your own vocabulary.'
+    )
+    console.print()
+
+
+class _Story:
+    """Prints each step of the demo as it is done."""
+
+    def __init__(self, console: Any) -> None:
+        self.console = console
+
+    def __call__(self, step: str, facts: dict[str, Any]) -> None:
+        if step == "vocabulary":
+            text = (
+                f"{facts['train'] + facts['test']} tokens in {len(facts['steps'])} steps ({', '.join(facts['steps'])}); questions use "
+                f"{facts['train']}, the other {facts['test']} are kept for the final prompts."
+            )
+            bullet(self.console, "Vocabulary", text)
+        elif step == "features":
+            bullet(
+                self.console,
+                "Features",
+                f"every token as a vector of {facts['dimension']} numbers ({facts['encoder']}).",
+            )
+        elif step == "design":
+            text = (
+                f"{facts['criterion']}-optimal by Frank-Wolfe in {facts['seconds']:.1f} s; certificate: at least "
+                f"{facts['efficiency']:.1%} of the information of the best possible design."
+            )
+            bullet(self.console, "Design", text)
+            for warning in facts["warnings"]:
+                bullet(self.console, "  warning", warning)
+        elif step == "questions":
+            self._questions(facts)
+        elif step == "estimate":
+            note = "" if facts["converged"] else " (the estimate has not converged)"
+            text = f"{facts['agent']} questions: cosine error of the learnt taste {facts['cosine_error']:.3f}{note}."
+            bullet(self.console, "Estimate", text)
+
+    def _questions(self, facts: dict[str, Any]) -> None:
+        bullet(self.console, "Questions", f"{facts['questions']} {facts['agent']} questions answered.")
+        if facts["agent"] == "Random" or not facts["example"]:
+            return
+        self.console.print("              For example, which of these is best?", style="dim")
+        for number, text in enumerate(facts["example"]):
+            chosen = number == facts["choice"]
+            mark = ">" if chosen else " "
+            self.console.print(f"              {mark} {text}", style="bold" if chosen else "dim", markup=False)
+
+
+def _tables(console: Any, results: Any) -> None:
+    from rich.table import Table
+
+    best = results.table[results.table["part"] == "best"]
+    for agent in dict.fromkeys(best["agent"]):
+        table = Table(
+            title=f"Ten best prompts after {agent} questions, from words never asked about", title_justify="left"
+        )
+        table.add_column("#", justify="right")
+        table.add_column("true score", justify="right")
+        table.add_column("better than", justify="right")
+        table.add_column("prompt")
+        for row in best[best["agent"] == agent].itertuples():
+            table.add_row(str(int(row.rank)), f"{row.true_score:.3f}", f"{row.percentile:.1f}%", row.prompt)
+        console.print(table)
+        console.print()

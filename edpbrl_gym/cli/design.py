@@ -1,0 +1,137 @@
+"""``edpbrl design``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from edpbrl_gym.cli.console import output, quiet_libraries, shown
+from edpbrl_gym.cli.errors import bad_arguments
+from edpbrl_gym.cli.options import Design
+
+__all__ = ["run"]
+
+_HEAVIEST = 6
+
+
+def run(options: Design) -> None:
+    """Solve a design, write it with the questions to ask, and print its certificate and heaviest tokens."""
+    from edpbrl_gym.agents.registry import agent_class
+    from edpbrl_gym.experiments.collect import ENVIRONMENT, draw_questions, make_prompt_lanes
+    from edpbrl_gym.experiments.questions import write_questions
+    from edpbrl_gym.vocabulary import load_vocabulary
+
+    with bad_arguments():
+        _check(options)
+        agent_class(options.solver)
+    load_vocabulary(options.vocabulary)
+    quiet_libraries()
+    arguments: dict[str, Any] = {
+        "vocabulary": None if options.vocabulary is None else str(options.vocabulary),
+        "encoder": options.encoder,
+        "split": None if options.split == "all" else options.split,
+        "split_seed": options.seed,
+    }
+    env: Any = make_prompt_lanes(options.policies, **arguments)
+    _prepare(options.out)
+    console = output()
+    encoder = env.unwrapped.encoder
+    encoder.encode(env.unwrapped.vocabulary.all_tokens, progress=True)  # into the cache, with a bar
+    agent = _agent(options, env).learn()
+    questions = draw_questions(
+        ENVIRONMENT, agent, episodes=options.episodes, env_arguments=arguments, feedback=options.feedback
+    )
+    files = [write_questions(options.out / f"questions.{options.questions}", questions)]
+    files += _write(options, env, agent)
+    if agent.design is None:
+        console.print(f"The agent {options.solver} has no design: no certificate, its questions only.", markup=False)
+    else:
+        console.print(agent.design.summary(), markup=False)
+        console.print()
+        console.print(_heaviest(env.unwrapped.vocabulary, agent.design))
+    console.print(f"{len(questions)} questions of {options.policies} options: {shown(files[0])}", markup=False)
+    console.print(
+        f"Ask them, write the number of the best option (1..{options.policies}) into the column choice, then: "
+        f"edpbrl estimate {shown(files[0])}",
+        markup=False,
+    )
+
+
+def _check(options: Design) -> None:
+    from edpbrl_gym._validation import check_count, check_number
+
+    check_count(options.policies, "--policies (K)", minimum=2)
+    check_count(options.episodes, "--episodes (T)")
+    check_count(options.iterations, "--iterations")
+    check_count(options.seed, "--seed", minimum=0)
+    check_number(options.regularization, "--regularization (lambda)", minimum=0.0)
+    if options.tolerance is not None:
+        check_number(options.tolerance, "--tolerance", minimum=0.0)
+
+
+def _prepare(folder: Path) -> None:
+    """Make the folder before minutes of work, not after."""
+    from edpbrl_gym.experiments.runs import RunFolderError
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunFolderError(
+            f"Expected to make the folder {folder}, got {error.strerror or error}; choose another --out"
+        ) from error
+
+
+def _agent(options: Design, env: Any) -> Any:
+    from edpbrl_gym.agents.registry import make_agent
+
+    extra: dict[str, Any] = {}
+    if options.solver == "frank_wolfe":
+        extra["max_iterations"] = options.iterations
+        if options.tolerance is not None:
+            extra["tolerance"] = options.tolerance
+    return make_agent(
+        options.solver,
+        env,
+        num_policies=options.policies,
+        episodes=options.episodes,
+        regularization=options.regularization,
+        criterion=options.criterion,
+        seed=options.seed,
+        **extra,
+    )
+
+
+def _write(options: Design, env: Any, agent: Any) -> list[Path]:
+    """Save the agent (design.npz and policies) and design.json with settings, certificate and provenance."""
+    from edpbrl_gym.experiments.designs import describe_design
+    from edpbrl_gym.experiments.runs import versions, write_atomically
+
+    base = env.unwrapped
+    agent.save(options.out / "agent")
+    settings = {key: str(value) if isinstance(value, Path) else value for key, value in asdict(options).items()}
+    document = {
+        "settings": settings,
+        "design": None if agent.design is None else describe_design(agent.design),
+        "encoder_fingerprint": base.encoder.fingerprint,
+        "vocabulary_fingerprint": base.vocabulary.fingerprint,
+        "versions": versions(),
+    }
+    path = options.out / "design.json"
+    text = json.dumps(document, indent=2)
+    write_atomically(path, lambda name: name.write_text(text + "\n", encoding="utf-8"))
+    return [path]
+
+
+def _heaviest(vocabulary: Any, design: Any) -> Any:
+    """The tokens that the design shows most, with their share of the questions of that step."""
+    from rich.table import Table
+
+    table = Table(title="Tokens that the questions show most", title_justify="left")
+    table.add_column("step")
+    table.add_column("share and token")
+    tokens = vocabulary.all_tokens
+    for name, mass, rows in zip(vocabulary.names, design.mean_rows, design.support, strict=True):
+        table.add_row(name, ", ".join(f"{mass[row]:.1%} {tokens[row]}" for row in rows[:_HEAVIEST]))
+    return table

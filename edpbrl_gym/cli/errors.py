@@ -1,0 +1,39 @@
+"""What goes wrong, in one line and an exit code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+__all__ = ["BAD_ARGUMENTS", "FAILURE", "INTERRUPTED", "OK", "UsageError", "bad_arguments", "explain"]
+
+OK, FAILURE, BAD_ARGUMENTS, INTERRUPTED = 0, 1, 2, 130
+
+# what our own code and the system raise with a message meant for the reader
+_EXPECTED = (ValueError, TypeError, OSError, ImportError, RuntimeError)
+
+
+class UsageError(ValueError):
+    """An argument of the command line is wrong."""
+
+
+@contextmanager
+def bad_arguments() -> Iterator[None]:
+    """Turn a refused value into a UsageError: around checks of the command's own arguments."""
+    try:
+        yield
+    except (ValueError, TypeError, FileNotFoundError, NotADirectoryError) as error:
+        raise UsageError(str(error)) from error
+
+
+def explain(error: BaseException) -> int:
+    """Print an error as one line to stderr; return the exit code."""
+    if isinstance(error, KeyboardInterrupt):
+        print("edpbrl: interrupted; the same command goes on where a run with --out stopped", file=sys.stderr)
+        return INTERRUPTED
+    text = " ".join(str(error).split()) or type(error).__name__
+    if not isinstance(error, _EXPECTED):
+        text = f"{type(error).__name__}: {text}; this looks like a bug, run again with --debug and report it"
+    print(f"edpbrl: error: {text}", file=sys.stderr)
+    return BAD_ARGUMENTS if isinstance(error, UsageError) else FAILURE

@@ -1,0 +1,99 @@
+"""``edpbrl estimate``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from edpbrl_gym.cli.console import bullet, output, quiet_libraries, shown
+from edpbrl_gym.cli.errors import UsageError, bad_arguments
+from edpbrl_gym.cli.options import Estimate
+
+__all__ = ["run"]
+
+
+def run(options: Estimate) -> None:
+    """Estimate theta from a file of answers and write it."""
+    import numpy as np
+
+    from edpbrl_gym._validation import check_number
+    from edpbrl_gym.estimation import estimate_comparisons
+    from edpbrl_gym.experiments.metrics import choice_accuracy
+    from edpbrl_gym.experiments.taste import save_taste
+
+    with bad_arguments():
+        check_number(options.regularization, "--regularization (lambda)", minimum=0.0)
+        if not options.answers.is_file():
+            raise UsageError(f"Expected a file of answers at {options.answers}, found none; check the path")
+    quiet_libraries()
+    comparisons, left_out = _read(options)
+    found = estimate_comparisons(comparisons, regularization=options.regularization)
+    known = comparisons.metadata
+    provenance: dict[str, Any] = {key: known[key] for key in ("encoder", "encoder_fingerprint") if key in known}
+    provenance |= {
+        "answers": options.answers.name,
+        "who": comparisons.who,
+        "questions": len(comparisons),
+        "regularization": options.regularization,
+        "converged": bool(found.converged),
+        "iterations": int(found.iterations),
+        "gradient_norm": float(found.gradient_norm),
+        "log_likelihood": float(found.log_likelihood),
+    }
+    path = save_taste(options.out, found.theta, provenance)
+    console = output()
+    options_per_question = comparisons.num_options
+    bullet(
+        console,
+        "Answers",
+        f"{len(comparisons)} questions with {options_per_question} options, {left_out} without an answer left out",
+    )
+    state = "converged" if found.converged else "NOT converged: raise --regularization"
+    bullet(
+        console,
+        "Estimate",
+        f"lambda = {options.regularization:g}, {state} after {found.iterations} Newton steps, |theta| = {np.linalg.norm(found.theta):.3f}",
+    )
+    fit = choice_accuracy(comparisons, found.theta)
+    bullet(console, "Fit", f"reproduces {fit:.1%} of these answers ({1 / options_per_question:.1%} by guessing)")
+    bullet(console, "Written", shown(path))
+
+
+def _read(options: Estimate) -> tuple[Any, int]:
+    from edpbrl_gym.comparisons import Comparisons
+
+    if options.answers.suffix == ".parquet" and not _is_questions(options.answers):
+        comparisons = Comparisons.from_parquet(options.answers)
+        stored = comparisons.metadata.get("encoder")
+        if options.encoder is not None and options.encoder != stored:
+            raise UsageError(
+                f"Expected no --encoder or {stored!r}, with which {options.answers} was made, got {options.encoder!r}"
+            )
+        return comparisons, 0
+    from edpbrl_gym.experiments.questions import read_answers
+    from edpbrl_gym.features import load_encoder
+
+    encoder = load_encoder(options.encoder or _encoder_beside(options.answers))
+    return read_answers(options.answers, encoder, progress=True)
+
+
+def _is_questions(path: Path) -> bool:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        return "option_1" in pyarrow.parquet.read_schema(path).names
+    except (pyarrow.ArrowException, OSError):
+        return False  # Comparisons.from_parquet says what is wrong with it
+
+
+def _encoder_beside(answers: Path) -> str:
+    """The encoder of the design that the questions came from, else the default."""
+    file = answers.parent / "design.json"
+    if not file.is_file():
+        return "minilm"
+    try:
+        return str(json.loads(file.read_text(encoding="utf-8"))["settings"]["encoder"])
+    except (ValueError, KeyError, TypeError):
+        raise ValueError(f"Expected the settings of a design in {file}, could not read them; give --encoder") from None

@@ -1,0 +1,191 @@
+"""The arguments of every command; light to import, so that --help is fast."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+__all__ = ["Command", "Demo", "Design", "Estimate", "Personalize", "Report", "Synthetic"]
+
+CriterionName = Literal["V", "A", "D"]
+
+
+@dataclass(frozen=True)
+class Demo:
+    """The main job in a minute: design questions, a simulated user answers, write prompts that they like."""
+
+    text: str = "A cosy winter evening, warm candle light behind frosted windows"
+    """Taste of the simulated user in words."""
+    episodes: int = 30
+    """T, episodes that the user answers (one question for each step of a prompt)."""
+    policies: int = 4
+    """K, options of a question."""
+    criterion: CriterionName = "D"
+    """What the design optimises: D, A or V."""
+    regularization: float = 1.0
+    """Lambda of design and estimate."""
+    iterations: int = 30
+    """Frank-Wolfe iterations at most."""
+    mode: Literal["argmax", "sampled"] = "argmax"
+    """The user takes the best option, or samples from the softmax."""
+    scale: float = 20.0
+    """Inverse temperature of the sampled mode."""
+    vocabulary: Path | None = None
+    """Folder of token files, one per step (None: the built-in one)."""
+    encoder: str = "minilm"
+    """Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG."""
+    seed: int = 0
+    """Seed of everything."""
+    out: Path = Path("runs/demo")
+    """Run folder."""
+
+
+@dataclass(frozen=True)
+class Design:
+    """Choose the questions for a vocabulary: solve a design, certify it, write the questions to ask."""
+
+    vocabulary: Path | None = None
+    """Folder of token files, one per step (None: the built-in one)."""
+    encoder: str = "minilm"
+    """Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG, precomputed:FILE."""
+    solver: str = "frank_wolfe"
+    """Agent that designs: frank_wolfe, reference, random, or package.module:Class."""
+    criterion: CriterionName = "D"
+    """What the design optimises: D, A or V."""
+    regularization: float = 1.0
+    """Lambda of the estimate that will follow."""
+    policies: int = 4
+    """K, options of a question."""
+    episodes: int = 30
+    """T, episodes (one question for each step of a prompt)."""
+    iterations: int = 100
+    """Frank-Wolfe iterations at most."""
+    tolerance: float | None = None
+    """Stop at this gap relative to the gain (None: the solver's default)."""
+    feedback: Literal["truncated", "state"] = "truncated"
+    """Show partial prompts, or single tokens."""
+    split: Literal["all", "train"] = "all"
+    """Ask about all tokens, or about the 75% train part."""
+    questions: Literal["csv", "parquet"] = "csv"
+    """Format of the questions file."""
+    seed: int = 0
+    """Seed of the drawn questions and of the split."""
+    out: Path = Path("runs/design")
+    """Folder for the design and the questions."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Estimate a taste from answered questions."""
+
+    answers: tyro.conf.Positional[Path]
+    """Comparisons (.parquet), or the questions file of `edpbrl design` with its choice column filled in (1..K)."""
+    regularization: float = 1.0
+    """Lambda of the estimate."""
+    encoder: str | None = None
+    """Text encoder of a questions file (None: that of design.json beside it, else minilm)."""
+    out: Path = Path("runs/theta.safetensors")
+    """File for theta."""
+
+
+@dataclass(frozen=True)
+class Personalize:
+    """Write the best prompts for a taste."""
+
+    theta: tyro.conf.Positional[Path]
+    """Taste file of `edpbrl estimate`."""
+    vocabulary: Path | None = None
+    """Folder of token files, one per step (None: the built-in one)."""
+    encoder: str | None = None
+    """Text encoder (None: the one named in the taste file)."""
+    base: str | None = None
+    """Text that every prompt begins with, in place of the first step."""
+    count: int = 10
+    """Prompts wanted."""
+    width: int = 20
+    """Partial prompts kept after each step; more finds better prompts and takes longer."""
+    shortlist: int = 16
+    """Tokens of each step tried after each partial prompt."""
+    per_base: int = 1
+    """At most so many prompts with the same first token."""
+    split: Literal["all", "train", "test"] = "all"
+    """Use all tokens, or one part of the split."""
+    seed: int = 0
+    """Seed of the split."""
+    out: Path = Path("runs/prompts.csv")
+    """CSV file for the prompts."""
+
+
+@dataclass(frozen=True)
+class Synthetic:
+    """Repeat an experiment of the paper: designed against random questions. The defaults are the paper's."""
+
+    experiment: tyro.conf.Positional[Literal["synthetic"]]
+    """synthetic: users whose taste is the embedding of a sentence."""
+    quick: bool = False
+    """A small version in about 3 minutes on 2 cores: T = 10, 40, 110 and 4 runs where you do not set them."""
+    episodes: tuple[int, ...] = (10, 30, 50, 70, 90, 110)
+    """The T at which estimates are judged."""
+    runs: int = 25
+    """Independent repeats."""
+    agents: tuple[str, ...] = ("frank_wolfe", "random")
+    """Who asks: name or package.module:Class, with options as in frank_wolfe,criterion=D,regularization=1; the last is the baseline."""
+    users: tuple[str, ...] = ("sunny", "medieval", "technological")
+    """The paper's users by name, or your own as name=sentence."""
+    modes: tuple[Literal["argmax", "sampled"], ...] = ("argmax", "sampled")
+    """Users take the best option, or sample from the softmax (the paper does not say which)."""
+    scales: tuple[float, ...] = (1.0, 20.0)
+    """Inverse temperatures of the sampled mode; 1 is nearly uniform, at 20 about 6 in 10 answers are the best option."""
+    policies: int = 4
+    """K, options of a question."""
+    criterion: CriterionName = "V"
+    """What the designs optimise."""
+    regularization: float = 100.0
+    """Lambda of the designs."""
+    estimation_regularization: float | None = None
+    """Lambda of the estimates (None: that of the designs)."""
+    iterations: int = 100
+    """Frank-Wolfe iterations at most."""
+    design_for: Literal["each", "largest"] = "each"
+    """A design for every T (its objective has T in it), or one for the largest T whose first episodes serve the smaller ones."""
+    feedback: Literal["truncated", "state"] = "truncated"
+    """Compare partial prompts, or single tokens."""
+    prompts: int = 1000
+    """Held-out prompts of the preference error."""
+    pairs: int = 5000
+    """Pairs of them."""
+    vocabulary: Path | None = None
+    """Folder of token files, one per step (None: the built-in one)."""
+    encoder: str = "minilm"
+    """Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG (the paper: CLIP ViT-L/14)."""
+    tokens_per_step: int | None = None
+    """Use at most so many train tokens of every step (None: all)."""
+    seed: int = 0
+    """Seed of everything."""
+    jobs: int | None = None
+    """Processes (None: one for each core); the results do not depend on it."""
+    out: Path | None = None
+    """Run folder (None: runs/synthetic, or runs/synthetic-quick). A stopped run goes on where it was."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """Rebuild every figure and REPORT.md of a run from its results.parquet."""
+
+    run: tyro.conf.Positional[Path]
+    """Run folder, or its results.parquet."""
+    out: Path | None = None
+    """Folder for figures and report (None: the run's own)."""
+
+
+Command = (
+    Annotated[Demo, tyro.conf.subcommand("demo")]
+    | Annotated[Design, tyro.conf.subcommand("design")]
+    | Annotated[Estimate, tyro.conf.subcommand("estimate")]
+    | Annotated[Personalize, tyro.conf.subcommand("personalize")]
+    | Annotated[Synthetic, tyro.conf.subcommand("reproduce")]
+    | Annotated[Report, tyro.conf.subcommand("report")]
+)

@@ -1,0 +1,20 @@
+"""``edpbrl report``."""
+
+from __future__ import annotations
+
+from edpbrl_gym.cli.console import output, shown
+from edpbrl_gym.cli.options import Report
+
+__all__ = ["run"]
+
+
+def run(options: Report) -> None:
+    """Rebuild figures and report."""
+    from edpbrl_gym.experiments.report import write_report
+    from edpbrl_gym.experiments.runs import read_results
+
+    results = read_results(options.run)
+    out = options.out or (options.run if options.run.is_dir() else options.run.parent)
+    console = output()
+    for path in write_report(results, out):
+        console.print(f"wrote {shown(path)}", markup=False)

@@ -1,0 +1,186 @@
+"""Let an agent ask and an oracle answer, many episodes at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from edpbrl_gym._base_environment import base_environment
+from edpbrl_gym._validation import check_count
+from edpbrl_gym.comparisons import Comparisons, Queries
+from edpbrl_gym.envs.wrappers.preference_query import PreferenceQuery
+
+if TYPE_CHECKING:
+    from gymnasium.vector import VectorEnv
+
+    from edpbrl_gym.agents.base import Agent
+    from edpbrl_gym.oracles import Oracle
+
+__all__ = ["ENVIRONMENT", "answer_again", "check_static", "collect", "draw_questions", "make_prompt_lanes", "reseed"]
+
+ENVIRONMENT = "edpbrl/PromptConstruction-v0"
+
+
+def make_prompt_lanes(num_envs: int, *, environment: str = ENVIRONMENT, **arguments: Any) -> VectorEnv:
+    """Make a registered environment with ``num_envs`` lanes in one array.
+
+    Args:
+        num_envs: Number of lanes.
+        environment: Id of an environment that has its own vector form.
+        **arguments: Arguments of the environment.
+    """
+    import gymnasium
+
+    import edpbrl_gym  # noqa: F401  (registers the environments)
+
+    return gymnasium.make_vec(environment, num_envs=num_envs, vectorization_mode="vector_entry_point", **arguments)
+
+
+def collect(
+    env: str | VectorEnv,
+    agent: Agent,
+    oracle: Oracle,
+    *,
+    episodes: int,
+    seed: int = 0,
+    feedback: Literal["truncated", "state"] = "truncated",
+    lanes: int | None = None,
+    env_arguments: dict[str, Any] | None = None,
+) -> Comparisons:
+    """Run an agent for T episodes of K lanes and return the answered questions.
+
+    With an id all T episodes run at once (T * K lanes), so the encoder sees large batches. The answers are the same
+    kind of data either way: no question depends on an earlier answer.
+
+    Args:
+        env: Id of an environment with a vector form, or a vector environment with a multiple of K lanes.
+        agent: Plays all lanes; lane i is option i mod K.
+        oracle: Who answers.
+        episodes: T, at least 1; episodes beyond T that a given vector environment plays along are cut off.
+        seed: Seed of the environment's reset. The agent's draws come from the agent's own seed.
+        feedback: What is compared: "truncated" (partial prompts) or "state" (the last token).
+        lanes: K; None takes ``agent.num_policies``.
+        env_arguments: Arguments of the environment when ``env`` is an id.
+
+    Returns:
+        T * H comparisons (for a horizon of H), ordered by step within each batch of episodes.
+
+    Raises:
+        ValueError: If T < 1 or the lanes of the environment are no multiple of K.
+    """
+    total = check_count(episodes, "episodes (T)")
+    options = check_count(agent.num_policies if lanes is None else lanes, "lanes (K)", minimum=2)
+    if isinstance(env, str):
+        own = make_prompt_lanes(total * options, environment=env, **(env_arguments or {}))
+        try:
+            return _run(own, agent, oracle, total, options, seed, feedback)
+        finally:
+            own.close()
+    if env_arguments:
+        raise ValueError("Expected env_arguments with the id of an environment only, got a made environment")
+    return _run(env, agent, oracle, total, options, seed, feedback)
+
+
+def _run(
+    env: VectorEnv,
+    agent: Agent,
+    oracle: Oracle,
+    episodes: int,
+    lanes: int,
+    seed: int,
+    feedback: Literal["truncated", "state"],
+) -> Comparisons:
+    venv = PreferenceQuery(env, lanes=lanes, oracle=oracle, feedback=feedback)
+    finished = 0
+    observation, _ = venv.reset(seed=seed)
+    state = None
+    starts = np.ones(env.num_envs, dtype=np.bool_)
+    while finished < episodes:
+        actions, state = agent.predict(observation, state, starts)
+        observation, _, terminations, truncations, infos = venv.step(actions)
+        ended = np.logical_or(terminations, truncations)
+        asked = np.asarray(infos["_preference"])
+        finished += int((ended.reshape(-1, lanes).all(axis=1) & asked).sum())
+        # a lane that ended begins anew with its next action (autoreset); its first step is step 0 again
+        starts = ended
+    found = venv.comparisons
+    if int(found.episode.max()) >= episodes:
+        found = found.select(found.episode < episodes)
+    return found
+
+
+def answer_again(comparisons: Comparisons, oracle: Oracle) -> Comparisons:
+    """Return the same questions, answered by another oracle (nothing is encoded again).
+
+    Right for agents whose questions don't depend on the answers: one set of questions then serves every user.
+
+    Args:
+        comparisons: Answered questions.
+        oracle: Who answers now.
+    """
+    queries = Queries(comparisons.features, comparisons.episode, comparisons.step, comparisons.texts)
+    answers = oracle.choose(queries)
+    describe = getattr(oracle, "describe", None)
+    told = describe() if callable(describe) else {"name": oracle.name}
+    return Comparisons(
+        features=comparisons.features,
+        choice=answers.choices,
+        episode=comparisons.episode,
+        step=comparisons.step,
+        texts=comparisons.texts,
+        who=oracle.name,
+        metadata={**comparisons.metadata, "oracle": told},
+    )
+
+
+def check_static(agent: Agent) -> None:
+    """Raise a ValueError for an agent that adapts its questions to the answers: every user would need its own run."""
+    from edpbrl_gym.agents.base import Agent as Base
+
+    if type(agent).observe is not Base.observe:
+        raise ValueError(
+            f"Expected an agent whose questions don't depend on the answers, {type(agent).__name__} overrides observe(); "
+            "this experiment asks the same questions of all users. Use collect() with one user at a time"
+        )
+
+
+def reseed(agent: Agent, seed: int) -> None:
+    """Set the state of an agent's own generator, in place, so that helpers which share it follow."""
+    agent.rng.bit_generator.state = np.random.default_rng(seed).bit_generator.state
+
+
+def draw_questions(
+    env: str, agent: Agent, *, episodes: int, env_arguments: dict[str, Any], feedback: str = "truncated"
+) -> list[tuple[int, int, list[str]]]:
+    """Draw the questions of an agent as texts, without asking anyone and without encoding anything.
+
+    Args:
+        env: Id of a prompt environment.
+        agent: Plays all lanes; its questions must not depend on answers.
+        episodes: T.
+        env_arguments: Arguments of the environment.
+        feedback: "truncated" shows partial prompts, "state" the last token.
+
+    Returns:
+        T * H entries (episode, step, K texts), ordered by episode and step.
+    """
+    check_static(agent)
+    lanes = make_prompt_lanes(
+        check_count(episodes, "episodes (T)") * agent.num_policies, environment=env, **env_arguments
+    )
+    base = base_environment(lanes)
+    found: list[tuple[int, int, list[str]]] = []
+    observation, _ = lanes.reset()
+    state = None
+    starts = np.ones(lanes.num_envs, dtype=np.bool_)
+    for step in range(base.mdp.horizon):
+        actions, state = agent.predict(observation, state, starts)
+        observation, _, _, _, _ = lanes.step(actions)
+        starts = np.zeros_like(starts)
+        texts = base.trajectory_texts(observation) if feedback == "truncated" else base.state_texts(observation)
+        for episode in range(episodes):
+            first = episode * agent.num_policies
+            found.append((episode, step, texts[first : first + agent.num_policies]))
+    lanes.close()
+    return sorted(found, key=lambda question: question[:2])

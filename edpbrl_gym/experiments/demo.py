@@ -1,0 +1,233 @@
+"""The main job in a minute: design questions, let a simulated user answer them, write prompts that they like."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edpbrl_gym._validation import check_choice_of, check_count, check_number
+from edpbrl_gym.agents.registry import make_agent
+from edpbrl_gym.estimation import estimate_comparisons
+from edpbrl_gym.experiments.collect import collect, make_prompt_lanes
+from edpbrl_gym.experiments.designs import describe_design
+from edpbrl_gym.experiments.memo import MemoEncoder
+from edpbrl_gym.experiments.metrics import cosine_error
+from edpbrl_gym.experiments.personalize import Prompt, best_prompts, random_prompts
+from edpbrl_gym.experiments.runs import Results, RunFolder, read_results
+from edpbrl_gym.experiments.seeds import derive_seed, generator
+from edpbrl_gym.features import TextEncoder, load_encoder
+from edpbrl_gym.oracles import SyntheticUser
+from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
+
+__all__ = ["DemoSettings", "run_demo"]
+
+DESIGNED, RANDOM = "ED-PBRL", "Random"
+
+
+@dataclass(frozen=True)
+class DemoSettings:
+    """What decides the numbers of the demo.
+
+    Attributes:
+        text: The taste of the simulated user in words; theta* is its embedding.
+        episodes: T, episodes that the user answers.
+        num_policies: K, options of a question.
+        criterion: Of the design.
+        regularization: lambda of the design and of the estimate.
+        iterations: Frank-Wolfe iterations at most.
+        mode: "argmax" or "sampled".
+        scale: Scale of the sampled mode.
+        population: Random held-out prompts that the percentiles refer to.
+        vocabulary: Folder; None is the built-in one.
+        encoder: Text encoder.
+        seed: Seed of everything.
+    """
+
+    text: str = "A cosy winter evening, warm candle light behind frosted windows"
+    episodes: int = 30
+    num_policies: int = 4
+    criterion: str = "D"
+    regularization: float = 1.0
+    iterations: int = 30
+    mode: str = "argmax"
+    scale: float = 20.0
+    population: int = 500
+    vocabulary: str | None = None
+    encoder: str = "minilm"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.text.strip():
+            raise ValueError("Expected a text that describes a taste, got an empty one")
+        check_count(self.episodes, "episodes (T)")
+        check_count(self.num_policies, "num_policies (K)", minimum=2)
+        check_count(self.iterations, "iterations")
+        check_count(self.population, "population", minimum=10)
+        check_count(self.seed, "seed", minimum=0)
+        check_number(self.regularization, "regularization (lambda)", minimum=0.0)
+        check_number(self.scale, "scale", minimum=0.0, exclusive=True)
+        check_choice_of(self.criterion, "criterion", ("V", "A", "D"))
+        check_choice_of(self.mode, "mode", ("argmax", "sampled"))
+
+
+def run_demo(
+    settings: DemoSettings,
+    out: str | os.PathLike[str],
+    *,
+    say: Callable[[str, dict[str, Any]], object] = lambda step, facts: None,
+    progress: bool = False,
+) -> Results:
+    """Run the demo into a new folder and write results.parquet (figure and report: ``report.write_report``).
+
+    Args:
+        settings: The setting.
+        out: A new or empty folder, or one of the same demo (which is done again).
+        say: Called after each step with its name ("vocabulary", "features", "design", "questions", "estimate", "prompts")
+            and facts about it.
+        progress: Show a progress bar while the tokens are encoded.
+
+    Returns:
+        The results: rows of the parts "best" (ten prompts for each way of asking), "curve" (errors against T), "population"
+        (true scores of random prompts) and "ceiling" (the same search for someone who knows the taste).
+
+    Raises:
+        RunFolderError: If ``out`` holds something else or can't be written.
+        ValueError: If the vocabulary can't be used.
+    """
+    train, test = load_vocabulary(settings.vocabulary).split(settings.seed)
+    say("vocabulary", {"steps": list(train.names), "train": sum(train.sizes), "test": sum(test.sizes)})
+    encoder = load_encoder(settings.encoder)
+    folder = RunFolder.open(out, kind="demo", config=asdict(settings))
+    folder.begin()
+    texts = list(dict.fromkeys([*train.all_tokens, *test.all_tokens]))
+    tokens = encoder.encode(texts, progress=progress)
+    say("features", {"texts": len(texts), "dimension": encoder.dimension, "encoder": encoder.name})
+    memo = MemoEncoder(_inner(encoder), texts=texts, rows=tokens)
+    env: Any = make_prompt_lanes(
+        settings.episodes * settings.num_policies,
+        vocabulary=settings.vocabulary,
+        encoder=settings.encoder,
+        split="train",
+        split_seed=settings.seed,
+    )
+    env.unwrapped.model.use_encoder(memo)
+    user = SyntheticUser.from_text(
+        settings.text,
+        memo,
+        mode=settings.mode,
+        scale=settings.scale,
+        seed=derive_seed(settings.seed, "answers"),
+        name="simulated user",
+    )
+    rows, design = _learn(settings, env, user, test, memo, say)
+    ceiling = best_prompts(test, memo, user.theta)
+    rows += [{**row, "part": "ceiling"} for row in _score("known taste", ceiling, user.theta, memo)]
+    rows += _population(settings, user, test, memo)
+    folder.note(
+        encoder=encoder.name,
+        encoder_fingerprint=encoder.fingerprint,
+        vocabulary_fingerprint=load_vocabulary(settings.vocabulary).fingerprint,
+        train_sizes=list(train.sizes),
+        test_sizes=list(test.sizes),
+        user=user.describe(),
+        designs=[{"agent": DESIGNED, **design}],
+    )
+    folder.finish()
+    return read_results(folder.write_results(_table(rows)))
+
+
+def _inner(encoder: TextEncoder) -> TextEncoder:
+    """The encoder behind a disk cache: random prompts don't come again, so they are not stored."""
+    return getattr(encoder, "encoder", encoder)
+
+
+def _learn(
+    settings: DemoSettings,
+    env: Any,
+    user: SyntheticUser,
+    test: Vocabulary,
+    encoder: TextEncoder,
+    say: Callable[[str, dict[str, Any]], object],
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Ask, estimate and search, with designed and with random questions; rows of the table and the design's facts."""
+    rows: list[dict[str, Any]] = []
+    design: dict[str, Any] = {}
+    for label, name in ((DESIGNED, "frank_wolfe"), (RANDOM, "random")):
+        options = {"max_iterations": settings.iterations} if name == "frank_wolfe" else {}
+        agent = make_agent(
+            name,
+            env,
+            num_policies=settings.num_policies,
+            episodes=settings.episodes,
+            regularization=settings.regularization,
+            criterion=settings.criterion,
+            seed=derive_seed(settings.seed, "queries", label),
+            **options,
+        ).learn()
+        if agent.design is not None:
+            design = describe_design(agent.design)
+            say("design", design)
+        user.reset()
+        answered = collect(env, agent, user, episodes=settings.episodes)
+        example = answered.texts[-1] if answered.texts else []
+        say(
+            "questions",
+            {"agent": label, "questions": len(answered), "example": example, "choice": int(answered.choice[-1])},
+        )
+        for episodes in _checkpoints(settings.episodes):
+            part = answered.select(answered.episode < episodes)
+            found = estimate_comparisons(part, regularization=settings.regularization)
+            error = cosine_error(found.theta, user.theta)
+            rows.append({"part": "curve", "agent": label, "episodes": episodes, "cosine_error": error})
+        say("estimate", {"agent": label, "cosine_error": error, "converged": found.converged})
+        prompts = best_prompts(test, encoder, found.theta)
+        rows += _score(label, prompts, user.theta, encoder)
+        say("prompts", {"agent": label, "count": len(prompts)})
+    return rows, design
+
+
+def _checkpoints(episodes: int) -> list[int]:
+    return sorted({max(1, round(episodes * share)) for share in (1 / 6, 1 / 3, 1 / 2, 2 / 3, 5 / 6, 1)})
+
+
+def _score(label: str, prompts: list[Prompt], theta: NDArray[np.float64], encoder: TextEncoder) -> list[dict[str, Any]]:
+    true = encoder.encode([prompt.text for prompt in prompts]).astype(np.float64) @ theta
+    return [
+        {
+            "part": "best",
+            "agent": label,
+            "rank": rank + 1,
+            "prompt": prompt.text,
+            "score": prompt.score,
+            "true_score": float(true[rank]),
+        }
+        for rank, prompt in enumerate(prompts)
+    ]
+
+
+def _population(
+    settings: DemoSettings, user: SyntheticUser, test: Vocabulary, encoder: TextEncoder
+) -> list[dict[str, Any]]:
+    texts = random_prompts(test, settings.population, generator(settings.seed, "population"))
+    scores = encoder.encode(texts).astype(np.float64) @ user.theta
+    return [
+        {"part": "population", "prompt": text, "true_score": float(score)}
+        for text, score in zip(texts, scores, strict=True)
+    ]
+
+
+def _table(rows: list[dict[str, Any]]) -> Any:
+    """The rows as a DataFrame, the best prompts with their percentile among the random ones."""
+    import pandas
+
+    table = pandas.DataFrame(rows)
+    population = np.sort(table.loc[table["part"] == "population", "true_score"].to_numpy(dtype=float))
+    best = table["part"].isin(["best", "ceiling"])
+    below = np.searchsorted(population, table.loc[best, "true_score"].to_numpy(dtype=float))
+    table.loc[best, "percentile"] = 100.0 * below / len(population)
+    return table

@@ -1,0 +1,161 @@
+"""The designs of an experiment: solved once, saved in the run folder, played by every run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edpbrl_gym.agents.base import Agent
+from edpbrl_gym.agents.registry import agent_class, make_agent
+from edpbrl_gym.experiments.collect import check_static, make_prompt_lanes, reseed
+from edpbrl_gym.experiments.memo import MemoEncoder, raw_encoder, single_thread
+from edpbrl_gym.experiments.runs import RunFolderError
+from edpbrl_gym.experiments.settings import AgentSettings, SyntheticSettings
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["Tokens", "design_episodes", "describe_design", "has_design", "make_lanes", "obtain_agent", "solve_and_save"]
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Train tokens with their embeddings, handed to every process.
+
+    Attributes:
+        texts: Distinct token texts, n of them.
+        rows: Their embeddings, shape (n, d).
+    """
+
+    texts: list[str]
+    rows: NDArray[np.float32]
+
+
+def has_design(agent: AgentSettings) -> bool:
+    """Whether an agent optimises a design that doesn't depend on its seed, so that one serves all runs."""
+    from edpbrl_gym.agents.designed import DesignAgent
+
+    return issubclass(agent_class(agent.name), DesignAgent)
+
+
+def design_episodes(settings: SyntheticSettings, agent: AgentSettings) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    """Which T an agent plans for, and for which T its questions are then used: ((planned, (used, ...)), ...).
+
+    Random doesn't plan: a smaller T is always the first T episodes of its one sequence of questions.
+    """
+    largest = max(settings.episodes)
+    if settings.design_for == "largest" or agent.name == "random":
+        return ((largest, settings.episodes),)
+    return tuple((episodes, (episodes,)) for episodes in settings.episodes)
+
+
+def make_lanes(settings: SyntheticSettings, tokens: Tokens, lanes: int) -> Any:
+    """Make the experiment's environment, its encoder in memory and primed with the tokens."""
+    env: Any = make_prompt_lanes(lanes, **settings.environment)
+    env.unwrapped.model.use_encoder(MemoEncoder(raw_encoder(settings.encoder), texts=tokens.texts, rows=tokens.rows))
+    return env
+
+
+def _make(settings: SyntheticSettings, agent: AgentSettings, env: Any, episodes: int, seed: int) -> Agent:
+    options = {name: value for name, value in agent.options.items() if name != "label"}
+    criterion = options.pop("criterion", settings.criterion)
+    regularization = options.pop("regularization", settings.regularization)
+    if agent.name == "frank_wolfe":
+        options.setdefault("max_iterations", settings.iterations)
+    try:
+        made = make_agent(
+            agent.name,
+            env,
+            num_policies=settings.num_policies,
+            episodes=episodes,
+            regularization=regularization,
+            criterion=criterion,
+            seed=seed,
+            **options,
+        )
+    except TypeError as error:
+        if "unexpected keyword" not in str(error):
+            raise
+        raise ValueError(
+            f"Expected options that the agent {agent.name!r} takes, got {agent.text!r}: {error}"
+        ) from error
+    check_static(made)
+    return made
+
+
+def folder_of(folder: Path, agent: AgentSettings, position: int, episodes: int) -> Path:
+    """Where the design of the agent at a position of the list is kept for a planned T."""
+    return folder / "designs" / f"{position:02d}-{agent.name.rpartition(':')[2]}-T{episodes:04d}"
+
+
+def solve_and_save(
+    settings: SyntheticSettings, position: int, episodes: int, folder: Path, tokens: Tokens
+) -> dict[str, Any]:
+    """Solve one design and save it, or read the one that is there; return its description."""
+    agent = settings.parsed_agents[position]
+    target = folder_of(folder, agent, position, episodes)
+    with single_thread():
+        env = make_lanes(settings, tokens, settings.num_policies)
+        if (target / "agent.json").is_file():
+            solved: Agent = agent_class(agent.name).load(target, env)
+        else:
+            solved = _make(settings, agent, env, episodes, seed=0).learn()
+            _save(solved, target)
+    return {"agent": agent.label, **describe_design(solved.design)}
+
+
+def _save(agent: Agent, target: Path) -> None:
+    """Save an agent's folder as a whole or not at all."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
+        try:
+            agent.save(temporary)
+            os.rename(temporary, target)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+    except OSError as error:
+        raise RunFolderError(
+            f"Expected to write {target}, got {error.strerror or error}; choose a folder that you can write to"
+        ) from error
+
+
+def obtain_agent(settings: SyntheticSettings, position: int, episodes: int, folder: Path, env: Any, seed: int) -> Agent:
+    """Return an agent ready to ask: with its saved design, or made and trained here; its draws come from ``seed``."""
+    agent = settings.parsed_agents[position]
+    if has_design(agent):
+        ready = agent_class(agent.name).load(folder_of(folder, agent, position, episodes), env)
+        reseed(ready, seed)
+        return ready
+    return _make(settings, agent, env, episodes, seed).learn()
+
+
+def describe_design(design: Any) -> dict[str, Any]:
+    """Numbers and warnings of a design for provenance and reports, JSON-able; support: effective tokens of each step."""
+    from edpbrl_gym.design.diagnostics import support_size
+
+    problem = design.problem
+    return {
+        "episodes": problem.episodes,
+        "criterion": problem.criterion.name,
+        "regularization": problem.regularization,
+        "num_policies": problem.num_policies,
+        "solver": design.solver,
+        "status": design.status,
+        "iterations": int(design.iterations),
+        "value": float(design.value),
+        "upper_bound": float(design.upper_bound),
+        "gain": float(design.gain),
+        "gap": float(design.gap),
+        "relative_gap": float(design.relative_gap),
+        "efficiency": float(design.efficiency),
+        "support": [round(float(size), 1) for size in support_size(problem, design.mean_rows).effective],
+        "seconds": round(float(design.seconds), 3),
+        "warnings": list(design.warnings),
+    }

@@ -1,0 +1,151 @@
+"""Figures: learning curves with bands, and the demo's picture; each as PNG and PDF."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edpbrl_gym.experiments.runs import write_atomically
+from edpbrl_gym.experiments.settings import UserSettings
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["PALETTE", "demo_figure", "learning_curves", "save_figure"]
+
+# Okabe & Ito (2008), told apart by readers with any colour vision; yellow is left out, too pale on white
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+_LINES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+_LABELS = {
+    "cosine_error": "cosine error\n1 - cos(estimate, truth)",
+    "preference_error": "preference error\n(share of pairs)",
+}
+_CHANCE = {"cosine_error": 1.0, "preference_error": 0.5}
+_STYLE: Any = {
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "pdf.fonttype": 42,
+}
+
+
+def save_figure(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """Write ``name``.png (200 dpi) and ``name``.pdf; without dates, so the same figure is the same file."""
+    paths = []
+    for suffix, options in ((".png", {"dpi": 200}), (".pdf", {"metadata": {"CreationDate": None}})):
+        path = folder / f"{name}{suffix}"
+        write_atomically(path, functools.partial(figure.savefig, format=suffix[1:], **options))
+        paths.append(path)
+    return paths
+
+
+def learning_curves(curves: Any, agents: list[str], answering: UserSettings, *, runs: int, subtitle: str) -> Figure:
+    """Draw the errors against T for one way of answering: a row for each metric, a column for each user.
+
+    Args:
+        curves: Output of ``summary.curves``.
+        agents: Labels, in the order of their colours.
+        answering: Which rows to draw.
+        runs: Number of runs, for the caption.
+        subtitle: The setting in one line.
+
+    Returns:
+        The figure; lines are means, bands are one standard error on each side.
+    """
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    chosen = curves[(curves["mode"] == answering.mode) & (curves["scale"] == answering.scale)]
+    users = list(dict.fromkeys(chosen["user"]))
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(max(2.9 * len(users), 5.2) + 0.4, 5.6), layout="constrained")
+        axes = figure.subplots(2, len(users), sharex=True, sharey="row", squeeze=False)
+        for row, metric in enumerate(_LABELS):
+            for column, user in enumerate(users):
+                cell = chosen[chosen["user"] == user]
+                _panel(axes[row, column], cell, agents, metric)
+                if row == 0:
+                    axes[row, column].set_title(str(user))
+            axes[row, 0].set_ylabel(_LABELS[metric])
+        for axis in axes[-1]:
+            axis.set_xlabel("episodes T")
+        handles, labels = axes[0, 0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 4))
+        figure.suptitle(
+            f"Simulated user: {answering.label}; mean ± standard error over {runs} run{'s' if runs > 1 else ''}\n{subtitle}",
+            fontsize=9,
+        )
+    return figure
+
+
+def _panel(axis: Any, cell: Any, agents: list[str], metric: str) -> None:
+    for number, agent in enumerate(agents):
+        rows = cell[cell["agent"] == agent].sort_values("episodes")
+        x = rows["episodes"].to_numpy()
+        mean = rows[f"{metric}_mean"].to_numpy()
+        error = np.nan_to_num(rows[f"{metric}_sem"].to_numpy(dtype=float))
+        colour = PALETTE[number % len(PALETTE)]
+        axis.fill_between(x, mean - error, mean + error, color=colour, alpha=0.2, linewidth=0)
+        axis.plot(
+            x, mean, color=colour, linestyle=_LINES[number % len(_LINES)], marker=_MARKERS[number % len(_MARKERS)],
+            markersize=4.5, linewidth=1.6, label=agent,
+        )  # fmt: skip
+        axis.set_xticks(x)
+    low, high = axis.get_ylim()
+    if low <= _CHANCE[metric] <= high:
+        axis.axhline(_CHANCE[metric], color="#777777", linewidth=0.8, linestyle=(0, (1, 2)), label="guessing")
+
+
+def demo_figure(table: Any, *, text: str, episodes: int) -> Figure:
+    """Draw the demo: how fast the taste was learnt, and where the ten best prompts lie among random ones.
+
+    Args:
+        table: Rows with ``part`` "curve", "population" and "best".
+        text: The taste in words.
+        episodes: T.
+    """
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(9.6, 4.0), layout="constrained")
+        left, right = figure.subplots(1, 2, width_ratios=(1, 1.5))
+        agents = list(dict.fromkeys(table[table["part"] == "best"]["agent"]))
+        for number, agent in enumerate(agents):
+            rows = table[(table["part"] == "curve") & (table["agent"] == agent)].sort_values("episodes")
+            left.plot(
+                rows["episodes"], rows["cosine_error"], color=PALETTE[number], linestyle=_LINES[number],
+                marker=_MARKERS[number], markersize=4.5, label=f"{agent} questions",
+            )  # fmt: skip
+        left.set(xlabel="episodes answered", ylabel="cosine error of the learnt taste", title="Learning the taste")
+        left.set_ylim(bottom=0)
+        left.legend(loc="lower left")
+        population = table[table["part"] == "population"]["true_score"].to_numpy(dtype=float)
+        counts, _, _ = right.hist(population, bins=30, color="#c8c8c8", label=f"{len(population)} random prompts")
+        for number, agent in enumerate(agents):
+            scores = table[(table["part"] == "best") & (table["agent"] == agent)]["true_score"].to_numpy(dtype=float)
+            height = counts.max() * (0.12 + 0.13 * number)
+            right.plot(
+                scores, np.full(len(scores), height), linestyle="none", marker=_MARKERS[number], color=PALETTE[number],
+                markersize=6, alpha=0.8, label=f"ten best by {agent}",
+            )  # fmt: skip
+        ceiling = table[table["part"] == "ceiling"]["true_score"].mean()
+        right.axvline(ceiling, color="#000000", linestyle=":", linewidth=1.2, label="mean of ten, taste known")
+        right.set(
+            xlabel="true score (cosine to the taste)",
+            ylabel="random prompts",
+            title="Prompts from words never asked about",
+        )
+        right.margins(y=0.25)
+        right.legend(loc="upper left")
+        figure.suptitle(f'Simulated user: "{text}", {episodes} episodes', fontsize=10)
+    return figure

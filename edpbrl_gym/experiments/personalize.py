@@ -1,0 +1,134 @@
+"""Write prompts for an estimated taste: beam search over a vocabulary with the embeddings of the real partial prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from edpbrl_gym._validation import check_array, check_count
+from edpbrl_gym.features import TextEncoder
+from edpbrl_gym.vocabulary import SEPARATOR, Vocabulary
+
+__all__ = ["Prompt", "best_prompts", "random_prompts"]
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A prompt with its score.
+
+    Attributes:
+        text: The prompt.
+        score: theta . phi(text), with phi the unit-norm embedding of the whole text.
+        tokens: Token index of each step of the search (without the steps that a fixed base stands for).
+    """
+
+    text: str
+    score: float
+    tokens: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _Beam:
+    texts: list[str]
+    tokens: list[tuple[int, ...]]
+    scores: FloatArray
+
+
+def best_prompts(
+    vocabulary: Vocabulary,
+    encoder: TextEncoder,
+    theta: ArrayLike,
+    *,
+    count: int = 10,
+    base: str | None = None,
+    width: int = 20,
+    shortlist: int = 16,
+    per_base: int = 1,
+    track: Callable[[int, int], object] | None = None,
+) -> list[Prompt]:
+    """Search for the prompts with the highest theta . phi(prompt).
+
+    Step after step the ``width`` best partial prompts are extended by the ``shortlist`` tokens whose own embeddings score best,
+    and every extension is embedded as the whole text that it is. The search is greedy over prefixes, so it finds good
+    prompts, not certainly the best.
+
+    Args:
+        vocabulary: Where the tokens come from.
+        encoder: The encoder with which theta was estimated.
+        theta: The taste, shape (d,).
+        count: Prompts wanted; fewer come back where the vocabulary allows no more.
+        base: Text that every prompt begins with, in place of the first step; None searches that step too.
+        width: Partial prompts kept after each step; raised to twice ``count`` where it is smaller.
+        shortlist: Tokens of each step tried after each partial prompt (all bases are always tried).
+        per_base: At most so many of the found prompts begin with the same token: ten prompts that differ in their last
+            words only are no choice. Without effect with a fixed ``base``.
+        track: Called with (steps done, steps in all).
+
+    Returns:
+        The prompts, best first.
+
+    Raises:
+        ValueError: If theta's dimension isn't the encoder's, theta is 0 or not finite, or a count is below 1.
+    """
+    taste = check_array(
+        theta, "theta", shape=(encoder.dimension,), hint=f"it must have been estimated with {encoder.name}"
+    )
+    if not taste.any():
+        raise ValueError(
+            "Expected a taste theta other than 0, got 0: it likes every prompt the same; answer questions first"
+        )
+    count = check_count(count, "count")
+    width = max(check_count(width, "width"), 2 * count)
+    check_count(shortlist, "shortlist")
+    check_count(per_base, "per_base")
+    if base is not None and not base.strip():
+        raise ValueError("Expected a base text, got an empty one; leave it out to search the bases too")
+    beam = _Beam([] if base is None else [base.strip()], [] if base is None else [()], np.zeros(int(base is not None)))
+    steps = vocabulary.tokens if base is None else vocabulary.tokens[1:]
+    for number, step in enumerate(steps):
+        beam = _extend(beam, step, encoder, taste, shortlist)
+        diverse = base is None and number > 0
+        keep = _pick(beam, width, max(per_base, 2) if diverse else None)
+        beam = _Beam([beam.texts[i] for i in keep], [beam.tokens[i] for i in keep], beam.scores[keep])
+        if track is not None:
+            track(number + 1, len(steps))
+    if not steps:
+        beam = _Beam(beam.texts, beam.tokens, encoder.encode(beam.texts).astype(np.float64) @ taste)
+    final = _pick(beam, count, per_base if base is None else None)
+    return [Prompt(beam.texts[i], float(beam.scores[i]), beam.tokens[i]) for i in final]
+
+
+def _extend(beam: _Beam, step: tuple[str, ...], encoder: TextEncoder, taste: FloatArray, shortlist: int) -> _Beam:
+    alone = encoder.encode(list(step)).astype(np.float64) @ taste
+    if not beam.texts:
+        return _Beam(list(step), [(index,) for index in range(len(step))], alone)
+    # true prompts are scored as a whole below; a token's own score only decides which are worth that
+    chosen = np.argsort(-alone, kind="stable")[:shortlist]
+    texts = [f"{text}{SEPARATOR}{step[index]}" for text in beam.texts for index in chosen]
+    tokens = [(*so_far, int(index)) for so_far in beam.tokens for index in chosen]
+    return _Beam(texts, tokens, encoder.encode(texts).astype(np.float64) @ taste)
+
+
+def _pick(beam: _Beam, count: int, per_base: int | None) -> list[int]:
+    """Indices of the best, at most ``per_base`` of them with the same first token."""
+    found: list[int] = []
+    used: dict[int, int] = {}
+    for index in np.argsort(-beam.scores, kind="stable").tolist():
+        first = beam.tokens[index][0] if beam.tokens[index] else -1
+        if per_base is not None and used.get(first, 0) >= per_base:
+            continue
+        used[first] = used.get(first, 0) + 1
+        found.append(index)
+        if len(found) == count:
+            break
+    return found
+
+
+def random_prompts(vocabulary: Vocabulary, count: int, rng: np.random.Generator) -> list[str]:
+    """Return ``count`` prompts with uniformly drawn tokens."""
+    return [vocabulary.prompt([int(rng.integers(size)) for size in vocabulary.sizes]) for _ in range(count)]

@@ -1,0 +1,238 @@
+"""Figures and REPORT.md of a finished run, rebuilt from results.parquet alone."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edpbrl_gym.experiments.figures import demo_figure, learning_curves, save_figure
+from edpbrl_gym.experiments.runs import Results, RunFolderError, write_atomically
+from edpbrl_gym.experiments.settings import UserSettings
+from edpbrl_gym.experiments.summary import METRICS, agent_labels, curves, verdict
+
+__all__ = ["answerings", "demo_verdict", "design_lines", "setting_line", "write_report"]
+
+
+def write_report(results: Results, folder: str | os.PathLike[str]) -> list[Path]:
+    """Write every figure (PNG and PDF) and REPORT.md.
+
+    Args:
+        results: From ``read_results``.
+        folder: Where they go.
+
+    Returns:
+        The files written.
+
+    Raises:
+        RunFolderError: If the kind is unknown or the folder can't be written.
+    """
+    target = Path(folder)
+    if results.kind == "synthetic":
+        figures, text = _synthetic(results, target)
+    elif results.kind == "demo":
+        figures, text = _demo(results, target)
+    else:
+        raise RunFolderError(f"Expected results of 'synthetic' or 'demo', got {results.kind!r}; use a newer edpbrl-gym")
+    path = target / "REPORT.md"
+    write_atomically(path, lambda name: name.write_text(text, encoding="utf-8"))
+    return [*figures, path]
+
+
+def answerings(results: Results) -> list[UserSettings]:
+    """The ways of answering that a synthetic run holds, in their order."""
+    pairs = results.table[["mode", "scale"]].drop_duplicates().itertuples(index=False)
+    return [UserSettings(str(mode), float(scale)) for mode, scale in pairs]
+
+
+def setting_line(results: Results) -> str:
+    """The setting of a synthetic run in one line."""
+    config = results.config
+    estimation = config["estimation_regularization"]
+    estimation = config["regularization"] if estimation is None else estimation
+    return (
+        f"{config['criterion']}-design, K = {config['num_policies']}, H = {len(results.provenance['steps'])}, design lambda = "
+        f"{config['regularization']:g}, estimate lambda = {estimation:g}, {results.provenance['encoder']}"
+    )
+
+
+def design_lines(results: Results) -> list[str]:
+    """One line for each design, and each distinct warning below it."""
+    lines = []
+    for design in results.provenance["designs"]:
+        lines.append(
+            f"{design['agent']}, T = {design['episodes']}: {design['criterion']}-design, lambda = "
+            f"{design['regularization']:g}, {design['status'].replace('_', ' ')} after {design['iterations']} iterations "
+            f"({design['seconds']:.1f} s), efficiency at least {design['efficiency']:.1%}, gap {design['relative_gap']:.2g} of "
+            f"the gain, effectively {'/'.join(f'{size:.0f}' for size in design['support'])} tokens shown at the steps"
+        )
+        lines += [f"  warning: {message}" for message in design["warnings"]]
+    return lines
+
+
+def _synthetic(results: Results, target: Path) -> tuple[list[Path], str]:
+    table = results.table
+    found = curves(table)
+    agents = agent_labels(results.config)
+    runs = int(table["run"].nunique())
+    figures: list[Path] = []
+    pictures = []
+    for answering in answerings(results):
+        name = "errors-argmax" if answering.mode == "argmax" else f"errors-sampled-{answering.scale:g}"
+        figure = learning_curves(found, agents, answering, runs=runs, subtitle=setting_line(results))
+        figures += save_figure(figure, target / "figures", name)
+        pictures.append(f"![Errors against T, {answering.label}](figures/{name}.png)")
+    sentences = [f"- {sentence}" for sentence in verdict(table, results.config)]
+    text = [
+        "# Synthetic users: designed against random questions",
+        "",
+        f"{runs} runs; {setting_line(results)}; {_sizes(results)}",
+        "",
+        "## What came out",
+        "",
+        '"Lower" and "higher" mean a paired difference over the runs of more than two standard errors (in brackets: '
+        "mean difference ± standard error; below 0 favours the first named).",
+        "",
+        *sentences,
+        "",
+        "## Errors at the largest T",
+        "",
+        *_markdown(found, agents),
+        "",
+        f"`best chosen` is the share of questions in which the user's answer is the truly best of the "
+        f"{results.config['num_policies']} options: 1 for argmax, {1 / results.config['num_policies']:.2f} for a user who guesses.",
+        "",
+        *_best_chosen(table),
+        "",
+        "## Figures",
+        "",
+        *pictures,
+        "",
+        "## Designs and their warnings",
+        "",
+        *[f"- {line}" if not line.startswith("  ") else f"  - {line.strip()}" for line in design_lines(results)],
+        "",
+        *_how_synthetic(results),
+        *_provenance(results),
+    ]
+    return figures, "\n".join(text) + "\n"
+
+
+def _sizes(results: Results) -> str:
+    known = results.provenance
+    return (
+        f"{sum(known['train_sizes'])} train and {sum(known['test_sizes'])} held-out tokens; preference error on "
+        f"{known['pairs']} pairs of {known['prompts']} held-out prompts."
+    )
+
+
+def _markdown(found: Any, agents: list[str]) -> list[str]:
+    last = found[found["episodes"] == found["episodes"].max()]
+    lines = [f"| user | answers | metric | {' | '.join(agents)} |", f"|---|---|---|{'---|' * len(agents)}"]
+    for (user, mode, scale), cell in last.groupby(["user", "mode", "scale"], sort=False):
+        for metric, name in METRICS.items():
+            values = [cell[cell["agent"] == agent].iloc[0] for agent in agents]
+            cells = [f"{row[f'{metric}_mean']:.3f} ± {np.nan_to_num(row[f'{metric}_sem']):.3f}" for row in values]
+            lines.append(f"| {user} | {UserSettings(mode, scale).label} | {name} | {' | '.join(cells)} |")
+    return lines
+
+
+def _best_chosen(table: Any) -> list[str]:
+    shares = table.groupby(["mode", "scale", "agent"], sort=False)["best_chosen"].mean()
+    return [
+        f"- {UserSettings(mode, scale).label}, {agent}: {share:.2f}" for (mode, scale, agent), share in shares.items()
+    ]
+
+
+def _how_synthetic(results: Results) -> list[str]:
+    config = results.config
+    designs = (
+        "A design and new questions for every T (the objective has T in it)"
+        if config["design_for"] == "each"
+        else "One design for the largest T; a smaller T is the first T episodes of the same questions"
+    )
+    return [
+        "## How it was done",
+        "",
+        f"- {designs}; Random plans nothing, its smaller T are the first T episodes of one sequence.",
+        "- The train/test split, the held-out prompts and the designs are the same in all runs; questions and sampled answers "
+        "are drawn anew in each.",
+        "- All users of a run answer the same questions; theta* is the unit-norm embedding of the user's sentence: "
+        + "; ".join(f'{name}: "{text}"' for name, text in config["users"].items())
+        + ".",
+        "- The paper states neither whether its users take the argmax or sample, nor at what scale: both are here.",
+        f"- Estimates that did not converge: {int((~results.table['converged']).sum())} of {len(results.table)}.",
+        "",
+    ]
+
+
+def _provenance(results: Results) -> list[str]:
+    known, config = results.provenance, results.config
+    sessions = known["sessions"]
+    software = ", ".join(f"{name} {version}" for name, version in sessions[-1]["versions"].items())
+    fingerprint = config.get("encoder_fingerprint") or known["encoder_fingerprint"]
+    vocabulary = config.get("vocabulary_fingerprint") or known["vocabulary_fingerprint"]
+    return [
+        "## Provenance",
+        "",
+        f"- encoder {known['encoder']} (sha256 {fingerprint[:16]}), vocabulary sha256 {vocabulary[:16]}, seed {config['seed']}",
+        f"- begun {sessions[0]['begun']}, finished {known['finished']}, sessions: {len(sessions)}",
+        f"- {software}",
+    ]
+
+
+def demo_verdict(results: Results) -> list[str]:
+    """Closing lines of the demo, from the numbers."""
+    best = results.table[results.table["part"] == "best"]
+    agents = list(dict.fromkeys(best["agent"]))
+    mean = best.groupby("agent")["true_score"].mean()
+    percentile = best.groupby("agent")["percentile"].mean()
+    curve = results.table[results.table["part"] == "curve"]
+    last = curve[curve["episodes"] == curve["episodes"].max()].set_index("agent")["cosine_error"]
+    population = results.table.loc[results.table["part"] == "population", "true_score"]
+    ceiling = results.table.loc[results.table["part"] == "ceiling", "true_score"].mean()
+    lines = [
+        f"{len(population)} random prompts score {population.mean():.3f} on average, the luckiest {population.max():.3f}; ten "
+        f"prompts found with the taste known exactly score {ceiling:.3f}."
+    ]
+    lines += [
+        f"{agent} questions: after {results.config['episodes']} episodes the ten best prompts score {mean[agent]:.3f} on average, "
+        f"better than {percentile[agent]:.1f}% of random prompts (cosine error of the taste {last[agent]:.3f})."
+        for agent in agents
+    ]
+    designed, random = agents
+    gap = mean[designed] - mean[random]
+    winner = designed if gap > 0 else random
+    lines.append(
+        f"This time {winner} questions led to the better prompts, by {abs(gap):.3f}. One user, one run: `edpbrl reproduce "
+        "synthetic` compares them over many."
+    )
+    return lines
+
+
+def _demo(results: Results, target: Path) -> tuple[list[Path], str]:
+    config, table = results.config, results.table
+    figure = demo_figure(table, text=config["text"], episodes=config["episodes"])
+    figures = save_figure(figure, target / "figures", "demo")
+    best = table[table["part"] == "best"]
+    text = [
+        "# Demo",
+        "",
+        f'Simulated user: "{config["text"]}" ({UserSettings(config["mode"], config["scale"]).label})',
+        "",
+    ]
+    text += [f"- {line}" for line in demo_verdict(results)] + ["", "![The demo](figures/demo.png)", ""]
+    for agent in dict.fromkeys(best["agent"]):
+        text += [
+            f"## Best prompts after {agent} questions",
+            "",
+            "| true score | percentile | prompt |",
+            "|---|---|---|",
+        ]
+        for row in best[best["agent"] == agent].itertuples():
+            text.append(f"| {row.true_score:.3f} | {row.percentile:.1f} | {row.prompt} |")
+        text.append("")
+    text += ["## The design", "", *[f"- {line.strip()}" for line in design_lines(results)], "", *_provenance(results)]
+    return figures, "\n".join(text) + "\n"

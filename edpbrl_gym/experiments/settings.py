@@ -1,0 +1,218 @@
+"""Settings of the synthetic experiment: the paper's numbers, checked, and written to config.json."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from edpbrl_gym._validation import check_choice_of, check_count, check_number
+
+__all__ = ["PAPER_USERS", "QUICK", "AgentSettings", "SyntheticSettings", "UserSettings"]
+
+# The three sentences of the paper's ground-truth models (appendix, "Ground Truth Scorer Models").
+PAPER_USERS: dict[str, str] = {
+    "sunny": "An image with warm colors depicting bright sunshine",
+    "medieval": "An image with ancient kingdom depicting medieval times",
+    "technological": "An image with advanced technologies depicting futuristic style",
+}
+
+QUICK: dict[str, Any] = {"episodes": (10, 40, 110), "runs": 4}
+
+_TITLES = {"random": "Random", "frank_wolfe": "ED-PBRL", "reference": "ED-PBRL (cvxpy)"}
+
+
+@dataclass(frozen=True)
+class AgentSettings:
+    """An agent of the comparison, written ``name[,option=value...]``.
+
+    Options: ``criterion``, ``regularization`` (of its design; else the experiment's), ``label`` (its name in tables), and
+    whatever its class takes, such as ``max_iterations`` or ``variant`` of a Frank-Wolfe agent.
+
+    Attributes:
+        text: As written, for config.json.
+        name: Registered name or import string "package.module:Class".
+        options: The options.
+    """
+
+    text: str
+    name: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str) -> AgentSettings:
+        """Read ``name[,option=value...]``; values are Python literals, anything else is a string.
+
+        Raises:
+            ValueError: If a piece is no ``option=value``.
+        """
+        name, *pieces = [piece.strip() for piece in text.split(",")]
+        options: dict[str, Any] = {}
+        for piece in pieces:
+            key, equals, value = piece.partition("=")
+            if not equals or not key.isidentifier():
+                raise ValueError(
+                    f"Expected an agent as name[,option=value...], such as 'frank_wolfe,criterion=D,regularization=1', "
+                    f"got {text!r}"
+                )
+            try:
+                options[key] = ast.literal_eval(value)
+            except (ValueError, SyntaxError):
+                options[key] = value
+        return cls(text, name, options)
+
+    @property
+    def label(self) -> str:
+        """Name in tables and figures."""
+        if "label" in self.options:
+            return str(self.options["label"])
+        title = _TITLES.get(self.name, self.name.rpartition(":")[2])
+        rest = [f"{_short(key)}{value}" for key, value in self.options.items()]
+        return f"{title} ({', '.join(rest)})" if rest else title
+
+
+def _short(key: str) -> str:
+    return {"criterion": "", "regularization": "lambda "}.get(key, f"{key} ")
+
+
+@dataclass(frozen=True)
+class UserSettings:
+    """How a simulated user answers.
+
+    Attributes:
+        mode: "argmax" (always the best option) or "sampled" (softmax).
+        scale: Inverse temperature of the softmax; without effect for argmax.
+    """
+
+    mode: str
+    scale: float
+
+    @property
+    def label(self) -> str:
+        """Name in tables and figures."""
+        return "argmax" if self.mode == "argmax" else f"sampled, scale {self.scale:g}"
+
+
+@dataclass(frozen=True)
+class SyntheticSettings:
+    """What decides the numbers of the synthetic experiment; the defaults are the paper's.
+
+    Attributes:
+        episodes: The T at which the estimate is judged.
+        runs: Independent repeats.
+        agents: Who asks, ``name[,option=value...]``; the last one is the baseline of the verdict.
+        users: Name and sentence of each user; theta* is the sentence's embedding.
+        modes: "argmax", "sampled" or both.
+        scales: Scales of the sampled mode. At 1 the softmax over unit-norm features is nearly uniform; at 20 the
+            answers agree with the argmax in about half of the questions. The paper states neither.
+        num_policies: K.
+        criterion: Of the designs: "V" (the paper's), "A" or "D".
+        regularization: lambda of the designs.
+        estimation_regularization: lambda of the estimate; None: the same.
+        iterations: Frank-Wolfe iterations at most.
+        design_for: "each": a design and new questions for every T, as the paper's objective has T in it. "largest": one
+            design for the largest T; a smaller T is the first T episodes of the same questions (three times faster).
+        feedback: "truncated" (partial prompts) or "state" (tokens).
+        prompts: Held-out prompts of the preference error.
+        pairs: Pairs of them.
+        vocabulary: Folder; None is the built-in one.
+        encoder: Text encoder.
+        tokens_per_step: Use at most so many tokens of every step; None: all.
+        seed: Seed of everything, the train/test split included.
+
+    Raises:
+        ValueError: If a value is out of range.
+    """
+
+    episodes: tuple[int, ...] = (10, 30, 50, 70, 90, 110)
+    runs: int = 25
+    agents: tuple[str, ...] = ("frank_wolfe", "random")
+    users: Mapping[str, str] = field(default_factory=lambda: dict(PAPER_USERS))
+    modes: tuple[str, ...] = ("argmax", "sampled")
+    scales: tuple[float, ...] = (1.0, 20.0)
+    num_policies: int = 4
+    criterion: str = "V"
+    regularization: float = 100.0
+    estimation_regularization: float | None = None
+    iterations: int = 100
+    design_for: str = "each"
+    feedback: str = "truncated"
+    prompts: int = 1000
+    pairs: int = 5000
+    vocabulary: str | None = None
+    encoder: str = "minilm"
+    tokens_per_step: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.episodes:
+            raise ValueError(
+                "Expected at least one number of episodes (T), got none; write for example --episodes 10 30"
+            )
+        for value in self.episodes:
+            check_count(value, "episodes (T)")
+        object.__setattr__(self, "episodes", tuple(sorted(set(self.episodes))))
+        check_count(self.runs, "runs")
+        check_count(self.num_policies, "num_policies (K)", minimum=2)
+        check_count(self.iterations, "iterations")
+        check_count(self.prompts, "prompts", minimum=2)
+        check_count(self.pairs, "pairs")
+        check_count(self.seed, "seed", minimum=0)
+        if self.tokens_per_step is not None:
+            check_count(self.tokens_per_step, "tokens_per_step", minimum=2)
+        check_number(self.regularization, "regularization (lambda)", minimum=0.0)
+        if self.estimation_regularization is not None:
+            check_number(self.estimation_regularization, "estimation_regularization (lambda)", minimum=0.0)
+        check_choice_of(self.criterion, "criterion", ("V", "A", "D"))
+        check_choice_of(self.design_for, "design_for", ("each", "largest"))
+        check_choice_of(self.feedback, "feedback", ("truncated", "state"))
+        if not self.modes or not self.users:
+            raise ValueError("Expected at least one user and one mode, got none")
+        for mode in self.modes:
+            check_choice_of(mode, "modes", ("argmax", "sampled"))
+        for scale in self.scales:
+            check_number(scale, "scales", minimum=0.0, exclusive=True)
+        if "sampled" in self.modes and not self.scales:
+            raise ValueError(
+                'Expected at least one scale for the mode "sampled", got none; write for example --scales 20'
+            )
+        labels = [agent.label for agent in self.parsed_agents]
+        if not labels or len(set(labels)) != len(labels):
+            raise ValueError(
+                f"Expected at least one agent, and each another label, got {labels}; add label=... to tell them apart"
+            )
+
+    @property
+    def parsed_agents(self) -> tuple[AgentSettings, ...]:
+        """The agents, parsed."""
+        return tuple(AgentSettings.parse(text) for text in self.agents)
+
+    @property
+    def answering(self) -> tuple[UserSettings, ...]:
+        """All ways in which every user answers."""
+        found: list[UserSettings] = []
+        for mode in self.modes:
+            scales = (1.0,) if mode == "argmax" else self.scales
+            found += [UserSettings(mode, float(scale)) for scale in scales]
+        return tuple(dict.fromkeys(found))
+
+    @property
+    def estimation_lambda(self) -> float:
+        """Lambda of the estimate."""
+        return self.regularization if self.estimation_regularization is None else self.estimation_regularization
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        """Arguments of the environment on whose train vocabulary the agents ask."""
+        return {
+            "vocabulary": self.vocabulary,
+            "encoder": self.encoder,
+            "split": "train",
+            "split_seed": self.seed,
+            "tokens_per_step": self.tokens_per_step,
+        }
+
+    def as_config(self) -> dict[str, Any]:
+        """All settings, JSON-able."""
+        return {**asdict(self), "users": dict(self.users)}
