@@ -10,7 +10,7 @@ from edpbrl_gym.mdp import FiniteHorizonMDP, PromptMDP
 
 def stochastic_mdp(seed: int, *, states=30, actions=4, horizon=4, rows="state", masked=False) -> FiniteHorizonMDP:
     rng = np.random.default_rng(seed)
-    transitions = 0.98 * rng.dirichlet(np.full(states, 0.3), size=(states, actions)) + 0.02 / states
+    transitions = 0.98 * rng.dirichlet(np.full(states, 0.05), size=(states, actions)) + 0.02 / states
     admissible = None
     if masked:
         admissible = rng.random((horizon, states, actions)) < 0.7

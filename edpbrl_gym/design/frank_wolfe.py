@@ -121,9 +121,10 @@ def frank_wolfe(
         tolerance: Stop when gap / gain is at most this; 0 runs all iterations.
         start: A feasible occupancy, shape (H, M); None takes the uniform policy's.
         callback: Called with an `IterationState` in every iteration; a true return value stops ("interrupted").
-        variant: "plain" is the paper's algorithm; its gap shrinks like 1/n. "pairwise" moves mass from the worst to
-            the best policy met so far (Lacoste-Julien and Jaggi, 2015), with the same oracle and line search; far
-            fewer iterations to small gaps.
+        variant: "plain" is the paper's algorithm; its gap shrinks like 1/n. "pairwise" moves mass to the best policy
+            from the worst one met so far (Lacoste-Julien and Jaggi, 2015), with the same oracle and line search; it
+            takes 5 to 20 times fewer iterations to a gap of 1e-4 where the optimum mixes few policies, and is no
+            better where nearly every token keeps mass (isotropic features, small lambda).
 
     Returns:
         The design: K identical occupancies. Ctrl-C returns the last point with its certificate (status
