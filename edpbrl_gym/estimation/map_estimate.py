@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from edpbrl_gym._validation import check_array, check_count, check_number
-from edpbrl_gym.choice import check_choices, check_options
+from edpbrl_gym.choice import check_choices, check_options, log_likelihood
 from edpbrl_gym.estimation.newton import differences_to_chosen, maximise
 from edpbrl_gym.estimation.prior import GaussianPrior
 from edpbrl_gym.estimation.separation import is_separable, smallest_singular_value
@@ -96,7 +96,7 @@ def estimate(
         regularization: lambda >= 0 of the isotropic prior, 1.0 when neither is given.
         tolerance: bound on the Newton decrement, > 0.
         max_iterations: most Newton steps, >= 1.
-        start: where to start, (d,), for example the last estimate.
+        start: where to start, (d,), for example the last estimate; unused where theta = 0 is better.
 
     Returns:
         The estimate; look at ``converged``.
@@ -119,6 +119,8 @@ def estimate(
         raise ValueError(f"Expected a prior of dimension {dimension} (the options'), got one of {prior.dimension}")
 
     differences = differences_to_chosen(features, chosen)
+    if start is not None and _log_posterior(features, chosen, theta, prior) < -len(chosen) * np.log(features.shape[1]):
+        theta = np.zeros(dimension)  # saturated probabilities far away carry next to no curvature
     smallest = 0.0 if prior.proper else smallest_singular_value(differences, prior.null_space)
     end = maximise(differences, prior.precision, theta, tolerance=tolerance, max_iterations=max_iterations)
     reason = end.reason
@@ -137,6 +139,10 @@ def estimate(
         precision=end.precision,
         reason=reason,
     )
+
+
+def _log_posterior(options: Floats, choices: NDArray[np.int64], theta: Floats, prior: GaussianPrior) -> float:
+    return log_likelihood(options, choices, theta) - 0.5 * float(theta @ prior.precision @ theta)
 
 
 def estimate_comparisons(

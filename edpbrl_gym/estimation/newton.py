@@ -8,6 +8,7 @@ one (its probability is the largest where the fit is good).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +22,10 @@ Floats = NDArray[np.float64]
 
 _EPSILON = float(np.finfo(np.float64).eps)
 _SUFFICIENT = 1e-4  # Armijo: share of the predicted gain that a step must reach
-_SMALLEST_STEP = 1e-10
-_STALLED = 1e-4  # below this decrement Newton at least halves it in each step, unless rounding is all that is left
+_SMALLEST_STEP = 1e-16
+_GOOD_RATE = 0.1  # a factor serves again while the decrement falls at least this fast
+_SMALL_MOVE = 1e-3  # where no utility moves more than this the Hessian is constant to 0.1% and Newton must converge;
+_PATIENCE = 3  # so many fresh factors without a halved decrement mean that only rounding is left
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +65,9 @@ def maximise(
 ) -> Maximum:
     """Maximise log-likelihood - 1/2 theta' P theta.
 
+    The Hessian and its Cholesky factor cost ten times as much as the rest of a step, so a factor serves as long as the
+    decrement falls fast with it. The last point always gets its own: convergence is never judged by an old one.
+
     Args:
         differences: x_k - x_choice, (n, K - 1, d).
         prior_precision: P, positive semidefinite, (d, d).
@@ -72,73 +78,106 @@ def maximise(
     Returns:
         The last point; ``reason`` is empty when it converged.
     """
-    num_questions, others, dimension = differences.shape
-    rows = differences.reshape(-1, dimension)
-    theta = start
-    values = (rows @ theta).reshape(num_questions, others)
-    iteration, previous = 0, np.inf
+    rows = differences.reshape(-1, differences.shape[2])
+    point = _evaluate(start, rows, differences.shape, prior_precision)
+    factor: tuple[Floats, bool] | None = None
+    reason: str | None = None
+    iteration, previous, best, stalled = 0, np.inf, np.inf, 0
     while True:
-        logs = _log_probabilities(values)
-        probabilities = np.exp(logs)
-        log_likelihood = float(logs[:, 0].sum())
-        slope = prior_precision @ theta
-        score = -(probabilities[:, 1:].ravel() @ rows)
-        gradient = score - slope
-        precision = information_from_differences(differences, probabilities) + prior_precision
-        log_posterior = log_likelihood - 0.5 * float(theta @ slope)
-        step, decrement, reason = _newton_step(precision, gradient)
-        if reason == "" and decrement > tolerance:
-            if previous < _STALLED and decrement > previous / 2:
-                reason = f"rounding stops progress at a Newton decrement of {decrement:.2e}; use a larger tolerance"
-            elif iteration == max_iterations:
-                reason = f"the Newton decrement is {decrement:.2e} after {iteration} iterations; raise max_iterations"
-        if reason or decrement <= tolerance:
-            break
-        moves = (rows @ step).reshape(num_questions, others)
-        curve = (float(step @ slope), float(step @ (prior_precision @ step)))
-        length = _step_length(values, moves, log_likelihood, curve, decrement)
+        fresh = factor is None or iteration == max_iterations
+        if factor is not None and not fresh:
+            step, decrement = _newton_step(factor, point.gradient)
+            fresh = not tolerance < decrement <= _GOOD_RATE * previous
+        if fresh:
+            precision = information_from_differences(differences, point.probabilities) + prior_precision
+            try:
+                factor = cho_factor(precision, lower=True, check_finite=False)
+            except LinAlgError:
+                reason = "the posterior precision is singular in floating point"
+                break
+            step, decrement = _newton_step(factor, point.gradient)
+            stalled += decrement > best / 2
+            best = min(best, decrement)
+            reason = _reason_to_stop(decrement, tolerance, stalled, iteration, max_iterations)
+            if reason is not None:
+                break
+        moves = (rows @ step).reshape(point.values.shape)
+        length = _step_length(point, moves, step, prior_precision @ step, decrement)
         if length == 0.0:
-            reason = f"no step raises the log posterior (Newton decrement {decrement:.2e})"
-            break
-        theta = theta + length * step
-        values = values + length * moves
+            if fresh:
+                reason = f"no step raises the log posterior (Newton decrement {decrement:.2e})"
+                break
+            factor = None
+            continue
+        if length * float(np.abs(moves).max(initial=0.0)) > _SMALL_MOVE:
+            best, stalled = np.inf, 0  # the Hessian still changes: a decrement that does not fall is no rounding
+        point = _evaluate(point.theta + length * step, rows, differences.shape, prior_precision)
         iteration, previous = iteration + 1, decrement
     return Maximum(
-        theta=theta,
-        reason=reason,
+        theta=point.theta,
+        reason=reason or "",
         iterations=iteration,
-        score=score,
-        gradient_norm=float(np.linalg.norm(gradient)),
-        log_likelihood=log_likelihood,
-        log_posterior=log_posterior,
+        score=point.score,
+        gradient_norm=float(np.linalg.norm(point.gradient)),
+        log_likelihood=point.log_likelihood,
+        log_posterior=point.log_likelihood - 0.5 * float(point.theta @ point.slope),
         precision=precision,
-        probabilities=probabilities,
+        probabilities=point.probabilities,
     )
 
 
-def _newton_step(precision: Floats, gradient: Floats) -> tuple[Floats, float, str]:
-    """The step H^-1 g, its decrement sqrt(g' H^-1 g), and a reason when H has no Cholesky factor."""
-    try:
-        step = cho_solve(cho_factor(precision, lower=True, check_finite=False), gradient, check_finite=False)
-    except LinAlgError:
-        return np.zeros_like(gradient), np.inf, "the posterior precision is singular in floating point"
-    return step, float(np.sqrt(max(0.0, float(gradient @ step)))), ""
+class _Point(NamedTuple):
+    """The objective at a theta: utilities of the others (n, K - 1), probabilities, derivatives without the Hessian."""
+
+    theta: Floats
+    values: Floats
+    probabilities: Floats
+    log_likelihood: float
+    score: Floats
+    slope: Floats
+    gradient: Floats
 
 
-def _step_length(
-    values: Floats, moves: Floats, log_likelihood: float, curve: tuple[float, float], decrement: float
-) -> float:
+def _evaluate(theta: Floats, rows: Floats, shape: tuple[int, ...], prior_precision: Floats) -> _Point:
+    values = (rows @ theta).reshape(shape[:2])
+    logs = _log_probabilities(values)
+    probabilities = np.exp(logs)
+    score = -(probabilities[:, 1:].ravel() @ rows)
+    slope = prior_precision @ theta
+    return _Point(theta, values, probabilities, float(logs[:, 0].sum()), score, slope, score - slope)
+
+
+def _reason_to_stop(
+    decrement: float, tolerance: float, stalled: int, iteration: int, max_iterations: int
+) -> str | None:
+    """Empty when converged, a sentence when it has to give up, None to go on."""
+    if decrement <= tolerance:
+        return ""
+    if stalled >= _PATIENCE:
+        return f"rounding stops progress at a Newton decrement of {decrement:.2e}; use a larger tolerance"
+    if iteration == max_iterations:
+        return f"the Newton decrement is {decrement:.2e} after {iteration} iterations; raise max_iterations"
+    return None
+
+
+def _newton_step(factor: tuple[Floats, bool], gradient: Floats) -> tuple[Floats, float]:
+    """The step H^-1 g and its decrement sqrt(g' H^-1 g), from a Cholesky factor of H."""
+    step = cho_solve(factor, gradient, check_finite=False)
+    return step, float(np.sqrt(max(0.0, float(gradient @ step))))
+
+
+def _step_length(point: _Point, moves: Floats, step: Floats, bend: Floats, decrement: float) -> float:
     """Backtrack from 1 to a step with a sufficient gain; 0 when there is none.
 
-    ``curve`` is (step' P theta, step' P step): the prior's part along the line is - t curve[0] - t^2 curve[1] / 2. Only
-    (n, K) numbers are touched, no features. Gains below the rounding of the sum count as no loss, so that the last
-    full steps are taken.
+    ``moves`` (n, K - 1) are the changes of the utilities by the full step, ``bend`` is P step: only (n, K) numbers are
+    touched, no features. Gains below the rounding of the sum count as no loss, so that the last full steps are taken.
     """
-    slack = 16 * _EPSILON * (1.0 + abs(log_likelihood))
+    linear, quadratic = float(step @ point.slope), 0.5 * float(step @ bend)
+    slack = 16 * _EPSILON * (1.0 + abs(point.log_likelihood))
     length = 1.0
     while length >= _SMALLEST_STEP:
-        moved = float(_log_probabilities(values + length * moves)[:, 0].sum())
-        gain = moved - log_likelihood - length * curve[0] - 0.5 * length**2 * curve[1]
+        moved = float(_log_probabilities(point.values + length * moves)[:, 0].sum())
+        gain = moved - point.log_likelihood - length * linear - length**2 * quadratic
         if gain >= _SUFFICIENT * length * decrement**2 - slack:
             return length
         length /= 2

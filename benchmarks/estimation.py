@@ -1,0 +1,144 @@
+"""Time and agreement of the estimate beside scikit-learn, statsmodels and scipy.optimize.
+
+    python benchmarks/estimation.py [--repeats 5] [--json figures.json]
+
+Every solver gets the same answers (a noisy user at inverse temperature 5, random unit-norm features) and the same
+ridge lambda = 1, except statsmodels, which has none: there ours runs at lambda = 1e-8 for the comparison. Ours has its
+default tolerance, the others one that brings them near it. Ours also returns the posterior's precision at the estimate,
+scipy's and scikit-learn's do not. Times are medians after one warm-up; set OMP_NUM_THREADS=1 for steady figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+from scipy.optimize import minimize
+
+from edpbrl_gym.choice import choice_probabilities
+from edpbrl_gym.estimation import estimate
+
+Floats = NDArray[np.float64]
+SIZES = ((200, 4, 10), (660, 4, 384))
+# ConditionalLogit sums over subsets by recursion and builds no Hessian of this size in reasonable time
+STATSMODELS_LARGEST = 50
+
+
+def problem(n: int, num_options: int, d: int, seed: int) -> tuple[Floats, NDArray[np.int64]]:
+    rng = np.random.default_rng(seed)
+    options = rng.normal(size=(n, num_options, d))
+    options /= np.linalg.norm(options, axis=-1, keepdims=True)
+    theta = rng.normal(size=d)
+    theta *= 5 / np.linalg.norm(theta)
+    choices = (choice_probabilities(options, theta).cumsum(axis=1) < rng.random((n, 1))).sum(axis=1)
+    return options, choices
+
+
+def by_scipy(options: Floats, choices: NDArray[np.int64], ridge: float) -> Floats:
+    rows = options.reshape(-1, options.shape[2])
+    chosen = options[np.arange(len(choices)), choices].sum(axis=0)
+
+    def objective(theta: Floats) -> tuple[float, Floats]:
+        values = (rows @ theta).reshape(options.shape[:2])
+        shift = values.max(axis=1, keepdims=True)
+        weights = np.exp(values - shift)
+        total = weights.sum(axis=1, keepdims=True)
+        loss = float((np.log(total) + shift).sum() - chosen @ theta + 0.5 * ridge * theta @ theta)
+        return loss, (weights / total).ravel() @ rows - chosen + ridge * theta
+
+    settings = {"ftol": 1e-15, "gtol": 1e-8, "maxiter": 5000, "maxfun": 10_000}
+    return np.asarray(minimize(objective, np.zeros(len(chosen)), jac=True, method="L-BFGS-B", options=settings).x)
+
+
+def by_sklearn(options: Floats, choices: NDArray[np.int64], ridge: float, solver: str) -> Floats:
+    from sklearn.linear_model import LogisticRegression
+
+    model = LogisticRegression(C=1 / ridge, fit_intercept=False, solver=solver, tol=1e-10, max_iter=5000)
+    return np.asarray(model.fit(options[:, 1] - options[:, 0], choices).coef_[0])
+
+
+def by_statsmodels(options: Floats, choices: NDArray[np.int64]) -> Floats:
+    from statsmodels.discrete.conditional_models import ConditionalLogit
+
+    n, num_options, d = options.shape
+    chosen = np.zeros((n, num_options))
+    chosen[np.arange(n), choices] = 1
+    groups = np.repeat(np.arange(n), num_options)
+    model = ConditionalLogit(chosen.ravel(), options.reshape(-1, d), groups=groups)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return np.asarray(model.fit(method="bfgs", disp=False, gtol=1e-9, maxiter=1000).params)
+
+
+def clock(fit: Callable[[], Floats], repeats: int) -> tuple[float, Floats]:
+    fit()
+    seconds, found = [], np.zeros(0)
+    for _ in range(repeats):
+        start = time.perf_counter()
+        found = fit()
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds), found
+
+
+def compare(n: int, num_options: int, d: int, repeats: int, seed: int) -> list[dict[str, Any]]:
+    options, choices = problem(n, num_options, d, seed)
+    size = {"n": n, "K": num_options, "d": d}
+    seconds, ours = clock(lambda: estimate(options, choices, regularization=1.0).theta, repeats)
+    rows: list[dict[str, Any]] = [size | {"solver": "edpbrl_gym", "lambda": 1.0, "seconds": seconds}]
+
+    def add(solver: str, ridge: float, fit: Callable[[], Floats], reference: Floats, repeats: int) -> None:
+        seconds, found = clock(fit, repeats)
+        difference = float(np.abs(found - reference).max())
+        rows.append(size | {"solver": solver, "lambda": ridge, "seconds": seconds, "difference": difference})
+
+    add("scipy L-BFGS-B", 1.0, lambda: by_scipy(options, choices, 1.0), ours, repeats)
+    if num_options == 2:
+        for solver in ("lbfgs", "newton-cholesky"):
+            name = f"scikit-learn {solver}"
+            add(name, 1.0, lambda solver=solver: by_sklearn(options, choices, 1.0, solver), ours, repeats)  # type: ignore[misc]
+    if d <= STATSMODELS_LARGEST:
+        plain = estimate(options, choices, regularization=1e-8).theta
+        add("statsmodels", 0.0, lambda: by_statsmodels(options, choices), plain, min(repeats, 3))
+    else:
+        note = f"skipped (no ridge, slow above d = {STATSMODELS_LARGEST})"
+        rows.append(size | {"solver": "statsmodels", "note": note})
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=5, help="timed fits of every solver (default 5)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the answers (default 0)")
+    parser.add_argument("--json", help="write the figures to this file too")
+    arguments = parser.parse_args()
+    if arguments.repeats < 1:
+        parser.error(f"--repeats: expected at least 1, got {arguments.repeats}")
+
+    rows = []
+    for n, num_options, d in [*SIZES, *((n, 2, d) for n, _, d in SIZES)]:
+        rows += compare(n, num_options, d, arguments.repeats, arguments.seed)
+    table = Table(title=f"Estimates, median of {arguments.repeats} fits")
+    for name in ("n", "K", "d", "solver", "lambda", "ms", "max difference to ours"):
+        table.add_column(name, justify="left" if name == "solver" else "right")
+    for row in rows:
+        last = row.get("note") or (f"{row['difference']:.1e}" if "difference" in row else "")
+        milliseconds = f"{1e3 * row['seconds']:.2f}" if "seconds" in row else ""
+        size = [str(row[key]) for key in ("n", "K", "d")]
+        table.add_row(*size, row["solver"], str(row.get("lambda", "")), milliseconds, last)
+    Console(width=140).print(table)
+    if arguments.json:
+        with open(arguments.json, "w") as stream:
+            json.dump(rows, stream, indent=2)
+
+
+if __name__ == "__main__":
+    main()
