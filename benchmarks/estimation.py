@@ -4,8 +4,9 @@
 
 Every solver gets the same answers (a noisy user at inverse temperature 5, random unit-norm features) and the same
 ridge lambda = 1, except statsmodels, which has none: there ours runs at lambda = 1e-8 for the comparison. Ours has its
-default tolerance, the others one that brings them near it. Ours also returns the posterior's precision at the estimate,
-scipy's and scikit-learn's do not. Times are medians after one warm-up; set OMP_NUM_THREADS=1 for steady figures.
+default tolerance, the others one that brings them near it (statsmodels stops at gradients of 1e-2 all the same). Ours
+also returns the posterior's precision at the estimate, scipy's and scikit-learn's do not. Times are medians after one
+warm-up; set OMP_NUM_THREADS=1 for steady figures.
 """
 
 from __future__ import annotations
