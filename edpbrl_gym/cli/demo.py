@@ -53,10 +53,12 @@ def run(options: Demo) -> None:
         console.print(f" {escape(line)}")
     console.print()
     console.print(
-        f" Done in {time.monotonic() - begun:.0f} s. Figure: {escape(shown(files[0]))}, report: {escape(shown(files[-1]))}"
+        f" Done in {time.monotonic() - begun:.0f} s. Figure: {escape(shown(files[0]))}, "
+        f"report: {escape(shown(files[-1]))}"
     )
     console.print(
-        ' Your turn: [bold]edpbrl demo --text "..."[/bold], or [bold]edpbrl design --help[/bold] for your own vocabulary.'
+        ' Your turn: [bold]edpbrl demo --text "..."[/bold] for another taste, [bold]edpbrl design --help[/bold] for '
+        "your own vocabulary."
     )
     console.print()
 
@@ -70,8 +72,9 @@ class _Story:
     def __call__(self, step: str, facts: dict[str, Any]) -> None:
         if step == "vocabulary":
             text = (
-                f"{facts['train'] + facts['test']} tokens in {len(facts['steps'])} steps ({', '.join(facts['steps'])}); questions use "
-                f"{facts['train']}, the other {facts['test']} are kept for the final prompts."
+                f"{facts['train'] + facts['test']} tokens in {len(facts['steps'])} steps "
+                f"({', '.join(facts['steps'])}); questions use {facts['train']}, the other {facts['test']} "
+                "are kept for the final prompts."
             )
             bullet(self.console, "Vocabulary", text)
         elif step == "features":
@@ -81,9 +84,11 @@ class _Story:
                 f"every token as a vector of {facts['dimension']} numbers ({facts['encoder']}).",
             )
         elif step == "design":
+            from edpbrl_gym.experiments.report import certified
+
             text = (
-                f"{facts['criterion']}-optimal by Frank-Wolfe in {facts['seconds']:.1f} s; certificate: at least "
-                f"{facts['efficiency']:.1%} of the information of the best possible design."
+                f"{facts['criterion']}-optimal by Frank-Wolfe in {facts['seconds']:.1f} s; certificate: "
+                f"{facts['criterion']}-efficiency at least {certified(facts['efficiency'])} of the best possible design."
             )
             bullet(self.console, "Design", text)
             for warning in facts["warnings"]:
@@ -99,11 +104,14 @@ class _Story:
         bullet(self.console, "Questions", f"{facts['questions']} {facts['agent']} questions answered.")
         if facts["agent"] == "Random" or not facts["example"]:
             return
-        self.console.print("              For example, which of these is best?", style="dim")
+        from rich.padding import Padding
+        from rich.text import Text
+
+        self.console.print(Padding("For example, which of these is best?", (0, 0, 0, 14)), style="dim")
         for number, text in enumerate(facts["example"]):
             chosen = number == facts["choice"]
-            mark = ">" if chosen else " "
-            self.console.print(f"              {mark} {text}", style="bold" if chosen else "dim", markup=False)
+            line = Text(f"{'>' if chosen else ' '} {text}", style="bold" if chosen else "dim")
+            self.console.print(Padding(line, (0, 0, 0, 14)))
 
 
 def _tables(console: Any, results: Any) -> None:

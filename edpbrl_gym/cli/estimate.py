@@ -50,11 +50,9 @@ def run(options: Estimate) -> None:
         f"{len(comparisons)} questions with {options_per_question} options, {left_out} without an answer left out",
     )
     state = "converged" if found.converged else "NOT converged: raise --regularization"
-    bullet(
-        console,
-        "Estimate",
-        f"lambda = {options.regularization:g}, {state} after {found.iterations} Newton steps, |theta| = {np.linalg.norm(found.theta):.3f}",
-    )
+    norm = float(np.linalg.norm(found.theta))
+    steps = f"{state} after {found.iterations} Newton steps"
+    bullet(console, "Estimate", f"lambda = {options.regularization:g}, {steps}, |theta| = {norm:.3f}")
     fit = choice_accuracy(comparisons, found.theta)
     bullet(console, "Fit", f"reproduces {fit:.1%} of these answers ({1 / options_per_question:.1%} by guessing)")
     bullet(console, "Written", shown(path))

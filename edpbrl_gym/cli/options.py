@@ -132,13 +132,13 @@ class Synthetic:
     runs: int = 25
     """Independent repeats."""
     agents: tuple[str, ...] = ("frank_wolfe", "random")
-    """Who asks: name or package.module:Class, with options as in frank_wolfe,criterion=D,regularization=1; the last is the baseline."""
+    """Who asks, the baseline last: name or package.module:Class[,option=value...], as frank_wolfe,criterion=D."""
     users: tuple[str, ...] = ("sunny", "medieval", "technological")
     """The paper's users by name, or your own as name=sentence."""
     modes: tuple[Literal["argmax", "sampled"], ...] = ("argmax", "sampled")
     """Users take the best option, or sample from the softmax (the paper does not say which)."""
     scales: tuple[float, ...] = (1.0, 20.0)
-    """Inverse temperatures of the sampled mode; 1 is nearly uniform, at 20 about 6 in 10 answers are the best option."""
+    """Inverse temperatures of the sampled mode; 1 is nearly uniform, at 20 about 6 in 10 answers are the best."""
     policies: int = 4
     """K, options of a question."""
     criterion: CriterionName = "V"
@@ -150,7 +150,7 @@ class Synthetic:
     iterations: int = 100
     """Frank-Wolfe iterations at most."""
     design_for: Literal["each", "largest"] = "each"
-    """A design for every T (its objective has T in it), or one for the largest T whose first episodes serve the smaller ones."""
+    """A design for each T, as its objective has T in it, or one for the largest T, whose first episodes serve all."""
     feedback: Literal["truncated", "state"] = "truncated"
     """Compare partial prompts, or single tokens."""
     prompts: int = 1000

@@ -75,7 +75,7 @@ def _encoder(options: Personalize, provenance: dict[str, Any]) -> Any:
     wanted = provenance.get("encoder_fingerprint")
     if wanted is not None and encoder.fingerprint != wanted:
         raise ValueError(
-            f"Expected the encoder with which the taste was estimated ({provenance.get('encoder')}, sha256 {wanted[:16]}), "
-            f"got {encoder.name} (sha256 {encoder.fingerprint[:16]}); load the same weights"
+            f"Expected the encoder with which the taste was estimated ({provenance.get('encoder')}, sha256 "
+            f"{wanted[:16]}), got {encoder.name} (sha256 {encoder.fingerprint[:16]}); load the same weights"
         )
     return encoder

@@ -140,8 +140,8 @@ def check_static(agent: Agent) -> None:
 
     if type(agent).observe is not Base.observe:
         raise ValueError(
-            f"Expected an agent whose questions don't depend on the answers, {type(agent).__name__} overrides observe(); "
-            "this experiment asks the same questions of all users. Use collect() with one user at a time"
+            f"Expected an agent whose questions don't depend on the answers, {type(agent).__name__} overrides "
+            "observe(); this experiment asks the same questions of all users. Use collect() with one user at a time"
         )
 
 

@@ -87,13 +87,13 @@ def run_demo(
     Args:
         settings: The setting.
         out: A new or empty folder, or one of the same demo (which is done again).
-        say: Called after each step with its name ("vocabulary", "features", "design", "questions", "estimate", "prompts")
-            and facts about it.
+        say: Called after each step with its name ("vocabulary", "features", "design", "questions", "estimate",
+            "prompts") and facts about it.
         progress: Show a progress bar while the tokens are encoded.
 
     Returns:
-        The results: rows of the parts "best" (ten prompts for each way of asking), "curve" (errors against T), "population"
-        (true scores of random prompts) and "ceiling" (the same search for someone who knows the taste).
+        The results: rows of the parts "best" (ten prompts for each way of asking), "curve" (errors against T),
+        "population" (true scores of random prompts) and "ceiling" (the same search by someone who knows the taste).
 
     Raises:
         RunFolderError: If ``out`` holds something else or can't be written.

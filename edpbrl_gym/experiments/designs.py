@@ -137,7 +137,7 @@ def obtain_agent(settings: SyntheticSettings, position: int, episodes: int, fold
 
 
 def describe_design(design: Any) -> dict[str, Any]:
-    """Numbers and warnings of a design for provenance and reports, JSON-able; support: effective tokens of each step."""
+    """Numbers and warnings of a design for reports, JSON-able; "support" is the effective tokens of each step."""
     from edpbrl_gym.design.diagnostics import support_size
 
     problem = design.problem

@@ -31,6 +31,7 @@ _STYLE: Any = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
+    "axes.axisbelow": True,
     "grid.color": "#dddddd",
     "grid.linewidth": 0.6,
     "legend.frameon": False,
@@ -81,7 +82,8 @@ def learning_curves(curves: Any, agents: list[str], answering: UserSettings, *, 
         handles, labels = axes[0, 0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 4))
         figure.suptitle(
-            f"Simulated user: {answering.label}; mean ± standard error over {runs} run{'s' if runs > 1 else ''}\n{subtitle}",
+            f"Simulated user: {answering.label}; mean ± standard error over {runs} run{'s' if runs > 1 else ''}\n"
+            f"{subtitle}",
             fontsize=9,
         )
     return figure
@@ -128,7 +130,7 @@ def demo_figure(table: Any, *, text: str, episodes: int) -> Figure:
             )  # fmt: skip
         left.set(xlabel="episodes answered", ylabel="cosine error of the learnt taste", title="Learning the taste")
         left.set_ylim(bottom=0)
-        left.legend(loc="lower left")
+        left.legend(loc="upper right")
         population = table[table["part"] == "population"]["true_score"].to_numpy(dtype=float)
         counts, _, _ = right.hist(population, bins=30, color="#c8c8c8", label=f"{len(population)} random prompts")
         for number, agent in enumerate(agents):
@@ -145,7 +147,7 @@ def demo_figure(table: Any, *, text: str, episodes: int) -> Figure:
             ylabel="random prompts",
             title="Prompts from words never asked about",
         )
-        right.margins(y=0.25)
-        right.legend(loc="upper left")
+        right.set_ylim(top=counts.max() * 1.65)  # room for the legend above the bars
+        right.legend(loc="upper left", ncols=2)
         figure.suptitle(f'Simulated user: "{text}", {episodes} episodes', fontsize=10)
     return figure

@@ -17,9 +17,9 @@ __all__ = ["MemoEncoder", "raw_encoder", "single_thread"]
 class MemoEncoder:
     """Encodes each text once; everything is forgotten with the object.
 
-    Why not the cache on disk: the embedding of a text differs in the last bits (about 1e-7) with the texts that share its
-    batch. A unit of work with a memo of its own has the same batches whenever and wherever it runs, so its results are
-    the same to the last bit, resumed or not; and random prompts, which hardly ever come again, don't fill the disk.
+    Why not the cache on disk: the embedding of a text differs in the last bits (about 1e-7) with the texts that share
+    its batch. A unit of work with a memo of its own has the same batches whenever and wherever it runs, so its results
+    are the same to the last bit, resumed or not; and random prompts, which hardly ever come again, don't fill the disk.
 
     Args:
         encoder: Does the work.

@@ -1,4 +1,4 @@
-"""Write prompts for an estimated taste: beam search over a vocabulary with the embeddings of the real partial prompts."""
+"""Write prompts for an estimated taste: beam search over a vocabulary with embeddings of the real partial prompts."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def best_prompts(
 ) -> list[Prompt]:
     """Search for the prompts with the highest theta . phi(prompt).
 
-    Step after step the ``width`` best partial prompts are extended by the ``shortlist`` tokens whose own embeddings score best,
-    and every extension is embedded as the whole text that it is. The search is greedy over prefixes, so it finds good
-    prompts, not certainly the best.
+    Step after step the ``width`` best partial prompts are extended by the ``shortlist`` tokens whose own embeddings
+    score best, and every extension is embedded as the whole text that it is. The search is greedy over prefixes, so it
+    finds good prompts, not certainly the best.
 
     Args:
         vocabulary: Where the tokens come from.

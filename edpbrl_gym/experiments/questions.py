@@ -58,15 +58,16 @@ def read_answers(
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If a column is missing, no question is answered, or a choice isn't a number 1..K (the message names the line).
+        ValueError: If a column is missing, no question is answered, or a choice isn't a number 1..K (the message names
+            the line).
     """
     source = Path(path)
     table = _read_table(source)
     options = sorted((c for c in table.columns if _number(c) > 0), key=_number)
     if len(options) < 2 or "choice" not in table.columns:
         raise ValueError(
-            f"Expected columns option_1, option_2, ... and choice in {source}, got {', '.join(map(str, table.columns))}; "
-            "start from the questions file of `edpbrl design`"
+            f"Expected columns option_1, option_2, ... and choice in {source}, got "
+            f"{', '.join(map(str, table.columns))}; start from the questions file of `edpbrl design`"
         )
     answered = table[table["choice"].notna() & (table["choice"].astype(str).str.strip() != "")]
     if not len(answered):
@@ -118,7 +119,7 @@ def _choice(value: Any, index: Any, options: int, source: Path) -> int:
         number = 0
     if not 1 <= number <= options:
         raise ValueError(
-            f"Expected choices 1..{options} in {source}, got {value!r} in question {int(index) + 1} (line {int(index) + 2}); "
-            "write the number of the preferred option"
+            f"Expected choices 1..{options} in {source}, got {value!r} in question {int(index) + 1} "
+            f"(line {int(index) + 2}); write the number of the preferred option"
         )
     return number - 1

@@ -13,7 +13,7 @@ from edpbrl_gym.experiments.runs import Results, RunFolderError, write_atomicall
 from edpbrl_gym.experiments.settings import UserSettings
 from edpbrl_gym.experiments.summary import METRICS, agent_labels, curves, verdict
 
-__all__ = ["answerings", "demo_verdict", "design_lines", "setting_line", "write_report"]
+__all__ = ["answerings", "certified", "demo_verdict", "design_lines", "setting_line", "write_report"]
 
 
 def write_report(results: Results, folder: str | os.PathLike[str]) -> list[Path]:
@@ -53,8 +53,9 @@ def setting_line(results: Results) -> str:
     estimation = config["estimation_regularization"]
     estimation = config["regularization"] if estimation is None else estimation
     return (
-        f"{config['criterion']}-design, K = {config['num_policies']}, H = {len(results.provenance['steps'])}, design lambda = "
-        f"{config['regularization']:g}, estimate lambda = {estimation:g}, {results.provenance['encoder']}"
+        f"{config['criterion']}-design, K = {config['num_policies']}, H = {len(results.provenance['steps'])}, "
+        f"design lambda = {config['regularization']:g}, estimate lambda = {estimation:g}, encoder "
+        f"{results.provenance['encoder']}"
     )
 
 
@@ -62,14 +63,20 @@ def design_lines(results: Results) -> list[str]:
     """One line for each design, and each distinct warning below it."""
     lines = []
     for design in results.provenance["designs"]:
+        sizes = "/".join(f"{size:.0f}" for size in design["support"])
         lines.append(
             f"{design['agent']}, T = {design['episodes']}: {design['criterion']}-design, lambda = "
-            f"{design['regularization']:g}, {design['status'].replace('_', ' ')} after {design['iterations']} iterations "
-            f"({design['seconds']:.1f} s), efficiency at least {design['efficiency']:.1%}, gap {design['relative_gap']:.2g} of "
-            f"the gain, effectively {'/'.join(f'{size:.0f}' for size in design['support'])} tokens shown at the steps"
+            f"{design['regularization']:g}, {design['status'].replace('_', ' ')} after {design['iterations']} "
+            f"iterations ({design['seconds']:.1f} s), efficiency at least {certified(design['efficiency'])}, gap "
+            f"{design['relative_gap']:.2g} of the gain, effectively {sizes} tokens shown at the steps"
         )
         lines += [f"  warning: {message}" for message in design["warnings"]]
     return lines
+
+
+def certified(efficiency: float) -> str:
+    """An efficiency in percent, rounded down: a certificate must not promise more than was proved."""
+    return f"{np.floor(efficiency * 1e4) / 1e2:.2f}%"
 
 
 def _synthetic(results: Results, target: Path) -> tuple[list[Path], str]:
@@ -102,7 +109,8 @@ def _synthetic(results: Results, target: Path) -> tuple[list[Path], str]:
         *_markdown(found, agents),
         "",
         f"`best chosen` is the share of questions in which the user's answer is the truly best of the "
-        f"{results.config['num_policies']} options: 1 for argmax, {1 / results.config['num_policies']:.2f} for a user who guesses.",
+        f"{results.config['num_policies']} options: 1 for argmax, {1 / results.config['num_policies']:.2f} for a user "
+        "who guesses.",
         "",
         *_best_chosen(table),
         "",
@@ -157,8 +165,8 @@ def _how_synthetic(results: Results) -> list[str]:
         "## How it was done",
         "",
         f"- {designs}; Random plans nothing, its smaller T are the first T episodes of one sequence.",
-        "- The train/test split, the held-out prompts and the designs are the same in all runs; questions and sampled answers "
-        "are drawn anew in each.",
+        "- The train/test split, the held-out prompts and the designs are the same in all runs; questions and sampled "
+        "answers are drawn anew in each.",
         "- All users of a run answer the same questions; theta* is the unit-norm embedding of the user's sentence: "
         + "; ".join(f'{name}: "{text}"' for name, text in config["users"].items())
         + ".",
@@ -177,7 +185,8 @@ def _provenance(results: Results) -> list[str]:
     return [
         "## Provenance",
         "",
-        f"- encoder {known['encoder']} (sha256 {fingerprint[:16]}), vocabulary sha256 {vocabulary[:16]}, seed {config['seed']}",
+        f"- encoder {known['encoder']} (sha256 {fingerprint[:16]}), vocabulary sha256 {vocabulary[:16]}, seed "
+        f"{config['seed']}",
         f"- begun {sessions[0]['begun']}, finished {known['finished']}, sessions: {len(sessions)}",
         f"- {software}",
     ]
@@ -194,20 +203,21 @@ def demo_verdict(results: Results) -> list[str]:
     population = results.table.loc[results.table["part"] == "population", "true_score"]
     ceiling = results.table.loc[results.table["part"] == "ceiling", "true_score"].mean()
     lines = [
-        f"{len(population)} random prompts score {population.mean():.3f} on average, the luckiest {population.max():.3f}; ten "
-        f"prompts found with the taste known exactly score {ceiling:.3f}."
+        f"{len(population)} random prompts score {population.mean():.3f} on average, the luckiest "
+        f"{population.max():.3f}; ten prompts found with the taste known exactly score {ceiling:.3f}."
     ]
     lines += [
-        f"{agent} questions: after {results.config['episodes']} episodes the ten best prompts score {mean[agent]:.3f} on average, "
-        f"better than {percentile[agent]:.1f}% of random prompts (cosine error of the taste {last[agent]:.3f})."
+        f"{agent} questions: after {results.config['episodes']} episodes the ten best prompts score "
+        f"{mean[agent]:.3f} on average, better than {percentile[agent]:.1f}% of random prompts (cosine "
+        f"error of the taste {last[agent]:.3f})."
         for agent in agents
     ]
     designed, random = agents
     gap = mean[designed] - mean[random]
     winner = designed if gap > 0 else random
     lines.append(
-        f"This time {winner} questions led to the better prompts, by {abs(gap):.3f}. One user, one run: `edpbrl reproduce "
-        "synthetic` compares them over many."
+        f"This time {winner} questions led to the better prompts, by {abs(gap):.3f}. One user, one run: `edpbrl "
+        "reproduce synthetic` compares them over many."
     )
     return lines
 

@@ -189,8 +189,8 @@ class RunFolder:
                 f"{name} was {json.dumps(config.get(name))}, now {json.dumps(self.config.get(name))}" for name in names
             )
             raise RunFolderError(
-                f"Expected the settings with which {self.path} was begun: {differences}. Use the same settings to go on, "
-                "or choose another --out"
+                f"Expected the settings with which {self.path} was begun: {differences}. Use the same settings to go "
+                "on, or choose another --out"
             )
 
     # -- units of work ------------------------------------------------------------------------------------------

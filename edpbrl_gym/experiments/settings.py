@@ -27,8 +27,8 @@ _TITLES = {"random": "Random", "frank_wolfe": "ED-PBRL", "reference": "ED-PBRL (
 class AgentSettings:
     """An agent of the comparison, written ``name[,option=value...]``.
 
-    Options: ``criterion``, ``regularization`` (of its design; else the experiment's), ``label`` (its name in tables), and
-    whatever its class takes, such as ``max_iterations`` or ``variant`` of a Frank-Wolfe agent.
+    Options: ``criterion``, ``regularization`` (of its design; else the experiment's), ``label`` (its name in tables),
+    and whatever its class takes, such as ``max_iterations`` or ``variant`` of a Frank-Wolfe agent.
 
     Attributes:
         text: As written, for config.json.

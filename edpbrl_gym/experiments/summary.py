@@ -123,7 +123,8 @@ def _sentence(cells: list[Difference], where: str) -> str:
             continue
         said = ", ".join(f"{cell.user} ({cell.mean:+.3f} ± {cell.error:.3f})" for cell in users)
         parts.append(f"{word} for {said}")
-    return f"{METRICS[first.metric].capitalize()}, {first.answering.label}, {where}: {first.agent} against {first.baseline} is {'; '.join(parts)}."
+    what = f"{METRICS[first.metric].capitalize()}, {first.answering.label}, {where}"
+    return f"{what}: {first.agent} against {first.baseline} is {'; '.join(parts)}."
 
 
 def _tally(cells: list[Difference]) -> str:
@@ -138,6 +139,7 @@ def _tally(cells: list[Difference]) -> str:
     else:
         head = "A draw"
     return (
-        f"{head}: in the mean over all T, {first.agent} had the clearly lower error in {won}, {first.baseline} in {lost} of "
-        f"{len(cells)} comparisons (user x way of answering x metric); {open_} were too close to call over {first.runs} runs."
+        f"{head}: in the mean over all T, {first.agent} had the clearly lower error in {won} and {first.baseline} in "
+        f"{lost} of {len(cells)} comparisons (user x way of answering x metric); {open_} were too close to call over "
+        f"{first.runs} runs."
     )

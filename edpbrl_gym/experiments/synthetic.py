@@ -1,8 +1,8 @@
-"""The paper's synthetic experiment (its Section "Synthetic Ground Truth Model Experiments"), ``edpbrl reproduce synthetic``.
+"""The paper's experiment with synthetic ground truth models, ``edpbrl reproduce synthetic``.
 
-Users whose taste theta* is the embedding of a sentence answer the questions of each agent; theta is estimated after T episodes and
-compared with theta*. The questions of a run don't depend on the answers, so they are encoded once and answered by every
-user in every mode.
+Users whose taste theta* is the embedding of a sentence answer the questions of each agent; theta is estimated after T
+episodes and compared with theta*. The questions of a run don't depend on the answers, so they are encoded once and
+answered by every user in every mode.
 """
 
 from __future__ import annotations
