@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from edpbrl_gym._base_environment import base_environment
+from edpbrl_gym._base_environment import base_environment, question_lanes
+from edpbrl_gym._validation import check_count, check_number
 
 if TYPE_CHECKING:
     from edpbrl_gym.comparisons import Comparisons
@@ -41,6 +42,10 @@ class Agent(ABC):
         name: Name in the registry or of the class, for tables and files.
         design: The optimised design, for agents that have one.
         base: The innermost environment (with ``.mdp`` and ``.features`` if it has them).
+
+    Raises:
+        TypeError: If ``env`` is no environment or an argument is no number.
+        ValueError: If a number is out of range, or ``env`` asks questions with another number of options.
     """
 
     name: str = "agent"
@@ -55,20 +60,25 @@ class Agent(ABC):
         criterion: str = "V",
         seed: int = 0,
     ) -> None:
-        if num_policies < 2:
-            raise ValueError(f"Expected num_policies (K) >= 2, got {num_policies}; a question needs two options.")
-        if episodes < 1:
-            raise ValueError(f"Expected episodes (T) >= 1, got {episodes}.")
-        if not regularization >= 0:
-            raise ValueError(f"Expected regularization (lambda) >= 0, got {regularization}.")
         self.env = env
         self.base = base_environment(env)
-        self.num_policies = int(num_policies)
-        self.episodes = int(episodes)
-        self.regularization = float(regularization)
+        if not (hasattr(self.base, "action_space") and hasattr(self.base, "observation_space")):
+            raise TypeError(
+                f"Expected an environment (gymnasium.make) or vector environment (gymnasium.make_vec), got "
+                f"{type(self.base).__name__}."
+            )
+        self.num_policies = check_count(num_policies, "num_policies (K)", minimum=2)
+        self.episodes = check_count(episodes, "episodes (T)")
+        self.regularization = check_number(regularization, "regularization (lambda)", minimum=0.0)
         self.criterion = criterion
-        self.seed = int(seed)
-        self.rng = np.random.default_rng(seed)
+        self.seed = check_count(seed, "seed", minimum=0)
+        lanes = question_lanes(env)
+        if lanes not in (None, self.num_policies):
+            raise ValueError(
+                f"Expected num_policies = {lanes}, the lanes of the PreferenceQuery, got {self.num_policies}; lane i "
+                "plays policy i mod num_policies, so the two must be equal."
+            )
+        self.rng = np.random.default_rng(self.seed)
         self.design: Design | None = None
 
     @abstractmethod
@@ -117,18 +127,24 @@ class Agent(ABC):
 
         Raises:
             FileNotFoundError: If the folder holds no saved agent.
-            ValueError: If it was saved by another class, or doesn't fit the environment.
+            ValueError: If it is damaged, was saved by another class, or doesn't fit the environment.
         """
         source = Path(folder)
         if not (source / "agent.json").is_file():
             raise FileNotFoundError(f"Expected a saved agent in {source}, it has no agent.json.")
-        data = json.loads((source / "agent.json").read_text(encoding="utf-8"))
+        try:
+            data = json.loads((source / "agent.json").read_text(encoding="utf-8"))
+            saved_by, arguments, generator = data["class"], data["arguments"], data["rng"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"{source / 'agent.json'} is no saved agent ({type(error).__name__}: {error}); save it again."
+            ) from error
         wanted = f"{cls.__module__}:{cls.__qualname__}"
-        if data["class"] != wanted:
-            raise ValueError(f"Expected an agent saved by {wanted}, {source} was saved by {data['class']}.")
-        agent = cls(env, **data["arguments"])
+        if saved_by != wanted:
+            raise ValueError(f"Expected an agent saved by {wanted}, {source} was saved by {saved_by}.")
+        agent = cls(env, **arguments)
         agent._load(source)
-        agent.rng.bit_generator.state = data["rng"]
+        agent.rng.bit_generator.state = generator
         return agent
 
     def _arguments(self) -> dict[str, Any]:

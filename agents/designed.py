@@ -94,6 +94,7 @@ class DesignAgent(TabularAgent):
             allow_pickle=False,
             **{name: value for name, value in given.items() if value is not None},
         )
+        (folder / "design.npz").unlink(missing_ok=True)  # of an agent saved here before
         if self.design is not None:
             self.design.save(folder / "design.npz")
 

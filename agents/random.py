@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 
 from edpbrl_gym.agents.base import Agent, EpisodeStart, State
-from edpbrl_gym.agents.tabular import TabularAgent
+from edpbrl_gym.agents.tabular import TabularAgent, environment_mdp
 
 __all__ = ["RandomAgent"]
 
@@ -26,12 +27,16 @@ class RandomAgent(Agent):
         super().__init__(env, **arguments)
         self._player: TabularAgent | None = None
         if hasattr(self.base, "mdp"):
-            uniform = self.base.mdp.uniform_policy()
+            uniform = environment_mdp(self.base, who=self.name).uniform_policy()
             self._player = TabularAgent(
                 env, policies=np.broadcast_to(uniform, (self.num_policies, *uniform.shape)), **arguments
             )
             self._player.rng = self.rng
         self._space = getattr(self.base, "single_action_space", None) or self.base.action_space
+        if self._player is None and not isinstance(self._space, Discrete):
+            raise TypeError(
+                f"The agent 'random' needs a Discrete action space or .mdp on the environment, got {self._space}."
+            )
 
     def predict(
         self,
@@ -45,12 +50,8 @@ class RandomAgent(Agent):
             return self._player.predict(observation, state, episode_start, deterministic)
         space = getattr(self.base, "single_observation_space", None) or self.base.observation_space
         array = np.asarray(observation)
-        if not hasattr(self._space, "n"):
-            raise TypeError(
-                f"The agent 'random' needs a Discrete action space or .mdp on the environment, got {self._space}."
-            )
         single = array.shape == space.shape
         count = 1 if single else len(array)
         draws = self.rng.integers(int(self._space.n), size=count)
-        actions = int(getattr(self._space, "start", 0)) + (np.zeros_like(draws) if deterministic else draws)
+        actions = int(self._space.start) + (np.zeros_like(draws) if deterministic else draws)
         return (actions[0] if single else actions), state

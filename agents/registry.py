@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from typing import Any
 
 from edpbrl_gym.agents.base import Agent
@@ -22,8 +23,13 @@ def agent_class(name: str) -> type[Agent]:
     Raises:
         ValueError: If the name is unknown; the message lists the known ones.
         ImportError: If the module or the class of an import string can't be found.
-        TypeError: If it is no subclass of ``Agent``.
+        TypeError: If ``name`` is no string, or what it names is no subclass of ``Agent``.
     """
+    if not isinstance(name, str):
+        raise TypeError(
+            f"Expected the name of an agent or an import string, got {name!r}; a class can be called directly, without "
+            "make_agent."
+        )
     path = AGENTS.get(name, name)
     module_name, colon, class_name = path.partition(":")
     if not colon or not module_name or not class_name:
@@ -36,8 +42,8 @@ def agent_class(name: str) -> type[Agent]:
     except ModuleNotFoundError as error:
         if error.name is not None and (module_name == error.name or module_name.startswith(f"{error.name}.")):
             raise ImportError(
-                f"Expected an importable module {module_name!r} for the agent {name!r}, there is none; is it on the "
-                "Python path?"
+                f"Expected an importable module {module_name!r} for the agent {name!r}, there is none; install it or "
+                "add its folder to PYTHONPATH."
             ) from error
         raise
     found = getattr(module, class_name, None)
@@ -75,13 +81,38 @@ def make_agent(
 
     Returns:
         The agent.
+
+    Raises:
+        TypeError: If the agent has no such option; the message lists those that it has.
+        ValueError: If the name or an argument is wrong.
     """
-    return agent_class(name)(
-        env,
-        num_policies=num_policies,
-        episodes=episodes,
-        regularization=regularization,
-        criterion=criterion,
-        seed=seed,
-        **options,
-    )
+    cls = agent_class(name)
+    try:
+        return cls(
+            env,
+            num_policies=num_policies,
+            episodes=episodes,
+            regularization=regularization,
+            criterion=criterion,
+            seed=seed,
+            **options,
+        )
+    except TypeError as error:
+        unknown = [option for option in options if f"unexpected keyword argument {option!r}" in str(error)]
+        if not unknown:
+            raise
+        known = ", ".join(_own_options(cls)) or "none"
+        raise TypeError(f"The agent {name!r} has no option {unknown[0]!r}; its options: {known}.") from error
+
+
+def _own_options(cls: type[Agent]) -> list[str]:
+    """Names of the constructor's arguments that not every agent has, through all ``**arguments`` of its bases."""
+    names: set[str] = set()
+    for base in cls.__mro__:
+        if "__init__" not in vars(base):
+            continue
+        parameters = inspect.signature(vars(base)["__init__"]).parameters.values()
+        names |= {p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
+        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+            break
+    return sorted(names - set(inspect.signature(Agent.__init__).parameters))

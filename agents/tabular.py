@@ -10,8 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._base_environment import mdp_states
 from edpbrl_gym.agents.base import Agent, EpisodeStart, State
+from edpbrl_gym.mdp import FiniteHorizonMDP
 
-__all__ = ["TabularAgent", "require"]
+__all__ = ["TabularAgent", "environment_mdp", "require"]
 
 
 def require(base: Any, *attributes: str, who: str) -> None:
@@ -28,13 +29,26 @@ def require(base: Any, *attributes: str, who: str) -> None:
         )
 
 
+def environment_mdp(base: Any, *, who: str) -> FiniteHorizonMDP:
+    """Return the environment's MDP; raise a TypeError if it has none or one of another kind."""
+    require(base, "mdp", who=who)
+    if not isinstance(base.mdp, FiniteHorizonMDP):
+        raise TypeError(
+            f"The agent {who!r} needs env.unwrapped to have .mdp (an edpbrl_gym.mdp.FiniteHorizonMDP); "
+            f"{type(base).__name__} has one of type {type(base.mdp).__name__}. Build it with "
+            "FiniteHorizonMDP.from_dense(transitions, initial, horizon)."
+        )
+    return base.mdp
+
+
 class TabularAgent(Agent):
     """Lane i plays policy i mod K of an array of policies (K, H, M) on the environment's MDP.
 
     The MDP's state comes from ``env.unwrapped.mdp_state(observations)``, or is the observation itself where that is a
     plain integer. The step within the episode is counted in the agent's ``state`` and set to 0 by ``episode_start``;
-    where the environment has ``mdp_step(observations)``, that is used instead, so a lane is never out of step. Beyond
-    the horizon (a vector environment that resets in its next step ignores that action) the action is 0.
+    where the environment has ``mdp_step(observations)``, that is used instead, so a lane is never out of step. One
+    step beyond the horizon the action is 0 (a vector environment that resets in its next step ignores it); further
+    on, ``predict`` raises a ValueError, as ``episode_start`` was left out.
 
     Raises:
         TypeError: If the environment has no ``.mdp``.
@@ -44,8 +58,7 @@ class TabularAgent(Agent):
 
     def __init__(self, env: Any, *, policies: ArrayLike | None = None, **arguments: Any) -> None:
         super().__init__(env, **arguments)
-        require(self.base, "mdp", who=self.name)
-        self.mdp = self.base.mdp
+        self.mdp = environment_mdp(self.base, who=self.name)
         self._policies: NDArray[np.float64] | None = None
         if policies is not None:
             self.set_policies(policies)
@@ -99,8 +112,16 @@ class TabularAgent(Agent):
         """Observations of n lanes, and whether a single one was given."""
         array = np.asarray(observation)
         space = getattr(self.base, "single_observation_space", None) or self.base.observation_space
-        single = array.shape == (space.shape or ())
-        return (array[None] if single else array), single
+        shape = tuple(space.shape or ())
+        if array.shape == shape:
+            return array[None], True
+        if array.shape[1:] != shape or array.ndim == 0:
+            lanes = ", ".join(["n", *map(str, shape)]) + ("" if shape else ",")
+            raise ValueError(
+                f"Expected observations of shape {shape} or ({lanes}), as {type(self.base).__name__} itself gives "
+                f"them, got {array.dtype} of shape {array.shape}; take off wrappers that change observations."
+            )
+        return array, False
 
     def _steps(self, observations: NDArray[Any], state: State, episode_start: EpisodeStart) -> NDArray[np.int64]:
         count = len(observations)
@@ -113,9 +134,16 @@ class TabularAgent(Agent):
             raise ValueError(f"Expected the state of {count} lanes, got one of shape {steps.shape}.")
         if episode_start is not None:
             steps[np.asarray(episode_start, dtype=np.bool_)] = 0
+        if (steps > self.mdp.horizon).any():
+            lane = int(np.argmax(steps))
+            raise ValueError(
+                f"Expected every lane within its episode, lane {lane} is at step {steps[lane]} of an episode of "
+                f"{self.mdp.horizon} steps; pass episode_start (PreferenceQuery has it) to predict."
+            )
         return steps
 
     def _save(self, folder: Path) -> None:
+        (folder / "policies.npz").unlink(missing_ok=True)  # of an agent saved here before
         if self._policies is not None:
             np.savez_compressed(folder / "policies.npz", policies=self._policies)
 

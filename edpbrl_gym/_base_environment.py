@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["base_environment", "mdp_states"]
+__all__ = ["base_environment", "mdp_states", "question_lanes"]
 
 
 def base_environment(env: Any) -> Any:
@@ -22,6 +22,9 @@ def base_environment(env: Any) -> Any:
 
     Returns:
         The innermost environment; the caller checks which attributes it has.
+
+    Raises:
+        TypeError: If the lanes live in other processes and nothing here describes them (SB3's SubprocVecEnv).
     """
     inner = getattr(env, "unwrapped", env)
     lanes = getattr(inner, "envs", None)
@@ -30,7 +33,22 @@ def base_environment(env: Any) -> Any:
     makers = getattr(inner, "env_fns", None)
     if makers:
         return makers[0]().unwrapped
+    if hasattr(inner, "remotes"):
+        raise TypeError(
+            f"Expected an environment that can be looked into, the lanes of {type(inner).__name__} live in other "
+            "processes; give the agent one of its environments, made here, or use DummyVecEnv."
+        )
     return inner
+
+
+def question_lanes(env: Any) -> int | None:
+    """Options K of a question where ``env`` is, or wraps, a ``PreferenceQuery``; None elsewhere."""
+    while env is not None:
+        parts = getattr(env, "__dict__", {})
+        if "lanes" in parts and "oracle" in parts:
+            return int(parts["lanes"])
+        env = parts.get("env")
+    return None
 
 
 def mdp_states(base: Any, observations: ArrayLike) -> NDArray[np.intp]:

@@ -13,6 +13,7 @@ from edpbrl_gym.agents.designed import target_matrix
 from edpbrl_gym.agents.frank_wolfe import FrankWolfeAgent
 from edpbrl_gym.agents.random import RandomAgent
 from edpbrl_gym.agents.registry import AGENTS, make_agent
+from edpbrl_gym.agents.tabular import TabularAgent
 from tests.lane_environments import SIZES, ChainEnv, write_vocabulary
 
 ID = "edpbrl/PromptConstruction-v0"
@@ -23,6 +24,14 @@ class Fixed(Agent):
 
     def predict(self, observation, state=None, episode_start=None, deterministic=False):
         return np.zeros(len(observation), dtype=int), state
+
+
+class Patient(Fixed):
+    """A user's own agent with an option."""
+
+    def __init__(self, env, *, patience=1, **arguments):
+        super().__init__(env, **arguments)
+        self.patience = patience
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +76,8 @@ def test_wrong_names(name, error, message):
         ({"episodes": 0}, "episodes .* >= 1, got 0"),
         ({"regularization": -1.0}, "lambda"),
         ({"regularization": float("nan")}, "lambda"),
+        ({"regularization": float("inf")}, "lambda"),
+        ({"seed": -1}, "seed >= 0, got -1"),
         ({"criterion": "E"}, "criterion"),
         ({"criterion": "D", "v_matrix": np.eye(3)}, "takes no v_matrix"),
     ],
@@ -74,6 +85,38 @@ def test_wrong_names(name, error, message):
 def test_wrong_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         make_agent("frank_wolfe", ChainEnv(), **{"num_policies": 2, "episodes": 4, **arguments}).learn()
+
+
+@pytest.mark.parametrize("name", ["num_policies", "episodes", "regularization", "seed"])
+@pytest.mark.parametrize("value", ["3", None])
+def test_arguments_of_a_wrong_type(name, value):
+    with pytest.raises(TypeError, match=f"Expected {name} .*got {value!r}"):
+        make_agent("random", ChainEnv(), **{"num_policies": 2, "episodes": 4, name: value})
+
+
+@pytest.mark.parametrize("name", ["num_policies", "episodes", "seed"])
+def test_counts_are_not_rounded(name):
+    with pytest.raises(TypeError, match=f"Expected {name} .*as an integer, got 2.5"):
+        make_agent("random", ChainEnv(), **{"num_policies": 2, "episodes": 4, name: 2.5})
+
+
+@pytest.mark.parametrize(("name", "known"), [("random", "none"), ("frank_wolfe", "max_iterations, .*v_matrix")])
+def test_unknown_options_are_named_with_the_known_ones(name, known):
+    with pytest.raises(TypeError, match=f"agent '{name}' has no option 'iterations'; its options: {known}"):
+        make_agent(name, ChainEnv(), num_policies=2, episodes=4, iterations=3)
+
+
+def test_options_of_a_users_agent_are_its_own():
+    agent = make_agent(f"{__name__}:Patient", ChainEnv(), num_policies=2, episodes=4, patience=3)
+    assert agent.patience == 3
+    with pytest.raises(TypeError, match="no option 'patients'; its options: patience"):
+        make_agent(f"{__name__}:Patient", ChainEnv(), num_policies=2, episodes=4, patients=3)
+
+
+@pytest.mark.parametrize("agent", [RandomAgent, None, 3])
+def test_an_agents_name_is_a_string(agent):
+    with pytest.raises(TypeError, match="Expected the name of an agent or an import string"):
+        make_agent(agent, ChainEnv(), num_policies=2, episodes=4)
 
 
 @pytest.mark.parametrize("criterion", ["V", "A", "D"])
@@ -159,3 +202,28 @@ def test_wrong_folders(tmp_path):
         RandomAgent.load(tmp_path, ChainEnv())
     with pytest.raises(ValueError, match="another problem"):
         FrankWolfeAgent.load(tmp_path, ChainEnv(seed=4))
+
+
+def test_an_unlearned_agent_saved_over_a_learned_one_has_no_design(tmp_path):
+    arguments = {"num_policies": 2, "episodes": 6, "criterion": "D"}
+    FrankWolfeAgent(ChainEnv(), **arguments).learn().save(tmp_path)
+    FrankWolfeAgent(ChainEnv(), **arguments).save(tmp_path)
+    assert FrankWolfeAgent.load(tmp_path, ChainEnv()).design is None
+
+
+def test_given_policies_saved_over_others(tmp_path):
+    arguments = {"num_policies": 2, "episodes": 6}
+    uniform = ChainEnv().mdp.uniform_policy()
+    TabularAgent(ChainEnv(), policies=[uniform, uniform], **arguments).save(tmp_path)
+    np.testing.assert_array_equal(TabularAgent.load(tmp_path, ChainEnv()).policies, [uniform, uniform])
+    TabularAgent(ChainEnv(), **arguments).save(tmp_path)
+    with pytest.raises(RuntimeError, match="no policies yet"):
+        TabularAgent.load(tmp_path, ChainEnv()).policies  # noqa: B018
+
+
+@pytest.mark.parametrize("damage", ["{", "[]", "{}"])
+def test_a_damaged_folder_is_named(tmp_path, damage):
+    RandomAgent(ChainEnv(), num_policies=2, episodes=6).save(tmp_path)
+    (tmp_path / "agent.json").write_text(damage)
+    with pytest.raises(ValueError, match="agent.json.*is no saved agent.*save it again"):
+        RandomAgent.load(tmp_path, ChainEnv())

@@ -6,11 +6,14 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from scipy import stats
 
 from edpbrl_gym.agents.random import RandomAgent
 from edpbrl_gym.agents.registry import make_agent
 from edpbrl_gym.agents.tabular import TabularAgent
+from edpbrl_gym.envs.wrappers import PreferenceQuery
+from edpbrl_gym.oracles import SyntheticUser
 from tests.lane_environments import SIZES, BareEnv, ChainEnv, write_vocabulary
 
 ID = "edpbrl/PromptConstruction-v0"
@@ -156,6 +159,73 @@ def test_environments_without_a_model():
     agent = RandomAgent(env, num_policies=2, episodes=3, seed=0)
     actions = np.array([agent.predict(np.zeros(4, int))[0] for _ in range(50)])
     assert actions.shape == (50, 4) and set(actions.ravel().tolist()) == {0, 1, 2}
+
+
+@pytest.mark.parametrize("name", ["random", "frank_wolfe"])
+def test_an_mdp_of_another_kind(name):
+    class Odd(ChainEnv):
+        def __init__(self):
+            super().__init__()
+            self.mdp = {"P": self.mdp.transitions}
+
+    with pytest.raises(TypeError, match=r"\.mdp \(an edpbrl_gym.mdp.FiniteHorizonMDP\).*Odd has one of type dict"):
+        make_agent(name, Odd(), num_policies=2, episodes=3)
+
+
+def test_random_needs_discrete_actions_where_there_is_no_model():
+    class Switches(BareEnv):
+        def __init__(self):
+            super().__init__()
+            self.action_space = gymnasium.spaces.MultiBinary(3)  # has an n of its own
+
+    with pytest.raises(TypeError, match="'random' needs a Discrete action space or .mdp"):
+        make_agent("random", Switches(), num_policies=2, episodes=3)
+
+
+def test_no_environment_at_all():
+    with pytest.raises(TypeError, match="Expected an environment .* got str"):
+        make_agent("random", ID, num_policies=2, episodes=3)
+
+
+@pytest.mark.parametrize("name", ["random", "frank_wolfe"])
+def test_lanes_hidden_in_other_processes_of_stable_baselines3(folder, name):
+    from stable_baselines3.common.vec_env import SubprocVecEnv
+
+    venv = SubprocVecEnv([lambda: gymnasium.make(f"edpbrl_gym:{ID}", vocabulary=folder)] * 2, start_method="spawn")
+    try:
+        with pytest.raises(TypeError, match="SubprocVecEnv.*give the agent one of its environments"):
+            make_agent(name, venv, num_policies=2, episodes=3)
+    finally:
+        venv.close()
+
+
+def test_the_number_of_policies_is_that_of_the_question(folder):
+    env = gymnasium.make_vec(ID, num_envs=8, vocabulary=folder, order=ORDER)
+    query = PreferenceQuery(env, lanes=4, oracle=SyntheticUser(np.ones(384)))
+    for wrapped in (query, RecordEpisodeStatistics(query)):
+        assert make_agent("random", wrapped, num_policies=4, episodes=3).num_policies == 4
+        with pytest.raises(ValueError, match="num_policies = 4, the lanes of the PreferenceQuery, got 2"):
+            make_agent("random", wrapped, num_policies=2, episodes=3)
+
+
+def test_a_step_counter_that_is_never_set_back():
+    env = SyncVectorEnv([ChainEnv] * 2, autoreset_mode=AutoresetMode.NEXT_STEP)
+    agent = make_agent("random", env, num_policies=2, episodes=1)
+    observations, _ = env.reset(seed=0)
+    state = None
+    for _ in range(agent.base.mdp.horizon + 1):  # the last of them only resets
+        actions, state = agent.predict(observations, state)
+        observations, *_ = env.step(actions)
+    with pytest.raises(ValueError, match="lane 0 is at step 5 of an episode of 4 steps; pass episode_start"):
+        agent.predict(observations, state)
+    agent.predict(observations, state, np.ones(2, dtype=bool))
+
+
+@pytest.mark.parametrize("observation", ["", "a city street", None])
+def test_observations_that_are_none_of_the_environments(folder, observation):
+    agent = make_agent("random", gymnasium.make(ID, vocabulary=folder), num_policies=2, episodes=1)
+    with pytest.raises(ValueError, match=r"Expected observations of shape \(3,\) or \(n, 3\)"):
+        agent.predict(observation)
 
 
 def test_features_are_asked_for_when_learning():
