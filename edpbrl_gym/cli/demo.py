@@ -88,7 +88,7 @@ class _Story:
 
             text = (
                 f"{facts['criterion']}-optimal by Frank-Wolfe in {facts['seconds']:.1f} s; certificate: "
-                f"{facts['criterion']}-efficiency at least {certified(facts['efficiency'])} of the best possible design."
+                f"{facts['criterion']}-efficiency at least {certified(facts['efficiency'])} of the best design."
             )
             bullet(self.console, "Design", text)
             for warning in facts["warnings"]:

@@ -21,6 +21,7 @@ def run(options: Design) -> None:
     from edpbrl_gym.agents.registry import agent_class
     from edpbrl_gym.experiments.collect import ENVIRONMENT, draw_questions, make_prompt_lanes
     from edpbrl_gym.experiments.questions import write_questions
+    from edpbrl_gym.features import load_encoder
     from edpbrl_gym.vocabulary import load_vocabulary
 
     with bad_arguments():
@@ -37,7 +38,8 @@ def run(options: Design) -> None:
     env: Any = make_prompt_lanes(options.policies, **arguments)
     _prepare(options.out)
     console = output()
-    encoder = env.unwrapped.encoder
+    encoder = load_encoder(options.encoder)
+    env.unwrapped.model.use_encoder(encoder)
     encoder.encode(env.unwrapped.vocabulary.all_tokens, progress=True)  # into the cache, with a bar
     agent = _agent(options, env).learn()
     questions = draw_questions(

@@ -16,7 +16,7 @@ def run(options: Personalize) -> None:
     import pandas
     from rich.table import Table
 
-    from edpbrl_gym._validation import check_count
+    from edpbrl_gym._validation import check_array, check_count
     from edpbrl_gym.experiments.personalize import best_prompts
     from edpbrl_gym.experiments.runs import write_atomically
     from edpbrl_gym.experiments.taste import load_taste
@@ -34,6 +34,7 @@ def run(options: Personalize) -> None:
     if options.split != "all":
         vocabulary = vocabulary.split(options.seed)[0 if options.split == "train" else 1]
     encoder = _encoder(options, taste.provenance)
+    check_array(taste.theta, "theta", shape=(encoder.dimension,), hint=f"it was not estimated with {encoder.name}")
     encoder.encode(vocabulary.all_tokens, progress=True)
     prompts = best_prompts(
         vocabulary,

@@ -30,8 +30,10 @@ class Tokens:
     Attributes:
         texts: Distinct token texts, n of them.
         rows: Their embeddings, shape (n, d).
+        fingerprint: Of the encoder.
     """
 
+    fingerprint: str
     texts: list[str]
     rows: NDArray[np.float32]
 
@@ -57,7 +59,9 @@ def design_episodes(settings: SyntheticSettings, agent: AgentSettings) -> tuple[
 def make_lanes(settings: SyntheticSettings, tokens: Tokens, lanes: int) -> Any:
     """Make the experiment's environment, its encoder in memory and primed with the tokens."""
     env: Any = make_prompt_lanes(lanes, **settings.environment)
-    env.unwrapped.model.use_encoder(MemoEncoder(raw_encoder(settings.encoder), texts=tokens.texts, rows=tokens.rows))
+    env.unwrapped.model.use_encoder(
+        MemoEncoder(raw_encoder(settings.encoder, tokens.fingerprint), texts=tokens.texts, rows=tokens.rows)
+    )
     return env
 
 

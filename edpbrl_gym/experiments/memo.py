@@ -50,9 +50,23 @@ class MemoEncoder:
 
 
 @functools.lru_cache(maxsize=2)
-def raw_encoder(spec: str) -> TextEncoder:
-    """Return the encoder without its disk cache; loaded once in a process."""
-    return load_encoder(spec, cache=False)
+def raw_encoder(spec: str, fingerprint: str) -> TextEncoder:
+    """Return the encoder without its disk cache; loaded once in a process.
+
+    Args:
+        spec: What to load.
+        fingerprint: What it must be; a file that has changed in the meantime must not be mixed in.
+
+    Raises:
+        ValueError: If the encoder has another fingerprint now.
+    """
+    encoder = load_encoder(spec, cache=False)
+    if encoder.fingerprint != fingerprint:
+        raise ValueError(
+            f"Expected the encoder {spec} with which this run began (sha256 {fingerprint[:16]}), its files have "
+            f"changed since (now {encoder.fingerprint[:16]}); begin a new run"
+        )
+    return encoder
 
 
 @contextmanager

@@ -75,7 +75,7 @@ def run_synthetic(
     if todo or not folder.provenance.get("designs_solved"):
         workers = _workers(jobs, len(todo))
         texts = list(dict.fromkeys(train.all_tokens))
-        tokens = Tokens(texts, encoder.encode(texts, progress=progress))
+        tokens = Tokens(encoder.fingerprint, texts, encoder.encode(texts, progress=progress))
         evaluation = _evaluation(settings, test, encoder, folder, progress)
         _solve_designs(settings, folder, tokens, workers, track)
         tasks = [RunTask(settings, run, folder.path, tokens, evaluation) for run in todo]

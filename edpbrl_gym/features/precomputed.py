@@ -89,7 +89,7 @@ class PrecomputedEncoder:
     def _fill(self, texts: Any, embeddings: Any, source: str) -> None:
         self.name = f"precomputed:{source}"
         known = check_texts(texts)
-        raw = check_array(embeddings, "embeddings", shape=(len(known), "d"), hint="give one row per text")
+        raw = check_array(embeddings, f"embeddings in {source}", shape=(len(known), "d"), hint="give one row per text")
         if not known or raw.shape[1] == 0:
             raise ValueError(f"Expected at least one text and one feature in {self.name}, got shape {raw.shape}")
         self.rows: NDArray[np.float32] = normalise(raw, known, raw.shape[1], self.name)
