@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import gymnasium
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from edpbrl_gym.agents.registry import make_agent
 from edpbrl_gym.comparisons import Comparisons
-from edpbrl_gym.envs.wrappers import PreferenceQuery
+from edpbrl_gym.envs.wrappers import PreferenceQuery, TextObservation
 from edpbrl_gym.oracles import Answers, SyntheticUser
 from tests.lane_environments import BareEnv, ChainEnv, RaggedEnv, write_vocabulary
 
@@ -162,6 +164,7 @@ def test_an_interrupted_episode_keeps_its_questions_and_its_number(folder, theta
     ("arguments", "message"),
     [
         ({"lanes": 1}, "lanes .* >= 2, got 1"),
+        ({"lanes": 2, "feedback": None}, "feedback"),
         ({"lanes": 4}, "multiple of lanes = 4, got 6"),
         ({"lanes": 2, "feedback": "full"}, "feedback"),
     ],
@@ -169,6 +172,18 @@ def test_an_interrupted_episode_keeps_its_questions_and_its_number(folder, theta
 def test_wrong_arguments(folder, theta, arguments, message):
     with pytest.raises(ValueError, match=message):
         PreferenceQuery(make("own", folder), oracle=SyntheticUser(theta), **arguments)
+
+
+@pytest.mark.parametrize("lanes", [1.5, 3.0, "3", None, True])
+def test_lanes_that_are_no_count(folder, theta, lanes):
+    with pytest.raises(TypeError, match="Expected lanes .*as an integer"):
+        PreferenceQuery(make("own", folder), lanes=lanes, oracle=SyntheticUser(theta))
+
+
+def test_observations_that_are_no_arrays(folder, theta):
+    env = SyncVectorEnv([lambda: TextObservation(gymnasium.make(ID, vocabulary=folder))] * 2)
+    with pytest.raises(TypeError, match="observations as one array.*Tuple.*before this wrapper"):
+        PreferenceQuery(env, lanes=2, oracle=SyntheticUser(theta))
 
 
 def test_wrong_oracle_and_environment(folder, theta):
@@ -258,6 +273,43 @@ def test_an_oracle_without_a_description_is_recorded_by_its_details(folder, thet
     query.reset()
     query.step(np.zeros(6, int))
     assert query.comparisons.metadata["oracle"] == {"name": "plain", "model": "always the first"}
+
+
+def test_each_answer_is_recorded_with_how_its_oracle_answered(folder, theta):
+    user = SyntheticUser(theta, mode="sampled", scale=2.0)
+    query = PreferenceQuery(make("own", folder), lanes=3, oracle=user)
+    query.reset()
+    query.step(np.zeros(6, int))
+    query.step(np.zeros(6, int))
+    assert query.comparisons.metadata["oracle"]["scale"] == 2.0 and "parts" not in query.comparisons.metadata
+    user.scale = 9.0
+    query.step(np.zeros(6, int))
+    for _ in range(2):  # looking changes nothing
+        metadata = query.comparisons.metadata
+        assert [part["oracle"]["scale"] for part in metadata["parts"]] == [2.0, 9.0]
+        assert "oracle" not in metadata and metadata["lanes"] == 3
+
+
+def test_answers_are_dated_in_utc(folder, theta):
+    query = PreferenceQuery(make("own", folder), lanes=3, oracle=SyntheticUser(theta))
+    before = np.datetime64(datetime.now(UTC).replace(tzinfo=None), "us")
+    play(query, episodes=1)
+    after = np.datetime64(datetime.now(UTC).replace(tzinfo=None), "us")
+    found = query.comparisons.answered_at
+    assert found.dtype == np.dtype("datetime64[us]") and (before <= found).all() and (found <= after).all()
+
+
+def test_details_of_the_answers_are_kept_beside_the_description(folder, theta):
+    class Timed(SyntheticUser):
+        def choose(self, queries):
+            answers = super().choose(queries)
+            return Answers(answers.choices, {**answers.details, "latency": 0.25})
+
+    user = Timed(theta)
+    query = PreferenceQuery(make("own", folder), lanes=3, oracle=user)
+    query.reset()
+    query.step(np.zeros(6, int))
+    assert query.comparisons.metadata["oracle"] == {**user.describe(), "latency": 0.25}
 
 
 def test_the_oracle_is_recorded_not_copied(folder, theta):

@@ -25,7 +25,7 @@ class LaneTracker:
         env: The vector environment.
 
     Raises:
-        TypeError: If the environment doesn't state its autoreset mode.
+        TypeError: If the environment doesn't state its autoreset mode, or its observations are no single array.
     """
 
     def __init__(self, env: VectorEnv) -> None:
@@ -34,6 +34,12 @@ class LaneTracker:
             raise TypeError(
                 "Expected env.metadata['autoreset_mode'] to be a gymnasium.vector.AutoresetMode, got "
                 f"{mode!r}; set it on the vector environment."
+            )
+        if env.observation_space.shape is None:
+            raise TypeError(
+                "Expected a vector environment with observations as one array (n, ...), got the space "
+                f"{type(env.observation_space).__name__}; leave TextObservation off, or flatten the observations "
+                "before this wrapper."
             )
         self.mode = mode
         self.num_envs = int(env.num_envs)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from itertools import groupby
 from typing import Any, Literal
 
 import numpy as np
@@ -10,6 +12,7 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
 from edpbrl_gym._base_environment import base_environment, mdp_states
+from edpbrl_gym._validation import check_count
 from edpbrl_gym.comparisons import Comparisons, Queries
 from edpbrl_gym.envs.wrappers.lanes import LaneTracker
 from edpbrl_gym.oracles import Oracle
@@ -38,17 +41,13 @@ class PreferenceQuery(VectorWrapper, RecordConstructorArgs):
 
     Raises:
         ValueError: If K < 2, num_envs isn't a multiple of K, or ``feedback`` is unknown.
-        TypeError: If the environment can't give the features that the feedback compares.
+        TypeError: If ``lanes`` is no integer, or the environment can't give the features that the feedback compares.
     """
 
     def __init__(self, env: VectorEnv, *, lanes: int, oracle: Oracle, feedback: Feedback = "truncated") -> None:
         RecordConstructorArgs.__init__(self, lanes=lanes, oracle=oracle, feedback=feedback, _disable_deepcopy=True)
         VectorWrapper.__init__(self, env)
-        if lanes < 2:
-            raise ValueError(
-                f"Expected lanes (K, the options of a question) >= 2, got {lanes}; with one option there is "
-                "nothing to choose."
-            )
+        lanes = check_count(lanes, "lanes (K, the options of a question)", minimum=2)
         if env.num_envs % lanes:
             raise ValueError(
                 f"Expected num_envs to be a multiple of lanes = {lanes}, got {env.num_envs}; make the vector "
@@ -61,7 +60,7 @@ class PreferenceQuery(VectorWrapper, RecordConstructorArgs):
                 f"Expected an oracle with choose(queries) -> Answers, got {type(oracle).__name__}; for example "
                 "edpbrl_gym.oracles.SyntheticUser."
             )
-        self.lanes = int(lanes)
+        self.lanes = lanes
         self.groups = int(env.num_envs) // self.lanes
         self.oracle = oracle
         self.feedback = feedback
@@ -69,7 +68,7 @@ class PreferenceQuery(VectorWrapper, RecordConstructorArgs):
         _check_base(self._base, feedback)
         self._tracker = LaneTracker(env)
         self._previous: Any = None
-        self._provenance: dict[str, Any] | None = None
+        self._setting: dict[str, Any] | None = None
         self.clear()
 
     def clear(self) -> None:
@@ -82,14 +81,16 @@ class PreferenceQuery(VectorWrapper, RecordConstructorArgs):
     def comparisons(self) -> Comparisons:
         """All answered questions since construction or ``clear()``, in the order in which they were asked.
 
+        Where the oracle changed how it answers (its scale, its model), the metadata list each way under ``parts``.
+
         Raises:
             RuntimeError: If nothing was asked yet.
         """
         if not self._asked:
             raise RuntimeError("No question was asked yet; step the environment first.")
-        if len(self._asked) > 1:
-            self._asked = [Comparisons.concatenate(self._asked)]
-        return self._asked[0]
+        runs = groupby(self._asked, key=lambda part: part.metadata)
+        self._asked = [Comparisons.concatenate(list(run)) for _, run in runs]
+        return self._asked[0] if len(self._asked) == 1 else Comparisons.concatenate(self._asked)
 
     @property
     def episode_start(self) -> NDArray[np.bool_]:
@@ -209,26 +210,25 @@ class PreferenceQuery(VectorWrapper, RecordConstructorArgs):
                 step=queries.step,
                 texts=grouped,
                 who=self.oracle.name,
-                answered_at=np.full(number, np.datetime64("now", "us")),
+                # numpy's own "now" is cut to whole seconds
+                answered_at=np.full(number, np.datetime64(datetime.now(UTC).replace(tzinfo=None), "us")),
                 metadata=self._origin(answers.details),
             )
         )
         return choices.astype(np.int64)
 
     def _origin(self, details: dict[str, Any]) -> dict[str, Any]:
-        """What produced the answers: environment, encoder, feedback and oracle; the same for all questions."""
-        if self._provenance is not None:
-            return self._provenance
-        spec = self.env.unwrapped.spec or getattr(self._base, "spec", None)
-        data: dict[str, Any] = {"feedback": self.feedback, "lanes": self.lanes}
-        data["environment"] = type(self._base).__name__ if spec is None else spec.id
-        encoder = getattr(self._base, "encoder", None)
-        if encoder is not None:
-            data["encoder"], data["encoder_fingerprint"] = encoder.name, encoder.fingerprint
+        """What produced the answers: environment, encoder and feedback, and how the oracle answered this time."""
+        if self._setting is None:
+            spec = self.env.unwrapped.spec or getattr(self._base, "spec", None)
+            self._setting = {"feedback": self.feedback, "lanes": self.lanes}
+            self._setting["environment"] = type(self._base).__name__ if spec is None else spec.id
+            encoder = getattr(self._base, "encoder", None)
+            if encoder is not None:
+                self._setting |= {"encoder": encoder.name, "encoder_fingerprint": encoder.fingerprint}
         describe = getattr(self.oracle, "describe", None)
-        data["oracle"] = describe() if callable(describe) else {"name": self.oracle.name, **details}
-        self._provenance = data
-        return data
+        described = describe() if callable(describe) else {"name": self.oracle.name}
+        return {**self._setting, "oracle": {**details, **described}}
 
 
 def _check_base(base: Any, feedback: Feedback) -> None:
