@@ -12,6 +12,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
+from edpbrl_gym._validation import check_count
 from edpbrl_gym.envs.prompt_construction import PromptConstructionEnv
 from edpbrl_gym.envs.prompt_model import PromptAttributes, PromptModel
 
@@ -74,8 +75,7 @@ class PromptConstructionVectorEnv(PromptAttributes, VectorEnv):
         render_mode: str | None = None,
         autoreset_mode: str | AutoresetMode = "next_step",
     ) -> None:
-        if num_envs < 1:
-            raise ValueError(f"Expected num_envs >= 1, got {num_envs}.")
+        num_envs = check_count(num_envs, "num_envs")
         if render_mode is not None and render_mode not in PromptConstructionEnv.metadata["render_modes"]:
             raise ValueError(f"Expected render_mode None, 'ansi' or 'rgb_array', got {render_mode!r}.")
         self.model = PromptModel(
@@ -87,7 +87,7 @@ class PromptConstructionVectorEnv(PromptAttributes, VectorEnv):
             tokens_per_step=tokens_per_step,
             subset_seed=subset_seed,
         )
-        self.num_envs = int(num_envs)
+        self.num_envs = num_envs
         self.render_mode = render_mode
         self.autoreset_mode = parse_autoreset_mode(autoreset_mode)
         self.metadata = {**type(self).metadata, "autoreset_mode": self.autoreset_mode}
@@ -101,10 +101,17 @@ class PromptConstructionVectorEnv(PromptAttributes, VectorEnv):
         self._begun = False
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[IntArray, dict[str, Any]]:
-        """Begin empty prompts in all lanes, or in those of ``options["reset_mask"]`` (boolean, (num_envs,))."""
-        super().reset(seed=seed)
+        """Begin empty prompts in all lanes, or in those of ``options["reset_mask"]`` (boolean, (num_envs,)).
+
+        As in Gymnasium's own vector environments the seed may be a list with one for each lane. Nothing is random here.
+        """
+        if seed is not None and not isinstance(seed, int | np.integer):
+            if len(seed) != self.num_envs:
+                raise ValueError(f"Expected one seed for each of {self.num_envs} lanes, got {len(seed)}.")
+            seed = seed[0]
+        super().reset(seed=None if seed is None else int(seed))
         mask = np.ones(self.num_envs, dtype=np.bool_)
         if options is not None and "reset_mask" in options:
             mask = _check_reset_mask(options["reset_mask"], self.num_envs)

@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium.spaces import MultiDiscrete
 from numpy.typing import ArrayLike, NDArray
 
+from edpbrl_gym._validation import check_count
 from edpbrl_gym.envs.spaces import TokenDiscrete
 from edpbrl_gym.features import TextEncoder, load_encoder
 from edpbrl_gym.mdp import PromptMDP
@@ -43,8 +44,8 @@ class PromptModel:
         subset_seed: Seed of that draw.
 
     Raises:
-        TypeError: If an argument can't be written to the environment's spec as JSON.
-        ValueError: If ``split`` is unknown or the vocabulary can't be loaded.
+        TypeError: If an argument is of a wrong type or can't be written to the environment's spec as JSON.
+        ValueError: If an argument is out of range, ``split`` is unknown or the vocabulary can't be loaded.
     """
 
     def __init__(
@@ -67,13 +68,19 @@ class PromptModel:
             tokens_per_step=tokens_per_step,
             subset_seed=subset_seed,
         )
+        if vocabulary is not None and not isinstance(vocabulary, str):
+            raise TypeError(f"Expected vocabulary as a folder's path or None, got {vocabulary!r}.")
+        if not isinstance(encoder, str):
+            raise TypeError(f'Expected encoder as a string such as "minilm", got {encoder!r}.')
+        check_count(split_seed, "split_seed", minimum=0)
+        check_count(subset_seed, "subset_seed", minimum=0)
         if split not in (None, "train", "test"):
             raise ValueError(f'Expected split to be "train", "test" or None, got {split!r}.')
         words = load_vocabulary(vocabulary, order=order)
         if split is not None:
             words = words.split(split_seed)[0 if split == "train" else 1]
         if tokens_per_step is not None:
-            words = words.subset(tokens_per_step, subset_seed)
+            words = words.subset(check_count(tokens_per_step, "tokens_per_step"), subset_seed)
         self.vocabulary: Vocabulary = words
         self.encoder_spec = encoder
         self.sizes: IntArray = np.array(words.sizes, dtype=np.int64)

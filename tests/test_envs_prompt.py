@@ -155,6 +155,12 @@ def test_rendering_text_beyond_latin():
         ({"split": "validation"}, ValueError, "split"),
         ({"vocabulary": object()}, TypeError, "vocabulary as a plain name"),
         ({"encoder": object()}, TypeError, "encoder as a plain name"),
+        ({"encoder": 5}, TypeError, "encoder as a string .* got 5"),
+        ({"vocabulary": 5}, TypeError, "vocabulary as a folder's path or None, got 5"),
+        ({"tokens_per_step": 0}, ValueError, "tokens_per_step >= 1, got 0"),
+        ({"tokens_per_step": 2.5}, TypeError, "tokens_per_step as an integer, got 2.5"),
+        ({"split_seed": -1}, ValueError, "split_seed >= 0, got -1"),
+        ({"subset_seed": None}, TypeError, "subset_seed as an integer, got None"),
     ],
 )
 def test_wrong_arguments(arguments, error, message):

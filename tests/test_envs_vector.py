@@ -80,6 +80,23 @@ def test_lanes_at_different_steps(folder, mode):
         masks = own.action_masks()
 
 
+def test_seeds_by_lane_as_gymnasium_takes_them(folder):
+    own, serial = pair_of_environments(folder, "disabled")
+    seeds = [3, None, 5, 3]
+    assert data_equivalence(own.reset(seed=seeds), serial.reset(seed=seeds), exact=True)
+    mask = np.array([True, False, False, True])
+    first = own.reset(seed=seeds, options={"reset_mask": mask.copy()})
+    assert data_equivalence(first, serial.reset(seed=seeds, options={"reset_mask": mask.copy()}), exact=True)
+    with pytest.raises(ValueError, match="one seed for each of 4 lanes, got 3"):
+        own.reset(seed=[1, 2, 3])
+
+
+@pytest.mark.parametrize("num_envs", [2.5, "2", None])
+def test_lanes_that_are_no_count(num_envs):
+    with pytest.raises(TypeError, match="Expected num_envs as an integer, got"):
+        PromptConstructionVectorEnv(num_envs)
+
+
 def test_the_reset_mask_stays_in_the_options_of_the_caller(folder):
     own, _ = pair_of_environments(folder, "disabled")
     own.reset()
