@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -209,7 +210,7 @@ def two_states(**changes):
         ({"transitions": [[1.0, 0.0], [0.3, 0.3], [0.0, 1.0]]}, "0.6 for state 0, action 1"),
         ({"transitions": [[1.0, 0.0], [np.nan, 1.0], [0.0, 1.0]]}, "finite"),
         ({"initial": [0.5, 0.2]}, "sums to 1, got 0.7"),
-        ({"horizon": 0}, "at least 1 step"),
+        ({"horizon": 0}, "horizon (steps) >= 1, got 0"),
         ({"admissible": [[1, 1, 1], [1, 1, 0]]}, "State 1 is reachable at step 1 but has no admissible action"),
         ({"pair_action": [1, 0, 0]}, "sorted by state"),
         ({"pair_row": [0, 1, 5], "num_rows": 3}, "pair_row"),
@@ -222,15 +223,59 @@ def test_bad_descriptions_are_named(changes, message):
     assert message in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"horizon": 2.5}, "horizon (steps) as an integer, got 2.5"),
+        ({"pair_state": [0, 0.4, 1]}, "pair_state as integers, got dtype float64"),
+        ({"pair_action": [0, 1.7, 0]}, "pair_action as integers, got dtype float64"),
+        ({"pair_row": [0, 1.5, 1]}, "pair_row as integers, got dtype float64"),
+        ({"num_rows": 3.5}, "num_rows as an integer, got 3.5"),
+        ({"admissible": np.full((2, 3), 0.2)}, "admissible as booleans"),
+    ],
+)
+def test_numbers_that_are_no_indices_are_not_rounded(changes, message):
+    with pytest.raises(TypeError, match=re.escape(message)):
+        two_states(**changes)
+
+
+def test_dense_arrays_are_not_rounded_either():
+    p = np.full((2, 2, 2), 0.5)
+    with pytest.raises(TypeError, match="rows as integers"):
+        FiniteHorizonMDP.from_dense(p, [0.5, 0.5], 2, rows=[[0, 1.5], [1, 2]])
+    with pytest.raises(TypeError, match="horizon .* as an integer"):
+        FiniteHorizonMDP.from_dense(p, [0.5, 0.5], 2.5)
+    with pytest.raises(TypeError, match="admissible as booleans"):
+        FiniteHorizonMDP.from_dense(p, [0.5, 0.5], 2, admissible=np.full((2, 2, 2), 0.5))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_rewards_are_finite(bad):
+    for mdp in (two_states(), PromptMDP([2, 1])):
+        rewards = np.zeros((2, mdp.num_rows))
+        rewards[1, :] = bad
+        with pytest.raises(ValueError, match="finite rewards"):
+            mdp.best_response(rewards)
+        pair_rewards = np.zeros((2, 3))
+        pair_rewards[1, 2] = bad
+        with pytest.raises(ValueError, match="finite pair_rewards"):
+            mdp.optimal_policy(pair_rewards)
+
+
 def test_unreachable_states_can_be_allowed():
     mdp = two_states(transitions=[[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], allow_unreachable=True)
     assert mdp.best_response([[0, 9], [0, 9]])[1] == 0.0
 
 
-@pytest.mark.parametrize("sizes", [[], [3, 0]])
+@pytest.mark.parametrize("sizes", [[], [3, 0], [[2, 3]], 4])
 def test_prompt_mdp_needs_tokens(sizes):
     with pytest.raises(ValueError, match="at least one token"):
         PromptMDP(sizes)
+
+
+def test_prompt_mdp_sizes_are_not_rounded():
+    with pytest.raises(TypeError, match="sizes as integers"):
+        PromptMDP([2, 3.7])
 
 
 def test_bad_policies_are_named():
@@ -239,7 +284,7 @@ def test_bad_policies_are_named():
         mdp.occupancy([[0.4, 0.4, 1], [1, 0, 1]])
     with pytest.raises(ValueError, match="inadmissible pair at step 1: state 0, action 1"):
         mdp.occupancy([[1, 0, 1], [0, 1, 1]])
-    with pytest.raises(ValueError, match="NaN"):
+    with pytest.raises(ValueError, match="finite policy, got 1 NaN or infinite"):
         mdp.occupancy([[np.nan, 0, 1], [1, 0, 1]])
     with pytest.raises(ValueError, match=r"shape \(H, M\)"):
         mdp.occupancy([[1, 0, 1]])

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-__all__ = ["SUM_TOLERANCE", "check_distribution", "check_sizes", "check_transitions", "reachable_states"]
+__all__ = [
+    "SUM_TOLERANCE",
+    "check_admissible",
+    "check_distribution",
+    "check_finite",
+    "check_sizes",
+    "check_transitions",
+    "reachable_states",
+]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]
@@ -14,15 +22,28 @@ IntArray = NDArray[np.intp]
 SUM_TOLERANCE = 1e-8  # how far a probability vector may be from summing to 1
 
 
-def check_sizes(
-    initial: FloatArray, state: IntArray, action: IntArray, transitions: sparse.csr_array, horizon: int
-) -> None:
-    """Raise ValueError unless the arrays describe M sorted pairs over S states and at least one step."""
-    if horizon < 1:
-        raise ValueError(f"Expected a horizon of at least 1 step, got {horizon}.")
+def check_admissible(value: ArrayLike) -> NDArray[np.bool_]:
+    """Return which pairs may be used as booleans; zeros and ones will do, other numbers are a TypeError."""
+    array = np.asarray(value)
+    if array.dtype.kind not in "biuf" or not ((array == 0) | (array == 1)).all():
+        raise TypeError(f"Expected admissible as booleans (or 0 and 1), got dtype {array.dtype} with other values.")
+    return array.astype(np.bool_)
+
+
+def check_finite(table: FloatArray, name: str) -> None:
+    """Raise ValueError if the table holds NaN or infinity; forbid actions by ``admissible``, not by -inf."""
+    if not np.isfinite(table).all():
+        count = int((~np.isfinite(table)).sum())
+        raise ValueError(
+            f"Expected finite {name}, got {count} NaN or infinite entries; what is forbidden goes into admissible."
+        )
+
+
+def check_sizes(initial: FloatArray, state: IntArray, action: IntArray, transitions: sparse.csr_array) -> None:
+    """Raise ValueError unless the arrays describe M sorted pairs over S states."""
     if initial.ndim != 1 or initial.size == 0:
         raise ValueError(f"Expected an initial distribution of shape (S,), got {initial.shape}.")
-    if state.ndim != 1 or state.size == 0 or action.shape != state.shape:
+    if state.size == 0 or action.shape != state.shape:
         raise ValueError(f"Expected pair_state and pair_action of shape (M,), got {state.shape} and {action.shape}.")
     if transitions.shape != (state.size, initial.size):
         raise ValueError(

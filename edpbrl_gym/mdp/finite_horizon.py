@@ -14,9 +14,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from edpbrl_gym._validation import check_count, check_integers
 from edpbrl_gym.mdp._checks import (
     SUM_TOLERANCE,
+    check_admissible,
     check_distribution,
+    check_finite,
     check_sizes,
     check_transitions,
     reachable_states,
@@ -45,6 +48,7 @@ class FiniteHorizonMDP:
         allow_unreachable: Accept states that no policy reaches within the horizon.
 
     Raises:
+        TypeError: If indices or the horizon are no integers, or ``admissible`` holds no booleans; nothing is rounded.
         ValueError: If a shape, a distribution or an index is wrong, if a state can't be reached, or if a reachable
             state has no admissible action; the message names it.
     """
@@ -63,28 +67,29 @@ class FiniteHorizonMDP:
         allow_unreachable: bool = False,
     ) -> None:
         self.initial: FloatArray = np.array(initial, dtype=np.float64)
-        self.pair_state: IntArray = np.array(pair_state, dtype=np.intp)
-        self.pair_action: IntArray = np.array(pair_action, dtype=np.intp)
-        self.horizon = int(horizon)
+        self.pair_state: IntArray = check_integers(pair_state, "pair_state", shape=("M",)).astype(np.intp)
+        self.pair_action: IntArray = check_integers(pair_action, "pair_action", shape=("M",)).astype(np.intp)
+        self.horizon = check_count(horizon, "horizon (steps)")
         self.transitions = sparse.csr_array(transitions, dtype=np.float64)
         self.transitions.eliminate_zeros()
-        check_sizes(self.initial, self.pair_state, self.pair_action, self.transitions, self.horizon)
+        check_sizes(self.initial, self.pair_state, self.pair_action, self.transitions)
         self.num_states = int(self.initial.size)
         self.num_pairs = int(self.pair_state.size)
         self.num_actions = int(self.pair_action.max()) + 1
         check_distribution(self.initial, "an initial distribution")
         check_transitions(self.transitions, self.pair_state, self.pair_action)
-        self.pair_row: IntArray = self.pair_state.copy() if pair_row is None else np.array(pair_row, dtype=np.intp)
+        rows = self.pair_state if pair_row is None else check_integers(pair_row, "pair_row", shape=(self.num_pairs,))
+        self.pair_row: IntArray = rows.astype(np.intp)
         default_rows = self.num_states if pair_row is None else int(self.pair_row.max()) + 1
-        self.num_rows = default_rows if num_rows is None else int(num_rows)
-        if self.pair_row.shape != (self.num_pairs,) or self.pair_row.min() < 0 or self.pair_row.max() >= self.num_rows:
+        self.num_rows = default_rows if num_rows is None else check_count(num_rows, "num_rows")
+        if self.pair_row.min() < 0 or self.pair_row.max() >= self.num_rows:
             raise ValueError(
-                f"Expected pair_row with one row index in 0..{self.num_rows - 1} for each of {self.num_pairs} pairs, "
-                f"got shape {self.pair_row.shape} with values in {self.pair_row.min()}..{self.pair_row.max()}."
+                f"Expected pair_row with row indices in 0..{self.num_rows - 1}, got values in {self.pair_row.min()}.."
+                f"{self.pair_row.max()}."
             )
         shape = (self.horizon, self.num_pairs)
         self.admissible: NDArray[np.bool_] = (
-            np.ones(shape, dtype=np.bool_) if admissible is None else np.array(admissible, dtype=np.bool_)
+            np.ones(shape, dtype=np.bool_) if admissible is None else check_admissible(admissible)
         )
         if self.admissible.shape != shape:
             raise ValueError(f"Expected admissible of shape (H, M) = {shape}, got {self.admissible.shape}.")
@@ -124,9 +129,10 @@ class FiniteHorizonMDP:
         if dense.ndim != 3 or dense.shape[0] != dense.shape[2]:
             raise ValueError(f"Expected transitions of shape (S, A, S), got {dense.shape}.")
         num_states, num_actions, _ = dense.shape
-        allowed = np.ones((int(horizon), num_states, num_actions), dtype=np.bool_)
+        horizon = check_count(horizon, "horizon (steps)")
+        allowed = np.ones((horizon, num_states, num_actions), dtype=np.bool_)
         if admissible is not None:
-            given = np.asarray(admissible, dtype=np.bool_)
+            given = check_admissible(admissible)
             if given.shape != allowed.shape:
                 raise ValueError(f"Expected admissible of shape (H, S, A) = {allowed.shape}, got {given.shape}.")
             allowed = given
@@ -137,9 +143,9 @@ class FiniteHorizonMDP:
                 raise ValueError(f'Expected rows to be "state", "pair" or an integer array (S, A), got {rows!r}.')
             pair_row = None if rows == "state" else np.arange(state.size, dtype=np.intp)
         else:
-            table = np.asarray(rows)
-            if table.shape != (num_states, num_actions):
-                raise ValueError(f"Expected rows of shape (S, A) = {(num_states, num_actions)}, got {table.shape}.")
+            table = check_integers(
+                rows, "rows", shape=(num_states, num_actions), hint="one feature row for each (s, a)"
+            )
             pair_row = table[state, action].astype(np.intp)
         return FiniteHorizonMDP(
             pair_state=state,
@@ -166,6 +172,7 @@ class FiniteHorizonMDP:
         table = np.asarray(rewards, dtype=np.float64)
         if table.shape != (self.horizon, self.num_rows):
             raise ValueError(f"Expected rewards of shape (H, N) = {(self.horizon, self.num_rows)}, got {table.shape}.")
+        check_finite(table, "rewards")
         return self.optimal_policy(table[:, self.pair_row])
 
     def optimal_policy(self, pair_rewards: ArrayLike) -> tuple[FloatArray, float]:
@@ -330,8 +337,7 @@ class FiniteHorizonMDP:
         array = np.asarray(table, dtype=np.float64)
         if array.shape != (self.horizon, self.num_pairs):
             raise ValueError(f"Expected {name} of shape (H, M) = {(self.horizon, self.num_pairs)}, got {array.shape}.")
-        if np.isnan(array).any():
-            raise ValueError(f"Expected {name} without NaN, got {int(np.isnan(array).sum())} NaN entries.")
+        check_finite(array, name)
         return array
 
     def _check_policy(self, policy: ArrayLike) -> FloatArray:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from edpbrl_gym._validation import check_integers
 from edpbrl_gym.mdp.finite_horizon import FiniteHorizonMDP
 from edpbrl_gym.mdp.sampling import Trajectories, draw
 
@@ -27,13 +28,15 @@ class PromptMDP(FiniteHorizonMDP):
         sizes: Number of tokens at each step, all at least 1.
 
     Raises:
+        TypeError: If the sizes are no integers.
         ValueError: If there is no step or a step has no token.
     """
 
     def __init__(self, sizes: Sequence[int]) -> None:
-        counts = np.array(sizes, dtype=np.intp)
+        counts = np.asarray(sizes)
         if counts.ndim != 1 or counts.size == 0 or counts.min() < 1:
-            raise ValueError(f"Expected at least one token at each of at least one step, got sizes {list(sizes)}.")
+            raise ValueError(f"Expected at least one token at each of at least one step, got sizes {sizes}.")
+        counts = check_integers(counts, "sizes", shape=("H",)).astype(np.intp)
         horizon = int(counts.size)
         self.sizes: tuple[int, ...] = tuple(int(count) for count in counts)
         self.offsets: NDArray[np.intp] = np.concatenate(([0], np.cumsum(counts))).astype(np.intp)
