@@ -5,13 +5,14 @@ python examples/custom_agent.py --agent random        # the same with a register
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import gymnasium
 import numpy as np
 import tyro
 
 import edpbrl_gym  # noqa: F401  (registers the environments)
-from edpbrl_gym.agents.base import Agent
+from edpbrl_gym.agents.base import Agent, EpisodeStart, State
 from edpbrl_gym.agents.registry import make_agent
 from edpbrl_gym.envs.wrappers import PreferenceQuery
 from edpbrl_gym.estimation import estimate_comparisons
@@ -23,12 +24,18 @@ class DistinctAgent(Agent):
 
     name = "distinct"
 
-    def __init__(self, env, **arguments):
+    def __init__(self, env: Any, **arguments: Any) -> None:
         """Ask the environment for its MDP: the number of tokens of each step."""
         super().__init__(env, **arguments)
         self.sizes = np.array(self.base.mdp.sizes)
 
-    def predict(self, observation, state=None, episode_start=None, deterministic=False):
+    def predict(
+        self,
+        observation: Any,
+        state: State = None,
+        episode_start: EpisodeStart = None,
+        deterministic: bool = False,
+    ) -> tuple[np.ndarray, State]:
         """Deal the tokens of the current step to the lanes like cards; ``state`` isn't needed here."""
         steps = self.base.mdp_step(observation)
         actions = np.zeros(len(observation), dtype=int)
@@ -70,7 +77,8 @@ def main(args: Args) -> float:
         tokens_per_step=args.tokens_per_step,
         autoreset_mode="same_step",
     )
-    user = SyntheticUser.from_text(args.user, env.unwrapped.encoder, mode="argmax", seed=args.seed)
+    base: Any = env.unwrapped  # with .encoder, .mdp and .features
+    user = SyntheticUser.from_text(args.user, base.encoder, mode="argmax", seed=args.seed)
     query = PreferenceQuery(env, lanes=args.lanes, oracle=user)
     agent = make_agent(
         args.agent, query, num_policies=args.lanes, episodes=args.episodes, criterion="D", seed=args.seed
@@ -78,7 +86,7 @@ def main(args: Args) -> float:
 
     observations, infos = query.reset(seed=args.seed)
     state = None
-    for _ in range(args.episodes * env.unwrapped.mdp.horizon):
+    for _ in range(args.episodes * base.mdp.horizon):
         actions, state = agent.predict(observations, state, query.episode_start)
         observations, rewards, _, _, infos = query.step(actions)
 

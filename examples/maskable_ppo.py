@@ -3,7 +3,9 @@
 python examples/maskable_ppo.py            # about a minute on one core
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -49,17 +51,18 @@ def learn_taste(args: Args) -> np.ndarray:
         tokens_per_step=args.tokens_per_step,
         autoreset_mode="same_step",
     )
-    user = SyntheticUser.from_text(args.user, env.unwrapped.encoder, seed=args.seed)
+    base: Any = env.unwrapped  # with .encoder and .mdp
+    user = SyntheticUser.from_text(args.user, base.encoder, seed=args.seed)
     query = PreferenceQuery(env, lanes=4, oracle=user)
     agent = make_agent("random", query, num_policies=4, episodes=args.episodes, seed=args.seed)
     observations, _ = query.reset(seed=args.seed)
-    for _ in range(args.episodes * env.unwrapped.mdp.horizon):
+    for _ in range(args.episodes * base.mdp.horizon):
         actions, _ = agent.predict(observations)
         observations, *_ = query.step(actions)
     return estimate_comparisons(query.comparisons, regularization=args.regularization).theta
 
 
-def final_rewards(venv: DummyVecEnv, choose, episodes: int) -> np.ndarray:
+def final_rewards(venv: DummyVecEnv, choose: Callable[[Any], Any], episodes: int) -> np.ndarray:
     """Rewards of complete prompts; every lane finishes its prompt at the same step, as all have H tokens."""
     rewards: list[float] = []
     observations = venv.reset()
@@ -74,7 +77,7 @@ def main(args: Args) -> dict[str, tuple[float, float]]:
     theta = learn_taste(args)
     theta /= np.linalg.norm(theta)  # the scale of a linear reward doesn't change what is best
 
-    def make():
+    def make() -> gymnasium.Env:
         env = gymnasium.make("edpbrl/PromptConstruction-v0", tokens_per_step=args.tokens_per_step)
         return LearnedReward(env, theta)
 

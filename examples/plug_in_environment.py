@@ -6,6 +6,7 @@ python examples/plug_in_environment.py
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -41,13 +42,13 @@ class ColourWalk(gymnasium.Env):
         self.observation_space = gymnasium.spaces.Discrete(COLOURS)  # the state itself: no mdp_state needed
         self.action_space = gymnasium.spaces.Discrete(3)
 
-    def reset(self, *, seed=None, options=None):
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
         """Begin at a random colour."""
         super().reset(seed=seed)
         self.state, self.steps = int(self.np_random.integers(COLOURS)), 0
         return self.state, {}
 
-    def step(self, action):
+    def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
         """Walk one step."""
         self.state = int(self.np_random.choice(COLOURS, p=self.transitions[self.state, action]))
         self.steps += 1
