@@ -70,6 +70,25 @@ def test_design_prints_summary_warnings_and_heaviest_tokens(words, tmp_path, cap
     assert not table["option_1"].str.contains(", ").any()
 
 
+def test_answers_are_never_written_over(words, tmp_path, capsys):
+    given = ["design", "--vocabulary", str(words), "--solver", "random", "--episodes", "2", "--out", str(tmp_path)]
+    assert main(given) == 0 and main(given) == 0  # unanswered questions may be drawn again
+    table = pandas.read_csv(tmp_path / "questions.csv")
+    table["choice"] = 1
+    table.to_csv(tmp_path / "questions.csv", index=False)
+    before = (tmp_path / "questions.csv").read_bytes()
+    assert main(given) == 1
+    assert "choose another --out" in capsys.readouterr().err
+    assert (tmp_path / "questions.csv").read_bytes() == before
+
+
+def test_every_demo_has_a_folder_of_its_own(words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    small = ["demo", "--vocabulary", str(words), "--episodes", "2", "--iterations", "2"]
+    assert main([*small, "--text", "a red fox"]) == 0 and main([*small, "--text", "a blue fox"]) == 0
+    assert len(list((tmp_path / "runs").iterdir())) == 2
+
+
 def test_estimate_and_personalize_from_answered_questions(study, words, minilm, tmp_path, capsys):
     out, user = study
     theta_file = tmp_path / "theta.safetensors"

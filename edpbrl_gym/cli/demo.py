@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from edpbrl_gym.cli.console import bullet, output, quiet_libraries, shown
 from edpbrl_gym.cli.errors import bad_arguments
 from edpbrl_gym.cli.options import Demo
+
+if TYPE_CHECKING:
+    from edpbrl_gym.experiments.demo import DemoSettings
 
 __all__ = ["run"]
 
@@ -45,8 +50,9 @@ def run(options: Demo) -> None:
         "The user",
         f'likes "{settings.text}" and cannot say so. They only pick the best of {settings.num_policies}.',
     )
-    results = run_demo(settings, options.out, say=_Story(console), progress=True)
-    files = write_report(results, options.out)
+    out = options.out or _default_folder(settings)
+    results = run_demo(settings, out, say=_Story(console), progress=True)
+    files = write_report(results, out)
     console.print()
     _tables(console, results)
     for line in demo_verdict(results):
@@ -61,6 +67,15 @@ def run(options: Demo) -> None:
         "your own vocabulary."
     )
     console.print()
+
+
+def _default_folder(settings: DemoSettings) -> Path:
+    """A folder for each setting, so that another taste doesn't meet the folder of the last one."""
+    from edpbrl_gym.experiments.demo import DemoSettings
+
+    if settings == DemoSettings():
+        return Path("runs/demo")
+    return Path(f"runs/demo-{hashlib.sha256(repr(settings).encode()).hexdigest()[:8]}")
 
 
 class _Story:
@@ -99,6 +114,10 @@ class _Story:
             note = "" if facts["converged"] else " (the estimate has not converged)"
             text = f"{facts['agent']} questions: cosine error of the learnt taste {facts['cosine_error']:.3f}{note}."
             bullet(self.console, "Estimate", text)
+
+        elif step == "prompts":
+            text = f"{facts['count']} best from the kept words for what {facts['agent']} questions taught."
+            bullet(self.console, "Prompts", text)
 
     def _questions(self, facts: dict[str, Any]) -> None:
         bullet(self.console, "Questions", f"{facts['questions']} {facts['agent']} questions answered.")

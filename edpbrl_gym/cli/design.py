@@ -36,7 +36,9 @@ def run(options: Design) -> None:
         "split_seed": options.seed,
     }
     env: Any = make_prompt_lanes(options.policies, **arguments)
+    file = options.out / f"questions.{options.questions}"
     _prepare(options.out)
+    _keep_answers(file)
     console = output()
     encoder = load_encoder(options.encoder)
     env.unwrapped.model.use_encoder(encoder)
@@ -45,18 +47,18 @@ def run(options: Design) -> None:
     questions = draw_questions(
         ENVIRONMENT, agent, episodes=options.episodes, env_arguments=arguments, feedback=options.feedback
     )
-    files = [write_questions(options.out / f"questions.{options.questions}", questions)]
-    files += _write(options, env, agent)
+    write_questions(file, questions)
+    _write(options, env, agent)
     if agent.design is None:
         console.print(f"The agent {options.solver} has no design: no certificate, its questions only.", markup=False)
     else:
         console.print(agent.design.summary(), markup=False)
         console.print()
         console.print(_heaviest(env.unwrapped.vocabulary, agent.design))
-    console.print(f"{len(questions)} questions of {options.policies} options: {shown(files[0])}", markup=False)
+    console.print(f"{len(questions)} questions of {options.policies} options: {shown(file)}", markup=False)
     console.print(
         f"Ask them, write the number of the best option (1..{options.policies}) into the column choice, then: "
-        f"edpbrl estimate {shown(files[0])}",
+        f"edpbrl estimate {shown(file)}",
         markup=False,
     )
 
@@ -85,6 +87,19 @@ def _prepare(folder: Path) -> None:
         ) from error
 
 
+def _keep_answers(file: Path) -> None:
+    """Refuse to write over questions that someone has answered."""
+    import pandas
+
+    if not file.is_file():
+        return
+    table = pandas.read_csv(file) if file.suffix == ".csv" else pandas.read_parquet(file)
+    if "choice" in table.columns and table["choice"].notna().any():
+        raise ValueError(
+            f"Expected no answers in {file}, it holds some and would be written over; choose another --out"
+        )
+
+
 def _agent(options: Design, env: Any) -> Any:
     from edpbrl_gym.agents.registry import make_agent
 
@@ -105,7 +120,7 @@ def _agent(options: Design, env: Any) -> Any:
     )
 
 
-def _write(options: Design, env: Any, agent: Any) -> list[Path]:
+def _write(options: Design, env: Any, agent: Any) -> None:
     """Save the agent (design.npz and policies) and design.json with settings, certificate and provenance."""
     from edpbrl_gym.experiments.designs import describe_design
     from edpbrl_gym.experiments.runs import versions, write_atomically
@@ -123,7 +138,6 @@ def _write(options: Design, env: Any, agent: Any) -> list[Path]:
     path = options.out / "design.json"
     text = json.dumps(document, indent=2)
     write_atomically(path, lambda name: name.write_text(text + "\n", encoding="utf-8"))
-    return [path]
 
 
 def _heaviest(vocabulary: Any, design: Any) -> Any:

@@ -39,8 +39,8 @@ class Demo:
     """Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG."""
     seed: int = 0
     """Seed of everything."""
-    out: Path = Path("runs/demo")
-    """Run folder."""
+    out: Path | None = None
+    """Run folder (None: runs/demo, or runs/demo-HASH of settings that are not the defaults)."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class Synthetic:
     experiment: tyro.conf.Positional[Literal["synthetic"]]
     """synthetic: users whose taste is the embedding of a sentence."""
     quick: bool = False
-    """A small version in about 3 minutes on 2 cores: T = 10, 40, 110 and 4 runs where you do not set them."""
+    """A small version in about 3 minutes on 2 cores: T = 10, 40, 110 and 8 runs where you do not set them."""
     episodes: tuple[int, ...] = (10, 30, 50, 70, 90, 110)
     """The T at which estimates are judged."""
     runs: int = 25
