@@ -208,6 +208,40 @@ def test_an_oracle_that_answers_nonsense(folder, theta):
         query.step(np.zeros(6, int))
 
 
+@pytest.mark.parametrize("fails_at", range(4))
+@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+def test_after_an_oracle_that_failed_once_the_other_answers_are_in_place(mode, fails_at):
+    class Absent(SyntheticUser):
+        def choose(self, queries):
+            if (queries.step == fails_at).all() and not self.failed:
+                self.failed = True
+                raise TimeoutError("nobody answered")
+            return super().choose(queries)
+
+    member = {"next_step": AutoresetMode.NEXT_STEP, "same_step": AutoresetMode.SAME_STEP}[mode]
+    env = SyncVectorEnv([ChainEnv] * 2, autoreset_mode=member)
+    base = env.envs[0].unwrapped
+    user = Absent(np.ones(3))
+    user.failed = False
+    query = PreferenceQuery(env, lanes=2, oracle=user, feedback="state")
+    query.reset(seed=0)
+    expected = []
+    for _ in range(13):
+        shown = base.features[[one.unwrapped.state for one in env.envs]]
+        starts = query.episode_start.all()
+        try:
+            infos = query.step(np.array([0, 1]))[-1]
+        except TimeoutError:
+            continue
+        if infos["_preference"].all():
+            expected.append(shown)
+            assert starts == (query.comparisons.step[-1] == 0)
+    found = query.comparisons
+    np.testing.assert_allclose(found.features, expected)
+    steps = {episode: found.step[found.episode == episode].tolist() for episode in set(found.episode.tolist())}
+    assert steps[0] == [step for step in range(4) if step != fails_at] and steps[1] == list(range(4))
+
+
 def test_a_group_is_reset_as_a_whole(folder, theta):
     query = PreferenceQuery(make("own", folder, "disabled"), lanes=3, oracle=SyntheticUser(theta))
     query.reset()

@@ -114,7 +114,6 @@ class PreferenceQuery(VectorWrapper, RecordConstructorArgs):
                 )
         observations, infos = self.env.reset(seed=seed, options=options)
         self._tracker.reset(mask)
-        self._episode[mask.reshape(self.groups, self.lanes).all(axis=1)] = -1
         self._previous = np.array(observations)
         return observations, infos
 
@@ -130,13 +129,15 @@ class PreferenceQuery(VectorWrapper, RecordConstructorArgs):
             RuntimeError: If the lanes of a group are at different steps of their episodes.
         """
         observations, _, terminations, truncations, infos = self.env.step(actions)
+        # noted before asking: an oracle may raise, and the next question must not suffer from it
+        previous, self._previous = self._previous, np.array(observations)
         reached = self._tracker.step(observations, terminations, truncations, infos)
         groups = self._groups_to_ask()
         choices = np.full(self.groups, -1, dtype=np.int64)
         rewards = np.zeros(self.num_envs)
         if groups.size:
             lanes = (groups[:, None] * self.lanes + np.arange(self.lanes)).ravel()
-            features, texts = self._options(reached[lanes], self._previous[lanes], np.asarray(actions)[lanes])
+            features, texts = self._options(reached[lanes], previous[lanes], np.asarray(actions)[lanes])
             choices[groups] = self._ask(groups, features, texts)
             rewards[groups * self.lanes + choices[groups]] = 1.0
             if texts is not None:
@@ -144,9 +145,6 @@ class PreferenceQuery(VectorWrapper, RecordConstructorArgs):
                 question[groups] = np.array(texts, dtype=object).reshape(-1, self.lanes)
                 infos["question"] = question
         infos["preference"], infos["_preference"] = choices, choices >= 0
-        ended = np.logical_or(terminations, truncations).reshape(self.groups, self.lanes).any(axis=1)
-        self._episode[ended] = -1
-        self._previous = np.array(observations)
         return observations, rewards, terminations, truncations, infos
 
     def _groups_to_ask(self) -> NDArray[np.intp]:
@@ -182,7 +180,9 @@ class PreferenceQuery(VectorWrapper, RecordConstructorArgs):
         self, groups: NDArray[np.intp], features: NDArray[np.float32], texts: list[str] | None
     ) -> NDArray[np.int64]:
         """Put one question for each group to the oracle and keep the answers."""
-        for group in groups[self._episode[groups] < 0]:
+        steps = self._tracker.step_index[groups * self.lanes]
+        # a number is given with the first step, or in the middle of an episode after clear()
+        for group in groups[(steps == 0) | (self._episode[groups] < 0)]:
             self._episode[group] = self._next_episode
             self._next_episode += 1
         number = groups.size
@@ -192,7 +192,7 @@ class PreferenceQuery(VectorWrapper, RecordConstructorArgs):
         queries = Queries(
             features=features.reshape(number, self.lanes, -1),
             episode=self._episode[groups],
-            step=self._tracker.step_index[groups * self.lanes],
+            step=steps,
             texts=grouped,
         )
         answers = self.oracle.choose(queries)
