@@ -11,10 +11,12 @@ import time
 import numpy as np
 import pandas
 import pytest
+from gymnasium.vector import SyncVectorEnv
 from PIL import Image
 
 from edpbrl_gym.agents.random import RandomAgent
 from edpbrl_gym.agents.registry import make_agent
+from edpbrl_gym.agents.tabular import TabularAgent
 from edpbrl_gym.cli import main
 from edpbrl_gym.experiments.collect import answer_again, collect, draw_questions, make_prompt_lanes
 from edpbrl_gym.experiments.designs import design_episodes
@@ -23,6 +25,7 @@ from edpbrl_gym.experiments.runs import read_results
 from edpbrl_gym.experiments.settings import PAPER_USERS, AgentSettings, SyntheticSettings
 from edpbrl_gym.experiments.summary import differences, verdict
 from edpbrl_gym.oracles import SyntheticUser
+from tests.lane_environments import ChainEnv
 from tests.small_vocabulary import write_vocabulary
 
 RUNS = 5
@@ -264,6 +267,27 @@ def test_collect_in_batches_and_at_once_ask_full_groups(words, minilm):
     assert len(at_once) == 12 and set(at_once.episode) == {0, 1, 2, 3}
     with pytest.raises(ValueError, match="made environment"):
         collect(lanes, one, user, episodes=1, env_arguments={"encoder": "minilm"})
+
+
+def test_collect_tells_a_tabular_agent_where_episodes_begin_whatever_the_batches():
+    lanes = SyncVectorEnv([ChainEnv for _ in range(2 * 2)])
+    mdp = lanes.envs[0].unwrapped.mdp
+    steps: list[tuple[int, int]] = []  # where lane 0 is, and where the agent thinks that it is
+
+    class Spy(TabularAgent):
+        def _steps(self, observations, state, episode_start):
+            found = super()._steps(observations, state, episode_start)
+            steps.append((lanes.envs[0].unwrapped.steps, int(found[0])))
+            return found
+
+    policies = np.stack([mdp.uniform_policy()] * 2)
+    user = SyntheticUser(np.ones(np.asarray(lanes.envs[0].unwrapped.features).shape[1]))
+    found = collect(
+        lanes, Spy(lanes, policies=policies, num_policies=2, episodes=5), user, episodes=5, feedback="state"
+    )
+    assert len(found) == 5 * mdp.horizon and set(found.episode) == set(range(5))
+    acted = [pair for pair in steps if pair[0] < mdp.horizon]  # the others only reset
+    assert acted == [(step, step) for step in range(mdp.horizon)] * 3
 
 
 def test_drawn_questions_are_prefixes_of_each_other(words):

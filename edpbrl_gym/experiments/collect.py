@@ -95,15 +95,12 @@ def _run(
     finished = 0
     observation, _ = venv.reset(seed=seed)
     state = None
-    starts = np.ones(env.num_envs, dtype=np.bool_)
     while finished < episodes:
-        actions, state = agent.predict(observation, state, starts)
+        actions, state = agent.predict(observation, state, venv.episode_start)
         observation, _, terminations, truncations, infos = venv.step(actions)
         ended = np.logical_or(terminations, truncations)
         asked = np.asarray(infos["_preference"])
         finished += int((ended.reshape(-1, lanes).all(axis=1) & asked).sum())
-        # a lane that ended begins anew with its next action (autoreset); its first step is step 0 again
-        starts = ended
     found = venv.comparisons
     if int(found.episode.max()) >= episodes:
         found = found.select(found.episode < episodes)
