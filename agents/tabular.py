@@ -104,6 +104,7 @@ class TabularAgent(Agent):
                 lanes = np.flatnonzero((steps == step) & (option == policy))
                 if lanes.size:
                     table = self.mdp.action_probabilities(self.policies[policy], int(step), states[lanes])
+                    _check_actions_exist(table, lanes, states, int(step))
                     actions[lanes] = _choose(table, draws[lanes], deterministic)
         new_state = (steps + 1,)
         return (actions[0] if single else actions), new_state
@@ -151,6 +152,18 @@ class TabularAgent(Agent):
         if (folder / "policies.npz").is_file():
             with np.load(folder / "policies.npz", allow_pickle=False) as data:
                 self.set_policies(data["policies"])
+
+
+def _check_actions_exist(
+    table: NDArray[np.float64], lanes: NDArray[np.intp], states: NDArray[np.intp], step: int
+) -> None:
+    """Raise a ValueError for a lane where the policy has no action: the MDP says that nobody gets there."""
+    stuck = lanes[table.sum(axis=1) == 0]
+    if stuck.size:
+        raise ValueError(
+            f"Expected an environment that moves as its .mdp says, lane {stuck[0]} is in state {states[stuck[0]]} at "
+            f"step {step}, where the MDP's policy has no action; correct .mdp."
+        )
 
 
 def _choose(table: NDArray[np.float64], draws: NDArray[np.float64], deterministic: bool) -> NDArray[np.int64]:

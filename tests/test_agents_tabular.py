@@ -13,6 +13,7 @@ from edpbrl_gym.agents.random import RandomAgent
 from edpbrl_gym.agents.registry import make_agent
 from edpbrl_gym.agents.tabular import TabularAgent
 from edpbrl_gym.envs.wrappers import PreferenceQuery
+from edpbrl_gym.mdp import FiniteHorizonMDP
 from edpbrl_gym.oracles import SyntheticUser
 from tests.lane_environments import SIZES, BareEnv, ChainEnv, write_vocabulary
 
@@ -219,6 +220,19 @@ def test_a_step_counter_that_is_never_set_back():
     with pytest.raises(ValueError, match="lane 0 is at step 5 of an episode of 4 steps; pass episode_start"):
         agent.predict(observations, state)
     agent.predict(observations, state, np.ones(2, dtype=bool))
+
+
+def test_a_state_without_an_action_is_no_zeroth_or_last_action():
+    env = ChainEnv()
+    admissible = np.ones((2, 3, 2), dtype=bool)
+    admissible[0, 2] = False  # nobody begins in state 2
+    transitions = np.full((3, 2, 3), 1 / 3)
+    env.mdp = FiniteHorizonMDP.from_dense(transitions, [0.5, 0.5, 0.0], 2, admissible=admissible)
+    agent = make_agent("random", env, num_policies=2, episodes=1)
+    agent.predict(np.array([0, 1]))
+    for deterministic in (False, True):
+        with pytest.raises(ValueError, match="lane 1 is in state 2 at step 0.*MDP.*no action"):
+            agent.predict(np.array([0, 2]), deterministic=deterministic)
 
 
 @pytest.mark.parametrize("observation", ["", "a city street", None])
