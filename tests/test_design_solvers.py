@@ -121,6 +121,23 @@ def test_the_papers_start_is_not_feasible():
     assert design.status == "converged"
 
 
+@pytest.mark.parametrize("criterion", ["D", "A", "V"])
+def test_a_weak_prior_does_not_stop_it_at_once(criterion):
+    """Against almost no prior any design gains so much that gap / gain alone would accept the uniform start."""
+    problem = make("prompt", criterion, regularization=1e-6)
+    uniform = frank_wolfe(problem, max_iterations=0)
+    if criterion != "D":
+        assert uniform.relative_gap <= TOLERANCE
+        assert uniform.efficiency < 0.9
+        assert uniform.status == "iteration_limit"
+    design = frank_wolfe(problem, variant="pairwise", max_iterations=500)
+    assert design.status == "converged"
+    assert design.efficiency >= 0.99
+    coarse = frank_wolfe(problem, tolerance=0.5)  # a tolerance above a hundredth is the user's own word
+    assert coarse.status == "converged"
+    assert coarse.efficiency >= 0.5
+
+
 def test_starts_are_checked():
     problem = make("prompt", "D")
     good = random_occupancy(problem.mdp, np.random.default_rng(0))

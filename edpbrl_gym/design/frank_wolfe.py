@@ -33,6 +33,7 @@ FloatArray = NDArray[np.float64]
 Variant = Literal["plain", "pairwise"]
 
 _REFRESH = 50  # iterations between two computations of the moments from scratch
+_EFFICIENCY_LOSS = 0.01  # "converged" certifies at least this efficiency too, whatever the gain over no data is
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,9 @@ def frank_wolfe(
     Args:
         problem: The problem.
         max_iterations: Steps at most (the paper takes 100).
-        tolerance: Stop when gap / gain is at most this; 0 runs all iterations.
+        tolerance: Stop when gap / gain is at most this and the certified efficiency at least 0.99 (1 - tolerance for
+            a tolerance above 0.01): against a very weak prior every design gains so much that gap / gain alone would
+            accept the uniform policy. 0 runs all iterations.
         start: A feasible occupancy, shape (H, M); None takes the uniform policy's.
         callback: Called with an `IterationState` in every iteration; a true return value stops ("interrupted").
         variant: "plain" is the paper's algorithm; its gap shrinks like 1/n. "pairwise" moves mass to the best policy
@@ -187,11 +190,12 @@ def _iterate(
         run.oracle_calls += 1
         gap = max(0.0, best - float(np.vdot(reward, point.rows)))
         relative = problem.relative_gap(gap, value)
-        if relative <= tolerance and not fresh:  # stop on exact numbers only
+        done = relative <= tolerance and _loss(problem, value, gap) <= max(tolerance, _EFFICIENCY_LOSS)
+        if done and not fresh:  # stop on exact numbers only
             exact = True
             continue
         state = IterationState(run.steps, value, gap, relative, started - begun, _view(point.occupancy))
-        if relative <= tolerance:
+        if done:
             run.status = "converged"
         elif run.steps >= max_iterations:
             run.status = "iteration_limit"
@@ -242,6 +246,10 @@ def _segment(problem: DesignProblem, matrix: FloatArray, point: _Moments, change
         episodes=problem.episodes,
         longest=longest,
     )
+
+
+def _loss(problem: DesignProblem, value: float, gap: float) -> float:
+    return 1.0 - problem.criterion.efficiency(value, value + gap, problem.dimension)
 
 
 def _view(array: FloatArray) -> FloatArray:
