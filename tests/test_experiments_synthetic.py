@@ -234,11 +234,11 @@ def test_differences_are_paired_by_run_with_their_standard_error():
     assert found[0].better == 0 and found[0].runs == 6
 
 
-@pytest.mark.parametrize(("gap", "head"), [(0.2, "B won"), (-0.2, "A won"), (0.0, "A draw")])
+@pytest.mark.parametrize(("gap", "head"), [(0.2, "B won"), (-0.2, "A won"), (0.0, "No clear winner")])
 def test_the_verdict_names_whoever_wins(gap, head):
     sentences = verdict(invented(gap), {"agents": ["x:A", "x:B"]})
     assert sentences[-1].startswith(head)
-    assert any("no clear difference" in sentence and "v (" in sentence for sentence in sentences)
+    assert any("too close to call for" in sentence and "v (" in sentence for sentence in sentences)
     assert verdict(invented(gap, runs=1), {"agents": ["x:A", "x:B"]})[0].startswith("One run only")
     assert verdict(invented(gap), {"agents": ["x:A"]})[0].startswith("One agent only")
 

@@ -37,7 +37,7 @@ def run(options: Synthetic) -> None:
         console.print(f"  {sentence}", markup=False)
     warned = [line for line in design_lines(results) if line.startswith("  warning")]
     if warned:
-        console.print(f"\n{len(warned)} warnings of the designs (all in REPORT.md), the last:", style="bold")
+        console.print(f"\nWarnings of the designs: {len(warned)}, all in REPORT.md; the last:", style="bold")
         console.print(warned[-1], markup=False)
     console.print(f"\nDone in {time.monotonic() - begun:.0f} s. Report: {shown(files[-1])}", markup=False)
     for path in files[:-1]:

@@ -90,7 +90,8 @@ def differences(table: Any, config: Mapping[str, Any]) -> list[Difference]:
 def verdict(table: Any, config: Mapping[str, Any]) -> list[str]:
     """Say in plain sentences who won where, from the numbers alone.
 
-    Each sentence counts the users; "better" means a paired difference over the runs of more than two standard errors.
+    "Lower" means a paired difference over the runs of more than two standard errors; the numbers in brackets are that
+    mean difference and its standard error.
     """
     found = differences(table, config)
     if not found:
@@ -117,29 +118,26 @@ def verdict(table: Any, config: Mapping[str, Any]) -> list[str]:
 def _sentence(cells: list[Difference], where: str) -> str:
     first = cells[0]
     parts = []
-    for winner, word in ((first.agent, "lower"), (first.baseline, "higher"), (None, "no clear difference")):
+    for winner in (first.agent, first.baseline, None):
         users = [cell for cell in cells if cell.winner == winner]
-        if not users:
-            continue
-        said = ", ".join(f"{cell.user} ({cell.mean:+.3f} ± {cell.error:.3f})" for cell in users)
-        parts.append(f"{word} for {said}")
-    what = f"{METRICS[first.metric].capitalize()}, {first.answering.label}, {where}"
-    return f"{what}: {first.agent} against {first.baseline} is {'; '.join(parts)}."
+        if users:
+            said = ", ".join(f"{cell.user} ({cell.mean:+.3f} ± {cell.error:.3f})" for cell in users)
+            parts.append(f"{'too close to call' if winner is None else f'lower with {winner}'} for {said}")
+    what = f"{METRICS[first.metric].capitalize()}, {first.answering.label}, {where}, {first.agent} - {first.baseline}"
+    return f"{what}: {'; '.join(parts)}."
 
 
 def _tally(cells: list[Difference]) -> str:
+    """Name a winner only where it leads by a third of all comparisons: one in twenty is "clear" by chance alone."""
     first = cells[0]
     won = sum(cell.winner == first.agent for cell in cells)
     lost = sum(cell.winner == first.baseline for cell in cells)
-    open_ = len(cells) - won - lost
-    if won > lost:
-        head = f"{first.agent} won"
-    elif lost > won:
-        head = f"{first.baseline} won"
+    if abs(won - lost) < len(cells) / 3:
+        head = f"No clear winner between {first.agent} and {first.baseline}"
     else:
-        head = "A draw"
+        head = f"{first.agent if won > lost else first.baseline} won"
     return (
         f"{head}: in the mean over all T, {first.agent} had the clearly lower error in {won} and {first.baseline} in "
-        f"{lost} of {len(cells)} comparisons (user x way of answering x metric); {open_} were too close to call over "
-        f"{first.runs} runs."
+        f"{lost} of {len(cells)} comparisons (user x way of answering x metric); {len(cells) - won - lost} were too close "
+        f"to call over {first.runs} runs."
     )
