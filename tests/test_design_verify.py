@@ -136,6 +136,45 @@ def test_without_a_prior_a_singular_design_has_no_certificate():
     assert "singular" in result.messages[0]
 
 
+@pytest.mark.parametrize("criterion", ["D", "A", "V"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"regularization": 1e-9},  # a value without data far beyond the value
+        {"regularization": 1e-8, "dimension": 40},  # fewer rows than features: a condition number of 1e10
+        {"shift": 1e5},  # a large common part of the features
+        {"scale": 1e-6},
+        {"scale": 1e6},
+    ],
+    ids=str,
+)
+def test_rounding_is_no_disagreement(criterion, case):
+    options = dict(case)
+    shift, scale = options.pop("shift", 0.0), options.pop("scale", 1.0)
+    base = prompt_problem(criterion, **options)
+    problem = replace(base, features=scale * base.features + shift)
+    design = frank_wolfe(problem, max_iterations=20)
+    result = verify(problem, design)
+    assert result.messages == ()
+    if shift == 0.0 and "dimension" not in case:  # there the gap itself is lost in rounding
+        assert verify(problem, replace(design, gap=0.9 * design.gap)).messages[0].startswith("the design claims gap")
+
+
+def test_a_shift_of_the_features_changes_nothing_for_the_verifier():
+    """The information is one of differences, so the verifier may not lose digits to a common part."""
+    problem = prompt_problem("D")
+    shifted = replace(problem, features=problem.features + 1e4)
+    design = frank_wolfe(problem, max_iterations=10)
+    one, other = verify(problem, design), verify(shifted, design)
+    assert other.value == pytest.approx(one.value, abs=1e-10)
+
+
+def test_features_that_are_all_equal_have_nothing_to_disagree_about():
+    problem = prompt_problem("D")
+    design = frank_wolfe(replace(problem, features=np.ones_like(problem.features)), max_iterations=3)
+    assert verify(design.problem, design).confirmed
+
+
 def test_different_policies_are_certified_by_their_mean():
     problem = random_mdp_problem("A")
     rng = np.random.default_rng(0)

@@ -26,6 +26,7 @@ FloatArray = NDArray[np.float64]
 
 _VALUE_TOLERANCE = 1e-8  # relative to max(1, |value|)
 _GAP_TOLERANCE = 1e-8  # relative to the largest reward of an episode
+_ROUNDING = 8.0 * float(np.finfo(np.float64).eps)  # relative, of a moment of uncentred features
 _SOLVER_TOLERANCE = 1e-10  # the tightest that HiGHS accepts
 
 
@@ -90,14 +91,14 @@ def verify(problem: DesignProblem, design: Design, *, tolerance: float = 1e-7) -
     if not np.isfinite(occupancies).all():
         return Verification(False, np.nan, np.inf, np.inf, violation, tuple(messages))
     feasible = violation <= tolerance
-    value, rewards = _value_and_rewards(problem, occupancies.mean(axis=0))
+    value, rewards, rounding = _value_and_rewards(problem, occupancies.mean(axis=0))
     gap = np.inf
     if rewards is None:
         messages.append("the information matrix is singular: the design has no finite value and no gap")
     elif feasible:
         gap, trouble = _gap(problem, occupancies.mean(axis=0), rewards, equations, right)
         messages += trouble
-        messages += _disagreements(problem, design, value, gap, rewards)
+        messages += _disagreements(problem, design, value, gap, rewards, rounding)
     return Verification(feasible, value, gap, value + gap, violation, tuple(messages))
 
 
@@ -139,24 +140,28 @@ def _violation(
     return max(found, key=lambda item: item[0])
 
 
-def _value_and_rewards(problem: DesignProblem, occupancy: FloatArray) -> tuple[float, FloatArray | None]:
-    """Objective and the reward of each pair and step (its gradient up to a constant per step), by explicit sums."""
+def _value_and_rewards(
+    problem: DesignProblem, occupancy: FloatArray
+) -> tuple[float, FloatArray | None, tuple[float, float]]:
+    """Objective and the reward of each pair and step (its gradient up to a constant per step), by explicit sums.
+
+    The last entry is what rounding may do to value and rewards (absolute) in a computation that sums uncentred
+    features: to first order an error E of the matrix moves the value by tr(G E), G the weight of the rewards.
+    """
     features, dimension = problem.features, problem.features.shape[1]
     pair_row = problem.mdp.pair_row
-    if problem.prior_precision is None:
-        matrix = float(problem.regularization or 0.0) * np.eye(dimension)
-    else:
-        matrix = np.array(problem.prior_precision)
-    centred = []
+    matrix = _prior(problem)
+    error = np.abs(matrix).max() + problem.episodes * problem.mdp.horizon * float((features**2).sum(axis=1).max())
+    means = []
     for step in range(problem.mdp.horizon):
         mass = np.bincount(pair_row, weights=occupancy[step], minlength=len(features))
         mean = mass @ features
-        centred.append(mean)
-        # sum d phi phi' - m m' in the form that also holds when d does not sum to 1
-        matrix = matrix + problem.episodes * (features.T @ (mass[:, None] * features) - np.outer(mean, mean))
+        shifted = features - mean
+        means.append(mean)
+        matrix = matrix + problem.episodes * (shifted.T @ (mass[:, None] * shifted))
     sign, logarithm = np.linalg.slogdet(matrix)
     if sign <= 0 or np.linalg.cond(matrix) > 1.0 / (dimension * np.finfo(float).eps):
-        return -np.inf, None
+        return -np.inf, None, (0.0, 0.0)
     inverse = np.linalg.inv(matrix)
     if problem.criterion.name == "D":
         value, weight = float(logarithm), inverse
@@ -164,10 +169,20 @@ def _value_and_rewards(problem: DesignProblem, occupancy: FloatArray) -> tuple[f
         target = _target(problem)
         value, weight = -float(np.trace(target @ inverse)), inverse @ target @ inverse
     rewards = np.empty(occupancy.shape)
-    for step, mean in enumerate(centred):
+    for step, mean in enumerate(means):
         shifted = features - mean
         rewards[step] = problem.episodes * np.sum((shifted @ weight) * shifted, axis=1)[pair_row]
-    return value, rewards
+    error *= _ROUNDING
+    largest = float(np.abs(rewards).max(axis=1).sum())
+    of_rewards = error * (np.linalg.norm(weight, 2) + np.linalg.norm(inverse, 2) * largest)
+    return value, rewards, (error * float(np.trace(weight)), float(of_rewards))
+
+
+def _prior(problem: DesignProblem) -> FloatArray:
+    """Prior precision, (d, d)."""
+    if problem.prior_precision is not None:
+        return np.array(problem.prior_precision)
+    return float(problem.regularization or 0.0) * np.eye(problem.features.shape[1])
 
 
 def _target(problem: DesignProblem) -> FloatArray:
@@ -202,14 +217,19 @@ def _gap(
     return max(0.0, bound - float((rewards * occupancy).sum())), []
 
 
-def _disagreements(problem: DesignProblem, design: Design, value: float, gap: float, rewards: FloatArray) -> list[str]:
+def _disagreements(
+    problem: DesignProblem,
+    design: Design,
+    value: float,
+    gap: float,
+    rewards: FloatArray,
+    rounding: tuple[float, float],
+) -> list[str]:
     """Where the design's own numbers differ from the recomputed ones by more than rounding."""
-    per_value = _VALUE_TOLERANCE * max(1.0, abs(value))
-    per_gap = _GAP_TOLERANCE * float(np.abs(rewards).max(axis=1).sum())
+    per_value = _VALUE_TOLERANCE * max(1.0, abs(value)) + rounding[0]
+    per_gap = _GAP_TOLERANCE * float(np.abs(rewards).max(axis=1).sum()) + rounding[1]
     dimension = problem.features.shape[1]
-    prior = problem.prior_precision
-    if prior is None:
-        prior = float(problem.regularization or 0.0) * np.eye(dimension)
+    prior = _prior(problem)
     if np.linalg.eigvalsh(prior)[0] <= 0:
         without = -np.inf
     elif problem.criterion.name == "D":
@@ -223,8 +243,11 @@ def _disagreements(problem: DesignProblem, design: Design, value: float, gap: fl
         ("upper_bound", design.upper_bound, value + gap, per_value + per_gap),
     ]
     if np.isfinite(gain) and gain > 0:
-        checks.append(("gain", design.gain, gain, 2 * per_value))
-        checks.append(("relative_gap", design.relative_gap, gap / gain, 2 * (per_gap + per_value * gap / gain) / gain))
+        per_gain = 2 * per_value + _VALUE_TOLERANCE * abs(without)
+        checks.append(("gain", design.gain, gain, per_gain))
+        if gain > 2 * per_gain:  # else it is a quotient of rounding errors
+            slack = 2 * (per_gap + per_gain * gap / gain) / gain
+            checks.append(("relative_gap", design.relative_gap, gap / gain, slack))
     if problem.criterion.name == "D":
         efficiency, slack = np.exp(-gap / dimension), per_gap / dimension
     else:
