@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import signal
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -303,6 +304,14 @@ def test_options_are_checked():
         frank_wolfe(problem, variant="away")
     with pytest.raises(ValueError, match="solver as one of 'CLARABEL', 'SCS', got 'MOSEK'"):
         reference(problem, solver="MOSEK")
+
+
+@pytest.mark.parametrize("criterion", ["D", "A", "V"])
+def test_a_common_part_of_the_features_does_not_trouble_the_reference(criterion):
+    problem = make("prompt", criterion)
+    design = reference(replace(problem, features=problem.features + 1e3))
+    assert design.relative_gap <= 1e-5
+    assert design.value == pytest.approx(reference(problem).value, rel=1e-5)
 
 
 def test_the_reference_says_when_it_cannot(monkeypatch):

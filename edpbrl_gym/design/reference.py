@@ -104,7 +104,8 @@ def _lifted_matrix(cvxpy: Any, problem: DesignProblem, masses: Any, reachable: N
     """The lifted matrix M / T as an affine expression of the masses of the reachable (step, pair)."""
     dimension, horizon = problem.dimension, problem.horizon
     step, pair = np.divmod(reachable, problem.mdp.num_pairs)
-    shown = problem.features[problem.mdp.pair_row[pair]]
+    # every row has one step, so a common part of the features drops out of det M and of (M^-1)_11
+    shown = (problem.features - problem.features.mean(axis=0))[problem.mdp.pair_row[pair]]
     products = (shown[:, :, None] * shown[:, None, :]).reshape(len(shown), -1)
     second = cvxpy.reshape(products.T @ masses, (dimension, dimension), order="C")
     means = []
