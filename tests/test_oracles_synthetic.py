@@ -61,6 +61,12 @@ def test_a_large_scale_is_argmax():
     np.testing.assert_array_equal(sampled, SyntheticUser(theta()).choose(queries).choices)
 
 
+def test_a_scale_whose_product_overflows_is_argmax_too():
+    queries = questions()
+    sampled = SyntheticUser(theta(), mode="sampled", scale=1.7e308).choose(queries).choices
+    np.testing.assert_array_equal(sampled, SyntheticUser(theta()).choose(queries).choices)
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10**6), st.lists(st.integers(0, 40), max_size=6), st.sampled_from(["argmax", "sampled"]))
 def test_the_batch_split_does_not_matter(seed, cuts, mode):

@@ -115,7 +115,9 @@ class SyntheticUser:
         if self.mode == "argmax":
             choices = values.argmax(axis=1)
         else:
-            cumulative = np.exp(log_softmax(self.scale * values)).cumsum(axis=1)
+            below = values - values.max(axis=1, keepdims=True)
+            with np.errstate(over="ignore"):  # to -inf, a probability of 0
+                cumulative = np.exp(log_softmax(self.scale * below)).cumsum(axis=1)
             cumulative /= cumulative[:, -1:]  # ends at exactly 1, above every draw
             choices = (cumulative <= self._rng.random(len(queries))[:, None]).sum(axis=1)
         details = {"oracle": self.name, "mode": self.mode, "scale": self.scale, "seed": self.seed}
