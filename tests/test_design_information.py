@@ -258,6 +258,10 @@ def test_bad_shapes_are_named():
         surrogate_information(features, np.ones((2, 4)), 1)
     with pytest.raises(ValueError, match=r"rows of shape \(K, H, N\) with N = 3"):
         exact_information(features, np.ones((2, 3)), 1)
+    with pytest.raises(ValueError, match=r"at least 2 policies \(K\), got 1"):
+        exact_information(features, np.ones((1, 2, 3)) / 3, 1)
+    with pytest.raises(ValueError, match=r"at least 2 policies \(K\), got 1"):
+        info.exact_block_gradient(features, np.ones((1, 2, 3)) / 3, 0, np.eye(3), 1)
     with pytest.raises(ValueError, match=r"weights of shape \(H, K\) = \(1, 2\)"):
         weighted_information(features, np.ones((2, 1, 3)), np.ones((2, 1)), 1)
     with pytest.raises(ValueError, match="sum to 1 at every step"):

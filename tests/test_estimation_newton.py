@@ -289,6 +289,7 @@ def test_covariance_of_a_singular_precision():
         (dict(choices=[0, 1]), ValueError, "one choice for each of the 3 questions"),
         (dict(prior=GaussianPrior.isotropic(7, 1.0)), ValueError, "prior of dimension 2 .* got one of 7"),
         (dict(prior=GaussianPrior.isotropic(2, 1.0), regularization=1.0), ValueError, "either prior or regularization"),
+        (dict(prior=np.eye(2)), TypeError, r"GaussianPrior, got ndarray.*from_precision"),
         (dict(start=[0.0]), ValueError, "start of shape"),
         (dict(start=[0.0, np.nan]), ValueError, "finite start"),
         (dict(tolerance=0.0), ValueError, "tolerance > 0"),

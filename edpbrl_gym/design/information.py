@@ -88,9 +88,11 @@ def exact_information(features: FloatArray, rows: FloatArray, episodes: float) -
 
     Returns:
         Information of the data, shape (d, d).
+
+    Raises:
+        ValueError: If K < 2 (a question with one option says nothing) or a shape does not fit.
     """
-    _check(features, rows, 3, "rows", "(K, H, N)")
-    count = rows.shape[0]
+    count = _check_policies(features, rows)
     means = mean_features(features, rows)  # (K, H, d)
     total = means.sum(axis=0)
     own = means.reshape(-1, means.shape[-1])
@@ -188,8 +190,7 @@ def exact_block_gradient(
     Returns:
         Array (H, N).
     """
-    _check(features, rows, 3, "rows", "(K, H, N)")
-    count = rows.shape[0]
+    count = _check_policies(features, rows)
     others = mean_features(features, rows.sum(axis=0) - rows[policy])
     scale = episodes * (count - 1) / count**2
     return _row_scores(features, others / (count - 1), curvature, scale)
@@ -207,3 +208,11 @@ def _check(features: FloatArray, rows: FloatArray, ndim: int, name: str, shape: 
         raise ValueError(
             f"Expected {name} of shape {shape} with N = {features.shape[0]} feature rows, got {rows.shape}."
         )
+
+
+def _check_policies(features: FloatArray, rows: FloatArray) -> int:
+    """Number of policies K of an array (K, H, N), at least 2."""
+    _check(features, rows, 3, "rows", "(K, H, N)")
+    if rows.shape[0] < 2:
+        raise ValueError(f"Expected rows of at least 2 policies (K), got {rows.shape[0]}; a question compares two.")
+    return int(rows.shape[0])

@@ -113,6 +113,11 @@ def estimate(
     theta = np.zeros(dimension) if start is None else check_array(start, "start", shape=(dimension,)).copy()
     if prior is None:
         prior = GaussianPrior.isotropic(dimension, 1.0 if regularization is None else regularization)
+    elif not isinstance(prior, GaussianPrior):
+        raise TypeError(
+            f"Expected prior as a GaussianPrior, got {type(prior).__name__}; make one with "
+            f"GaussianPrior.from_precision(matrix)"
+        )
     elif regularization is not None:
         raise ValueError("Expected either prior or regularization, got both; the prior already holds the precision")
     elif prior.dimension != dimension:
