@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from edpbrl_gym._validation import check_array, check_integers
 
@@ -37,13 +37,13 @@ Floats = NDArray[np.float64]
 _BLOCK_ROWS = 4096
 
 
-def check_options(options: ArrayLike, *, name: str = "options") -> Floats:
-    """Return ``options`` as a finite float64 array (n, K, d) with K >= 2.
+def check_options(options: ArrayLike, *, name: str = "options", dtype: DTypeLike = np.float64) -> NDArray[Any]:
+    """Return ``options`` as a finite array (n, K, d) of the floating type, with K >= 2.
 
     Raises:
         ValueError: another shape, fewer than two options a question, no features, NaN or infinity.
     """
-    array = check_array(options, name, shape=("n", "K", "d"))
+    array = check_array(options, name, shape=("n", "K", "d"), dtype=dtype)
     if array.shape[1] < 2:
         raise ValueError(
             f"Expected at least 2 options in every question, got {name} of shape {array.shape} (K = {array.shape[1]}); "

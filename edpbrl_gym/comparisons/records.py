@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from edpbrl_gym._validation import check_array, check_integers
-from edpbrl_gym.choice import check_choices
+from edpbrl_gym._validation import check_integers
+from edpbrl_gym.choice import check_choices, check_options
 
 __all__ = ["Comparisons", "Queries"]
 
@@ -20,18 +20,6 @@ Texts = list[list[str]]
 
 # Metadata that says in which space the features live; comparisons that differ here must not be mixed.
 _FEATURE_SPACE = ("encoder", "encoder_fingerprint")
-
-
-def _check_features(value: ArrayLike) -> NDArray[np.float32]:
-    features = check_array(value, "features", shape=("n", "K", "d"), dtype=np.float32)
-    if features.shape[1] < 2:
-        raise ValueError(
-            f"Expected at least 2 options in every question, got features of shape {features.shape} "
-            f"(K = {features.shape[1]}); a choice among fewer says nothing"
-        )
-    if features.shape[2] < 1:
-        raise ValueError(f"Expected at least 1 feature for every option, got features of shape {features.shape}")
-    return features
 
 
 def _check_texts(value: Any, shape: tuple[int, ...]) -> Texts | None:
@@ -57,7 +45,7 @@ def _read_only(array: NDArray[Any]) -> NDArray[Any]:
 
 def _check_questions(questions: Queries | Comparisons) -> None:
     """Check the fields that both records share and put the checked arrays in their place."""
-    features = _check_features(questions.features)
+    features = check_options(questions.features, name="features", dtype=np.float32)
     object.__setattr__(questions, "features", _read_only(features))
     hint = f"one for each of the {len(features)} questions"
     for name in ("episode", "step"):
