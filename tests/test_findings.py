@@ -56,7 +56,7 @@ def test_f9_uniform_questions_are_already_close_to_the_certified_bound(small):
     problem = DesignProblem(
         mdp=mdp, features=features, num_policies=4, episodes=60, regularization=1.0, criterion=make_criterion("D")
     )
-    bound = frank_wolfe(problem, max_iterations=200).upper_bound
+    bound = frank_wolfe(problem, max_iterations=40).upper_bound
     uniform = mdp.row_occupancy(mdp.occupancy(mdp.uniform_policy()))
     prior, dimension = np.eye(features.shape[1]), features.shape[1]
 
