@@ -90,7 +90,7 @@ def learning_curves(curves: Any, agents: list[str], answering: UserSettings, *, 
 
 
 def _panel(axis: Any, cell: Any, agents: list[str], metric: str) -> None:
-    for number, agent in enumerate(agents):
+    for agent, number in zip(agents, _positions(len(agents)), strict=True):
         rows = cell[cell["agent"] == agent].sort_values("episodes")
         x = rows["episodes"].to_numpy()
         mean = rows[f"{metric}_mean"].to_numpy()
@@ -105,6 +105,11 @@ def _panel(axis: Any, cell: Any, agents: list[str], metric: str) -> None:
     low, high = axis.get_ylim()
     if low <= _CHANCE[metric] <= high:
         axis.axhline(_CHANCE[metric], color="#777777", linewidth=0.8, linestyle=(0, (1, 2)), label="guessing")
+
+
+def _positions(agents: int) -> list[int]:
+    """Places in the palette: the baseline, the last agent, looks the same in every figure."""
+    return [number if number == 0 else number + 1 for number in range(agents - 1)] + [1]
 
 
 def demo_figure(table: Any, *, text: str, episodes: int) -> Figure:

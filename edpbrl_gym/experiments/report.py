@@ -99,8 +99,8 @@ def _synthetic(results: Results, target: Path) -> tuple[list[Path], str]:
         "",
         "## What came out",
         "",
-        '"Lower" means a paired difference over the runs of more than two standard errors (in brackets: the mean of the '
-        "first named minus the second, ± its standard error; below 0 favours the first).",
+        '"Lower" means a paired difference over the runs of more than two standard errors (in brackets: the mean of '
+        "the first named minus the second, ± its standard error; below 0 favours the first).",
         "",
         *sentences,
         "",

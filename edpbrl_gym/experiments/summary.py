@@ -136,8 +136,9 @@ def _tally(cells: list[Difference]) -> str:
         head = f"No clear winner between {first.agent} and {first.baseline}"
     else:
         head = f"{first.agent if won > lost else first.baseline} won"
+    unclear = len(cells) - won - lost
     return (
         f"{head}: in the mean over all T, {first.agent} had the clearly lower error in {won} and {first.baseline} in "
-        f"{lost} of {len(cells)} comparisons (user x way of answering x metric); {len(cells) - won - lost} were too close "
+        f"{lost} of {len(cells)} comparisons (user x way of answering x metric); {unclear} were too close "
         f"to call over {first.runs} runs."
     )
