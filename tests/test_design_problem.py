@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -143,6 +144,16 @@ def test_a_dominating_prior_is_reported():
     assert "prior precision is 100 a dimension" in message
     assert message in dominated.summary()
     assert frank_wolfe(unit_norm_prompt("D", 1.0)).warnings == ()
+
+
+@pytest.mark.parametrize("criterion", ["D", "A"])
+def test_questions_that_say_nothing_are_reported_as_such(criterion):
+    """No regularization helps where the options of a step never differ."""
+    base = prompt_problem(criterion)
+    design = frank_wolfe(replace(base, features=np.full_like(base.features, 0.3)), max_iterations=3)
+    (message,) = design.warnings
+    assert message.startswith("no information: the options of a step all have the same features")
+    assert design.efficiency == pytest.approx(1.0)
 
 
 def test_a_collapsed_support_is_reported():

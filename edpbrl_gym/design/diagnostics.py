@@ -32,6 +32,7 @@ FloatArray = NDArray[np.float64]
 
 PRIOR_DOMINATED_SHARE = 0.1  # warn below: the data determine less than a tenth of the parameters
 COLLAPSED_SHARE = 0.5  # warn below: effective rows per direction that could be learned
+_ROUNDING = 1e-13  # a spread below this share of the second moment is none
 SUPPORT_MASS = 1e-3  # a row with more mass than this at a step counts as shown
 
 
@@ -100,6 +101,7 @@ def support_size(problem: DesignProblem, mean_rows: FloatArray) -> SupportSize:
 def design_warnings(problem: DesignProblem, mean_rows: FloatArray) -> tuple[str, ...]:
     """Warnings of a design as text, empty when there is nothing to say.
 
+    No information: the rows that it shows at a step are all equal to rounding; then nothing else is said.
     Prior-dominated: the data determine less than `PRIOR_DOMINATED_SHARE` of the d parameters.
     Collapsed support: the effective rows of all steps together, less one a step (only differences within a step
     inform), are fewer than `COLLAPSED_SHARE` times the directions that could be learned, min(d, available - H).
@@ -110,6 +112,12 @@ def design_warnings(problem: DesignProblem, mean_rows: FloatArray) -> tuple[str,
     """
     messages = []
     balance = prior_balance(problem, mean_rows)
+    moment = problem.episodes * float(mean_rows.sum(axis=0) @ np.square(problem.features).sum(axis=1))
+    if balance.data_per_dimension * problem.dimension <= _ROUNDING * moment:
+        return (
+            "no information: the options of a step all have the same features, so no answer says anything about the "
+            "taste, whatever the regularization; use features that differ, and more than one token a step.",
+        )
     if balance.share < PRIOR_DOMINATED_SHARE:
         messages.append(
             f"prior-dominated: the {problem.episodes * problem.horizon} questions determine about "
