@@ -65,6 +65,11 @@ def test_other_problems_and_files_are_refused(design, tmp_path):
             Design.load(tmp_path / name, design.problem)
 
 
+def test_a_saved_design_has_the_usual_permissions(design, tmp_path):
+    (tmp_path / "plain").write_text("")
+    assert design.save(tmp_path / "design.npz").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
 def test_a_failed_save_leaves_the_old_file(design, tmp_path, monkeypatch):
     path = design.save(tmp_path / "design.npz")
     before = path.read_bytes()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
+import uuid
 import zipfile
 import zlib
 from dataclasses import dataclass
@@ -146,13 +146,13 @@ class Design:
         document["history"] = [list(record) for record in self.history]
         stored = self.occupancies[:1] if _identical(self.occupancies) else self.occupancies
         target.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
+        part = target.with_name(f".{target.name}.{os.getpid()}.{uuid.uuid4().hex}.part")
         try:
-            with os.fdopen(handle, "wb") as file:
+            with open(part, "xb") as file:
                 np.savez_compressed(file, occupancies=stored, document=np.array(json.dumps(document)))
-            os.replace(name, target)  # a reader sees the old file or the whole new one
+            os.replace(part, target)  # a reader sees the old file or the whole new one
         except BaseException:
-            Path(name).unlink(missing_ok=True)
+            part.unlink(missing_ok=True)
             raise
         return target
 
