@@ -126,8 +126,9 @@ def frank_wolfe(
         callback: Called with an `IterationState` in every iteration; a true return value stops ("interrupted").
         variant: "plain" is the paper's algorithm; its gap shrinks like 1/n. "pairwise" moves mass to the best policy
             from the worst one met so far (Lacoste-Julien and Jaggi, 2015), with the same oracle and line search; it
-            takes 5 to 20 times fewer iterations to a gap of 1e-4 where the optimum mixes few policies, and is no
-            better where nearly every token keeps mass (isotropic features, small lambda).
+            takes 5 to 23 times fewer iterations to a gap of 1e-4 on prompt MDPs (31 tokens, d = 5; A, V and D),
+            somewhat more on the random MDPs of the tests, where plain steps need only 7 to 22, and is no better where
+            nearly every token keeps mass (isotropic features, small lambda).
 
     Returns:
         The design: K identical occupancies. Ctrl-C returns the last point with its certificate (status
