@@ -12,6 +12,8 @@ def test_isotropic_is_the_ridge():
     prior = GaussianPrior.isotropic(3, 2.5)
     np.testing.assert_array_equal(prior.precision, 2.5 * np.eye(3))
     assert prior.proper and prior.dimension == 3
+    with pytest.raises(ValueError, match="read-only"):
+        prior.precision[0, 0] = 0.0
     flat = GaussianPrior.isotropic(3, 0.0)
     assert not flat.proper and flat.null_space.shape == (3, 3)
 

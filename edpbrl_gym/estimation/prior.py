@@ -39,6 +39,7 @@ class GaussianPrior:
         if asymmetry > 1e-8 * size:
             raise ValueError(f"Expected a symmetric precision matrix, got entries that differ by {asymmetry:.3g}")
         matrix = (matrix + matrix.T) / 2
+        matrix.flags.writeable = False  # the null space below must stay true
         object.__setattr__(self, "precision", matrix)
         object.__setattr__(self, "null_space", _null_space(matrix))
 
