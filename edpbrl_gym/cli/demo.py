@@ -31,6 +31,7 @@ def run(options: Demo) -> None:
             episodes=options.episodes,
             num_policies=options.policies,
             criterion=options.criterion,
+            prior=options.prior,
             regularization=options.regularization,
             iterations=options.iterations,
             mode=options.mode,

@@ -25,9 +25,11 @@ class Demo:
     """K, options of a question."""
     criterion: CriterionName = "D"
     """What the design optimises: D, A or V."""
-    regularization: float = 1.0
-    """Lambda of design and estimate."""
-    iterations: int = 30
+    prior: Literal["embeddings", "ridge"] = "embeddings"
+    """What design and estimate expect of a taste: that it lies where the vocabulary's embeddings vary, or nothing."""
+    regularization: float = 0.1
+    """Lambda of that prior (1 / mean variance)."""
+    iterations: int = 200
     """Frank-Wolfe iterations at most."""
     mode: Literal["argmax", "sampled"] = "argmax"
     """The user takes the best option, or samples from the softmax."""

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from edpbrl_gym._validation import check_choice_of, check_count, check_number
 from edpbrl_gym.agents.registry import make_agent
-from edpbrl_gym.estimation import estimate_comparisons
+from edpbrl_gym.comparisons import Comparisons
+from edpbrl_gym.estimation import Estimate, GaussianPrior, estimate_comparisons
 from edpbrl_gym.experiments.collect import collect, make_prompt_lanes
 from edpbrl_gym.experiments.designs import describe_design
-from edpbrl_gym.experiments.memo import MemoEncoder
+from edpbrl_gym.experiments.memo import MemoEncoder, single_thread
 from edpbrl_gym.experiments.metrics import cosine_error
 from edpbrl_gym.experiments.personalize import Prompt, best_prompts, random_prompts
 from edpbrl_gym.experiments.runs import Results, RunFolder, read_results
@@ -27,6 +28,7 @@ from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
 __all__ = ["DemoSettings", "run_demo"]
 
 DESIGNED, RANDOM = "ED-PBRL", "Random"
+PAPER_REGULARIZATION = 100.0  # lambda of the ridge in the paper's experiments
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,9 @@ class DemoSettings:
         episodes: T, episodes that the user answers.
         num_policies: K, options of a question.
         criterion: Of the design.
-        regularization: lambda of the design and of the estimate.
+        prior: Of design and estimate: "embeddings" (Gaussian, with the covariance of the train tokens' own embeddings,
+            finding F8) or "ridge" (the same in all directions).
+        regularization: lambda of that prior: its variances have the mean 1 / lambda.
         iterations: Frank-Wolfe iterations at most.
         mode: "argmax" or "sampled".
         scale: Scale of the sampled mode.
@@ -52,8 +56,9 @@ class DemoSettings:
     episodes: int = 30
     num_policies: int = 4
     criterion: str = "D"
-    regularization: float = 1.0
-    iterations: int = 30
+    prior: str = "embeddings"
+    regularization: float = 0.1
+    iterations: int = 200
     mode: str = "argmax"
     scale: float = 20.0
     population: int = 500
@@ -69,7 +74,8 @@ class DemoSettings:
         check_count(self.iterations, "iterations")
         check_count(self.population, "population", minimum=10)
         check_count(self.seed, "seed", minimum=0)
-        check_number(self.regularization, "regularization (lambda)", minimum=0.0)
+        check_choice_of(self.prior, "prior", ("embeddings", "ridge"))
+        check_number(self.regularization, "regularization (lambda)", minimum=0.0, exclusive=self.prior == "embeddings")
         check_number(self.scale, "scale", minimum=0.0, exclusive=True)
         check_choice_of(self.criterion, "criterion", ("V", "A", "D"))
         check_choice_of(self.mode, "mode", ("argmax", "sampled"))
@@ -92,8 +98,9 @@ def run_demo(
         progress: Show a progress bar while the tokens are encoded.
 
     Returns:
-        The results: rows of the parts "best" (ten prompts for each way of asking), "curve" (errors against T),
-        "population" (true scores of random prompts) and "ceiling" (the same search by someone who knows the taste).
+        The results: rows of the parts "best" (ten prompts for each way of asking), "curve" and "plain curve" (errors
+        against T with the prior and with the paper's ridge), "population" (true scores of random prompts) and
+        "ceiling" (the same search by someone who knows the taste).
 
     Raises:
         RunFolderError: If ``out`` holds something else or can't be written.
@@ -157,18 +164,21 @@ def _learn(
     """Ask, estimate and search, with designed and with random questions; rows of the table and the design's facts."""
     rows: list[dict[str, Any]] = []
     design: dict[str, Any] = {}
+    prior = _prior(settings, env.unwrapped.features)
+    paper = GaussianPrior.isotropic(encoder.dimension, PAPER_REGULARIZATION)
     for label, name in ((DESIGNED, "frank_wolfe"), (RANDOM, "random")):
-        options = {"max_iterations": settings.iterations} if name == "frank_wolfe" else {}
+        designed: dict[str, Any] = {"max_iterations": settings.iterations, "prior_precision": prior.precision}
         agent = make_agent(
             name,
             env,
             num_policies=settings.num_policies,
             episodes=settings.episodes,
-            regularization=settings.regularization,
             criterion=settings.criterion,
             seed=derive_seed(settings.seed, "queries", label),
-            **options,
-        ).learn()
+            **(designed if name == "frank_wolfe" else {}),
+        )
+        with single_thread():  # the design's many small kernels slow down with several threads on a busy machine
+            agent.learn()
         if agent.design is not None:
             design = describe_design(agent.design)
             say("design", design)
@@ -179,16 +189,36 @@ def _learn(
             "questions",
             {"agent": label, "questions": len(answered), "example": example, "choice": int(answered.choice[-1])},
         )
-        for episodes in _checkpoints(settings.episodes):
-            part = answered.select(answered.episode < episodes)
-            found = estimate_comparisons(part, regularization=settings.regularization)
-            error = cosine_error(found.theta, user.theta)
-            rows.append({"part": "curve", "agent": label, "episodes": episodes, "cosine_error": error})
+        found = _curve(rows, "curve", label, answered, user, prior)
+        _curve(rows, "plain curve", label, answered, user, paper)
+        error = cosine_error(found.theta, user.theta)
         say("estimate", {"agent": label, "cosine_error": error, "converged": found.converged})
         prompts = best_prompts(test, encoder, found.theta)
         rows += _score(label, prompts, user.theta, encoder)
         say("prompts", {"agent": label, "count": len(prompts)})
     return rows, design
+
+
+def _prior(settings: DemoSettings, features: NDArray[np.float32]) -> GaussianPrior:
+    if settings.prior == "ridge":
+        return GaussianPrior.isotropic(features.shape[1], settings.regularization)
+    return GaussianPrior.from_embeddings(features, scale=1.0 / settings.regularization)
+
+
+def _curve(
+    rows: list[dict[str, Any]],
+    part: str,
+    label: str,
+    answered: Comparisons,
+    user: SyntheticUser,
+    prior: GaussianPrior,
+) -> Estimate:
+    """Add the cosine error after some of the episodes to the rows; return the estimate from all."""
+    for episodes in _checkpoints(int(answered.episode.max()) + 1):
+        found = estimate_comparisons(answered.select(answered.episode < episodes), prior=prior)
+        error = cosine_error(found.theta, user.theta)
+        rows.append({"part": part, "agent": label, "episodes": episodes, "cosine_error": error})
+    return found
 
 
 def _checkpoints(episodes: int) -> list[int]:

@@ -116,7 +116,7 @@ def demo_figure(table: Any, *, text: str, episodes: int) -> Figure:
     """Draw the demo: how fast the taste was learnt, and where the ten best prompts lie among random ones.
 
     Args:
-        table: Rows with ``part`` "curve", "population" and "best".
+        table: Rows with ``part`` "curve", "plain curve", "population", "best" and "ceiling".
         text: The taste in words.
         episodes: T.
     """
@@ -133,8 +133,13 @@ def demo_figure(table: Any, *, text: str, episodes: int) -> Figure:
                 rows["episodes"], rows["cosine_error"], color=PALETTE[number], linestyle=_LINES[number],
                 marker=_MARKERS[number], markersize=4.5, label=f"{agent} questions",
             )  # fmt: skip
+        plain = table[(table["part"] == "plain curve") & (table["agent"] == agents[-1])].sort_values("episodes")
+        left.plot(
+            plain["episodes"], plain["cosine_error"], color="#777777", linestyle=":", marker="^", markersize=4.5,
+            label=f"{agents[-1]}, the paper's estimate (lambda = 100)",
+        )  # fmt: skip
         left.set(xlabel="episodes answered", ylabel="cosine error of the learnt taste", title="Learning the taste")
-        left.set_ylim(bottom=0)
+        left.set_ylim(0, left.get_ylim()[1] * 1.3)  # room for the legend above the curves
         left.legend(loc="upper right")
         population = table[table["part"] == "population"]["true_score"].to_numpy(dtype=float)
         counts, _, _ = right.hist(population, bins=30, color="#c8c8c8", label=f"{len(population)} random prompts")

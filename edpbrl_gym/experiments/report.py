@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -65,13 +66,18 @@ def design_lines(results: Results) -> list[str]:
     for design in results.provenance["designs"]:
         sizes = "/".join(f"{size:.0f}" for size in design["support"])
         lines.append(
-            f"{design['agent']}, T = {design['episodes']}: {design['criterion']}-design, lambda = "
-            f"{design['regularization']:g}, {design['status'].replace('_', ' ')} after {design['iterations']} "
+            f"{design['agent']}, T = {design['episodes']}: {design['criterion']}-design, "
+            f"{_prior_of(design)}, {design['status'].replace('_', ' ')} after {design['iterations']} "
             f"iterations ({design['seconds']:.1f} s), efficiency at least {certified(design['efficiency'])}, gap "
             f"{design['relative_gap']:.2g} of the gain, effectively {sizes} tokens shown at the steps"
         )
         lines += [f"  warning: {message}" for message in design["warnings"]]
     return lines
+
+
+def _prior_of(design: Mapping[str, Any]) -> str:
+    given = design["regularization"]
+    return "prior precision as given" if given is None else f"lambda = {given:g}"
 
 
 def certified(efficiency: float) -> str:
@@ -200,6 +206,7 @@ def demo_verdict(results: Results) -> list[str]:
     percentile = best.groupby("agent")["percentile"].mean()
     curve = results.table[results.table["part"] == "curve"]
     last = curve[curve["episodes"] == curve["episodes"].max()].set_index("agent")["cosine_error"]
+    plain = results.table[(results.table["part"] == "plain curve") & (results.table["agent"] == agents[-1])]
     population = results.table.loc[results.table["part"] == "population", "true_score"]
     ceiling = results.table.loc[results.table["part"] == "ceiling", "true_score"].mean()
     lines = [
@@ -212,6 +219,13 @@ def demo_verdict(results: Results) -> list[str]:
         f"error of the taste {last[agent]:.3f})."
         for agent in agents
     ]
+    lines.append(
+        f"The prior counts most: with the paper's ridge (lambda = 100) the same answers to {agents[-1]} questions "
+        f"give a cosine error of {plain.sort_values('episodes')['cosine_error'].iloc[-1]:.3f}."
+        if results.config["prior"] == "embeddings"
+        else f"With the paper's lambda = 100 the same answers to {agents[-1]} questions give a cosine error of "
+        f"{plain.sort_values('episodes')['cosine_error'].iloc[-1]:.3f}."
+    )
     designed, random = agents
     gap = mean[designed] - mean[random]
     winner = designed if gap > 0 else random
