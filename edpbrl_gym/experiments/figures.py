@@ -77,10 +77,20 @@ def learning_curves(curves: Any, agents: list[str], answering: UserSettings, *, 
                 if row == 0:
                     axes[row, column].set_title(str(user))
             axes[row, 0].set_ylabel(_LABELS[metric])
+            low, high = axes[row, 0].get_ylim()  # shared by the row, so known only when all its panels are drawn
+            if low <= _CHANCE[metric] <= high:
+                for axis in axes[row]:
+                    axis.axhline(
+                        _CHANCE[metric], color="#777777", linewidth=0.9, linestyle=(0, (1, 2)), label="guessing"
+                    )
         for axis in axes[-1]:
             axis.set_xlabel("episodes T")
-        handles, labels = axes[0, 0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 4))
+        drawn = {
+            label: handle
+            for axis in axes[:, 0]
+            for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
+        }
+        figure.legend(list(drawn.values()), list(drawn), loc="outside lower center", ncols=min(len(drawn), 4))
         figure.suptitle(
             f"Simulated user: {answering.label}; mean ± standard error over {runs} run{'s' if runs > 1 else ''}\n"
             f"{subtitle}",
@@ -102,9 +112,6 @@ def _panel(axis: Any, cell: Any, agents: list[str], metric: str) -> None:
             markersize=4.5, linewidth=1.6, label=agent,
         )  # fmt: skip
         axis.set_xticks(x)
-    low, high = axis.get_ylim()
-    if low <= _CHANCE[metric] <= high:
-        axis.axhline(_CHANCE[metric], color="#777777", linewidth=0.8, linestyle=(0, (1, 2)), label="guessing")
 
 
 def _positions(agents: int) -> list[int]:
@@ -136,7 +143,7 @@ def demo_figure(table: Any, *, text: str, episodes: int) -> Figure:
         plain = table[(table["part"] == "plain curve") & (table["agent"] == agents[-1])].sort_values("episodes")
         left.plot(
             plain["episodes"], plain["cosine_error"], color="#777777", linestyle=":", marker="^", markersize=4.5,
-            label=f"{agents[-1]}, the paper's estimate (lambda = 100)",
+            label=f"{agents[-1]} questions, lambda = 100",
         )  # fmt: skip
         left.set(xlabel="episodes answered", ylabel="cosine error of the learnt taste", title="Learning the taste")
         left.set_ylim(0, left.get_ylim()[1] * 1.3)  # room for the legend above the curves
