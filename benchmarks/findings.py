@@ -11,8 +11,8 @@ from __future__ import annotations
 import argparse
 
 import numpy as np
-from edpbrl_gym.comparisons import Queries
 
+from edpbrl_gym.comparisons import Queries
 from edpbrl_gym.design.criteria import make_criterion, token_difference_matrix
 from edpbrl_gym.design.frank_wolfe import frank_wolfe
 from edpbrl_gym.design.information import exact_information, realised_information, surrogate_information
