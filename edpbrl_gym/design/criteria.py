@@ -140,9 +140,9 @@ class DCriterion(Criterion):
 class _TraceCriterion(Criterion):
     """Common part of A and V: s(I) = -tr(B' I^-1 B) with V = B B'."""
 
+    @abstractmethod
     def target_factor(self, dimension: int) -> FloatArray:
         """B with V = B B', shape (d, r)."""
-        raise NotImplementedError
 
     def value(self, information: FloatArray) -> float:
         """Value -tr(V I^-1). See the base class."""
