@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,9 +25,19 @@ FloatArray = NDArray[np.float32]
 
 
 @functools.lru_cache(maxsize=4)
-def _shared_encoder(spec: str) -> TextEncoder:
-    # K single environments in one process share one model instead of loading it K times
+def _loaded_encoder(spec: str, files: tuple[tuple[str, int, int], ...]) -> TextEncoder:
     return load_encoder(spec)
+
+
+def _shared_encoder(spec: str) -> TextEncoder:
+    """One model for all single environments of a process; loaded again when its local files have changed."""
+    _, colon, place = spec.partition(":")
+    path = Path(place.removeprefix("local-dir:"))
+    if not colon or not place or not path.exists():  # a name, not a place on this machine
+        return _loaded_encoder(spec, ())
+    found = sorted(path.rglob("*")) if path.is_dir() else [path]
+    stats = [(str(file), file.stat()) for file in found if file.is_file()]
+    return _loaded_encoder(spec, tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats))
 
 
 class PromptModel:

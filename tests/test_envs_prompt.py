@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 
 import edpbrl_gym
 from edpbrl_gym.envs.prompt_construction import PromptConstructionEnv
+from edpbrl_gym.features import save_precomputed
 from edpbrl_gym.mdp import PromptMDP
+from edpbrl_gym.vocabulary import load_vocabulary
 from tests.lane_environments import SIZES, TOKENS, write_vocabulary
 
 ID = "edpbrl/PromptConstruction-v0"
@@ -210,3 +212,14 @@ def test_importing_registers_once():
     edpbrl_gym._register_environments()
     gymnasium.register_envs(edpbrl_gym)
     assert gymnasium.registry == before and ID in before
+
+
+def test_a_rewritten_file_of_features_is_read_again(folder, tmp_path):
+    """Environments of a process share an encoder, but never a stale one."""
+    texts = load_vocabulary(folder, order=ORDER).all_tokens
+    found = []
+    for seed in (0, 1):
+        save_precomputed(tmp_path / "own.npz", texts, np.random.default_rng(seed).standard_normal((len(texts), 3)))
+        own = gymnasium.make(ID, vocabulary=folder, order=ORDER, encoder=f"precomputed:{tmp_path / 'own.npz'}")
+        found.append(own.unwrapped.features)
+    assert not np.allclose(*found)
