@@ -100,7 +100,7 @@ class _Story:
                 f"every token as a vector of {facts['dimension']} numbers ({facts['encoder']}).",
             )
         elif step == "design":
-            from edpbrl_gym.experiments.report import certified
+            from edpbrl_gym.design.result import certified
 
             text = (
                 f"{facts['criterion']}-optimal by Frank-Wolfe in {facts['seconds']:.1f} s; certificate: "

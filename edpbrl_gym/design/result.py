@@ -18,7 +18,7 @@ from edpbrl_gym.design import information
 from edpbrl_gym.design.diagnostics import design_warnings, support_size
 from edpbrl_gym.design.problem import DesignProblem
 
-__all__ = ["Design", "IterationRecord", "certify", "check_occupancy"]
+__all__ = ["Design", "IterationRecord", "certified", "certify", "check_occupancy"]
 
 FloatArray = NDArray[np.float64]
 
@@ -28,6 +28,11 @@ _STORED = (
     *("value", "upper_bound", "gap", "gain", "relative_gap", "efficiency"),
     *("status", "solver", "iterations", "oracle_calls", "seconds", "warnings"),
 )
+
+
+def certified(efficiency: float) -> str:
+    """An efficiency in percent, rounded down: a certificate must not promise more than was proved."""
+    return f"{np.floor(efficiency * 1e4) / 1e2:.2f}%"
 
 
 class IterationRecord(NamedTuple):
@@ -125,7 +130,7 @@ class Design:
             f"{problem.dimension} features, prior {prior}",
             f"  value        {self.value:.6f} (no data: {problem.baseline:.6f}, gain {self.gain:.6g})",
             f"  optimum      at most {self.upper_bound:.6f}: gap {self.gap:.3g}, {self.relative_gap:.3g} of the gain",
-            f"  efficiency   at least {self.efficiency:.2%}",
+            f"  efficiency   at least {certified(self.efficiency)}",
             f"  support      effectively {', '.join(f'{value:.1f}' for value in size.effective)} of "
             f"{', '.join(str(count) for count in size.available)} rows at the steps",
         ]

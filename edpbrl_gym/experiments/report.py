@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from edpbrl_gym.design.result import certified
 from edpbrl_gym.experiments.figures import demo_figure, learning_curves, save_figure
 from edpbrl_gym.experiments.runs import Results, RunFolderError, write_atomically
 from edpbrl_gym.experiments.settings import UserSettings
 from edpbrl_gym.experiments.summary import METRICS, agent_labels, curves, verdict
 
-__all__ = ["answerings", "certified", "demo_verdict", "design_lines", "setting_line", "write_report"]
+__all__ = ["answerings", "demo_verdict", "design_lines", "setting_line", "write_report"]
 
 
 def write_report(results: Results, folder: str | os.PathLike[str]) -> list[Path]:
@@ -78,11 +79,6 @@ def design_lines(results: Results) -> list[str]:
 def _prior_of(design: Mapping[str, Any]) -> str:
     given = design["regularization"]
     return "prior precision as given" if given is None else f"lambda = {given:g}"
-
-
-def certified(efficiency: float) -> str:
-    """An efficiency in percent, rounded down: a certificate must not promise more than was proved."""
-    return f"{np.floor(efficiency * 1e4) / 1e2:.2f}%"
 
 
 def _synthetic(results: Results, target: Path) -> tuple[list[Path], str]:
