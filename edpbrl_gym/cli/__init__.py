@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr
 from importlib import import_module
 from typing import Any
 
-from edpbrl_gym.cli.errors import OK, explain
+from edpbrl_gym.cli.errors import OK, UsageError, explain, unboxed
 
 __all__ = ["main"]
 
@@ -43,8 +45,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return OK
     try:
         options = _parse(arguments or ["--help"])
-    except SystemExit as stop:  # tyro has printed its help (0) or what was wrong (2)
-        return stop.code if isinstance(stop.code, int) else 2
+    except SystemExit:  # tyro has printed the help
+        return OK
+    except UsageError as error:
+        return explain(error)
     module = import_module(f"edpbrl_gym.cli.{_MODULES[type(options).__name__]}")
     run: Callable[[Any], None] = module.run
     try:
@@ -57,14 +61,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parse(arguments: list[str]) -> Any:
+    """Read the arguments; what tyro would print in a box becomes a UsageError."""
     import tyro
 
     from edpbrl_gym.cli.options import Command
 
-    return tyro.cli(
-        Command,
-        prog="edpbrl",
-        description=_DESCRIPTION,
-        args=arguments,
-        config=(tyro.conf.FlagCreatePairsOff,),
-    )
+    said = io.StringIO()
+    try:
+        with redirect_stderr(said):
+            return tyro.cli(
+                Command,
+                prog="edpbrl",
+                description=_DESCRIPTION,
+                args=arguments,
+                config=(tyro.conf.FlagCreatePairsOff,),
+            )
+    except SystemExit as stop:
+        if not stop.code:
+            raise
+        raise UsageError(unboxed(said.getvalue())) from None

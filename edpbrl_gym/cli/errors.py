@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["BAD_ARGUMENTS", "FAILURE", "INTERRUPTED", "OK", "UsageError", "bad_arguments", "explain"]
+__all__ = ["BAD_ARGUMENTS", "FAILURE", "INTERRUPTED", "OK", "UsageError", "bad_arguments", "explain", "unboxed"]
 
 OK, FAILURE, BAD_ARGUMENTS, INTERRUPTED = 0, 1, 2, 130
 
@@ -37,3 +38,19 @@ def explain(error: BaseException) -> int:
         text = f"{type(error).__name__}: {text}; this looks like a bug, run again with --debug and report it"
     print(f"edpbrl: error: {text}", file=sys.stderr)
     return BAD_ARGUMENTS if isinstance(error, UsageError) else FAILURE
+
+
+def unboxed(text: str) -> str:
+    """Return what a box of the argument parser says as one line, without its title and its frame."""
+    paragraphs: list[list[str]] = [[]]
+    for line in text.splitlines():
+        words = line.strip("\u2502 ")
+        if words.startswith(("\u256d", "\u2570")):  # the corners of the frame
+            continue
+        if re.fullmatch("[-\u2500]{5,}", words):
+            paragraphs.append([])
+        elif words:
+            paragraphs[-1].append(words)
+    if len(paragraphs) > 1 and "\u256d" not in text:  # a frame in ASCII has no corners: the first row is the title
+        paragraphs[0] = paragraphs[0][1:]
+    return "; ".join(" ".join(lines).rstrip(".") for lines in paragraphs if lines)
