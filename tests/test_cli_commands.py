@@ -11,6 +11,7 @@ import pandas
 import pytest
 from PIL import Image
 
+from edpbrl_gym.agents.registry import AGENTS
 from edpbrl_gym import __version__
 from edpbrl_gym.cli import main
 from edpbrl_gym.comparisons import Comparisons
@@ -180,6 +181,12 @@ def test_every_command_has_help_with_defaults(command, capsys):
     assert "usage: edpbrl" in printed
     if command not in ("", "report"):
         assert "(default:" in printed
+
+
+def test_the_help_of_design_names_every_agent(capsys):
+    assert main(["design", "--help"]) == 0
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in AGENTS)
 
 
 def test_version_and_no_arguments(capsys):

@@ -95,6 +95,13 @@ def test_encoders_that_are_unknown_missing_or_not_installed(capsys, tmp_path, wo
     refused(capsys, [*given, "open_clip:ViT-L-14/openai"], 1, "open_clip", "pip install")
 
 
+def test_an_option_that_the_solver_has_not_is_refused_rather_than_ignored(capsys, tmp_path, words):
+    given = ["design", "--vocabulary", words, "--out", tmp_path / "out", "--solver"]
+    refused(capsys, [*given, "random", "--iterations", "5"], 2, "'random' has no option 'max_iterations'")
+    refused(capsys, [*given, "reference", "--tolerance", "0.1"], 2, "'reference' has no option 'tolerance'", "solver")
+    assert not list((tmp_path / "out").glob("questions*"))
+
+
 def test_features_with_nan_or_missing_tokens(capsys, tmp_path, words):
     tokens = load_vocabulary(words).all_tokens
     rows = np.random.default_rng(0).normal(size=(len(tokens), 8)).astype(np.float32)

@@ -36,6 +36,8 @@ def run(options: Design) -> None:
         "split_seed": options.seed,
     }
     env: Any = make_prompt_lanes(options.policies, **arguments)
+    with bad_arguments():
+        agent = _agent(options, env)
     file = options.out / f"questions.{options.questions}"
     _prepare(options.out)
     _keep_answers(file)
@@ -43,7 +45,7 @@ def run(options: Design) -> None:
     encoder = load_encoder(options.encoder)
     env.unwrapped.model.use_encoder(encoder)
     encoder.encode(env.unwrapped.vocabulary.all_tokens, progress=True)  # into the cache, with a bar
-    agent = _agent(options, env).learn()
+    agent.learn()
     questions = draw_questions(
         ENVIRONMENT, agent, episodes=options.episodes, env_arguments=arguments, feedback=options.feedback
     )
@@ -68,7 +70,8 @@ def _check(options: Design) -> None:
 
     check_count(options.policies, "--policies (K)", minimum=2)
     check_count(options.episodes, "--episodes (T)")
-    check_count(options.iterations, "--iterations")
+    if options.iterations is not None:
+        check_count(options.iterations, "--iterations")
     check_count(options.seed, "--seed", minimum=0)
     check_number(options.regularization, "--regularization (lambda)", minimum=0.0)
     if options.tolerance is not None:
@@ -103,11 +106,8 @@ def _keep_answers(file: Path) -> None:
 def _agent(options: Design, env: Any) -> Any:
     from edpbrl_gym.agents.registry import make_agent
 
-    extra: dict[str, Any] = {}
-    if options.solver == "frank_wolfe":
-        extra["max_iterations"] = options.iterations
-        if options.tolerance is not None:
-            extra["tolerance"] = options.tolerance
+    given = {"max_iterations": options.iterations, "tolerance": options.tolerance}
+    extra = {name: value for name, value in given.items() if value is not None}
     return make_agent(
         options.solver,
         env,

@@ -36,7 +36,7 @@ class Demo:
     scale: float = 20.0
     """Inverse temperature of the sampled mode."""
     vocabulary: Path | None = None
-    """Folder of token files, one per step (None: the built-in one)."""
+    """Folder of token files, one per step, in alphabetical order (None: the built-in one)."""
     encoder: str = "minilm"
     """Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG."""
     seed: int = 0
@@ -50,11 +50,11 @@ class Design:
     """Choose the questions for a vocabulary: solve a design, certify it, write the questions to ask."""
 
     vocabulary: Path | None = None
-    """Folder of token files, one per step (None: the built-in one)."""
+    """Folder of token files, one per step, in alphabetical order (None: the built-in one)."""
     encoder: str = "minilm"
     """Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG, precomputed:FILE."""
     solver: str = "frank_wolfe"
-    """Agent that designs: frank_wolfe, reference, random, or package.module:Class."""
+    """Agent that designs: frank_wolfe, newton, reference, random, or package.module:Class."""
     criterion: CriterionName = "D"
     """What the design optimises: D, A or V."""
     regularization: float = 1.0
@@ -63,8 +63,8 @@ class Design:
     """K, options of a question."""
     episodes: int = 30
     """T, episodes (one question for each step of a prompt)."""
-    iterations: int = 100
-    """Frank-Wolfe iterations at most."""
+    iterations: int | None = None
+    """Iterations of the solver at most (None: the solver's default, 100 for frank_wolfe)."""
     tolerance: float | None = None
     """Stop at this gap relative to the gain (None: the solver's default)."""
     feedback: Literal["truncated", "state"] = "truncated"
@@ -100,7 +100,7 @@ class Personalize:
     theta: tyro.conf.Positional[Path]
     """Taste file of `edpbrl estimate`."""
     vocabulary: Path | None = None
-    """Folder of token files, one per step (None: the built-in one)."""
+    """Folder of token files, one per step, in alphabetical order (None: the built-in one)."""
     encoder: str | None = None
     """Text encoder (None: the one named in the taste file)."""
     base: str | None = None
@@ -160,7 +160,7 @@ class Synthetic:
     pairs: int = 5000
     """Pairs of them."""
     vocabulary: Path | None = None
-    """Folder of token files, one per step (None: the built-in one)."""
+    """Folder of token files, one per step, in alphabetical order (None: the built-in one)."""
     encoder: str = "minilm"
     """Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG (the paper: CLIP ViT-L/14)."""
     tokens_per_step: int | None = None
