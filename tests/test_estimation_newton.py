@@ -140,6 +140,21 @@ def test_more_features_than_answers():
     np.testing.assert_allclose(gradient, 0.0, atol=1e-7)
 
 
+def test_a_thousand_features():
+    """The largest dimension that the dense Newton steps are meant for, d = 1024: more features than answers."""
+    rng = np.random.default_rng(8)
+    options = rng.normal(size=(300, 4, 1024))
+    options /= np.linalg.norm(options, axis=-1, keepdims=True)
+    choices = (options @ (3 * rng.normal(size=1024)) + rng.gumbel(size=(300, 4))).argmax(axis=1)
+    result = estimate(options, choices, regularization=1.0)
+    assert result.converged
+    residual = np.zeros(1024)  # of the equation lambda theta = sum of x_chosen - E[x]
+    for shown, choice in zip(options, choices, strict=True):
+        weight = np.exp(shown @ result.theta)
+        residual += shown[choice] - weight @ shown / weight.sum()
+    np.testing.assert_allclose(result.theta, residual, rtol=0, atol=1e-6)
+
+
 def test_it_recovers_theta_from_a_hundred_thousand_answers():
     rng = np.random.default_rng(8)
     options, theta = rng.normal(size=(100_000, 4, 6)), rng.normal(size=6)
