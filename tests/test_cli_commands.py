@@ -11,8 +11,8 @@ import pandas
 import pytest
 from PIL import Image
 
-from edpbrl_gym.agents.registry import AGENTS
 from edpbrl_gym import __version__
+from edpbrl_gym.agents.registry import AGENTS
 from edpbrl_gym.cli import main
 from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.experiments.personalize import best_prompts
