@@ -11,6 +11,7 @@ from edpbrl_gym.agents.base import Agent
 __all__ = ["AGENTS", "agent_class", "make_agent"]
 
 AGENTS: dict[str, str] = {
+    "newton": "edpbrl_gym.agents.newton:NewtonAgent",
     "random": "edpbrl_gym.agents.random:RandomAgent",
     "frank_wolfe": "edpbrl_gym.agents.frank_wolfe:FrankWolfeAgent",
     "reference": "edpbrl_gym.agents.reference:ReferenceAgent",

@@ -14,6 +14,7 @@ from edpbrl_gym.agents.frank_wolfe import FrankWolfeAgent
 from edpbrl_gym.agents.random import RandomAgent
 from edpbrl_gym.agents.registry import AGENTS, make_agent
 from edpbrl_gym.agents.tabular import TabularAgent
+from edpbrl_gym.mdp import PromptMDP
 from tests.lane_environments import SIZES, ChainEnv, write_vocabulary
 
 ID = "edpbrl/PromptConstruction-v0"
@@ -41,7 +42,10 @@ def folder(tmp_path_factory):
 
 @pytest.mark.parametrize("name", sorted(AGENTS))
 def test_every_registered_agent(name):
-    agent = make_agent(name, ChainEnv(), num_policies=2, episodes=4, criterion="D", seed=1)
+    env = ChainEnv()
+    if name == "newton":  # prompt MDPs only; tests/test_design_newton.py plays it
+        env.mdp, env.features = PromptMDP((3, 4)), np.random.default_rng(0).normal(size=(7, 3))
+    agent = make_agent(name, env, num_policies=2, episodes=4, criterion="D", seed=1)
     assert agent.name == name and agent.learn() is agent
     assert agent.predict(np.zeros(4, int))[0].shape == (4,)
     agent.observe(None)
@@ -55,7 +59,7 @@ def test_an_import_string():
 @pytest.mark.parametrize(
     ("name", "error", "message"),
     [
-        ("thompson", ValueError, "frank_wolfe, random, reference, or an import string .* got 'thompson'"),
+        ("thompson", ValueError, "frank_wolfe, newton, random, reference, or an import string .* got 'thompson'"),
         ("", ValueError, "among"),
         (":Agent", ValueError, "among"),
         ("no_such_package.module:Agent", ImportError, "no_such_package"),

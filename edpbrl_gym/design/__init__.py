@@ -30,6 +30,7 @@ from edpbrl_gym.design.information import (
     surrogate_information,
     weighted_information,
 )
+from edpbrl_gym.design.newton import NewtonState, newton
 from edpbrl_gym.design.problem import DesignProblem
 from edpbrl_gym.design.reference import reference
 from edpbrl_gym.design.result import Design, IterationRecord, certify
@@ -43,6 +44,7 @@ __all__ = [
     "DesignProblem",
     "IterationRecord",
     "IterationState",
+    "NewtonState",
     "PriorBalance",
     "SingularInformationError",
     "SupportSize",
@@ -53,6 +55,7 @@ __all__ = [
     "exact_information",
     "frank_wolfe",
     "make_criterion",
+    "newton",
     "prior_balance",
     "realised_information",
     "reference",

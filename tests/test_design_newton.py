@@ -1,0 +1,431 @@
+"""Working-set Newton against cvxpy, the verifier, finite differences and Frank-Wolfe; hard problems; interrupts."""
+
+from __future__ import annotations
+
+import importlib
+import signal
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Discrete
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+from edpbrl_gym.agents.registry import make_agent
+from edpbrl_gym.design import (
+    Criterion,
+    DesignProblem,
+    IterationState,
+    NewtonState,
+    frank_wolfe,
+    make_criterion,
+    newton,
+    reference,
+    verify,
+)
+from edpbrl_gym.design._blocks import TokenBlocks
+from edpbrl_gym.design._master import Master
+from edpbrl_gym.design._simplex_qp import solve_simplex_qp
+from edpbrl_gym.mdp import PromptMDP
+from tests.design_cases import prompt_problem, random_mdp_problem, random_occupancy
+from tests.lane_environments import ChainEnv
+
+CRITERIA = ["D", "A", "V", "V1"]  # V1: V of rank one
+
+
+def problem_from(features, sizes, criterion="D", *, rank_seed=0, **options) -> DesignProblem:
+    features = np.asarray(features, dtype=float)
+    target = None
+    if criterion != "D" and criterion != "A":
+        rank = 1 if criterion == "V1" else features.shape[1]
+        factor = np.random.default_rng(rank_seed).standard_normal((features.shape[1], rank))
+        target = factor @ factor.T
+    chosen = {"num_policies": 4, "episodes": 60, "regularization": 1.0} | options
+    if "prior_precision" in options:
+        del chosen["regularization"]
+    return DesignProblem(
+        mdp=PromptMDP(sizes), features=features, criterion=make_criterion(criterion[0], target), **chosen
+    )
+
+
+def random_features(seed, rows, dimension, *, mean=0.0):
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((rows, dimension)) + mean * rng.standard_normal(dimension)
+
+
+def agrees(design, exact) -> bool:
+    """Two certified values of one optimum differ by at most a millionth of the gain (or each other's gap)."""
+    return abs(design.value - exact.value) <= 1e-6 * design.gain + exact.gap
+
+
+# -- against independent computations -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+@pytest.mark.parametrize("regularization", [1e-3, 1.0, 1e3])
+def test_agrees_with_cvxpy(criterion, regularization):
+    features = random_features(3, 31, 5, mean=1.0)
+    problem = problem_from(features, (12, 9, 10), criterion, regularization=regularization)
+    design, exact = newton(problem), reference(problem)
+    assert design.status == exact.status == "converged"
+    assert design.relative_gap <= 1e-6
+    assert exact.relative_gap <= 1e-5
+    assert abs(design.value - exact.value) <= 1e-6 * design.gain
+    verification = verify(problem, design)
+    assert verification.messages == ()
+    assert verification.confirmed
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+def test_agrees_with_cvxpy_under_a_given_prior(criterion):
+    root = np.random.default_rng(7).standard_normal((5, 5))
+    problem = problem_from(random_features(4, 26, 5), (8, 11, 7), criterion, prior_precision=root @ root.T)
+    design, exact = newton(problem), reference(problem)
+    assert design.status == "converged"
+    assert agrees(design, exact)
+    assert verify(problem, design).confirmed
+
+
+@pytest.mark.parametrize("criterion", ["D", "A"])
+def test_no_prior_at_all(criterion):
+    """The start grows until its information is regular; no step may leave the regular matrices."""
+    problem = problem_from(random_features(5, 40, 6), (20, 20), criterion, regularization=0.0)
+    design, exact = newton(problem), reference(problem)
+    assert design.status == "converged"
+    assert abs(design.value - exact.value) <= 1e-5 * abs(exact.value)
+    assert verify(problem, design).confirmed
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+def test_steps_with_the_same_vocabulary_share_a_block(criterion):
+    own, other = random_features(6, 9, 4), random_features(7, 7, 4)
+    problem = problem_from(np.concatenate([own, other, own]), (9, 7, 9), criterion)
+    blocks = TokenBlocks(problem)
+    assert blocks.steps == ((0, 2), (1,))
+    assert list(blocks.scale) == [120.0, 60.0]
+    design = newton(problem)
+    assert design.status == "converged"
+    assert agrees(design, reference(problem))
+    np.testing.assert_array_equal(design.mean_rows[0, :9], design.mean_rows[2, 16:])
+    assert verify(problem, design).confirmed
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+@pytest.mark.parametrize("sizes", [(6, 5), (6, 6, 5)])
+def test_gradient_and_hessian_are_those_of_the_objective(criterion, sizes):
+    """Central differences of `DesignProblem.objective` along directions that keep the sum of every block."""
+    features = random_features(8, sum(sizes), 4)
+    if len(sizes) == 3:
+        features[6:12] = features[:6]  # a merged block
+    problem = problem_from(features, sizes, criterion)
+    blocks = TokenBlocks(problem)
+    master = Master(problem, blocks)
+    tokens = np.arange(len(blocks))
+    rng = np.random.default_rng(0)
+
+    def in_blocks(array, centred):
+        parts = [array[blocks.tokens(number)] for number in range(len(blocks.scale))]
+        return np.concatenate([part - part.mean() if centred else part / part.sum() for part in parts])
+
+    weights = in_blocks(0.5 + rng.random(len(blocks)), False)
+    direction = in_blocks(rng.standard_normal(len(blocks)), True)
+    point = master.point(tokens, weights)
+    gradient, hessian = master._derivatives(point, hessian=True)
+
+    def objective(step):
+        return problem.objective(blocks.occupancy(tokens, weights + step * direction))
+
+    assert point.value == pytest.approx(objective(0.0), rel=1e-12)
+    width = 1e-4
+    slope = (objective(width) - objective(-width)) / (2 * width)
+    bend = (objective(width) - 2 * objective(0.0) + objective(-width)) / width**2
+    assert gradient @ direction == pytest.approx(slope, rel=1e-4)
+    assert -direction @ hessian @ direction == pytest.approx(bend, rel=1e-4)
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+@pytest.mark.parametrize(("dtype", "accuracy"), [(np.float32, 1e-5), (np.float64, 1e-12)])
+def test_scores_of_all_tokens_are_the_gradient(criterion, dtype, accuracy):
+    problem = problem_from(random_features(9, 60, 7, mean=30.0), (25, 35), criterion)
+    blocks = TokenBlocks(problem)
+    master = Master(problem, blocks)
+    tokens = np.sort(np.random.default_rng(1).permutation(60)[:30])
+    sizes = np.bincount(blocks.block[tokens])
+    point = master.point(tokens, 1.0 / sizes[blocks.block[tokens]])
+    scores = blocks.scores(master.score_factor(point), point.means, dtype)
+    occupancy = blocks.occupancy(tokens, point.weights)
+    for number in range(2):
+        own = blocks.tokens(number)
+        expected = problem.gradient(occupancy)[number, own]
+        difference = scores[own] - expected
+        scale = scores[own].max()
+        assert np.ptp(difference) <= (accuracy + 1e-10) * scale  # equal up to a constant of the block
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_quadratic_program_against_scipy(seed):
+    rng = np.random.default_rng(seed)
+    size, blocks = 9, [slice(0, 4), slice(4, 9)]
+    root = rng.standard_normal((size, 5 if seed % 2 else size))  # every second one is singular
+    hessian, gradient = root @ root.T, 3 * rng.standard_normal(size)
+    weights = np.zeros(size)
+    weights[[0, 4, 5]] = 1.0, 0.5, 0.5
+
+    def objective(v):
+        return float(-gradient @ (v - weights) + 0.5 * (v - weights) @ hessian @ (v - weights))
+
+    found = solve_simplex_qp(hessian.copy(), gradient, weights, blocks, tolerance=1e-10)
+    constraints = [{"type": "eq", "fun": lambda v, own=own: v[own].sum() - 1.0} for own in blocks]
+    expected = minimize(
+        objective, weights, bounds=[(0, None)] * size, constraints=constraints, method="SLSQP", options={"ftol": 1e-14}
+    )
+    assert found.min() >= 0
+    assert [found[own].sum() for own in blocks] == pytest.approx([1.0, 1.0], abs=1e-12)
+    assert objective(found) <= expected.fun + 1e-7
+
+
+@pytest.mark.parametrize("criterion", ["D", "A", "V"])
+def test_bounds_of_frank_wolfe_hold(criterion):
+    problem = prompt_problem(criterion, 2, sizes=(40, 40, 40), dimension=12)
+    design = newton(problem)
+    for variant in ("plain", "pairwise"):
+        other = frank_wolfe(problem, variant=variant, max_iterations=60)
+        rounding = 1e-12 * abs(design.value)
+        assert design.value <= other.upper_bound + rounding
+        assert other.value <= design.upper_bound + rounding
+        assert design.relative_gap < other.relative_gap
+
+
+# -- hard problems --------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def hard_problems(draw) -> DesignProblem:
+    """Duplicates, near-duplicates, zero rows, a strong common mean, single tokens, more dimensions than tokens."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    sizes = draw(st.lists(st.sampled_from([1, 2, 3, 8, 40]), min_size=1, max_size=4))
+    dimension = draw(st.sampled_from([1, 2, 5, 12]))
+    features = rng.standard_normal((sum(sizes), dimension))
+    features *= np.arange(1, dimension + 1) ** -draw(st.sampled_from([0.0, 1.0, 2.0]))
+    if draw(st.booleans()):
+        features += draw(st.sampled_from([1.0, 30.0])) * rng.standard_normal(dimension)
+    if draw(st.booleans()):
+        features /= np.linalg.norm(features, axis=1, keepdims=True)
+    for kind in draw(st.lists(st.sampled_from(["equal", "nearly equal", "zero"]), max_size=3)):
+        chosen = rng.integers(len(features), size=max(1, len(features) // 3))
+        if kind == "zero":
+            features[chosen] = 0.0
+        else:
+            source = features[rng.integers(len(features), size=len(chosen))]
+            features[chosen] = source + (kind == "nearly equal") * 1e-7 * rng.standard_normal(source.shape)
+    criterion = draw(st.sampled_from(CRITERIA))
+    regularization = draw(st.sampled_from([1e-3, 1e-1, 1.0, 1e2, 1e3]))
+    return problem_from(features, sizes, criterion, regularization=regularization)
+
+
+def rounding_of_the_gap(problem, design) -> float:
+    """What rounding may do to a gap: an error of eps times the uncentred moment in I, times |I^-1|, moves scores."""
+    moment = problem.episodes * problem.horizon * float(np.square(problem.features).sum(axis=1).max())
+    matrix = problem.information(design.mean_rows)
+    error = 8 * np.finfo(float).eps * (np.linalg.norm(problem.prior, 2) + moment)
+    largest = float(np.abs(problem.gradient(design.mean_rows)).max(axis=1).sum())
+    curvature = np.linalg.norm(problem.criterion.gradient(matrix), 2)
+    return float(error * (curvature + np.linalg.norm(np.linalg.inv(matrix), 2) * largest))
+
+
+@settings(deadline=None, max_examples=300)
+@given(hard_problems())
+def test_the_verifier_confirms_the_certificate_of_hard_problems(problem):
+    design = newton(problem)
+    assert design.status in ("converged", "stalled")
+    verification = verify(problem, design)
+    assert verification.messages == ()
+    if rounding_of_the_gap(problem, design) <= 1e-7 * design.gain:
+        assert design.status == "converged"
+        assert design.relative_gap <= 1e-6
+    elif design.status == "stalled":
+        assert design.gap <= 1e-6 * design.gain + 10 * rounding_of_the_gap(problem, design)
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.integers(0, 2**32 - 1), st.sampled_from(["D", "A", "V1"]), st.sampled_from([1e-2, 1.0, 100.0]))
+def test_working_sets_smaller_than_the_vocabulary(seed, criterion, regularization):
+    """More tokens than the first working set holds, so that tokens are added and deleted."""
+    features = random_features(seed, 900, 10, mean=0.5) * np.arange(1, 11) ** -0.5
+    problem = problem_from(features, (500, 400), criterion, regularization=regularization)
+    design = newton(problem, seed=seed % 7)
+    assert design.status == "converged"
+    assert verify(problem, design).confirmed
+
+
+def test_nothing_to_learn():
+    """One token at every step, and equal tokens: no design has information, and that is no crash."""
+    for features, sizes in [(np.eye(2), (1, 1)), (np.ones((6, 2)), (3, 3)), (np.zeros((4, 2)), (4,))]:
+        design = newton(problem_from(features, sizes))
+        assert design.gap == pytest.approx(0.0, abs=1e-12)
+        assert "no information" in design.warnings[0]
+
+
+# -- running it -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("criterion", ["D", "A", "V"])
+def test_same_result_twice_and_from_any_start(criterion):
+    problem = prompt_problem(criterion, 1, sizes=(60, 50), dimension=8)
+    design, again = newton(problem), newton(problem)
+    np.testing.assert_array_equal(design.occupancies, again.occupancies)
+    assert (design.value, design.gap, design.iterations) == (again.value, again.gap, again.iterations)
+    for start in (
+        random_occupancy(problem.mdp, np.random.default_rng(3)),
+        problem.mdp.occupancy(problem.mdp.optimal_policy(np.ones((2, 110)))[0]),
+        design.mean_occupancy,
+    ):
+        other = newton(problem, start=start)
+        assert other.status == "converged"
+        assert abs(other.value - design.value) <= 1e-6 * design.gain
+    assert other.iterations == 0  # it began at the optimum
+    assert newton(problem, seed=1).status == "converged"
+
+
+def test_callback_history_and_iteration_limit():
+    problem = prompt_problem("D", 0, sizes=(200, 200), dimension=20)
+    states: list[NewtonState] = []
+    design = newton(problem, callback=states.append)
+    assert design.status == "converged"
+    assert design.solver == "newton"
+    assert len(states) == design.iterations  # the last, converged point is not announced
+    assert len(design.history) == design.iterations + 1
+    assert [record.iteration for record in design.history] == list(range(design.iterations + 1))
+    values = [state.value for state in states] + [design.value]
+    assert np.all(np.diff(values) > 0)
+    for number, state in enumerate(states):
+        assert isinstance(state, IterationState)
+        assert state.iteration == number
+        assert state.upper_bound == state.value + state.gap
+        assert state.upper_bound >= design.value
+        assert state.support == np.count_nonzero(state.occupancy)
+        assert state.oracle_calls == number + 1
+        assert state.value == pytest.approx(problem.objective(state.occupancy), rel=1e-10)
+        assert state.relative_gap == pytest.approx(state.gap / (state.value - problem.baseline))
+        assert not state.occupancy.flags.writeable
+    limited = newton(problem, max_iterations=1)
+    assert (limited.status, limited.iterations) == ("iteration_limit", 1)
+    assert verify(problem, limited).confirmed
+    assert newton(problem, max_iterations=0).status == "iteration_limit"
+
+
+def test_tolerance_zero_goes_as_far_as_float64_allows():
+    problem = prompt_problem("A", 0, sizes=(80, 70), dimension=10)
+    design = newton(problem, tolerance=0.0)
+    assert design.status in ("stalled", "converged")
+    assert design.relative_gap <= 1e-9
+
+
+def test_a_callback_stops_with_the_certified_best_so_far():
+    problem = prompt_problem("D", 0, sizes=(200, 200), dimension=20)
+    design = newton(problem, callback=lambda state: state.iteration == 2)
+    assert (design.status, design.iterations) == ("interrupted", 2)
+    assert verify(problem, design).confirmed
+
+
+def test_ctrl_c_returns_the_certified_best_so_far():
+    problem = prompt_problem("D", 0, sizes=(200, 200), dimension=20)
+
+    def press(state):
+        if state.iteration == 2:
+            signal.raise_signal(signal.SIGINT)
+
+    design = newton(problem, callback=press)
+    assert (design.status, design.iterations) == ("interrupted", 2)
+    assert design.value > newton(problem, max_iterations=1).value
+    assert verify(problem, design).confirmed
+
+
+def test_ctrl_c_inside_the_newton_steps(monkeypatch):
+    """An interrupt in the middle of the restricted problem leaves the last whole point."""
+    module = importlib.import_module("edpbrl_gym.design._master")
+    calls = []
+
+    def interrupted(*arguments, **options):
+        calls.append(1)
+        if len(calls) == 6:
+            raise KeyboardInterrupt
+        return solve_simplex_qp(*arguments, **options)
+
+    monkeypatch.setattr(module, "solve_simplex_qp", interrupted)
+    problem = prompt_problem("D", 0, sizes=(200, 200), dimension=20)
+    design = newton(problem)
+    assert design.status == "interrupted"
+    assert len(design.history) == design.iterations >= 1
+    assert verify(problem, design).confirmed
+
+
+def test_ctrl_c_before_the_first_iteration_is_an_interrupt():
+    problem = prompt_problem("D", 0)
+
+    def press(_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        newton(problem, callback=press)
+
+
+def test_an_optimistic_float32_certificate_is_not_believed(monkeypatch):
+    """Scores that hide the best tokens end in a recheck of all tokens in float64, not in a wrong design."""
+    exact = TokenBlocks.scores
+
+    def blind(self, factor, means, dtype=np.float32):
+        scores = exact(self, factor, means, dtype)
+        return scores if np.dtype(dtype) == np.float64 else 0.5 * scores
+
+    monkeypatch.setattr(TokenBlocks, "scores", blind)
+    problem = prompt_problem("D", 0, sizes=(300, 300), dimension=20)
+    design = newton(problem)
+    assert design.status == "converged"
+    assert verify(problem, design).confirmed
+
+
+def test_errors_say_what_to_do():
+    class Other(Criterion):
+        name = "E"
+
+        def value(self, information):
+            return float(np.linalg.eigvalsh(information)[0])
+
+        def gradient(self, information):
+            vector = np.linalg.eigh(information)[1][:, 0]
+            return np.outer(vector, vector)
+
+    problem = prompt_problem("D", 0)
+    with pytest.raises(TypeError, match="newton expects a problem with a PromptMDP, .* use frank_wolfe"):
+        newton(random_mdp_problem("D"))
+    with pytest.raises(TypeError, match="Expected a DesignProblem, got str"):
+        newton("problem")
+    other = DesignProblem(
+        mdp=problem.mdp,
+        features=problem.features,
+        num_policies=2,
+        episodes=5,
+        criterion=Other(),
+        regularization=1.0,
+    )
+    with pytest.raises(ValueError, match="newton expects the criterion A, V or D, got 'E'; use frank_wolfe"):
+        newton(other)
+    with pytest.raises(ValueError, match="tolerance"):
+        newton(problem, tolerance=-1.0)
+    with pytest.raises(ValueError, match="max_iterations"):
+        newton(problem, max_iterations=-1)
+    with pytest.raises(ValueError, match="occupancy"):
+        newton(problem, start=np.zeros((3, 31)))
+
+
+def test_the_agent_plays_the_design():
+    env = ChainEnv()
+    env.mdp, env.features = PromptMDP((30, 20)), random_features(0, 50, 6)
+    env.observation_space, env.action_space = Discrete(2), Discrete(30)
+    agent = make_agent("newton", env, num_policies=2, episodes=5, criterion="D", tolerance=1e-7).learn()
+    assert agent.design.solver == "newton"
+    assert agent.design.relative_gap <= 1e-7
+    paper = make_agent("frank_wolfe", env, num_policies=2, episodes=5, criterion="D", max_iterations=3).learn()
+    assert paper.design.value <= agent.design.upper_bound
