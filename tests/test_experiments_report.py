@@ -1,0 +1,54 @@
+"""What the demo says at its end follows from its numbers."""
+
+from __future__ import annotations
+
+import pandas
+import pytest
+
+from edpbrl_gym.experiments.report import demo_verdict
+from edpbrl_gym.experiments.runs import Results
+
+
+def demo_results(*, designed: float, random: float, plain: float, scores=(0.5, 0.4), prior="embeddings") -> Results:
+    """Results of a demo with these cosine errors at its end, and these scores of the best prompts."""
+    ends = (("curve", "ED-PBRL", designed), ("curve", "Random", random), ("plain curve", "Random", plain))
+    rows = [
+        {"part": part, "agent": agent, "episodes": episodes, "cosine_error": error}
+        for part, agent, last in ends
+        for episodes, error in ((5, 0.9), (10, last))
+    ]
+    rows += [
+        {"part": "best", "agent": agent, "true_score": score, "percentile": 99.0}
+        for agent, score in zip(("ED-PBRL", "Random"), scores, strict=True)
+    ]
+    rows += [{"part": "population", "true_score": score} for score in (0.1, 0.3)]
+    rows += [{"part": "ceiling", "true_score": 0.7}]
+    return Results(pandas.DataFrame(rows), kind="demo", config={"episodes": 10, "prior": prior}, provenance={})
+
+
+@pytest.mark.parametrize(
+    ("errors", "counts_most"),
+    [
+        ({"designed": 0.23, "random": 0.21, "plain": 0.29}, True),
+        ({"designed": 0.94, "random": 0.92, "plain": 0.93}, False),  # the questions made more of a difference
+        ({"designed": 0.40, "random": 0.40, "plain": 0.35}, False),  # the ridge was better
+        ({"designed": 0.23, "random": 0.21, "plain": 0.29, "prior": "ridge"}, False),
+    ],
+)
+def test_the_prior_is_praised_only_where_it_made_the_greatest_difference(errors, counts_most):
+    line = demo_verdict(demo_results(**errors))[-2]
+    assert f"{errors['plain']:.3f}" in line and "lambda = 100" in line
+    assert ("counts most" in line) == counts_most
+
+
+@pytest.mark.parametrize(
+    ("scores", "said"),
+    [
+        ((0.5, 0.4), "This time ED-PBRL questions led to the better prompts, by 0.100."),
+        ((0.4, 0.5), "This time Random questions led to the better prompts, by 0.100."),
+        ((0.4, 0.4002), "This time neither led to better prompts."),
+    ],
+)
+def test_the_demo_names_a_winner_only_where_there_is_one(scores, said):
+    line = demo_verdict(demo_results(designed=0.3, random=0.3, plain=0.4, scores=scores))[-1]
+    assert line.startswith(said) and "edpbrl reproduce synthetic" in line
