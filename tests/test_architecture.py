@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,6 @@ PACKAGE = ROOT / "edpbrl_gym"
 FLOORS = {
     "_validation": 0,
     "_compat": 0,
-    "_text": 0,
     "_base_environment": 0,
     "mdp": 1,
     "choice": 1,
@@ -79,6 +79,18 @@ def top_level_imports(path: Path, *, everywhere: bool) -> list[str]:
 
     visit(tree)
     return names
+
+
+def test_the_floors_of_the_page_are_those_of_the_tree():
+    """Every room of the page exists, and every room of the tree stands on the page with its floor."""
+    page = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    written = {}
+    for floor, where in re.findall(r"^\| (\d) \| ([^|]+) \|", page, flags=re.M):
+        for name in re.findall(r"`([\w./]+)`", where.partition("(")[0]):
+            written[name.rstrip("/").removesuffix(".py").rpartition("/")[2]] = int(floor)
+    tree = {path.name.removesuffix(".py") for path in PACKAGE.iterdir() if path.suffix == ".py" or path.is_dir()}
+    assert written == FLOORS
+    assert set(FLOORS) == tree - {"__init__", "__pycache__"}
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
