@@ -36,6 +36,7 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]
 
 _EFFICIENCY_LOSS = 0.01  # as in frank_wolfe: "converged" certifies at least this efficiency too
+_SMALLEST_START = 128  # tokens
 _RECHECK = 5e-5  # relative; float32 scores err by about 1e-6 of the largest
 _RESTRICTED_SHARE = 0.1  # the restricted problem is solved to this share of the full gap
 _MASTER_STEPS = 10
@@ -88,7 +89,8 @@ def newton(
             least 0.99 (1 - tolerance for a tolerance above 0.01). 0 goes on until float64 allows no more.
         max_iterations: Working sets at most.
         callback: Called with a `NewtonState` in every iteration; a true return value stops ("interrupted").
-        start: A feasible occupancy, shape (H, M); None takes uniform weights on a random sample of the tokens.
+        start: A feasible occupancy, shape (H, M); None takes uniform weights on the tokens that a random sample finds
+            most informative.
         seed: Seed of that sample.
 
     Returns:
@@ -106,9 +108,8 @@ def newton(
     begun = time.perf_counter()
     blocks = TokenBlocks(problem)
     master = Master(problem, blocks)
-    run = _Run(point=_first(problem, blocks, master, start, seed), history=[])
-    run.budget = max(64, problem.dimension // 4)
-    design: Design | None = None
+    first, calls = _first(problem, blocks, master, start, seed)
+    run = _Run(point=first, history=[], oracle_calls=calls, budget=max(64, problem.dimension // 4))
     try:
         while True:
             _iterate(problem, blocks, master, run, tolerance, max_iterations, callback, begun)
@@ -135,8 +136,14 @@ def _check(problem: DesignProblem) -> None:
         raise ValueError(f"newton expects the criterion A, V or D, got {problem.criterion.name!r}; {advice}.")
 
 
-def _first(problem: DesignProblem, blocks: TokenBlocks, master: Master, start: ArrayLike | None, seed: int) -> Point:
-    """The given start, or uniform weights on at least 2d tokens, more until the information is regular."""
+def _first(
+    problem: DesignProblem, blocks: TokenBlocks, master: Master, start: ArrayLike | None, seed: int
+) -> tuple[Point, int]:
+    """The given start, or uniform weights on the tokens that a random sample finds most informative.
+
+    Returns:
+        The point, and how often all tokens were scored for it.
+    """
     if start is not None:
         occupancy = np.array(start, dtype=np.float64)
         check_occupancy(problem, occupancy)
@@ -144,15 +151,32 @@ def _first(problem: DesignProblem, blocks: TokenBlocks, master: Master, start: A
         for number in range(len(blocks.scale)):
             weights[blocks.tokens(number)] /= weights[blocks.tokens(number)].sum()
         tokens = np.flatnonzero(weights)
-        return master.point(tokens, weights[tokens])
+        return master.point(tokens, weights[tokens]), 0
+    sample = _sample(problem, blocks, master, seed)
+    if not np.isfinite(problem.baseline):  # the best tokens alone need not reach every direction
+        return sample, 0
+    scores = blocks.scores(master.score_factor(sample), sample.means)
+    count = -(-max(_SMALLEST_START, problem.dimension // 2) // len(blocks.scale))
+    best = [own.start + np.argsort(-scores[own], kind="stable")[:count] for own in blocks.slices]
+    tokens = np.sort(np.concatenate(best))
+    point = master.point(tokens, _uniform(blocks, tokens))
+    return (point if point.value > sample.value else sample), 1
+
+
+def _uniform(blocks: TokenBlocks, tokens: IntArray) -> FloatArray:
+    sizes = np.bincount(blocks.block[tokens])
+    return np.asarray(1.0 / sizes[blocks.block[tokens]])
+
+
+def _sample(problem: DesignProblem, blocks: TokenBlocks, master: Master, seed: int) -> Point:
+    """Uniform weights on a random sample of at least 2d tokens, more until the information is regular."""
     rng = np.random.default_rng(seed)
     order = [rng.permutation(np.arange(blocks.starts[n], blocks.starts[n + 1])) for n in range(len(blocks.scale))]
     count = -(-2 * problem.dimension // len(order))
     while True:
         tokens = np.sort(np.concatenate([own[:count] for own in order]))
-        sizes = np.bincount(blocks.block[tokens])
         try:
-            return master.point(tokens, 1.0 / sizes[blocks.block[tokens]])
+            return master.point(tokens, _uniform(blocks, tokens))
         except SingularInformationError:  # no proper prior, and the sample does not reach every direction
             if len(tokens) == len(blocks):
                 raise
@@ -246,7 +270,7 @@ def _working_set(blocks: TokenBlocks, run: _Run, excess: FloatArray) -> IntArray
     candidate[support] = -np.inf
     count = min(run.budget, len(candidate))
     best = np.argpartition(-candidate, count - 1)[:count]
-    tops = [own.start + int(np.argmax(candidate[own])) for own in map(blocks.tokens, range(len(blocks.scale)))]
+    tops = [own.start + int(np.argmax(candidate[own])) for own in blocks.slices]
     added = np.concatenate([best, np.array(tops, dtype=np.intp)])
     return np.union1d(support, added[candidate[added] > 0])
 
