@@ -20,7 +20,12 @@ PAPER_USERS: dict[str, str] = {
 
 QUICK: dict[str, Any] = {"episodes": (10, 40, 110), "runs": 8}
 
-_TITLES = {"random": "Random", "frank_wolfe": "ED-PBRL", "reference": "ED-PBRL (cvxpy)"}
+_TITLES = {
+    "random": "Random",
+    "frank_wolfe": "ED-PBRL",
+    "newton": "ED-PBRL (Newton)",
+    "reference": "ED-PBRL (cvxpy)",
+}
 
 
 @dataclass(frozen=True)
