@@ -17,6 +17,7 @@ PACKAGE = ROOT / "edpbrl_gym"
 # room -> floor, as in ARCHITECTURE.md; a module may import its own floor's room and rooms on lower floors
 FLOORS = {
     "_validation": 0,
+    "_files": 0,
     "_compat": 0,
     "_base_environment": 0,
     "mdp": 1,

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import json
 import os
-import uuid
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from edpbrl_gym._files import replacing
 from edpbrl_gym.comparisons.records import Comparisons
 
 __all__ = ["FORMAT", "VERSION", "read", "write"]
@@ -67,16 +67,8 @@ def write(comparisons: Comparisons, path: str | os.PathLike[str]) -> None:
     if not target.parent.is_dir():
         raise FileNotFoundError(f"Expected the folder {target.parent} for {target.name} to exist; create it first")
     table = _to_table(comparisons)
-    part = target.with_name(f".{target.name}.{os.getpid()}.{uuid.uuid4().hex}.part")
-    try:
-        with open(part, "xb") as stream:
-            pq.write_table(table, stream, compression="zstd", write_page_checksum=True)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(part, target)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
+    with replacing(target) as part, open(part, "xb") as stream:
+        pq.write_table(table, stream, compression="zstd", write_page_checksum=True)
 
 
 def read(path: str | os.PathLike[str]) -> Comparisons:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import uuid
 import zipfile
 import zlib
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from edpbrl_gym._files import replacing
 from edpbrl_gym.design import information
 from edpbrl_gym.design.diagnostics import design_warnings, support_size
 from edpbrl_gym.design.problem import DesignProblem
@@ -151,14 +151,8 @@ class Design:
         document["history"] = [list(record) for record in self.history]
         stored = self.occupancies[:1] if _identical(self.occupancies) else self.occupancies
         target.parent.mkdir(parents=True, exist_ok=True)
-        part = target.with_name(f".{target.name}.{os.getpid()}.{uuid.uuid4().hex}.part")
-        try:
-            with open(part, "xb") as file:
-                np.savez_compressed(file, occupancies=stored, document=np.array(json.dumps(document)))
-            os.replace(part, target)  # a reader sees the old file or the whole new one
-        except BaseException:
-            part.unlink(missing_ok=True)
-            raise
+        with replacing(target) as part, open(part, "xb") as file:
+            np.savez_compressed(file, occupancies=stored, document=np.array(json.dumps(document)))
         return target
 
     @staticmethod

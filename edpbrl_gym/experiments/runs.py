@@ -14,12 +14,13 @@ import json
 import os
 import platform
 import sys
-import tempfile
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+from edpbrl_gym._files import replacing
 
 __all__ = ["Results", "RunFolder", "RunFolderError", "read_results", "versions", "write_atomically"]
 
@@ -80,17 +81,8 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=".tmp")
-        os.close(handle)
-        try:
-            write(Path(name))
-            umask = os.umask(0)
-            os.umask(umask)
-            os.chmod(name, 0o666 & ~umask)  # mkstemp makes files that only the owner can read
-            os.replace(name, path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        with replacing(path) as part:
+            write(part)
     except OSError as error:
         raise RunFolderError(
             f"Expected to write {path}, got {error.strerror or error}; choose a folder that you can write to"
