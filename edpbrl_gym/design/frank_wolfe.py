@@ -33,7 +33,6 @@ FloatArray = NDArray[np.float64]
 Variant = Literal["plain", "pairwise"]
 
 _REFRESH = 50  # iterations between two computations of the moments from scratch
-_EFFICIENCY_LOSS = 0.01  # "converged" certifies at least this efficiency too, whatever the gain over no data is
 
 
 @dataclass(frozen=True)
@@ -191,7 +190,7 @@ def _iterate(
         run.oracle_calls += 1
         gap = max(0.0, best - float(np.vdot(reward, point.rows)))
         relative = problem.relative_gap(gap, value)
-        done = relative <= tolerance and _loss(problem, value, gap) <= max(tolerance, _EFFICIENCY_LOSS)
+        done = problem.converged(gap, value, tolerance)
         if done and not fresh:  # stop on exact numbers only
             exact = True
             continue
@@ -247,10 +246,6 @@ def _segment(problem: DesignProblem, matrix: FloatArray, point: _Moments, change
         episodes=problem.episodes,
         longest=longest,
     )
-
-
-def _loss(problem: DesignProblem, value: float, gap: float) -> float:
-    return 1.0 - problem.criterion.efficiency(value, value + gap, problem.dimension)
 
 
 def _view(array: FloatArray) -> FloatArray:

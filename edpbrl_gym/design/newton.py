@@ -35,7 +35,6 @@ __all__ = ["NewtonState", "newton"]
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]
 
-_EFFICIENCY_LOSS = 0.01  # as in frank_wolfe: "converged" certifies at least this efficiency too
 _SMALLEST_START = 128  # tokens
 _RECHECK = 5e-5  # relative; float32 scores err by about 1e-6 of the largest
 _RESTRICTED_SHARE = 0.1  # the restricted problem is solved to this share of the full gap
@@ -114,7 +113,7 @@ def newton(
         while True:
             _iterate(problem, blocks, master, run, tolerance, max_iterations, callback, begun)
             design = _certified(problem, blocks, run, begun)
-            if run.status != "converged" or _done(problem, design.value, design.gap, tolerance):
+            if run.status != "converged" or problem.converged(design.gap, design.value, tolerance):
                 return design
             if run.dtype is np.float64:
                 return replace(design, status="stalled")
@@ -203,7 +202,7 @@ def _iterate(
         gap = float(sum(max(0.0, excess[blocks.tokens(number)].max()) for number in range(len(levels))))
         _note_progress(run, point.value, gap)
         state = _state(problem, blocks, run, gap, started - begun)
-        if _done(problem, point.value, gap, tolerance):
+        if problem.converged(gap, point.value, tolerance):
             run.status = "converged"
         elif run.steps >= max_iterations:
             run.status = "iteration_limit"
@@ -273,11 +272,6 @@ def _working_set(blocks: TokenBlocks, run: _Run, excess: FloatArray) -> IntArray
     tops = [own.start + int(np.argmax(candidate[own])) for own in blocks.slices]
     added = np.concatenate([best, np.array(tops, dtype=np.intp)])
     return np.union1d(support, added[candidate[added] > 0])
-
-
-def _done(problem: DesignProblem, value: float, gap: float, tolerance: float) -> bool:
-    loss = 1.0 - problem.criterion.efficiency(value, value + gap, problem.dimension)
-    return bool(problem.relative_gap(gap, value) <= tolerance and loss <= max(tolerance, _EFFICIENCY_LOSS))
 
 
 def _state(problem: DesignProblem, blocks: TokenBlocks, run: _Run, gap: float, seconds: float) -> NewtonState:

@@ -23,6 +23,8 @@ __all__ = ["DesignProblem"]
 
 FloatArray = NDArray[np.float64]
 
+_EFFICIENCY_LOSS = 0.01  # of a converged design at most
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DesignProblem:
@@ -158,6 +160,15 @@ class DesignProblem:
         if not np.isfinite(gain):
             return gap / (self.dimension if self.criterion.name == "D" else max(abs(value), np.finfo(float).tiny))
         return gap / gain if gain > 0 else (0.0 if gap <= 0 else np.inf)
+
+    def converged(self, gap: float, value: float, tolerance: float) -> bool:
+        """Whether a solver may call a design converged.
+
+        The gap must be at most `tolerance` of the gain, and the certified efficiency at least 0.99 (1 - tolerance for
+        a tolerance above 0.01): with a weak prior the gain over no data is so large that a small share says little.
+        """
+        loss = 1.0 - self.criterion.efficiency(value, value + gap, self.dimension)
+        return bool(self.relative_gap(gap, value) <= tolerance and loss <= max(tolerance, _EFFICIENCY_LOSS))
 
     @cached_property
     def fingerprint(self) -> str:
