@@ -54,8 +54,28 @@ def _check_questions(questions: Queries | Comparisons) -> None:
     object.__setattr__(questions, "texts", _check_texts(questions.texts, features.shape))
 
 
+class _Shape:
+    """Sizes of what holds ``features`` of shape (n, K, d)."""
+
+    features: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        """Number of questions n."""
+        return len(self.features)
+
+    @property
+    def num_options(self) -> int:
+        """Options in a question, K."""
+        return int(self.features.shape[1])
+
+    @property
+    def dimension(self) -> int:
+        """Features of an option, d."""
+        return int(self.features.shape[2])
+
+
 @dataclass(frozen=True, eq=False)
-class Queries:
+class Queries(_Shape):
     """Questions without answers.
 
     Attributes:
@@ -77,23 +97,9 @@ class Queries:
     def __post_init__(self) -> None:
         _check_questions(self)
 
-    def __len__(self) -> int:
-        """Number of questions n."""
-        return len(self.features)
-
-    @property
-    def num_options(self) -> int:
-        """Options in a question, K."""
-        return int(self.features.shape[1])
-
-    @property
-    def dimension(self) -> int:
-        """Features of an option, d."""
-        return int(self.features.shape[2])
-
 
 @dataclass(frozen=True, eq=False)
-class Comparisons:
+class Comparisons(_Shape):
     """Answered questions of one user (frozen; the arrays are read-only).
 
     Attributes:
@@ -139,20 +145,6 @@ class Comparisons:
             raise TypeError(
                 f"Expected metadata as a dict that JSON can hold, got {error}; convert arrays to lists"
             ) from None
-
-    def __len__(self) -> int:
-        """Number of questions n."""
-        return len(self.features)
-
-    @property
-    def num_options(self) -> int:
-        """Options in a question, K."""
-        return int(self.features.shape[1])
-
-    @property
-    def dimension(self) -> int:
-        """Features of an option, d."""
-        return int(self.features.shape[2])
 
     @property
     def queries(self) -> Queries:
