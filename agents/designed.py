@@ -56,13 +56,12 @@ class DesignAgent(TabularAgent):
     def problem(self) -> DesignProblem:
         """Build the design problem; the environment computes its features on first use."""
         require(self.base, "features", who=self.name)
-        features = np.asarray(self.base.features, dtype=np.float64)
         matrix = self.v_matrix
         if self.criterion == "V" and matrix is None:
             matrix = target_matrix(self.base)
         return DesignProblem(
             mdp=self.mdp,
-            features=features,
+            features=self.base.features,
             num_policies=self.num_policies,
             episodes=self.episodes,
             criterion=make_criterion(self.criterion, v_matrix=matrix),
@@ -119,14 +118,13 @@ def target_matrix(base: Any) -> FloatArray:
     Returns:
         V, shape (d, d).
     """
-    features = np.asarray(base.features, dtype=np.float64)
     if not isinstance(base.mdp, PromptMDP):
-        return token_difference_matrix(features, [np.arange(len(features))])
-    offsets = base.mdp.offsets
+        return token_difference_matrix(base.features, [np.arange(len(base.features))])
     names = tuple(getattr(getattr(base, "vocabulary", None), "names", ()))
     left_out = names.index("bases") if "bases" in names else 0
     kept = [step for step in range(base.mdp.horizon) if step != left_out] or [0]
-    return token_difference_matrix(features, [np.arange(offsets[step], offsets[step + 1]) for step in kept])
+    own = [base.mdp.step_pairs(step) for step in kept]
+    return token_difference_matrix(base.features, [np.arange(pairs.start, pairs.stop) for pairs in own])
 
 
 def _is_jsonable(value: Any) -> bool:

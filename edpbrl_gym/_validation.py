@@ -19,6 +19,8 @@ __all__ = ["check_array", "check_choice_of", "check_count", "check_integers", "c
 # None: any length. A string: any length, shown by its letter in the message.
 Shape = tuple[int | str | None, ...]
 
+_CHUNK = 1 << 20  # entries that are checked at once: bounds the memory of the check
+
 
 def _describe(shape: Shape) -> str:
     parts = ["*" if size is None else str(size) for size in shape]
@@ -33,16 +35,48 @@ def _check_shape(array: NDArray[Any], name: str, shape: Shape, hint: str) -> Non
         raise ValueError(f"Expected {name} of shape {_describe(shape)}, got shape {array.shape}{hint}")
 
 
+def _check_finite(array: NDArray[Any], name: str) -> None:
+    """Raise ValueError for NaN or infinity; chunk by chunk, since the array may be larger than the free memory."""
+    if not array.size or (array.size <= _CHUNK and np.isfinite(array).all()):
+        return
+    table = np.atleast_1d(array)
+    step = max(1, _CHUNK * len(table) // table.size)
+    count, first = 0, None
+    for begin in range(0, len(table), step):
+        finite = np.isfinite(table[begin : begin + step])
+        if finite.all():
+            continue
+        bad = np.argwhere(~finite)
+        count += len(bad)
+        if first is None:
+            first = (begin + int(bad[0][0]), *(int(i) for i in bad[0][1:]))[: array.ndim]
+    if count:
+        raise ValueError(
+            f"Expected finite {name}, got {count} NaN or infinite value(s), the first at index {first}; "
+            f"remove or recompute these rows"
+        )
+
+
 def check_array(
-    value: Any, name: str, *, shape: Shape, dtype: DTypeLike = np.float64, finite: bool = True, hint: str = ""
+    value: Any,
+    name: str,
+    *,
+    shape: Shape,
+    dtype: DTypeLike = np.float64,
+    keep: tuple[DTypeLike, ...] = (),
+    finite: bool = True,
+    hint: str = "",
 ) -> NDArray[Any]:
     """Return ``value`` as a real array of the expected shape without NaN or infinity.
+
+    An array of the right type is returned as it is, without a copy, memory-mapped ones included.
 
     Args:
         value: anything that numpy turns into an array of numbers.
         name: the argument's name, for the message.
         shape: the expected shape; an int is a required length, a letter or None stands for any length.
         dtype: the floating type of the result.
+        keep: other types that are returned as they are.
         finite: reject NaN and infinity.
         hint: what to do, appended to a message about the shape.
 
@@ -54,17 +88,13 @@ def check_array(
         array = np.asarray(value)
         if array.dtype.kind not in "fiub":
             raise TypeError(f"dtype {array.dtype}")
-        array = np.asarray(array, dtype=dtype)
+        if not any(array.dtype == kind for kind in keep):
+            array = np.asarray(array, dtype=dtype)
     except (TypeError, ValueError) as error:  # ragged lists are a ValueError in numpy
         raise TypeError(f"Expected {name} as an array of real numbers, got {type(value).__name__} ({error})") from None
     _check_shape(array, name, shape, f"; {hint}" if hint else "")
-    if finite and array.size and not np.isfinite(array).all():
-        bad = np.argwhere(~np.isfinite(array))
-        where = tuple(int(i) for i in bad[0])
-        raise ValueError(
-            f"Expected finite {name}, got {len(bad)} NaN or infinite value(s), the first at index {where}; "
-            f"remove or recompute these rows"
-        )
+    if finite:
+        _check_finite(array, name)
     return array
 
 

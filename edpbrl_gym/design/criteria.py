@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import cho_solve, lapack, solve_triangular
 
 from edpbrl_gym._validation import check_array, check_integers
+from edpbrl_gym.design._chunks import row_chunks
 
 __all__ = [
     "ACriterion",
@@ -274,7 +275,7 @@ def token_difference_matrix(features: ArrayLike, groups: Iterable[ArrayLike]) ->
     squaring keeps the digits that n S - s s' would cancel when the features have a large common mean.)
 
     Args:
-        features: Feature rows, shape (N, d).
+        features: Feature rows, shape (N, d); float32 rows are converted a few thousand at a time.
         groups: Row indices of each category, integer arrays. The paper leaves out the bases: leave them out here.
 
     Returns:
@@ -283,7 +284,7 @@ def token_difference_matrix(features: ArrayLike, groups: Iterable[ArrayLike]) ->
     Raises:
         ValueError: If there is no group with two rows, or an index is out of range.
     """
-    rows = check_array(features, "features", shape=("N", "d"))
+    rows = check_array(features, "features", shape=("N", "d"), keep=(np.float32,))
     total = np.zeros((rows.shape[1], rows.shape[1]))
     largest = 0
     for number, group in enumerate(groups):
@@ -291,8 +292,10 @@ def token_difference_matrix(features: ArrayLike, groups: Iterable[ArrayLike]) ->
         if index.size < 2:
             continue  # a category with one token has no pair
         largest = max(largest, index.size)
-        centred = rows[index] - rows[index].mean(axis=0)
-        total += index.size * (centred.T @ centred)
+        centre = sum(chosen.sum(axis=0) for _, chosen in row_chunks(rows, index)) / index.size
+        for _, chosen in row_chunks(rows, index):
+            centred = chosen - centre
+            total += index.size * (centred.T @ centred)
     if largest < 2:
         raise ValueError("Expected at least one group with two tokens, got none; pass the row indices by category.")
     return total

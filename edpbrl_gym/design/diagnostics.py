@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_solve
 
+from edpbrl_gym.design._chunks import row_chunks
 from edpbrl_gym.design.criteria import SingularInformationError, cholesky
 from edpbrl_gym.design.problem import DesignProblem
 
@@ -112,8 +113,7 @@ def design_warnings(problem: DesignProblem, mean_rows: FloatArray) -> tuple[str,
     """
     messages = []
     balance = prior_balance(problem, mean_rows)
-    moment = problem.episodes * float(mean_rows.sum(axis=0) @ np.square(problem.features).sum(axis=1))
-    if balance.data_per_dimension * problem.dimension <= _ROUNDING * moment:
+    if balance.data_per_dimension * problem.dimension <= _ROUNDING * _uncentred_trace(problem, mean_rows):
         return (
             "no information: the options of a step all have the same features, so no answer says anything about the "
             "taste, whatever the regularization; use features that differ, and more than one token a step.",
@@ -139,6 +139,16 @@ def design_warnings(problem: DesignProblem, mean_rows: FloatArray) -> tuple[str,
             f"regularization, or random questions."
         )
     return tuple(messages)
+
+
+def _uncentred_trace(problem: DesignProblem, mean_rows: FloatArray) -> float:
+    """T sum_h Phi' diag(dbar_h) Phi, traced: what the data information is a small difference of."""
+    weights = mean_rows.sum(axis=0)
+    shown = np.flatnonzero(weights)
+    return problem.episodes * sum(
+        float(weights[shown[part]] @ np.einsum("nd,nd->n", rows, rows))
+        for part, rows in row_chunks(problem.features, shown)
+    )
 
 
 def _few(values: tuple[float, ...] | tuple[int, ...]) -> str:

@@ -3,6 +3,7 @@
 Notation: Phi is the (N, d) matrix of features; d_q^h(n) is the probability that policy q shows row n at step h, an
 array `rows` of shape (K, H, N); dbar is its mean over q, an array `mean_rows` of shape (H, N); T is `episodes`.
 m_h = Phi' dbar^h is the mean feature. All functions return the information of the data only, without a prior.
+Phi is float64, or float32 and then taken a few thousand rows at a time; results are float64.
 
 | function | I / T = sum over h of | exact for |
 |---|---|---|
@@ -21,6 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym.choice import fisher_information
+from edpbrl_gym.design._chunks import Features, row_chunks
 
 __all__ = [
     "exact_block_gradient",
@@ -37,12 +39,19 @@ __all__ = [
 FloatArray = NDArray[np.float64]
 
 
-def mean_features(features: FloatArray, rows: FloatArray) -> FloatArray:
+def mean_features(features: Features, rows: FloatArray) -> FloatArray:
     """Mean feature m = Phi' d for occupancies of shape (..., N): an array (..., d)."""
-    return np.asarray(rows @ features)
+    if features.dtype == np.float64:
+        return np.asarray(rows @ features)
+    flat = rows.reshape(-1, rows.shape[-1])
+    used = np.flatnonzero(flat.any(axis=0))
+    total = np.zeros((len(flat), features.shape[1]))
+    for part, chosen in row_chunks(features, used):
+        total += flat[:, used[part]] @ chosen
+    return total.reshape(*rows.shape[:-1], features.shape[1])
 
 
-def second_moment(features: FloatArray, weights: FloatArray) -> FloatArray:
+def second_moment(features: Features, weights: FloatArray) -> FloatArray:
     """Phi' diag(weights) Phi over the rows that carry weight.
 
     Args:
@@ -53,16 +62,20 @@ def second_moment(features: FloatArray, weights: FloatArray) -> FloatArray:
         Symmetric matrix, shape (d, d).
     """
     support = np.flatnonzero(weights)
-    chosen = features if 2 * support.size > weights.size else features[support]
-    weight = weights if chosen is features else weights[support]
-    if weight.size and weight.min() >= 0:  # one symmetric product, half the work of a general one
-        half = chosen * np.sqrt(weight)[:, None]
-        return np.asarray(half.T @ half)
-    moment = chosen.T @ (chosen * weight[:, None])
-    return np.asarray((moment + moment.T) / 2)
+    few = None if 2 * support.size > weights.size else support  # gathering most of the rows costs more than it saves
+    weight = weights if few is None else weights[support]
+    positive = bool(weight.size and weight.min() >= 0)
+    moment = np.zeros((features.shape[1], features.shape[1]))
+    for part, chosen in row_chunks(features, few):
+        if positive:  # one symmetric product, half the work of a general one
+            half = chosen * np.sqrt(weight[part])[:, None]
+            moment += half.T @ half
+        else:
+            moment += chosen.T @ (chosen * weight[part][:, None])
+    return moment if positive else (moment + moment.T) / 2
 
 
-def surrogate_information(features: FloatArray, mean_rows: FloatArray, episodes: float) -> FloatArray:
+def surrogate_information(features: Features, mean_rows: FloatArray, episodes: float) -> FloatArray:
     """The paper's Eq. 6: T sum_h Phi' (diag(dbar_h) - dbar_h dbar_h') Phi; depends on the policies' mean only.
 
     Args:
@@ -78,7 +91,7 @@ def surrogate_information(features: FloatArray, mean_rows: FloatArray, episodes:
     return episodes * (second_moment(features, mean_rows.sum(axis=0)) - means.T @ means)
 
 
-def exact_information(features: FloatArray, rows: FloatArray, episodes: float) -> FloatArray:
+def exact_information(features: Features, rows: FloatArray, episodes: float) -> FloatArray:
     """Expected information of K independent policies under p = 1/K.
 
     Args:
@@ -101,7 +114,7 @@ def exact_information(features: FloatArray, rows: FloatArray, episodes: float) -
     return episodes / count**2 * ((count - 1) * moment - different)
 
 
-def weighted_information(features: FloatArray, rows: FloatArray, weights: FloatArray, episodes: float) -> FloatArray:
+def weighted_information(features: Features, rows: FloatArray, weights: FloatArray, episodes: float) -> FloatArray:
     """The paper's adaptive form: Eq. 6 with policy-level choice probabilities p(q given h) in place of 1/K.
 
     Like Eq. 6 it treats the draws of q and q' as independent even for q = q'; with p = 1/K it equals
@@ -141,7 +154,7 @@ def realised_information(options: ArrayLike, theta: ArrayLike | None = None) -> 
     return fisher_information(options, theta)
 
 
-def gradient(features: FloatArray, mean_rows: FloatArray, curvature: FloatArray, episodes: float) -> FloatArray:
+def gradient(features: Features, mean_rows: FloatArray, curvature: FloatArray, episodes: float) -> FloatArray:
     """Gradient of tr(G I(dbar)), I the surrogate, with respect to every entry of `mean_rows`.
 
     g_h(n) = T (phi_n' G phi_n - 2 phi_n' G m_h). With G = ds/dI this is the gradient of the objective, the reward of
@@ -160,7 +173,7 @@ def gradient(features: FloatArray, mean_rows: FloatArray, curvature: FloatArray,
     return _row_scores(features, mean_features(features, mean_rows), curvature, episodes)
 
 
-def scores(features: FloatArray, mean_rows: FloatArray, curvature: FloatArray, episodes: float) -> FloatArray:
+def scores(features: Features, mean_rows: FloatArray, curvature: FloatArray, episodes: float) -> FloatArray:
     """Scores T (phi_n - m_h)' G (phi_n - m_h) >= 0, the gradient up to a constant per step.
 
     Every occupancy has mass 1 at every step, so the scores have the same maximising policies and the same gap.
@@ -173,7 +186,7 @@ def scores(features: FloatArray, mean_rows: FloatArray, curvature: FloatArray, e
 
 
 def exact_block_gradient(
-    features: FloatArray, rows: FloatArray, policy: int, curvature: FloatArray, episodes: float
+    features: Features, rows: FloatArray, policy: int, curvature: FloatArray, episodes: float
 ) -> FloatArray:
     """Gradient of tr(G I_exact) with respect to the occupancy of one policy.
 
@@ -196,21 +209,24 @@ def exact_block_gradient(
     return _row_scores(features, others / (count - 1), curvature, scale)
 
 
-def _row_scores(features: FloatArray, means: FloatArray, curvature: FloatArray, scale: float) -> FloatArray:
+def _row_scores(features: Features, means: FloatArray, curvature: FloatArray, scale: float) -> FloatArray:
     """Array (H, N) of scale * (phi' G phi - 2 phi' G m_h)."""
-    quadratic = np.einsum("nd,nd->n", features @ curvature, features)
-    linear = (means @ curvature) @ features.T
-    return np.asarray(scale * (quadratic - 2.0 * linear))
+    result = np.empty((len(means), len(features)))
+    slopes = means @ curvature
+    for part, rows in row_chunks(features):
+        quadratic = np.einsum("nd,nd->n", rows @ curvature, rows)
+        result[:, part] = scale * (quadratic - 2.0 * (slopes @ rows.T))
+    return result
 
 
-def _check(features: FloatArray, rows: FloatArray, ndim: int, name: str, shape: str) -> None:
+def _check(features: Features, rows: FloatArray, ndim: int, name: str, shape: str) -> None:
     if rows.ndim != ndim or rows.shape[-1] != features.shape[0]:
         raise ValueError(
             f"Expected {name} of shape {shape} with N = {features.shape[0]} feature rows, got {rows.shape}."
         )
 
 
-def _check_policies(features: FloatArray, rows: FloatArray) -> int:
+def _check_policies(features: Features, rows: FloatArray) -> int:
     """Number of policies K of an array (K, H, N), at least 2."""
     _check(features, rows, 3, "rows", "(K, H, N)")
     if rows.shape[0] < 2:

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._validation import check_array, check_count, check_number
 from edpbrl_gym.design import information
+from edpbrl_gym.design._chunks import Features, row_chunks
 from edpbrl_gym.design.criteria import Criterion, SingularInformationError, positive_semidefinite_factor
 from edpbrl_gym.mdp import FiniteHorizonMDP
 
@@ -32,7 +33,9 @@ class DesignProblem:
 
     Attributes:
         mdp: The MDP; its `num_rows` is the number of feature rows.
-        features: Phi, shape (N, d), finite; kept as a read-only float64 array.
+        features: Phi, shape (N, d), finite. A float32 array is kept as it is, as a read-only view without a copy;
+            it may be a memory-mapped file larger than memory. Everything computed from it is float64 (its rows are
+            converted a few thousand at a time). Any other type becomes a read-only float64 array.
         num_policies: K >= 2, options per question.
         episodes: T >= 1; each episode asks H questions.
         criterion: D, A or V (`make_criterion`), or any `Criterion`.
@@ -47,7 +50,7 @@ class DesignProblem:
     """
 
     mdp: FiniteHorizonMDP
-    features: FloatArray
+    features: Features
     num_policies: int
     episodes: int
     criterion: Criterion
@@ -61,13 +64,13 @@ class DesignProblem:
             raise TypeError(
                 f'Expected a Criterion, got {self.criterion!r}; make one with make_criterion("D"), "A" or "V".'
             )
-        rows = check_array(self.features, "features", shape=("N", "d"))
+        rows = check_array(self.features, "features", shape=("N", "d"), keep=(np.float32,))
         if rows.shape[0] != self.mdp.num_rows or rows.shape[1] < 1:
             raise ValueError(
                 f"Expected features of shape (N, d) with one row for each of the MDP's {self.mdp.num_rows} feature "
                 f"rows, got shape {rows.shape}."
             )
-        self._set("features", _read_only(rows))
+        self._set("features", _read_only(rows) if rows.dtype == np.float64 else _locked(rows))
         self._set("num_policies", check_count(self.num_policies, "num_policies (K)", minimum=2))
         self._set("episodes", check_count(self.episodes, "episodes (T)", minimum=1))
         self._check_prior()
@@ -128,9 +131,18 @@ class DesignProblem:
         except SingularInformationError:
             return -np.inf
 
+    def rows(self, indices: ArrayLike | slice) -> FloatArray:
+        """Some rows of the features in float64, a new array of shape (k, d).
+
+        Args:
+            indices: Row indices in 0..N-1, shape (k,), or a slice.
+        """
+        chosen = indices if isinstance(indices, slice) else np.asarray(indices, dtype=np.intp)
+        return np.array(self.features[chosen], dtype=np.float64)
+
     def data_information(self, mean_rows: ArrayLike) -> FloatArray:
         """Surrogate information of the data alone (paper, Eq. 6), shape (d, d). Argument as in `information`."""
-        return information.surrogate_information(self.features, self._rows(mean_rows), self.episodes)
+        return information.surrogate_information(self.features, self._checked(mean_rows), self.episodes)
 
     def information(self, mean_rows: ArrayLike) -> FloatArray:
         """Surrogate information plus prior precision, shape (d, d).
@@ -146,7 +158,7 @@ class DesignProblem:
 
     def gradient(self, mean_rows: ArrayLike) -> FloatArray:
         """Gradient of the objective with respect to each entry of `mean_rows`, shape (H, N)."""
-        rows = self._rows(mean_rows)
+        rows = self._checked(mean_rows)
         curvature = self.criterion.gradient(self.information(rows))
         return information.gradient(self.features, rows, curvature, self.episodes)
 
@@ -172,7 +184,10 @@ class DesignProblem:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of everything that defines the problem; a saved design loads only with the same problem."""
+        """SHA-256 of everything that defines the problem; a saved design loads only with the same problem.
+
+        Float32 features count by their values: the same numbers in float64 give the same hash.
+        """
         mdp = self.mdp
         digest = hashlib.sha256(b"edpbrl-gym design problem 1")
         digest.update(f"{self.criterion.fingerprint()} {self.num_policies} {self.episodes} {mdp.horizon}".encode())
@@ -180,11 +195,15 @@ class DesignProblem:
         integers = (mdp.pair_state, mdp.pair_action, mdp.pair_row, transitions.indices, transitions.indptr)
         for indices in integers:  # their width differs between platforms
             _update(digest, np.asarray(indices, dtype=np.int64))
-        for table in (mdp.initial, mdp.admissible, transitions.data, self.features, self.prior):
+        for table in (mdp.initial, mdp.admissible, transitions.data):
             _update(digest, np.asarray(table))
+        digest.update(f"{np.dtype(np.float64).str}{self.features.shape}".encode())
+        for _, rows in row_chunks(self.features):
+            digest.update(np.ascontiguousarray(rows).data)
+        _update(digest, self.prior)
         return digest.hexdigest()
 
-    def _rows(self, mean_rows: ArrayLike) -> FloatArray:
+    def _checked(self, mean_rows: ArrayLike) -> FloatArray:
         rows = np.asarray(mean_rows, dtype=np.float64)
         if rows.shape != (self.horizon, self.mdp.num_rows):
             raise ValueError(
@@ -194,7 +213,11 @@ class DesignProblem:
 
 
 def _read_only(array: FloatArray) -> FloatArray:
-    view = np.ascontiguousarray(array).view()
+    return np.asarray(_locked(np.ascontiguousarray(array)))
+
+
+def _locked(array: Features) -> Features:
+    view = array.view()
     view.setflags(write=False)
     return view
 

@@ -105,7 +105,7 @@ def _lifted_matrix(cvxpy: Any, problem: DesignProblem, masses: Any, reachable: N
     dimension, horizon = problem.dimension, problem.horizon
     step, pair = np.divmod(reachable, problem.mdp.num_pairs)
     # every row has one step, so a common part of the features drops out of det M and of (M^-1)_11
-    shown = (problem.features - problem.features.mean(axis=0))[problem.mdp.pair_row[pair]]
+    shown = problem.rows(problem.mdp.pair_row[pair]) - problem.features.mean(axis=0, dtype=np.float64)
     products = (shown[:, :, None] * shown[:, None, :]).reshape(len(shown), -1)
     second = cvxpy.reshape(products.T @ masses, (dimension, dimension), order="C")
     means = []

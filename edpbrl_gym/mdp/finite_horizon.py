@@ -169,11 +169,7 @@ class FiniteHorizonMDP:
         Returns:
             A deterministic policy (H, M), ties broken towards the lowest pair, and its expected return.
         """
-        table = np.asarray(rewards, dtype=np.float64)
-        if table.shape != (self.horizon, self.num_rows):
-            raise ValueError(f"Expected rewards of shape (H, N) = {(self.horizon, self.num_rows)}, got {table.shape}.")
-        check_finite(table, "rewards")
-        return self.optimal_policy(table[:, self.pair_row])
+        return self.optimal_policy(self._check_rewards(rewards)[:, self.pair_row])
 
     def optimal_policy(self, pair_rewards: ArrayLike) -> tuple[FloatArray, float]:
         """Value iteration with a reward for each pair and step.
@@ -339,6 +335,13 @@ class FiniteHorizonMDP:
             raise ValueError(f"Expected {name} of shape (H, M) = {(self.horizon, self.num_pairs)}, got {array.shape}.")
         check_finite(array, name)
         return array
+
+    def _check_rewards(self, rewards: ArrayLike) -> FloatArray:
+        table = np.asarray(rewards, dtype=np.float64)
+        if table.shape != (self.horizon, self.num_rows):
+            raise ValueError(f"Expected rewards of shape (H, N) = {(self.horizon, self.num_rows)}, got {table.shape}.")
+        check_finite(table, "rewards")
+        return table
 
     def _check_policy(self, policy: ArrayLike) -> FloatArray:
         table = self._check_pairs(policy, "policy")

@@ -1,14 +1,15 @@
-"""The prompt-construction MDP: one state per step, one action per token, in closed form."""
+"""The prompt-construction MDP: one action per token, whatever it is leading to the next step."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from edpbrl_gym._validation import check_integers
+from edpbrl_gym._validation import check_count, check_integers
 from edpbrl_gym.mdp.finite_horizon import FiniteHorizonMDP
 from edpbrl_gym.mdp.sampling import Trajectories, draw
 
@@ -24,37 +25,67 @@ class PromptMDP(FiniteHorizonMDP):
     simplices and value iteration, occupancies and policy extraction are closed forms over each step's own tokens.
     Pair and feature row of token a at step h are both ``offsets[h] + a``.
 
+    Steps with the same tokens can share them (`repeated`): then there is one state, the pairs are the tokens, and a
+    million tokens take a million pairs whatever the horizon.
+
     Args:
         sizes: Number of tokens at each step, all at least 1.
+        shared: All steps have the same tokens, which are kept once: the state is always 0, M = N = sizes[0], and
+            pair and feature row of token a are a at every step. The sizes must be equal.
+
+    Attributes:
+        sizes: Number of tokens at each step.
+        shared: Whether all steps have the same pairs.
+        offsets: First pair of each step (all 0 if shared) and, last, the number of pairs M; shape (H + 1,). The pairs
+            of a step are `step_pairs`; ``offsets[h + 1]`` is their end only if they are not shared.
 
     Raises:
         TypeError: If the sizes are no integers.
-        ValueError: If there is no step or a step has no token.
+        ValueError: If there is no step, a step has no token, or steps of different sizes are to share their tokens.
     """
 
-    def __init__(self, sizes: Sequence[int]) -> None:
+    def __init__(self, sizes: Sequence[int], *, shared: bool = False) -> None:
         counts = np.asarray(sizes)
         if counts.ndim != 1 or counts.size == 0 or counts.min() < 1:
             raise ValueError(f"Expected at least one token at each of at least one step, got sizes {sizes}.")
         counts = check_integers(counts, "sizes", shape=("H",)).astype(np.intp)
+        if shared and counts.min() != counts.max():
+            raise ValueError(f"Expected equal sizes of steps that share their tokens, got sizes {sizes}.")
         horizon = int(counts.size)
         self.sizes: tuple[int, ...] = tuple(int(count) for count in counts)
-        self.offsets: NDArray[np.intp] = np.concatenate(([0], np.cumsum(counts))).astype(np.intp)
-        total = int(self.offsets[-1])
-        state = np.repeat(np.arange(horizon), counts)
-        successor = np.minimum(state + 1, horizon - 1)  # the last step's successor is never entered
+        self.shared = bool(shared)
+        own = counts[:1] if shared else counts  # tokens of each state
+        starts = np.concatenate(([0], np.cumsum(own))).astype(np.intp)
+        total, states = int(starts[-1]), len(own)
+        self.offsets: NDArray[np.intp] = np.append(np.zeros(horizon, dtype=np.intp), total) if shared else starts
+        state = np.repeat(np.arange(states), own)
+        successor = np.minimum(state + 1, states - 1)  # the last step's successor is never entered
         super().__init__(
             pair_state=state,
-            pair_action=np.arange(total) - self.offsets[state],
-            transitions=sparse.csr_array((np.ones(total), (np.arange(total), successor)), shape=(total, horizon)),
-            initial=np.eye(horizon)[0],
+            pair_action=np.arange(total) - starts[state],
+            transitions=sparse.csr_array((np.ones(total), (np.arange(total), successor)), shape=(total, states)),
+            initial=np.eye(states)[0],
             horizon=horizon,
             pair_row=np.arange(total),
         )
 
+    @classmethod
+    def repeated(cls, size: int, horizon: int) -> Self:
+        """The same tokens at every step, kept once: M = N = size pairs of one state.
+
+        Args:
+            size: Number of tokens.
+            horizon: Number of steps H.
+
+        Returns:
+            The MDP; policies and occupancies have shape (H, size), and pair and feature row of token a are a.
+        """
+        return cls((check_count(size, "size (tokens)"),) * check_count(horizon, "horizon (steps)"), shared=True)
+
     def step_pairs(self, step: int) -> slice:
         """Return the pairs (and feature rows) of a step's tokens as a slice."""
-        return slice(int(self.offsets[step]), int(self.offsets[step + 1]))
+        begin = int(self.offsets[step])
+        return slice(begin, begin + self.sizes[step])
 
     def optimal_policy(self, pair_rewards: ArrayLike) -> tuple[FloatArray, float]:
         """Closed form of value iteration: the best token of each step. See the base class."""
@@ -69,9 +100,14 @@ class PromptMDP(FiniteHorizonMDP):
             total += float(reward[step, pairs.start + best])
         return policy, total
 
+    def best_response(self, rewards: ArrayLike) -> tuple[FloatArray, float]:
+        """Rows are pairs here. See the base class."""
+        return self.optimal_policy(self._check_rewards(rewards))
+
     def uniform_policy(self) -> FloatArray:
         """Uniform over the tokens of every step, shape (H, M)."""
-        weights = np.repeat(1.0 / np.array(self.sizes), self.sizes)
+        sizes = self.sizes[:1] if self.shared else self.sizes
+        weights = np.repeat(1.0 / np.array(sizes), sizes)
         return np.tile(weights, (self.horizon, 1))
 
     def occupancy(self, policy: ArrayLike) -> FloatArray:
@@ -100,5 +136,4 @@ class PromptMDP(FiniteHorizonMDP):
             own = self.step_pairs(step)
             boundary = np.array([0, own.stop - own.start], dtype=np.intp)
             pairs[:, step] = own.start + draw(table[step, own], boundary, np.zeros(size, dtype=np.intp), rng)
-        states = np.tile(np.arange(self.horizon, dtype=np.intp), (size, 1))
-        return Trajectories(states, self.pair_action[pairs], pairs, pairs.copy())
+        return Trajectories(self.pair_state[pairs], self.pair_action[pairs], pairs, pairs.copy())
