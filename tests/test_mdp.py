@@ -150,6 +150,89 @@ def test_prompt_mdp_equals_the_general_mdp(sizes, seed):
     assert ((a.rows >= fast.offsets[:-1]) & (a.rows < fast.offsets[1:])).all()
 
 
+@given(size=st.integers(1, 6), horizon=st.integers(1, 4), seed=st.integers(0, 10**6))
+@settings(max_examples=40, deadline=None)
+def test_repeated_tokens_are_the_general_mdp_with_one_state(size, horizon, seed):
+    fast, rng = PromptMDP.repeated(size, horizon), np.random.default_rng(seed)
+    general = FiniteHorizonMDP(
+        pair_state=np.zeros(size, dtype=int),
+        pair_action=np.arange(size),
+        transitions=np.ones((size, 1)),
+        initial=[1.0],
+        horizon=horizon,
+        pair_row=np.arange(size),
+    )
+    assert isinstance(fast, PromptMDP) and fast.shared and fast.sizes == (size,) * horizon
+    for name in ("num_states", "num_pairs", "num_rows", "num_actions", "horizon"):
+        assert getattr(fast, name) == getattr(general, name), name
+    for name in ("pair_state", "pair_action", "pair_row", "initial", "admissible"):
+        np.testing.assert_array_equal(getattr(fast, name), getattr(general, name))
+    np.testing.assert_array_equal(fast.transitions.toarray(), general.transitions.toarray())
+    rewards = rng.integers(-2, 3, (horizon, size)).astype(float)  # integers: ties happen
+    (found, value), (policy, expected) = fast.best_response(rewards), general.best_response(rewards)
+    assert value == pytest.approx(expected, abs=1e-12)
+    np.testing.assert_array_equal(found, policy)
+    np.testing.assert_array_equal(fast.optimal_policy(rewards)[0], policy)
+    np.testing.assert_allclose(fast.uniform_policy(), general.uniform_policy(), atol=1e-15)
+    some = random_policy(general, rng)
+    occupancy = general.occupancy(some)
+    np.testing.assert_allclose(fast.occupancy(some), occupancy, atol=1e-15)
+    np.testing.assert_array_equal(fast.policy_from_occupancy(occupancy), general.policy_from_occupancy(occupancy))
+    np.testing.assert_array_equal(fast.row_occupancy(occupancy[None]), general.row_occupancy(occupancy[None]))
+    np.testing.assert_array_equal(fast.action_probabilities(some, 0, [0, 0]), some[[0, 0]])
+    (a, b) = (mdp.sample(some, 50, np.random.default_rng(1)) for mdp in (fast, fast))
+    np.testing.assert_array_equal(a.pairs, b.pairs)
+    assert not a.states.any() and (a.rows == a.actions).all() and (a.rows == a.pairs).all()
+
+
+def test_repeated_tokens_equal_a_prompt_mdp_with_the_tokens_of_each_step_apart():
+    shared, apart = PromptMDP.repeated(4, 3), PromptMDP([4, 4, 4])
+    for mdp in (shared, apart):
+        for step in range(3):
+            own = mdp.step_pairs(step)
+            assert own == slice(mdp.offsets[step], mdp.offsets[step] + 4)
+            np.testing.assert_array_equal(mdp.pair_row[own], np.arange(own.start, own.stop))
+            np.testing.assert_array_equal(mdp.pair_action[own], np.arange(4))
+        assert mdp.offsets[-1] == mdp.num_pairs
+    rng = np.random.default_rng(0)
+    weights = rng.dirichlet(np.ones(4), size=3)
+    spread = np.zeros((3, 12))
+    for step in range(3):
+        spread[step, apart.step_pairs(step)] = weights[step]
+    draws = [
+        mdp.sample(mdp.policy_from_occupancy(measure), 60_000, np.random.default_rng(3)).actions
+        for mdp, measure in ((shared, weights), (apart, spread))
+    ]
+    np.testing.assert_array_equal(*draws)
+    for step in range(3):
+        np.testing.assert_allclose(np.bincount(draws[0][:, step]) / 60_000, weights[step], atol=0.01)
+    rewards = rng.standard_normal((3, 4))
+    together, value = shared.best_response(rewards)
+    _, same = apart.best_response(np.tile(rewards, 3))
+    assert value == pytest.approx(same) == pytest.approx(rewards.max(axis=1).sum())
+    np.testing.assert_array_equal(together.argmax(axis=1), rewards.argmax(axis=1))
+
+
+def test_a_million_repeated_tokens_stay_small():
+    mdp = PromptMDP.repeated(1_000_000, 6)
+    policy = mdp.uniform_policy()
+    assert policy.shape == (6, 1_000_000)
+    rows = mdp.sample(policy, 1000, np.random.default_rng(0)).rows
+    assert rows.max() < 1_000_000 and abs(rows.mean() / 500_000 - 1.0) < 0.05
+    arrays = [mdp.pair_state, mdp.pair_action, mdp.pair_row, mdp.admissible]
+    matrix = mdp.transitions
+    assert sum(array.nbytes for array in [*arrays, matrix.data, matrix.indices, matrix.indptr]) < 60e6
+
+
+def test_tokens_are_shared_only_among_equal_steps():
+    with pytest.raises(ValueError, match=r"equal sizes of steps that share their tokens, got sizes \(3, 4\)"):
+        PromptMDP((3, 4), shared=True)
+    with pytest.raises(ValueError, match=r"size \(tokens\) >= 1, got 0"):
+        PromptMDP.repeated(0, 2)
+    with pytest.raises(TypeError, match=r"horizon \(steps\) as an integer"):
+        PromptMDP.repeated(3, 2.0)
+
+
 def test_prompt_mdp_sampling_has_the_policys_frequencies():
     mdp = PromptMDP([3, 4])
     policy = mdp.policy_from_occupancy(np.array([[1, 2, 0, 0, 0, 0, 0], [0, 0, 0, 4, 0, 1, 5]], float))
