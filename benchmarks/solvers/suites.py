@@ -1,0 +1,125 @@
+"""Which solvers run on which problems, and how long each may take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from benchmarks.solvers.cases import Case
+
+__all__ = ["SUITES", "Run", "suite"]
+
+TARGET = 1e-6
+COMPARED = ("newton", "pairwise", "frank_wolfe", "paper", "multiplicative", "copt")
+PAPER_ITERATIONS = 100
+SIZES = (500, 5_000, 50_000, 200_000, 1_000_000)
+FULL_LIMIT = 60.0
+
+
+@dataclass(frozen=True)
+class Run:
+    """One solver on one problem with its limits (seconds of its own time)."""
+
+    case: Case
+    solver: str
+    time_limit: float
+
+    @property
+    def max_iterations(self) -> int:
+        """The paper's 100 for its algorithm, no limit for the others."""
+        return PAPER_ITERATIONS if self.solver.startswith("paper") else 1_000_000
+
+    def order(self, folder: str) -> dict[str, Any]:
+        """What `worker.solve` wants."""
+        return {
+            "case": self.case.settings(),
+            "solver": self.solver,
+            "target": TARGET,
+            "time_limit": self.time_limit,
+            "max_iterations": self.max_iterations,
+            "folder": folder,
+        }
+
+
+def suite(name: str, time_limit: float | None = None) -> list[Run]:
+    """The runs of a suite, "quick", "default" or "full".
+
+    Args:
+        name: quick: a few seconds, small problems. default: about 15 minutes on one core. full: every solver up to
+            200,000 tokens and a minute for each, several hours.
+        time_limit: In place of the suite's own limits of the solvers other than newton.
+    """
+    runs = list(SUITES[name]())
+    if time_limit is not None:
+        runs = [run if run.solver == "newton" else replace(run, time_limit=time_limit) for run in runs]
+    return runs
+
+
+def _side_by_side(case: Case, limit: float, solvers: tuple[str, ...] = COMPARED) -> Iterator[Run]:
+    for solver in solvers:
+        yield Run(case, solver, FULL_LIMIT if solver == "newton" else limit)
+
+
+def _clip(tokens: int, dimension: int, criterion: str = "D", regularization: float = 100.0, split: int = 1) -> Case:
+    return Case("clip", tokens, dimension, split, criterion, regularization)
+
+
+def _builtin(criterion: str, regularization: float) -> Case:
+    return Case("minilm", 3869, 384, 6, criterion, regularization)
+
+
+def _quick() -> Iterator[Run]:
+    case = _clip(300, 16, "D")
+    yield from _side_by_side(case, 0.3, (*COMPARED, "cvxpy"))
+    yield from _side_by_side(replace(case, criterion="A", split=6), 0.3, ("newton", "pairwise"))
+    yield from _side_by_side(replace(case, criterion="V16", tokens=3000), 0.3, ("newton", "pairwise"))
+
+
+def _default() -> Iterator[Run]:
+    for criterion in ("D", "A", "V16"):  # the problem of the requirements, all solvers
+        yield from _side_by_side(_clip(5_000, 768, criterion), 12.0)
+    yield Run(_clip(5_000, 768), "paper-float32", 12.0)
+    yield from _side_by_side(_clip(5_000, 768, "D", 1.0), 10.0)
+    for criterion in ("A", "V16"):
+        yield Run(_clip(5_000, 768, criterion, 1.0), "newton", FULL_LIMIT)
+    yield from _side_by_side(_builtin("D", 100.0), 6.0)
+    yield from _side_by_side(_builtin("V", 100.0), 6.0)
+    for criterion, regularization in (("A", 100.0), ("V16", 100.0), ("D", 1.0), ("A", 1.0), ("V16", 1.0), ("V", 1.0)):
+        yield Run(_builtin(criterion, regularization), "newton", FULL_LIMIT)
+    for criterion in ("D", "A", "V16"):  # six distinct vocabularies, and no structure at all
+        yield Run(_clip(5_000, 768, criterion, split=6), "newton", FULL_LIMIT)
+    for criterion, regularization in (("D", 100.0), ("A", 100.0), ("V16", 100.0), ("D", 1.0), ("A", 1.0), ("V16", 1.0)):
+        case = Case("isotropic", 5_000, 768, 1, criterion, regularization)
+        yield from _side_by_side(case, 6.0, ("newton", "pairwise") if criterion == "D" else ("newton",))
+    yield from _scaling(limits={500: 2.0, 5_000: 6.0, 50_000: 8.0})
+    for case in (_clip(100, 8), _clip(300, 16), _clip(500, 32)):  # where cvxpy fits
+        for criterion in ("D", "A"):
+            yield from _side_by_side(replace(case, criterion=criterion), 6.0, ("newton", "cvxpy"))
+    yield Run(_clip(500, 384), "cvxpy", 6.0)  # it refuses, and says why
+
+
+def _scaling(limits: dict[int, float]) -> Iterator[Run]:
+    """From 500 to a million tokens: D with every solver that the limits name a time for, A and V by newton alone."""
+    for dimension in (384, 768):
+        for tokens in SIZES:
+            case = _clip(tokens, dimension)
+            if (tokens, dimension) != (5_000, 768):  # stands above
+                yield from _side_by_side(case, limits.get(tokens, 0.0), COMPARED if tokens in limits else ("newton",))
+            if dimension == 768 and tokens != 5_000:
+                yield Run(replace(case, criterion="A"), "newton", FULL_LIMIT)
+                yield Run(replace(case, criterion="V16"), "newton", FULL_LIMIT)
+
+
+def _full() -> Iterator[Run]:
+    done = set()
+    for run in _default():
+        longer = replace(run, time_limit=FULL_LIMIT)
+        for solver in COMPARED if run.case.tokens < 1_000_000 and run.solver != "cvxpy" else (run.solver,):
+            item = replace(longer, solver=solver)
+            if (item.case, item.solver) not in done:
+                done.add((item.case, item.solver))
+                yield item
+
+
+SUITES = {"quick": _quick, "default": _default, "full": _full}
