@@ -25,8 +25,10 @@ from edpbrl_gym.design import (
     verify,
 )
 from edpbrl_gym.design._blocks import TokenBlocks
-from edpbrl_gym.design._master import Master
+from edpbrl_gym.design._layout import PromptLayout
+from edpbrl_gym.design._metric import PriorMetric
 from edpbrl_gym.design._simplex_qp import solve_simplex_qp
+from edpbrl_gym.design._spaces import FeatureSpace, Space, TokenSpace
 from edpbrl_gym.mdp import PromptMDP
 from tests.design_cases import prompt_problem, random_mdp_problem, random_occupancy
 from tests.lane_environments import ChainEnv
@@ -101,9 +103,9 @@ def test_no_prior_at_all(criterion):
 def test_steps_with_the_same_vocabulary_share_a_block(criterion):
     own, other = random_features(6, 9, 4), random_features(7, 7, 4)
     problem = problem_from(np.concatenate([own, other, own]), (9, 7, 9), criterion)
-    blocks = TokenBlocks(problem)
-    assert blocks.steps == ((0, 2), (1,))
-    assert list(blocks.scale) == [120.0, 60.0]
+    layout = PromptLayout(problem)
+    assert layout.steps == ((0, 2), (1,))
+    assert list(layout.scale) == [120.0, 60.0]
     design = newton(problem)
     assert design.status == "converged"
     assert agrees(design, reference(problem))
@@ -111,33 +113,58 @@ def test_steps_with_the_same_vocabulary_share_a_block(criterion):
     assert verify(problem, design).confirmed
 
 
+def space_of(problem: DesignProblem, kind: type[Space], tokens) -> tuple[Space, TokenBlocks, PromptLayout]:
+    layout, metric = PromptLayout(problem), PriorMetric(problem)
+    blocks = TokenBlocks(problem.features, layout.rows, layout.scale, metric)
+    target = None
+    if problem.criterion.name != "D":
+        target = problem.criterion.target_factor(problem.dimension)
+    if kind is FeatureSpace:
+        return FeatureSpace(blocks, tokens, problem.prior, target), blocks, layout
+    isotropic_a = problem.criterion.name == "A" and problem.regularization is not None
+    space = TokenSpace(
+        blocks, tokens, metric, problem.prior, target, baseline=problem.baseline, isotropic_a=isotropic_a
+    )
+    return space, blocks, layout
+
+
 @pytest.mark.parametrize("criterion", CRITERIA)
+@pytest.mark.parametrize("kind", [FeatureSpace, TokenSpace])
+@pytest.mark.parametrize("prior", ["isotropic", "matrix"])
 @pytest.mark.parametrize("sizes", [(6, 5), (6, 6, 5)])
-def test_gradient_and_hessian_are_those_of_the_objective(criterion, sizes):
+def test_gradient_and_hessian_are_those_of_the_objective(criterion, kind, prior, sizes):
     """Central differences of `DesignProblem.objective` along directions that keep the sum of every block."""
     features = random_features(8, sum(sizes), 4)
     if len(sizes) == 3:
         features[6:12] = features[:6]  # a merged block
-    problem = problem_from(features, sizes, criterion)
-    blocks = TokenBlocks(problem)
-    master = Master(problem, blocks)
-    tokens = np.arange(len(blocks))
+    options = {}
+    if prior == "matrix":
+        root = np.random.default_rng(5).standard_normal((4, 4))
+        options["prior_precision"] = root @ root.T + 0.1 * np.eye(4)
+    problem = problem_from(features, sizes, criterion, **options)
+    tokens = np.arange(11)
+    space, blocks, layout = space_of(problem, kind, tokens)
     rng = np.random.default_rng(0)
 
     def in_blocks(array, centred):
-        parts = [array[blocks.tokens(number)] for number in range(len(blocks.scale))]
+        parts = [array[own] for own in blocks.slices]
         return np.concatenate([part - part.mean() if centred else part / part.sum() for part in parts])
 
-    weights = in_blocks(0.5 + rng.random(len(blocks)), False)
-    direction = in_blocks(rng.standard_normal(len(blocks)), True)
-    point = master.point(tokens, weights)
-    gradient, hessian = master._derivatives(point, hessian=True)
+    weights = in_blocks((0.5 + rng.random(11)) * (rng.random(11) > 0.3), False)
+    direction = in_blocks(rng.standard_normal(11), True)
+    gradient, hessian = space.derivatives(weights)
 
     def objective(step):
-        return problem.objective(blocks.occupancy(tokens, weights + step * direction))
+        moved = np.zeros((problem.horizon, sum(sizes)))
+        for number, steps in enumerate(layout.steps):
+            own = blocks.tokens(number)
+            for step_number in steps:
+                moved[step_number, problem.mdp.step_pairs(step_number)] = (weights + step * direction)[own]
+        return problem.objective(moved)
 
-    assert point.value == pytest.approx(objective(0.0), rel=1e-12)
-    width = 1e-4
+    np.testing.assert_allclose(space.gradient(weights), gradient, rtol=1e-12)
+    assert space.value(weights) + space.offset == pytest.approx(objective(0.0), rel=1e-12)
+    width = 1e-5
     slope = (objective(width) - objective(-width)) / (2 * width)
     bend = (objective(width) - 2 * objective(0.0) + objective(-width)) / width**2
     assert gradient @ direction == pytest.approx(slope, rel=1e-4)
@@ -146,15 +173,17 @@ def test_gradient_and_hessian_are_those_of_the_objective(criterion, sizes):
 
 @pytest.mark.parametrize("criterion", CRITERIA)
 @pytest.mark.parametrize(("dtype", "accuracy"), [(np.float32, 1e-5), (np.float64, 1e-12)])
-def test_scores_of_all_tokens_are_the_gradient(criterion, dtype, accuracy):
+@pytest.mark.parametrize("kind", [FeatureSpace, TokenSpace])
+def test_scores_of_all_tokens_are_the_gradient(criterion, dtype, accuracy, kind):
     problem = problem_from(random_features(9, 60, 7, mean=30.0), (25, 35), criterion)
-    blocks = TokenBlocks(problem)
-    master = Master(problem, blocks)
     tokens = np.sort(np.random.default_rng(1).permutation(60)[:30])
-    sizes = np.bincount(blocks.block[tokens])
-    point = master.point(tokens, 1.0 / sizes[blocks.block[tokens]])
-    scores = blocks.scores(master.score_factor(point), point.means, dtype)
-    occupancy = blocks.occupancy(tokens, point.weights)
+    space, blocks, layout = space_of(problem, kind, tokens)
+    weights = np.concatenate([np.full(part.stop - part.start, 1 / (part.stop - part.start)) for part in space.parts])
+    form, means = space.form(weights), space.means(weights)
+    scores = blocks.scores(form, means, dtype)
+    some = np.array([0, 3, 24, 25, 59])
+    np.testing.assert_allclose(blocks.scores(form, means, dtype, some), scores[some], rtol=1e-5)
+    occupancy = layout.occupancy(tokens, weights)
     for number in range(2):
         own = blocks.tokens(number)
         expected = problem.gradient(occupancy)[number, own]
@@ -375,8 +404,8 @@ def test_an_optimistic_float32_certificate_is_not_believed(monkeypatch):
     """Scores that hide the best tokens end in a recheck of all tokens in float64, not in a wrong design."""
     exact = TokenBlocks.scores
 
-    def blind(self, factor, means, dtype=np.float32):
-        scores = exact(self, factor, means, dtype)
+    def blind(self, form, means, dtype=np.float32, tokens=None):
+        scores = exact(self, form, means, dtype, tokens)
         return scores if np.dtype(dtype) == np.float64 else 0.5 * scores
 
     monkeypatch.setattr(TokenBlocks, "scores", blind)

@@ -1,19 +1,22 @@
-"""The tokens of a prompt problem as blocks: one simplex for each distinct vocabulary.
+"""The tokens of a prompt problem as blocks, one simplex for each distinct vocabulary (`_layout`), and their scores.
 
-Steps with exactly the same feature rows share a block b of weight c_b = T times their number: the covariance of a
-step is matrix-concave in its weights, so using the mean of their weights at all of them is no worse. Scores depend on
-differences within a block only; the features are therefore centred once, in float64, before they are rounded to
-float32: a common mean, however large, costs no digits.
+Scores depend on differences within a block only; a centre is therefore subtracted from the features before they are
+rounded to float32: a common mean, however large, costs no digits.
+
+Features given in float32 are read as they are, a chunk at a time, so they may be a memory map larger than memory.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
-from scipy.linalg import blas
 
-from edpbrl_gym.design.problem import DesignProblem
-from edpbrl_gym.mdp import PromptMDP
+from edpbrl_gym.design._backend import ArrayBackend, NumpyBackend
+from edpbrl_gym.design._forms import ScoreForm
+from edpbrl_gym.design._metric import PriorMetric
 
 __all__ = ["TokenBlocks"]
 
@@ -21,46 +24,45 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]
 
 _CHUNK = 2048  # rows scored at once: bounds the memory of the product
+_CENTRE_ROWS = 4096  # rows whose mean is the centre: any centre near the features serves
 
 
 class TokenBlocks:
-    """Distinct vocabularies of a problem; their tokens are numbered 0..n-1, block after block.
+    """Tokens numbered 0..n-1, block after block, with a simplex for each block.
 
     Args:
-        problem: A design problem with a `PromptMDP`.
+        features: Feature rows, float32 or float64, shape (N, d).
+        rows: Rows of each block.
+        scale: c_b, shape (B,).
+        metric: Inverse of the prior precision; None if that is singular (then forms need base = 0).
+        backend: Where the products over all tokens run.
 
     Attributes:
         scale: c_b, shape (B,).
         starts: First token of each block, and n, shape (B + 1,).
-        block: Block of each token, shape (n,).
     """
 
-    def __init__(self, problem: DesignProblem) -> None:
-        if not isinstance(problem.mdp, PromptMDP):
-            raise TypeError(f"Expected a problem with a PromptMDP, got {type(problem.mdp).__name__}.")
-        self._mdp = problem.mdp
-        self._features = problem.features
-        slices = [problem.mdp.step_pairs(step) for step in range(problem.horizon)]
-        steps: list[list[int]] = []
-        for step, pairs in enumerate(slices):
-            for own in steps:
-                if _equal(problem.features[slices[own[0]]], problem.features[pairs]):
-                    own.append(step)
-                    break
-            else:
-                steps.append([step])
-        self.steps: tuple[tuple[int, ...], ...] = tuple(tuple(own) for own in steps)
-        self.scale: FloatArray = np.array([problem.episodes * len(own) for own in steps], dtype=np.float64)
-        first = [slices[own[0]] for own in steps]
-        sizes = [pairs.stop - pairs.start for pairs in first]
-        self.starts: IntArray = np.concatenate(([0], np.cumsum(sizes))).astype(np.intp)
-        self.block: IntArray = np.repeat(np.arange(len(steps)), sizes)
-        self._rows: IntArray = np.concatenate([np.arange(pairs.start, pairs.stop) for pairs in first])
-        self._centre: FloatArray = np.stack([problem.features[pairs].mean(axis=0) for pairs in first])
-        self._rounded: dict[np.dtype, NDArray] = {}
+    def __init__(
+        self,
+        features: NDArray,
+        rows: list[slice],
+        scale: FloatArray,
+        metric: PriorMetric | None = None,
+        backend: ArrayBackend | None = None,
+    ) -> None:
+        self._features = features
+        self._rows = rows
+        self._metric = metric
+        self._backend = backend or NumpyBackend()
+        self.scale = scale
+        self.starts: IntArray = np.cumsum([0] + [own.stop - own.start for own in rows]).astype(np.intp)
+        self._centre = np.stack([_centre(features[own]) for own in rows])
+        self._rounded: dict[np.dtype, list[Any]] = {}
+        self._factors: dict[np.dtype, Any] = {}
+        self._norms: FloatArray | None = None  # of all tokens, float32 computations
 
     def __len__(self) -> int:
-        return len(self.block)
+        return int(self.starts[-1])
 
     @property
     def slices(self) -> list[slice]:
@@ -71,77 +73,168 @@ class TokenBlocks:
         """Tokens of block `number`."""
         return slice(int(self.starts[number]), int(self.starts[number + 1]))
 
-    def centred(self, tokens: IntArray) -> FloatArray:
-        """Features of some tokens less the mean of their block, float64, shape (k, d)."""
-        return np.asarray(self._features[self._rows[tokens]] - self._centre[self.block[tokens]])
+    def block(self, tokens: IntArray) -> IntArray:
+        """Block of each of some tokens."""
+        return np.searchsorted(self.starts, tokens, side="right") - 1
 
-    def scores(self, factor: FloatArray, means: FloatArray, dtype: DTypeLike = np.float32) -> FloatArray:
-        """Scores c_b ||F (x - m_b)||^2 of all tokens: one product of (n, d) with F.
+    def parts(self, tokens: IntArray) -> list[slice]:
+        """Where the tokens of each block lie in a sorted array of tokens."""
+        bounds = np.searchsorted(tokens, self.starts)
+        return [slice(int(begin), int(end)) for begin, end in zip(bounds[:-1], bounds[1:], strict=True)]
+
+    def centred(self, tokens: IntArray) -> FloatArray:
+        """Features of some sorted tokens less the centre of their block, float64, shape (k, d)."""
+        result = np.empty((len(tokens), self._features.shape[1]))
+        for number, part in enumerate(self.parts(tokens)):
+            rows = tokens[part] - self.starts[number] + self._rows[number].start
+            np.subtract(self._features[rows], self._centre[number], out=result[part], dtype=np.float64)
+        return result
+
+    def scores(
+        self, form: ScoreForm, means: FloatArray, dtype: DTypeLike = np.float32, tokens: IntArray | None = None
+    ) -> FloatArray:
+        """Scores c_b ||x - m_b||^2 in the metric of a form.
 
         Args:
-            factor: F, shape (r, d); half the work if it is triangular (r = d).
+            form: The metric.
             means: Mean of the centred features in each block under the current weights, shape (B, d).
-            dtype: Precision of the product.
+            dtype: Precision of the products.
+            tokens: Sorted tokens to score; None scores all.
 
         Returns:
-            Scores, float64, shape (n,).
+            Scores, float64, shape (n,) or (len(tokens),).
         """
-        features = self._all(np.dtype(dtype))
-        kind = features.dtype
-        small = np.asfortranarray(factor, dtype=kind)
-        triangle = _triangle(factor)
-        multiply = blas.strmm if kind == np.float32 else blas.dtrmm
-        result = np.empty(len(self))
-        for number, mean in enumerate(means.astype(kind)):
-            own = self.tokens(number)
-            for begin in range(own.start, own.stop, _CHUNK):
-                part = slice(begin, min(begin + _CHUNK, own.stop))
-                shifted = features[part] - mean
-                if triangle:  # the transpose of a C-ordered array is what BLAS overwrites in place
-                    product = multiply(1.0, small, shifted.T, lower=triangle == "lower", overwrite_b=True).T
-                else:
-                    product = shifted @ small.T
-                result[part] = np.einsum("nr,nr->n", product, product)
-            result[own] *= self.scale[number]
+        kind = np.dtype(dtype)
+        result = np.empty(len(self) if tokens is None else len(tokens))
+        for number, mean in enumerate(means):
+            scorer = _Scorer(form, mean, self._metric, self._backend, kind)
+            for own, rows in self._chunks(number, kind, tokens):
+                result[own] = self._backend.numpy(scorer(rows, self._norms_of(form, rows, kind, own, tokens)))
+                result[own] *= self.scale[number]
         return result
 
-    def occupancy(self, tokens: IntArray, weights: FloatArray) -> FloatArray:
-        """Occupancy (H, M) with these weights at every step of their block."""
-        result = np.zeros((self._mdp.horizon, self._mdp.num_pairs))
-        for number, steps in enumerate(self.steps):
-            own = self.block[tokens] == number
-            local = tokens[own] - self.starts[number]
-            for step in steps:
-                result[step, self._mdp.offsets[step] + local] = weights[own]
-        return result
+    def norms(self, rows: Any, kind: np.dtype) -> Any:
+        """Squared norms of native rows in the metric of the prior, native, shape (m,)."""
+        assert self._metric is not None
+        if self._metric.isotropic:
+            return (rows * rows).sum(1) / self._metric.isotropic
+        if kind not in self._factors:
+            inverse = self._metric.factor_inverse(self._features.shape[1])
+            self._factors[kind] = self._backend.array(inverse, kind)
+        return self._backend.factor_squares(rows + 0, self._factors[kind], "lower")
 
-    def weights(self, occupancy: FloatArray) -> FloatArray:
-        """Weights of all tokens, shape (n,), from an occupancy (H, M): the mean over the steps of each block."""
-        result = np.empty(len(self))
-        for number, steps in enumerate(self.steps):
-            own = [occupancy[step, self._mdp.step_pairs(step)] for step in steps]
-            result[self.tokens(number)] = np.mean(own, axis=0)
-        return result
+    def sample(self, count: int, rng: np.random.Generator) -> IntArray:
+        """A random choice of about `count` tokens, at least one of every block in proportion to its size, sorted."""
+        chosen = []
+        for own in self.slices:
+            size = own.stop - own.start
+            part = min(size, max(1, -(-count * size // len(self))))
+            chosen.append(own.start + rng.choice(size, part, replace=False))
+        return np.sort(np.concatenate(chosen))
 
-    def _all(self, dtype: np.dtype) -> NDArray:
-        if dtype not in self._rounded:
-            rounded = np.empty((len(self), self._features.shape[1]), dtype=dtype)
-            for begin in range(0, len(self), _CHUNK):
-                part = np.arange(begin, min(begin + _CHUNK, len(self)))
-                rounded[part] = self.centred(part)
-            self._rounded[dtype] = rounded
-        return self._rounded[dtype]
+    def restricted(self, tokens: IntArray) -> TokenBlocks:
+        """The same blocks with some sorted tokens only, at least one of each; they are copied."""
+        parts = self.parts(tokens)
+        rows = np.concatenate(
+            [
+                self._features[tokens[part] - self.starts[number] + self._rows[number].start]
+                for number, part in enumerate(parts)
+            ]
+        )
+        return TokenBlocks(rows, parts, self.scale, self._metric, self._backend)
+
+    def _chunks(self, number: int, kind: np.dtype, tokens: IntArray | None) -> Iterator[tuple[slice, Any]]:
+        """Positions (in the result of `scores`) and centred native rows of a block, chunk by chunk."""
+        first = self.starts[number]
+        part = self.tokens(number) if tokens is None else self.parts(tokens)[number]
+        resident = self._resident(kind)
+        for begin in range(part.start, part.stop, _CHUNK):
+            own = slice(begin, min(begin + _CHUNK, part.stop))
+            chosen = slice(own.start - first, own.stop - first) if tokens is None else tokens[own] - first
+            if resident:
+                yield own, resident[number][chosen]
+            else:
+                yield own, self._backend.array(self._centred_rows(number, chosen, kind), kind)
+
+    def _norms_of(self, form: ScoreForm, rows: Any, kind: np.dtype, positions: slice, tokens: IntArray | None) -> Any:
+        """Norms of a chunk of rows for a form that needs them; those of float32 are kept."""
+        if form.base == 0:
+            return None
+        if kind != np.float32:
+            return self.norms(rows, kind)
+        if self._norms is None:
+            self._norms = np.full(len(self), np.nan)
+        own = positions if tokens is None else tokens[positions]
+        if np.isnan(self._norms[own]).any():
+            self._norms[own] = self._backend.numpy(self.norms(rows, kind))
+        return self._backend.array(self._norms[own], kind)
+
+    def _resident(self, kind: np.dtype) -> list[Any]:
+        """All centred rows on the device, block by block; empty if they are to be read from the features each time."""
+        if kind not in self._rounded:
+            size = len(self) * self._features.shape[1] * kind.itemsize
+            kept = self._backend.resident(size) or (kind == np.float32 and self._features.dtype != np.float32)
+            blocks = range(len(self.scale)) if kept else range(0)
+            self._rounded[kind] = [self._rounded_block(number, kind) for number in blocks]
+        return self._rounded[kind]
+
+    def _rounded_block(self, number: int, kind: np.dtype) -> Any:
+        own = self.tokens(number)
+        rows = np.empty((own.stop - own.start, self._features.shape[1]), dtype=kind)
+        for begin in range(0, len(rows), _CHUNK):
+            part = slice(begin, min(begin + _CHUNK, len(rows)))
+            rows[part] = self._centred_rows(number, part, kind)
+        return self._backend.array(rows, kind)
+
+    def _centred_rows(self, number: int, local: slice | IntArray, kind: np.dtype) -> NDArray:
+        """Rows of a block less its centre: subtracted in the precision of the features, then rounded."""
+        start = self._rows[number].start
+        chosen = slice(start + local.start, start + local.stop) if isinstance(local, slice) else start + local
+        rows = self._features[chosen]
+        working = np.float32 if rows.dtype == kind == np.float32 else np.float64
+        # the centre is a float32 number, so nothing is lost by rounding it
+        return np.asarray(
+            np.subtract(rows, self._centre[number].astype(working), dtype=working).astype(kind, copy=False)
+        )
 
 
-def _equal(one: FloatArray, other: FloatArray) -> bool:
-    """Whether two vocabularies are the same; the first rows settle it for most."""
-    return one.shape == other.shape and bool((one[0] == other[0]).all()) and bool((one == other).all())
+class _Scorer:
+    """A form at one mean, in the precision and on the device of the rows that it scores."""
+
+    def __init__(
+        self, form: ScoreForm, mean: FloatArray, metric: PriorMetric | None, backend: ArrayBackend, kind: np.dtype
+    ) -> None:
+        self._form, self._backend = form, backend
+        self._mean = None
+        if form.triangle is not None:
+            self._mean = backend.array(mean, kind)
+            self._factor = backend.array(form.directions, kind)
+            return
+        directions = form.directions
+        shift = directions @ mean
+        if form.base != 0:
+            assert metric is not None
+            solved = metric.solve(mean[None])[0]
+            self._constant = float(solved @ mean)
+            directions = np.concatenate([directions, solved[None]])
+        self._directions = backend.array(directions, kind)
+        self._shift = backend.array(shift, kind)
+        self._coefficients = None if form.coefficients is None else backend.array(form.coefficients, kind)
+
+    def __call__(self, rows: Any, norms: Any) -> Any:
+        """Squared norms of native rows less the mean; `norms` are theirs in the metric of the prior."""
+        if self._mean is not None:
+            return self._backend.factor_squares(rows - self._mean, self._factor, self._form.triangle)
+        projected = rows @ self._directions.T
+        moved = projected[:, : len(self._shift)] - self._shift
+        moved *= moved
+        total = moved.sum(1) if self._coefficients is None else moved @ self._coefficients
+        if norms is None:
+            return total
+        return total + self._form.base * (norms - 2.0 * projected[:, -1] + self._constant)
 
 
-def _triangle(factor: FloatArray) -> str | None:
-    """Which triangle a square factor fills, "lower" or "upper"; None if it is no triangle."""
-    if factor.shape[0] != factor.shape[1]:
-        return None
-    if not np.triu(factor, 1).any():
-        return "lower"
-    return None if np.tril(factor, -1).any() else "upper"
+def _centre(rows: NDArray) -> FloatArray:
+    """A centre of some rows: the mean of evenly spaced ones, rounded to float32."""
+    stride = -(-len(rows) // _CENTRE_ROWS)
+    return np.asarray(rows[::stride].mean(axis=0, dtype=np.float64).astype(np.float32).astype(np.float64))

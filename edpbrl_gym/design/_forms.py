@@ -1,0 +1,62 @@
+"""Scores of tokens as quadratic forms: c ||x - m||^2 in a metric G that is cheap to apply.
+
+G = base Lambda^-1 + sum_j a_j p_j p_j'. With few questions against the prior, I^-1 differs from Lambda^-1 in as many
+directions as the design has tokens, so a form costs 2 r d a token instead of d^2. Negative terms may be left out for
+an upper bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["ScoreForm"]
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ScoreForm:
+    """A positive semidefinite metric G for the scores c (x - m)' G (x - m).
+
+    Attributes:
+        base: Coefficient of Lambda^-1; 0 if there is none.
+        directions: p_j, shape (r, d).
+        coefficients: a_j, shape (r,); None if all are 1.
+        triangle: "lower" or "upper" if the directions form a triangular matrix, which halves the work.
+    """
+
+    base: float
+    directions: FloatArray
+    coefficients: FloatArray | None = None
+    triangle: str | None = None
+
+    @classmethod
+    def of_factor(cls, factor: FloatArray) -> ScoreForm:
+        """G = F' F for a factor F of shape (r, d)."""
+        return cls(0.0, factor, None, _triangle(factor))
+
+    def split(self, count: int) -> tuple[ScoreForm, ScoreForm] | None:
+        """The `count` most negative terms with the base, and the rest without; None if the form is no longer.
+
+        The first is an upper bound of the form, and the sum of both is the form.
+        """
+        if self.coefficients is None or len(self.coefficients) <= count or self.coefficients.max(initial=0.0) > 0:
+            return None
+        order = np.argsort(self.coefficients, kind="stable")
+        kept, rest = order[:count], order[count:]
+        return (
+            ScoreForm(self.base, self.directions[kept], self.coefficients[kept]),
+            ScoreForm(0.0, self.directions[rest], self.coefficients[rest]),
+        )
+
+
+def _triangle(factor: FloatArray) -> str | None:
+    """Which triangle a square factor fills; None if it is no triangle."""
+    if factor.shape[0] != factor.shape[1]:
+        return None
+    if not np.triu(factor, 1).any():
+        return "lower"
+    return None if np.tril(factor, -1).any() else "upper"
