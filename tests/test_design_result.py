@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 from edpbrl_gym.design import Design, certify, frank_wolfe, reference, verify
-from tests.design_cases import prompt_problem, random_mdp_problem, random_occupancy
+from edpbrl_gym.design.diagnostics import PriorBalance, prior_balance
+from edpbrl_gym.design.result import assemble
+from edpbrl_gym.mdp import PromptMDP
+from tests.design_cases import problem_of, prompt_problem, random_mdp_problem, random_occupancy
 
 
 @pytest.fixture(scope="module")
@@ -126,3 +129,71 @@ def test_infeasible_occupancies_get_no_certificate():
         certify(problem, np.zeros((3, 31)), **arguments)
     with pytest.raises(ValueError, match=r"occupancies \(K, H, M\) with K = 4"):
         certify(problem, np.zeros((2, 3, 31)), **arguments)
+
+
+GIVEN = {"status": "given", "solver": "by hand", "iterations": 0, "seconds": 0.0}
+
+
+@pytest.mark.parametrize("criterion", ["D", "A", "V"])
+def test_a_design_assembled_from_its_numbers_is_the_certified_one(criterion):
+    for problem in (prompt_problem(criterion), random_mdp_problem(criterion)):
+        rng = np.random.default_rng(0)
+        for occupancies in (
+            random_occupancy(problem.mdp, rng),
+            np.stack([random_occupancy(problem.mdp, rng) for _ in range(4)]),
+        ):
+            whole = certify(problem, occupancies, oracle_calls=2, **GIVEN)
+            numbers = {"value": whole.value, "gap": whole.gap, "oracle_calls": 3}
+            assert_equal(whole, assemble(problem, occupancies, **numbers, **GIVEN))
+            balance = prior_balance(problem, whole.mean_rows)
+            assert_equal(whole, assemble(problem, occupancies, **numbers, balance=balance, **GIVEN))
+
+
+def test_the_prior_balance_follows_from_sums_over_the_support():
+    problem = prompt_problem("D", regularization=2.0)
+    rows = problem.mdp.row_occupancy(random_occupancy(problem.mdp, np.random.default_rng(0)))
+    inverse = np.linalg.inv(problem.information(rows))
+    shifted = problem.features - (rows @ problem.features)[:, None]  # (H, N, d)
+    learned = 60 * np.einsum("hn,hnd,de,hne->", rows, shifted, inverse, shifted)
+    balance = PriorBalance.of(problem, learned=learned, trace=60 * np.einsum("hn,hnd->", rows, shifted**2))
+    expected = prior_balance(problem, rows)
+    for name in ("learned", "share", "data_per_dimension", "prior_per_dimension"):
+        assert getattr(balance, name) == pytest.approx(getattr(expected, name), rel=1e-10)
+
+
+def test_no_design_without_a_true_certificate():
+    problem = prompt_problem("D")
+    good = problem.mdp.occupancy(problem.mdp.uniform_policy())
+    for gap in (-1e-3, np.nan):
+        with pytest.raises(ValueError, match="Expected a gap >= 0"):
+            assemble(problem, good, value=1.0, gap=gap, oracle_calls=0, **GIVEN)
+    elsewhere = np.roll(good, 1, axis=1)  # a bit of mass on tokens of other steps
+    for bad in (1.001 * good, elsewhere, 0 * good):
+        with pytest.raises(ValueError, match="violates the flow equations by"):
+            assemble(problem, bad, value=1.0, gap=0.0, oracle_calls=0, **GIVEN)
+    with pytest.raises(ValueError, match="non-negative occupancy"):
+        assemble(problem, good - 0.2, value=1.0, gap=0.0, oracle_calls=0, **GIVEN)
+    with pytest.raises(ValueError, match=r"occupancy of shape \(H, M\) = \(3, 31\)"):
+        assemble(problem, good[:, :5], value=1.0, gap=0.0, oracle_calls=0, **GIVEN)
+
+
+def test_policies_and_steps_that_are_the_same_share_their_memory(tmp_path):
+    problem = problem_of(PromptMDP.repeated(50, 3), "D", unit=True)
+    weights = np.zeros(50)
+    weights[[4, 7, 30]] = [0.2, 0.5, 0.3]
+    shared = certify(problem, np.broadcast_to(weights, (4, 3, 50)), oracle_calls=0, **GIVEN)
+    assert shared.occupancies.strides[:2] == (0, 0) and not shared.occupancies.flags.writeable
+    plain = certify(problem, np.tile(weights, (3, 1)), oracle_calls=0, **GIVEN)
+    assert_equal(shared, plain)
+    assert shared.summary() == plain.summary()
+    assert [list(rows) for rows in shared.support] == [[7, 30, 4]] * 3 == [list(rows) for rows in plain.support]
+    np.testing.assert_array_equal(shared.policies, plain.policies)
+    for array in (shared.mean_rows, shared.mean_occupancy):
+        np.testing.assert_array_equal(array, np.tile(weights, (3, 1)))
+        array[:] = 0.0  # a copy of the caller's own
+    for design in (shared, plain):
+        loaded = Design.load(design.save(tmp_path / "design.npz"), problem)
+        assert_equal(loaded, shared)
+        assert not loaded.occupancies.flags.writeable
+    assert Design.load(shared.save(tmp_path / "shared.npz"), problem).occupancies.strides[:2] == (0, 0)
+    assert verify(problem, shared).confirmed

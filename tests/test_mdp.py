@@ -145,6 +145,10 @@ def test_prompt_mdp_equals_the_general_mdp(sizes, seed):
     occupancy = general.occupancy(some)
     np.testing.assert_allclose(fast.policy_from_occupancy(occupancy), general.policy_from_occupancy(occupancy))
     np.testing.assert_array_equal(fast.row_occupancy(occupancy[None]), general.row_occupancy(occupancy[None]))
+    assert fast.available_rows() == general.available_rows() == tuple(sizes)
+    elsewhere = np.roll(occupancy, 1, axis=1)
+    for measure, feasible in ((occupancy, True), (1.5 * occupancy, False), (elsewhere, len(sizes) == 1)):
+        assert (fast.flow_violation(measure) < 1e-12) == (general.flow_violation(measure) < 1e-12) == feasible
     a, b = fast.sample(some, 200, np.random.default_rng(1)), fast.sample(some, 200, np.random.default_rng(1))
     np.testing.assert_array_equal(a.rows, b.rows)
     assert ((a.rows >= fast.offsets[:-1]) & (a.rows < fast.offsets[1:])).all()
@@ -179,6 +183,9 @@ def test_repeated_tokens_are_the_general_mdp_with_one_state(size, horizon, seed)
     np.testing.assert_allclose(fast.occupancy(some), occupancy, atol=1e-15)
     np.testing.assert_array_equal(fast.policy_from_occupancy(occupancy), general.policy_from_occupancy(occupancy))
     np.testing.assert_array_equal(fast.row_occupancy(occupancy[None]), general.row_occupancy(occupancy[None]))
+    assert fast.available_rows() == general.available_rows() == (size,) * horizon
+    assert fast.flow_violation(occupancy) < 1e-14 and general.flow_violation(occupancy) < 1e-14
+    assert fast.flow_violation(occupancy + 0.01) == pytest.approx(0.01 * size)
     np.testing.assert_array_equal(fast.action_probabilities(some, 0, [0, 0]), some[[0, 0]])
     (a, b) = (mdp.sample(some, 50, np.random.default_rng(1)) for mdp in (fast, fast))
     np.testing.assert_array_equal(a.pairs, b.pairs)

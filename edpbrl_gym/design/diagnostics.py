@@ -12,10 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_solve
 
 from edpbrl_gym.design._chunks import row_chunks
-from edpbrl_gym.design.criteria import SingularInformationError, cholesky
+from edpbrl_gym.design.criteria import DCriterion, SingularInformationError
 from edpbrl_gym.design.problem import DesignProblem
 
 __all__ = [
@@ -25,6 +24,7 @@ __all__ = [
     "PriorBalance",
     "SupportSize",
     "design_warnings",
+    "distinct_steps",
     "prior_balance",
     "support_size",
 ]
@@ -53,6 +53,16 @@ class PriorBalance:
     data_per_dimension: float
     prior_per_dimension: float
 
+    @classmethod
+    def of(cls, problem: DesignProblem, *, learned: float, trace: float) -> PriorBalance:
+        """From tr(I_data (I_data + Lambda)^-1) and tr(I_data), which a solver may have at hand.
+
+        With z the tokens less their mean, both are sums over the support: sum_i T w_i z_i' I^-1 z_i (for D the mean
+        score under the weights) and sum_i T w_i ||z_i||^2, over all steps.
+        """
+        dimension = problem.dimension
+        return cls(learned, learned / dimension, trace / dimension, float(np.trace(problem.prior)) / dimension)
+
 
 @dataclass(frozen=True)
 class SupportSize:
@@ -69,37 +79,43 @@ class SupportSize:
     available: tuple[int, ...]
 
 
-def prior_balance(problem: DesignProblem, mean_rows: FloatArray) -> PriorBalance:
-    """Measure the weight of the data against the prior for a mean occupancy of shape (H, N)."""
-    data = problem.data_information(mean_rows)
-    dimension = problem.dimension
+def prior_balance(problem: DesignProblem, mean_rows: FloatArray, *, data: FloatArray | None = None) -> PriorBalance:
+    """Measure the weight of the data against the prior.
+
+    Args:
+        problem: The problem.
+        mean_rows: Mean occupancy of the feature rows, shape (H, N).
+        data: Its `data_information`, shape (d, d), if that is known already.
+    """
+    if data is None:
+        data = problem.data_information(mean_rows)
     try:
-        factor = cholesky(data + problem.prior)
-        learned = float(np.trace(cho_solve((factor, True), data, check_finite=False)))
+        inverse = DCriterion().gradient(data + problem.prior)
+        learned = problem.dimension - float(np.vdot(problem.prior, inverse))  # tr(I_data I^-1) = tr((I - Lambda) I^-1)
     except SingularInformationError:  # no prior and too little data: the design informs the range of its own data
         learned = float(np.linalg.matrix_rank(data, hermitian=True))
-    return PriorBalance(
-        learned=learned,
-        share=learned / dimension,
-        data_per_dimension=float(np.trace(data)) / dimension,
-        prior_per_dimension=float(np.trace(problem.prior)) / dimension,
-    )
+    return PriorBalance.of(problem, learned=max(learned, 0.0), trace=float(np.trace(data)))
 
 
 def support_size(problem: DesignProblem, mean_rows: FloatArray) -> SupportSize:
     """Count the rows that a mean occupancy of shape (H, N) shows at each step."""
-    mdp = problem.mdp
-    reach = mdp.row_occupancy(mdp.occupancy(mdp.uniform_policy())) > 0
-    logs = np.log(mean_rows, out=np.zeros_like(mean_rows), where=mean_rows > 0)
-    entropy = -(mean_rows * logs).sum(axis=1)
-    return SupportSize(
-        effective=tuple(float(value) for value in np.exp(entropy)),
-        shown=tuple(int(count) for count in (mean_rows > SUPPORT_MASS).sum(axis=1)),
-        available=tuple(int(count) for count in reach.sum(axis=1)),
-    )
+    effective, shown = [], []
+    for row in distinct_steps(mean_rows):
+        mass = row[row > 0]
+        effective.append(float(np.exp(-(mass * np.log(mass)).sum())))
+        shown.append(int((mass > SUPPORT_MASS).sum()))
+    same = len(mean_rows) // len(effective)
+    return SupportSize(tuple(effective * same), tuple(shown * same), problem.mdp.available_rows())
 
 
-def design_warnings(problem: DesignProblem, mean_rows: FloatArray) -> tuple[str, ...]:
+def distinct_steps(table: FloatArray) -> FloatArray:
+    """The first step of an array (H, ...) that was broadcast over the steps (stride 0), the array itself if not."""
+    return table[:1] if len(table) and table.strides[0] == 0 else table
+
+
+def design_warnings(
+    problem: DesignProblem, mean_rows: FloatArray, *, balance: PriorBalance | None = None
+) -> tuple[str, ...]:
     """Warnings of a design as text, empty when there is nothing to say.
 
     No information: the rows that it shows at a step are all equal to rounding; then nothing else is said.
@@ -110,9 +126,11 @@ def design_warnings(problem: DesignProblem, mean_rows: FloatArray) -> tuple[str,
     Args:
         problem: The problem.
         mean_rows: Mean occupancy of the feature rows, shape (H, N).
+        balance: Its `prior_balance`, if that is known already.
     """
     messages = []
-    balance = prior_balance(problem, mean_rows)
+    if balance is None:
+        balance = prior_balance(problem, mean_rows)
     if balance.data_per_dimension * problem.dimension <= _ROUNDING * _uncentred_trace(problem, mean_rows):
         return (
             "no information: the options of a step all have the same features, so no answer says anything about the "

@@ -15,14 +15,22 @@ from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._files import replacing
 from edpbrl_gym.design import information
-from edpbrl_gym.design.diagnostics import design_warnings, support_size
+from edpbrl_gym.design.diagnostics import (
+    PriorBalance,
+    design_warnings,
+    distinct_steps,
+    prior_balance,
+    support_size,
+)
 from edpbrl_gym.design.problem import DesignProblem
+from edpbrl_gym.mdp import PromptMDP
 
-__all__ = ["Design", "IterationRecord", "certified", "certify", "check_occupancy"]
+__all__ = ["Design", "IterationRecord", "assemble", "certified", "certify", "check_occupancy"]
 
 FloatArray = NDArray[np.float64]
 
 _FORMAT = "edpbrl-gym design 1"
+_FORMAT_ONE_STEP = "edpbrl-gym design 2"  # the occupancies of one step stand for all steps
 _FEASIBILITY_TOLERANCE = 1e-8
 _STORED = (
     *("value", "upper_bound", "gap", "gain", "relative_gap", "efficiency"),
@@ -59,7 +67,8 @@ class Design:
 
     Attributes:
         problem: The problem that it answers.
-        occupancies: Occupancy of each policy, shape (K, H, M), read-only.
+        occupancies: Occupancy of each policy, shape (K, H, M), read-only; where policies or steps are the same they
+            may share their memory (stride 0).
         value: Objective of the mean occupancy.
         upper_bound: value + gap; no policies have a larger objective.
         gap: max over all policies of <gradient, d - dbar>, absolute, in float64.
@@ -94,12 +103,12 @@ class Design:
     @property
     def mean_occupancy(self) -> FloatArray:
         """Mean of the K occupancies, shape (H, M)."""
-        return _mean(self.occupancies)
+        return np.array(_mean(self.occupancies))
 
     @property
     def mean_rows(self) -> FloatArray:
         """Mean occupancy of the feature rows, shape (H, N)."""
-        return self.problem.mdp.row_occupancy(self.mean_occupancy)
+        return self.problem.mdp.row_occupancy(_mean(self.occupancies))
 
     @property
     def policies(self) -> FloatArray:
@@ -113,15 +122,15 @@ class Design:
     def support(self) -> tuple[NDArray[np.intp], ...]:
         """For each step the rows that the design shows at all, most likely first."""
         found = []
-        for mass in self.mean_rows:
+        for mass in distinct_steps(_mean_rows(self.problem, self.occupancies)):
             rows = np.flatnonzero(mass)
             found.append(rows[np.argsort(-mass[rows], kind="stable")])
-        return tuple(found)
+        return tuple(found * (self.problem.horizon // len(found)))
 
     def summary(self) -> str:
         """Text for a terminal: problem, certificate, support and warnings."""
         problem = self.problem
-        size = support_size(problem, self.mean_rows)
+        size = support_size(problem, _mean_rows(problem, self.occupancies))
         prior = "a given precision matrix" if problem.regularization is None else f"lambda = {problem.regularization:g}"
         lines = [
             f"Design by {self.solver}: {self.status} after {self.iterations} iterations ({self.seconds:.2f} s)",
@@ -145,14 +154,17 @@ class Design:
         """
         target = Path(path)
         document: dict[str, Any] = {name: getattr(self, name) for name in _STORED}
-        document["format"] = _FORMAT
+        stored = self.occupancies[:1] if _identical(self.occupancies) else self.occupancies
+        one_step = stored.shape[1] > 1 and stored.strides[1] == 0
+        document["format"] = _FORMAT_ONE_STEP if one_step else _FORMAT
         document["problem"] = self.problem.fingerprint
         document["num_policies"] = self.problem.num_policies
         document["history"] = [list(record) for record in self.history]
-        stored = self.occupancies[:1] if _identical(self.occupancies) else self.occupancies
         target.parent.mkdir(parents=True, exist_ok=True)
         with replacing(target) as part, open(part, "xb") as file:
-            np.savez_compressed(file, occupancies=stored, document=np.array(json.dumps(document)))
+            np.savez_compressed(
+                file, occupancies=stored[:, :1] if one_step else stored, document=np.array(json.dumps(document))
+            )
         return target
 
     @staticmethod
@@ -172,7 +184,8 @@ class Design:
                 f"The design in {source} was made for another problem (MDP, features, K, T, prior or criterion "
                 f"differ); load it with the problem that it was saved with, or solve this one."
             )
-        occupancies = np.broadcast_to(stored, (problem.num_policies, *stored.shape[1:]))
+        shape = (problem.num_policies, problem.horizon, problem.mdp.num_pairs)
+        occupancies = np.broadcast_to(stored, shape)
         fields = {key: document[key] for key in document if key not in ("format", "problem", "num_policies")}
         fields["history"] = tuple(
             IterationRecord(int(n), value, gap, step, seconds) for n, value, gap, step, seconds in fields["history"]
@@ -212,17 +225,70 @@ def certify(
     Raises:
         ValueError: If an occupancy is not feasible.
     """
-    given = np.asarray(occupancies, dtype=np.float64)
-    distinct = given[None] if given.ndim == 2 else given
-    if distinct.ndim != 3 or distinct.shape[0] not in (1, problem.num_policies):
-        raise ValueError(f"Expected occupancies (K, H, M) with K = {problem.num_policies}, got shape {given.shape}.")
-    for one in distinct:
-        check_occupancy(problem, one)
-    rows = problem.mdp.row_occupancy(_mean(distinct))
-    value, curvature = problem.criterion.evaluate(problem.information(rows))
+    distinct = _policies(problem, occupancies)
+    _check_all(problem, distinct)
+    rows = _mean_rows(problem, distinct)
+    data = problem.data_information(rows)
+    value, curvature = problem.criterion.evaluate(data + problem.prior)
     reward = information.gradient(problem.features, rows, curvature, problem.episodes)
     _, best = problem.mdp.best_response(reward)
-    gap = max(0.0, best - float(np.vdot(reward, rows)))
+    return assemble(
+        problem,
+        distinct,
+        value=value,
+        gap=max(0.0, best - float(np.vdot(reward, rows))),
+        status=status,
+        solver=solver,
+        iterations=iterations,
+        oracle_calls=oracle_calls + 1,
+        seconds=seconds,
+        history=history,
+        balance=prior_balance(problem, rows, data=data),
+    )
+
+
+def assemble(
+    problem: DesignProblem,
+    occupancies: ArrayLike,
+    *,
+    value: float,
+    gap: float,
+    status: str,
+    solver: str,
+    iterations: int,
+    oracle_calls: int,
+    seconds: float,
+    history: tuple[IterationRecord, ...] = (),
+    balance: PriorBalance | None = None,
+) -> Design:
+    """Make a design of occupancies and a certificate that the solver has computed itself, in float64.
+
+    Nothing is computed over rows without mass: `certify` is for solvers that have no certificate of their own.
+
+    Args:
+        problem: The problem.
+        occupancies: Occupancies of the K policies, shape (K, H, M), or one for all of them, shape (H, M). Policies or
+            steps that are the same may be broadcast (stride 0), and stay so.
+        value: Objective of their mean.
+        gap: max over all policies of <gradient at their mean, d - dbar>.
+        status: Status to report.
+        solver: Name to report.
+        iterations: Steps taken.
+        oracle_calls: Calls of the linear oracle.
+        seconds: Time taken.
+        history: Records of the iterations.
+        balance: `prior_balance` of their mean; None computes it.
+
+    Returns:
+        The design, with warnings.
+
+    Raises:
+        ValueError: If an occupancy is not feasible, or the gap is negative or NaN.
+    """
+    if not gap >= 0:
+        raise ValueError(f"Expected a gap >= 0, got {gap}.")
+    distinct = _policies(problem, occupancies)
+    _check_all(problem, distinct)
     return Design(
         problem=problem,
         occupancies=_frozen(np.broadcast_to(distinct, (problem.num_policies, *distinct.shape[1:]))),
@@ -235,11 +301,25 @@ def certify(
         status=status,
         solver=solver,
         iterations=iterations,
-        oracle_calls=oracle_calls + 1,
+        oracle_calls=oracle_calls,
         seconds=seconds,
         history=history,
-        warnings=design_warnings(problem, rows),
+        warnings=design_warnings(problem, _mean_rows(problem, distinct), balance=balance),
     )
+
+
+def _policies(problem: DesignProblem, occupancies: ArrayLike) -> FloatArray:
+    """Occupancies as an array (K, H, M), or (1, H, M) for all policies."""
+    given = np.asarray(occupancies, dtype=np.float64)
+    found = given[None] if given.ndim == 2 else given
+    if found.ndim != 3 or found.shape[0] not in (1, problem.num_policies):
+        raise ValueError(f"Expected occupancies (K, H, M) with K = {problem.num_policies}, got shape {given.shape}.")
+    return found[:1] if found.strides[0] == 0 else found
+
+
+def _check_all(problem: DesignProblem, occupancies: FloatArray) -> None:
+    for one in occupancies:
+        check_occupancy(problem, one)
 
 
 def check_occupancy(problem: DesignProblem, occupancy: FloatArray) -> None:
@@ -251,7 +331,7 @@ def check_occupancy(problem: DesignProblem, occupancy: FloatArray) -> None:
     advice = "start from mdp.occupancy(policy) of a policy (the all-zero start of the paper's Alg. 2 is not feasible)"
     if not np.isfinite(occupancy).all() or occupancy.min() < 0 or occupancy[~mdp.admissible].any():
         raise ValueError(f"Expected a non-negative occupancy on admissible pairs only; {advice}.")
-    off = float(np.abs(mdp.occupancy(mdp.policy_from_occupancy(occupancy)) - occupancy).max())
+    off = mdp.flow_violation(occupancy)
     if off > _FEASIBILITY_TOLERANCE:
         raise ValueError(f"Expected a feasible occupancy, this one violates the flow equations by {off:.3g}; {advice}.")
 
@@ -262,7 +342,13 @@ def _identical(occupancies: FloatArray) -> bool:
 
 def _mean(occupancies: FloatArray) -> FloatArray:
     # the mean of equal numbers is not always that number in floating point
-    return np.array(occupancies[0]) if _identical(occupancies) else np.asarray(occupancies.mean(axis=0))
+    return occupancies[0] if _identical(occupancies) else np.asarray(occupancies.mean(axis=0))
+
+
+def _mean_rows(problem: DesignProblem, occupancies: FloatArray) -> FloatArray:
+    """Mean occupancy of the feature rows, shape (H, N), without a copy where rows are pairs."""
+    mean = _mean(occupancies)
+    return mean if isinstance(problem.mdp, PromptMDP) else problem.mdp.row_occupancy(mean)
 
 
 def _frozen(array: FloatArray) -> FloatArray:
@@ -277,7 +363,7 @@ def _read(source: Path) -> tuple[FloatArray, dict[str, Any]]:
         with np.load(source, allow_pickle=False) as archive:
             stored = archive["occupancies"]
             document = json.loads(str(archive["document"]))
-        if document["format"] != _FORMAT or stored.ndim != 3:
+        if document["format"] not in (_FORMAT, _FORMAT_ONE_STEP) or stored.ndim != 3:
             raise ValueError(f"format {document['format']!r}")
     except (
         ValueError,

@@ -239,6 +239,23 @@ class FiniteHorizonMDP:
         mass = self._segment_sum(measure)[:, self.pair_state]
         return np.divide(measure, mass, out=self.uniform_policy(), where=mass > 0)
 
+    def flow_violation(self, occupancy: ArrayLike) -> float:
+        """How far a non-negative array is from being an occupancy measure, 0 up to rounding if it is one.
+
+        Args:
+            occupancy: Array (H, M), non-negative, zero on inadmissible pairs.
+
+        Returns:
+            Largest absolute difference to the occupancy measure of the policy extracted from it.
+        """
+        measure = self._check_pairs(occupancy, "occupancy")
+        return float(np.abs(self.occupancy(self.policy_from_occupancy(measure)) - measure).max())
+
+    def available_rows(self) -> tuple[int, ...]:
+        """Number of feature rows that some policy shows at each step."""
+        reach = self.row_occupancy(self.occupancy(self.uniform_policy())) > 0
+        return tuple(int(count) for count in reach.sum(axis=1))
+
     def row_occupancy(self, occupancy: ArrayLike) -> FloatArray:
         """Marginal of an occupancy measure over the feature rows.
 

@@ -119,6 +119,20 @@ class PromptMDP(FiniteHorizonMDP):
             result[step, pairs] = table[step, pairs]
         return result
 
+    def flow_violation(self, occupancy: ArrayLike) -> float:
+        """Largest mass on another step's tokens, or difference to mass 1 on the step's own. See the base class."""
+        measure = self._check_pairs(occupancy, "occupancy")
+        worst = 0.0
+        for step, mass in enumerate(measure):
+            own = self.step_pairs(step)
+            others = max(mass[: own.start].max(initial=0.0), mass[own.stop :].max(initial=0.0))
+            worst = max(worst, float(others), abs(float(mass[own].sum()) - 1.0))
+        return worst
+
+    def available_rows(self) -> tuple[int, ...]:
+        """All tokens of every step. See the base class."""
+        return self.sizes
+
     def row_occupancy(self, occupancy: ArrayLike) -> FloatArray:
         """Rows are pairs here, so the marginal is the occupancy itself (a copy). See the base class."""
         measure = np.array(occupancy, dtype=np.float64)
