@@ -24,6 +24,7 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]
 
 _CHUNK = 2048  # rows scored at once: bounds the memory of the product
+_ROUNDING = 1e-5  # relative allowance for float32 products; they err by about 1e-6
 _CENTRE_ROWS = 4096  # rows whose mean is the centre: any centre near the features serves
 
 
@@ -112,6 +113,46 @@ class TokenBlocks:
                 result[own] = self._backend.numpy(scorer(rows, self._norms_of(form, rows, kind, own, tokens)))
                 result[own] *= self.scale[number]
         return result
+
+    def bounds(
+        self, form: ScoreForm, terms: int, means: FloatArray, levels: FloatArray, tokens: IntArray | None = None
+    ) -> tuple[FloatArray, NDArray[np.bool_]]:
+        """Upper bounds of the scores: from the first terms of a form, and from all where that exceeds a level.
+
+        The bounds contain an allowance for float32. Leaving out negative terms of a form bounds it from above.
+
+        Args:
+            form: The metric.
+            terms: Most negative terms of the first bound.
+            means: Mean of the centred features in each block, shape (B, d).
+            levels: A token whose first bound is at most the level of its block keeps it, shape (B,).
+            tokens: Sorted tokens to bound; None bounds all.
+
+        Returns:
+            Bounds, shape (n,) or (len(tokens),), and whether each comes from all terms.
+        """
+        kind = np.dtype(np.float32)
+        size = len(self) if tokens is None else len(tokens)
+        result, whole = np.empty(size), np.ones(size, dtype=bool)
+        split = form.split(terms)
+        head, rest = (form, None) if split is None else split
+        for number, mean in enumerate(means):
+            first = _Scorer(head, mean, self._metric, self._backend, kind)
+            second = None if rest is None else _Scorer(rest, mean, self._metric, self._backend, kind)
+            scale, allowed = self.scale[number], _ROUNDING * form.base
+            for own, rows in self._chunks(number, kind, tokens):
+                norms = self._norms_of(form, rows, kind, own, tokens)
+                found = self._backend.numpy(first(rows, norms)).astype(np.float64)
+                extra = 0.0 if norms is None else allowed * (self._backend.numpy(norms) + first.constant)
+                if second is not None:
+                    left = found * scale + extra * scale > levels[number]
+                    chosen = np.flatnonzero(left)
+                    if len(chosen):
+                        found[chosen] += self._backend.numpy(second(rows[chosen], None))
+                    whole[own] = left
+                found *= scale * (1.0 + _ROUNDING)
+                result[own] = found + scale * extra
+        return result, whole
 
     def norms(self, rows: Any, kind: np.dtype) -> Any:
         """Squared norms of native rows in the metric of the prior, native, shape (m,)."""
@@ -206,6 +247,7 @@ class _Scorer:
     ) -> None:
         self._form, self._backend = form, backend
         self._mean = None
+        self.constant = 0.0  # squared norm of the mean in the metric of the prior
         if form.triangle is not None:
             self._mean = backend.array(mean, kind)
             self._factor = backend.array(form.directions, kind)
@@ -215,7 +257,7 @@ class _Scorer:
         if form.base != 0:
             assert metric is not None
             solved = metric.solve(mean[None])[0]
-            self._constant = float(solved @ mean)
+            self.constant = float(solved @ mean)
             directions = np.concatenate([directions, solved[None]])
         self._directions = backend.array(directions, kind)
         self._shift = backend.array(shift, kind)
@@ -231,7 +273,7 @@ class _Scorer:
         total = moved.sum(1) if self._coefficients is None else moved @ self._coefficients
         if norms is None:
             return total
-        return total + self._form.base * (norms - 2.0 * projected[:, -1] + self._constant)
+        return total + self._form.base * (norms - 2.0 * projected[:, -1] + self.constant)
 
 
 def _centre(rows: NDArray) -> FloatArray:

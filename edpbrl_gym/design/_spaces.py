@@ -66,6 +66,12 @@ class Space(ABC):
         """Mean of the centred features in each block, shape (B, d)."""
         return np.stack([weights[part] @ self.rows[part] for part in self.parts])
 
+    def roots(self, weights: FloatArray) -> FloatArray:
+        """sqrt(c w) (x - m) for the tokens with mass: R with R' R the information of the data, shape (k', d)."""
+        used = weights > 0
+        means = np.repeat(self.means(weights), [int(used[part].sum()) for part in self.parts], axis=0)
+        return np.asarray((self.rows[used] - means) * np.sqrt(self.scale[used] * weights[used])[:, None])
+
     @abstractmethod
     def value(self, weights: FloatArray) -> float:
         """s(I) - offset; SingularInformationError where it is infinite."""

@@ -27,10 +27,12 @@ from edpbrl_gym.design._master import improve
 from edpbrl_gym.design._metric import PriorMetric
 from edpbrl_gym.design._newton_state import NewtonState
 from edpbrl_gym.design._pricing import FullPricing, Prices, Pricing
+from edpbrl_gym.design._screening import ScreenedPricing
 from edpbrl_gym.design._spaces import FeatureSpace, Space, TokenSpace
 from edpbrl_gym.design.criteria import ACriterion, SingularInformationError, VCriterion
+from edpbrl_gym.design.diagnostics import PriorBalance
 from edpbrl_gym.design.problem import DesignProblem
-from edpbrl_gym.design.result import Design, IterationRecord, certify, check_occupancy
+from edpbrl_gym.design.result import Design, IterationRecord, assemble, check_occupancy
 
 __all__ = ["TokenSolver", "solve_tokens"]
 
@@ -39,6 +41,10 @@ IntArray = NDArray[np.intp]
 
 _SMALLEST_START = 128  # tokens
 _SAMPLE = 256  # tokens whose uniform design finds the start
+_SCREENED = 40_000  # tokens above which bounds save more than they cost
+_POOL = 20_000
+_POOL_TOLERANCE = 1e-3
+_POOL_ITERATIONS = 20
 _LARGEST_RATIO = 1e6  # data to prior, up to which inner products in the metric of the prior keep enough digits
 _RESTRICTED_SHARE = 0.1  # the restricted problem is solved to this share of the full gap
 _MASTER_STEPS = 10
@@ -80,8 +86,10 @@ class TokenSolver:
         self.problem = problem
         self.blocks = blocks
         self.metric = metric
-        self.pricing: Pricing = FullPricing(blocks)
         criterion = problem.criterion
+        self.pricing: Pricing = FullPricing(blocks)
+        if metric is not None and len(blocks) > _SCREENED:
+            self.pricing = ScreenedPricing(blocks, metric, criterion.name)
         self._target: FloatArray | None = None
         if isinstance(criterion, (ACriterion, VCriterion)):
             self._target = criterion.target_factor(problem.dimension)
@@ -115,8 +123,14 @@ class TokenSolver:
         return run
 
     def first(self, seed: int) -> TokenRun:
-        """Uniform weights on the tokens that the uniform design of a random sample finds most informative."""
+        """Where to begin.
+
+        Of many tokens, nearly optimal weights of a random pool of them; else uniform weights on the tokens that the
+        uniform design of a small random sample finds most informative.
+        """
         rng = np.random.default_rng(seed)
+        if len(self.blocks) > _SCREENED:
+            return self._from_pool(self.blocks.sample(_POOL, rng), seed)
         order = [own.start + rng.permutation(own.stop - own.start) for own in self.blocks.slices]
         count = -(-(2 * self.problem.dimension if self.metric is None else _SAMPLE) // len(order))
         while True:
@@ -138,6 +152,13 @@ class TokenSolver:
         run = self.run_at(tokens)
         run.oracle_calls = 1
         return run if run.value > sample.value else sample
+
+    def _from_pool(self, pool: IntArray, seed: int) -> TokenRun:
+        """Solve for the tokens of a pool to a tolerance that the others will move anyway."""
+        small = TokenSolver(self.problem, self.blocks.restricted(pool), self.metric)
+        run = small.first(seed)
+        small.iterate(run, _POOL_TOLERANCE, _POOL_ITERATIONS, lambda *_: False)
+        return self.run_at(pool[run.support], run.weights[run.weights > 0])
 
     def iterate(
         self, run: TokenRun, tolerance: float, max_iterations: int, observe: Callable[[TokenRun, float], object]
@@ -252,15 +273,33 @@ def solve_tokens(
             raise
         run.status = "interrupted"
         exact = solver.pricing(run.space, run.weights, exact=True)
-    return certify(
+    return assemble(
         problem,
         layout.occupancy(run.space.tokens, run.weights),
+        value=run.value,
+        gap=exact.gap,
+        balance=_balance(problem, metric, run.space.roots(run.weights)),
         status=run.status,
         solver="newton",
         iterations=run.steps,
         oracle_calls=run.oracle_calls,
         seconds=time.perf_counter() - begun,
         history=tuple(run.history),
+    )
+
+
+def _balance(problem: DesignProblem, metric: PriorMetric | None, roots: FloatArray) -> PriorBalance | None:
+    """`prior_balance` in the space of a small support; None where it is not small."""
+    if metric is None or len(roots) >= problem.dimension:
+        return None
+    half = metric.half(roots)
+    sizes = np.maximum(np.linalg.eigvalsh(half @ half.T), 0.0)
+    learned = float((sizes / (1.0 + sizes)).sum())
+    return PriorBalance(
+        learned=learned,
+        share=learned / problem.dimension,
+        data_per_dimension=float(np.vdot(roots, roots)) / problem.dimension,
+        prior_per_dimension=float(np.trace(problem.prior)) / problem.dimension,
     )
 
 
