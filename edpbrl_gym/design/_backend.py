@@ -6,19 +6,26 @@ and multiplies them. Both give the same results to rounding.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import blas
 
-__all__ = ["ArrayBackend", "NumpyBackend"]
+__all__ = ["ArrayBackend", "NumpyBackend", "TorchBackend", "make_backend"]
 
 FloatArray = NDArray[np.float64]
 
+_TRIANGLE_PARTS = 4  # strips of a triangular factor: 5/8 of the full product
+
 
 class ArrayBackend:
-    """Products of rows that live on a device; a native array is whatever the device works with."""
+    """Products of rows that live on a device; a native array is whatever the device works with.
+
+    Native arrays know `-`, `*`, `@`, `.T`, `.sum(axis)`, slices, and rows chosen by an array of integers.
+    """
 
     name: str
 
@@ -26,12 +33,22 @@ class ArrayBackend:
         """A native array of these values."""
         raise NotImplementedError
 
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+        """A native array to be filled."""
+        raise NotImplementedError
+
     def numpy(self, values: Any) -> NDArray:
         """The values of a native array."""
         raise NotImplementedError
 
     def factor_squares(self, rows: Any, factor: Any, triangle: str | None) -> Any:
-        """Squared norms of F x for native rows x, shape (m,); the rows may be overwritten."""
+        """Squared norms of F x for native rows x, shape (m,); the rows may be overwritten.
+
+        Args:
+            rows: X, shape (m, d).
+            factor: F, shape (r, d).
+            triangle: "lower" or "upper" if F is triangular, else None.
+        """
         raise NotImplementedError
 
     def weighted_gram(self, rows: Any, roots: Any) -> Any:
@@ -42,6 +59,10 @@ class ArrayBackend:
         """Whether to keep an array of so many bytes on the device beside the features as they were given."""
         raise NotImplementedError
 
+    def full_precision(self) -> AbstractContextManager[None]:
+        """A context in which float32 products use all digits of float32; it leaves every setting as it was."""
+        return nullcontext()
+
 
 class NumpyBackend(ArrayBackend):
     """BLAS through numpy and scipy."""
@@ -51,6 +72,10 @@ class NumpyBackend(ArrayBackend):
     def array(self, values: NDArray, dtype: np.dtype) -> NDArray:
         """See the base class."""
         return np.ascontiguousarray(values, dtype=dtype)
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
+        """See the base class."""
+        return np.empty(shape, dtype=dtype)
 
     def numpy(self, values: NDArray) -> NDArray:
         """See the base class."""
@@ -74,3 +99,157 @@ class NumpyBackend(ArrayBackend):
     def resident(self, size: int) -> bool:
         """See the base class: a copy costs memory, subtracting the centre in every pass costs little."""
         return size <= 64 * 2**20
+
+
+class TorchBackend(ArrayBackend):
+    """Torch on a CPU or a CUDA device.
+
+    Args:
+        device: "cpu", "cuda" (the current CUDA device) or "cuda:1" and so on.
+
+    Raises:
+        ImportError: If torch is not installed.
+        ValueError: If there is no such device, or it is of another kind: the certificate needs float64.
+    """
+
+    def __init__(self, device: str = "cpu") -> None:
+        self._torch = _import_torch()
+        self._device = _torch_device(self._torch, device)
+        self.name = f"torch:{self._device}"
+
+    def array(self, values: NDArray, dtype: np.dtype) -> Any:
+        """See the base class; values that may be written are shared where the device is the CPU."""
+        own = np.ascontiguousarray(values, dtype=dtype)
+        # torch knows no read-only arrays (of a memory map, say) and would warn: it gets a copy
+        native = self._torch.from_numpy(own) if own.flags.writeable else self._torch.tensor(own)
+        return native.to(self._device)
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+        """See the base class."""
+        kind = self._torch.float32 if dtype == np.float32 else self._torch.float64
+        return self._torch.empty(shape, dtype=kind, device=self._device)
+
+    def numpy(self, values: Any) -> NDArray:
+        """See the base class."""
+        return np.asarray(values.cpu().numpy())
+
+    def factor_squares(self, rows: Any, factor: Any, triangle: str | None) -> Any:
+        """See the base class; torch has no product with a triangle, so it is taken in strips without their zeros."""
+        with self.full_precision():
+            if triangle is None:
+                return (rows @ factor.T).square_().sum(1)
+            count = len(factor)
+            edges = [count * part // _TRIANGLE_PARTS for part in range(_TRIANGLE_PARTS + 1)]
+            total = 0.0
+            for begin, end in zip(edges[:-1], edges[1:], strict=True):
+                own = slice(0, end) if triangle == "lower" else slice(begin, count)
+                total = total + (rows[:, own] @ factor[begin:end, own].T).square_().sum(1)
+            return total
+
+    def weighted_gram(self, rows: Any, roots: Any) -> Any:
+        """See the base class."""
+        scaled = rows * roots[:, None]
+        with self.full_precision():
+            return scaled.T @ scaled
+
+    def resident(self, size: int) -> bool:
+        """See the base class: on a CUDA device whatever fits into half of its free memory, on a CPU as with numpy."""
+        if self._device.type == "cpu":
+            return size <= 64 * 2**20
+        free, _ = self._torch.cuda.mem_get_info(self._device)
+        return size <= free // 2
+
+    def full_precision(self) -> AbstractContextManager[None]:
+        """See the base class: no TF32 on CUDA, no bfloat16 on a CPU."""
+        return _full_precision(self._torch)
+
+
+def make_backend(backend: str | ArrayBackend | None = None) -> ArrayBackend:
+    """Make a backend by name.
+
+    Args:
+        backend: "numpy" (also None), "torch" (on the CPU), "torch:cuda", "torch:cuda:1", or a backend, returned as is.
+
+    Returns:
+        The backend.
+
+    Raises:
+        ImportError: If it needs torch, which is not installed.
+        ValueError: If the name is unknown or there is no such device.
+    """
+    if isinstance(backend, ArrayBackend):
+        return backend
+    if backend is None or backend == "numpy":
+        return NumpyBackend()
+    if isinstance(backend, str):
+        library, _, device = backend.partition(":")
+        if library == "torch" and (device or ":" not in backend):
+            return TorchBackend(device or "cpu")
+    raise ValueError(
+        f'Expected the backend "numpy", "torch" (on the CPU), "torch:cuda", or an ArrayBackend, got {backend!r}.'
+    )
+
+
+def _import_torch() -> Any:
+    try:
+        import torch
+    except ImportError as error:
+        raise ImportError(
+            'The backend "torch" needs torch, which is not installed: pip install torch, or use the backend "numpy".'
+        ) from error
+    return torch
+
+
+def _torch_device(torch: Any, name: str) -> Any:
+    """A device of torch that exists and can compute in float64."""
+    try:
+        device = torch.device(name)
+    except (RuntimeError, TypeError):
+        device = None
+    if device is None or device.type not in ("cpu", "cuda"):
+        raise ValueError(
+            f'Expected a device "cpu", "cuda" or "cuda:1" of torch that computes in float64, got {name!r}; '
+            'or use the backend "numpy".'
+        )
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(
+            f"Expected a CUDA device for {name!r}, torch {torch.__version__} finds none; check the driver with "
+            'nvidia-smi and install a torch built for CUDA, or use the device "cpu".'
+        )
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ValueError(
+            f'Expected one of the {torch.cuda.device_count()} CUDA devices "cuda:0" and so on, got {name!r}.'
+        )
+    return device
+
+
+@contextmanager
+def _full_precision(torch: Any) -> Iterator[None]:
+    """Keep torch from rounding the factors of float32 products, to TF32 or bfloat16, for a while.
+
+    Torch 2.9 gave every backend a setting of its own (`fp32_precision`) and refuses to read the older ones once the
+    new ones differ, so the new ones are used where they exist.
+    """
+    new = [
+        matmul
+        for matmul in (torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul", None))
+        if hasattr(matmul, "fp32_precision")
+    ]
+    if new:
+        before = [matmul.fp32_precision for matmul in new]
+        # what is at full precision already ("none": torch's default) stays untouched
+        changed = [(matmul, value) for matmul, value in zip(new, before, strict=True) if value not in ("ieee", "none")]
+        try:
+            for matmul, _ in changed:
+                matmul.fp32_precision = "ieee"
+            yield
+        finally:
+            for matmul, value in changed:
+                matmul.fp32_precision = value
+        return
+    precision = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("highest")
+        yield
+    finally:
+        torch.set_float32_matmul_precision(precision)
