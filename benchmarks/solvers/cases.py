@@ -121,17 +121,19 @@ class Instance:
         """Name of the criterion for `make_criterion`: D, A or V."""
         return self.case.criterion[0]
 
-    def design_problem(self) -> DesignProblem:
-        """The problem for the library's solvers.
+    def design_problem(self, *, merged: bool = False) -> DesignProblem:
+        """The problem for the library's solvers: features as they are (float32, memory-mapped), H steps.
 
-        With one vocabulary the H steps are one step with T H episodes: the steps are alike, so their weights are too.
+        Args:
+            merged: Steps with the same tokens as one step with T H episodes: fewer variables, the same optimum.
         """
-        shared = len(self.blocks) == 1
+        sizes = self.vocabulary.sizes
+        steps = 1 if merged or len(sizes) > 1 else HORIZON
         return DesignProblem(
-            mdp=PromptMDP(self.vocabulary.sizes),
+            mdp=PromptMDP.repeated(sizes[0], HORIZON) if steps > 1 else PromptMDP(sizes),
             features=self.features,
             num_policies=POLICIES,
-            episodes=EPISODES * HORIZON if shared else EPISODES,
+            episodes=EPISODES * HORIZON // (steps * len(sizes)),
             criterion=make_criterion(self.kind, self.target if self.kind == "V" else None),
             regularization=self.case.regularization,
         )

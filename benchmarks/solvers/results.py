@@ -41,9 +41,10 @@ def read(path: Path) -> dict[str, Line]:
 
 
 def append(path: Path, line: Line) -> None:
-    """Add a line."""
+    """Add a line; what a kill while writing left of an unfinished one is cut off first."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a+", encoding="utf-8") as file:
-        if file.tell() and not path.read_text(encoding="utf-8").endswith("\n"):
-            file.write("\n")  # after a kill while writing
-        file.write(json.dumps(line) + "\n")
+    with open(path, "ab+") as file:
+        file.seek(0)
+        whole = file.read().rfind(b"\n") + 1
+        file.truncate(whole)
+        file.write(json.dumps(line).encode() + b"\n")
