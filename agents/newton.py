@@ -11,10 +11,10 @@ __all__ = ["NewtonAgent"]
 
 
 class NewtonAgent(DesignAgent):
-    """Maximise the surrogate information of a prompt MDP by working-set Newton, play the extracted policies.
+    """Maximise the surrogate information by working-set Newton, play the extracted policies.
 
     Args:
-        env: An environment with a `PromptMDP`; the agent "frank_wolfe" takes any other.
+        env: The environment.
         max_iterations: Bound on the iterations; None is the solver's default.
         tolerance: Gain-relative gap to stop at; None is the solver's default.
         options: More options of ``edpbrl_gym.design.newton`` (``start``, ``callback``, ``seed``).

@@ -30,7 +30,7 @@ from edpbrl_gym.design._metric import PriorMetric
 from edpbrl_gym.design._simplex_qp import solve_simplex_qp
 from edpbrl_gym.design._spaces import FeatureSpace, Space, TokenSpace
 from edpbrl_gym.mdp import PromptMDP
-from tests.design_cases import prompt_problem, random_mdp_problem, random_occupancy
+from tests.design_cases import prompt_problem, random_occupancy
 from tests.lane_environments import ChainEnv
 
 CRITERIA = ["D", "A", "V", "V1"]  # V1: V of rank one
@@ -427,8 +427,6 @@ def test_errors_say_what_to_do():
             return np.outer(vector, vector)
 
     problem = prompt_problem("D", 0)
-    with pytest.raises(TypeError, match="newton expects a problem with a PromptMDP, .* use frank_wolfe"):
-        newton(random_mdp_problem("D"))
     with pytest.raises(TypeError, match="Expected a DesignProblem, got str"):
         newton("problem")
     other = DesignProblem(

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from numpy.typing import ArrayLike
 
 from edpbrl_gym._validation import check_count, check_number
+from edpbrl_gym.design._column_newton import solve_columns
 from edpbrl_gym.design._newton_state import NewtonState
 from edpbrl_gym.design._token_newton import solve_tokens
 from edpbrl_gym.design.criteria import ACriterion, DCriterion, VCriterion
@@ -31,16 +32,18 @@ def newton(
     start: ArrayLike | None = None,
     seed: int = 0,
 ) -> Design:
-    """Solve the design problem of a prompt MDP by working-set Newton, with a certificate over all tokens.
+    """Solve the design problem by working-set Newton, with a certificate over all policies.
+
+    Tokens form the working set of a `PromptMDP`, paths or policies that of any other MDP.
 
     Args:
-        problem: A problem with a `PromptMDP` and the criterion A, V or D.
-        tolerance: Stop when gap / gain is at most this, over all tokens in float64, and the certified efficiency at
+        problem: A problem with any finite-horizon MDP and the criterion A, V or D.
+        tolerance: Stop when gap / gain is at most this, over all policies in float64, and the certified efficiency at
             least 0.99 (1 - tolerance for a tolerance above 0.01). 0 goes on until float64 allows no more.
         max_iterations: Working sets at most.
         callback: Called with a `NewtonState` in every iteration; a true return value stops ("interrupted").
-        start: A feasible occupancy, shape (H, M); None takes uniform weights on the tokens that a random sample finds
-            most informative.
+        start: A feasible occupancy, shape (H, M); None takes uniform weights on the tokens or paths that a random
+            sample finds most informative, or the uniform policy where transitions are stochastic.
         seed: Seed of that sample.
 
     Returns:
@@ -48,23 +51,20 @@ def newton(
         or by Ctrl-C once one iteration has been finished), or "stalled": rounding allows no further progress.
 
     Raises:
-        TypeError: If the MDP is no `PromptMDP`.
+        TypeError: If the problem is no `DesignProblem`.
         ValueError: If the criterion is not A, V or D, an option is out of range, or the start is not feasible.
         SingularInformationError: If the information matrix of the start is singular.
     """
     _check(problem)
     check_number(tolerance, "tolerance", minimum=0.0)
     check_count(max_iterations, "max_iterations", minimum=0)
-    return solve_tokens(
-        problem, tolerance=tolerance, max_iterations=max_iterations, callback=callback, start=start, seed=seed
-    )
+    solve = solve_tokens if isinstance(problem.mdp, PromptMDP) else solve_columns
+    return solve(problem, tolerance=tolerance, max_iterations=max_iterations, callback=callback, start=start, seed=seed)
 
 
 def _check(problem: DesignProblem) -> None:
-    advice = "use frank_wolfe, which takes any finite-horizon MDP and criterion"
+    advice = "use frank_wolfe, which takes any criterion"
     if not isinstance(problem, DesignProblem):
         raise TypeError(f"Expected a DesignProblem, got {type(problem).__name__}.")
-    if not isinstance(problem.mdp, PromptMDP):
-        raise TypeError(f"newton expects a problem with a PromptMDP, got {type(problem.mdp).__name__}; {advice}.")
     if not isinstance(problem.criterion, (ACriterion, VCriterion, DCriterion)):
         raise ValueError(f"newton expects the criterion A, V or D, got {problem.criterion.name!r}; {advice}.")
