@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from edpbrl_gym.design import certify, frank_wolfe, verify
-from edpbrl_gym.mdp import PromptMDP
+from edpbrl_gym.mdp import FiniteHorizonMDP, PromptMDP
 from tests.design_cases import problem_of, prompt_problem, random_mdp_problem, random_occupancy, stochastic_mdp
+
+verifier = importlib.import_module("edpbrl_gym.design.verify")  # the package's attribute is the function
 
 CASES = [(random_mdp_problem, criterion) for criterion in "DAV"] + [(prompt_problem, criterion) for criterion in "DAV"]
 
@@ -193,3 +196,62 @@ def test_a_full_vocabulary_is_verified():
     result = verify(problem, design)
     assert result.confirmed
     assert result.gap == pytest.approx(design.gap, rel=1e-6)
+
+
+def chain_mdp(seed: int) -> FiniteHorizonMDP:
+    """One state a step although the tables are a general MDP's: two states in turn, not all actions at all steps."""
+    rng = np.random.default_rng(seed)
+    admissible = rng.random((5, 14)) < 0.6
+    admissible[:, [0, 7]] = True
+    return FiniteHorizonMDP(
+        pair_state=np.repeat([0, 1], 7),
+        pair_action=np.tile(np.arange(7), 2),
+        transitions=np.repeat([[0.0, 1.0], [1.0, 0.0]], 7, axis=0),
+        initial=[0.0, 1.0],
+        horizon=5,
+        admissible=admissible,
+        pair_row=rng.integers(0, 9, 14),
+        num_rows=9,
+    )
+
+
+@pytest.mark.parametrize("criterion", ["D", "A", "V"])
+@pytest.mark.parametrize("mdp", [PromptMDP([5, 3, 4]), PromptMDP.repeated(20, 3), chain_mdp(0), chain_mdp(1)])
+def test_the_oracle_without_a_linear_program_finds_the_same_gap(criterion, mdp, monkeypatch):
+    problem = problem_of(mdp, criterion)
+    design = frank_wolfe(problem, max_iterations=3)
+    expected = verify(problem, design)
+    assert expected.confirmed and expected.gap > 0
+    monkeypatch.setattr(verifier, "MAX_COLUMNS", 0)
+    monkeypatch.setattr(verifier, "linprog", None)  # not called
+    found = verify(problem, design)
+    assert found.confirmed
+    assert found.gap == pytest.approx(expected.gap, rel=1e-7)
+    assert not verify(problem, replace(design, gap=0.9 * design.gap)).confirmed
+
+
+def test_an_mdp_with_several_states_at_a_step_always_needs_the_linear_program(monkeypatch):
+    problem = random_mdp_problem("D")
+    design = frank_wolfe(problem, max_iterations=3)
+    expected = verify(problem, design)
+    monkeypatch.setattr(verifier, "MAX_COLUMNS", 0)
+    assert verify(problem, design) == expected
+    branching = FiniteHorizonMDP.from_dense(
+        [[[0, 1, 0], [0, 0, 1]], [[0, 1, 0], [0, 1, 0]], [[0, 0, 1], [0, 0, 1]]], [1, 0, 0], 2, rows="pair"
+    )
+    problem = problem_of(branching, "D", dimension=3)
+    monkeypatch.setattr(verifier, "linprog", None)
+    with pytest.raises(TypeError):
+        verify(problem, frank_wolfe(problem, max_iterations=3))
+
+
+@pytest.mark.parametrize("criterion", ["D", "A", "V"])
+def test_float32_features_are_verified_in_float64(criterion):
+    base = prompt_problem(criterion, sizes=(3000, 40, 2500), dimension=6)
+    small = replace(base, features=base.features.astype(np.float32))
+    large = replace(base, features=small.features.astype(np.float64))
+    design = frank_wolfe(small, max_iterations=5)
+    found, expected = verify(small, design), verify(large, replace(design, problem=large))
+    assert found.confirmed and expected.confirmed
+    assert found.value == pytest.approx(expected.value, rel=1e-13)
+    assert found.gap == pytest.approx(expected.gap, rel=1e-9)

@@ -6,10 +6,18 @@ linear program over the occupancy polytope (HiGHS) in place of value iteration. 
 program being solved well: every dual vector y gives
 
     max <g, d>  <=  b'y + sum_h max over admissible pairs of (g - A'y)_h     because every step has mass 1.
+
+With more than `MAX_COLUMNS` steps x pairs the program takes long (a million tokens at six steps: half a minute and
+5 GB). If then the MDP's tables say that every step has one state, whatever the actions (as in a prompt MDP), the
+polytope is a product of simplices and the oracle is the largest reward of each step over the pairs of that state.
+
+Features in float32 are converted a few thousand rows at a time, so the memory is bounded by that and a few arrays
+(H, M), whatever the size of the features.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +32,8 @@ __all__ = ["Verification", "verify"]
 
 FloatArray = NDArray[np.float64]
 
+MAX_COLUMNS = 1_000_000  # of the linear program, where there is another way
+_CHUNK = 2048  # rows
 _VALUE_TOLERANCE = 1e-8  # relative to max(1, |value|)
 _GAP_TOLERANCE = 1e-8  # relative to the largest reward of an episode
 _ROUNDING = 8.0 * float(np.finfo(np.float64).eps)  # relative, of a moment of uncentred features
@@ -80,23 +90,24 @@ def verify(problem: DesignProblem, design: Design, *, tolerance: float = 1e-7) -
         return Verification(False, np.nan, np.inf, np.inf, np.inf, (message,))
     messages: list[str] = []
     violation = 0.0
-    equations, right = _polytope(problem)
     for number, occupancy in enumerate(occupancies):
         if number and np.array_equal(occupancy, occupancies[0]):
             continue
-        worst, text = _violation(problem, occupancy, equations, right)
+        worst, text = _violation(problem, occupancy)
         if not worst <= tolerance:
             messages.append(f"policy {number} is infeasible: {text}")
         violation = max(violation, worst) if np.isfinite(worst) else np.inf
     if not np.isfinite(occupancies).all():
         return Verification(False, np.nan, np.inf, np.inf, violation, tuple(messages))
     feasible = violation <= tolerance
-    value, rewards, rounding = _value_and_rewards(problem, occupancies.mean(axis=0))
+    mean = occupancies.mean(axis=0)
+    value, rewards, rounding = _value_and_rewards(problem, mean)
     gap = np.inf
     if rewards is None:
         messages.append("the information matrix is singular: the design has no finite value and no gap")
     elif feasible:
-        gap, trouble = _gap(problem, occupancies.mean(axis=0), rewards, equations, right)
+        best, trouble = _largest_return(problem, rewards)
+        gap = max(0.0, best - float((rewards * mean).sum()))
         messages += trouble
         messages += _disagreements(problem, design, value, gap, rewards, rounding)
     return Verification(feasible, value, gap, value + gap, violation, tuple(messages))
@@ -122,22 +133,32 @@ def _polytope(problem: DesignProblem) -> tuple[sparse.csr_array, FloatArray]:
     return matrix, np.concatenate([mdp.initial, np.zeros((steps - 1) * states)])
 
 
-def _violation(
-    problem: DesignProblem, occupancy: FloatArray, equations: sparse.csr_array, right: FloatArray
-) -> tuple[float, str]:
+def _violation(problem: DesignProblem, occupancy: FloatArray) -> tuple[float, str]:
     """Largest violation of an occupancy and a text that says where it is."""
     if not np.isfinite(occupancy).all():
         return np.inf, "it has NaN or infinite entries"
     mdp = problem.mdp
-    residual = np.abs(equations @ occupancy.ravel() - right)
-    step, state = divmod(int(residual.argmax()), mdp.num_states)
-    forbidden = np.abs(np.where(mdp.admissible, 0.0, occupancy))
-    found = [
-        (float(residual.max()), f"the flow into state {state} at step {step} is off by {residual.max():.3g}"),
-        (float(max(0.0, -occupancy.min())), f"its smallest entry is {occupancy.min():.3g}"),
-        (float(forbidden.max()), f"it puts mass {forbidden.max():.3g} on an inadmissible pair"),
-    ]
+    found = []
+    inflow = mdp.initial
+    for step, mass in enumerate(occupancy):
+        residual = np.abs(np.bincount(mdp.pair_state, weights=mass, minlength=mdp.num_states) - inflow)
+        state = int(residual.argmax())
+        found.append(
+            (float(residual[state]), f"the flow into state {state} at step {step} is off by {residual[state]:.3g}")
+        )
+        inflow = mdp.transitions.T @ mass
+    forbidden = float(np.abs(np.where(mdp.admissible, 0.0, occupancy)).max())
+    found.append((float(max(0.0, -occupancy.min())), f"its smallest entry is {occupancy.min():.3g}"))
+    found.append((forbidden, f"it puts mass {forbidden:.3g} on an inadmissible pair"))
     return max(found, key=lambda item: item[0])
+
+
+def _rows(problem: DesignProblem, indices: NDArray[np.intp] | None = None) -> Iterator[tuple[slice, FloatArray]]:
+    """Chunks of the features (of the rows `indices`) in float64, with their positions."""
+    count = len(problem.features) if indices is None else len(indices)
+    for begin in range(0, count, _CHUNK):
+        part = slice(begin, min(begin + _CHUNK, count))
+        yield part, problem.features[part if indices is None else indices[part]].astype(np.float64)
 
 
 def _value_and_rewards(
@@ -148,34 +169,59 @@ def _value_and_rewards(
     The last entry is what rounding may do to value and rewards (absolute) in a computation that sums uncentred
     features: to first order an error E of the matrix moves the value by tr(G E), G the weight of the rewards.
     """
-    features, dimension = problem.features, problem.features.shape[1]
-    pair_row = problem.mdp.pair_row
+    dimension = problem.features.shape[1]
     matrix = _prior(problem)
-    error = np.abs(matrix).max() + problem.episodes * problem.mdp.horizon * float((features**2).sum(axis=1).max())
-    means = []
-    for step in range(problem.mdp.horizon):
-        mass = np.bincount(pair_row, weights=occupancy[step], minlength=len(features))
-        mean = mass @ features
-        shifted = features - mean
-        means.append(mean)
-        matrix = matrix + problem.episodes * (shifted.T @ (mass[:, None] * shifted))
+    longest = max(float((rows**2).sum(axis=1).max()) for _, rows in _rows(problem))
+    error = np.abs(matrix).max() + problem.episodes * problem.mdp.horizon * longest
+    first = [
+        next(other for other in range(step + 1) if np.array_equal(occupancy[other], occupancy[step]))
+        for step in range(len(occupancy))
+    ]  # steps with the same mass share their moments and rewards
+    moments = {step: _covariance(problem, occupancy[step]) for step in set(first)}
+    for step in first:
+        matrix = matrix + problem.episodes * moments[step][1]
     sign, logarithm = np.linalg.slogdet(matrix)
     if sign <= 0 or np.linalg.cond(matrix) > 1.0 / (dimension * np.finfo(float).eps):
         return -np.inf, None, (0.0, 0.0)
     inverse = np.linalg.inv(matrix)
+    error *= _ROUNDING
+    of_value = 0.0
     if problem.criterion.name == "D":
         value, weight = float(logarithm), inverse
     else:
         target = _target(problem)
         value, weight = -float(np.trace(target @ inverse)), inverse @ target @ inverse
-    rewards = np.empty(occupancy.shape)
-    for step, mean in enumerate(means):
-        shifted = features - mean
-        rewards[step] = problem.episodes * np.sum((shifted @ weight) * shifted, axis=1)[pair_row]
-    error *= _ROUNDING
+        if problem.criterion.name == "V":  # a factor of V leaves out eigenvalues that are rounding
+            of_value = dimension * float(np.finfo(float).eps * np.linalg.norm(target, 2) * np.trace(inverse))
+    of_value += error * float(np.trace(weight))
+    of_steps = {step: _rewards(problem, mean, np.asarray(weight)) for step, (mean, _) in moments.items()}
+    rewards = np.stack([of_steps[step] for step in first])
     largest = float(np.abs(rewards).max(axis=1).sum())
     of_rewards = error * (np.linalg.norm(weight, 2) + np.linalg.norm(inverse, 2) * largest)
-    return value, rewards, (error * float(np.trace(weight)), float(of_rewards))
+    return value, rewards, (of_value, float(of_rewards))
+
+
+def _covariance(problem: DesignProblem, mass_of_pairs: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Mean (d,) and covariance (d, d) of the features that a step shows with these masses of the pairs."""
+    mass = np.bincount(problem.mdp.pair_row, weights=mass_of_pairs, minlength=len(problem.features))
+    shown = np.flatnonzero(mass)
+    dimension = problem.features.shape[1]
+    mean, covariance = np.zeros(dimension), np.zeros((dimension, dimension))
+    for part, rows in _rows(problem, shown):
+        mean += mass[shown[part]] @ rows
+    for part, rows in _rows(problem, shown):
+        shifted = rows - mean
+        covariance += shifted.T @ (mass[shown[part], None] * shifted)
+    return mean, covariance
+
+
+def _rewards(problem: DesignProblem, mean: FloatArray, weight: FloatArray) -> FloatArray:
+    """Rewards T (phi - m)' G (phi - m) of the pairs at a step, shape (M,)."""
+    of_rows = np.empty(len(problem.features))
+    for part, rows in _rows(problem):
+        shifted = rows - mean
+        of_rows[part] = np.sum((shifted @ weight) * shifted, axis=1)
+    return np.asarray(problem.episodes * of_rows[problem.mdp.pair_row])
 
 
 def _prior(problem: DesignProblem) -> FloatArray:
@@ -191,14 +237,33 @@ def _target(problem: DesignProblem) -> FloatArray:
     return np.eye(problem.features.shape[1]) if matrix is None else np.asarray(matrix)
 
 
-def _gap(
-    problem: DesignProblem,
-    occupancy: FloatArray,
-    rewards: FloatArray,
-    equations: sparse.csr_array,
-    right: FloatArray,
-) -> tuple[float, list[str]]:
-    """Upper bound on max <rewards, d - occupancy> over the polytope, from the dual of a linear program."""
+def _largest_return(problem: DesignProblem, rewards: FloatArray) -> tuple[float, list[str]]:
+    """Upper bound on max <rewards, d> over the polytope, and what went wrong."""
+    if rewards.size > MAX_COLUMNS:
+        usable = _pairs_of_single_states(problem)
+        if usable is not None:
+            return sum(float(reward[own].max()) for reward, own in zip(rewards, usable, strict=True)), []
+    return _linear_program(problem, rewards)
+
+
+def _pairs_of_single_states(problem: DesignProblem) -> list[NDArray[np.bool_]] | None:
+    """For each step the usable pairs of the one state that it can be in, from the tables; None if it has several."""
+    mdp = problem.mdp
+    found = []
+    arrived = mdp.initial
+    for admissible in mdp.admissible:
+        states = np.flatnonzero(arrived)
+        if len(states) != 1:
+            return None
+        usable = admissible & (mdp.pair_state == states[0])
+        found.append(usable)
+        arrived = mdp.transitions.T @ usable.astype(np.float64)
+    return found
+
+
+def _linear_program(problem: DesignProblem, rewards: FloatArray) -> tuple[float, list[str]]:
+    """The bound from the dual of a linear program."""
+    equations, right = _polytope(problem)
     allowed = problem.mdp.admissible.ravel()
     scale = float(np.abs(rewards).max()) or 1.0
     cost = -rewards.ravel()[allowed] / scale
@@ -213,8 +278,7 @@ def _gap(
     prices = np.asarray(answer.eqlin.marginals)
     reduced = np.full(rewards.size, np.inf)
     reduced[allowed] = cost - columns.T @ prices
-    bound = -scale * float(right @ prices + reduced.reshape(rewards.shape).min(axis=1).sum())
-    return max(0.0, bound - float((rewards * occupancy).sum())), []
+    return -scale * float(right @ prices + reduced.reshape(rewards.shape).min(axis=1).sum()), []
 
 
 def _disagreements(
