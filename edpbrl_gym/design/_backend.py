@@ -18,6 +18,7 @@ __all__ = ["ArrayBackend", "NumpyBackend", "TorchBackend", "make_backend"]
 
 FloatArray = NDArray[np.float64]
 
+_SMALL = 64 * 2**20  # bytes
 _TRIANGLE_PARTS = 4  # strips of a triangular factor: 5/8 of the full product
 
 
@@ -55,7 +56,7 @@ class ArrayBackend:
         """X' diag(roots)^2 X for native rows X, shape (d, d)."""
         raise NotImplementedError
 
-    def resident(self, size: int) -> bool:
+    def resident(self, size: int, dtype: np.dtype) -> bool:
         """Whether to keep an array of so many bytes on the device beside the features as they were given."""
         raise NotImplementedError
 
@@ -96,9 +97,9 @@ class NumpyBackend(ArrayBackend):
         scaled = rows * roots[:, None]
         return np.asarray(scaled.T @ scaled)
 
-    def resident(self, size: int) -> bool:
+    def resident(self, size: int, dtype: np.dtype) -> bool:
         """See the base class: a copy costs memory, subtracting the centre in every pass costs little."""
-        return size <= 64 * 2**20
+        return size <= _SMALL
 
 
 class TorchBackend(ArrayBackend):
@@ -152,10 +153,10 @@ class TorchBackend(ArrayBackend):
         with self.full_precision():
             return scaled.T @ scaled
 
-    def resident(self, size: int) -> bool:
-        """See the base class: on a CUDA device whatever fits into half of its free memory, on a CPU as with numpy."""
-        if self._device.type == "cpu":
-            return size <= 64 * 2**20
+    def resident(self, size: int, dtype: np.dtype) -> bool:
+        """See the base class: float32 on a CUDA device if it fits into half of its free memory, else as with numpy."""
+        if self._device.type == "cpu" or dtype == np.float64:  # few rows are scored in float64
+            return size <= _SMALL
         free, _ = self._torch.cuda.mem_get_info(self._device)
         return size <= free // 2
 

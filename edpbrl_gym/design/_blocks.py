@@ -214,18 +214,18 @@ class TokenBlocks:
         """All centred rows on the device, block by block; empty if they are to be read from the features each time."""
         if kind not in self._rounded:
             size = len(self) * self._features.shape[1] * kind.itemsize
-            kept = self._backend.resident(size) or (kind == np.float32 and self._features.dtype != np.float32)
+            kept = self._backend.resident(size, kind) or (kind == np.float32 and self._features.dtype != np.float32)
             blocks = range(len(self.scale)) if kept else range(0)
             self._rounded[kind] = [self._rounded_block(number, kind) for number in blocks]
         return self._rounded[kind]
 
     def _rounded_block(self, number: int, kind: np.dtype) -> Any:
         own = self.tokens(number)
-        rows = np.empty((own.stop - own.start, self._features.shape[1]), dtype=kind)
+        rows = self._backend.empty((own.stop - own.start, self._features.shape[1]), kind)
         for begin in range(0, len(rows), _CHUNK):
             part = slice(begin, min(begin + _CHUNK, len(rows)))
-            rows[part] = self._centred_rows(number, part, kind)
-        return self._backend.array(rows, kind)
+            rows[part] = self._backend.array(self._centred_rows(number, part, kind), kind)
+        return rows
 
     def _centred_rows(self, number: int, local: slice | IntArray, kind: np.dtype) -> NDArray:
         """Rows of a block less its centre: subtracted in the precision of the features, then rounded."""
@@ -265,6 +265,10 @@ class _Scorer:
 
     def __call__(self, rows: Any, norms: Any) -> Any:
         """Squared norms of native rows less the mean; `norms` are theirs in the metric of the prior."""
+        with self._backend.full_precision():
+            return self._squares(rows, norms)
+
+    def _squares(self, rows: Any, norms: Any) -> Any:
         if self._mean is not None:
             return self._backend.factor_squares(rows - self._mean, self._factor, self._form.triangle)
         projected = rows @ self._directions.T
