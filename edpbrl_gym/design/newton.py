@@ -12,6 +12,7 @@ from collections.abc import Callable
 from numpy.typing import ArrayLike
 
 from edpbrl_gym._validation import check_count, check_number
+from edpbrl_gym.design._backend import ArrayBackend, NumpyBackend, make_backend
 from edpbrl_gym.design._column_newton import solve_columns
 from edpbrl_gym.design._newton_state import NewtonState
 from edpbrl_gym.design._token_newton import solve_tokens
@@ -31,6 +32,7 @@ def newton(
     callback: Callable[[NewtonState], object] | None = None,
     start: ArrayLike | None = None,
     seed: int = 0,
+    backend: str | ArrayBackend = "numpy",
 ) -> Design:
     """Solve the design problem by working-set Newton, with a certificate over all policies.
 
@@ -45,6 +47,9 @@ def newton(
         start: A feasible occupancy, shape (H, M); None takes uniform weights on the tokens or paths that a random
             sample finds most informative, or the uniform policy where transitions are stochastic.
         seed: Seed of that sample.
+        backend: Where the products over all tokens of a `PromptMDP` run: "numpy", "torch" (on the CPU), "torch:cuda",
+            "torch:cuda:1", or an `ArrayBackend`. All give the same design to rounding. The small matrices are numpy's
+            in any case, and so is all of any other MDP, for which other backends are refused.
 
     Returns:
         The design: K identical occupancies. Status "converged", "iteration_limit", "interrupted" (by the callback,
@@ -52,14 +57,33 @@ def newton(
 
     Raises:
         TypeError: If the problem is no `DesignProblem`.
-        ValueError: If the criterion is not A, V or D, an option is out of range, or the start is not feasible.
+        ImportError: If the backend needs torch, which is not installed.
+        ValueError: If the criterion is not A, V or D, an option is out of range, the start is not feasible, the backend
+            is unknown or not for this MDP, or its device is missing.
         SingularInformationError: If the information matrix of the start is singular.
     """
     _check(problem)
     check_number(tolerance, "tolerance", minimum=0.0)
     check_count(max_iterations, "max_iterations", minimum=0)
-    solve = solve_tokens if isinstance(problem.mdp, PromptMDP) else solve_columns
-    return solve(problem, tolerance=tolerance, max_iterations=max_iterations, callback=callback, start=start, seed=seed)
+    native = make_backend(backend)
+    if isinstance(problem.mdp, PromptMDP):
+        return solve_tokens(
+            problem,
+            tolerance=tolerance,
+            max_iterations=max_iterations,
+            callback=callback,
+            start=start,
+            seed=seed,
+            backend=native,
+        )
+    if not isinstance(native, NumpyBackend):
+        raise ValueError(
+            f'Expected the backend "numpy" for a problem with a {type(problem.mdp).__name__}, got {native.name!r}; '
+            "other backends are for problems with a PromptMDP."
+        )
+    return solve_columns(
+        problem, tolerance=tolerance, max_iterations=max_iterations, callback=callback, start=start, seed=seed
+    )
 
 
 def _check(problem: DesignProblem) -> None:
