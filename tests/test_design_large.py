@@ -59,6 +59,11 @@ def test_rows_are_float64_copies():
         np.testing.assert_array_equal(problem.rows(slice(4, 9)), large.features[4:9])
         assert not np.shares_memory(problem.rows(slice(0, 2)), problem.features)
         assert problem.rows([]).shape == (0, 5)
+        with pytest.raises(TypeError, match="indices as integers, got dtype bool"):
+            problem.rows(np.ones(31, dtype=bool))
+        for outside in (-1, 31):
+            with pytest.raises(ValueError, match=rf"indices in 0..30, got {outside} at index \(1,\)"):
+                problem.rows([4, outside])
 
 
 @pytest.mark.parametrize("bad", [np.nan, -np.inf])

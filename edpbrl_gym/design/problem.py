@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from edpbrl_gym._validation import check_array, check_count, check_number
+from edpbrl_gym._validation import check_array, check_count, check_integers, check_number
 from edpbrl_gym.design import information
 from edpbrl_gym.design._chunks import Features, row_chunks
 from edpbrl_gym.design.criteria import Criterion, SingularInformationError, positive_semidefinite_factor
@@ -136,9 +136,15 @@ class DesignProblem:
 
         Args:
             indices: Row indices in 0..N-1, shape (k,), or a slice.
+
+        Raises:
+            TypeError: If the indices are no integers (a mask is none).
+            ValueError: If an index is out of range.
         """
-        chosen = indices if isinstance(indices, slice) else np.asarray(indices, dtype=np.intp)
-        return np.array(self.features[chosen], dtype=np.float64)
+        if isinstance(indices, slice):
+            return np.array(self.features[indices], dtype=np.float64)
+        chosen = check_integers(indices, "indices", shape=("k",), low=0, high=len(self.features) - 1)
+        return np.asarray(self.features[chosen], dtype=np.float64)
 
     def data_information(self, mean_rows: ArrayLike) -> FloatArray:
         """Surrogate information of the data alone (paper, Eq. 6), shape (d, d). Argument as in `information`."""
