@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,31 +37,33 @@ def conditional_gradient(instance: Instance, recorder: Recorder) -> tuple[list[B
         from copt import minimize_frank_wolfe
     except ImportError as error:
         raise MissingSolverError(f"copt can't be imported ({error}); pip install copt, and run again.") from error
-    function = _Function(instance)
+    function = _Function(instance, recorder)
     recorder.start()
-    iterations, done = 0, False
-
-    def callback(state: dict[str, Any]) -> bool:
-        nonlocal iterations, done
-        if not done:  # copt calls once more after the end
-            iterations = int(state["it"])
-            done = recorder.measure(lambda: function.blocks(state["x"]), iterations)
-        return not done
-
     start = np.concatenate([np.full(own.stop - own.start, 1.0 / (own.stop - own.start)) for own in instance.blocks])
     with contextlib.redirect_stdout(io.StringIO()):  # it prints its estimate of the Lipschitz constant
         answer = minimize_frank_wolfe(
-            function, start, function.oracle, jac=True, tol=0.0, max_iter=recorder.max_iterations, callback=callback
+            function,
+            start,
+            function.oracle,
+            jac=True,
+            tol=0.0,
+            max_iter=recorder.max_iterations + 1,  # the last one only evaluates
+            callback=lambda state: not function.done,
         )
-    return function.blocks(answer.x), iterations
+    return function.blocks(answer.x), function.iterations
 
 
 class _Function:
     """Minus the criterion and its gradient as functions of the weights of all tokens, shape (n,)."""
 
-    def __init__(self, instance: Instance) -> None:
+    def __init__(self, instance: Instance, recorder: Recorder) -> None:
         self.instance = instance
+        self.recorder = recorder
         self.features = instance.features.astype(np.float64)
+        self.baseline = objective(instance, instance.case.regularization * np.eye(instance.case.dimension))
+        self.value = np.nan  # at the weights of the last call
+        self.iterations = -1
+        self.done = False
 
     def blocks(self, weights: FloatArray) -> list[Block]:
         """The weights as blocks; rounding below zero is cut off."""
@@ -82,11 +83,15 @@ class _Function:
         for block, mean in zip(design, means, strict=True):
             part = (self.features[block.rows] - mean) @ factor.T
             gradient[block.rows] = -block.scale * np.einsum("nr,nr->n", part, part)
-        return -objective(self.instance, matrix), gradient
+        self.value = objective(self.instance, matrix)
+        return -self.value, gradient
 
     def oracle(self, reward: FloatArray, weights: FloatArray, _: object) -> tuple[FloatArray, tuple, None, float]:
-        """Direction to the best token of each block, in the form that copt wants."""
+        """Direction to the best token of each block, in the form that copt wants; its slope is the gap."""
         direction = -weights
         best = tuple(own.start + int(np.argmax(reward[own])) for own in self.instance.blocks)
         direction[list(best)] += 1.0
+        if not self.done:  # copt's last function call was at these weights
+            self.iterations += 1
+            self.done = self.recorder.note(float(reward @ direction) / (self.value - self.baseline), self.iterations)
         return direction, best, None, 1.0

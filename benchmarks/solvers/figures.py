@@ -82,6 +82,7 @@ def gap_against_time(lines: Sequence[Line], path: Path) -> None:
             axis.set_title({"D": "D", "A": "A", "V16": "V, rank 16"}[criterion])
             axis.set_xlabel("seconds, one thread")
         axes[0].set_ylabel("certified gap / gain")
+        figure.suptitle("CLIP-like features, 5,000 x 768, lambda = 100", fontsize=10)
         _legend(figure, axes[None, :])
         figure.savefig(path, dpi=_RESOLUTION)
         pyplot.close(figure)
@@ -130,6 +131,8 @@ def _trajectories(axis: Any, lines: Sequence[Line]) -> None:
             if not points:
                 continue
             best, seconds, gaps = float("inf"), [], []
+            target = line["limits"]["target"]
+            points = [point for point in points[:-1] if point[1] > target] + points[-1:]  # the last is confirmed
             for moment, gap, _ in points:  # a solver may return the best that it has seen
                 best = min(best, gap)
                 seconds.append(max(moment, 1e-3))
@@ -145,7 +148,7 @@ def _trajectories(axis: Any, lines: Sequence[Line]) -> None:
                 label=label,
                 drawstyle="steps-post",
             )
-    axis.axhline(_TARGET, color="#999999", linewidth=0.8)
+    axis.axhline(_TARGET, color="#777777", linewidth=0.9, linestyle=":", label="gap 1e-6")
     axis.set(xscale="log", yscale="log", xlim=(0.01, 1e2), ylim=(3e-10, 10))
 
 
@@ -154,5 +157,5 @@ def _legend(figure: Any, axes: Any) -> None:
     for axis in axes.ravel():
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)
-    figure.tight_layout(rect=(0, 0.09 if axes.shape[0] > 1 else 0.15, 1, 1))
+    figure.tight_layout(rect=(0, 0.08 if axes.shape[0] > 1 else 0.12, 1, 1))
     figure.legend(found.values(), found.keys(), loc="lower center", ncols=4)

@@ -10,7 +10,7 @@ from benchmarks.solvers.certificate import certificate
 
 __all__ = ["Recorder"]
 
-_SPACING = 1.2  # between two measurements that the clock does not count, in time
+_SPACING = 1.25  # between two measurements that the clock does not count, in time
 
 
 class Recorder:

@@ -19,7 +19,7 @@ __all__ = ["solve"]
 
 _SHORT = 1.0  # a run shorter than this is repeated, and the fastest counts
 _REPEATS = 5
-_POINTS = 80  # of a trajectory that are kept
+_POINTS = 40  # of a trajectory that are kept
 
 
 def solve(order: dict[str, Any]) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def solve(order: dict[str, Any]) -> dict[str, Any]:
         "preparation": best["preparation"],
         "runs": [run["seconds"] for run in runs],
         "iterations": best["iterations"],
-        "points": _thinned(best["points"]),
+        "points": [(float(f"{t:.4g}"), float(f"{gap:.4g}"), step) for t, gap, step in _thinned(best["points"])],
         "reported_gap": best["points"][-1][1],
         "certified_gap": checked.relative_gap,
         "value": checked.value,
@@ -90,7 +90,7 @@ def _timed(name: str, instance: Instance, limits: dict[str, Any]) -> tuple[list[
 
 
 def _thinned(points: list[tuple[float, float, int]]) -> list[tuple[float, float, int]]:
-    """At most about 80 points, spaced evenly in the logarithm of the time; the first and the last are kept.
+    """At most about 40 points, spaced evenly in the logarithm of the time; the first and the last are kept.
 
     Between two kept points the gap of the earlier one stands, so thinning never makes a solver look faster.
     """
