@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym.design._projected import solve_by_gradients
 from edpbrl_gym.design._simplex_qp import solve_simplex_qp
-from edpbrl_gym.design._spaces import Space
+from edpbrl_gym.design._spaces import FeatureSpace, Space
 from edpbrl_gym.design.criteria import SingularInformationError
 
 __all__ = ["centred_gradient", "cleaned", "improve"]
@@ -16,6 +17,9 @@ FloatArray = NDArray[np.float64]
 _SMALLEST = 1e-13  # smaller weights are set to 0
 _ARMIJO = 0.1
 _ROUNDING = 1e-13  # relative, of the objective
+_LARGE = 700  # tokens above which products with the Hessian are cheaper than its factors
+_LARGE_QP_SHARE = 0.05
+_STALE = 0.2  # keep the Hessian while a step lowers the gap to less than this share
 _QP_SHARE = 1e-2  # the quadratic program is solved to this share of the restricted gap
 
 
@@ -32,19 +36,40 @@ def improve(space: Space, weights: FloatArray, *, target: float, max_steps: int)
         The weights, their value in the space, and the size of the last step (0 if none).
     """
     value, step = space.value(weights), 0.0
+    last = np.inf
     for _ in range(max_steps):
-        gradient, hessian = space.derivatives(weights)
-        gradient = centred_gradient(gradient, weights, space.parts)
-        gap = sum(max(0.0, float(gradient[part].max())) for part in space.parts)
-        if gap <= target:
-            break
-        tolerance = max(_QP_SHARE * gap, 0.5 * target) / len(space.parts)
-        aim = solve_simplex_qp(hessian, gradient, weights, space.parts, tolerance=tolerance)
+        if isinstance(space, FeatureSpace) and len(weights) > _LARGE:
+            gradient = centred_gradient(space.gradient(weights), weights, space.parts)
+            gap = _gap(gradient, space.parts)
+            if gap <= target:
+                break
+            if space.known_curvature is None or gap > _STALE * last:
+                space.known_curvature = space.curvature(weights)
+            last = gap
+            aim = solve_by_gradients(
+                space.known_curvature,
+                gradient,
+                weights,
+                space.parts,
+                tolerance=max(_LARGE_QP_SHARE * gap, 0.5 * target),
+            )
+        else:
+            gradient, hessian = space.derivatives(weights)
+            gradient = centred_gradient(gradient, weights, space.parts)
+            gap = _gap(gradient, space.parts)
+            if gap <= target:
+                break
+            tolerance = max(_QP_SHARE * gap, 0.5 * target) / len(space.parts)
+            aim = solve_simplex_qp(hessian, gradient, weights, space.parts, tolerance=tolerance)
         found = _search(space, weights, value, aim, gradient)
         if found is None:
             break
         weights, value, step = found
     return weights, value, step
+
+
+def _gap(gradient: FloatArray, parts: list[slice]) -> float:
+    return float(sum(max(0.0, float(gradient[part].max())) for part in parts))
 
 
 def centred_gradient(gradient: FloatArray, weights: FloatArray, parts: list[slice]) -> FloatArray:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym.design._blocks import TokenBlocks
+from edpbrl_gym.design._forms import ScoreForm
 from edpbrl_gym.design._spaces import Space
 
 __all__ = ["FullPricing", "Prices", "Pricing", "RECHECK", "levels_of"]
@@ -62,10 +63,12 @@ class FullPricing:
     def __call__(self, space: Space, weights: FloatArray, *, exact: bool) -> Prices:
         """See `Pricing`."""
         blocks = self._blocks
-        form, means = space.form(weights), space.means(weights)
         gradient = space.gradient(weights)
         levels = levels_of(space, weights, gradient)
-        scores = blocks.scores(form, means, np.float64 if exact else np.float32)
+        if len(space.tokens) == len(blocks):
+            return self._of_working_set(space, gradient, levels)
+        form, means = space.form(weights), space.means(weights)
+        scores = self._scores(space, form, means, np.float64 if exact else np.float32)
         scores[space.tokens] = gradient
         excess = np.empty_like(scores)
         gap = 0.0
@@ -79,3 +82,20 @@ class FullPricing:
             gap += max(0.0, float(excess[own].max()))
         better = np.flatnonzero(excess > 0)
         return Prices(gap, better, excess[better], len(blocks))
+
+    def _of_working_set(self, space: Space, gradient: FloatArray, levels: FloatArray) -> Prices:
+        """Prices when the working set holds all tokens."""
+        sizes = [part.stop - part.start for part in space.parts]
+        excess = gradient - np.repeat(levels, sizes)
+        gap = sum(max(0.0, float(excess[part].max())) for part in space.parts)
+        better = np.flatnonzero(excess > 0)
+        return Prices(float(gap), better, excess[better], len(excess))
+
+    def _scores(self, space: Space, form: ScoreForm, means: FloatArray, dtype: type) -> FloatArray:
+        """Scores of all tokens, or of those outside the working set where that is most of them."""
+        if 2 * len(space.tokens) <= len(self._blocks):
+            return self._blocks.scores(form, means, dtype)
+        scores = np.empty(len(self._blocks))
+        others = np.setdiff1d(np.arange(len(scores)), space.tokens, assume_unique=True)
+        scores[others] = self._blocks.scores(form, means, dtype, others)
+        return scores

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import eigh
+from scipy.linalg import solve_triangular
 
 from edpbrl_gym.design._blocks import TokenBlocks
 from edpbrl_gym.design._forms import ScoreForm
@@ -71,7 +71,7 @@ class ScreenedPricing:
         gradient = space.gradient(weights)
         levels = levels_of(space, weights, gradient)
         self._carry(space, weights, means)
-        tokens = self._candidates(levels, exact)
+        tokens = self._candidates(levels, exact=exact)
         upper, whole = blocks.bounds(form, _TERMS, means, levels, tokens)
         if tokens is None:
             self._upper = upper
@@ -80,9 +80,9 @@ class ScreenedPricing:
             assert self._upper is not None
             self._upper[tokens] = upper
         scored = tokens[whole]
-        candidates = np.setdiff1d(
-            tokens[upper > np.repeat(levels, self._sizes(tokens))], space.tokens, assume_unique=True
-        )
+        sizes = [part.stop - part.start for part in blocks.parts(tokens)]
+        above = tokens[upper > np.repeat(levels, sizes)]
+        candidates = np.setdiff1d(above, space.tokens, assume_unique=True)
         excess = self._excess(form, means, levels, candidates, exact)
         own = np.concatenate([gradient[part] - levels[number] for number, part in enumerate(space.parts)])
         found, excess = np.concatenate([candidates, space.tokens]), np.concatenate([excess, own])
@@ -94,7 +94,7 @@ class ScreenedPricing:
         better = excess > 0
         return Prices(float(sum(gaps)), found[better], excess[better], len(scored))
 
-    def _candidates(self, levels: FloatArray, exact: bool) -> IntArray | None:
+    def _candidates(self, levels: FloatArray, *, exact: bool) -> IntArray | None:
         """Tokens whose bound exceeds the level of their block; None for all."""
         if self._upper is None:
             return None
@@ -143,8 +143,7 @@ class ScreenedPricing:
             self._upper = factor * (self._upper + 1.0) - 1.0
             return
         old, new = _information(last, basis), _information(now, basis)
-        ratio = np.linalg.norm(np.linalg.solve(new, old), 2) * (1.0 + _SAFETY)
-        ratio = max(1.0, float(ratio))
+        ratio = max(1.0, float(np.linalg.norm(np.linalg.solve(new, old), 2))) * (1.0 + _SAFETY)
         moved = np.linalg.solve(new, (basis.T @ (last.means - now.means).T))  # (r, B)
         # in the metric of the prior lambda I: I^-1 z has the norm of (I / lambda)^-1 z / lambda
         shifts = np.linalg.norm(moved, axis=0) / np.sqrt(self._metric.isotropic or 1.0)
@@ -180,6 +179,7 @@ def _lifted(known: _Known, basis: FloatArray, scale: FloatArray) -> FloatArray:
 
 def _largest_ratio(old: FloatArray, new: FloatArray) -> float:
     """Smallest rho >= 1 with old <= rho new."""
-    last = len(old) - 1
-    largest = eigh(old, new, eigvals_only=True, subset_by_index=[last, last])[0]
-    return max(1.0, float(largest))
+    factor = np.linalg.cholesky(new)
+    half = solve_triangular(factor, old, lower=True)
+    scaled = solve_triangular(factor, half.T, lower=True)
+    return max(1.0, float(np.linalg.eigvalsh(0.5 * (scaled + scaled.T))[-1]))

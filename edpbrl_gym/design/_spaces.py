@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack, solve_triangular
 
 from edpbrl_gym.design._blocks import TokenBlocks
+from edpbrl_gym.design._curvature import LARGEST_MATRIX, Curvature, ImplicitCurvature, MatrixCurvature
 from edpbrl_gym.design._forms import ScoreForm
 from edpbrl_gym.design._metric import PriorMetric
 from edpbrl_gym.design.criteria import cholesky
@@ -85,6 +86,10 @@ class Space(ABC):
         """Gradient (k,) and Hessian of -s (k, k)."""
 
     @abstractmethod
+    def learned(self, weights: FloatArray) -> float:
+        """tr(I^-1 I_data): the effective number of parameters that the data determine."""
+
+    @abstractmethod
     def form(self, weights: FloatArray) -> ScoreForm:
         """The scores of all tokens at these weights, as a quadratic form of their features less the block's mean."""
 
@@ -113,13 +118,20 @@ class FeatureSpace(Space):
         tokens: The working set.
         prior: Lambda, shape (d, d).
         target: B with V = B B' for A and V, shape (d, r); None for D.
+
+    Attributes:
+        known_curvature: A Hessian at earlier weights, kept by those who need one.
     """
+
+    known_curvature: Curvature | None = None
 
     def __init__(self, blocks: TokenBlocks, tokens: IntArray, prior: FloatArray, target: FloatArray | None) -> None:
         super().__init__(blocks, tokens)
         self._prior = prior
         self._target = target
+        self._identity = target is not None and np.array_equal(target, np.eye(len(target)))
         self._known: tuple[FloatArray, FloatArray, FloatArray, FloatArray | None] | None = None
+        self._columns: tuple[FloatArray, FloatArray] | None = None  # of the known point
 
     def value(self, weights: FloatArray) -> float:
         """See the base class."""
@@ -131,13 +143,27 @@ class FeatureSpace(Space):
     def gradient(self, weights: FloatArray) -> FloatArray:
         """See the base class."""
         _, scored = self._solved(weights)
-        return np.asarray(self.scale * np.einsum("rk,rk->k", scored, scored))
+        return np.asarray(self.scale * np.einsum("kr,kr->k", scored, scored))
 
     def derivatives(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
         """See the base class."""
         solved, scored = self._solved(weights)
-        gradient = self.scale * np.einsum("rk,rk->k", scored, scored)
-        return gradient, self._hessian(solved.T @ solved, None if self._target is None else scored.T @ scored)
+        return self.gradient(weights), self._hessian(
+            solved @ solved.T, None if self._target is None else scored @ scored.T
+        )
+
+    def learned(self, weights: FloatArray) -> float:
+        """See the base class."""
+        solved, _ = self._solved(weights)
+        return float((self.scale * weights) @ np.einsum("kd,kd->k", solved, solved))
+
+    def curvature(self, weights: FloatArray) -> Curvature:
+        """Hessian of -s as an operator, in float32."""
+        solved, scored = self._solved(weights)
+        single = solved.astype(np.float32)
+        other = None if self._target is None else scored.astype(np.float32)
+        kind = MatrixCurvature if len(weights) <= LARGEST_MATRIX else ImplicitCurvature
+        return kind(single, other, self.scale, self.parts)
 
     def form(self, weights: FloatArray) -> ScoreForm:
         """L^-1 for D, B' I^-1 for A and V (its triangular factor if that is less)."""
@@ -145,26 +171,38 @@ class FeatureSpace(Space):
         return _factor_form(factor, half)
 
     def _at(self, weights: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray | None]:
-        """Features less the mean of their block, Cholesky factor L, and L^-1 B."""
+        """Means, Cholesky factor L, and L^-1 B."""
         if self._known is None or not np.array_equal(self._known[0], weights):
             means = self.means(weights)
-            shifted = self.rows.copy()
-            for part, mean in zip(self.parts, means, strict=True):
-                shifted[part] -= mean
             used = weights > 0
-            root = shifted[used] * np.sqrt(self.scale[used] * weights[used])[:, None]
-            factor = cholesky(root.T @ root + self._prior)
+            rows = self.rows if used.all() else self.rows[used]
+            root = rows * np.sqrt(self.scale[used] * weights[used])[:, None]
+            data = root.T @ root
+            weighted = means * np.sqrt(self._block_scale)[:, None]
+            data -= weighted.T @ weighted
+            factor = cholesky(data + self._prior)
             half = None
             if self._target is not None:
                 half = solve_triangular(factor, self._target, lower=True, check_finite=False)
-            self._known = weights.copy(), shifted, factor, half
+            self._known, self._columns = (weights.copy(), means, factor, half), None
         return self._known[1:]
 
     def _solved(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """L^-1 z, and what the scores are squared norms of, a column for each token."""
-        shifted, factor, half = self._at(weights)
-        solved = solve_triangular(factor, shifted.T, lower=True, check_finite=False)
-        return solved, solved if half is None else half.T @ solved
+        """L^-1 z, and what the scores are squared norms of, a row for each token."""
+        means, factor, half = self._at(weights)
+        if self._columns is None:
+            solved = solve_triangular(factor, self.rows.T, lower=True, check_finite=False).T
+            shifts = solve_triangular(factor, means.T, lower=True, check_finite=False).T
+            for part, shift in zip(self.parts, shifts, strict=True):
+                solved[part] -= shift
+            if half is None:
+                scored = solved
+            elif self._identity:
+                scored = solve_triangular(factor, solved.T, lower=True, trans=1, check_finite=False).T
+            else:
+                scored = solved @ half
+            self._columns = solved, scored
+        return self._columns
 
 
 class TokenSpace(Space):
@@ -242,6 +280,12 @@ class TokenSpace(Space):
         gradient, inner, other = self._parts_of(weights, hessian=True)
         assert inner is not None
         return gradient, self._hessian(inner, other)
+
+    def learned(self, weights: FloatArray) -> float:
+        """See the base class."""
+        half = self._metric.half(self.roots(weights))
+        sizes = np.maximum(np.linalg.eigvalsh(half @ half.T), 0.0)
+        return float((sizes / (1.0 + sizes)).sum())
 
     def form(self, weights: FloatArray) -> ScoreForm:
         """The base and a negative term for each token with mass; for V as many terms as B has columns.

@@ -39,8 +39,8 @@ __all__ = ["TokenSolver", "solve_tokens"]
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]
 
-_SMALLEST_START = 128  # tokens
-_SAMPLE = 256  # tokens whose uniform design finds the start
+_START = 64  # tokens
+_SAMPLE = 128  # tokens whose uniform design finds the start
 _SCREENED = 40_000  # tokens above which bounds save more than they cost
 _POOL = 20_000
 _POOL_TOLERANCE = 1e-3
@@ -48,6 +48,8 @@ _POOL_ITERATIONS = 20
 _LARGEST_RATIO = 1e6  # data to prior, up to which inner products in the metric of the prior keep enough digits
 _RESTRICTED_SHARE = 0.1  # the restricted problem is solved to this share of the full gap
 _MASTER_STEPS = 10
+_DENSE_SHARE = 0.4  # of all tokens: if so many improve the design, take them all
+_SHRINK = 0.7  # of all tokens: keep them all while at least so many have mass or would improve the design
 _PATIENCE = 3  # iterations without progress before giving up
 
 
@@ -145,7 +147,7 @@ class TokenSolver:
             return sample
         prices = self.pricing(sample.space, sample.weights, exact=False)
         sample.oracle_calls = 1
-        count = max(_SMALLEST_START, self.problem.dimension // 2)
+        count = _START
         tokens = self._added(prices, count)
         if len(np.unique(np.searchsorted(self.blocks.starts, tokens, side="right"))) < len(order):
             return sample
@@ -209,14 +211,28 @@ class TokenSolver:
 
     def _advance(self, run: TokenRun, prices: Prices) -> float:
         """Choose the next working set and solve on it; returns the size of the last Newton step."""
-        support = run.support
-        tokens = np.union1d(support, self._added(prices, run.budget))
-        space = self.space(tokens)
-        weights = np.zeros(len(tokens))
-        weights[np.searchsorted(tokens, support)] = run.weights[run.weights > 0]
+        space, weights = self._next(run, prices)
         weights, value, step = improve(space, weights, target=_RESTRICTED_SHARE * prices.gap, max_steps=_MASTER_STEPS)
         run.space, run.weights, run.value = space, weights, value + space.offset
         return step
+
+    def _next(self, run: TokenRun, prices: Prices) -> tuple[Space, FloatArray]:
+        """The next working set and the weights to begin with there."""
+        support, count = run.support, len(self.blocks)
+        dense = run.steps > 0 and len(prices.tokens) > _DENSE_SHARE * count
+        if len(run.space.tokens) == count:  # a dense support
+            tokens = np.union1d(support, prices.tokens)
+            if len(tokens) > _SHRINK * count:
+                return run.space, run.weights
+            dense = False
+        elif dense:
+            tokens = np.arange(count)
+        else:
+            tokens = np.union1d(support, self._added(prices, run.budget))
+        space = self.space(tokens)
+        weights = np.zeros(len(tokens))
+        weights[np.searchsorted(tokens, support)] = run.weights[run.weights > 0]
+        return space, _more_even(space, weights) if dense else weights
 
     def _added(self, prices: Prices, budget: int) -> IntArray:
         """The tokens with the largest excess, `budget` in all, and the best of every block; sorted."""
@@ -278,7 +294,7 @@ def solve_tokens(
         layout.occupancy(run.space.tokens, run.weights),
         value=run.value,
         gap=exact.gap,
-        balance=_balance(problem, metric, run.space.roots(run.weights)),
+        balance=_balance(problem, run),
         status=run.status,
         solver="newton",
         iterations=run.steps,
@@ -288,19 +304,18 @@ def solve_tokens(
     )
 
 
-def _balance(problem: DesignProblem, metric: PriorMetric | None, roots: FloatArray) -> PriorBalance | None:
-    """`prior_balance` in the space of a small support; None where it is not small."""
-    if metric is None or len(roots) >= problem.dimension:
-        return None
-    half = metric.half(roots)
-    sizes = np.maximum(np.linalg.eigvalsh(half @ half.T), 0.0)
-    learned = float((sizes / (1.0 + sizes)).sum())
-    return PriorBalance(
-        learned=learned,
-        share=learned / problem.dimension,
-        data_per_dimension=float(np.vdot(roots, roots)) / problem.dimension,
-        prior_per_dimension=float(np.trace(problem.prior)) / problem.dimension,
-    )
+def _more_even(space: Space, weights: FloatArray) -> FloatArray:
+    """The better of some weights and uniform ones."""
+    sizes = [part.stop - part.start for part in space.parts]
+    even = np.repeat(1.0 / np.array(sizes), sizes)
+    return even if space.value(even) > space.value(weights) else weights
+
+
+def _balance(problem: DesignProblem, run: TokenRun) -> PriorBalance:
+    """`prior_balance` from what is known on the support."""
+    roots = run.space.roots(run.weights)
+    learned = run.space.learned(run.weights)
+    return PriorBalance.of(problem, learned=learned, trace=float(np.vdot(roots, roots)))
 
 
 def _state(problem: DesignProblem, layout: PromptLayout, run: TokenRun, gap: float, seconds: float) -> NewtonState:

@@ -1,0 +1,115 @@
+"""The Hessian on large working sets as an operator in float32: its products, not its factors, are what is needed.
+
+Scaled by its diagonal the Hessian of the design problem is well conditioned on the supports of good designs (condition
+numbers of 2 to 12 on isotropic and on clustered features, for lambda from 0.01 to 100), so a first-order method for the
+quadratic program takes about ten products. With y_i = L^-1 z_i and u_i what the scores are squared norms of,
+
+    D:     H_ij = c_i c_j (y_i' y_j + S_ij)^2,    A, V:  H_ij = 2 c_i c_j (y_i' y_j + S_ij) u_i' u_j.
+
+Up to `LARGEST_MATRIX` tokens H is stored; beyond, a product costs 4 k d^2 (D) without it:
+sum_j (y_i' y_j)(u_i' u_j) v_j = y_i' (sum_j v_j y_j u_j') u_i.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import blas
+
+__all__ = ["LARGEST_MATRIX", "Curvature", "ImplicitCurvature", "MatrixCurvature"]
+
+FloatArray = NDArray[np.float64]
+SingleArray = NDArray[np.float32]
+
+LARGEST_MATRIX = 6000  # tokens; 144 MB in float32
+_CHUNK = 2048
+_TILE = 512
+
+
+class Curvature(Protocol):
+    """A symmetric positive semidefinite operator.
+
+    Attributes:
+        diagonal: Its diagonal, float64, shape (k,).
+    """
+
+    diagonal: FloatArray
+
+    def product(self, vector: FloatArray) -> FloatArray:
+        """H v, shape (k,)."""
+        ...
+
+
+class MatrixCurvature:
+    """A stored Hessian.
+
+    Args:
+        solved: y, shape (k, d).
+        scored: u, shape (k, r); None for D, where u = y.
+        scale: c of each token, shape (k,).
+        parts: Tokens of each block.
+    """
+
+    def __init__(self, solved: SingleArray, scored: SingleArray | None, scale: FloatArray, parts: list[slice]) -> None:
+        size = len(solved)
+        self._matrix = np.empty((size, size), dtype=np.float32)  # only its upper triangle is filled
+        weight = scale.astype(np.float32)
+        inverse = (1.0 / scale).astype(np.float32)
+        for begin in range(0, size, _TILE):
+            rows = slice(begin, min(begin + _TILE, size))
+            tile = solved[rows] @ solved[begin:].T
+            for part in parts:  # the tokens of the tile's own blocks
+                own = slice(max(part.start, rows.start), min(part.stop, rows.stop))
+                if own.start < own.stop:
+                    across = slice(max(part.start, begin) - begin, part.stop - begin)
+                    tile[own.start - begin : own.stop - begin, across] += inverse[own.start]
+            if scored is None:
+                tile *= tile
+            else:
+                tile *= scored[rows] @ scored[begin:].T
+                tile *= np.float32(2.0)
+            tile *= weight[rows, None]
+            tile *= weight[begin:]
+            self._matrix[rows, begin:] = tile
+        self.diagonal: FloatArray = np.diag(self._matrix).astype(np.float64)
+
+    def product(self, vector: FloatArray) -> FloatArray:
+        """See `Curvature`."""
+        # the transpose is what BLAS takes as it is: the upper triangle of a C-ordered array is its lower one
+        return np.asarray(blas.ssymv(1.0, self._matrix.T, vector.astype(np.float32), lower=1), dtype=np.float64)
+
+
+class ImplicitCurvature:
+    """A Hessian that is not stored; arguments as in `MatrixCurvature`."""
+
+    def __init__(self, solved: SingleArray, scored: SingleArray | None, scale: FloatArray, parts: list[slice]) -> None:
+        self._solved, self._scored = solved, scored
+        self._scale, self._parts = scale, parts
+        own = np.einsum("kd,kd->k", solved, solved, dtype=np.float64) + 1.0 / scale
+        other = own if scored is None else 2.0 * np.einsum("kr,kr->k", scored, scored, dtype=np.float64)
+        self.diagonal = scale**2 * own * other
+
+    def product(self, vector: FloatArray) -> FloatArray:
+        """See `Curvature`."""
+        solved = self._solved
+        other = solved if self._scored is None else self._scored
+        weighted = (self._scale * vector).astype(np.float32)
+        moment = np.zeros((solved.shape[1], other.shape[1]), dtype=np.float32)
+        chunks = [slice(begin, begin + _CHUNK) for begin in range(0, len(solved), _CHUNK)]
+        for chunk in chunks:
+            moment += solved[chunk].T @ (weighted[chunk, None] * other[chunk])
+        result = np.empty(len(solved))
+        for chunk in chunks:
+            result[chunk] = np.einsum("kr,kr->k", solved[chunk] @ moment, other[chunk])
+        for part in self._parts:  # the terms of S: (y'y + 1/c)^2 = (y'y)^2 + 2 y'y / c + 1 / c^2 within a block
+            if part.stop == part.start:
+                continue
+            inverse = 1.0 / self._scale[part.start]
+            cross = other[part] @ (weighted[part] @ other[part])
+            if self._scored is None:
+                result[part] += 2.0 * inverse * cross + inverse**2 * float(weighted[part].sum(dtype=np.float64))
+            else:
+                result[part] += inverse * cross
+        return np.asarray(result * self._scale * (1.0 if self._scored is None else 2.0))
