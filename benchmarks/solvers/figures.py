@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import log10
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ def time_against_size(lines: Sequence[Line], path: Path) -> None:
                     "regularization": 100.0,
                 }
                 _sizes(axis, matching(lines, **wanted), level)
-                axis.set_title(f"d = {dimension}, gap {level:.0e} of the gain")
+                axis.set_title(f"gap 1e{round(log10(level))} of the gain, d = {dimension}")
         for axis in axes[1]:
             axis.set_xlabel("tokens n")
         for axis in axes[:, 0]:
@@ -89,7 +90,7 @@ def gap_against_time(lines: Sequence[Line], path: Path) -> None:
 
 
 def _sizes(axis: Any, lines: Sequence[Line], level: float) -> None:
-    unit = sorted((line["case"]["tokens"], line["yardstick_least"]) for line in matching(lines, solver="newton"))
+    unit = sorted((line["case"]["tokens"], line["unit"]) for line in matching(lines, solver="newton") if "unit" in line)
     if unit:
         axis.plot(*zip(*unit, strict=True), color="black", linestyle="--", linewidth=1.2, label="one Phi G in float32")
     for place, (name, (colour, marker, label)) in enumerate(STYLES.items()):
@@ -122,7 +123,7 @@ def _sizes(axis: Any, lines: Sequence[Line], level: float) -> None:
 
 
 def _trajectories(axis: Any, lines: Sequence[Line]) -> None:
-    least = min((line["yardstick_least"] for line in lines if "points" in line), default=None)
+    least = min((line["unit"] for line in lines if "points" in line), default=None)
     if least is not None:
         axis.axvline(least, color="black", linestyle="--", linewidth=1.2, label="one Phi G in float32")
     for name, (colour, marker, label) in STYLES.items():

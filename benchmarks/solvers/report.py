@@ -19,7 +19,7 @@ def write(source: Path, page: Path) -> None:
     """
     if not source.exists():
         raise FileNotFoundError(f"Expected results in {source}; make them with: python -m benchmarks.solvers run.")
-    lines = list(results.read(source).values())
+    lines = tables.with_units(results.read(source).values())
     text = page.read_text(encoding="utf-8")
     page.write_text(filled(text, lines), encoding="utf-8")
     figures.time_against_size(lines, page.with_name("performance-scaling.png"))
@@ -29,11 +29,12 @@ def write(source: Path, page: Path) -> None:
 
 def filled(text: str, lines: list[results.Line]) -> str:
     """The page with everything between ``<!-- table: name -->`` and ``<!-- end -->`` made anew."""
+    measured = tables.with_units(lines)
 
     def table(match: re.Match[str]) -> str:
         name = match[1]
         if name not in tables.TABLES:
             raise ValueError(f"The page asks for a table {name!r}; known are {', '.join(tables.TABLES)}.")
-        return f"<!-- table: {name} -->\n{tables.TABLES[name](lines)}\n<!-- end -->"
+        return f"<!-- table: {name} -->\n{tables.TABLES[name](measured)}\n<!-- end -->"
 
     return re.sub(r"<!-- table: ([a-z-]+) -->\n.*?<!-- end -->", table, text, flags=re.S)

@@ -96,7 +96,7 @@ def _default() -> Iterator[Run]:
     for criterion, regularization in (("D", 100.0), ("A", 100.0), ("V16", 100.0), ("D", 1.0), ("A", 1.0), ("V16", 1.0)):
         case = Case("isotropic", 5_000, 768, 1, criterion, regularization)
         yield from _side_by_side(case, 5.0, ("newton", "pairwise") if criterion == "D" else ("newton",))
-    yield from _scaling(limits={500: 1.5, 5_000: 4.0, 50_000: 6.0})
+    yield from _scaling(limits={500: 4.0, 5_000: 6.0, 50_000: 8.0})
     for case in (_clip(100, 8), _clip(300, 16), _clip(500, 32)):  # where cvxpy fits
         for criterion in ("D", "A"):
             yield from _side_by_side(replace(case, criterion=criterion), 6.0, ("newton", "cvxpy"))
