@@ -108,7 +108,7 @@ def _sizes(axis: Any, lines: Sequence[Line], level: float) -> None:
             label=label,
             zorder=3,
         )
-        aside = 1.13 ** (place - 3)  # several solvers are stopped at the same time: beside each other
+        aside = 1.22 ** (place - 3)  # several solvers are stopped at the same time: beside each other
         for line in own:
             if time_to(line, level) is None:
                 at = (line["case"]["tokens"] * aside, line["seconds"])
