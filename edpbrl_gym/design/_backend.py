@@ -6,13 +6,15 @@ and multiplies them. Both give the same results to rounding.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import blas
+
+from edpbrl_gym.design._threads import for_each
 
 __all__ = ["ArrayBackend", "NumpyBackend", "TorchBackend", "make_backend"]
 
@@ -60,6 +62,11 @@ class ArrayBackend:
         """Whether to keep an array of so many bytes on the device beside the features as they were given."""
         raise NotImplementedError
 
+    def for_each(self, function: Callable[[Any], object], items: Sequence[Any]) -> None:
+        """Call a function with every item, in any order and perhaps several at a time."""
+        for item in items:
+            function(item)
+
     def full_precision(self) -> AbstractContextManager[None]:
         """A context in which float32 products use all digits of float32; it leaves every setting as it was."""
         return nullcontext()
@@ -100,6 +107,10 @@ class NumpyBackend(ArrayBackend):
     def resident(self, size: int, dtype: np.dtype) -> bool:
         """See the base class: a copy costs memory, subtracting the centre in every pass costs little."""
         return size <= _SMALL
+
+    def for_each(self, function: Callable[[Any], object], items: Sequence[Any]) -> None:
+        """See the base class: in threads of our own, each with one BLAS thread (`_threads`)."""
+        for_each(function, items)
 
 
 class TorchBackend(ArrayBackend):
@@ -231,11 +242,8 @@ def _full_precision(torch: Any) -> Iterator[None]:
     Torch 2.9 gave every backend a setting of its own (`fp32_precision`) and refuses to read the older ones once the
     new ones differ, so the new ones are used where they exist.
     """
-    new = [
-        matmul
-        for matmul in (torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul", None))
-        if hasattr(matmul, "fp32_precision")
-    ]
+    both: list[Any] = [torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul", None)]
+    new = [matmul for matmul in both if hasattr(matmul, "fp32_precision")]
     if new:
         before = [matmul.fp32_precision for matmul in new]
         # what is at full precision already ("none": torch's default) stays untouched

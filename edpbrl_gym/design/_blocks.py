@@ -8,8 +8,7 @@ Features given in float32 are read as they are, a chunk at a time, so they may b
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -26,6 +25,14 @@ IntArray = NDArray[np.intp]
 _CHUNK = 2048  # rows scored at once: bounds the memory of the product
 _ROUNDING = 1e-5  # relative allowance for float32 products; they err by about 1e-6
 _CENTRE_ROWS = 4096  # rows whose mean is the centre: any centre near the features serves
+
+
+class _Chunk(NamedTuple):
+    """Tokens of a block that are scored at once."""
+
+    block: int
+    positions: slice  # in the result
+    tokens: slice | IntArray
 
 
 class TokenBlocks:
@@ -109,9 +116,14 @@ class TokenBlocks:
         result = np.empty(len(self) if tokens is None else len(tokens))
         for number, mean in enumerate(means):
             scorer = _Scorer(form, mean, self._metric, self._backend, kind)
-            for own, rows in self._chunks(number, kind, tokens):
-                result[own] = self._backend.numpy(scorer(rows, self._norms_of(form, rows, kind, own, tokens)))
-                result[own] *= self.scale[number]
+
+            def score(chunk: _Chunk, scorer: _Scorer = scorer) -> None:
+                rows = self._native(chunk, kind)
+                found = self._backend.numpy(scorer(rows, self._norms_of(form, rows, kind, chunk)))
+                result[chunk.positions] = found
+                result[chunk.positions] *= self.scale[chunk.block]
+
+            self._backend.for_each(score, self._chunks(number, form, kind, tokens))
         return result
 
     def bounds(
@@ -139,19 +151,24 @@ class TokenBlocks:
         for number, mean in enumerate(means):
             first = _Scorer(head, mean, self._metric, self._backend, kind)
             second = None if rest is None else _Scorer(rest, mean, self._metric, self._backend, kind)
-            scale, allowed = self.scale[number], _ROUNDING * form.base
-            for own, rows in self._chunks(number, kind, tokens):
-                norms = self._norms_of(form, rows, kind, own, tokens)
+
+            def bound(chunk: _Chunk, first: _Scorer = first, second: _Scorer | None = second) -> None:
+                rows, scale = self._native(chunk, kind), self.scale[chunk.block]
+                norms = self._norms_of(form, rows, kind, chunk)
                 found = self._backend.numpy(first(rows, norms)).astype(np.float64)
-                extra = 0.0 if norms is None else allowed * (self._backend.numpy(norms) + first.constant)
+                extra = np.zeros(1)
+                if norms is not None:
+                    extra = _ROUNDING * form.base * (self._backend.numpy(norms) + first.constant)
                 if second is not None:
-                    left = found * scale + extra * scale > levels[number]
+                    left = found * scale + extra * scale > levels[chunk.block]
                     chosen = np.flatnonzero(left)
                     if len(chosen):
                         found[chosen] += self._backend.numpy(second(rows[chosen], None))
-                    whole[own] = left
+                    whole[chunk.positions] = left
                 found *= scale * (1.0 + _ROUNDING)
-                result[own] = found + scale * extra
+                result[chunk.positions] = found + scale * extra
+
+            self._backend.for_each(bound, self._chunks(number, form, kind, tokens))
         return result, whole
 
     def norms(self, rows: Any, kind: np.dtype) -> Any:
@@ -159,10 +176,17 @@ class TokenBlocks:
         assert self._metric is not None
         if self._metric.isotropic:
             return (rows * rows).sum(1) / self._metric.isotropic
+        return self._backend.factor_squares(rows + 0, self._prior_factor(kind), "lower")
+
+    def _prior_factor(self, kind: np.dtype) -> Any:
+        """L^-1 of the prior precision L L', native; None where it is lambda I."""
+        assert self._metric is not None
+        if self._metric.isotropic:
+            return None
         if kind not in self._factors:
             inverse = self._metric.factor_inverse(self._features.shape[1])
             self._factors[kind] = self._backend.array(inverse, kind)
-        return self._backend.factor_squares(rows + 0, self._factors[kind], "lower")
+        return self._factors[kind]
 
     def sample(self, count: int, rng: np.random.Generator) -> IntArray:
         """A random choice of about `count` tokens, at least one of every block in proportion to its size, sorted."""
@@ -184,31 +208,40 @@ class TokenBlocks:
         )
         return TokenBlocks(rows, parts, self.scale, self._metric, self._backend)
 
-    def _chunks(self, number: int, kind: np.dtype, tokens: IntArray | None) -> Iterator[tuple[slice, Any]]:
-        """Positions (in the result of `scores`) and centred native rows of a block, chunk by chunk."""
-        first = self.starts[number]
+    def _chunks(self, number: int, form: ScoreForm, kind: np.dtype, tokens: IntArray | None) -> list[_Chunk]:
+        """The chunks of a block, with all that they share made ready: they may be worked on at the same time."""
+        self._resident(kind)
+        if form.base != 0:
+            self._prior_factor(kind)
+            if kind == np.float32 and self._norms is None:
+                self._norms = np.full(len(self), np.nan)
         part = self.tokens(number) if tokens is None else self.parts(tokens)[number]
-        resident = self._resident(kind)
+        found = []
         for begin in range(part.start, part.stop, _CHUNK):
-            own = slice(begin, min(begin + _CHUNK, part.stop))
-            chosen = slice(own.start - first, own.stop - first) if tokens is None else tokens[own] - first
-            if resident:
-                yield own, resident[number][chosen]
-            else:
-                yield own, self._backend.array(self._centred_rows(number, chosen, kind), kind)
+            positions = slice(begin, min(begin + _CHUNK, part.stop))
+            found.append(_Chunk(number, positions, positions if tokens is None else tokens[positions]))
+        return found
 
-    def _norms_of(self, form: ScoreForm, rows: Any, kind: np.dtype, positions: slice, tokens: IntArray | None) -> Any:
-        """Norms of a chunk of rows for a form that needs them; those of float32 are kept."""
+    def _native(self, chunk: _Chunk, kind: np.dtype) -> Any:
+        """Centred native rows of a chunk."""
+        first = self.starts[chunk.block]
+        own = chunk.tokens
+        local = slice(own.start - first, own.stop - first) if isinstance(own, slice) else own - first
+        resident = self._resident(kind)
+        if resident:
+            return resident[chunk.block][local]
+        return self._backend.array(self._centred_rows(chunk.block, local, kind), kind)
+
+    def _norms_of(self, form: ScoreForm, rows: Any, kind: np.dtype, chunk: _Chunk) -> Any:
+        """Norms of the rows of a chunk for a form that needs them; those of float32 are kept."""
         if form.base == 0:
             return None
         if kind != np.float32:
             return self.norms(rows, kind)
-        if self._norms is None:
-            self._norms = np.full(len(self), np.nan)
-        own = positions if tokens is None else tokens[positions]
-        if np.isnan(self._norms[own]).any():
-            self._norms[own] = self._backend.numpy(self.norms(rows, kind))
-        return self._backend.array(self._norms[own], kind)
+        assert self._norms is not None
+        if np.isnan(self._norms[chunk.tokens]).any():
+            self._norms[chunk.tokens] = self._backend.numpy(self.norms(rows, kind))
+        return self._backend.array(self._norms[chunk.tokens], kind)
 
     def _resident(self, kind: np.dtype) -> list[Any]:
         """All centred rows on the device, block by block; empty if they are to be read from the features each time."""

@@ -8,6 +8,7 @@ score everything else with the gradient, add what would improve the design most,
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from numpy.typing import ArrayLike
 
@@ -15,6 +16,7 @@ from edpbrl_gym._validation import check_count, check_number
 from edpbrl_gym.design._backend import ArrayBackend, NumpyBackend, make_backend
 from edpbrl_gym.design._column_newton import solve_columns
 from edpbrl_gym.design._newton_state import NewtonState
+from edpbrl_gym.design._threads import single_thread
 from edpbrl_gym.design._token_newton import solve_tokens
 from edpbrl_gym.design.criteria import ACriterion, DCriterion, VCriterion
 from edpbrl_gym.design.problem import DesignProblem
@@ -36,7 +38,9 @@ def newton(
 ) -> Design:
     """Solve the design problem by working-set Newton, with a certificate over all policies.
 
-    Tokens form the working set of a `PromptMDP`, paths or policies that of any other MDP.
+    Tokens form the working set of a `PromptMDP`, paths or policies that of any other MDP. While it runs, BLAS has one
+    thread in the whole process: several slow small matrices down on a busy machine. The products over all tokens take
+    as many threads as BLAS had.
 
     Args:
         problem: A problem with any finite-horizon MDP and the criterion A, V or D.
@@ -66,24 +70,21 @@ def newton(
     check_number(tolerance, "tolerance", minimum=0.0)
     check_count(max_iterations, "max_iterations", minimum=0)
     native = make_backend(backend)
-    if isinstance(problem.mdp, PromptMDP):
-        return solve_tokens(
-            problem,
-            tolerance=tolerance,
-            max_iterations=max_iterations,
-            callback=callback,
-            start=start,
-            seed=seed,
-            backend=native,
-        )
-    if not isinstance(native, NumpyBackend):
+    prompt = isinstance(problem.mdp, PromptMDP)
+    if not prompt and not isinstance(native, NumpyBackend):
         raise ValueError(
             f'Expected the backend "numpy" for a problem with a {type(problem.mdp).__name__}, got {native.name!r}; '
             "other backends are for problems with a PromptMDP."
         )
-    return solve_columns(
-        problem, tolerance=tolerance, max_iterations=max_iterations, callback=callback, start=start, seed=seed
-    )
+    given: dict[str, Any] = {
+        "tolerance": tolerance,
+        "max_iterations": max_iterations,
+        "callback": callback,
+        "start": start,
+        "seed": seed,
+    }
+    with single_thread():
+        return solve_tokens(problem, backend=native, **given) if prompt else solve_columns(problem, **given)
 
 
 def _check(problem: DesignProblem) -> None:

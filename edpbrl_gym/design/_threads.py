@@ -1,0 +1,101 @@
+"""Threads where they help: none inside small BLAS kernels, one for each chunk of the large products.
+
+BLAS splits every product among its threads and waits for the last of them. On a busy machine that one may sleep for
+milliseconds, a thousand times as long as the small matrices of a Newton step take. So the solvers run BLAS with one
+thread, and large products are cut into chunks that threads of our own take one after the other: nobody waits for
+anybody but at the end.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+__all__ = ["blas_threads", "for_each", "single_thread"]
+
+Item = TypeVar("Item")
+
+
+class _Limit:
+    """One thread for BLAS while anyone, in any thread, asks for it; the count is the process's."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._depth = 0
+        self._limiter: Any = None
+        self._before = 1
+
+    def threads(self) -> int:
+        with self._lock:
+            return self._before if self._depth else _threads_now()
+
+    def enter(self) -> None:
+        with self._lock:
+            if self._depth == 0:
+                self._before = _threads_now()
+                self._limiter = _controller().limit(limits=1, user_api="blas") if self._before > 1 else None
+            self._depth += 1
+
+    def leave(self) -> None:
+        with self._lock:
+            self._depth -= 1
+            if self._depth == 0 and self._limiter is not None:
+                self._limiter.restore_original_limits()
+                self._limiter = None
+
+
+@functools.cache
+def _controller() -> Any:
+    """The BLAS libraries of numpy and scipy, looked up once (a few milliseconds)."""
+    import scipy.linalg  # noqa: F401  # scipy's BLAS is loaded with it
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController().select(user_api="blas")
+
+
+def _threads_now() -> int:
+    return max((library.num_threads or 1 for library in _controller().lib_controllers), default=1)
+
+
+_limit = _Limit()
+
+
+def blas_threads() -> int:
+    """Threads that BLAS may use outside of `single_thread`: what the environment or the caller allows; 1 if unknown."""
+    return _limit.threads()
+
+
+@contextmanager
+def single_thread() -> Iterator[None]:
+    """A context with one thread for BLAS, in the whole process; contexts may be nested and overlap."""
+    _limit.enter()
+    try:
+        yield
+    finally:
+        _limit.leave()
+
+
+def for_each(function: Callable[[Item], object], items: Iterable[Item]) -> None:
+    """Call a function with every item, in as many threads as `blas_threads`, each with BLAS of one thread.
+
+    Args:
+        function: Called in any order; an exception of one call is raised here once all calls under way have ended.
+        items: The items.
+    """
+    todo = list(items)
+    count = min(len(todo), blas_threads())
+    if count < 2:
+        for item in todo:
+            function(item)
+        return
+    with single_thread(), ThreadPoolExecutor(count, thread_name_prefix="edpbrl") as pool:
+        try:
+            for finished in [pool.submit(function, item) for item in todo]:
+                finished.result()
+        except BaseException:  # Ctrl-C too: what has not begun must not
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
