@@ -157,10 +157,10 @@ def test_both_forms_of_the_derivatives_are_those_of_the_objective(criterion, kin
     width = 1e-4
     slope = (objective(width) - objective(-width)) / (2 * width)
     bend = (objective(width) - 2 * objective(0.0) + objective(-width)) / width**2
-    for gradient, hessian in (master._by_nodes(point, True), master._by_moments(point, True)):
+    for gradient, hessian in (master._by_nodes(point, True), master._by_moments(point)):
         assert gradient @ direction == pytest.approx(slope, rel=1e-5)
         assert -direction @ hessian @ direction == pytest.approx(bend, rel=1e-5)
-    scores = master.scores(point)
+    scores = master.scores(point.local)
     rewards = problem.gradient(problem.mdp.row_occupancy(point.occupancy))
     np.testing.assert_allclose(np.ptp(scores - rewards, axis=1), 0.0, atol=1e-10 * scores.max())
 
@@ -251,7 +251,9 @@ def test_the_verifier_confirms_the_certificate_of_hard_problems(problem):
     verification = verify(problem, design)
     assert verification.messages == ()
     rounding = rounding_of_the_gap(problem, design)
-    assert verification.gap <= design.gap + 1e-9 + rounding
+    largest = float(np.abs(problem.gradient(design.mean_rows)).max(axis=1).sum())
+    # the verifier's linear program is solved to 1e-10 of each reward
+    assert verification.gap <= design.gap + 1e-9 * (1.0 + largest) + rounding
     if rounding <= 1e-7 * design.gain:
         assert design.status == "converged"
         assert design.relative_gap <= 1e-6
@@ -302,12 +304,13 @@ def test_callback_history_and_iteration_limit(kind):
     states: list[NewtonState] = []
     design = newton(problem, callback=states.append)
     assert design.status == "converged"
-    assert len(states) == design.iterations >= 3
+    assert len(states) == design.iterations >= 2
     assert [record.iteration for record in design.history] == list(range(design.iterations + 1))
     assert np.all(np.diff([state.value for state in states] + [design.value]) > 0)
     for number, state in enumerate(states):
         assert state.iteration == number
-        assert state.oracle_calls == number + 2  # one of them to find the start
+        passes = 1 if kind == "paths" else 9  # a policy at a time, along Frank-Wolfe steps
+        assert state.oracle_calls == passes * number + 2  # one of them to find the start
         assert state.upper_bound == state.value + state.gap >= design.value
         assert state.support >= 1
         assert state.value == pytest.approx(problem.objective(problem.mdp.row_occupancy(state.occupancy)), rel=1e-10)
@@ -346,7 +349,7 @@ def test_ctrl_c_inside_the_newton_steps(monkeypatch):
 
     def interrupted(*arguments, **options):
         calls.append(1)
-        if len(calls) == 6:
+        if len(calls) == 3:
             raise KeyboardInterrupt
         return solve_simplex_qp(*arguments, **options)
 

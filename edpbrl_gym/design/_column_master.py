@@ -27,16 +27,17 @@ from scipy.linalg import blas, lapack, solve_triangular
 
 from edpbrl_gym.design import information
 from edpbrl_gym.design._columns import Column, ColumnSet
-from edpbrl_gym.design._master import improve
+from edpbrl_gym.design._master import centred_gradient, improve
 from edpbrl_gym.design.criteria import (
     ACriterion,
     DCriterion,
     VCriterion,
     cholesky,
 )
+from edpbrl_gym.design.line_search import Segment, exact_step
 from edpbrl_gym.design.problem import DesignProblem
 
-__all__ = ["ColumnMaster", "ColumnPoint"]
+__all__ = ["ColumnMaster", "ColumnPoint", "Local"]
 
 FloatArray = NDArray[np.float64]
 
@@ -44,24 +45,58 @@ _SPARSE_COST = 8.0  # time of a sparse multiplication in dense ones
 
 
 @dataclass(frozen=True)
-class ColumnPoint:
-    """Weights on a working set and what the information matrix at them is.
+class Local:
+    """What the objective is around an occupancy.
 
     Attributes:
-        columns: The working set.
-        weights: Non-negative, sum to 1 in every block, shape (k,).
-        means: Mean of the centred features at each step, shape (H, d).
-        factor: Lower Cholesky factor L of I, shape (d, d).
+        second: Second moment of the centred features over all steps, shape (d, d).
+        means: Their mean at each step, shape (H, d).
+        matrix: Information I, prior included, shape (d, d).
+        factor: Its lower Cholesky factor L, shape (d, d).
         half: L^-1 B for A and V, shape (d, r); None for D.
         value: s(I).
     """
 
-    columns: ColumnSet
-    weights: FloatArray
+    second: FloatArray
     means: FloatArray
+    matrix: FloatArray
     factor: FloatArray
     half: FloatArray | None
     value: float
+
+    def score_factor(self) -> FloatArray:
+        """F with score T ||F (x - m)||^2: L^-1 for D, B' I^-1 for A and V (its triangular factor if that is less)."""
+        inverse = self.inverse_factor()
+        if self.half is None:
+            return inverse
+        factor = np.asarray(self.half.T @ inverse)
+        if 2 * factor.shape[0] > factor.shape[1]:
+            factor = np.asarray(np.linalg.qr(factor, mode="r"), dtype=np.float64)
+        return factor
+
+    def inverse_factor(self) -> FloatArray:
+        """L^-1, lower triangular, shape (d, d)."""
+        return np.asarray(np.tril(lapack.dtrtri(self.factor, lower=1)[0]))
+
+
+@dataclass(frozen=True)
+class ColumnPoint:
+    """Weights on a working set and the objective around their combination.
+
+    Attributes:
+        columns: The working set.
+        weights: Non-negative, sum to 1 in every block, shape (k,).
+        local: The objective there.
+    """
+
+    columns: ColumnSet
+    weights: FloatArray
+    local: Local
+
+    @property
+    def value(self) -> float:
+        """s(I)."""
+        return self.local.value
 
     @property
     def support(self) -> list[Column]:
@@ -98,28 +133,36 @@ class ColumnMaster:
 
     def point(self, columns: ColumnSet, weights: FloatArray) -> ColumnPoint:
         """Evaluate the objective; SingularInformationError where it is infinite."""
-        problem = self._problem
-        second, means = self._sums(columns, columns.incidence @ weights)
-        factor = cholesky(problem.episodes * (second - means.T @ means) + problem.prior)
-        if self._target is None:
-            return ColumnPoint(columns, weights, means, factor, None, 2.0 * float(np.log(np.diag(factor)).sum()))
-        half = solve_triangular(factor, self._target, lower=True, check_finite=False)
-        return ColumnPoint(columns, weights, means, factor, half, -float(np.vdot(half, half)))
+        return ColumnPoint(columns, weights, self._local(*self._sums(columns, columns.incidence @ weights)))
 
     def moved(self, point: ColumnPoint, columns: ColumnSet) -> ColumnPoint:
         """The same combination on another working set that holds all columns with weight."""
-        weights = columns.weights_of(point.columns, point.weights)
-        return ColumnPoint(columns, weights, point.means, point.factor, point.half, point.value)
+        return ColumnPoint(columns, columns.weights_of(point.columns, point.weights), point.local)
 
-    def scores(self, point: ColumnPoint) -> FloatArray:
+    def towards(self, local: Local, column: Column) -> Local:
+        """The objective after an exact Frank-Wolfe step to a column of the only block."""
+        second, means = self._moments_of(column)
+        change, shift = second - local.second, means - local.means
+        segment = Segment(
+            information=local.matrix,
+            means=local.means,
+            moment_change=change,
+            mean_change=shift,
+            episodes=self._problem.episodes,
+            longest=1.0,
+        )
+        step = exact_step(self._problem.criterion, segment)
+        return self._local(local.second + step * change, local.means + step * shift)
+
+    def scores(self, local: Local) -> FloatArray:
         """Scores T ||F (x - m_h)||^2 of all rows at all steps, shape (H, N): the gradient up to a constant per step."""
-        factor = self._score_factor(point)
+        factor = local.score_factor()
         if factor.shape[0] == factor.shape[1]:  # triangular: half the work
             shape = np.asfortranarray(self._features.T)
             product = blas.dtrmm(1.0, factor, shape, lower=int(not np.triu(factor, 1).any())).T
         else:
             product = self._features @ factor.T
-        centre = point.means @ factor.T
+        centre = local.means @ factor.T
         scores = np.einsum("nr,nr->n", product, product) - 2.0 * (centre @ product.T)
         scores += np.einsum("hr,hr->h", centre, centre)[:, None]
         return np.asarray(self._problem.episodes * scores)
@@ -130,6 +173,14 @@ class ColumnMaster:
         rewards = columns.incidence.T @ scores[columns.steps, columns.rows]
         return np.array([point.weights[own] @ rewards[own] for own in columns.slices])
 
+    def _local(self, second: FloatArray, means: FloatArray) -> Local:
+        matrix = self._problem.episodes * (second - means.T @ means) + self._problem.prior
+        factor = cholesky(matrix)
+        if self._target is None:
+            return Local(second, means, matrix, factor, None, 2.0 * float(np.log(np.diag(factor)).sum()))
+        half = solve_triangular(factor, self._target, lower=True, check_finite=False)
+        return Local(second, means, matrix, factor, half, -float(np.vdot(half, half)))
+
     def _sums(self, columns: ColumnSet, masses: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Second moment (d, d) and mean at each step (H, d) of masses on the nodes."""
         shape = (self._problem.horizon, len(self._features))
@@ -137,30 +188,22 @@ class ColumnMaster:
         total = np.bincount(columns.rows, weights=masses, minlength=shape[1]).astype(np.float64)
         return information.second_moment(self._features, total), np.asarray(by_step @ self._features)
 
-    def _score_factor(self, point: ColumnPoint) -> FloatArray:
-        """F with score T ||F (x - m)||^2: L^-1 for D, B' I^-1 for A and V (its triangular factor if that is less)."""
-        inverse, _ = lapack.dtrtri(point.factor, lower=1)
-        inverse = np.tril(inverse)
-        if point.half is None:
-            return inverse
-        factor = np.asarray(point.half.T @ inverse)
-        if 2 * factor.shape[0] > factor.shape[1]:
-            factor = np.asarray(np.linalg.qr(factor, mode="r"), dtype=np.float64)
-        return factor
-
     # -- derivatives ---------------------------------------------------------------------------------------------
 
     def derivatives(self, point: ColumnPoint, *, hessian: bool = True) -> tuple[FloatArray, FloatArray]:
         """Gradient (k,) and Hessian of -s (k, k) over the columns; an empty array where none is asked for."""
         if self._moments_are_cheaper(point):
-            return self._by_moments(point, hessian)
+            if not hessian:
+                columns = point.columns
+                return columns.incidence.T @ self.scores(point.local)[columns.steps, columns.rows], np.empty((0, 0))
+            return self._by_moments(point)
         return self._by_nodes(point, hessian)
 
     def _moments_are_cheaper(self, point: ColumnPoint) -> bool:
         """Compare the multiplications of the two forms of the Hessian."""
-        columns = point.columns
+        columns, half = point.columns, point.local.half
         n, k, d = len(columns.rows), len(columns), self._problem.dimension
-        r = d if point.half is None else min(d, point.half.shape[1])
+        r = d if half is None else min(d, half.shape[1])
         product = min(n * k, _SPARSE_COST * columns.incidence.nnz)
         by_nodes = n * d * (d + n) + n * product + k * product
         by_moments = 2.0 * k * d * d * r + k * k * r * (d + self._problem.horizon)
@@ -168,10 +211,10 @@ class ColumnMaster:
         return by_moments + missing * d * d < by_nodes
 
     def _by_nodes(self, point: ColumnPoint, hessian: bool) -> tuple[FloatArray, FloatArray]:
-        columns, episodes = point.columns, self._problem.episodes
-        shifted = self._features[columns.rows] - point.means[columns.steps]
-        solved = solve_triangular(point.factor, shifted.T, lower=True, check_finite=False)
-        scored = solved if point.half is None else point.half.T @ solved
+        columns, local, episodes = point.columns, point.local, self._problem.episodes
+        shifted = self._features[columns.rows] - local.means[columns.steps]
+        solved = solve_triangular(local.factor, shifted.T, lower=True, check_finite=False)
+        scored = solved if local.half is None else local.half.T @ solved
         gradient = columns.incidence.T @ (episodes * np.einsum("rn,rn->n", scored, scored))
         if not hessian:
             return gradient, np.empty((0, 0))
@@ -179,7 +222,7 @@ class ColumnMaster:
         for step in range(self._problem.horizon):  # nodes are sorted by step
             low, high = np.searchsorted(columns.steps, [step, step + 1])
             inner[low:high, low:high] += 1.0 / episodes
-        if point.half is None:
+        if local.half is None:
             inner *= inner
         else:
             inner *= 2.0 * (scored.T @ scored)
@@ -189,25 +232,24 @@ class ColumnMaster:
         dense = columns.incidence.toarray()
         return gradient, np.asarray(dense.T @ (inner @ dense))
 
-    def _by_moments(self, point: ColumnPoint, hessian: bool) -> tuple[FloatArray, FloatArray]:
-        columns, episodes, means = point.columns, self._problem.episodes, point.means
+    def _by_moments(self, point: ColumnPoint) -> tuple[FloatArray, FloatArray]:
+        columns, local, episodes = point.columns, point.local, self._problem.episodes
+        means, size = local.means, len(point.columns)
         pairs = [self._moments_of(column) for column in columns.columns]
-        mass = np.array([self._masses[column.block] for column in columns.columns])
-        first = np.stack([pair[1] for pair in pairs]) - mass[:, None, None] * means  # c_a, (k, H, d)
-        cross = np.einsum("khd,he->kde", first, means, optimize=True)
-        second = np.stack([pair[0] for pair in pairs]) - mass[:, None, None] * (means.T @ means)
-        second -= cross + cross.transpose(0, 2, 1)  # S_a, (k, d, d)
-        factor = self._score_factor(point)
-        gradient = episodes * (second.reshape(len(columns), -1) @ (factor.T @ factor).ravel())
-        if not hessian:
-            return gradient, np.empty((0, 0))
-        inverse = np.tril(lapack.dtrtri(point.factor, lower=1)[0])
-        right = inverse.T if point.half is None else inverse.T @ point.half
-        own = np.matmul(inverse, second @ right).reshape(len(columns), -1)
-        steps = (first @ right).reshape(len(columns), -1)
-        if point.half is None:
-            return gradient, np.asarray(episodes**2 * (own @ own.T) + 2.0 * episodes * (steps @ steps.T))
-        return gradient, np.asarray(2.0 * episodes**2 * (own @ own.T) + 2.0 * episodes * (steps @ steps.T))
+        mass = np.array([self._masses[column.block] for column in columns.columns])[:, None, None]
+        first = np.stack([pair[1] for pair in pairs]) - mass * means  # c_a, (k, H, d)
+        second = np.stack([pair[0] for pair in pairs])
+        cross = np.einsum("khd,he->kde", first + 0.5 * mass * means, means, optimize=True)
+        second -= cross
+        second -= cross.transpose(0, 2, 1)  # S_a, (k, d, d)
+        factor = local.score_factor()
+        gradient = episodes * (second.reshape(size, -1) @ (factor.T @ factor).ravel())
+        inverse = local.inverse_factor()
+        right = inverse.T if local.half is None else inverse.T @ local.half
+        own = np.matmul(inverse, second @ right).reshape(size, -1)
+        steps = (first @ right).reshape(size, -1)
+        scale = 1.0 if local.half is None else 2.0
+        return gradient, np.asarray(scale * episodes**2 * (own @ own.T) + 2.0 * episodes * (steps @ steps.T))
 
     def _moments_of(self, column: Column) -> tuple[FloatArray, FloatArray]:
         """Second moment (d, d) and first moment of each step (H, d) of a column; kept as long as the column lives."""
@@ -224,9 +266,17 @@ class ColumnMaster:
         Returns:
             The last point and the size of its last step (0 if none).
         """
-        restricted = _Restricted(self, point)
-        # `improve` asks no more of a space than what _Restricted has
-        weights, _, step = improve(restricted, point.weights, target=target, max_steps=max_steps)  # type: ignore[arg-type]
+        restricted, parts = _Restricted(self, point), point.columns.slices
+        weights, step = point.weights, 0.0
+        for _ in range(max_steps):
+            # `improve` asks no more of a space than what _Restricted has; its own check would cost one more Hessian
+            weights, _, length = improve(restricted, weights, target=target, max_steps=1)  # type: ignore[arg-type]
+            if length == 0:
+                break
+            step = length
+            gradient = centred_gradient(restricted.gradient(weights), weights, parts)
+            if sum(max(0.0, float(gradient[part].max())) for part in parts) <= target:
+                break
         return restricted.at(weights), step
 
 

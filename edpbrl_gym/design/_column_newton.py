@@ -3,8 +3,8 @@
 Each iteration scores every row at every step with the gradient, prices the columns (value iteration over all
 policies: this is the certificate), adds the best to those with weight and solves for the weights by Newton's method
 (`_column_master`). With deterministic transitions the columns are paths, many of them at once (`_paths`); with
-stochastic ones they are policies (`_policies`): Frank-Wolfe with full correction. The objective rises in every
-iteration, so the working sets never cycle.
+stochastic ones they are policies (`_policies`): Frank-Wolfe with full correction after every few steps. The objective
+rises in every iteration, so the working sets never cycle.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ class _Pricing(Protocol):
     masses: FloatArray
 
     def price(self, scores: FloatArray, levels: FloatArray, budget: int) -> tuple[FloatArray, list[Column]]: ...
+
+    def more(self, master: ColumnMaster, point: ColumnPoint, first: list[Column]) -> list[Column]: ...
 
     def start(self, rng: np.random.Generator, count: int) -> list[Column]: ...
 
@@ -103,21 +105,22 @@ def solve_columns(
 def _first(
     problem: DesignProblem, pricing: _Pricing, master: ColumnMaster, start: ArrayLike | None, seed: int
 ) -> tuple[ColumnPoint, int]:
-    """The given start, or uniform weights on the columns that a random sample finds most informative.
+    """The given start or a random sample; or uniform weights on the columns that it finds best, if they are better.
 
     Returns:
         The point, and how many pricing passes it took.
     """
-    if start is not None:
+    if start is None:
+        sample = _sample(problem, pricing, master, seed)
+    else:
         occupancy = np.array(start, dtype=np.float64)
         check_occupancy(problem, occupancy)
         columns = ColumnSet(problem.mdp, pricing.split(occupancy))
-        return master.point(columns, _uniform(columns)), 0
-    sample = _sample(problem, pricing, master, seed)
+        sample = master.point(columns, _uniform(columns))
     if not np.isfinite(problem.baseline):  # the best columns alone need not reach every direction
         return sample, 0
     count = max(_SMALLEST_START, problem.dimension // 2)
-    _, priced = pricing.price(master.scores(sample), np.full(len(pricing.masses), -np.inf), count)
+    _, priced = pricing.price(master.scores(sample.local), np.full(len(pricing.masses), -np.inf), count)
     columns = ColumnSet(problem.mdp, priced)
     point = master.point(columns, _uniform(columns))
     return (point if point.value > sample.value else sample), 1
@@ -159,7 +162,7 @@ def _iterate(
     while True:
         started = time.perf_counter()
         point = run.point
-        scores = master.scores(point)
+        scores = master.scores(point.local)
         levels = master.levels(point, scores)
         best, columns = pricing.price(scores, levels, run.budget)
         run.oracle_calls += 1
@@ -174,7 +177,9 @@ def _iterate(
         elif callback is not None and callback(_state(problem, run, gap, started - begun)):
             run.status = "interrupted"
         else:
-            wider = master.moved(point, ColumnSet(problem.mdp, [*point.support, *columns]))
+            more = pricing.more(master, point, columns)
+            run.oracle_calls += len(more)
+            wider = master.moved(point, ColumnSet(problem.mdp, [*point.support, *columns, *more]))
             run.point, step = master.improve(wider, target=_RESTRICTED_SHARE * gap, max_steps=_MASTER_STEPS)
             seconds = time.perf_counter() - started
             run.history.append(IterationRecord(run.steps, point.value, gap, step, seconds))
@@ -193,7 +198,7 @@ def _note_progress(run: _Run, value: float, gap: float) -> None:
     smallest = min(record.gap for record in run.history)
     run.slow = run.slow + 1 if value - last.value <= rounding and gap > 0.5 * smallest else 0
     if gap > 0.5 * last.gap:
-        run.budget *= 2
+        run.budget = max(run.budget, min(2 * run.budget, 2 * len(run.point.support)))
 
 
 def _state(problem: DesignProblem, run: _Run, gap: float, seconds: float) -> NewtonState:

@@ -76,11 +76,15 @@ class ColumnSet:
         self.slices = [slice(int(low), int(high)) for low, high in zip(bounds[:-1], bounds[1:], strict=True)]
         lengths = np.array([len(column.indices) for column in self.columns])
         step, pair = np.divmod(np.concatenate([column.indices for column in self.columns]), mdp.num_pairs)
-        nodes, position = np.unique(step * mdp.num_rows + mdp.pair_row[pair], return_inverse=True)
+        visited = step * mdp.num_rows + mdp.pair_row[pair]
+        place = np.zeros(mdp.horizon * mdp.num_rows, dtype=np.intp)
+        place[visited] = 1
+        nodes = np.flatnonzero(place)
+        place[nodes] = np.arange(len(nodes))
         self.steps, self.rows = np.divmod(nodes, mdp.num_rows)
         values = np.concatenate([column.values for column in self.columns])
         owner = np.repeat(np.arange(len(self.columns)), lengths)
-        self.incidence = sparse.csc_array((values, (position, owner)), shape=(len(nodes), len(self.columns)))
+        self.incidence = sparse.csc_array((values, (place[visited], owner)), shape=(len(nodes), len(self.columns)))
 
     def __len__(self) -> int:
         return len(self.columns)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym.design._column_master import ColumnMaster, ColumnPoint
 from edpbrl_gym.design._columns import Column
 from edpbrl_gym.mdp import FiniteHorizonMDP
 
@@ -84,6 +85,10 @@ class PathPricing:
             ]
         found.sort(key=lambda item: -item[0])
         return best, columns + [column for _, column in found[:budget]]
+
+    def more(self, master: ColumnMaster, point: ColumnPoint, first: list[Column]) -> list[Column]:
+        """None: `price` finds many at once."""
+        return []
 
     def start(self, rng: np.random.Generator, count: int) -> list[Column]:
         """Paths through `count` random nodes of each block (all of them if there are fewer), otherwise random."""

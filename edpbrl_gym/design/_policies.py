@@ -5,12 +5,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym.design._column_master import ColumnMaster, ColumnPoint
 from edpbrl_gym.design._columns import Column
 from edpbrl_gym.mdp import FiniteHorizonMDP
 
 __all__ = ["PolicyPricing"]
 
 FloatArray = NDArray[np.float64]
+
+_CHAIN = 8  # Frank-Wolfe steps between two corrections of all weights
 
 
 class PolicyPricing:
@@ -40,6 +43,25 @@ class PolicyPricing:
         """
         policy, best = self._mdp.best_response(scores)
         return np.array([best]), [Column.of(self._mdp.occupancy(policy))]
+
+    def more(self, master: ColumnMaster, point: ColumnPoint, first: list[Column]) -> list[Column]:
+        """Further columns: the best policies along a few Frank-Wolfe steps from the current point.
+
+        Each step is cheap beside a correction of all weights, and its best policy answers to the steps before, so
+        the columns differ where it matters.
+
+        Args:
+            master: The master.
+            point: The current point.
+            first: What `price` found there.
+        """
+        found: list[Column] = []
+        local, column = point.local, first[0]
+        for _ in range(_CHAIN):
+            local = master.towards(local, column)
+            column = self.price(master.scores(local), np.empty(0), 1)[1][0]
+            found.append(column)
+        return found
 
     def start(self, rng: np.random.Generator, count: int) -> list[Column]:
         """The occupancy of the uniform policy; no randomness."""

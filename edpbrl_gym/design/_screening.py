@@ -131,7 +131,7 @@ class ScreenedPricing:
         rows = self._metric.half(space.roots(weights))
         now = _Known(rows, self._metric.half(means))
         last, self._known = self._known, now
-        if self._upper is None or last is None:
+        if self._upper is None or last is None or np.array_equal(last.rows, now.rows):
             return
         if self._carried is None:
             self._upper = None
