@@ -19,6 +19,8 @@ __all__ = ["blas_threads", "for_each", "single_thread"]
 
 Item = TypeVar("Item")
 
+_MOST = 32  # threads of our own: each holds the arrays of a chunk
+
 
 class _Limit:
     """One thread for BLAS while anyone, in any thread, asks for it; the count is the process's."""
@@ -87,7 +89,7 @@ def for_each(function: Callable[[Item], object], items: Iterable[Item]) -> None:
         items: The items.
     """
     todo = list(items)
-    count = min(len(todo), blas_threads())
+    count = min(len(todo), blas_threads(), _MOST)
     if count < 2:
         for item in todo:
             function(item)
