@@ -17,7 +17,8 @@ class NewtonAgent(DesignAgent):
         env: The environment.
         max_iterations: Bound on the iterations; None is the solver's default.
         tolerance: Gain-relative gap to stop at; None is the solver's default.
-        options: More options of ``edpbrl_gym.design.newton`` (``start``, ``callback``, ``seed``).
+        device: Where the large products run: "cpu" (numpy), or "cuda", "cuda:1" and so on (torch; prompt MDPs only).
+        options: More options of ``edpbrl_gym.design.newton`` (``start``, ``callback``, ``seed``, ``backend``).
         **arguments: See ``DesignAgent``.
     """
 
@@ -29,10 +30,14 @@ class NewtonAgent(DesignAgent):
         *,
         max_iterations: int | None = None,
         tolerance: float | None = None,
+        device: str | None = None,
         options: dict[str, Any] | None = None,
         **arguments: Any,
     ) -> None:
-        given: dict[str, Any] = {"max_iterations": max_iterations, "tolerance": tolerance}
+        if device is not None and "backend" in (options or {}):
+            raise ValueError(f"Expected a device or the solver's option backend, got both (device {device!r}).")
+        backend = "numpy" if device == "cpu" else device and f"torch:{device}"
+        given: dict[str, Any] = {"max_iterations": max_iterations, "tolerance": tolerance, "backend": backend}
         chosen = {name: value for name, value in given.items() if value is not None}
         super().__init__(env, options={**(options or {}), **chosen}, **arguments)
 

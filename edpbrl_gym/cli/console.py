@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = ["bullet", "output", "quiet_libraries", "shown", "track"]
+__all__ = ["bullet", "output", "quiet_libraries", "shown", "solving", "track"]
 
 
 def output() -> Any:
@@ -66,6 +68,68 @@ def track(name: str, steps: Iterable[Any], total: int) -> Iterable[Any]:
         for step in steps:
             progress.advance(task)
             yield step
+
+
+@contextmanager
+def solving(tolerance: float) -> Iterator[Callable[[Any], None]]:
+    """Show how far a solver is, on stderr where that is a terminal: the gap on a log scale, iterations and time.
+
+    Args:
+        tolerance: Gain-relative gap that the solver aims at; 0 shows no end.
+
+    Yields:
+        A callback for the solver, called with an ``IterationState``.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    aim = f", aim {tolerance:.0e}" if tolerance > 0 else ""
+    columns = (
+        TextColumn("design  "),
+        BarColumn(),
+        TextColumn("{task.fields[gap]}"),
+        TextColumn("iteration {task.fields[iteration]}"),
+        TextColumn("elapsed"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task("design", total=None, gap="", iteration=0)
+        reached = _Reached(tolerance)
+
+        def show(state: Any) -> None:
+            done = reached(state.relative_gap)
+            progress.update(
+                task,
+                total=None if done is None else 1.0,
+                completed=done or 0.0,
+                gap=f"gap {state.relative_gap:.1e} of the gain{aim}",
+                iteration=state.iteration,
+            )
+
+        yield show
+
+
+class _Reached:
+    """How much of the way from the first gap to the tolerance is done, on a log scale, 0 to 1; the best so far."""
+
+    def __init__(self, tolerance: float) -> None:
+        self._tolerance = tolerance
+        self._first: float | None = None
+        self._best = 0.0
+
+    def __call__(self, gap: float) -> float | None:
+        """None where there is no scale: no tolerance, or no finite gap yet."""
+        if not self._tolerance > 0 or not math.isfinite(gap):
+            return None
+        if self._first is None:
+            self._first = gap
+        if gap <= self._tolerance:
+            self._best = 1.0
+        elif self._first > self._tolerance:
+            share = math.log(self._first / gap) / math.log(self._first / self._tolerance)
+            self._best = min(1.0, max(self._best, share))
+        return self._best
 
 
 def quiet_libraries() -> None:

@@ -103,7 +103,7 @@ class _Story:
             from edpbrl_gym.design.result import certified
 
             text = (
-                f"{facts['criterion']}-optimal by Frank-Wolfe in {facts['seconds']:.1f} s; certificate: "
+                f"{facts['criterion']}-optimal by working-set Newton in {facts['seconds']:.1f} s; certificate: "
                 f"{facts['criterion']}-efficiency at least {certified(facts['efficiency'])} of the best design."
             )
             bullet(self.console, "Design", text)

@@ -7,8 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from edpbrl_gym.cli.console import output, quiet_libraries, shown
-from edpbrl_gym.cli.errors import bad_arguments
+from edpbrl_gym.cli.console import output, quiet_libraries, shown, solving
+from edpbrl_gym.cli.errors import Stopped, bad_arguments
 from edpbrl_gym.cli.options import Design
 
 __all__ = ["run"]
@@ -17,7 +17,13 @@ _HEAVIEST = 6
 
 
 def run(options: Design) -> None:
-    """Solve a design, write it with the questions to ask, and print its certificate and heaviest tokens."""
+    """Solve a design, write it with the questions to ask, and print its certificate and heaviest tokens.
+
+    Ctrl-C while it solves writes the design found so far, with its certificate, and the questions drawn from it.
+
+    Raises:
+        Stopped: After that.
+    """
     from edpbrl_gym.agents.registry import agent_class
     from edpbrl_gym.experiments.collect import ENVIRONMENT, draw_questions, make_prompt_lanes
     from edpbrl_gym.experiments.questions import write_questions
@@ -45,7 +51,7 @@ def run(options: Design) -> None:
     encoder = load_encoder(options.encoder)
     env.unwrapped.model.use_encoder(encoder)
     encoder.encode(env.unwrapped.vocabulary.all_tokens, progress=True)  # into the cache, with a bar
-    agent.learn()
+    _learn(agent)
     questions = draw_questions(
         ENVIRONMENT, agent, episodes=options.episodes, env_arguments=arguments, feedback=options.feedback
     )
@@ -63,6 +69,36 @@ def run(options: Design) -> None:
         f"edpbrl estimate {shown(file)}",
         markup=False,
     )
+    if agent.design is not None and agent.design.status == "interrupted":
+        raise Stopped(_early(agent.design, options.out))
+
+
+def _learn(agent: Any) -> None:
+    """Solve, with a progress bar where the solver tells how far it is."""
+    from inspect import signature
+
+    from edpbrl_gym.agents.frank_wolfe import FrankWolfeAgent
+    from edpbrl_gym.agents.newton import NewtonAgent
+    from edpbrl_gym.design import frank_wolfe, newton
+
+    solvers: dict[type, Any] = {NewtonAgent: newton, FrankWolfeAgent: frank_wolfe}
+    solver = solvers.get(type(agent))
+    if solver is None:
+        agent.learn()
+        return
+    with solving(agent.options.get("tolerance", signature(solver).parameters["tolerance"].default)) as callback:
+        agent.options["callback"] = callback
+        agent.learn()
+
+
+def _early(design: Any, folder: Path) -> str:
+    from edpbrl_gym.design.result import certified
+
+    return (
+        f"stopped by you after {design.iterations} iterations; the design so far is certified to an efficiency of at "
+        f"least {certified(design.efficiency)} (gap {design.relative_gap:.1e} of the gain) and written to "
+        f"{shown(folder)} with its questions"
+    )
 
 
 def _check(options: Design) -> None:
@@ -73,6 +109,10 @@ def _check(options: Design) -> None:
     if options.iterations is not None:
         check_count(options.iterations, "--iterations")
     check_count(options.seed, "--seed", minimum=0)
+    if options.solver == "newton" and options.device != "cpu":
+        from edpbrl_gym.design import make_backend
+
+        make_backend(f"torch:{options.device}")  # a missing device is told before any work
     check_number(options.regularization, "--regularization (lambda)", minimum=0.0)
     if options.tolerance is not None:
         check_number(options.tolerance, "--tolerance", minimum=0.0)
@@ -106,7 +146,8 @@ def _keep_answers(file: Path) -> None:
 def _agent(options: Design, env: Any) -> Any:
     from edpbrl_gym.agents.registry import make_agent
 
-    given = {"max_iterations": options.iterations, "tolerance": options.tolerance}
+    given: dict[str, Any] = {"max_iterations": options.iterations, "tolerance": options.tolerance}
+    given["device"] = None if options.device == "cpu" else options.device
     extra = {name: value for name, value in given.items() if value is not None}
     return make_agent(
         options.solver,

@@ -7,7 +7,17 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["BAD_ARGUMENTS", "FAILURE", "INTERRUPTED", "OK", "UsageError", "bad_arguments", "explain", "unboxed"]
+__all__ = [
+    "BAD_ARGUMENTS",
+    "FAILURE",
+    "INTERRUPTED",
+    "OK",
+    "Stopped",
+    "UsageError",
+    "bad_arguments",
+    "explain",
+    "unboxed",
+]
 
 OK, FAILURE, BAD_ARGUMENTS, INTERRUPTED = 0, 1, 2, 130
 
@@ -17,6 +27,10 @@ _EXPECTED = (ValueError, TypeError, OSError, ImportError, RuntimeError)
 
 class UsageError(ValueError):
     """An argument of the command line is wrong."""
+
+
+class Stopped(KeyboardInterrupt):
+    """Ctrl-C ended the work early, and what was found so far has been written; the text says what and where."""
 
 
 @contextmanager
@@ -30,6 +44,9 @@ def bad_arguments() -> Iterator[None]:
 
 def explain(error: BaseException) -> int:
     """Print an error as one line to stderr; return the exit code."""
+    if isinstance(error, Stopped):
+        print(f"edpbrl: {error}", file=sys.stderr)
+        return INTERRUPTED
     if isinstance(error, KeyboardInterrupt):
         print("edpbrl: interrupted; the same command goes on where a run with --out stopped", file=sys.stderr)
         return INTERRUPTED

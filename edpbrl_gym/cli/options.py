@@ -30,7 +30,7 @@ class Demo:
     regularization: float = 0.1
     """Lambda of that prior (1 / mean variance)."""
     iterations: int = 200
-    """Frank-Wolfe iterations at most."""
+    """Iterations of the design at most."""
     mode: Literal["argmax", "sampled"] = "argmax"
     """The user takes the best option, or samples from the softmax."""
     scale: float = 20.0
@@ -53,8 +53,10 @@ class Design:
     """Folder of token files, one per step, in alphabetical order (None: the built-in one)."""
     encoder: str = "minilm"
     """Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG, precomputed:FILE."""
-    solver: str = "frank_wolfe"
-    """Agent that designs: frank_wolfe, newton, reference, random, or package.module:Class."""
+    solver: str = "newton"
+    """Agent that designs: newton, frank_wolfe (the paper's), reference, random, or package.module:Class."""
+    device: str = "cpu"
+    """Where newton multiplies all tokens: cpu, or cuda, cuda:1 and so on (torch)."""
     criterion: CriterionName = "D"
     """What the design optimises: D, A or V."""
     regularization: float = 1.0
@@ -64,9 +66,9 @@ class Design:
     episodes: int = 30
     """T, episodes (one question for each step of a prompt)."""
     iterations: int | None = None
-    """Iterations of the solver at most (None: the solver's default, 100 for frank_wolfe)."""
+    """Iterations of the solver at most (None: the solver's default, 200 for newton and 100 for frank_wolfe)."""
     tolerance: float | None = None
-    """Stop at this gap relative to the gain (None: the solver's default)."""
+    """Stop at this gap relative to the gain (None: the solver's default, 1e-6 for newton and 1e-4 for frank_wolfe)."""
     feedback: Literal["truncated", "state"] = "truncated"
     """Show partial prompts, or single tokens."""
     split: Literal["all", "train"] = "all"

@@ -7,6 +7,7 @@ print(design.summary())
 assert verify(problem, design).confirmed
 """
 
+from edpbrl_gym.design._backend import ArrayBackend, make_backend
 from edpbrl_gym.design.criteria import (
     ACriterion,
     Criterion,
@@ -38,6 +39,7 @@ from edpbrl_gym.design.verify import Verification, verify
 
 __all__ = [
     "ACriterion",
+    "ArrayBackend",
     "Criterion",
     "DCriterion",
     "Design",
@@ -54,6 +56,7 @@ __all__ = [
     "design_warnings",
     "exact_information",
     "frank_wolfe",
+    "make_backend",
     "make_criterion",
     "newton",
     "prior_balance",

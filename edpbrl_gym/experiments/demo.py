@@ -43,7 +43,7 @@ class DemoSettings:
         prior: Of design and estimate: "embeddings" (Gaussian, with the covariance of the train tokens' own embeddings,
             finding F8) or "ridge" (the same in all directions).
         regularization: lambda of that prior: its variances have the mean 1 / lambda.
-        iterations: Frank-Wolfe iterations at most.
+        iterations: Iterations of the design at most.
         mode: "argmax" or "sampled".
         scale: Scale of the sampled mode.
         population: Random held-out prompts that the percentiles refer to.
@@ -166,7 +166,7 @@ def _learn(
     design: dict[str, Any] = {}
     prior = _prior(settings, env.unwrapped.features)
     paper = GaussianPrior.isotropic(encoder.dimension, PAPER_REGULARIZATION)
-    for label, name in ((DESIGNED, "frank_wolfe"), (RANDOM, "random")):
+    for label, name in ((DESIGNED, "newton"), (RANDOM, "random")):
         designed: dict[str, Any] = {"max_iterations": settings.iterations, "prior_precision": prior.precision}
         agent = make_agent(
             name,
@@ -175,11 +175,13 @@ def _learn(
             episodes=settings.episodes,
             criterion=settings.criterion,
             seed=derive_seed(settings.seed, "queries", label),
-            **(designed if name == "frank_wolfe" else {}),
+            **(designed if name == "newton" else {}),
         )
         with single_thread():  # the design's many small kernels slow down with several threads on a busy machine
             agent.learn()
         if agent.design is not None:
+            if agent.design.status == "interrupted":
+                raise KeyboardInterrupt  # Ctrl-C ends the demo; the solver has taken it for itself
             design = describe_design(agent.design)
             say("design", design)
         user.reset()

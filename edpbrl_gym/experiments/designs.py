@@ -109,6 +109,8 @@ def solve_and_save(
             solved: Agent = agent_class(agent.name).load(target, env)
         else:
             solved = _make(settings, agent, env, episodes, seed=0).learn()
+            if solved.design is not None and solved.design.status == "interrupted":
+                raise KeyboardInterrupt  # Ctrl-C ends the run; a design cut short is not this experiment's
             _save(solved, target)
     return {"agent": agent.label, **describe_design(solved.design)}
 
