@@ -151,14 +151,16 @@ class TokenBlocks:
         for number, mean in enumerate(means):
             first = _Scorer(head, mean, self._metric, self._backend, kind)
             second = None if rest is None else _Scorer(rest, mean, self._metric, self._backend, kind)
+            slack = _Slack(head, rest, mean, self._metric)
 
-            def bound(chunk: _Chunk, first: _Scorer = first, second: _Scorer | None = second) -> None:
+            def bound(
+                chunk: _Chunk, first: _Scorer = first, second: _Scorer | None = second, slack: _Slack = slack
+            ) -> None:
                 rows, scale = self._native(chunk, kind), self.scale[chunk.block]
                 norms = self._norms_of(form, rows, kind, chunk)
+                lengths = np.sqrt(self._backend.numpy((rows * rows).sum(1)).astype(np.float64))
                 found = self._backend.numpy(first(rows, norms)).astype(np.float64)
-                extra = np.zeros(1)
-                if norms is not None:
-                    extra = _ROUNDING * form.base * (self._backend.numpy(norms) + first.constant)
+                extra = slack(found, lengths, None if norms is None else self._backend.numpy(norms))
                 if second is not None:
                     left = found * scale + extra * scale > levels[chunk.block]
                     chosen = np.flatnonzero(left)
@@ -270,6 +272,47 @@ class TokenBlocks:
         return np.asarray(
             np.subtract(rows, self._centre[number].astype(working), dtype=working).astype(kind, copy=False)
         )
+
+
+class _Slack:
+    """What float32 may take off a score ||F z||^2 or base ||z||^2 - ||A z||^2, from the lengths of the rows.
+
+    A product F x errs by at most gamma ||F||_F ||x||, which may be more than a given share of ||F x||: where F is
+    ill-conditioned, long rows have small scores.
+    """
+
+    def __init__(self, head: ScoreForm, rest: ScoreForm | None, mean: FloatArray, metric: PriorMetric | None) -> None:
+        self._base, self._metric = head.base, metric
+        self._gamma = float(np.finfo(np.float32).eps) * (2.0 + np.sqrt(len(mean)) / 8.0)
+        self._length = float(np.linalg.norm(mean))
+        self._size = float(np.sqrt(sum(_size(form) for form in (head, rest) if form is not None)))
+        self._constant = self._solved = self._inverse = 0.0
+        if head.base != 0:
+            assert metric is not None
+            solved = metric.solve(mean[None])[0]
+            self._constant, self._solved = float(solved @ mean), float(np.linalg.norm(solved))
+            if not metric.isotropic:
+                self._inverse = float(np.linalg.norm(metric.factor_inverse(len(mean))))
+
+    def __call__(self, found: FloatArray, lengths: FloatArray, norms: NDArray | None) -> FloatArray:
+        """Allowance for found scores (without c), shape (m,)."""
+        eta = self._gamma * self._size * (lengths + self._length)
+        if norms is None:
+            return np.asarray((2.0 * np.sqrt(np.maximum(found, 0.0)) + eta) * eta)
+        extra = _ROUNDING * self._base * (norms + self._constant)
+        assert self._metric is not None
+        if not self._metric.isotropic:
+            roots = np.sqrt(norms.astype(np.float64))
+            off = self._gamma * self._inverse * lengths
+            extra += self._base * ((2.0 * roots + off) * off + 2.0 * self._gamma * self._solved * lengths)
+            extra += 2.0 * np.sqrt(self._base) * (roots + np.sqrt(self._constant)) * eta
+        return np.asarray(extra)
+
+
+def _size(form: ScoreForm) -> float:
+    """Sum of |a_j| ||p_j||^2."""
+    lengths = np.einsum("rd,rd->r", form.directions, form.directions)
+    return float(lengths.sum() if form.coefficients is None else np.abs(form.coefficients) @ lengths)
 
 
 class _Scorer:

@@ -130,26 +130,35 @@ class ScreenedPricing:
         """Turn the bounds at the last design into bounds at this one."""
         rows = self._metric.half(space.roots(weights))
         now = _Known(rows, self._metric.half(means))
-        last, self._known = self._known, now
-        if self._upper is None or last is None or np.array_equal(last.rows, now.rows):
-            return
-        if self._carried is None:
-            self._upper = None
-            return
+        # an interrupt may come anywhere: bounds and the design that they belong to are replaced together, at the end
+        last, upper = self._known, self._upper
+        self._known, self._upper = None, None
+        if upper is not None and last is not None and self._carried is not None:
+            upper = self._moved(upper, last, now)
+        else:
+            upper = None
+        self._upper = upper
+        self._known = now
+
+    def _moved(self, upper: FloatArray, last: _Known, now: _Known) -> FloatArray:
+        """Bounds at one design from those at another."""
+        if np.array_equal(last.rows, now.rows) and np.array_equal(last.means, now.means):
+            return upper
         basis = _basis(np.concatenate([last.rows, now.rows, last.means, now.means]))
         scale = self._blocks.scale
         if self._carried == "D":
             factor = _largest_ratio(_lifted(last, basis, scale), _lifted(now, basis, scale)) * (1.0 + _SAFETY)
-            self._upper = factor * (self._upper + 1.0) - 1.0
-            return
+            return factor * (upper + 1.0) - 1.0
         old, new = _information(last, basis), _information(now, basis)
         ratio = max(1.0, float(np.linalg.norm(np.linalg.solve(new, old), 2))) * (1.0 + _SAFETY)
         moved = np.linalg.solve(new, (basis.T @ (last.means - now.means).T))  # (r, B)
         # in the metric of the prior lambda I: I^-1 z has the norm of (I / lambda)^-1 z / lambda
         shifts = np.linalg.norm(moved, axis=0) / np.sqrt(self._metric.isotropic or 1.0)
+        result = np.empty_like(upper)
         for number, own in enumerate(self._blocks.slices):
-            root = ratio * np.sqrt(np.maximum(self._upper[own], 0.0))
-            self._upper[own] = (root + np.sqrt(scale[number]) * shifts[number] * (1.0 + _SAFETY)) ** 2
+            root = ratio * np.sqrt(np.maximum(upper[own], 0.0))
+            result[own] = (root + np.sqrt(scale[number]) * shifts[number] * (1.0 + _SAFETY)) ** 2
+        return result
 
 
 def deletion_factor(gap: float) -> float:

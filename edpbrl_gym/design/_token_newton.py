@@ -134,7 +134,18 @@ class TokenSolver:
         """
         rng = np.random.default_rng(seed)
         if len(self.blocks) > _SCREENED:
-            return self._from_pool(self.blocks.sample(_POOL, rng), seed)
+            size = _POOL
+            while True:
+                try:
+                    return self._from_pool(self.blocks.sample(size, rng), seed)
+                except SingularInformationError:  # no proper prior, and the pool does not reach every direction
+                    if size >= len(self.blocks):
+                        raise
+                    size *= 2
+        return self._from_sample(rng)
+
+    def _from_sample(self, rng: np.random.Generator) -> TokenRun:
+        """Uniform weights on the tokens that the uniform design of a small random sample finds most informative."""
         order = [own.start + rng.permutation(own.stop - own.start) for own in self.blocks.slices]
         count = -(-(2 * self.problem.dimension if self.metric is None else _SAMPLE) // len(order))
         while True:
@@ -160,7 +171,7 @@ class TokenSolver:
     def _from_pool(self, pool: IntArray, seed: int) -> TokenRun:
         """Solve for the tokens of a pool to a tolerance that the others will move anyway."""
         small = TokenSolver(self.problem, self.blocks.restricted(pool), self.metric)
-        run = small.first(seed)
+        run = small._from_sample(np.random.default_rng(seed))
         small.iterate(run, _POOL_TOLERANCE, _POOL_ITERATIONS, lambda *_: False)
         return self.run_at(pool[run.support], run.weights[run.weights > 0])
 
