@@ -59,7 +59,7 @@ class ColourWalk(gymnasium.Env):
 class Args:
     """Arguments of the run."""
 
-    agent: str = "frank_wolfe"
+    agent: str = "newton"
     """a registered name or an import string package.module:Class"""
     episodes: int = 20
     """episodes T"""
