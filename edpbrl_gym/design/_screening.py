@@ -1,9 +1,9 @@
 """Pricing of many tokens: certified upper bounds tell which tokens need no score.
 
 The gap needs the largest score and the working set needs the tokens above the mean score of their block (the level).
-A token whose upper bound is at most the level is neither. Bounds allow for float32 by the lengths of the rows and of the
-form; float64 rounding, in proportion to the condition number of I, is not allowed for. Four bounds, each valid for
-every token:
+A token whose upper bound is at most the level is neither. Bounds allow for float32 by the lengths of the rows and of
+the form; float64 rounding, in proportion to the condition number of I, is not allowed for. Four bounds, each valid
+for every token:
 
 - Low rank: a score is a prior part less one term for each direction that the data inform; some of the terms bound it.
 - Carry-over, D: with q~ = g / c + 1 / c the lifted scores, M~_old <= rho M~_new gives q~_new <= rho q~_old, where M~
