@@ -23,31 +23,38 @@ _MOST = 32  # threads of our own: each holds the arrays of a chunk
 
 
 class _Limit:
-    """One thread for BLAS while anyone, in any thread, asks for it; the count is the process's."""
+    """One thread for BLAS. The count is the process's: the thread that set it (its owner) is the one to restore it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._owner: int | None = None
         self._depth = 0
         self._limiter: Any = None
         self._before = 1
 
     def threads(self) -> int:
         with self._lock:
-            return self._before if self._depth else _threads_now()
+            return self._before if self._owner is not None else _threads_now()
 
-    def enter(self) -> None:
+    def enter(self) -> bool:
+        """Whether it has to be left again; not where another thread is the owner."""
         with self._lock:
-            if self._depth == 0:
+            if self._owner is None:
+                self._owner = threading.get_ident()
                 self._before = _threads_now()
-                self._limiter = _controller().limit(limits=1, user_api="blas") if self._before > 1 else None
+                self._limiter = _controller().limit(limits=1, user_api="blas")
+                self._limiter.__enter__()
+            elif self._owner != threading.get_ident():
+                return False
             self._depth += 1
+            return True
 
     def leave(self) -> None:
         with self._lock:
             self._depth -= 1
-            if self._depth == 0 and self._limiter is not None:
-                self._limiter.restore_original_limits()
-                self._limiter = None
+            if self._depth == 0:
+                self._owner = None
+                self._limiter.__exit__(None, None, None)
 
 
 @functools.cache
@@ -63,6 +70,11 @@ def _threads_now() -> int:
     return max((library.num_threads or 1 for library in _controller().lib_controllers), default=1)
 
 
+def _limit_this_thread() -> None:
+    """For a thread that ends soon: an OpenBLAS built on OpenMP has a count of its own for each thread."""
+    _controller().limit(limits=1, user_api="blas")
+
+
 _limit = _Limit()
 
 
@@ -73,12 +85,17 @@ def blas_threads() -> int:
 
 @contextmanager
 def single_thread() -> Iterator[None]:
-    """A context with one thread for BLAS, in the whole process; contexts may be nested and overlap."""
-    _limit.enter()
+    """A context with one thread for BLAS, in the whole process.
+
+    Contexts may be nested. Where those of several threads overlap, the first of them counts: when it ends, the others
+    go on with as many threads as before, slower perhaps but right.
+    """
+    entered = _limit.enter()
     try:
         yield
     finally:
-        _limit.leave()
+        if entered:
+            _limit.leave()
 
 
 def for_each(function: Callable[[Item], object], items: Iterable[Item]) -> None:
@@ -94,7 +111,7 @@ def for_each(function: Callable[[Item], object], items: Iterable[Item]) -> None:
         for item in todo:
             function(item)
         return
-    with single_thread(), ThreadPoolExecutor(count, thread_name_prefix="edpbrl") as pool:
+    with single_thread(), ThreadPoolExecutor(count, initializer=_limit_this_thread) as pool:
         try:
             for finished in [pool.submit(function, item) for item in todo]:
                 finished.result()
