@@ -6,6 +6,9 @@ quadratic program takes about ten products. With y_i = L^-1 z_i and u_i what the
 
     D:     H_ij = c_i c_j (y_i' y_j + S_ij)^2,    A, V:  H_ij = 2 c_i c_j (y_i' y_j + S_ij) u_i' u_j.
 
+In D the square of S is left out: c_i c_j S_ij^2 is 1 within a block and 0 outside, so it vanishes on changes that sum to 0
+in every block, and with a strong prior it would leave nothing but rounding of the rest in float32.
+
 Up to `LARGEST_MATRIX` tokens H is stored; beyond, a product costs 4 k d^2 (D) without it:
 sum_j (y_i' y_j)(u_i' u_j) v_j = y_i' (sum_j v_j y_j u_j') u_i.
 """
@@ -57,18 +60,18 @@ class MatrixCurvature:
         self._matrix = np.empty((size, size), dtype=np.float32)  # only its upper triangle is filled
         weight = scale.astype(np.float32)
         inverse = (1.0 / scale).astype(np.float32)
+        shift = np.float32(2.0 if scored is None else 1.0)
         for begin in range(0, size, _TILE):
             rows = slice(begin, min(begin + _TILE, size))
             tile = solved[rows] @ solved[begin:].T
+            other = tile.copy() if scored is None else scored[rows] @ scored[begin:].T
             for part in parts:  # the tokens of the tile's own blocks
                 own = slice(max(part.start, rows.start), min(part.stop, rows.stop))
                 if own.start < own.stop:
                     across = slice(max(part.start, begin) - begin, part.stop - begin)
-                    tile[own.start - begin : own.stop - begin, across] += inverse[own.start]
-            if scored is None:
-                tile *= tile
-            else:
-                tile *= scored[rows] @ scored[begin:].T
+                    tile[own.start - begin : own.stop - begin, across] += shift * inverse[own.start]
+            tile *= other
+            if scored is not None:
                 tile *= np.float32(2.0)
             tile *= weight[rows, None]
             tile *= weight[begin:]
@@ -87,9 +90,12 @@ class ImplicitCurvature:
     def __init__(self, solved: SingleArray, scored: SingleArray | None, scale: FloatArray, parts: list[slice]) -> None:
         self._solved, self._scored = solved, scored
         self._scale, self._parts = scale, parts
-        own = np.einsum("kd,kd->k", solved, solved, dtype=np.float64) + 1.0 / scale
-        other = own if scored is None else 2.0 * np.einsum("kr,kr->k", scored, scored, dtype=np.float64)
-        self.diagonal = scale**2 * own * other
+        own = np.einsum("kd,kd->k", solved, solved, dtype=np.float64)
+        if scored is None:
+            self.diagonal = scale**2 * own * (own + 2.0 / scale)
+        else:
+            other = np.einsum("kr,kr->k", scored, scored, dtype=np.float64)
+            self.diagonal = 2.0 * scale**2 * (own + 1.0 / scale) * other
 
     def product(self, vector: FloatArray) -> FloatArray:
         """See `Curvature`."""
@@ -103,13 +109,10 @@ class ImplicitCurvature:
         result = np.empty(len(solved))
         for chunk in chunks:
             result[chunk] = np.einsum("kr,kr->k", solved[chunk] @ moment, other[chunk])
-        for part in self._parts:  # the terms of S: (y'y + 1/c)^2 = (y'y)^2 + 2 y'y / c + 1 / c^2 within a block
+        for part in self._parts:  # the terms of S, of blocks that have tokens
             if part.stop == part.start:
                 continue
             inverse = 1.0 / self._scale[part.start]
             cross = other[part] @ (weighted[part] @ other[part])
-            if self._scored is None:
-                result[part] += 2.0 * inverse * cross + inverse**2 * float(weighted[part].sum(dtype=np.float64))
-            else:
-                result[part] += inverse * cross
+            result[part] += (2.0 if self._scored is None else 1.0) * inverse * cross
         return np.asarray(result * self._scale * (1.0 if self._scored is None else 2.0))

@@ -93,7 +93,9 @@ def _largest(curvature: Curvature, diagonal: FloatArray, parts: list[slice]) -> 
         for part in parts:  # orthogonal to D^-1/2 1, the constraint in scaled coordinates
             normal = 1.0 / root[part]
             vector[part] -= normal * (normal @ vector[part]) / (normal @ normal)
-        vector /= np.linalg.norm(vector)
-        vector = curvature.product(vector / root) / root
+        length = float(np.linalg.norm(vector))
+        if length == 0.0:  # H v = 0, or no change is feasible
+            break
+        vector = curvature.product(vector / length / root) / root
         value = float(np.linalg.norm(vector))
     return max(value, 1.0)
