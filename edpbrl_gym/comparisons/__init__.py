@@ -1,5 +1,6 @@
-"""Questions, answered questions, and their file format."""
+"""Questions, answered questions, the record of a conversation, and their file formats."""
 
+from edpbrl_gym.comparisons.history import History
 from edpbrl_gym.comparisons.records import Comparisons, Queries
 
-__all__ = ["Comparisons", "Queries"]
+__all__ = ["Comparisons", "History", "Queries"]

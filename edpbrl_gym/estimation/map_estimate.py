@@ -7,7 +7,7 @@ maximum. Without a prior (lambda = 0) the maximum may not exist: see :func:`esti
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,15 +15,15 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from edpbrl_gym._validation import check_array, check_count, check_number
-from edpbrl_gym.choice import check_choices, check_options, log_likelihood
-from edpbrl_gym.estimation.newton import differences_to_chosen, maximise
+from edpbrl_gym.choice import check_choices, check_options
+from edpbrl_gym.estimation.newton import Maximum, differences_to_chosen, log_posterior, maximise
 from edpbrl_gym.estimation.prior import GaussianPrior
 from edpbrl_gym.estimation.separation import is_separable, smallest_singular_value
 
 if TYPE_CHECKING:
     from edpbrl_gym.comparisons import Comparisons
 
-__all__ = ["Estimate", "estimate", "estimate_comparisons"]
+__all__ = ["Estimate", "estimate", "estimate_comparisons", "resolve_prior", "solve"]
 
 Floats = NDArray[np.float64]
 
@@ -107,29 +107,76 @@ def estimate(
     """
     features = check_options(options)
     chosen = check_choices(choices, features)
-    dimension = features.shape[2]
-    tolerance = check_number(tolerance, "tolerance", minimum=0.0, exclusive=True)
-    max_iterations = check_count(max_iterations, "max_iterations")
-    theta = np.zeros(dimension) if start is None else check_array(start, "start", shape=(dimension,)).copy()
+    return solve(
+        differences_to_chosen(features, chosen),
+        None,
+        resolve_prior(prior, regularization, features.shape[2]),
+        tolerance=tolerance,
+        max_iterations=max_iterations,
+        start=start,
+    )
+
+
+def resolve_prior(prior: GaussianPrior | None, regularization: float | None, dimension: int) -> GaussianPrior:
+    """The prior that the two arguments name: itself, or the ridge with lambda = ``regularization`` (None: 1.0).
+
+    Raises:
+        TypeError: the prior is no GaussianPrior.
+        ValueError: both are given, the prior has another dimension, or lambda < 0.
+    """
     if prior is None:
-        prior = GaussianPrior.isotropic(dimension, 1.0 if regularization is None else regularization)
-    elif not isinstance(prior, GaussianPrior):
+        return GaussianPrior.isotropic(dimension, 1.0 if regularization is None else regularization)
+    if not isinstance(prior, GaussianPrior):
         raise TypeError(
             f"Expected prior as a GaussianPrior, got {type(prior).__name__}; make one with "
             f"GaussianPrior.from_precision(matrix)"
         )
-    elif regularization is not None:
+    if regularization is not None:
         raise ValueError("Expected either prior or regularization, got both; the prior already holds the precision")
-    elif prior.dimension != dimension:
+    if prior.dimension != dimension:
         raise ValueError(f"Expected a prior of dimension {dimension} (the options'), got one of {prior.dimension}")
+    return prior
 
-    differences = differences_to_chosen(features, chosen)
-    if start is not None and _log_posterior(features, chosen, theta, prior) < -len(chosen) * np.log(features.shape[1]):
-        theta = np.zeros(dimension)  # saturated probabilities far away carry next to no curvature
+
+def solve(
+    differences: Floats,
+    offsets: Floats | None,
+    prior: GaussianPrior,
+    *,
+    tolerance: float,
+    max_iterations: int,
+    start: ArrayLike | None,
+) -> Estimate:
+    """The estimate from differences to the chosen alternatives: what choices and terms share.
+
+    Args:
+        differences: (n, K - 1, d); 0 for absent alternatives.
+        offsets: relative to the chosen alternative, (n, K - 1), -inf for absent ones; None: all 0.
+        prior: of dimension d.
+        tolerance: as for :func:`estimate`.
+        max_iterations: as for :func:`estimate`.
+        start: as for :func:`estimate`.
+
+    Raises:
+        ValueError: as for :func:`estimate`.
+    """
+    dimension = prior.dimension
+    tolerance = check_number(tolerance, "tolerance", minimum=0.0, exclusive=True)
+    max_iterations = check_count(max_iterations, "max_iterations")
+    theta = np.zeros(dimension)
+    if start is not None:
+        warm = check_array(start, "start", shape=(dimension,)).copy()
+        # far away, saturated probabilities carry next to no curvature
+        at_zero, at_warm = (
+            log_posterior(differences, prior.precision, point, offsets=offsets) for point in (theta, warm)
+        )
+        theta = theta if at_warm < at_zero else warm
     smallest = 0.0 if prior.proper else smallest_singular_value(differences, prior.null_space)
-    end = maximise(differences, prior.precision, theta, tolerance=tolerance, max_iterations=max_iterations)
+    end = maximise(
+        differences, prior.precision, theta, tolerance=tolerance, max_iterations=max_iterations, offsets=offsets
+    )
     reason = end.reason
-    if not prior.proper and is_separable(differences, prior.null_space, end, smallest):
+    if not prior.proper and is_separable(*_present(differences, offsets, prior.null_space, end), smallest):
         reason = (
             "the answers are separable: a direction ranks every chosen option at least as high as the others, so the "
             "likelihood has no maximum; use regularization > 0 or ask more questions"
@@ -146,8 +193,15 @@ def estimate(
     )
 
 
-def _log_posterior(options: Floats, choices: NDArray[np.int64], theta: Floats, prior: GaussianPrior) -> float:
-    return log_likelihood(options, choices, theta) - 0.5 * float(theta @ prior.precision @ theta)
+def _present(
+    differences: Floats, offsets: Floats | None, directions: Floats, end: Maximum
+) -> tuple[Floats, Floats, Maximum]:
+    """Arguments of ``is_separable`` without the absent alternatives: they rank nothing below the chosen ones."""
+    if offsets is None or not np.isneginf(offsets).any():
+        return differences, directions, end
+    there = ~np.isneginf(offsets)
+    rejected = end.probabilities[:, 1:][there]
+    return differences[there][:, None, :], directions, replace(end, probabilities=np.stack([1 - rejected, rejected], 1))
 
 
 def estimate_comparisons(

@@ -2,7 +2,8 @@
 
 With y_k = x_k - x_choice the log-likelihood of a question is -log(1 + sum_k exp(theta . y_k)) over the K - 1 options
 that were not chosen: one row less a question than in the features, and the chosen option as reference is the stable
-one (its probability is the largest where the fit is good).
+one (its probability is the largest where the fit is good). Offsets of the utilities (ties) and absent options (rankings)
+go into the same sum: -log(1 + sum_k exp(theta . y_k + b_k)).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from edpbrl_gym.choice import information_from_differences, log_softmax
 
-__all__ = ["Maximum", "differences_to_chosen", "maximise"]
+__all__ = ["Maximum", "differences_to_chosen", "log_posterior", "maximise"]
 
 Floats = NDArray[np.float64]
 
@@ -61,9 +62,16 @@ def _log_probabilities(values: Floats) -> Floats:
 
 
 def maximise(
-    differences: Floats, prior_precision: Floats, start: Floats, *, tolerance: float, max_iterations: int
+    differences: Floats,
+    prior_precision: Floats,
+    start: Floats,
+    *,
+    tolerance: float,
+    max_iterations: int,
+    offsets: Floats | None = None,
+    prior_mean: Floats | None = None,
 ) -> Maximum:
-    """Maximise log-likelihood - 1/2 theta' P theta.
+    """Maximise log-likelihood - 1/2 (theta - m)' P (theta - m).
 
     The Hessian and its Cholesky factor cost ten times as much as the rest of a step, so a factor serves as long as the
     decrement falls fast with it. The last point always gets its own: convergence is never judged by an old one.
@@ -74,12 +82,15 @@ def maximise(
         start: first theta, (d,).
         tolerance: of the Newton decrement.
         max_iterations: most Newton steps.
+        offsets: added to the utilities of the others, relative to the chosen option's, (n, K - 1); -inf takes an
+            option out (its difference must be finite). None: no offsets.
+        prior_mean: m, (d,); None: 0.
 
     Returns:
         The last point; ``reason`` is empty when it converged.
     """
-    rows = differences.reshape(-1, differences.shape[2])
-    point = _evaluate(start, rows, differences.shape, prior_precision)
+    objective = _Objective(differences, prior_precision, offsets, prior_mean)
+    point = objective.at(start)
     factor: tuple[Floats, bool] | None = None
     reason: str | None = None
     iteration, previous, best, stalled = 0, np.inf, np.inf, 0
@@ -101,7 +112,7 @@ def maximise(
             reason = _reason_to_stop(decrement, tolerance, stalled, iteration, max_iterations)
             if reason is not None:
                 break
-        moves = (rows @ step).reshape(point.values.shape)
+        moves = (objective.rows @ step).reshape(point.values.shape)
         length = _step_length(point, moves, step, prior_precision @ step, decrement)
         if length == 0.0:
             if fresh:
@@ -111,7 +122,7 @@ def maximise(
             continue
         if length * float(np.abs(moves).max(initial=0.0)) > _SMALL_MOVE:
             best, stalled = np.inf, 0  # the Hessian still changes: a decrement that does not fall is no rounding
-        point = _evaluate(point.theta + length * step, rows, differences.shape, prior_precision)
+        point = objective.at(point.theta + length * step)
         iteration, previous = iteration + 1, decrement
     return Maximum(
         theta=point.theta,
@@ -120,7 +131,7 @@ def maximise(
         score=point.score,
         gradient_norm=float(np.linalg.norm(point.gradient)),
         log_likelihood=point.log_likelihood,
-        log_posterior=point.log_likelihood - 0.5 * float(point.theta @ point.slope),
+        log_posterior=point.log_posterior,
         precision=precision,
         probabilities=point.probabilities,
     )
@@ -133,18 +144,48 @@ class _Point(NamedTuple):
     values: Floats
     probabilities: Floats
     log_likelihood: float
+    log_posterior: float
     score: Floats
     slope: Floats
     gradient: Floats
 
 
-def _evaluate(theta: Floats, rows: Floats, shape: tuple[int, ...], prior_precision: Floats) -> _Point:
-    values = (rows @ theta).reshape(shape[:2])
-    logs = _log_probabilities(values)
-    probabilities = np.exp(logs)
-    score = -(probabilities[:, 1:].ravel() @ rows)
-    slope = prior_precision @ theta
-    return _Point(theta, values, probabilities, float(logs[:, 0].sum()), score, slope, score - slope)
+class _Objective:
+    """The objective as a function of theta, for fixed data and prior."""
+
+    def __init__(
+        self, differences: Floats, prior_precision: Floats, offsets: Floats | None, prior_mean: Floats | None
+    ) -> None:
+        self.rows = differences.reshape(-1, differences.shape[2])
+        self._shape = differences.shape[:2]
+        self._offsets = offsets
+        self._precision = prior_precision
+        self._mean = prior_mean
+
+    def at(self, theta: Floats) -> _Point:
+        values = (self.rows @ theta).reshape(self._shape)
+        if self._offsets is not None:
+            values += self._offsets
+        logs = _log_probabilities(values)
+        probabilities = np.exp(logs)
+        score = -(probabilities[:, 1:].ravel() @ self.rows)
+        away = theta if self._mean is None else theta - self._mean
+        slope = self._precision @ away
+        log_likelihood = float(logs[:, 0].sum())
+        log_posterior = log_likelihood - 0.5 * float(away @ slope)
+        return _Point(theta, values, probabilities, log_likelihood, log_posterior, score, slope, score - slope)
+
+
+def log_posterior(
+    differences: Floats,
+    prior_precision: Floats,
+    theta: Floats,
+    *,
+    offsets: Floats | None = None,
+    prior_mean: Floats | None = None,
+) -> float:
+    """What :func:`maximise` maximises, at theta (d,)."""
+    return _Objective(differences, prior_precision, offsets, prior_mean).at(theta).log_posterior
 
 
 def _reason_to_stop(

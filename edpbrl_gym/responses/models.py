@@ -199,9 +199,7 @@ class BestOf:
             ValueError: answers of another kind than "best" and "skip", or that do not fit the options.
         """
         features = check_options(options)
-        found = checked_responses(
-            responses, features, ("best",), self.name, "; use the response model of that format"
-        )
+        found = checked_responses(responses, features, ("best",), self.name, "; use the response model of that format")
         places, orders = found["best"]
         return best_terms(features, places, orders[:, 0])
 

@@ -130,7 +130,9 @@ class Ranking:
             smaller = {left: np.zeros(num_questions) for left in combinations(range(count), size - 1)}
             for left, probability in reached.items():
                 chances = np.exp(log_softmax(checked[:, list(left)]))
-                weights[:, np.array(left)[:, None], np.array(left)] += probability[:, None, None] * choice_weights(chances)
+                weights[:, np.array(left)[:, None], np.array(left)] += probability[:, None, None] * choice_weights(
+                    chances
+                )
                 for place in range(size):
                     smaller[left[:place] + left[place + 1 :]] += probability * chances[:, place]
             reached = smaller

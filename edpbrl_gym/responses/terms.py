@@ -46,9 +46,7 @@ class Terms:
         if np.isnan(offsets).any() or (offsets == np.inf).any():
             raise ValueError("Expected offsets that are finite or -inf (an absent alternative), got NaN or +inf")
         hint = f"one for each of the {len(rows)} terms"
-        chosen = check_integers(
-            self.chosen, "chosen", shape=(len(rows),), low=0, high=rows.shape[1] - 1, hint=hint
-        )
+        chosen = check_integers(self.chosen, "chosen", shape=(len(rows),), low=0, high=rows.shape[1] - 1, hint=hint)
         absent = np.flatnonzero(np.isneginf(offsets[np.arange(len(rows)), chosen]))
         if len(absent):
             raise ValueError(f"Expected chosen alternatives that are present, got an absent one in term {absent[0]}")
