@@ -19,7 +19,13 @@ from edpbrl_gym.design._paths import PathPricing
 from edpbrl_gym.design._policies import PolicyPricing
 from edpbrl_gym.design._simplex_qp import solve_simplex_qp
 from edpbrl_gym.mdp import FiniteHorizonMDP, PromptMDP
-from tests.design_cases import problem_of, random_mdp_problem, random_occupancy, stochastic_mdp
+from tests.design_cases import (
+    problem_of,
+    random_mdp_problem,
+    random_occupancy,
+    rounding_of_the_gap,
+    stochastic_mdp,
+)
 from tests.lane_environments import ChainEnv
 
 CRITERIA = ["D", "A", "V"]
@@ -232,16 +238,6 @@ def hard_problems(draw) -> DesignProblem:
         criterion=make_criterion(criterion, factor @ factor.T if criterion == "V" else None),
         regularization=draw(st.sampled_from([1e-3, 1.0, 1e2, 1e3])),
     )
-
-
-def rounding_of_the_gap(problem, design) -> float:
-    """What rounding may do to a gap: an error of eps times the uncentred moment in I, times |I^-1|, moves scores."""
-    moment = problem.episodes * problem.horizon * float(np.square(problem.features).sum(axis=1).max())
-    matrix = problem.information(design.mean_rows)
-    error = 8 * np.finfo(float).eps * (np.linalg.norm(problem.prior, 2) + moment)
-    largest = float(np.abs(problem.gradient(design.mean_rows)).max(axis=1).sum())
-    curvature = np.linalg.norm(problem.criterion.gradient(matrix), 2)
-    return float(error * (curvature + np.linalg.norm(np.linalg.inv(matrix), 2) * largest))
 
 
 @settings(deadline=None, max_examples=150)

@@ -19,7 +19,6 @@ from edpbrl_gym.design import (
     IterationState,
     NewtonState,
     frank_wolfe,
-    make_criterion,
     newton,
     reference,
     verify,
@@ -30,25 +29,17 @@ from edpbrl_gym.design._metric import PriorMetric
 from edpbrl_gym.design._simplex_qp import solve_simplex_qp
 from edpbrl_gym.design._spaces import FeatureSpace, Space, TokenSpace
 from edpbrl_gym.mdp import PromptMDP
-from tests.design_cases import prompt_problem, random_occupancy
+from tests.design_cases import (
+    DESIGN_CRITERIA,
+    hard_prompt_problems,
+    problem_from,
+    prompt_problem,
+    random_occupancy,
+    rounding_of_the_gap,
+)
 from tests.lane_environments import ChainEnv
 
-CRITERIA = ["D", "A", "V", "V1"]  # V1: V of rank one
-
-
-def problem_from(features, sizes, criterion="D", *, rank_seed=0, **options) -> DesignProblem:
-    features = np.asarray(features, dtype=float)
-    target = None
-    if criterion != "D" and criterion != "A":
-        rank = 1 if criterion == "V1" else features.shape[1]
-        factor = np.random.default_rng(rank_seed).standard_normal((features.shape[1], rank))
-        target = factor @ factor.T
-    chosen = {"num_policies": 4, "episodes": 60, "regularization": 1.0} | options
-    if "prior_precision" in options:
-        del chosen["regularization"]
-    return DesignProblem(
-        mdp=PromptMDP(sizes), features=features, criterion=make_criterion(criterion[0], target), **chosen
-    )
+CRITERIA = DESIGN_CRITERIA
 
 
 def random_features(seed, rows, dimension, *, mean=0.0):
@@ -229,42 +220,8 @@ def test_bounds_of_frank_wolfe_hold(criterion):
 # -- hard problems --------------------------------------------------------------------------------------------------
 
 
-@st.composite
-def hard_problems(draw) -> DesignProblem:
-    """Duplicates, near-duplicates, zero rows, a strong common mean, single tokens, more dimensions than tokens."""
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    sizes = draw(st.lists(st.sampled_from([1, 2, 3, 8, 40]), min_size=1, max_size=4))
-    dimension = draw(st.sampled_from([1, 2, 5, 12]))
-    features = rng.standard_normal((sum(sizes), dimension))
-    features *= np.arange(1, dimension + 1) ** -draw(st.sampled_from([0.0, 1.0, 2.0]))
-    if draw(st.booleans()):
-        features += draw(st.sampled_from([1.0, 30.0])) * rng.standard_normal(dimension)
-    if draw(st.booleans()):
-        features /= np.linalg.norm(features, axis=1, keepdims=True)
-    for kind in draw(st.lists(st.sampled_from(["equal", "nearly equal", "zero"]), max_size=3)):
-        chosen = rng.integers(len(features), size=max(1, len(features) // 3))
-        if kind == "zero":
-            features[chosen] = 0.0
-        else:
-            source = features[rng.integers(len(features), size=len(chosen))]
-            features[chosen] = source + (kind == "nearly equal") * 1e-7 * rng.standard_normal(source.shape)
-    criterion = draw(st.sampled_from(CRITERIA))
-    regularization = draw(st.sampled_from([1e-3, 1e-1, 1.0, 1e2, 1e3]))
-    return problem_from(features, sizes, criterion, regularization=regularization)
-
-
-def rounding_of_the_gap(problem, design) -> float:
-    """What rounding may do to a gap: an error of eps times the uncentred moment in I, times |I^-1|, moves scores."""
-    moment = problem.episodes * problem.horizon * float(np.square(problem.features).sum(axis=1).max())
-    matrix = problem.information(design.mean_rows)
-    error = 8 * np.finfo(float).eps * (np.linalg.norm(problem.prior, 2) + moment)
-    largest = float(np.abs(problem.gradient(design.mean_rows)).max(axis=1).sum())
-    curvature = np.linalg.norm(problem.criterion.gradient(matrix), 2)
-    return float(error * (curvature + np.linalg.norm(np.linalg.inv(matrix), 2) * largest))
-
-
 @settings(deadline=None, max_examples=300)
-@given(hard_problems())
+@given(hard_prompt_problems())
 def test_the_verifier_confirms_the_certificate_of_hard_problems(problem):
     design = newton(problem)
     assert design.status in ("converged", "stalled")

@@ -269,8 +269,8 @@ class ColumnMaster:
         restricted, parts = _Restricted(self, point), point.columns.slices
         weights, step = point.weights, 0.0
         for _ in range(max_steps):
-            # `improve` asks no more of a space than what _Restricted has; its own check would cost one more Hessian
-            weights, _, length = improve(restricted, weights, target=target, max_steps=1)  # type: ignore[arg-type]
+            # a step at a time: the check of `improve` would cost one more Hessian
+            weights, _, length = improve(restricted, weights, target=target, max_steps=1)
             if length == 0:
                 break
             step = length

@@ -6,8 +6,8 @@ quadratic program takes about ten products. With y_i = L^-1 z_i and u_i what the
 
     D:     H_ij = c_i c_j (y_i' y_j + S_ij)^2,    A, V:  H_ij = 2 c_i c_j (y_i' y_j + S_ij) u_i' u_j.
 
-In D the square of S is left out: c_i c_j S_ij^2 is 1 within a block and 0 outside, so it vanishes on changes that sum to 0
-in every block, and with a strong prior it would leave nothing but rounding of the rest in float32.
+In D the square of S is left out: c_i c_j S_ij^2 is 1 within a block and 0 outside, so it vanishes on changes that sum
+to 0 in every block, and with a strong prior it would leave nothing but rounding of the rest in float32.
 
 Up to `LARGEST_MATRIX` tokens H is stored; beyond, a product costs 4 k d^2 (D) without it:
 sum_j (y_i' y_j)(u_i' u_j) v_j = y_i' (sum_j v_j y_j u_j') u_i.

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym.design._projected import solve_by_gradients
 from edpbrl_gym.design._simplex_qp import solve_simplex_qp
-from edpbrl_gym.design._spaces import FeatureSpace, Space
+from edpbrl_gym.design._spaces import FeatureSpace
 from edpbrl_gym.design.criteria import SingularInformationError
 
-__all__ = ["centred_gradient", "cleaned", "improve"]
+__all__ = ["Objective", "centred_gradient", "cleaned", "improve"]
 
 FloatArray = NDArray[np.float64]
 
@@ -23,11 +25,33 @@ _STALE = 0.2  # keep the Hessian while a step lowers the gap to less than this s
 _QP_SHARE = 1e-2  # the quadratic program is solved to this share of the restricted gap
 
 
-def improve(space: Space, weights: FloatArray, *, target: float, max_steps: int) -> tuple[FloatArray, float, float]:
+class Objective(Protocol):
+    """A concave function of weights on a product of simplices, to be maximised.
+
+    Attributes:
+        parts: Entries of each simplex.
+    """
+
+    parts: list[slice]
+
+    def value(self, weights: FloatArray) -> float:
+        """The function; SingularInformationError where it is minus infinity."""
+        ...
+
+    def gradient(self, weights: FloatArray) -> FloatArray:
+        """Its gradient, shape (k,)."""
+        ...
+
+    def derivatives(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Its gradient (k,), and the Hessian (k, k) of its negative, which may be overwritten."""
+        ...
+
+
+def improve(space: Objective, weights: FloatArray, *, target: float, max_steps: int) -> tuple[FloatArray, float, float]:
     """Newton steps until the gap over the working set is at most `target`.
 
     Args:
-        space: The objective on the working set.
+        space: The objective on the working set; a `FeatureSpace` of many tokens gives its Hessian as an operator.
         weights: Feasible weights, shape (k,).
         target: Gap to reach.
         max_steps: Steps at most.
@@ -89,7 +113,7 @@ def cleaned(weights: FloatArray, parts: list[slice]) -> FloatArray:
 
 
 def _search(
-    space: Space, weights: FloatArray, value: float, aim: FloatArray, gradient: FloatArray
+    space: Objective, weights: FloatArray, value: float, aim: FloatArray, gradient: FloatArray
 ) -> tuple[FloatArray, float, float] | None:
     """Backtrack from the full step; None if no step raises the objective."""
     aim = cleaned(aim, space.parts)
