@@ -165,7 +165,7 @@ class History:
         if (other.num_options, other.dimension, other.who) != (self.num_options, self.dimension, self.who):
             raise ValueError(
                 f"Expected a history with (K, d, who) = {(self.num_options, self.dimension, self.who)}, got "
-                f"{(other.num_options, other.dimension, other.who)}; keep one history for each user and kind of question"
+                f"{(other.num_options, other.dimension, other.who)}; keep one history for each user"
             )
         if not len(self):
             return replace(other, metadata=self.metadata)

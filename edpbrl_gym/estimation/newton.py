@@ -2,8 +2,8 @@
 
 With y_k = x_k - x_choice the log-likelihood of a question is -log(1 + sum_k exp(theta . y_k)) over the K - 1 options
 that were not chosen: one row less a question than in the features, and the chosen option as reference is the stable
-one (its probability is the largest where the fit is good). Offsets of the utilities (ties) and absent options (rankings)
-go into the same sum: -log(1 + sum_k exp(theta . y_k + b_k)).
+one (its probability is the largest where the fit is good). Offsets of the utilities (ties), -inf for absent
+options (rankings), go into the same sum: -log(1 + sum_k exp(theta . y_k + b_k)).
 """
 
 from __future__ import annotations

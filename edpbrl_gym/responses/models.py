@@ -61,7 +61,7 @@ class ResponseModel(Protocol):
         ...
 
     def sample(self, options: ArrayLike, theta: ArrayLike, uniforms: ArrayLike | None) -> list[Response]:
-        """n answers; ``uniforms`` (n,) in [0, 1) are the draws, None gives the most probable answers."""
+        """One answer a question; ``uniforms`` (n,) in [0, 1) are the draws, None gives the most probable answers."""
         ...
 
 
@@ -185,7 +185,7 @@ class BestOf:
         return "best"
 
     def outcomes(self, num_options: int) -> tuple[Response, ...]:
-        """best 0, ..., best K-1."""
+        """Responses best 0, ..., best K-1."""
         return tuple(Response.best(option) for option in range(num_options))
 
     def probabilities(self, options: ArrayLike, theta: ArrayLike) -> Floats:
@@ -245,7 +245,7 @@ class WithTies:
         return "ties"
 
     def outcomes(self, num_options: int) -> tuple[Response, ...]:
-        """best 0, ..., best K-1, tie."""
+        """Responses best 0, ..., best K-1, tie."""
         return (*BestOf().outcomes(num_options), Response.tie())
 
     def _extended(self, values: Floats) -> Floats:

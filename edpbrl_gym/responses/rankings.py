@@ -130,9 +130,7 @@ class Ranking:
             smaller = {left: np.zeros(num_questions) for left in combinations(range(count), size - 1)}
             for left, probability in reached.items():
                 chances = np.exp(log_softmax(checked[:, list(left)]))
-                weights[:, np.array(left)[:, None], np.array(left)] += probability[:, None, None] * choice_weights(
-                    chances
-                )
+                weights[:, *np.ix_(left, left)] += probability[:, None, None] * choice_weights(chances)
                 for place in range(size):
                     smaller[left[:place] + left[place + 1 :]] += probability * chances[:, place]
             reached = smaller
@@ -225,7 +223,7 @@ class BestWorst:
 
 
 def _worst_given_best(values: Floats) -> Floats:
-    """log P(worst = w | best = b), (n, b, w), -inf on the diagonal."""
+    """Logarithm of P(worst = w | best = b), (n, b, w), -inf on the diagonal."""
     count = values.shape[1]
     left = np.repeat(-values[:, None, :], count, axis=1)
     left[:, np.arange(count), np.arange(count)] = -np.inf
