@@ -1,15 +1,23 @@
 """The estimate of the taste: priors, penalised maximum likelihood, and its Laplace posterior."""
 
+from edpbrl_gym.estimation.evidence import PriorChoice, PriorFit, choose_prior, fit_prior, log_evidence
 from edpbrl_gym.estimation.map_estimate import Estimate, estimate, estimate_comparisons
+from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.estimation.prior import GaussianPrior
 from edpbrl_gym.estimation.terms import estimate_history, estimate_responses, estimate_terms
 
 __all__ = [
     "Estimate",
     "GaussianPrior",
+    "Posterior",
+    "PriorChoice",
+    "PriorFit",
+    "choose_prior",
     "estimate",
     "estimate_comparisons",
     "estimate_history",
     "estimate_responses",
     "estimate_terms",
+    "fit_prior",
+    "log_evidence",
 ]

@@ -1,8 +1,8 @@
 """The estimate of the taste: penalised maximum likelihood (MAP) of the multinomial logit by a damped Newton method.
 
-theta_hat maximises  log-likelihood(theta) - 1/2 theta' P theta,  P the precision of a Gaussian prior with mean zero;
-P = lambda I is the paper's ridge. The objective is strictly concave for a positive definite P, so there is exactly one
-maximum. Without a prior (lambda = 0) the maximum may not exist: see :func:`estimate`.
+theta_hat maximises  log-likelihood(theta) - 1/2 (theta - m)' P (theta - m),  P and m the precision and mean of a
+Gaussian prior; P = lambda I with m = 0 is the paper's ridge. The objective is strictly concave for a positive definite
+P, so there is exactly one maximum. Without a prior (lambda = 0) the maximum may not exist: see :func:`estimate`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Estimate:
         iterations: Newton steps taken.
         gradient_norm: Euclidean norm of the gradient of the log posterior at theta.
         log_likelihood: of the answers at theta.
-        log_posterior: log_likelihood - 1/2 theta' P theta (without the normalising constants).
+        log_posterior: log_likelihood - 1/2 (theta - m)' P (theta - m) (without the normalising constants).
         precision: Fisher information at theta plus the prior precision, (d, d): the Laplace posterior's precision.
         reason: why it did not converge; "" when it did.
     """
@@ -81,9 +81,9 @@ def estimate(
 ) -> Estimate:
     """Estimate the taste from answered questions: the maximum of the penalised log-likelihood.
 
-    Newton's method with the exact gradient and Hessian, a Cholesky factor for each step and backtracking, from theta =
-    0 unless told otherwise. It has converged when the Newton decrement sqrt(g' H^-1 g), the length of the next step in
-    posterior standard deviations, is at most ``tolerance``; this does not depend on the scale of the features.
+    Newton's method with the exact gradient and Hessian, a Cholesky factor for each step and backtracking, from the
+    prior's mean unless told otherwise. It has converged when the Newton decrement sqrt(g' H^-1 g), the length of the
+    next step in posterior standard deviations, is at most ``tolerance``; this does not depend on the scale of the features.
 
     Without a (proper) prior the maximum exists if and only if the differences of the options span the features and no
     direction ranks every chosen option at least as high as the others (Albert & Anderson, 1984). The first failing is
@@ -96,7 +96,7 @@ def estimate(
         regularization: lambda >= 0 of the isotropic prior, 1.0 when neither is given.
         tolerance: bound on the Newton decrement, > 0.
         max_iterations: most Newton steps, >= 1.
-        start: where to start, (d,), for example the last estimate; unused where theta = 0 is better.
+        start: where to start, (d,), for example the last estimate; unused where the prior's mean is better.
 
     Returns:
         The estimate; look at ``converged``.
@@ -163,17 +163,24 @@ def solve(
     dimension = prior.dimension
     tolerance = check_number(tolerance, "tolerance", minimum=0.0, exclusive=True)
     max_iterations = check_count(max_iterations, "max_iterations")
-    theta = np.zeros(dimension)
+    theta, mean = prior.mean.copy(), prior.mean if prior.mean.any() else None
     if start is not None:
         warm = check_array(start, "start", shape=(dimension,)).copy()
         # far away, saturated probabilities carry next to no curvature
-        at_zero, at_warm = (
-            log_posterior(differences, prior.precision, point, offsets=offsets) for point in (theta, warm)
+        at_mean, at_warm = (
+            log_posterior(differences, prior.precision, point, offsets=offsets, prior_mean=mean)
+            for point in (theta, warm)
         )
-        theta = theta if at_warm < at_zero else warm
+        theta = theta if at_warm < at_mean else warm
     smallest = 0.0 if prior.proper else smallest_singular_value(differences, prior.null_space)
     end = maximise(
-        differences, prior.precision, theta, tolerance=tolerance, max_iterations=max_iterations, offsets=offsets
+        differences,
+        prior.precision,
+        theta,
+        tolerance=tolerance,
+        max_iterations=max_iterations,
+        offsets=offsets,
+        prior_mean=mean,
     )
     reason = end.reason
     if not prior.proper and is_separable(*_present(differences, offsets, prior.null_space, end), smallest):

@@ -1,13 +1,16 @@
-"""Gaussian priors with mean zero over the taste: the ridge, any precision matrix, and one from embeddings."""
+"""Gaussian priors over the taste: the ridge, any precision matrix, from embeddings, from earlier users' tastes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, lapack
 
 from edpbrl_gym._validation import check_array, check_count, check_number
+from edpbrl_gym.estimation.shrinkage import shrunk_covariance
 
 __all__ = ["GaussianPrior"]
 
@@ -16,19 +19,24 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class GaussianPrior:
-    """A Gaussian prior with mean zero over theta, given by its precision (inverse covariance).
+    """A Gaussian prior over theta, given by its precision (inverse covariance) and its mean.
 
     Attributes:
         precision: symmetric positive semidefinite, (d, d). A singular one is improper: it says nothing about the
             directions of its null space, and the answers alone must determine theta there.
+        mean: (d,); None: zeros.
         null_space: orthonormal basis of those directions, (d, r); r = 0 for a proper prior. Computed.
+        log_determinant: of the precision; of its nonzero eigenvalues where it is singular. Computed.
 
     Raises:
-        ValueError: the matrix is not square, not symmetric, not finite, or has a negative eigenvalue.
+        ValueError: the matrix is not square, not symmetric, not finite, or has a negative eigenvalue; or a mean of
+            another length.
     """
 
     precision: Floats
+    mean: Floats = None  # type: ignore[assignment]  # never None once made
     null_space: Floats = field(init=False, repr=False)
+    log_determinant: float = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         matrix = check_array(self.precision, "precision", shape=("d", "d"))
@@ -38,10 +46,16 @@ class GaussianPrior:
         asymmetry = float(np.abs(matrix - matrix.T).max())
         if asymmetry > 1e-8 * size:
             raise ValueError(f"Expected a symmetric precision matrix, got entries that differ by {asymmetry:.3g}")
-        matrix = (matrix + matrix.T) / 2
-        matrix.flags.writeable = False  # the null space below must stay true
-        object.__setattr__(self, "precision", matrix)
-        object.__setattr__(self, "null_space", _null_space(matrix))
+        null_space, log_determinant = _null_space(matrix := (matrix + matrix.T) / 2)
+        self._set(matrix, _checked_mean(self.mean, len(matrix)), null_space, log_determinant)
+
+    def _set(self, precision: Floats, mean: Floats, null_space: Floats, log_determinant: float) -> None:
+        for array in (precision, mean):
+            array.flags.writeable = False  # what is computed from them must stay true
+        object.__setattr__(self, "precision", precision)
+        object.__setattr__(self, "mean", mean)
+        object.__setattr__(self, "null_space", null_space)
+        object.__setattr__(self, "log_determinant", log_determinant)
 
     @classmethod
     def isotropic(cls, dimension: int, regularization: float) -> GaussianPrior:
@@ -58,13 +72,30 @@ class GaussianPrior:
         return cls(ridge * np.eye(check_count(dimension, "dimension")))
 
     @classmethod
-    def from_precision(cls, matrix: ArrayLike) -> GaussianPrior:
-        """A prior with the given precision matrix (d, d), symmetric positive semidefinite.
+    def from_precision(cls, matrix: ArrayLike, mean: ArrayLike | None = None) -> GaussianPrior:
+        """A prior with the given precision matrix (d, d), symmetric positive semidefinite, and mean (d,), 0 by default.
 
         Raises:
             ValueError: as for the class.
         """
-        return cls(np.asarray(matrix))
+        return cls(np.asarray(matrix), mean)  # type: ignore[arg-type]
+
+    @classmethod
+    def from_covariance(cls, matrix: ArrayLike, mean: ArrayLike | None = None) -> GaussianPrior:
+        """A prior with the given covariance matrix (d, d), symmetric positive definite, and mean (d,), 0 by default.
+
+        Raises:
+            ValueError: as for the class, or a singular covariance (which would rule directions out).
+        """
+        covariance = check_array(matrix, "covariance", shape=("d", "d"))
+        try:
+            inverse = cho_solve(cho_factor(covariance, lower=True), np.eye(len(covariance)))
+        except (LinAlgError, ValueError):
+            raise ValueError(
+                f"Expected a positive definite covariance matrix (d, d), got one of shape {covariance.shape} that is "
+                f"none; raise its smallest eigenvalues above 0"
+            ) from None
+        return cls((inverse + inverse.T) / 2, mean)  # type: ignore[arg-type]
 
     @classmethod
     def from_embeddings(
@@ -105,6 +136,103 @@ class GaussianPrior:
         variances *= scale * len(variances) / variances.sum()
         return cls((vectors / variances) @ vectors.T)
 
+    @classmethod
+    def from_estimates(
+        cls,
+        thetas: ArrayLike,
+        *,
+        target: GaussianPrior | None = None,
+        posterior_covariance: ArrayLike | None = None,
+        normalise: bool = False,
+        scale: float | None = None,
+    ) -> GaussianPrior:
+        """The population prior: mean and covariance of the tastes of earlier users.
+
+        Few users say little about d x d numbers, so the covariance of their tastes is shrunk towards the shape of
+        ``target`` with the intensity of Ledoit & Wolf (2004), which is best in expected squared error:
+
+            covariance = (1 - a) S + a m C,  S = sum_i (theta_i - mean)(theta_i - mean)' / n,
+
+        C the target's covariance and m the scale at which the two have the same trace in the coordinates where C = I.
+
+        Args:
+            thetas: estimates of n >= 2 users, (n, d).
+            target: a proper prior whose covariance gives the shape; None: the identity.
+            posterior_covariance: mean covariance of the users' own posteriors, (d, d), added to S. Estimates are drawn
+                towards the prior that made them, so that their spread alone is too narrow; with it the sum is one step
+                of the EM algorithm for a random-effects model (Laird & Ware, 1982).
+            normalise: bring every estimate to unit norm first, where users answer with more or less noise and only
+                the direction is common to them. Then ``posterior_covariance`` must be of unit-norm tastes too.
+            scale: mean prior variance of a coordinate about the mean after all; mean and covariance are scaled
+                together (mean by the root). None: as found. Choose it by the evidence of a user's own answers.
+
+        Raises:
+            ValueError: fewer than 2 users, NaN, an estimate of norm 0 to be normalised, users that are all equal, or an
+                improper target.
+        """
+        rows = check_array(thetas, "thetas", shape=("n", "d"))
+        if len(rows) < 2:
+            raise ValueError(f"Expected the estimates of at least 2 users, got thetas of shape {rows.shape}")
+        if normalise:
+            norms = np.linalg.norm(rows, axis=1, keepdims=True)
+            if not norms.all():
+                raise ValueError(
+                    f"Expected estimates other than 0 to normalise, got 0 for user {int(norms.argmin())}; leave it out"
+                )
+            rows = rows / norms
+        dimension = rows.shape[1]
+        extra = None
+        if posterior_covariance is not None:
+            extra = check_array(posterior_covariance, "posterior_covariance", shape=(dimension, dimension))
+        root = np.eye(dimension) if target is None else target.covariance_root(dimension)
+        mean = rows.mean(axis=0)
+        covariance = shrunk_covariance(rows - mean, root, extra)
+        if scale is not None:
+            factor = check_number(scale, "scale", minimum=0.0, exclusive=True) * dimension / np.trace(covariance)
+            mean, covariance = np.sqrt(factor) * mean, factor * covariance
+        return cls.from_covariance(covariance, mean)
+
+    def scaled(self, factor: float) -> GaussianPrior:
+        """The prior with the covariance times ``factor`` > 0, about the same mean.
+
+        Raises:
+            ValueError: factor <= 0 or not finite.
+        """
+        factor = check_number(factor, "factor", minimum=0.0, exclusive=True)
+        made = object.__new__(GaussianPrior)  # the decomposition of the precision is known: no second one
+        rank = self.dimension - self.null_space.shape[1]
+        made._set(self.precision / factor, self.mean, self.null_space, self.log_determinant - rank * np.log(factor))
+        return made
+
+    @property
+    def covariance(self) -> Floats:
+        """Inverse of the precision, (d, d).
+
+        Raises:
+            ValueError: an improper prior.
+        """
+        root = self.covariance_root()
+        return np.asarray(root @ root.T)
+
+    def covariance_root(self, dimension: int | None = None) -> Floats:
+        """Upper triangular C^-1 with covariance = C^-1 C^-T and precision = C' C, (d, d).
+
+        Raises:
+            ValueError: an improper prior, or one of another dimension than asked for.
+        """
+        if dimension is not None and self.dimension != dimension:
+            raise ValueError(f"Expected a prior of dimension {dimension}, got one of {self.dimension}")
+        if not self.proper:
+            raise ValueError(
+                f"Expected a proper prior, got one that says nothing about {self.null_space.shape[1]} of "
+                f"{self.dimension} directions; use regularization > 0"
+            )
+        factor = np.linalg.cholesky(self.precision, upper=True)
+        inverse, status = lapack.dtrtri(factor)
+        if status != 0:
+            raise ValueError("Expected a precision that can be inverted in floating point, got a singular one")
+        return np.asarray(inverse)
+
     @property
     def dimension(self) -> int:
         """Number of features d."""
@@ -116,14 +244,30 @@ class GaussianPrior:
         return self.null_space.shape[1] == 0
 
 
-def _null_space(matrix: Floats) -> Floats:
-    """Orthonormal basis of the null space of a positive semidefinite matrix, (d, r)."""
+def _checked_mean(mean: Any, dimension: int) -> Floats:
+    if mean is None:
+        return np.zeros(dimension)
+    hint = f"the precision has {dimension} rows"
+    return np.array(check_array(mean, "mean", shape=(dimension,), hint=hint))
+
+
+def _null_space(matrix: Floats) -> tuple[Floats, float]:
+    """Orthonormal basis of the null space of a positive semidefinite matrix (d, r); log det on its complement."""
     dimension = len(matrix)
     diagonal = np.diagonal(matrix)
     if np.count_nonzero(matrix - np.diag(diagonal)) == 0 and np.ptp(diagonal) == 0 and diagonal[0] >= 0:
-        return np.eye(dimension)[:, : 0 if diagonal[0] > 0 else dimension]  # a ridge needs no decomposition
+        if diagonal[0] > 0:  # a ridge needs no decomposition
+            return np.zeros((dimension, 0)), dimension * float(np.log(diagonal[0]))
+        return np.eye(dimension), 0.0
+    factor, status = lapack.dpotrf(matrix, lower=1)
+    relative = dimension * np.finfo(np.float64).eps
+    if status == 0:  # clearly positive definite: the estimated condition spares the eigenvalues, ten times as dear
+        reciprocal, _ = lapack.dpocon(factor, float(np.abs(matrix).sum(axis=0).max()), uplo="L")
+        if reciprocal > 1e3 * relative:
+            return np.zeros((dimension, 0)), 2.0 * float(np.log(np.diagonal(factor)).sum())
     values, vectors = np.linalg.eigh(matrix)
-    tolerance = dimension * np.finfo(np.float64).eps * float(np.abs(values).max())
+    tolerance = relative * float(np.abs(values).max())
     if values[0] < -1e3 * tolerance:
         raise ValueError(f"Expected a positive semidefinite precision matrix, got the eigenvalue {values[0]:.3g}")
-    return np.asarray(vectors[:, values <= tolerance])
+    zero = values <= tolerance
+    return np.asarray(vectors[:, zero]), float(np.log(values[~zero]).sum())

@@ -1,0 +1,211 @@
+"""The Gaussian posterior of a taste: draws, credible intervals, and how often its choices are right.
+
+Laplace's approximation of the posterior is N(theta_hat, H^-1), H the Fisher information at theta_hat plus the prior's
+precision (MacKay, 1992): ``Posterior.from_estimate`` makes it of an estimate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import LinAlgError, solve_triangular
+from scipy.special import ndtr, ndtri
+
+from edpbrl_gym._validation import check_array, check_choice_of, check_count, check_number
+from edpbrl_gym.choice import log_softmax
+from edpbrl_gym.estimation.map_estimate import Estimate
+
+__all__ = ["Posterior"]
+
+Floats = NDArray[np.float64]
+
+_BLOCK_NUMBERS = 1 << 22  # numbers of one block of draws: bounds the memory
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """A Gaussian over theta with the given mean and precision.
+
+    Attributes:
+        mean: (d,).
+        precision: symmetric positive definite, (d, d).
+
+    Raises:
+        ValueError: shapes that do not match, NaN, or a precision that is not positive definite.
+    """
+
+    mean: Floats
+    precision: Floats
+    _factor: Floats = field(init=False, repr=False)  # lower triangular L with precision = L L'
+
+    def __post_init__(self) -> None:
+        mean = check_array(self.mean, "mean", shape=("d",))
+        precision = check_array(self.precision, "precision", shape=(len(mean), len(mean)))
+        try:
+            factor = np.linalg.cholesky(precision)
+        except LinAlgError:
+            raise ValueError(
+                "Expected a positive definite precision, got a singular or indefinite one; use regularization > 0"
+            ) from None
+        object.__setattr__(self, "mean", mean)
+        object.__setattr__(self, "precision", precision)
+        object.__setattr__(self, "_factor", factor)
+
+    @classmethod
+    def from_estimate(cls, estimate: Estimate) -> Posterior:
+        """The Laplace approximation of the posterior about an estimate.
+
+        Raises:
+            ValueError: an estimate without a positive definite precision.
+        """
+        return cls(estimate.theta, estimate.precision)
+
+    @property
+    def dimension(self) -> int:
+        """Number of features d."""
+        return len(self.mean)
+
+    def covariance(self) -> Floats:
+        """Inverse of the precision, (d, d)."""
+        inverse = solve_triangular(self._factor, np.eye(self.dimension), lower=True, check_finite=False)
+        return np.asarray(inverse.T @ inverse)
+
+    def scaled(self, factor: float) -> Posterior:
+        """The posterior of ``factor`` * theta, factor > 0.
+
+        Raises:
+            ValueError: factor <= 0 or not finite.
+        """
+        factor = check_number(factor, "factor", minimum=0.0, exclusive=True)
+        return Posterior(factor * self.mean, self.precision / factor**2)
+
+    def draws(self, size: int, rng: np.random.Generator) -> Floats:
+        """``size`` >= 0 independent draws of theta, (size, d): mean + L^-T z with z standard normal.
+
+        Raises:
+            ValueError: size < 0.
+        """
+        normal = rng.standard_normal((check_count(size, "size", minimum=0), self.dimension))
+        return self.mean + solve_triangular(self._factor, normal.T, lower=True, trans="T", check_finite=False).T
+
+    def standard_deviation(self, rows: ArrayLike) -> Floats:
+        """Standard deviation of theta . x for each row x of (n, d), (n,)."""
+        return np.linalg.norm(self._whiten(self._rows(rows, "rows")), axis=1)
+
+    def interval(self, rows: ArrayLike, level: float = 0.9) -> tuple[Floats, Floats]:
+        """Central credible intervals of theta . x for each row x.
+
+        The rows are what is asked about: ``np.eye(d)`` gives the intervals of theta's coordinates, the features of a
+        prompt that of its score, the difference of two prompts that of the lead of one over the other.
+
+        Args:
+            rows: (n, d).
+            level: probability inside, in (0, 1).
+
+        Returns:
+            Lower and upper ends, (n,) each.
+
+        Raises:
+            ValueError: NaN, another dimension, or a level outside (0, 1).
+        """
+        level = check_number(level, "level", minimum=0.0, exclusive=True)
+        if level >= 1:
+            raise ValueError(f"Expected level in (0, 1), got {level}")
+        checked = self._rows(rows, "rows")
+        middle = checked @ self.mean
+        half = float(ndtri(0.5 + level / 2)) * np.linalg.norm(self._whiten(checked), axis=1)
+        return middle - half, middle + half
+
+    def preference_probability(self, differences: ArrayLike) -> Floats:
+        """Probability that theta . (x - y) > 0 for each row x - y of (n, d), (n,): x is truly liked better than y.
+
+        A row of zeros has the probability 1/2.
+        """
+        rows = self._rows(differences, "differences")
+        deviation = np.linalg.norm(self._whiten(rows), axis=1)
+        middle = rows @ self.mean
+        return np.asarray(ndtr(np.divide(middle, deviation, out=np.zeros_like(middle), where=deviation > 0)))
+
+    def expected_accuracy(
+        self,
+        options: ArrayLike,
+        *,
+        against: Literal["truth", "answers"] = "truth",
+        draws: int = 512,
+        rng: np.random.Generator | None = None,
+    ) -> float:
+        """Share of the questions in which the mean's favourite is expected to be right: how good the estimate is.
+
+        Against the truth, the favourite is right where it is truly the best option: for two options the probability is
+        Phi(|mean . y| / sd(y)), y their difference; for more it is that of an orthant in K - 1 dimensions, found by
+        Monte Carlo. Against answers it is right where the person would pick it: the multinomial logit at theta,
+        averaged over the posterior by Monte Carlo; the answers of a person who is not sure can show no more.
+
+        Args:
+            options: questions (n, K, d), or differences of pairs (n, d); n >= 1.
+            against: "truth" or "answers".
+            draws: of the Monte Carlo mean, >= 1.
+            rng: of the draws; None: a generator with the seed 0, so that equal posteriors get equal answers.
+
+        Raises:
+            ValueError: no question, NaN, another dimension, or an unknown ``against``.
+        """
+        check_choice_of(against, "against", ("truth", "answers"))
+        count = check_count(draws, "draws")
+        array = np.asarray(options)
+        if array.ndim == 2:
+            rows = self._rows(array, "differences")
+            array = np.stack([rows, np.zeros_like(rows)], axis=1)
+        questions = check_array(array, "options", shape=("n", "K", self.dimension))
+        if not len(questions) or questions.shape[1] < 2:
+            raise ValueError(f"Expected at least 1 question with 2 options, got options of shape {questions.shape}")
+        leads = self._leads(questions)
+        middle = leads @ self.mean
+        white = self._whiten(leads.reshape(-1, self.dimension)).reshape(leads.shape)
+        if against == "truth" and middle.shape[1] == 1:
+            deviation = np.linalg.norm(white[:, 0], axis=1)
+            sure = np.divide(middle[:, 0], deviation, out=np.zeros(len(middle)), where=deviation > 0)
+            return float(ndtr(sure).mean())
+        rng = np.random.default_rng(0) if rng is None else rng
+        normal = rng.standard_normal((count, middle.shape[1]))
+        total = 0.0
+        step = max(1, _BLOCK_NUMBERS // (count * middle.shape[1]))
+        for begin in range(0, len(middle), step):
+            part = white[begin : begin + step]
+            root = _roots(part @ part.transpose(0, 2, 1))
+            values = middle[begin : begin + step, None, :] + normal @ root.transpose(0, 2, 1)
+            total += _right(values, against)
+        return total / len(middle)
+
+    def _rows(self, rows: ArrayLike, name: str) -> Floats:
+        hint = f"theta has {self.dimension} features"
+        return np.asarray(check_array(rows, name, shape=("n", self.dimension), hint=hint))
+
+    def _whiten(self, rows: Floats) -> Floats:
+        """L^-1 x for each row, (n, d): its length is the standard deviation of theta . x."""
+        return np.asarray(solve_triangular(self._factor, rows.T, lower=True, check_finite=False).T)
+
+    def _leads(self, questions: Floats) -> Floats:
+        """The mean's favourite minus each other option, (n, K - 1, d)."""
+        best = (questions @ self.mean).argmax(axis=1)
+        others = np.arange(questions.shape[1] - 1)[None, :]
+        others = others + (others >= best[:, None])
+        places = np.arange(len(questions))
+        return np.asarray(questions[places, best][:, None, :] - questions[places[:, None], others])
+
+
+def _roots(covariances: Floats) -> Floats:
+    """Symmetric roots of positive semidefinite matrices (n, k, k); options that are equal make singular ones."""
+    values, vectors = np.linalg.eigh(covariances)
+    return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]) @ vectors.transpose(0, 2, 1))
+
+
+def _right(leads: Floats, against: str) -> float:
+    """Sum over the questions of the share of the draws in which the favourite is right, of its leads (n, draws, k)."""
+    if against == "truth":
+        return float((leads > 0).all(axis=2).mean(axis=1).sum())
+    logs = log_softmax(np.concatenate([np.zeros((*leads.shape[:2], 1)), -leads], axis=2))
+    return float(np.exp(logs[:, :, 0]).mean(axis=1).sum())
