@@ -165,8 +165,8 @@ class ScreenedPricing:
 
 def deletion_factor(gap: float) -> float:
     """b^2: tokens whose lifted score is below this share of the largest are in no D-optimal support."""
-    root = 1.0 + gap / 2.0 - np.sqrt(gap + gap**2 / 4.0)
-    return float(max(root, 0.0) ** 2)
+    # 1 / b instead of the difference of large numbers that is b: the roots of b + 1/b = 2 + e multiply to 1
+    return float((1.0 + gap / 2.0 + np.sqrt(gap + gap**2 / 4.0)) ** -2)
 
 
 def _basis(rows: FloatArray) -> FloatArray:
