@@ -1,6 +1,7 @@
 """Who answers the questions."""
 
-from edpbrl_gym.oracles.base import Answers, Oracle
+from edpbrl_gym.oracles.base import Answers, Oracle, Responder
+from edpbrl_gym.oracles.imperfect import ImperfectUser
 from edpbrl_gym.oracles.synthetic import SyntheticUser
 
-__all__ = ["Answers", "Oracle", "SyntheticUser"]
+__all__ = ["Answers", "ImperfectUser", "Oracle", "Responder", "SyntheticUser"]

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from edpbrl_gym._validation import check_integers
 from edpbrl_gym.comparisons import Queries
+from edpbrl_gym.responses import Response
 
-__all__ = ["Answers", "Oracle"]
+__all__ = ["Answers", "Oracle", "Responder"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,4 +49,21 @@ class Oracle(Protocol):
 
     def choose(self, queries: Queries) -> Answers:
         """Pick one of the K options of every question."""
+        ...
+
+
+@runtime_checkable
+class Responder(Protocol):
+    """Anything that answers questions in more ways than naming the best option: orders, ties, skips.
+
+    A synthetic user may be both an :class:`Oracle` and a responder; where both will do, ``respond`` is asked.
+    """
+
+    @property
+    def name(self) -> str:
+        """Who answers; recorded with every answer."""
+        ...
+
+    def respond(self, queries: Queries) -> list[Response]:
+        """One response for every question, in order."""
         ...
