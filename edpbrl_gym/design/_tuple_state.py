@@ -1,0 +1,160 @@
+"""The information matrix of realised questions, its inverse and the criterion's value, through small changes.
+
+A question with options x_1..x_K adds the covariance C = (1/K) sum_q (x_q - xbar)(x_q - xbar)' (F0, p = 1/K). Seen from
+one option, with m the mean of the other K - 1,
+
+    C = ((K - 1)/K) Cov(others) + c (x_q - m)(x_q - m)',        c = (K - 1)/K^2,
+
+so replacing an option takes one square out and puts one in. Sums of squares change the inverse by the formula of
+Woodbury, and with it the three criteria: with A = I^-1, B = A V A and rows W with signs s,
+
+    M = diag(s)^-1 + W A W',   A' = A - A W' M^-1 W A,
+    log det I' = log det I + log |det(M)|,    tr V A' = tr V A - tr(M^-1 W B W').
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edpbrl_gym.design.criteria import ACriterion, Criterion, DCriterion, VCriterion, cholesky
+from edpbrl_gym.design.information import realised_information
+
+__all__ = ["Change", "InverseState", "least_gain", "option_weight", "question_rows"]
+
+FloatArray = NDArray[np.float64]
+
+_GAIN = 1e-9  # relative to the size of the value: smaller gains are rounding
+_REFACTOR_AFTER = 400  # changes; rounding grows by about 1e-16 times the condition number with each
+
+
+class Change(NamedTuple):
+    """What a change did to the inverse: A' = A - half' solved, B' = B - S'C - C'S + S' middle S (S solved, C cross)."""
+
+    half: FloatArray
+    solved: FloatArray
+    cross: FloatArray | None
+    middle: FloatArray
+
+
+def option_weight(num_options: int) -> float:
+    """Weight c = (K - 1) / K^2 of the square (x_q - m)(x_q - m)' in the information of a question."""
+    return (num_options - 1) / num_options**2
+
+
+def least_gain(value: float) -> float:
+    """Gain that counts: smaller ones may be rounding, and an exchange that goes after them need not end."""
+    return _GAIN * max(1.0, abs(value))
+
+
+def question_rows(options: FloatArray) -> FloatArray:
+    """Rows whose squares sum to the information of questions (n, K, d): shape (n * K, d)."""
+    centred = (options - options.mean(axis=1, keepdims=True)) / np.sqrt(options.shape[1])
+    return np.asarray(centred.reshape(-1, options.shape[2]))
+
+
+class InverseState:
+    """Information I, A = I^-1 and, for A and V, B = A V A, kept through changes of small rank.
+
+    Args:
+        criterion: D, A or V.
+        prior: Prior precision, shape (d, d).
+
+    Attributes:
+        value: s(I), from the last factorisation and the changes since.
+
+    Raises:
+        TypeError: If the criterion is of another kind.
+    """
+
+    def __init__(self, criterion: Criterion, prior: FloatArray) -> None:
+        if not isinstance(criterion, (DCriterion, ACriterion, VCriterion)):
+            raise TypeError(
+                f"Expected the criterion A, V or D for an exchange, got {type(criterion).__name__}; "
+                "its change by one option has to be known in closed form."
+            )
+        self._criterion = criterion
+        self._prior = prior
+        dimension = len(prior)
+        self._target = None if isinstance(criterion, DCriterion) else criterion.target_factor(dimension)
+        self.information: FloatArray = prior.copy()
+        self.inverse: FloatArray = np.empty_like(prior)
+        self.target: FloatArray | None = None
+        self.value = 0.0
+        self._changes = 0
+
+    def reset(self, options: FloatArray) -> float:
+        """Begin from questions (n, K, d); returns the value.
+
+        Raises:
+            SingularInformationError: If their information with the prior is singular.
+        """
+        return self.factorise(realised_information(options) + self._prior)
+
+    def factorise(self, information: FloatArray) -> float:
+        """Take an information matrix (prior included) as it is and compute everything anew; returns the value."""
+        self.information = information.copy()
+        self.inverse = DCriterion().gradient(information)  # the inverse, from the Cholesky factor
+        if self._target is None:
+            self.value = 2.0 * float(np.log(np.diag(cholesky(information))).sum())
+        else:
+            solved = self.inverse @ self._target
+            self.target = solved @ solved.T
+            self.value = -float(np.vdot(self._target, solved))
+        self._changes = 0
+        return self.value
+
+    @property
+    def worn(self) -> bool:
+        """Whether so many changes have been made that the inverse should be computed anew."""
+        return self._changes >= _REFACTOR_AFTER
+
+    def refresh(self) -> float:
+        """Factorise the information as it stands."""
+        return self.factorise((self.information + self.information.T) / 2)
+
+    @property
+    def curvature(self) -> FloatArray:
+        """G = ds/dI: A for D, B for A and V."""
+        return self.inverse if self.target is None else self.target
+
+    def gain(self, rows: FloatArray, signs: FloatArray) -> float:
+        """Change of the value by sum_i s_i w_i w_i'; -inf if the information would be singular.
+
+        Args:
+            rows: w, shape (r, d).
+            signs: s, not zero (any weight), shape (r,).
+        """
+        return float(self.gains(rows[None], signs)[0])
+
+    def gains(self, rows: FloatArray, signs: FloatArray) -> FloatArray:
+        """`gain` of n changes (n, r, d) with the same signs (r,), each by itself: shape (n,)."""
+        turned = rows.transpose(0, 2, 1)
+        middle = np.diag(1.0 / signs) + (rows @ self.inverse) @ turned
+        # det(I') / det(I) = det(diag(s)) det(M)
+        parity, log = np.linalg.slogdet(middle)
+        regular = parity * np.prod(np.sign(signs)) > 0
+        if self.target is None:
+            return np.where(regular, log + np.log(np.abs(signs)).sum(), -np.inf)
+        middle[~regular] = np.eye(len(signs))
+        traces = np.trace(np.linalg.solve(middle, (rows @ self.target) @ turned), axis1=1, axis2=2)
+        return np.where(regular, traces, -np.inf)
+
+    def change(self, rows: FloatArray, signs: FloatArray) -> Change:
+        """Add sum_i s_i w_i w_i' to the information; arguments as in `gain`."""
+        gained = self.gain(rows, signs)
+        half = rows @ self.inverse
+        solved = np.linalg.solve(np.diag(1.0 / signs) + half @ rows.T, half)  # M^-1 W A
+        done = Change(half, solved, None, np.empty((0, 0)))
+        if self.target is not None:
+            # B' = (1 - A W' M^-1 W) B (1 - A W' M^-1 W)'
+            cross = rows @ self.target
+            done = Change(half, solved, cross, cross @ rows.T)
+            self.target -= solved.T @ cross + cross.T @ solved - solved.T @ (done.middle @ solved)
+        self.inverse -= half.T @ solved
+        self.information += (rows.T * signs) @ rows
+        self.value += gained
+        self._changes += 1
+        return done
