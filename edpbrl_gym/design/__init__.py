@@ -24,6 +24,7 @@ from edpbrl_gym.design.diagnostics import (
     prior_balance,
     support_size,
 )
+from edpbrl_gym.design.exact import ExactDesign, ExactState, StartRecord, exact_design
 from edpbrl_gym.design.frank_wolfe import IterationState, frank_wolfe
 from edpbrl_gym.design.information import (
     exact_information,
@@ -44,16 +45,20 @@ __all__ = [
     "DCriterion",
     "Design",
     "DesignProblem",
+    "ExactDesign",
+    "ExactState",
     "IterationRecord",
     "IterationState",
     "NewtonState",
     "PriorBalance",
     "SingularInformationError",
+    "StartRecord",
     "SupportSize",
     "VCriterion",
     "Verification",
     "certify",
     "design_warnings",
+    "exact_design",
     "exact_information",
     "frank_wolfe",
     "make_backend",

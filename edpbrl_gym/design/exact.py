@@ -1,0 +1,492 @@
+"""K different policies by block ascent on the exact expected information, with certified bounds.
+
+The surrogate (paper, Eq. 6) depends on the K policies only through their mean, so its solvers return K identical ones,
+and K independent draws from one policy give only (K - 1)/K of what the surrogate promises. The exact expectation
+
+    I(d_1, ..., d_K) = Lambda + (T/K^2) sum_h [ (K-1) sum_q S_q - sum_{q != p} m_q m_p' ]
+
+is larger where the policies' means differ. It is affine in each policy, so with the others fixed every policy has a
+concave problem (`_exact_block`); `exact_design` improves them in turn, from several starts. This finds a local
+maximum. How good it is follows from bounds that hold for all policies:
+
+- the surrogate's optimum bounds every way of producing the K options, independent draws or not;
+- independent draws are bounded more tightly (`independent_bound`): with Cov the mean over q of the policies'
+  covariances and between the covariance of their means, summed over the steps,
+
+      I = M + (T/K) between,   M = Lambda + T (K-1)/K (Cov + between),
+
+  where M is what K identical policies with the same mean get, between has rank r <= sum_h min(K-1, N_h - 1) for the
+  N_h rows of step h, and (T/K) between <= M/(K-1). So different policies gain at most a factor K/(K-1) in r
+  directions of theta, 6 (K-1) of hundreds in a six-step prompt, over the best identical ones:
+
+      D:     s(I) <= max s(M) + r log(K/(K-1)),
+      A, V:  s(I) <= max s(M) + (1/K) sum of the r largest eigenvalues of B' Lambda^-1 B,    V = B B'.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_solve
+from scipy.optimize import brentq
+
+from edpbrl_gym._validation import check_count, check_number
+from edpbrl_gym.design import information
+from edpbrl_gym.design._exact_ascent import Ascent, PolicyPoint
+from edpbrl_gym.design._exact_block import Local
+from edpbrl_gym.design._exact_starts import STARTS, clustered, random_policies, tilted
+from edpbrl_gym.design._threads import single_thread
+from edpbrl_gym.design.criteria import DCriterion, SingularInformationError, cholesky
+from edpbrl_gym.design.diagnostics import PriorBalance
+from edpbrl_gym.design.newton import newton
+from edpbrl_gym.design.problem import DesignProblem
+from edpbrl_gym.design.result import Design, IterationRecord, assemble, certified, check_occupancy
+
+__all__ = ["ExactDesign", "ExactState", "StartRecord", "exact_design"]
+
+FloatArray = NDArray[np.float64]
+
+_ROUNDS = 2  # pricing rounds in each visit of a policy
+_BOUND_TOLERANCE = 1e-6  # of the two surrogate problems behind the bounds
+
+
+@dataclass(frozen=True)
+class ExactState:
+    """What a callback of `exact_design` sees after every sweep.
+
+    Attributes:
+        start: Number of the start, from 0.
+        name: Its name, "given" for occupancies.
+        sweep: Sweeps over all policies finished from this start.
+        value: Exact objective now.
+        best: Largest value of all starts so far.
+        block_gap: Sum over the policies of what each alone could still gain, a bound, when it was its turn.
+        upper_bound: The certified bound.
+        seconds: Time since the beginning.
+    """
+
+    start: int
+    name: str
+    sweep: int
+    value: float
+    best: float
+    block_gap: float
+    upper_bound: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class StartRecord:
+    """What became of one start.
+
+    Attributes:
+        name: "clusters", "surrogate", "random" or "given".
+        first: Exact objective at the start.
+        value: At the end.
+        sweeps: Sweeps over all policies.
+        status: "converged" (no policy alone can gain more than the tolerance), "sweep_limit", "stalled" (rounding
+            allows no further progress) or "interrupted".
+        values: Objective after each visit of a policy; never falls.
+        seconds: Time taken.
+    """
+
+    name: str
+    first: float
+    value: float
+    sweeps: int
+    status: str
+    values: tuple[float, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ExactDesign:
+    """K different policies, their exact expected objective, and bounds.
+
+    Attributes:
+        design: The policies with their certificate. Its `value` is the exact expected objective of K independent
+            draws (not the surrogate's), its `upper_bound` the certified optimum of the surrogate, which bounds every
+            way of producing the options; `gap`, `relative_gap` and `efficiency` compare the two. An agent plays its
+            `policies`; `save` it like any other.
+        surrogate: The surrogate's optimum, K identical policies, with its own certificate.
+        identical_value: Exact objective of the surrogate's optimum played by K identical policies.
+        best_identical: The identical policies with the largest exact objective. Its value and bound are exact
+            expectations.
+        independent_bound: No K policies with independent draws have a larger exact objective (see the module).
+        block_gap: Largest bound, over the policies, of what changing one alone could still gain.
+        starts: What became of each start.
+    """
+
+    design: Design
+    surrogate: Design
+    identical_value: float
+    best_identical: Design
+    independent_bound: float
+    block_gap: float
+    starts: tuple[StartRecord, ...]
+
+    @property
+    def policies(self) -> FloatArray:
+        """The K policies, shape (K, H, M)."""
+        return self.design.policies
+
+    @property
+    def value(self) -> float:
+        """Exact expected objective."""
+        return self.design.value
+
+    @property
+    def upper_bound(self) -> float:
+        """Certified bound for every way of producing the options."""
+        return self.design.upper_bound
+
+    @property
+    def efficiency(self) -> float:
+        """Certified lower bound on the efficiency among all ways of producing the options."""
+        return self.design.efficiency
+
+    @property
+    def independent_efficiency(self) -> float:
+        """Certified lower bound on the efficiency among all K policies with independent draws."""
+        problem = self.design.problem
+        return problem.criterion.efficiency(self.value, self.independent_bound, problem.dimension)
+
+    @property
+    def gain_over_identical(self) -> float:
+        """Information over that of the surrogate's optimum played by K identical policies, in [1, K/(K-1)].
+
+        D: exp((value - identical_value) / d); A and V: identical_value / value, the ratio of the traces; the prior
+        counts as information.
+        """
+        problem = self.design.problem
+        return 1.0 / problem.criterion.efficiency(self.identical_value, self.value, problem.dimension)
+
+    @property
+    def questions_saved(self) -> float:
+        """Share of the questions that these policies save beside the surrogate's optimum played identically.
+
+        1 - T/T', with T' the episodes in which the identical policies reach the same exact objective; in [0, 1/K].
+        """
+        problem = self.design.problem
+        data = _exact(problem, self.surrogate.occupancies)
+
+        def behind(ratio: float) -> float:
+            return self.value - problem.criterion.value(ratio * data + problem.prior)
+
+        if behind(1.0) <= 0.0:
+            return 0.0
+        count = problem.num_policies
+        most = count / (count - 1.0)
+        if behind(most) >= 0.0:  # within the tolerance of the surrogate's optimum
+            return 1.0 / count
+        return 1.0 - 1.0 / float(brentq(behind, 1.0, most, xtol=1e-12))
+
+    def summary(self) -> str:
+        """Text for a terminal: the design's own, the bound for independent draws, and the gain."""
+        problem = self.design.problem
+        best = max(self.starts, key=lambda start: start.value)
+        lines = [
+            self.design.summary(),
+            f"  independent  efficiency at least {certified(self.independent_efficiency)} among all policies with "
+            f"independent draws (at most {self.independent_bound:.6f})",
+            f"  identical    {problem.num_policies} identical policies at the surrogate's optimum: "
+            f"{self.identical_value:.6f}; gain {self.gain_over_identical:.4f}x, saves {self.questions_saved:.2%} of the "
+            f"questions",
+            f"  starts       {len(self.starts)}, best {best.name}; spread of the values "
+            f"{best.value - min(start.value for start in self.starts):.3g}",
+        ]
+        return "\n".join(lines)
+
+
+@dataclass
+class _Run:
+    """The best finished point so far: an interrupt finds it whole."""
+
+    begun: float
+    upper_bound: float
+    points: list[PolicyPoint]
+    value: float
+    records: list[StartRecord] = field(default_factory=list)
+    history: list[IterationRecord] = field(default_factory=list)
+    best: int = -1
+    calls: int = 0
+
+    def offer(self, points: list[PolicyPoint], value: float) -> None:
+        if value > self.value:
+            self.points, self.value = points, value
+
+
+def exact_design(
+    problem: DesignProblem,
+    *,
+    starts: Sequence[str | FloatArray] = ("clusters", "surrogate", "random"),
+    tolerance: float = 1e-4,
+    max_sweeps: int = 50,
+    seed: int = 0,
+    callback: Callable[[ExactState], object] | None = None,
+    surrogate: Design | None = None,
+) -> ExactDesign:
+    """Maximise the exact expected information over K policies by block ascent from several starts.
+
+    Args:
+        problem: A problem with any finite-horizon MDP and the criterion A, V or D.
+        starts: Names ("clusters", "surrogate", "random": see `_exact_starts`; a name may be repeated) or occupancies
+            of the K policies, arrays (K, H, M).
+        tolerance: A start has converged when the policies, each alone, could gain at most this share of the gain over
+            no data, in sum (of d for D, of |value| for A and V where that is less).
+        max_sweeps: Sweeps over all policies at most, from each start.
+        seed: Seed of the starts; start number i has the same randomness whatever the others are.
+        callback: Called with an `ExactState` after every sweep; a true return value stops.
+        surrogate: The surrogate's optimum of this problem, if it is known already (`newton`).
+
+    Returns:
+        The best policies of all starts, never worse than the best identical ones. `design.status` is "converged",
+        "sweep_limit" or "stalled", that of the best start, or "interrupted" (by the callback, or by Ctrl-C once the
+        bounds are known).
+
+    Raises:
+        TypeError: If the problem is no `DesignProblem`.
+        ValueError: If the criterion is not A, V or D, an option is out of range, a start is unknown or not feasible,
+            or the surrogate's optimum is that of another problem.
+    """
+    check_number(tolerance, "tolerance", minimum=0.0)
+    check_count(max_sweeps, "max_sweeps", minimum=0)
+    check_count(seed, "seed", minimum=0)
+    given = [_checked_start(problem, start) for start in starts]
+    if not given:
+        raise ValueError(f"Expected at least one start, got none; name some of {', '.join(STARTS)}.")
+    begun = time.perf_counter()
+    if surrogate is None:
+        surrogate = newton(problem, tolerance=_BOUND_TOLERANCE)
+    elif surrogate.problem is not problem and surrogate.problem.fingerprint != problem.fingerprint:
+        raise ValueError("Expected the surrogate's optimum of this problem, got that of another; leave it out.")
+    with single_thread():
+        best_identical = _best_identical(problem, surrogate)
+        ascent = Ascent(problem)
+        first = [ascent.point(best_identical.occupancies[0])] * problem.num_policies
+        run = _Run(begun, surrogate.upper_bound, first, ascent.value(first))
+        status = _climb_all(ascent, run, given, best_identical, tolerance, max_sweeps, seed, callback)
+        return _result(ascent, run, status, surrogate, best_identical)
+
+
+def _checked_start(problem: DesignProblem, start: str | FloatArray) -> str | FloatArray:
+    if not isinstance(problem, DesignProblem):
+        raise TypeError(f"Expected a DesignProblem, got {type(problem).__name__}.")
+    if isinstance(start, str):
+        if start not in STARTS:
+            raise ValueError(f"Expected a start among {', '.join(STARTS)}, or occupancies (K, H, M), got {start!r}.")
+        return start
+    occupancies = np.array(start, dtype=np.float64)
+    expected = (problem.num_policies, problem.mdp.horizon, problem.mdp.num_pairs)
+    if occupancies.shape != expected:
+        raise ValueError(f"Expected a start of shape (K, H, M) = {expected}, got {occupancies.shape}.")
+    for one in occupancies:
+        check_occupancy(problem, one)
+    return occupancies
+
+
+# -- bounds ------------------------------------------------------------------------------------------------------
+
+
+def _best_identical(problem: DesignProblem, surrogate: Design) -> Design:
+    """The best identical policies: their exact information is the surrogate's with T (K-1)/K episodes.
+
+    s(T (K-1)/K S + Lambda) = s((K-1)/K (T S + K/(K-1) Lambda)): the surrogate with a larger prior, its value shifted
+    by d log((K-1)/K) for D and scaled by K/(K-1) for A and V.
+    """
+    count = problem.num_policies
+    share = (count - 1.0) / count
+    if not problem.prior.any():
+        found = surrogate
+    elif problem.prior_precision is None:
+        scaled = replace(problem, regularization=float(problem.regularization or 0.0) / share)
+        found = newton(scaled, tolerance=_BOUND_TOLERANCE, start=surrogate.mean_occupancy)
+    else:
+        scaled = replace(problem, prior_precision=problem.prior_precision / share)
+        found = newton(scaled, tolerance=_BOUND_TOLERANCE, start=surrogate.mean_occupancy)
+
+    def translated(value: float) -> float:
+        if isinstance(problem.criterion, DCriterion):
+            return value + problem.dimension * float(np.log(share))
+        return value / share
+
+    value = translated(found.value)
+    return assemble(
+        problem,
+        found.occupancies,
+        value=value,
+        gap=translated(found.upper_bound) - value,
+        status=found.status,
+        solver="newton, identical policies",
+        iterations=found.iterations,
+        oracle_calls=found.oracle_calls,
+        seconds=found.seconds,
+        history=found.history,
+    )
+
+
+def _independent_bound(ascent: Ascent, surrogate: Design, best_identical: Design) -> float:
+    """Bound for K independent policies; see the module."""
+    problem = ascent.problem
+    count = problem.num_policies
+    rank = min(problem.dimension, sum(min(count - 1, rows - 1) for rows in problem.mdp.available_rows()))
+    if ascent.target is None:
+        allowance = rank * float(np.log(count / (count - 1.0)))
+    else:
+        try:
+            factor = cholesky(problem.prior)
+        except SingularInformationError:
+            return surrogate.upper_bound
+        without_data = ascent.target.T @ cho_solve((factor, True), ascent.target, check_finite=False)
+        allowance = float(np.linalg.eigvalsh(without_data)[::-1][:rank].sum()) / count
+    return min(surrogate.upper_bound, best_identical.upper_bound + allowance)
+
+
+# -- ascent ------------------------------------------------------------------------------------------------------
+
+
+def _climb_all(
+    ascent: Ascent,
+    run: _Run,
+    starts: list[str | FloatArray],
+    best_identical: Design,
+    tolerance: float,
+    max_sweeps: int,
+    seed: int,
+    callback: Callable[[ExactState], object] | None,
+) -> str:
+    """Climb from every start; the best start's status."""
+    statuses = []
+    try:
+        for number, start in enumerate(starts):
+            rng = np.random.default_rng([seed, number])
+            points = _first(ascent, start, best_identical.occupancies[0], rng)
+            name = start if isinstance(start, str) else "given"
+            before = run.value
+            status = _climb(ascent, run, points, number, name, tolerance, max_sweeps, callback)
+            if run.value > before:
+                run.best = len(statuses)
+            statuses.append(status)
+            if status == "interrupted":
+                return status
+    except KeyboardInterrupt:
+        return "interrupted"
+    return statuses[max(run.best, 0)]
+
+
+def _first(
+    ascent: Ascent, start: str | FloatArray, identical: FloatArray, rng: np.random.Generator
+) -> list[PolicyPoint]:
+    """The policies of a start; mixed with the best identical one where their information is singular."""
+    problem = ascent.problem
+    mdp, count = problem.mdp, problem.num_policies
+    if not isinstance(start, str):
+        occupancies = start
+    elif start == "random":
+        occupancies = random_policies(mdp, ascent.features, count, rng)
+    else:
+        point = ascent.point(identical)
+        local = Local.at(ascent.information([point] * count), ascent.target)
+        make = clustered if start == "clusters" else tilted
+        occupancies = make(mdp, ascent.features, identical, local.score_factor(), count, rng)
+    points = [ascent.point(one) for one in occupancies]
+    try:
+        ascent.value(points)
+    except SingularInformationError:
+        points = [ascent.point(0.5 * (one + identical)) for one in occupancies]
+    return points
+
+
+def _climb(
+    ascent: Ascent,
+    run: _Run,
+    points: list[PolicyPoint],
+    number: int,
+    name: str,
+    tolerance: float,
+    max_sweeps: int,
+    callback: Callable[[ExactState], object] | None,
+) -> str:
+    """Improve the policies in turn until none can gain much; returns the status."""
+    problem, count = ascent.problem, len(points)
+    started = time.perf_counter()
+    value = ascent.value(points)
+    values, history, first, sweep, status = [], [], value, 0, "sweep_limit"
+    run.offer(points, value)
+    for sweep in range(1, max_sweeps + 1):
+        begun, before, gap = time.perf_counter(), value, 0.0
+        target = 0.5 * tolerance * _unit(problem, value) / count
+        for policy in range(count):
+            moved, own_gap = ascent.improved(points, policy, target=target, rounds=_ROUNDS)
+            gap += own_gap
+            run.calls += _ROUNDS
+            reached = ascent.value(moved)
+            if reached > value:  # not where only rounding has changed
+                points, value = moved, reached
+            values.append(value)
+        run.offer(points, value)
+        history.append(IterationRecord(sweep - 1, before, run.upper_bound - before, 1.0, time.perf_counter() - begun))
+        seconds = time.perf_counter() - run.begun
+        state = ExactState(number, name, sweep, value, run.value, gap, run.upper_bound, seconds)
+        if value - before <= tolerance * _unit(problem, value):
+            status = "converged"
+        elif callback is not None and callback(state):
+            status = "interrupted"
+        else:
+            continue
+        break
+    run.records.append(StartRecord(name, first, value, sweep, status, tuple(values), time.perf_counter() - started))
+    if value == run.value:
+        run.history = history
+    return status
+
+
+def _unit(problem: DesignProblem, value: float) -> float:
+    """What tolerances are relative to: the gain over no data, or what a whole efficiency is worth if that is less.
+
+    With a weak prior the gain is so large that a small share of it says little: then it is d for D, |value| for A, V.
+    """
+    whole = float(problem.dimension) if isinstance(problem.criterion, DCriterion) else abs(value)
+    return min(whole, value - problem.baseline)
+
+
+def _exact(problem: DesignProblem, occupancies: FloatArray) -> FloatArray:
+    """Exact information of the data, from scratch, shape (d, d)."""
+    return information.exact_information(problem.features, problem.mdp.row_occupancy(occupancies), problem.episodes)
+
+
+def _result(ascent: Ascent, run: _Run, status: str, surrogate: Design, best_identical: Design) -> ExactDesign:
+    """Evaluate the best policies from scratch, with all bounds."""
+    problem = ascent.problem
+    count = problem.num_policies
+    occupancies = np.stack([point.occupancy for point in run.points])
+    data = _exact(problem, occupancies)
+    matrix = data + problem.prior
+    value = problem.criterion.value(matrix)
+    learned = problem.dimension - float(np.vdot(problem.prior, DCriterion().gradient(matrix)))
+    design = assemble(
+        problem,
+        occupancies,
+        value=value,
+        gap=max(0.0, surrogate.upper_bound - value),
+        status=status,
+        solver="exact",
+        iterations=sum(record.sweeps for record in run.records),
+        oracle_calls=run.calls + surrogate.oracle_calls + best_identical.oracle_calls,
+        seconds=time.perf_counter() - run.begun,
+        history=tuple(run.history),
+        balance=PriorBalance.of(problem, learned=max(learned, 0.0), trace=float(np.trace(data))),
+    )
+    return ExactDesign(
+        design=design,
+        surrogate=surrogate,
+        identical_value=problem.criterion.value(_exact(problem, surrogate.occupancies) + problem.prior),
+        best_identical=best_identical,
+        independent_bound=_independent_bound(ascent, surrogate, best_identical),
+        block_gap=max(ascent.gap(run.points, policy) for policy in range(count)),
+        starts=tuple(run.records),
+    )
