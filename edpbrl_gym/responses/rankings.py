@@ -117,6 +117,9 @@ class Ranking:
         P(all) = 1, and a set R passes its probability on: P(R without i) gains P(R) p_R(i). 2^K sets, all questions at
         once.
 
+        For K > 3 they need not exceed those of :class:`BestWorst` in the Loewner order, since its worst is not the last
+        of a Plackett-Luce ranking; at theta = 0 they do.
+
         Raises:
             ValueError: K > 12.
         """
@@ -130,7 +133,8 @@ class Ranking:
             smaller = {left: np.zeros(num_questions) for left in combinations(range(count), size - 1)}
             for left, probability in reached.items():
                 chances = np.exp(log_softmax(checked[:, list(left)]))
-                weights[:, *np.ix_(left, left)] += probability[:, None, None] * choice_weights(chances)
+                rows, columns = np.ix_(left, left)
+                weights[:, rows, columns] += probability[:, None, None] * choice_weights(chances)
                 for place in range(size):
                     smaller[left[:place] + left[place + 1 :]] += probability * chances[:, place]
             reached = smaller
