@@ -25,6 +25,7 @@ _MODULES = {
     "Estimate": "estimate",
     "Personalize": "personalize",
     "Synthetic": "synthetic",
+    "Bench": "bench",
     "Report": "report",
 }
 

@@ -1,0 +1,227 @@
+"""Who is asked what: the questions of static rules, drawn once for each seed, and the adaptive agent's episodes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edpbrl_gym.agents.base import Agent
+from edpbrl_gym.agents.registry import AGENTS, agent_class, make_agent
+from edpbrl_gym.comparisons import Queries
+from edpbrl_gym.experiments.collect import make_prompt_lanes, reseed
+from edpbrl_gym.experiments.memo import single_thread
+from edpbrl_gym.experiments.query_bench.arms import ANSWERS, STATIC_RULES, Arm
+from edpbrl_gym.experiments.query_bench.settings import BenchSettings, Regime
+from edpbrl_gym.experiments.query_bench.worlds import World, load_world, option_texts, vocabulary_folder
+from edpbrl_gym.experiments.runs import write_atomically
+from edpbrl_gym.experiments.seeds import derive_seed
+from edpbrl_gym.features import TextEncoder
+from edpbrl_gym.oracles.imperfect import ImperfectUser
+
+__all__ = [
+    "Questions",
+    "TimedEncoder",
+    "check_available",
+    "design_path",
+    "draw_and_save",
+    "load_questions",
+    "make_user",
+    "questions_path",
+    "solve_and_save",
+]
+
+
+class TimedEncoder:
+    """An encoder that adds up the seconds which it takes."""
+
+    def __init__(self, encoder: TextEncoder) -> None:
+        self.encoder = encoder
+        self.name, self.dimension, self.fingerprint = encoder.name, encoder.dimension, encoder.fingerprint
+        self.seconds = 0.0
+
+    def encode(self, texts: Sequence[str], *, progress: bool = False) -> NDArray[np.float32]:
+        """Return the embeddings, shape (n, d)."""
+        begun = time.perf_counter()
+        try:
+            return self.encoder.encode(texts, progress=progress)
+        finally:
+            self.seconds += time.perf_counter() - begun
+
+
+@dataclass(frozen=True, eq=False)
+class Questions:
+    """The questions of a static rule for one seed.
+
+    Attributes:
+        queries: T * H questions, ordered by episode and step.
+        tokens: Token index of each step of each option, (T, K, H).
+        seconds: Planning and drawing, without the encoder.
+        encoder_seconds: Embedding the options.
+    """
+
+    queries: Queries
+    tokens: NDArray[np.int64]
+    seconds: float
+    encoder_seconds: float
+
+
+def check_available(arm: Arm) -> None:
+    """Raise a ValueError if the arm's agent isn't registered: a missing piece should not cost hours."""
+    if not arm.adaptive and STATIC_RULES[arm.rule].agent not in AGENTS:
+        raise ValueError(
+            f"Expected an arm whose agent this version has, got {arm.name!r}: no agent "
+            f"{STATIC_RULES[arm.rule].agent!r} is registered ({', '.join(sorted(AGENTS))}); leave the arm out"
+        )
+
+
+def make_user(
+    regime: Regime, taste: NDArray[np.float64], sentence: str, seed: int, answers: str = "best"
+) -> ImperfectUser:
+    """The simulated user of a unit; its draws are the same for every arm.
+
+    Args:
+        regime: How it answers.
+        taste: theta*, (d,).
+        sentence: Its name.
+        seed: Of the unit.
+        answers: Format, one of ``ANSWERS``.
+    """
+    return ImperfectUser(
+        taste,
+        mode=cast(Literal["argmax", "sampled"], regime.mode),
+        scale=regime.scale,
+        response=cast(Literal["best", "best_worst", "ranking"], ANSWERS[answers]),
+        seed=derive_seed(seed, "answers", regime.name, sentence),
+        name=sentence,
+        **cast(dict[str, Any], dict(regime.imperfect)),
+    )
+
+
+# -- static rules ----------------------------------------------------------------------------------------------------
+
+
+def design_path(folder: Path, world: str, rule: str) -> Path:
+    """Where the design of a rule is kept."""
+    return folder / "designs" / f"{world}-{rule}"
+
+
+def questions_path(folder: Path, world: str, rule: str, seed: int) -> Path:
+    """Where the questions of a rule are kept."""
+    return folder / "questions" / f"{world}-{rule}-s{seed:04d}.npz"
+
+
+def _lanes(settings: BenchSettings, regime: Regime, world: World, folder: Path, encoder: TextEncoder) -> Any:
+    total = max(settings.episodes) * regime.num_policies
+    place = str(vocabulary_folder(folder, regime.vocabulary))
+    lanes: Any = make_prompt_lanes(total, vocabulary=place, encoder=settings.encoder)
+    lanes.unwrapped.model.use_encoder(encoder)
+    if lanes.unwrapped.vocabulary.tokens != world.vocabulary.tokens:
+        raise RuntimeError(f"Expected in {place} the vocabulary with which the run began; begin a new run")
+    return lanes
+
+
+def _make(settings: BenchSettings, regime: Regime, rule: str, lanes: Any, seed: int) -> Agent:
+    options = dict(STATIC_RULES[rule].options)
+    return make_agent(
+        STATIC_RULES[rule].agent,
+        lanes,
+        num_policies=regime.num_policies,
+        episodes=max(settings.episodes),
+        regularization=options.pop("regularization", 1.0),
+        criterion=options.pop("criterion", "D"),
+        seed=seed,
+        **options,
+    )
+
+
+def solve_and_save(settings: BenchSettings, regime: Regime, rule: str, folder: Path, fingerprint: str) -> str:
+    """Solve the design that serves all seeds of a rule and save it; return its name."""
+    import json
+
+    target = design_path(folder, regime.world, rule)
+    world = load_world(settings, regime, folder, fingerprint)
+    with single_thread():
+        lanes = _lanes(settings, regime, world, folder, world.encoder())
+        begun = time.perf_counter()
+        agent = _make(settings, regime, rule, lanes, seed=0).learn()
+        if agent.design is not None and agent.design.status == "interrupted":
+            raise KeyboardInterrupt  # Ctrl-C ends the run; a design cut short is not this benchmark's
+        seconds = time.perf_counter() - begun
+        agent.save(target)
+    text = json.dumps({"seconds": seconds})
+    write_atomically(target / "solved.json", lambda name: name.write_text(text, encoding="utf-8"))
+    return f"{regime.world}-{rule}"
+
+
+def draw_and_save(
+    settings: BenchSettings, regime: Regime, rule: str, seed: int, folder: Path, fingerprint: str
+) -> None:
+    """Draw the T episodes of a rule, embed what is compared, and write both to the run folder."""
+    import json
+
+    world = load_world(settings, regime, folder, fingerprint)
+    own = derive_seed(seed, "questions", regime.world, rule)
+    with single_thread():
+        encoder = TimedEncoder(world.encoder())
+        lanes = _lanes(settings, regime, world, folder, world.encoder())
+        begun = time.perf_counter()
+        if STATIC_RULES[rule].learns_per_seed:
+            agent, planning = _make(settings, regime, rule, lanes, own).learn(), 0.0
+        else:
+            place = design_path(folder, regime.world, rule)
+            planning = float(json.loads((place / "solved.json").read_text(encoding="utf-8"))["seconds"])
+            agent = agent_class(STATIC_RULES[rule].agent).load(place, lanes)
+            reseed(agent, own)
+        tokens = _play(agent, lanes, regime.num_policies)
+        seconds = planning + time.perf_counter() - begun
+        features = _embed(world, tokens, encoder)
+        lanes.close()
+    arrays = {
+        "tokens": tokens,
+        "features": features,
+        "seconds": np.array([seconds, encoder.seconds]),
+    }
+
+    def save(name: Path) -> None:
+        with open(name, "wb") as file:
+            np.savez(file, allow_pickle=False, **arrays)
+
+    write_atomically(questions_path(folder, regime.world, rule, seed), save)
+
+
+def _play(agent: Agent, lanes: Any, num_options: int) -> NDArray[np.int64]:
+    """Let the agent choose all tokens, (T, K, H); lane e * K + q is option q of episode e."""
+    observation, _ = lanes.reset()
+    state = None
+    starts = np.ones(lanes.num_envs, dtype=np.bool_)
+    for _ in range(lanes.unwrapped.mdp.horizon):
+        actions, state = agent.predict(observation, state, starts)
+        observation, _, _, _, _ = lanes.step(actions)
+        starts = np.zeros_like(starts)
+    tokens = np.array(observation, dtype=np.int64)
+    return tokens.reshape(-1, num_options, tokens.shape[1])
+
+
+def _embed(world: World, tokens: NDArray[np.int64], encoder: TextEncoder) -> NDArray[np.float32]:
+    """Options of all questions, (T * H, K, d), ordered by episode and step; one call, so that batches are large."""
+    episodes, options, horizon = tokens.shape
+    flat = tokens.reshape(-1, horizon)
+    texts = [text for step in range(horizon) for text in option_texts(world.vocabulary, world.feedback, flat, step)]
+    rows = encoder.encode(texts).reshape(horizon, episodes, options, -1)
+    return np.ascontiguousarray(rows.transpose(1, 0, 2, 3)).reshape(episodes * horizon, options, -1)
+
+
+def load_questions(folder: Path, world: str, rule: str, seed: int) -> Questions:
+    """Read what ``draw_and_save`` wrote."""
+    with np.load(questions_path(folder, world, rule, seed)) as data:
+        tokens, features, seconds = data["tokens"], data["features"], data["seconds"]
+    episodes, _, horizon = tokens.shape
+    episode = np.repeat(np.arange(episodes), horizon)
+    step = np.tile(np.arange(horizon), episodes)
+    return Questions(Queries(features, episode, step), tokens, float(seconds[0]), float(seconds[1]))

@@ -1,0 +1,93 @@
+"""What the benchmark measures of an estimate."""
+
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edpbrl_gym.comparisons import Comparisons
+from edpbrl_gym.experiments.memo import single_thread
+from edpbrl_gym.experiments.metrics import choice_accuracy, cosine_error, preference_error
+from edpbrl_gym.experiments.personalize import best_prompts
+from edpbrl_gym.experiments.query_bench.settings import BenchSettings, Regime
+from edpbrl_gym.experiments.query_bench.worlds import World, load_world
+from edpbrl_gym.experiments.runs import write_atomically
+from edpbrl_gym.features import TextEncoder
+
+__all__ = ["Judge", "ceiling_path", "find_ceiling", "load_ceiling"]
+
+# a narrower beam for the many estimates than for the best there is: a tenth of the texts
+_SEARCH = {"width": 8, "shortlist": 12}
+_WIDE_SEARCH = {"width": 20, "shortlist": 20}
+
+
+@dataclass(frozen=True, eq=False)
+class Judge:
+    """Measures estimates of one user's taste.
+
+    Attributes:
+        world: With the held-out prompts and questions.
+        taste: theta*, (d,).
+        ceiling: Best true score that a wide beam search finds with theta*; NaN measures no regret.
+    """
+
+    world: World
+    taste: NDArray[np.float64]
+    ceiling: float
+
+    @functools.cached_property
+    def _held_out(self) -> Comparisons:
+        """The held-out questions, answered without noise."""
+        features = self.world.held_out
+        count = np.zeros(len(features), dtype=np.int64)
+        choice = np.argmax(features.astype(np.float64) @ self.taste, axis=1)
+        return Comparisons(features=features, choice=choice, episode=count, step=count)
+
+    def errors(self, theta: NDArray[np.float64]) -> dict[str, float]:
+        """Cosine error, preference error on held-out prompts, error on held-out questions (1 - choice accuracy)."""
+        return {
+            "cosine_error": cosine_error(theta, self.taste),
+            "preference_error": preference_error(theta, self.taste, self.world.prompts, self.world.pairs),
+            "choice_error": 1.0 - choice_accuracy(self._held_out, theta),
+        }
+
+    def prompt(self, theta: NDArray[np.float64], encoder: TextEncoder) -> dict[str, float]:
+        """True score of the prompt that a beam search finds for the estimate, and its regret.
+
+        An estimate of 0 likes every prompt the same: the mean score of the held-out random prompts stands for it.
+        """
+        if theta.any():
+            found = best_prompts(self.world.vocabulary, encoder, theta, count=1, **_SEARCH)[0].text
+            score = float(encoder.encode([found])[0].astype(np.float64) @ self.taste)
+        else:
+            score = float((self.world.prompts.astype(np.float64) @ self.taste).mean())
+        return {"prompt_score": score, "prompt_regret": self.ceiling - score}
+
+
+def ceiling_path(folder: Path, vocabulary: str, sentence: str) -> Path:
+    """Where the best score of a sentence in a vocabulary is kept."""
+    return folder / "ceilings" / f"{vocabulary}-{sentence}.json"
+
+
+def find_ceiling(settings: BenchSettings, regime: Regime, sentence: str, folder: Path, fingerprint: str) -> None:
+    """Search the best prompt of a known taste and write its score."""
+    world = load_world(settings, regime, folder, fingerprint)
+    taste = world.tastes[sentence]
+    with single_thread():
+        encoder = world.encoder()
+        wide = best_prompts(world.vocabulary, encoder, taste, count=1, **_WIDE_SEARCH)[0]
+        narrow = best_prompts(world.vocabulary, encoder, taste, count=1, **_SEARCH)[0]
+    best = max((wide, narrow), key=lambda prompt: prompt.score)
+    text = json.dumps({"score": best.score, "prompt": best.text})
+    path = ceiling_path(folder, regime.vocabulary, sentence)
+    write_atomically(path, lambda name: name.write_text(text, encoding="utf-8"))
+
+
+def load_ceiling(folder: Path, vocabulary: str, sentence: str) -> float:
+    """Read what ``find_ceiling`` wrote."""
+    return float(json.loads(ceiling_path(folder, vocabulary, sentence).read_text(encoding="utf-8"))["score"])

@@ -1,0 +1,312 @@
+"""From rows to answers: questions needed, who is better than Random, what each piece buys; with bootstrap intervals.
+
+A run is a (seed, sentence) of a regime. All arms of a run see the same user with the same draws, so arms are compared
+on the runs that both have, and every bootstrap resamples whole runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from edpbrl_gym.experiments.query_bench.settings import REGIMES
+
+__all__ = [
+    "BASELINE",
+    "CAP",
+    "METRICS",
+    "PIECES",
+    "Curves",
+    "Duel",
+    "Needed",
+    "Piece",
+    "curves_of",
+    "duel",
+    "episodes_to_reach",
+    "interval",
+    "needed",
+    "piece",
+]
+
+Floats = NDArray[np.float64]
+
+PAPER, BASELINE = "random+ridge100", "random+ours"
+
+# lower is better in all of them
+METRICS: dict[str, str] = {
+    "cosine_error": "cosine error",
+    "preference_error": "preference error",
+    "choice_error": "held-out choice error",
+    "prompt_regret": "regret of the best prompt",
+}
+
+# what is added, the arm without it, the arm with it
+PIECES: tuple[tuple[str, str, str], ...] = (
+    ("embedding prior instead of ridge 1, Random asks", "random+ridge1", "random+fixed"),
+    ("prior's scale from the answers, Random asks", "random+fixed", "random+ours"),
+    ("the paper's V-design (lambda 100) instead of Random, ridge 100", "random+ridge100", "static-V100+ridge100"),
+    ("V-design (lambda 1) instead of Random", "random+ours", "static-V+ours"),
+    ("D-design (lambda 1) instead of Random", "random+ours", "static-D+ours"),
+    ("exact objective, K different policies", "static-D+ours", "exact+ours"),
+    ("realised tuples instead of independent draws", "static-D+ours", "tuples+ours"),
+    ("adaptive instead of Random", "random+ours", "adaptive"),
+    ("embedding prior instead of ridge 1, adaptive", "adaptive-ridge1", "adaptive"),
+    ("prior's scale from the answers, adaptive", "adaptive-fixed-scale", "adaptive"),
+    ("posterior draws besides the estimate, adaptive", "adaptive-theta-hat", "adaptive"),
+    ("best and worst instead of the best, Random asks", "random+ours", "random+ours+best-worst"),
+    ("full rankings instead of the best, Random asks", "random+ours", "random+ours+ranking"),
+    ("full rankings instead of the best, adaptive", "adaptive", "adaptive+ranking"),
+)
+
+CAP = 1e6  # stands for "not within the questions asked" where quantiles are taken; infinity has none
+_RESAMPLES = 2000
+
+
+@dataclass(frozen=True, eq=False)
+class Curves:
+    """One metric of several arms in a regime, on the runs that all of them have.
+
+    Attributes:
+        episodes: The T, (t,).
+        values: Name of an arm -> (runs, t).
+        runs: The (seed, sentence) of each row.
+        start: Value that every arm has before the first question; NaN where there is no such value.
+    """
+
+    episodes: Floats
+    values: dict[str, Floats]
+    runs: list[tuple[int, str]]
+    start: float
+
+
+def curves_of(table: Any, regime: str, arms: Sequence[str], metric: str) -> Curves | None:
+    """Return the metric's values of the arms on their common runs; None where they have none.
+
+    Args:
+        table: Results (pandas DataFrame).
+        regime: Name.
+        arms: Names.
+        metric: One of ``METRICS``; T at which it was not measured are left out.
+    """
+    cell = table[(table["regime"] == regime) & table["arm"].isin(arms)].dropna(subset=[metric])
+    wide = cell.pivot_table(index=["seed", "sentence"], columns=["arm", "episodes"], values=metric)
+    if not set(arms) <= set(wide.columns.get_level_values(0)):
+        return None
+    common = sorted(set.intersection(*(set(wide[arm].columns) for arm in arms)))
+    wide = wide.loc[:, [(arm, episodes) for arm in dict.fromkeys(arms) for episodes in common]].dropna()
+    if not len(wide) or not common:
+        return None
+    starts = {"cosine_error": 1.0, "preference_error": 0.5}
+    if metric == "choice_error":
+        starts[metric] = 1.0 - 1.0 / REGIMES[regime].num_policies
+    return Curves(
+        episodes=np.array(common, dtype=np.float64),
+        values={arm: wide[arm].to_numpy(dtype=np.float64) for arm in dict.fromkeys(arms)},
+        runs=[(int(seed), str(sentence)) for seed, sentence in wide.index],
+        start=starts.get(metric, float("nan")),
+    )
+
+
+def episodes_to_reach(curve: ArrayLike, episodes: ArrayLike, level: ArrayLike, start: float) -> Floats:
+    """Return the T from which on a curve stays at or below a level, by linear interpolation between the T measured.
+
+    Args:
+        curve: Errors at each T, (..., t).
+        episodes: The T, (t,), increasing.
+        level: The error to be reached, (...).
+        start: Error at T = 0; NaN: unknown, and a curve that is below the level from the first T on gets that T.
+
+    Returns:
+        T, (...); infinity where the last error is above the level.
+    """
+    values, places = np.asarray(curve, dtype=np.float64), np.asarray(episodes, dtype=np.float64)
+    wanted = np.asarray(level, dtype=np.float64)
+    if np.isfinite(start):
+        values = np.concatenate([np.full((*values.shape[:-1], 1), start), values], axis=-1)
+        places = np.concatenate([[0.0], places])
+    above = values > wanted[..., None]
+    last = np.where(above.any(axis=-1), values.shape[-1] - 1 - np.argmax(above[..., ::-1], axis=-1), -1)
+    before = np.clip(last, 0, values.shape[-1] - 2)
+    high = np.take_along_axis(values, before[..., None], axis=-1)[..., 0]
+    low = np.take_along_axis(values, before[..., None] + 1, axis=-1)[..., 0]
+    drop = np.where(high > low, high - low, 1.0)
+    found = places[before] + (high - wanted) / drop * (places[before + 1] - places[before])
+    found = np.where(last < 0, places[0], found)
+    return np.where(last == values.shape[-1] - 1, np.inf, found)
+
+
+def interval(statistic: Callable[[NDArray[np.int64]], Floats], runs: int, *, seed: int = 0) -> tuple[float, float]:
+    """Return the 95% percentile bootstrap interval of a statistic of runs, resampled as a whole.
+
+    Args:
+        statistic: Maps indices of runs (..., runs) to values (...), at most ``CAP``.
+        runs: How many there are.
+        seed: Of the resampling.
+
+    Returns:
+        (low, high); NaN for a single run.
+    """
+    if runs < 2:
+        return float("nan"), float("nan")
+    from scipy.stats import bootstrap
+
+    def resampled(indices: NDArray[np.int64], axis: int = -1) -> Floats:
+        return statistic(np.moveaxis(indices, axis, -1))
+
+    found = bootstrap(
+        (np.arange(runs),), resampled, vectorized=True, n_resamples=_RESAMPLES, batch=500, method="percentile",
+        rng=np.random.default_rng(seed),
+    ).confidence_interval  # fmt: skip
+    return float(found.low), float(found.high)
+
+
+@dataclass(frozen=True)
+class Needed:
+    """Episodes that an arm needs for the error that a reference has after all of its episodes.
+
+    Attributes:
+        regime: Name.
+        arm: Name.
+        reference: Arm that sets the level.
+        metric: Name.
+        level: The error to be reached: the reference's mean at the largest T.
+        episodes: T of the arm's mean curve; infinity where it does not get there.
+        low: Lower end of the 95% interval.
+        high: Upper end; infinity where it is beyond the questions asked.
+        of: The reference's episodes.
+        runs: Number of runs.
+    """
+
+    regime: str
+    arm: str
+    reference: str
+    metric: str
+    level: float
+    episodes: float
+    low: float
+    high: float
+    of: float
+    runs: int
+
+    @property
+    def share(self) -> float:
+        """Of the reference's episodes."""
+        return self.episodes / self.of
+
+
+def needed(table: Any, regime: str, arm: str, reference: str, metric: str) -> Needed | None:
+    """Return what an arm needs for the reference's last error; None where the two have no run in common."""
+    found = curves_of(table, regime, (arm, reference), metric)
+    if found is None:
+        return None
+    own, other = found.values[arm], found.values[reference]
+
+    def reach(indices: NDArray[np.int64]) -> Floats:
+        levels = other[indices, -1].mean(axis=-1)
+        means = own[indices].mean(axis=-2)
+        return np.minimum(episodes_to_reach(means, found.episodes, levels, found.start), CAP)
+
+    everyone = np.arange(len(own))
+    low, high = (_uncapped(end) for end in interval(reach, len(own)))
+    return Needed(
+        regime, arm, reference, metric, float(other[:, -1].mean()), _uncapped(float(reach(everyone))), low, high,
+        float(found.episodes[-1]), len(own),
+    )  # fmt: skip
+
+
+def _uncapped(value: float) -> float:
+    return float("inf") if value >= CAP / 2 else value
+
+
+@dataclass(frozen=True)
+class Duel:
+    """An arm against a baseline at one T: the mean of the paired differences of an error.
+
+    Attributes:
+        regime: Name.
+        arm: Name.
+        baseline: Name.
+        metric: Name.
+        episodes: T.
+        mean: Mean of (arm - baseline); below 0 the arm is better.
+        low: Lower end of the 95% interval.
+        high: Upper end.
+        runs: Number of runs.
+    """
+
+    regime: str
+    arm: str
+    baseline: str
+    metric: str
+    episodes: int
+    mean: float
+    low: float
+    high: float
+    runs: int
+
+    @property
+    def outcome(self) -> str:
+        """The arm's "win" or "loss" where the interval excludes 0, else "tie"."""
+        if self.high < 0:
+            return "win"
+        return "loss" if self.low > 0 else "tie"
+
+
+def duel(table: Any, regime: str, arm: str, baseline: str, metric: str, episodes: int) -> Duel | None:
+    """Compare an arm with a baseline at T episodes; None where they have no run in common, or no such T."""
+    found = curves_of(table, regime, (arm, baseline), metric)
+    if found is None or episodes not in found.episodes:
+        return None
+    column = int(np.flatnonzero(found.episodes == episodes)[0])
+    gaps = found.values[arm][:, column] - found.values[baseline][:, column]
+    low, high = interval(lambda indices: np.asarray(gaps[indices].mean(axis=-1)), len(gaps))
+    return Duel(regime, arm, baseline, metric, episodes, float(gaps.mean()), low, high, len(gaps))
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What one piece buys: how many times fewer questions the arm with it needs than the arm without.
+
+    Attributes:
+        title: The piece.
+        without: Arm without it.
+        given: Arm with it.
+        regime: Name.
+        factor: T_without / T_with for the same error, the larger of the two last errors; below 1 the piece costs.
+        low: Lower end of the 95% interval.
+        high: Upper end.
+        runs: Number of runs.
+    """
+
+    title: str
+    without: str
+    given: str
+    regime: str
+    factor: float
+    low: float
+    high: float
+    runs: int
+
+
+def piece(table: Any, regime: str, title: str, without: str, given: str, metric: str = "cosine_error") -> Piece | None:
+    """Return what a piece buys in a regime; None where its two arms have no run in common.
+
+    Both arms reach the larger of their two last errors: the better one after fewer episodes, the other at the last T.
+    """
+    found = curves_of(table, regime, (without, given), metric)
+    if found is None:
+        return None
+    base, more = found.values[without], found.values[given]
+
+    def factor(indices: NDArray[np.int64]) -> Floats:
+        means = [values[indices].mean(axis=-2) for values in (base, more)]
+        level = np.maximum(means[0][..., -1], means[1][..., -1])
+        slow, fast = (episodes_to_reach(mean, found.episodes, level, found.start) for mean in means)
+        return slow / np.maximum(fast, 1e-9)
+
+    low, high = interval(factor, len(base))
+    return Piece(title, without, given, regime, float(factor(np.arange(len(base)))), low, high, len(base))

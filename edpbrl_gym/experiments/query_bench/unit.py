@@ -1,0 +1,186 @@
+"""One unit of work: a regime, a sentence, a seed and an arm; T episodes of questions, an estimate after some."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edpbrl_gym.comparisons import Queries
+from edpbrl_gym.experiments.memo import single_thread
+from edpbrl_gym.experiments.query_bench.arms import ADAPTIVE_RULES, ANSWERS, Arm, get_arm
+from edpbrl_gym.experiments.query_bench.asking import TimedEncoder, load_questions, make_user
+from edpbrl_gym.experiments.query_bench.estimators import fit
+from edpbrl_gym.experiments.query_bench.measuring import Judge, load_ceiling
+from edpbrl_gym.experiments.query_bench.planners import make_planner
+from edpbrl_gym.experiments.query_bench.settings import BenchSettings, Regime, get_regime
+from edpbrl_gym.experiments.query_bench.worlds import World, load_world
+from edpbrl_gym.experiments.runs import RunFolder
+from edpbrl_gym.experiments.seeds import derive_seed
+from edpbrl_gym.oracles.imperfect import ImperfectUser
+from edpbrl_gym.responses import Response, make_response_model
+
+__all__ = ["KIND", "Snapshot", "Unit", "adaptive_snapshots", "perform", "static_snapshots"]
+
+KIND = "queries"
+
+
+@dataclass(frozen=True, order=True)
+class Unit:
+    """What is run, and the name of its part.
+
+    Attributes:
+        seed: Of questions and answers.
+        regime: Name.
+        sentence: Name.
+        arm: Name.
+    """
+
+    seed: int
+    regime: str
+    sentence: str
+    arm: str
+
+    @property
+    def part(self) -> str:
+        """Name of its part file."""
+        return f"{self.regime}__{self.arm}__s{self.seed:04d}-{self.sentence}"
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """What is known after some episodes.
+
+    Attributes:
+        episodes: T.
+        theta: The estimate, (d,).
+        queries: All questions so far.
+        responses: Their answers.
+        timing: ``seconds_question`` and ``seconds_encoder`` (means over the questions so far: choosing a question, the
+            last answer's update included; and embedding its options), ``seconds_estimate``.
+        details: ``converged``, ``prior_scale``.
+    """
+
+    episodes: int
+    theta: NDArray[np.float64]
+    queries: Queries
+    responses: list[Response]
+    timing: dict[str, float]
+    details: dict[str, Any]
+
+
+def static_snapshots(
+    settings: BenchSettings, regime: Regime, arm: Arm, seed: int, world: World, user: ImperfectUser, folder: Path
+) -> Iterator[Snapshot]:
+    """Let the user answer the questions drawn for this seed; estimate after each number of episodes."""
+    asked = load_questions(folder, regime.world, arm.rule, seed)
+    responses = user.respond(asked.queries)
+    model = make_response_model(ANSWERS[arm.answers])
+    total = len(responses)
+    for episodes in settings.episodes:
+        count = int((asked.queries.episode < episodes).sum())
+        queries = _first(asked.queries, count)
+        begun = time.perf_counter()
+        found = fit(arm.estimator, model.terms(queries.features.astype(np.float64), responses[:count]), world)
+        timing = {
+            "seconds_question": asked.seconds / total,
+            "seconds_encoder": asked.encoder_seconds / total,
+            "seconds_estimate": time.perf_counter() - begun,
+        }
+        details = {"converged": found.converged, "prior_scale": found.prior_scale}
+        yield Snapshot(episodes, found.theta, queries, responses[:count], timing, details)
+
+
+def adaptive_snapshots(
+    settings: BenchSettings, regime: Regime, arm: Arm, seed: int, world: World, user: ImperfectUser
+) -> Iterator[Snapshot]:
+    """Let the planner ask question by question; its own estimate after each number of episodes."""
+    encoder = TimedEncoder(world.encoder())
+    own = derive_seed(seed, "planner", arm.name, regime.name, user.name)
+    planner = make_planner(world, arm, num_options=regime.num_policies, seed=own, encoder=encoder)
+    horizon = world.vocabulary.horizon
+    features: list[NDArray[np.float32]] = []
+    responses: list[Response] = []
+    thinking = 0.0
+    for episode in range(max(settings.episodes)):
+        tokens = np.empty((regime.num_policies, 0), dtype=np.int64)
+        for step in range(horizon):
+            begun, encoding = time.perf_counter(), encoder.seconds
+            chosen = np.asarray(planner.ask(tokens), dtype=np.int64)
+            thinking += time.perf_counter() - begun - (encoder.seconds - encoding)
+            tokens = np.concatenate([tokens, chosen[:, None]], axis=1)
+            features.append(world.options(tokens, step, encoder))
+            query = Queries(features[-1][None], np.array([episode]), np.array([step]))
+            responses += user.respond(query)
+            begun, encoding = time.perf_counter(), encoder.seconds
+            planner.tell(features[-1][None], responses[-1:])
+            thinking += time.perf_counter() - begun - (encoder.seconds - encoding)
+        if episode + 1 in settings.episodes:
+            count = len(responses)
+            queries = Queries(
+                np.stack(features), np.repeat(np.arange(episode + 1), horizon), np.tile(np.arange(horizon), episode + 1)
+            )
+            begun = time.perf_counter()
+            estimate = planner.estimate
+            timing = {
+                "seconds_question": thinking / count,
+                "seconds_encoder": encoder.seconds / count,
+                "seconds_estimate": time.perf_counter() - begun,
+            }
+            details = {"converged": bool(estimate.converged), "prior_scale": float("nan")}
+            yield Snapshot(episode + 1, estimate.theta, queries, list(responses), timing, details)
+
+
+def _first(queries: Queries, count: int) -> Queries:
+    return Queries(queries.features[:count], queries.episode[:count], queries.step[:count])
+
+
+def perform(settings: BenchSettings, unit: Unit, folder: Path, fingerprint: str) -> str:
+    """Do one unit and write its part; return its name."""
+    import pandas
+
+    regime, arm = get_regime(unit.regime), get_arm(unit.arm)
+    world = load_world(settings, regime, folder, fingerprint)
+    taste = world.tastes[unit.sentence]
+    judge = Judge(world, taste, load_ceiling(folder, regime.vocabulary, unit.sentence))
+    rows: list[dict[str, Any]] = []
+    with single_thread():
+        user = make_user(regime, taste, unit.sentence, unit.seed, arm.answers)
+        searching = world.encoder()
+        if arm.rule in ADAPTIVE_RULES:
+            snapshots = adaptive_snapshots(settings, regime, arm, unit.seed, world, user)
+        else:
+            snapshots = static_snapshots(settings, regime, arm, unit.seed, world, user, folder)
+        for snapshot in snapshots:
+            row = {
+                "regime": regime.name, "sentence": unit.sentence, "seed": unit.seed, "arm": arm.name,
+                "episodes": snapshot.episodes, "questions": len(snapshot.responses),
+            }  # fmt: skip
+            row |= judge.errors(snapshot.theta) | {"prompt_score": float("nan"), "prompt_regret": float("nan")}
+            if snapshot.episodes in settings.prompt_episodes:
+                row |= judge.prompt(snapshot.theta, searching)
+            row |= _about_answers(world, taste, snapshot)
+            rows.append(
+                row | snapshot.timing | snapshot.details | {"theta_norm": float(np.linalg.norm(snapshot.theta))}
+            )
+    RunFolder(folder, kind=KIND, config={}).write_part(unit.part, pandas.DataFrame(rows))
+    return unit.part
+
+
+def _about_answers(world: World, taste: NDArray[np.float64], snapshot: Snapshot) -> dict[str, float]:
+    """Best full prompt shown, share of answers that name the truly best option, share of skipped questions."""
+    values = snapshot.queries.features.astype(np.float64) @ taste
+    first = np.array([-1 if answer.first is None else answer.first for answer in snapshot.responses])
+    answered = first >= 0
+    full = snapshot.queries.step == world.vocabulary.horizon - 1
+    right = first[answered] == values[answered].argmax(axis=1)
+    return {
+        "best_shown": float(values[full].max()) if world.feedback == "truncated" else float("nan"),
+        "best_chosen": float(right.mean()) if answered.any() else float("nan"),
+        "skipped": float(1.0 - answered.mean()),
+    }
