@@ -12,6 +12,7 @@ __all__ = ["project", "solve_by_gradients"]
 FloatArray = NDArray[np.float64]
 
 _POWER_STEPS = 4
+_SMALLEST_CURVATURE = 1e-10  # of the largest entry of the gradient
 _MARGIN = 1.15  # of the largest eigenvalue over its estimate
 
 
@@ -40,7 +41,11 @@ def solve_by_gradients(
     Returns:
         v, feasible, with q(v) <= q(w) = 0.
     """
-    diagonal = curvature.diagonal + 1e-7 * curvature.diagonal.mean() + np.finfo(float).tiny
+    steepest = float(np.abs(gradient).max())
+    if steepest == 0.0:
+        return weights.copy()
+    # where H vanishes the gradient alone decides: a step to a vertex, in numbers that do not overflow
+    diagonal = curvature.diagonal + 1e-7 * curvature.diagonal.mean() + _SMALLEST_CURVATURE * steepest
     largest = _MARGIN * _largest(curvature, diagonal, parts)
     change, product = np.zeros_like(weights), np.zeros_like(weights)  # v - w and H (v - w)
     last, last_product = change, product
@@ -76,11 +81,15 @@ def project(point: FloatArray, diagonal: FloatArray, parts: list[slice]) -> Floa
     result = np.empty_like(point)
     for part in parts:
         own, inverse = point[part], 1.0 / diagonal[part]
-        edges = own / inverse  # the value of nu at which an entry vanishes
+        edges = own * diagonal[part]  # the value of nu at which an entry vanishes
         order = np.argsort(-edges)
         levels = (np.cumsum(own[order]) - 1.0) / np.cumsum(inverse[order])
         count = max(1, int(np.count_nonzero(levels < edges[order])))
-        result[part] = np.maximum(own - levels[count - 1] * inverse, 0.0)
+        moved = (edges - levels[count - 1]) * inverse
+        # once more, now among numbers of at most about 1: sums of a distant point lose the 1
+        kept = moved > 0
+        moved -= (moved[kept].sum() - 1.0) / inverse[kept].sum() * inverse
+        result[part] = np.maximum(moved, 0.0)
     return result
 
 
