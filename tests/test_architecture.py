@@ -32,6 +32,7 @@ FLOORS = {
     "envs": 4,
     "agents": 4,
     "experiments": 5,
+    "session": 5,
     "cli": 6,
 }
 HEAVY = {
@@ -51,7 +52,7 @@ HEAVY = {
 }
 MATHEMATICS = {"mdp", "choice", "responses", "comparisons", "estimation", "design"}
 # rooms that also read one room of their own floor
-BESIDE = {("estimation", "comparisons"), ("responses", "choice")}
+BESIDE = {("estimation", "comparisons"), ("responses", "choice"), ("session", "experiments")}
 
 
 def modules() -> list[Path]:

@@ -1,0 +1,54 @@
+"""Let an oracle answer a session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from edpbrl_gym._validation import check_count
+from edpbrl_gym.oracles import Oracle, Responder
+from edpbrl_gym.session.questions import Question
+from edpbrl_gym.session.session import Answer, Session
+
+__all__ = ["answer_of", "run"]
+
+
+def answer_of(responder: Responder | Oracle, question: Question) -> Answer:
+    """The answer of an oracle to one question: its response where it has ``respond``, else its choice."""
+    if isinstance(responder, Responder):
+        return responder.respond(question.queries)[0]
+    return int(responder.choose(question.queries).choices[0])
+
+
+def run(
+    session: Session,
+    responder: Responder | Oracle,
+    questions: int,
+    *,
+    until_sure: bool = False,
+    check_every: int = 6,
+    track: Callable[[Session], object] | None = None,
+) -> int:
+    """Ask and tell, so many questions or until the session's stopping rule says stop.
+
+    Args:
+        session: Goes on where it is.
+        responder: Who answers.
+        questions: Most questions to ask, >= 1.
+        until_sure: Stop as soon as ``session.progress()`` says so.
+        check_every: Questions between two looks at the progress.
+        track: Called with the session after every answer.
+
+    Returns:
+        Questions asked.
+
+    Raises:
+        ValueError: An answer that the session doesn't take.
+    """
+    total, every = check_count(questions, "questions"), check_count(check_every, "check_every")
+    for done in range(total):
+        if until_sure and done % every == 0 and done and session.progress().should_stop:
+            return done
+        session.tell(answer_of(responder, session.ask()))
+        if track is not None:
+            track(session)
+    return total

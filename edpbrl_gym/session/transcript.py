@@ -1,0 +1,128 @@
+"""What has been asked and answered in a session, as a sequence of events that can be written down and read again."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edpbrl_gym._validation import check_array, check_integers
+from edpbrl_gym.comparisons import History
+from edpbrl_gym.responses import Response
+from edpbrl_gym.session.questions import Question, QuestionMaker
+
+__all__ = ["Event", "Transcript"]
+
+Event = dict[str, Any]
+
+
+class Transcript:
+    """The questions of a session and their answers; knows nothing of planners and files.
+
+    A change is made in two steps: an ``..._event`` method describes it, and ``apply`` does what an event says, whether
+    it has just been made or comes from a journal.
+
+    Args:
+        maker: Shows questions as they were.
+        num_options: K.
+
+    Attributes:
+        questions: All questions that count, the pending one last.
+        responses: Their answers, skips included.
+        times: When each was given, ISO 8601 in UTC.
+    """
+
+    def __init__(self, maker: QuestionMaker, num_options: int) -> None:
+        self.maker = maker
+        self.num_options = num_options
+        self.questions: list[Question] = []
+        self.responses: list[Response] = []
+        self.times: list[str] = []
+
+    @property
+    def answered(self) -> int:
+        """Number of questions that were answered or skipped."""
+        return len(self.responses)
+
+    @property
+    def pending(self) -> Question | None:
+        """The question that waits for an answer."""
+        return self.questions[-1] if len(self.questions) > len(self.responses) else None
+
+    def next_prefixes(self) -> tuple[NDArray[np.int64], int]:
+        """Prompts (K, h) that the next question extends, and its episode."""
+        if not self.questions:
+            return np.empty((self.num_options, 0), dtype=np.int64), 0
+        last = self.questions[-1]
+        if last.step + 1 == self.maker.vocabulary.horizon:
+            return np.empty((self.num_options, 0), dtype=np.int64), last.episode + 1
+        return last.tokens, last.episode
+
+    @staticmethod
+    def ask_event(question: Question) -> Event:
+        """That this question was asked."""
+        rows = np.ascontiguousarray(question.features, dtype="<f4").tobytes()
+        return {
+            "type": "ask",
+            "number": question.number,
+            "tokens": question.tokens[:, -1].tolist(),
+            "features": base64.b64encode(rows).decode("ascii"),
+        }
+
+    def tell_event(self, response: Response, time: str) -> Event:
+        """That the pending question was answered."""
+        return {"type": "tell", "number": self.answered, "response": response.as_json(), "at": time}
+
+    def undo_event(self) -> Event:
+        """That the last answer was taken back."""
+        return {"type": "undo", "number": self.answered - 1}
+
+    def apply(self, event: Event) -> None:
+        """Do what an event says.
+
+        Raises:
+            KeyError: An event without what belongs to its type.
+            TypeError: A value of a wrong kind.
+            ValueError: An event that does not follow from those before it.
+        """
+        kind, number = event["type"], event["number"]
+        if kind == "ask" and self.pending is None and number == self.answered:
+            self.questions.append(self._question(event))
+        elif kind == "tell" and self.pending is not None and number == self.answered:
+            self.responses.append(Response.from_json(event["response"]))
+            self.times.append(str(event["at"]))
+        elif kind == "undo" and self.responses and number == self.answered - 1:
+            del self.responses[number:], self.times[number:], self.questions[number + 1 :]
+        else:
+            raise ValueError(f"{kind!r} of question {number!r} does not follow from what came before it")
+
+    def _question(self, event: Event) -> Question:
+        prefixes, episode = self.next_prefixes()
+        step = prefixes.shape[1]
+        high = self.maker.vocabulary.sizes[step] - 1
+        new = check_integers(event["tokens"], "tokens", shape=(self.num_options,), low=0, high=high)
+        tokens = np.concatenate([prefixes, new[:, None]], axis=1)
+        shape = (self.num_options, self.maker.encoder.dimension)
+        raw = np.frombuffer(base64.b64decode(event["features"], validate=True), dtype="<f4").reshape(shape)
+        features = check_array(raw.astype(np.float32), "features", shape=shape, dtype=np.float32)
+        for array in (tokens, features):
+            array.flags.writeable = False
+        return Question(event["number"], episode, step, tokens, self.maker.texts(tokens), features)
+
+    def history(self, *, who: str, metadata: dict[str, Any]) -> History:
+        """All answered and skipped questions."""
+        asked = self.questions[: self.answered]
+        if not asked:
+            return History.empty(self.num_options, self.maker.encoder.dimension, who=who, metadata=metadata)
+        return History(
+            features=np.stack([question.features for question in asked]),
+            responses=tuple(self.responses),
+            episode=np.array([question.episode for question in asked]),
+            step=np.array([question.step for question in asked]),
+            texts=[list(question.texts) for question in asked],
+            who=who,
+            answered_at=np.array([np.datetime64(time.removesuffix("+00:00"), "us") for time in self.times]),
+            metadata=metadata,
+        )
