@@ -1,0 +1,217 @@
+"""Which prior should an estimate have? Errors under many priors, from the same random questions.
+
+    python benchmarks/priors.py [--sentences 6] [--seeds 6] [--json figures.json] [--cache FILE.npz]
+
+Questions: random partial prompts (truncated feedback) of the train part of the built-in vocabulary, K = 4, MiniLM.
+Users: sentences (development sentences: none of those that experiments report) who answer by argmax or sample at
+inverse temperature 50, 20, 5. Errors: cosine error, and preference error on pairs of prompts from the held-out words.
+Every estimator sees the same answers. "auto": the scale by the evidence (``fit_prior``); "powers": the power too
+(``choose_prior`` over 0.25, 0.5, 0.75, 1); "x10" a fixed scale of 10 (lambda = 0.1).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from edpbrl_gym.estimation import GaussianPrior, choose_prior, estimate, fit_prior
+from edpbrl_gym.experiments.metrics import cosine_error, preference_error, sample_pairs
+from edpbrl_gym.features import load_encoder
+from edpbrl_gym.vocabulary import SEPARATOR, Vocabulary, load_vocabulary
+
+Floats = NDArray[np.float64]
+Fit = Callable[[Floats, NDArray[np.int64]], tuple[Floats, float]]
+
+SENTENCES = (
+    "a cosy winter cabin",
+    "baroque gold ornaments",
+    "a quiet rainy street in soft grey tones",
+    "playful pastel toys photographed from above",
+    "a harsh desert under a merciless noon sun",
+    "delicate ink drawings of insects and ferns",
+    "an underwater world full of glowing jellyfish",
+    "dusty steam engines and brass gears",
+)
+USERS: dict[str, float | None] = {"argmax": None, "50": 50.0, "20": 20.0, "5": 5.0}
+EPISODES = (10, 30, 60)
+NUM_OPTIONS = 4
+FIRST_SEED = 1000
+SAMPLE_PROMPTS = 3000  # for covariances of prompts and of partial prompts
+
+
+def prefixes(vocabulary: Vocabulary, tokens: NDArray[np.int64]) -> list[str]:
+    """The partial prompts of each row of tokens (n, H), step by step within a row."""
+    texts = []
+    for row in tokens.tolist():
+        words = [names[index] for names, index in zip(vocabulary.tokens, row, strict=True)]
+        texts += [SEPARATOR.join(words[: step + 1]) for step in range(len(words))]
+    return texts
+
+
+def material(sentences: int, seeds: int, cache: Path | None) -> dict[str, Any]:
+    """All embeddings: questions (seeds, T, H, K, d), tokens, partial prompts, tastes, held-out prompts and pairs."""
+    if cache is not None and cache.is_file():
+        with np.load(cache) as data:
+            return {key: data[key] for key in data.files}
+    train, test = load_vocabulary(None).split(0)
+    encoder = load_encoder("minilm")
+    rng = np.random.default_rng(FIRST_SEED)
+
+    def draw(vocabulary: Vocabulary, count: int, source: np.random.Generator) -> NDArray[np.int64]:
+        return np.stack([source.integers(size, size=count) for size in vocabulary.sizes], axis=1)
+
+    longest = max(EPISODES)
+    questions = []
+    for seed in range(seeds):
+        tokens = draw(train, longest * NUM_OPTIONS, np.random.default_rng(FIRST_SEED + 1 + seed))
+        rows = encoder.encode(prefixes(train, tokens)).reshape(longest, NUM_OPTIONS, train.horizon, -1)
+        questions.append(rows.transpose(0, 2, 1, 3))
+    sample = encoder.encode(prefixes(train, draw(train, SAMPLE_PROMPTS, rng))).reshape(-1, train.horizon, 384)
+    pairs = sample_pairs(test.sizes, prompts=1000, pairs=5000, rng=rng)
+    arrays = {
+        "questions": np.stack(questions),
+        "tokens": encoder.encode(train.all_tokens),
+        "prefixes": sample,
+        "tastes": encoder.encode(list(SENTENCES[:sentences])),
+        "prompts": encoder.encode([test.prompt(row) for row in pairs.tokens]),
+        "pairs": pairs.pairs,
+    }
+    if cache is not None:
+        np.savez(cache, allow_pickle=False, **arrays)
+    return arrays
+
+
+def answers(questions: Floats, theta: Floats, scale: float | None, seed: int) -> NDArray[np.int64]:
+    values = questions @ theta
+    if scale is not None:
+        values = scale * values + np.random.default_rng(seed).gumbel(size=values.shape)
+    return np.asarray(values.argmax(axis=1))
+
+
+def second_moment(rows: Floats, power: float) -> GaussianPrior:
+    """As ``GaussianPrior.from_embeddings`` about 0 in place of the mean."""
+    return GaussianPrior.from_embeddings(np.concatenate([rows, -rows]), power=power)
+
+
+def estimators(data: dict[str, Any]) -> dict[str, Fit]:
+    """Name -> (options, choices) -> (theta, scale)."""
+    tokens = data["tokens"].astype(np.float64)
+    partial = data["prefixes"].astype(np.float64)
+    bases: dict[str, GaussianPrior] = {"ridge": GaussianPrior.isotropic(tokens.shape[1], 1.0)}
+    for power in (0.25, 0.5, 0.75, 1.0):
+        bases[f"tokens {power}"] = GaussianPrior.from_embeddings(tokens, power=power)
+        bases[f"partial prompts {power}"] = GaussianPrior.from_embeddings(
+            partial.reshape(-1, tokens.shape[1]), power=power
+        )
+        bases[f"prompts {power}"] = GaussianPrior.from_embeddings(partial[:, -1], power=power)
+    for power in (0.5, 0.75):
+        bases[f"tokens about 0, {power}"] = second_moment(tokens, power)
+
+    def fixed(prior: GaussianPrior, scale: float) -> Fit:
+        return lambda options, choices: (estimate(options, choices, prior=prior.scaled(scale)).theta, scale)
+
+    def auto(base: GaussianPrior, **arguments: Any) -> Fit:
+        def fit(options: Floats, choices: NDArray[np.int64]) -> tuple[Floats, float]:
+            found = fit_prior(options, choices, base=base, **arguments)
+            return found.estimate.theta, found.scale
+
+        return fit
+
+    def chosen(kind: str) -> Fit:
+        candidates = {name: base for name, base in bases.items() if name.startswith(kind) and "about" not in name}
+
+        def fit(options: Floats, choices: NDArray[np.int64]) -> tuple[Floats, float]:
+            found = choose_prior(options, choices, candidates=candidates)
+            return found.fit.estimate.theta, float(found.name.split()[-1])
+
+        return fit
+
+    made = {
+        "ridge 100": fixed(bases["ridge"], 0.01),
+        "ridge 1": fixed(bases["ridge"], 1.0),
+        "ridge auto": auto(bases["ridge"]),
+        "tokens 0.5 x10": fixed(bases["tokens 0.5"], 10.0),
+        "partial prompts 0.5 x10": fixed(bases["partial prompts 0.5"], 10.0),
+        "tokens 0.5 auto, flat": auto(bases["tokens 0.5"], log_spread=np.inf),
+        "tokens 0.5 auto, spread 1.5": auto(bases["tokens 0.5"], log_spread=1.5),
+    }
+    made |= {f"{name} auto": auto(base) for name, base in bases.items() if name != "ridge"}
+    made |= {"tokens powers auto": chosen("tokens"), "partial prompts powers auto": chosen("partial")}
+    return made
+
+
+def run(data: dict[str, Any], users: dict[str, float | None], only: str | None) -> list[dict[str, Any]]:
+    """Rows of (estimator, user, T): mean errors over sentences and seeds with standard errors, scale, seconds."""
+    prompts, pairs = data["prompts"].astype(np.float64), data["pairs"]
+    rows = []
+    for name, fit in estimators(data).items():
+        if only is not None and only not in name:
+            continue
+        for user, scale in users.items():
+            for episodes in EPISODES:
+                found = []
+                for number, taste in enumerate(data["tastes"].astype(np.float64)):
+                    for seed, asked in enumerate(data["questions"]):
+                        options = asked[:episodes].reshape(-1, *asked.shape[-2:]).astype(np.float64)
+                        choices = answers(options, taste, scale, 10_000 * number + seed)
+                        begin = time.perf_counter()
+                        theta, chosen = fit(options, choices)
+                        seconds = time.perf_counter() - begin
+                        errors = cosine_error(theta, taste), preference_error(theta, taste, prompts, pairs)
+                        found.append((*errors, chosen, seconds))
+                table = np.array(found)
+                rows.append(
+                    {
+                        "estimator": name,
+                        "user": user,
+                        "episodes": episodes,
+                        "cosine": float(table[:, 0].mean()),
+                        "cosine_se": float(table[:, 0].std(ddof=1) / np.sqrt(len(table))),
+                        "preference": float(table[:, 1].mean()),
+                        "scale": float(np.median(table[:, 2])),
+                        "milliseconds": float(1e3 * np.median(table[:, 3])),
+                        "values": table[:, :2].T.tolist(),
+                    }
+                )
+    return rows
+
+
+def show(rows: list[dict[str, Any]], key: str) -> Table:
+    columns = list(dict.fromkeys((row["user"], row["episodes"]) for row in rows))
+    table = Table("estimator", *(f"{user} T={episodes}" for user, episodes in columns), "mean", title=key)
+    for name in dict.fromkeys(row["estimator"] for row in rows):
+        values = {(row["user"], row["episodes"]): row[key] for row in rows if row["estimator"] == name}
+        mean = f"{np.mean([values[column] for column in columns]):.3f}"
+        table.add_row(name, *(f"{values[column]:.3f}" for column in columns), mean)
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sentences", type=int, default=6)
+    parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument("--users", nargs="+", default=list(USERS), choices=list(USERS))
+    parser.add_argument("--only", help="estimators whose name contains this")
+    parser.add_argument("--cache", type=Path, help="npz file for the embeddings, made if it is not there")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    data = material(options.sentences, options.seeds, options.cache)
+    rows = run(data, {name: USERS[name] for name in options.users}, options.only)
+    console = Console(width=220)
+    for key in ("cosine", "preference", "scale", "milliseconds"):
+        console.print(show(rows, key))
+    if options.json is not None:
+        options.json.write_text(json.dumps(rows, indent=1))
+
+
+if __name__ == "__main__":
+    main()
