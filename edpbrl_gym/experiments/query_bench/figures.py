@@ -209,7 +209,9 @@ def _point(axis: Any, item: Needed, place: float, look: tuple[str, Any, str]) ->
             max(item.share, 0.016), place, marker=marker, color=colour, markersize=5, linestyle="none", label=item.arm
         )
     else:
-        axis.plot(1.45, place, marker=">", color=colour, markersize=5, linestyle="none")
+        axis.plot(
+            1.45, place, marker=">", color=colour, markersize=5, linestyle="none", label=f"{item.arm} (not reached)"
+        )
 
 
 def pieces_figure(pieces: Sequence[Piece]) -> Figure:

@@ -21,9 +21,9 @@ from edpbrl_gym.features import TextEncoder
 
 __all__ = ["Judge", "ceiling_path", "find_ceiling", "load_ceiling"]
 
-# a narrower beam for the many estimates than for the best there is: a tenth of the texts
-_SEARCH = {"width": 8, "shortlist": 12}
-_WIDE_SEARCH = {"width": 20, "shortlist": 20}
+# a narrower beam for the many estimates than for the best there is: a fifth of the texts
+_SEARCH = {"width": 6, "shortlist": 8}
+_WIDE_SEARCH = {"width": 16, "shortlist": 16}
 
 
 @dataclass(frozen=True, eq=False)

@@ -91,9 +91,10 @@ def _figures(results: Results, summary: Summary, folder: Path) -> dict[str, list
 
 def _setting_line(results: Results) -> str:
     known = results.provenance
+    seeds = int(results.table["seed"].nunique())
     return (
         f"vocabulary of {sum(known['sizes'])} tokens ({len(known['steps'])} steps), encoder {known['encoder']}, "
-        f"{results.table['seed'].nunique()} seeds"
+        f"{seeds} seed{'s' if seeds > 1 else ''}"
     )
 
 
