@@ -14,6 +14,7 @@ import json
 import os
 import shutil
 import uuid
+import zipfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -245,7 +246,7 @@ class Journal:
             with np.load(path, allow_pickle=False) as data:
                 header = json.loads(data["header"].tobytes())
                 arrays = {key.removeprefix("array_"): data[key] for key in data.files if key.startswith("array_")}
-        except (OSError, ValueError, KeyError, EOFError) as error:
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise ValueError(
                 f"Expected the planner's state in {path}, could not read it ({error}); delete this file: the journal "
                 "holds everything"

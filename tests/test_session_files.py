@@ -1,0 +1,320 @@
+"""A session on disk: resumed as if it had never stopped, no told answer lost, whatever happens in between."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edpbrl_gym.comparisons import History
+from edpbrl_gym.oracles import SyntheticUser
+from edpbrl_gym.responses import Ranking, Response
+from edpbrl_gym.session import Session, run
+from tests.encoders import CountingEncoder
+from tests.session_planners import PLANNERS, WORDS, D, GreedyPlanner, encoder, random_planner
+from tests.test_session import THETA, same, session
+
+
+def resume(folder, planner=None, **arguments):
+    arguments = {"vocabulary": WORDS, "encoder": encoder(), **arguments}
+    return Session.resume(folder, random_planner() if planner is None else planner, **arguments)
+
+
+def lived(questions):
+    """A session in memory that the argmax user answered so many questions of."""
+    one = session()
+    run(one, SyntheticUser(THETA), questions)
+    return one
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.sampled_from(["0", "1", "2", "skip", "undo", "save", "resume", "ask"]), max_size=30),
+    st.sampled_from(sorted(PLANNERS)),
+)
+def test_a_resumed_session_goes_on_as_the_uninterrupted_one(actions, kind):
+    with tempfile.TemporaryDirectory() as root, contextlib.ExitStack() as closing:
+        one = session(PLANNERS[kind], folder=Path(root) / "one")
+        other = session(PLANNERS[kind])
+        for action in actions:
+            if action == "resume":
+                one.close()
+                one = resume(Path(root) / "one", PLANNERS[kind])
+                continue
+            for each in (one, other):
+                if action == "save":
+                    _ = each.save() if each is one else None
+                elif action == "undo":
+                    _ = each.undo() if each.answered else None
+                else:
+                    each.ask()
+                    _ = each.tell(None if action == "skip" else int(action)) if action != "ask" else None
+        one.close()
+        one = resume(Path(root) / "one", PLANNERS[kind])
+        closing.callback(one.close)
+        same(one, other)
+        for each in (one, other):
+            run(each, SyntheticUser(THETA), 4)
+        same(one, other)
+
+
+@pytest.mark.parametrize("kind", sorted(PLANNERS))
+def test_wherever_the_writing_stopped_the_told_answers_are_there(kind, tmp_path):
+    """The journal cut after every byte of its last lines: all whole lines count, the torn one never happened."""
+    one = session(PLANNERS[kind], folder=tmp_path / "one")
+    lengths = [0]
+    for number in range(4):
+        one.ask()
+        one.tell(number % 3)
+        lengths.append((tmp_path / "one/journal.jsonl").stat().st_size)
+    one.ask()
+    data = (tmp_path / "one/journal.jsonl").read_bytes()
+    (tmp_path / "one/planner.npz").unlink(missing_ok=True)
+    for cut in {*range(lengths[3], len(data) + 1, 41), *lengths[1:], *(n - 1 for n in lengths[1:]), len(data) - 1}:
+        copy = tmp_path / f"cut-{cut}"
+        copy.mkdir()
+        shutil.copy(tmp_path / "one/session.json", copy)
+        (copy / "journal.jsonl").write_bytes(data[:cut])
+        with resume(copy, PLANNERS[kind]) as again:
+            told = sum(length <= cut for length in lengths[1:])
+            assert again.answered == told
+            other = session(PLANNERS[kind])
+            for number in range(told):
+                other.ask(), other.tell(number % 3)
+            same(again, other)
+        with resume(copy, PLANNERS[kind]) as again:  # what was appended after the repair is whole
+            same(again, other)
+    one.close()
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from tests.session_planners import RestorableGreedyPlanner, WORDS, encoder
+from edpbrl_gym.session import Session
+
+session = Session(RestorableGreedyPlanner, vocabulary=WORDS, encoder=encoder(), num_options=3, folder=Path(sys.argv[1]))
+number = 0
+while True:
+    session.ask()
+    session.tell(number % 3)
+    number += 1
+    print(number, flush=True)  # told, and acknowledged
+"""
+
+
+@pytest.mark.parametrize("after", [1, 9, 23])
+def test_no_told_answer_is_lost_by_a_kill(after, tmp_path):
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parent.parent)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(tmp_path / "one")], stdout=subprocess.PIPE, text=True, env=environment
+    )
+    acknowledged = 0
+    while acknowledged < after:
+        acknowledged = int(process.stdout.readline())
+    process.send_signal(signal.SIGKILL)
+    rest = process.stdout.read().split()
+    process.wait()
+    acknowledged = int(rest[-1]) if rest else acknowledged
+    planner = PLANNERS["restored"]
+    with resume(tmp_path / "one", planner) as again:
+        assert again.answered >= acknowledged
+        assert again.history.responses == tuple(Response.best(n % 3) for n in range(again.answered))
+        other = session(planner)
+        for number in range(again.answered):
+            other.ask(), other.tell(number % 3)
+        same(again, other)
+
+
+def test_a_damaged_line_is_an_error_and_names_its_place(tmp_path):
+    with session(folder=tmp_path / "one") as one:
+        run(one, SyntheticUser(THETA), 3)
+    journal = tmp_path / "one/journal.jsonl"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    for number in (0, 3):
+        broken = bytearray(lines[number])
+        broken[len(broken) // 2] ^= 1
+        journal.write_bytes(b"".join([*lines[:number], bytes(broken), *lines[number + 1 :]]))
+        with pytest.raises(ValueError, match=f"line {number + 1} is damaged and others follow"):
+            resume(tmp_path / "one")
+    journal.write_bytes(b"".join([*lines[1:], lines[-1]]))
+    with pytest.raises(ValueError, match="line 1 of its journal fails.*does not follow"):
+        resume(tmp_path / "one")
+    journal.write_bytes(b"".join(lines[:4]))
+    with pytest.raises(ValueError, match="at least 6 lines.*got 4: answers are missing"):
+        resume(tmp_path / "one")
+    journal.write_bytes(b"".join(lines))
+    with resume(tmp_path / "one") as again:
+        assert again.answered == 3
+
+
+def test_a_damaged_snapshot_is_an_error_and_deleting_it_helps(tmp_path):
+    with session(folder=tmp_path / "one") as one:
+        run(one, SyntheticUser(THETA), 3)
+    snapshot = tmp_path / "one/planner.npz"
+    snapshot.write_bytes(snapshot.read_bytes()[:100])
+    with pytest.raises(ValueError, match="delete this file: the journal holds everything"):
+        resume(tmp_path / "one")
+    snapshot.unlink()
+    with resume(tmp_path / "one") as again:
+        same(again, lived(3))
+
+
+def test_the_snapshot_spares_the_replay(tmp_path):
+    """Without it, a planner with states lives through all questions again; with it, through the last ones only."""
+    asked = []
+
+    class Counting(PLANNERS["restored"]):
+        def ask(self, prefixes):
+            asked.append(1)
+            return super().ask(prefixes)
+
+    one = session(Counting, folder=tmp_path / "one")
+    run(one, SyntheticUser(THETA), 23)
+    one._journal.close()  # as a kill would: no snapshot at the end
+    asked.clear()
+    with resume(tmp_path / "one", Counting) as again:
+        assert len(asked) == 3
+        assert again.answered == 23
+    (tmp_path / "one/planner.npz").unlink()
+    asked.clear()
+    with resume(tmp_path / "one", Counting):
+        assert len(asked) == 23
+
+
+def test_what_it_began_with_must_be_the_same(tmp_path):
+    folder = tmp_path / "one"
+    with session(folder=folder) as one:
+        run(one, SyntheticUser(THETA), 3)
+    (folder / "planner.npz").unlink()
+    other_words = WORDS.subset(7, seed=0)
+    for arguments, message in (
+        ({"vocabulary": other_words}, "vocabulary fingerprint"),
+        ({"encoder": CountingEncoder(D, "feed" * 16)}, "encoder fingerprint"),
+        ({"model": Ranking()}, "model"),
+        ({"planner": GreedyPlanner}, "planner with which .*'random'.*got 'greedy'"),
+        ({"planner": random_planner(seed=6)}, "ask question 0 again as it did"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            resume(folder, **arguments)
+    with resume(folder) as again:  # none of them has changed or locked anything
+        same(again, lived(3))
+
+
+def test_one_process_at_a_time(tmp_path):
+    with session(folder=tmp_path / "one"):
+        with pytest.raises(RuntimeError, match="it is open already"):
+            resume(tmp_path / "one")
+    with resume(tmp_path / "one"):
+        pass
+
+
+def test_a_closed_session_takes_no_more(tmp_path):
+    one = session(folder=tmp_path / "one")
+    one.ask()
+    one.close()
+    with pytest.raises(ValueError, match="has been closed; use Session.resume"):
+        one.tell(0)
+    assert one.answered == 0
+
+
+def test_saving_is_whole_or_not_at_all(tmp_path, monkeypatch):
+    one = session()
+    run(one, SyntheticUser(THETA), 4)
+    with pytest.raises(ValueError, match="a folder to save"):
+        one.save()
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/thesis.tex").write_text("mine")
+    with pytest.raises(FileExistsError, match="holds something"):
+        one.save(tmp_path / "full")
+
+    def fails(*arguments):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "rename", fails)
+        with pytest.raises(OSError, match="No space"):
+            one.save(tmp_path / "new")
+    assert [path.name for path in tmp_path.iterdir()] == ["full"] and one.folder is None
+    (tmp_path / "empty").mkdir()
+    assert one.save(tmp_path / "empty") == tmp_path / "empty" == one.save()
+    with pytest.raises(ValueError, match="the session's own folder"):
+        one.save(tmp_path / "other")
+    run(one, SyntheticUser(THETA), 2)
+    one.close()
+    with resume(tmp_path / "empty") as again:
+        assert again.answered == 6
+        same(again, lived(6))
+
+
+def test_a_full_disk_costs_nothing_told_before(tmp_path, monkeypatch):
+    one = session(folder=tmp_path / "one")
+    one.ask(), one.tell(1)
+    one.ask()
+    write = os.write
+
+    def full(handle, data):
+        write(handle, data[:5])
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "write", full)
+        for _ in range(2):
+            with pytest.raises(OSError, match="No space"):
+                one.tell(2)
+    assert one.answered == 1 and one.pending is not None
+    one.tell(0)
+    one.close()
+    with resume(tmp_path / "one") as again:
+        assert again.history.responses == (Response.best(1), Response.best(0))
+
+
+def test_a_snapshot_that_fails_is_only_a_warning(tmp_path, monkeypatch):
+    one = session(folder=tmp_path / "one")
+    run(one, SyntheticUser(THETA), 9)
+    one.ask()
+    monkeypatch.setattr(np, "savez", lambda *a, **k: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.warns(UserWarning, match="could not be saved"):
+        one.tell(0)
+    monkeypatch.undo()
+    assert one.answered == 10
+    one.close()
+    with resume(tmp_path / "one") as again, warnings.catch_warnings():
+        assert again.answered == 10
+
+
+def test_the_history_goes_to_parquet_and_back(tmp_path):
+    one = session(who="Ada")
+    assert len(one.history) == 0
+    run(one, SyntheticUser(THETA), 4)
+    one.ask(), one.skip()
+    one.history.to_parquet(tmp_path / "answers.parquet")
+    back = History.from_parquet(tmp_path / "answers.parquet")
+    assert back.responses == one.history.responses and back.who == "Ada" and len(back) == 5
+    assert back.metadata["encoder_fingerprint"] == encoder().fingerprint
+    assert (np.diff(back.answered_at.astype(np.int64)) > 0).all()
+    np.testing.assert_array_equal(back.features, one.history.features)
+
+
+def test_no_session_there(tmp_path):
+    with pytest.raises(FileNotFoundError, match="begin a session and save"):
+        resume(tmp_path)
+    with session(folder=tmp_path / "one"):
+        pass
+    settings = json.loads((tmp_path / "one/session.json").read_text())
+    (tmp_path / "one/session.json").write_text(json.dumps({**settings, "format": "edpbrl-gym session 9"}))
+    with pytest.raises(ValueError, match="'edpbrl-gym session 1'.*got 'edpbrl-gym session 9'"):
+        resume(tmp_path / "one")
+    (tmp_path / "one/session.json").write_text("{")
+    with pytest.raises(ValueError, match="could not read"):
+        resume(tmp_path / "one")
