@@ -1,0 +1,156 @@
+"""Is a session as sure as it should be? Predicted against true accuracy, now, in the future, and where it stops.
+
+    python benchmarks/stopping.py                 # about ten minutes on one core
+    python benchmarks/stopping.py --users 2       # about two
+
+Users are drawn from the prior (the model is right), or like a sentence, without noise or with the noise of a scale. The
+questions are random, K = 4, partial prompts of 6 steps. Accuracy is the share of 1,000 pairs of held-out prompts that
+the estimate orders as the user's own taste does. Two tables:
+
+* by user and number of questions: predicted and true accuracy, their mean difference, and the mean of the predictions
+  that were made half-way;
+* where the stopping rule says stop: questions asked, predicted and true accuracy there.
+
+The sentences and seeds are development ones, not those of any reported comparison.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import defaultdict
+from collections.abc import Iterator
+
+import numpy as np
+
+from edpbrl_gym.estimation import GaussianPrior
+from edpbrl_gym.estimation.posterior import Posterior
+from edpbrl_gym.experiments.memo import MemoEncoder
+from edpbrl_gym.features import TextEncoder, load_encoder
+from edpbrl_gym.oracles import SyntheticUser
+from edpbrl_gym.session import RandomPlanner, Session, StoppingRule, answer_of
+from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
+
+SENTENCES = (
+    "a cosy winter cabin",
+    "baroque gold ornaments",
+    "a stormy sea under dark clouds",
+    "a clean product photo on a white table",
+    "a friendly robot in a comic book",
+    "an overgrown ruin in the jungle",
+)
+NORMS = (5.0, 20.0, 50.0)
+NOISE = ("argmax", 50.0, 20.0, 5.0)
+FIRST_SEED = 1000
+
+
+def prior_users(prior: GaussianPrior, count: int) -> Iterator[tuple[str, int, SyntheticUser]]:
+    """Users for whom the model is right: theta ~ N(0, C) scaled to a root mean square norm."""
+    base = Posterior(np.zeros(prior.dimension), prior.precision)
+    size = float(np.sqrt(np.trace(np.linalg.inv(prior.precision))))
+    for norm in NORMS:
+        thetas = base.draws(count, np.random.default_rng([FIRST_SEED, int(norm)])) * norm / size
+        for number, theta in enumerate(thetas):
+            user = SyntheticUser(theta, mode="sampled", scale=1.0, seed=FIRST_SEED + number)
+            yield f"prior, norm {norm:g}", number, user
+
+
+def sentence_users(encoder: TextEncoder, count: int) -> Iterator[tuple[str, int, SyntheticUser]]:
+    """Users who like a sentence."""
+    for noise in NOISE:
+        for number, sentence in enumerate(SENTENCES[:count]):
+            mode = "argmax" if noise == "argmax" else "sampled"
+            scale = 1.0 if noise == "argmax" else float(noise)
+            user = SyntheticUser.from_text(sentence, encoder, mode=mode, scale=scale, seed=FIRST_SEED + number)
+            yield f"sentence, {noise if noise == 'argmax' else f'scale {noise:g}'}", number, user
+
+
+def follow(session: Session, user: SyntheticUser, questions: int, every: int) -> list[dict[str, float]]:
+    """Ask and look at the progress every so many questions: predictions, truths, and whether it would stop."""
+    rows = []
+    truth = np.sign(session.outlook.differences @ user.theta)
+    while session.answered < questions:
+        session.tell(answer_of(user, session.ask()))
+        if session.answered % every:
+            continue
+        progress = session.progress([0, session.answered])
+        given = np.sign(session.outlook.differences @ session.estimate.theta)
+        later = float(progress.curve[np.searchsorted(progress.further, session.answered)])
+        rows.append(
+            {
+                "questions": session.answered,
+                "predicted": progress.accuracy,
+                "true": float((given == truth).mean()),
+                "at twice": later,
+                "stop": float(progress.should_stop),
+            }
+        )
+    return rows
+
+
+def report(label: str, runs: list[list[dict[str, float]]]) -> None:
+    """One line for each number of questions."""
+    for index, first in enumerate(runs[0]):
+        asked = int(first["questions"])
+        predicted, true = (np.array([run[index][key] for run in runs]) for key in ("predicted", "true"))
+        half = [row["at twice"] for run in runs for row in run if 2 * row["questions"] == asked]
+        early = f"{np.mean(half):.3f}" if half else "  -  "
+        print(
+            f"  {label:22s} {asked:4d} questions: predicted {predicted.mean():.3f}, true {true.mean():.3f}, "
+            f"difference {np.mean(predicted - true):+.3f} (mean size {np.abs(predicted - true).mean():.3f}), "
+            f"predicted half-way {early}"
+        )
+
+
+def report_stops(label: str, runs: list[list[dict[str, float]]]) -> list[float]:
+    """Where the rule stops (at the end where it does not); the differences there."""
+    stops = [next((row for row in run if row["stop"]), run[-1]) for run in runs]
+    differences = [row["predicted"] - row["true"] for row in stops]
+    print(
+        f"  {label:22s} stops after {np.mean([row['questions'] for row in stops]):5.0f} questions "
+        f"({sum(bool(row['stop']) for row in stops)} of {len(stops)} stop): "
+        f"predicted {np.mean([row['predicted'] for row in stops]):.3f}, "
+        f"true {np.mean([row['true'] for row in stops]):.3f}, difference {np.mean(differences):+.3f} "
+        f"(mean size {np.mean(np.abs(differences)):.3f})"
+    )
+    return differences
+
+
+def main() -> None:
+    """Run all users and print both tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--users", type=int, default=6, help="users of each kind, at most 6 (default: 6)")
+    parser.add_argument("--questions", type=int, default=360, help="questions of a session (default: 360)")
+    parser.add_argument("--every", type=int, default=30, help="questions between two looks (default: 30)")
+    parser.add_argument("--target", type=float, default=0.9, help="of the stopping rule (default: 0.9)")
+    parser.add_argument("--gain", type=float, default=0.01, help="of the stopping rule (default: 0.01)")
+    arguments = parser.parse_args()
+    train, test = load_vocabulary().split(seed=0)
+    encoder = MemoEncoder(load_encoder("minilm"))  # users of one number are asked the same random questions
+    prior = GaussianPrior.from_embeddings(encoder.encode(train.all_tokens))
+    rule = StoppingRule(target=arguments.target, gain=arguments.gain)
+    count = min(arguments.users, len(SENTENCES))
+    print(f"{sum(train.sizes)} tokens, held-out pairs from {sum(test.sizes)} others, {encoder.name}, {rule}")
+    runs: dict[str, list[list[dict[str, float]]]] = defaultdict(list)
+    for label, number, user in [*prior_users(prior, count), *sentence_users(encoder, count)]:
+        session = begin(train, test, encoder, prior, rule, FIRST_SEED + number)
+        runs[label].append(follow(session, user, arguments.questions, arguments.every))
+    print(f"\nPredicted and true accuracy, means over {count} users each")
+    for label, found in runs.items():
+        report(label, found)
+    print("\nWhere the stopping rule stops")
+    differences = {label: report_stops(label, found) for label, found in runs.items()}
+    for kind in ("prior", "sentence"):
+        all_of_kind = [value for label, values in differences.items() if label.startswith(kind) for value in values]
+        print(f"  all users of a {kind}: mean difference {np.mean(all_of_kind):+.3f}, {len(all_of_kind)} users")
+
+
+def begin(
+    train: Vocabulary, test: Vocabulary, encoder: TextEncoder, prior: GaussianPrior, rule: StoppingRule, seed: int
+) -> Session:
+    """A session with random questions."""
+    planner = RandomPlanner(train.sizes, prior=prior, num_options=4, seed=seed)
+    return Session(planner, vocabulary=train, encoder=encoder, held_out=test, stopping=rule, seed=0)
+
+
+if __name__ == "__main__":
+    main()
