@@ -30,6 +30,8 @@ __all__ = ["PriorChoice", "PriorFit", "answer_differences", "choose_prior", "fit
 
 Floats = NDArray[np.float64]
 
+_FIRST_STEP, _WARM_STEP = float(np.log(3.0)), float(np.log(1.6))  # in log(scale)
+
 
 @dataclass(frozen=True, eq=False)
 class PriorFit:
@@ -97,7 +99,7 @@ def log_evidence(estimate: Estimate, prior: GaussianPrior) -> float:
 
 
 def answer_differences(options: ArrayLike | Terms, choices: ArrayLike | None) -> tuple[Floats, Floats | None]:
-    """Differences to the chosen alternatives (n, K - 1, d) and their offsets (n, K - 1) or None, of either kind of data.
+    """Differences to the chosen alternatives (n, K - 1, d), their offsets (n, K - 1) or None, of either kind of data.
 
     Raises:
         ValueError: options without choices, or Terms with them.
@@ -179,7 +181,8 @@ def fit_prior(
         return evidence - 0.5 * ((log_scale - np.log(typical)) / log_spread) ** 2
 
     limits = float(np.log(low)), float(np.log(high))
-    best = climb(objective, float(np.log(first)), limits, precision=precision, max_evaluations=most)
+    step = _FIRST_STEP if start is None else _WARM_STEP
+    best = climb(objective, float(np.log(first)), limits, step=step, precision=precision, max_evaluations=most)
     scale = float(np.clip(np.exp(best), low, high))
     estimate, evidence = answers.estimate(scale)
     return PriorFit(

@@ -83,7 +83,7 @@ def estimate(
 
     Newton's method with the exact gradient and Hessian, a Cholesky factor for each step and backtracking, from the
     prior's mean unless told otherwise. It has converged when the Newton decrement sqrt(g' H^-1 g), the length of the
-    next step in posterior standard deviations, is at most ``tolerance``; this does not depend on the scale of the features.
+    next step in posterior standard deviations, is at most ``tolerance``; this does not depend on the features' scale.
 
     Without a (proper) prior the maximum exists if and only if the differences of the options span the features and no
     direction ranks every chosen option at least as high as the others (Albert & Anderson, 1984). The first failing is

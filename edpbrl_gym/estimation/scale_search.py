@@ -8,8 +8,8 @@ import numpy as np
 
 __all__ = ["climb"]
 
-_FIRST_STEP = float(np.log(3.0))
-_WIDEST = 1.5 * _FIRST_STEP
+# a parabola through points this far apart in log scale is off by about a hundredth of a nat for the evidence of a scale
+_TRUSTED, _OFF = 1.6, 0.02
 _LARGEST_STEP = float(np.log(1e3))
 
 
@@ -18,26 +18,30 @@ def climb(
     start: float,
     limits: tuple[float, float],
     *,
+    step: float,
     precision: float,
     max_evaluations: int,
 ) -> float:
     """A local maximum of ``objective`` in ``limits``: bracket it by growing steps, then fit parabolas.
 
-    With three points around the maximum the vertex of their parabola is tried, until it promises less than
-    ``precision`` above the best point. A vertex close to a known point is moved away from it, into the larger side of
-    the bracket, so that the bracket shrinks from both sides.
+    With three points around the maximum the vertex of their parabola is tried, until the points are so near that a
+    parabola can be trusted and it promises less than ``precision`` above the best point. A vertex close to a known
+    point is moved away from it, so that the bracket shrinks from both sides.
 
     Args:
         objective: the function.
         start: where to begin; brought into the limits.
         limits: smallest and largest argument; both may be the maximum.
+        step: first step of the search for a bracket, > 0; each is twice the last.
         precision: in units of the objective.
         max_evaluations: calls of the objective at most.
 
     Returns:
-        The best argument that was evaluated; exactly one of the limits when it ends there.
+        The vertex of the last parabola (which the objective has not seen), or the best argument that was evaluated
+        where there is no bracket; exactly one of the limits when it ends there.
     """
     low, high = limits
+    widest = _TRUSTED * float(np.cbrt(precision / _OFF))  # the cubic term is what a parabola misses
     known: dict[float, float] = {}
 
     def value(x: float) -> float:
@@ -45,33 +49,31 @@ def climb(
             known[x] = objective(x)
         return known[x]
 
-    def best() -> float:
-        return max(known, key=lambda x: known[x])
+    def around() -> tuple[float | None, float, float | None]:
+        centre = max(known, key=lambda x: known[x])
+        left = max((x for x in known if x < centre), default=None)
+        return left, centre, min((x for x in known if x > centre), default=None)
 
     value(min(max(start, low), high))
-    step = _FIRST_STEP
-    while len(known) < max_evaluations:
-        centre = best()
-        left = max((x for x in known if x < centre), default=None)
-        right = min((x for x in known if x > centre), default=None)
-        if right is None and centre < high:
-            following = min(centre + step, high)
-        elif left is None and centre > low:
-            following = max(centre - step, low)
-        elif left is None or right is None:
-            return centre  # at a limit, and lower on its other side
-        else:
+    while True:
+        left, centre, right = around()
+        if left is not None and right is not None:
             vertex, promise = _vertex((left, centre, right), (known[left], known[centre], known[right]))
-            wide = max(centre - left, right - centre) > _WIDEST
-            if promise <= precision and not wide:
-                return centre
+            wide = max(centre - left, right - centre) > widest
+            if len(known) >= max_evaluations or (promise <= precision and not wide):
+                return vertex
             following = _kept_apart(vertex, left, centre, right)
-            if wide and promise <= precision:  # too far apart for a parabola to be trusted: halve the larger side
+            if wide and promise <= precision:  # halve the larger side
                 following = (left + centre) / 2 if centre - left > right - centre else (centre + right) / 2
-        if left is None or right is None:
-            step = min(2 * step, _LARGEST_STEP)
+        elif len(known) >= max_evaluations:
+            return centre
+        elif right is None and centre < high:
+            following, step = min(centre + step, high), min(2 * step, _LARGEST_STEP)
+        elif left is None and centre > low:
+            following, step = max(centre - step, low), min(2 * step, _LARGEST_STEP)
+        else:
+            return centre  # at a limit, and lower on its other side
         value(following)
-    return best()
 
 
 def _vertex(points: tuple[float, float, float], values: tuple[float, float, float]) -> tuple[float, float]:
