@@ -13,6 +13,7 @@ from edpbrl_gym.experiments.query_bench.asking import check_available, make_user
 from edpbrl_gym.experiments.query_bench.run import plan_units
 from edpbrl_gym.experiments.query_bench.settings import EPISODES, REGIMES, SENTENCES, BenchSettings, get_regime
 from edpbrl_gym.experiments.query_bench.summary import (
+    RunIndex,
     curves_of,
     duel,
     episodes_to_reach,
@@ -41,6 +42,10 @@ def table(**arms: list[list[float]]) -> pandas.DataFrame:
         for episodes, value in zip((1, 2, 4), values, strict=True)
     ]  # fmt: skip
     return pandas.DataFrame(rows)
+
+
+def index(**arms: list[list[float]]) -> RunIndex:
+    return RunIndex(table(**arms))
 
 
 # -- how many episodes -----------------------------------------------------------------------------------------------
@@ -85,7 +90,7 @@ def test_many_curves_at_once_equal_one_by_one():
 
 def test_needed_by_hand_with_an_interval_over_runs():
     """Means 0.6, 0.4, 0.2 for the arm; the reference ends at a mean of 0.5: half way between T = 1 and T = 2."""
-    given_ = table(random_ridge100=[[0.9, 0.7, 0.6], [0.9, 0.7, 0.4]], adaptive=[[0.7, 0.4, 0.2], [0.5, 0.4, 0.2]])
+    given_ = index(random_ridge100=[[0.9, 0.7, 0.6], [0.9, 0.7, 0.4]], adaptive=[[0.7, 0.4, 0.2], [0.5, 0.4, 0.2]])
     found = needed(given_, "argmax", "adaptive", "random+ridge100", "cosine_error")
     assert found is not None and found.level == pytest.approx(0.5) and found.runs == 2
     assert found.episodes == pytest.approx(1.5) and found.share == pytest.approx(1.5 / 4)
@@ -100,7 +105,7 @@ def test_needed_by_hand_with_an_interval_over_runs():
 
 
 def test_arms_are_compared_on_the_runs_that_both_have():
-    given_ = table(random_ours=[[0.9, 0.7, 0.5], [0.9, 0.7, 0.3]], adaptive=[[0.8, 0.6, 0.4]])
+    given_ = index(random_ours=[[0.9, 0.7, 0.5], [0.9, 0.7, 0.3]], adaptive=[[0.8, 0.6, 0.4]])
     found = curves_of(given_, "argmax", ("random+ours", "adaptive"), "cosine_error")
     assert found is not None and found.runs == [(0, "sunny")]
     assert found.values["random+ours"].tolist() == [[0.9, 0.7, 0.5]]
@@ -115,7 +120,7 @@ def test_a_duel_is_won_where_the_interval_excludes_zero(gap, outcome):
     noise = np.random.default_rng(1).normal(scale=0.02, size=(12, 3))
     noise -= noise.mean(axis=0)
     base = np.random.default_rng(2).random((12, 3))  # runs differ far more than arms: only pairing shows the gap
-    given_ = table(random_ours=base.tolist(), adaptive=(base + gap + noise).tolist())
+    given_ = index(random_ours=base.tolist(), adaptive=(base + gap + noise).tolist())
     fight = duel(given_, "argmax", "adaptive", "random+ours", "cosine_error", 4)
     assert fight is not None and fight.outcome == outcome and fight.mean == pytest.approx(gap)
     deviation = noise[:, 2].std() / np.sqrt(12)  # of the mean under the bootstrap
@@ -124,7 +129,7 @@ def test_a_duel_is_won_where_the_interval_excludes_zero(gap, outcome):
 
 def test_a_piece_is_the_ratio_of_questions_and_turns_around():
     """The better arm reaches 0.4 at T = 2, the other at T = 4."""
-    given_ = table(random_ours=[[0.9, 0.6, 0.4]] * 3, adaptive=[[0.7, 0.4, 0.2]] * 3)
+    given_ = index(random_ours=[[0.9, 0.6, 0.4]] * 3, adaptive=[[0.7, 0.4, 0.2]] * 3)
     bought = piece(given_, "argmax", "adaptive", "random+ours", "adaptive")
     cost = piece(given_, "argmax", "adaptive", "adaptive", "random+ours")
     assert bought is not None and cost is not None

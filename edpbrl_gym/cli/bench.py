@@ -27,9 +27,9 @@ def run(options: Bench) -> None:
     else:
         with bad_arguments():
             settings, plan = _settings(options)
-            plan_units(settings, **plan)
             if options.jobs is not None and options.jobs < 1:
                 raise UsageError(f"Expected --jobs >= 1, got {options.jobs}")
+            plan_units(settings, **plan)
         out = options.out or Path("runs/queries-quick" if options.quick else "runs/queries")
         results = run_queries(settings, out, **plan, jobs=options.jobs, track=track, progress=True)
     files = write_report(results, out, page=options.page)

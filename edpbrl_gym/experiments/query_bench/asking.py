@@ -182,7 +182,7 @@ def draw_and_save(
         seconds = planning + time.perf_counter() - begun
         features = _embed(world, tokens, encoder)
         lanes.close()
-    arrays = {
+    arrays: dict[str, Any] = {
         "tokens": tokens,
         "features": features,
         "seconds": np.array([seconds, encoder.seconds]),

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edpbrl_gym.experiments.figures import PALETTE
 from edpbrl_gym.experiments.query_bench.settings import REGIMES
-from edpbrl_gym.experiments.query_bench.summary import BASELINE, METRICS, PAPER, Needed, Piece, curves_of, interval
+from edpbrl_gym.experiments.query_bench.summary import (
+    BASELINE,
+    METRICS,
+    PAPER,
+    Needed,
+    Piece,
+    RunIndex,
+    curves_of,
+    interval,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -51,23 +61,25 @@ def looks(arms: Sequence[str]) -> dict[str, tuple[str, Any, str]]:
     }
 
 
-def _curve(axis: Any, table: Any, regime: str, arm: str, metric: str, look: tuple[str, Any, str]) -> Any:
+def _curve(axis: Any, index: RunIndex, regime: str, arm: str, metric: str, look: tuple[str, Any, str]) -> Any:
     """Draw the mean and its 95% bootstrap interval; return the curves, None where there are none."""
-    found = curves_of(table, regime, (arm,), metric)
+    found = curves_of(index, regime, (arm,), metric)
     if found is None:
         return None
     values = found.values[arm]
     colour, line, marker = look
     mean = values.mean(axis=0)
     if len(values) > 1:
-        ends = np.array(
-            [interval(lambda index, column=column: column[index].mean(axis=-1), len(values)) for column in values.T]
-        )
+        ends = np.array([interval(_mean_of(column), len(values), resamples=500) for column in values.T])
         axis.fill_between(found.episodes, ends[:, 0], ends[:, 1], color=colour, alpha=0.18, linewidth=0)
     axis.plot(
         found.episodes, mean, color=colour, linestyle=line, marker=marker, markersize=3.8, linewidth=1.5, label=arm
     )
     return found
+
+
+def _mean_of(values: NDArray[np.float64]) -> Callable[[NDArray[np.int64]], NDArray[np.float64]]:
+    return lambda chosen: np.asarray(values[chosen].mean(axis=-1))
 
 
 def _episode_axis(axis: Any, episodes: Any) -> None:
@@ -86,7 +98,7 @@ def _legend(figure: Any, axes: Any, columns: int = 5) -> None:
     figure.legend(list(drawn.values()), list(drawn), loc="outside lower center", ncols=min(len(drawn), columns))
 
 
-def curves_figure(table: Any, regimes: Sequence[str], arms: Sequence[str], *, subtitle: str) -> Figure:
+def curves_figure(index: RunIndex, regimes: Sequence[str], arms: Sequence[str], *, subtitle: str) -> Figure:
     """Draw the cosine error against the episodes, a panel for each regime, with the two marks as horizontal lines."""
     import matplotlib
     from matplotlib.figure import Figure
@@ -100,7 +112,7 @@ def curves_figure(table: Any, regimes: Sequence[str], arms: Sequence[str], *, su
         for axis, regime in zip(axes.ravel(), regimes, strict=False):
             ends: dict[str, float] = {}
             for arm in arms:
-                found = _curve(axis, table, regime, arm, "cosine_error", style[arm])
+                found = _curve(axis, index, regime, arm, "cosine_error", style[arm])
                 if found is not None:
                     ends[arm] = float(found.values[arm].mean(axis=0)[-1])
                     _episode_axis(axis, found.episodes)
@@ -124,7 +136,7 @@ def curves_figure(table: Any, regimes: Sequence[str], arms: Sequence[str], *, su
     return figure
 
 
-def metrics_figure(table: Any, regimes: Sequence[str], arms: Sequence[str], *, subtitle: str) -> Figure:
+def metrics_figure(index: RunIndex, regimes: Sequence[str], arms: Sequence[str], *, subtitle: str) -> Figure:
     """Draw all other metrics: a row for each, a column for each regime."""
     import matplotlib
     from matplotlib.figure import Figure
@@ -137,7 +149,7 @@ def metrics_figure(table: Any, regimes: Sequence[str], arms: Sequence[str], *, s
         for row, metric in enumerate(metrics):
             for column, regime in enumerate(regimes):
                 for arm in arms:
-                    found = _curve(axes[row, column], table, regime, arm, metric, style[arm])
+                    found = _curve(axes[row, column], index, regime, arm, metric, style[arm])
                     if found is not None and metric != "prompt_regret":
                         _episode_axis(axes[row, column], found.episodes)
                 if row == 0:

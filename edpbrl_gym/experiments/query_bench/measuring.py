@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.experiments.memo import single_thread
 from edpbrl_gym.experiments.metrics import choice_accuracy, cosine_error, preference_error
-from edpbrl_gym.experiments.personalize import best_prompts
+from edpbrl_gym.experiments.personalize import Prompt, best_prompts
 from edpbrl_gym.experiments.query_bench.settings import BenchSettings, Regime
 from edpbrl_gym.experiments.query_bench.worlds import World, load_world
 from edpbrl_gym.experiments.runs import write_atomically
@@ -21,9 +21,8 @@ from edpbrl_gym.features import TextEncoder
 
 __all__ = ["Judge", "ceiling_path", "find_ceiling", "load_ceiling"]
 
-# a narrower beam for the many estimates than for the best there is: a fifth of the texts
-_SEARCH = {"width": 6, "shortlist": 8}
-_WIDE_SEARCH = {"width": 16, "shortlist": 16}
+# (width, shortlist): a narrower beam for the many estimates than for the best there is, a fifth of the texts
+_NARROW, _WIDE = (6, 8), (16, 16)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,11 +61,15 @@ class Judge:
         An estimate of 0 likes every prompt the same: the mean score of the held-out random prompts stands for it.
         """
         if theta.any():
-            found = best_prompts(self.world.vocabulary, encoder, theta, count=1, **_SEARCH)[0].text
-            score = float(encoder.encode([found])[0].astype(np.float64) @ self.taste)
+            found = _search(self.world, encoder, theta, *_NARROW)
+            score = float(encoder.encode([found.text])[0].astype(np.float64) @ self.taste)
         else:
             score = float((self.world.prompts.astype(np.float64) @ self.taste).mean())
         return {"prompt_score": score, "prompt_regret": self.ceiling - score}
+
+
+def _search(world: World, encoder: TextEncoder, theta: NDArray[np.float64], width: int, shortlist: int) -> Prompt:
+    return best_prompts(world.vocabulary, encoder, theta, count=1, width=width, shortlist=shortlist)[0]
 
 
 def ceiling_path(folder: Path, vocabulary: str, sentence: str) -> Path:
@@ -80,9 +83,8 @@ def find_ceiling(settings: BenchSettings, regime: Regime, sentence: str, folder:
     taste = world.tastes[sentence]
     with single_thread():
         encoder = world.encoder()
-        wide = best_prompts(world.vocabulary, encoder, taste, count=1, **_WIDE_SEARCH)[0]
-        narrow = best_prompts(world.vocabulary, encoder, taste, count=1, **_SEARCH)[0]
-    best = max((wide, narrow), key=lambda prompt: prompt.score)
+        found = [_search(world, encoder, taste, *beam) for beam in (_WIDE, _NARROW)]
+    best = max(found, key=lambda prompt: prompt.score)
     text = json.dumps({"score": best.score, "prompt": best.text})
     path = ceiling_path(folder, regime.vocabulary, sentence)
     write_atomically(path, lambda name: name.write_text(text, encoding="utf-8"))

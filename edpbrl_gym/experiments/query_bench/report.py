@@ -12,6 +12,7 @@ from edpbrl_gym.experiments.figures import save_figure
 from edpbrl_gym.experiments.query_bench.arms import HEADLINE_ARMS
 from edpbrl_gym.experiments.query_bench.figures import curves_figure, metrics_figure, needed_figure, pieces_figure
 from edpbrl_gym.experiments.query_bench.settings import REGIMES
+from edpbrl_gym.experiments.query_bench.summary import RunIndex
 from edpbrl_gym.experiments.query_bench.tables import (
     TARGET_B,
     TARGETS_A,
@@ -63,17 +64,17 @@ def write_report(results: Results, folder: str | os.PathLike[str], *, page: Path
 
 
 def _figures(results: Results, summary: Summary, folder: Path) -> dict[str, list[Path]]:
-    table = results.table
+    index = RunIndex(results.table)
     headline = [name for name in summary.regimes if REGIMES[name].headline]
     side = [name for name in summary.regimes if not REGIMES[name].headline]
     main = [arm for arm in summary.arms if arm in HEADLINE_ARMS] or summary.arms[:6]
     line = _setting_line(results)
     made: dict[str, Any] = {}
     if headline:
-        made["curves"] = curves_figure(table, headline, main, subtitle=line)
-        made["metrics"] = metrics_figure(table, headline, main, subtitle=line)
+        made["curves"] = curves_figure(index, headline, main, subtitle=line)
+        made["metrics"] = metrics_figure(index, headline, main, subtitle=line)
     if side:
-        made["side-curves"] = curves_figure(table, side, main, subtitle=line)
+        made["side-curves"] = curves_figure(index, side, main, subtitle=line)
     marks = [
         (title, [item for item in summary.needed[mark, "cosine_error"] if item.arm in main])
         for mark, title in (

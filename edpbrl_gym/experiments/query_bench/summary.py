@@ -24,6 +24,7 @@ __all__ = [
     "Duel",
     "Needed",
     "Piece",
+    "RunIndex",
     "curves_of",
     "duel",
     "episodes_to_reach",
@@ -63,7 +64,6 @@ PIECES: tuple[tuple[str, str, str], ...] = (
 )
 
 CAP = 1e6  # stands for "not within the questions asked" where quantiles are taken; infinity has none
-_RESAMPLES = 2000
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,30 +83,54 @@ class Curves:
     start: float
 
 
-def curves_of(table: Any, regime: str, arms: Sequence[str], metric: str) -> Curves | None:
-    """Return the metric's values of the arms on their common runs; None where they have none.
+class RunIndex:
+    """The rows of a results table by regime and arm, sorted once.
 
     Args:
         table: Results (pandas DataFrame).
+    """
+
+    def __init__(self, table: Any) -> None:
+        self.episodes = sorted({int(value) for value in table["episodes"]})
+        self._cells: dict[tuple[str, str], dict[tuple[int, str], dict[str, Floats]]] = {}
+        places = {value: number for number, value in enumerate(self.episodes)}
+        for (regime, arm, seed, sentence), rows in table.groupby(["regime", "arm", "seed", "sentence"]):
+            columns = [places[int(value)] for value in rows["episodes"]]
+            values = {}
+            for metric in METRICS:
+                values[metric] = np.full(len(self.episodes), np.nan)
+                values[metric][columns] = rows[metric].to_numpy(dtype=np.float64)
+            self._cells.setdefault((str(regime), str(arm)), {})[int(seed), str(sentence)] = values
+
+    def runs(self, regime: str, arm: str) -> dict[tuple[int, str], dict[str, Floats]]:
+        """(seed, sentence) -> metric -> value at each of ``episodes``, NaN where it was not measured."""
+        return self._cells.get((regime, arm), {})
+
+
+def curves_of(index: RunIndex, regime: str, arms: Sequence[str], metric: str) -> Curves | None:
+    """Return the metric's values of the arms on their common runs; None where they have none.
+
+    Args:
+        index: Of the results.
         regime: Name.
         arms: Names.
-        metric: One of ``METRICS``; T at which it was not measured are left out.
+        metric: One of ``METRICS``; T at which it was not measured in all of the runs are left out.
     """
-    cell = table[(table["regime"] == regime) & table["arm"].isin(arms)].dropna(subset=[metric])
-    wide = cell.pivot_table(index=["seed", "sentence"], columns=["arm", "episodes"], values=metric)
-    if not set(arms) <= set(wide.columns.get_level_values(0)):
+    cells = {arm: index.runs(regime, arm) for arm in arms}
+    common = sorted(set.intersection(*(set(cell) for cell in cells.values())))
+    if not common:
         return None
-    common = sorted(set.intersection(*(set(wide[arm].columns) for arm in arms)))
-    wide = wide.loc[:, [(arm, episodes) for arm in dict.fromkeys(arms) for episodes in common]].dropna()
-    if not len(wide) or not common:
+    values = {arm: np.array([cell[run][metric] for run in common]) for arm, cell in cells.items()}
+    measured = np.logical_and.reduce([np.isfinite(value).all(axis=0) for value in values.values()])
+    if not measured.any():
         return None
     starts = {"cosine_error": 1.0, "preference_error": 0.5}
     if metric == "choice_error":
         starts[metric] = 1.0 - 1.0 / REGIMES[regime].num_policies
     return Curves(
-        episodes=np.array(common, dtype=np.float64),
-        values={arm: wide[arm].to_numpy(dtype=np.float64) for arm in dict.fromkeys(arms)},
-        runs=[(int(seed), str(sentence)) for seed, sentence in wide.index],
+        episodes=np.array(index.episodes, dtype=np.float64)[measured],
+        values={arm: value[:, measured] for arm, value in values.items()},
+        runs=common,
         start=starts.get(metric, float("nan")),
     )
 
@@ -139,13 +163,16 @@ def episodes_to_reach(curve: ArrayLike, episodes: ArrayLike, level: ArrayLike, s
     return np.where(last == values.shape[-1] - 1, np.inf, found)
 
 
-def interval(statistic: Callable[[NDArray[np.int64]], Floats], runs: int, *, seed: int = 0) -> tuple[float, float]:
+def interval(
+    statistic: Callable[[NDArray[np.int64]], Floats], runs: int, *, seed: int = 0, resamples: int = 2000
+) -> tuple[float, float]:
     """Return the 95% percentile bootstrap interval of a statistic of runs, resampled as a whole.
 
     Args:
         statistic: Maps indices of runs (..., runs) to values (...), at most ``CAP``.
         runs: How many there are.
         seed: Of the resampling.
+        resamples: How often.
 
     Returns:
         (low, high); NaN for a single run.
@@ -158,7 +185,7 @@ def interval(statistic: Callable[[NDArray[np.int64]], Floats], runs: int, *, see
         return statistic(np.moveaxis(indices, axis, -1))
 
     found = bootstrap(
-        (np.arange(runs),), resampled, vectorized=True, n_resamples=_RESAMPLES, batch=500, method="percentile",
+        (np.arange(runs),), resampled, vectorized=True, n_resamples=resamples, batch=500, method="percentile",
         rng=np.random.default_rng(seed),
     ).confidence_interval  # fmt: skip
     return float(found.low), float(found.high)
@@ -198,9 +225,9 @@ class Needed:
         return self.episodes / self.of
 
 
-def needed(table: Any, regime: str, arm: str, reference: str, metric: str) -> Needed | None:
+def needed(index: RunIndex, regime: str, arm: str, reference: str, metric: str) -> Needed | None:
     """Return what an arm needs for the reference's last error; None where the two have no run in common."""
-    found = curves_of(table, regime, (arm, reference), metric)
+    found = curves_of(index, regime, (arm, reference), metric)
     if found is None:
         return None
     own, other = found.values[arm], found.values[reference]
@@ -256,14 +283,14 @@ class Duel:
         return "loss" if self.low > 0 else "tie"
 
 
-def duel(table: Any, regime: str, arm: str, baseline: str, metric: str, episodes: int) -> Duel | None:
+def duel(index: RunIndex, regime: str, arm: str, baseline: str, metric: str, episodes: int) -> Duel | None:
     """Compare an arm with a baseline at T episodes; None where they have no run in common, or no such T."""
-    found = curves_of(table, regime, (arm, baseline), metric)
+    found = curves_of(index, regime, (arm, baseline), metric)
     if found is None or episodes not in found.episodes:
         return None
     column = int(np.flatnonzero(found.episodes == episodes)[0])
     gaps = found.values[arm][:, column] - found.values[baseline][:, column]
-    low, high = interval(lambda indices: np.asarray(gaps[indices].mean(axis=-1)), len(gaps))
+    low, high = interval(lambda chosen: np.asarray(gaps[chosen].mean(axis=-1)), len(gaps))
     return Duel(regime, arm, baseline, metric, episodes, float(gaps.mean()), low, high, len(gaps))
 
 
@@ -292,12 +319,14 @@ class Piece:
     runs: int
 
 
-def piece(table: Any, regime: str, title: str, without: str, given: str, metric: str = "cosine_error") -> Piece | None:
+def piece(
+    index: RunIndex, regime: str, title: str, without: str, given: str, metric: str = "cosine_error"
+) -> Piece | None:
     """Return what a piece buys in a regime; None where its two arms have no run in common.
 
     Both arms reach the larger of their two last errors: the better one after fewer episodes, the other at the last T.
     """
-    found = curves_of(table, regime, (without, given), metric)
+    found = curves_of(index, regime, (without, given), metric)
     if found is None:
         return None
     base, more = found.values[without], found.values[given]

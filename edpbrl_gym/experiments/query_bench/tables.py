@@ -18,6 +18,7 @@ from edpbrl_gym.experiments.query_bench.summary import (
     Duel,
     Needed,
     Piece,
+    RunIndex,
     duel,
     needed,
     piece,
@@ -91,7 +92,8 @@ class Summary:
     Attributes:
         regimes: Names that the results hold, in their order.
         arms: Names, in their order.
-        needed: By (mark, metric): what the arms need, mark "a" or "b".
+        needed: By (mark, metric): what the arms need, mark "a" or "b"; only the default agent in metrics other than the
+            cosine error.
         duels: Every arm against Random with our estimator.
         pieces: What each piece buys in each headline regime.
     """
@@ -109,19 +111,21 @@ def summarise(table: Any) -> Summary:
     present = set(table["arm"])
     arms = [name for name in dict.fromkeys((*HEADLINE_ARMS, *ABLATION_ARMS, *sorted(present))) if name in present]
     summary = Summary(regimes, arms)
+    runs = RunIndex(table)
     for mark, reference in (("a", PAPER), ("b", BASELINE)):
         for metric in METRICS:
-            found = [needed(table, regime, arm, reference, metric) for regime in regimes for arm in arms]
+            asked = arms if metric == "cosine_error" else [DEFAULT]
+            found = [needed(runs, regime, arm, reference, metric) for regime in regimes for arm in asked]
             summary.needed[mark, metric] = [item for item in found if item is not None and item.arm != reference]
     last = int(table["episodes"].max())
     for episodes in dict.fromkeys([*(at for at in _DUELS_AT if at < last), last]):
         for regime in regimes:
-            fights = [duel(table, regime, arm, BASELINE, "cosine_error", episodes) for arm in arms if arm != BASELINE]
+            fights = [duel(runs, regime, arm, BASELINE, "cosine_error", episodes) for arm in arms if arm != BASELINE]
             summary.duels.extend(fight for fight in fights if fight is not None)
     for title, without, given in PIECES:
         for regime in regimes:
             if REGIMES[regime].headline:
-                bought = piece(table, regime, title, without, given)
+                bought = piece(runs, regime, title, without, given)
                 summary.pieces.extend([] if bought is None else [bought])
     return summary
 
@@ -179,7 +183,8 @@ def needed_table(summary: Summary, results: Results) -> TextTable:
     rows = []
     for regime in summary.regimes:
         for arm in summary.arms:
-            cells, runs = [], ""
+            cells: list[str] = []
+            runs = ""
             for mark in ("a", "b"):
                 item = _one(summary.needed[mark, "cosine_error"], regime, arm)
                 if item is None:
@@ -187,14 +192,9 @@ def needed_table(summary: Summary, results: Results) -> TextTable:
                     continue
                 questions = f"{horizon * item.episodes:.0f}" if np.isfinite(item.episodes) else "-"
                 cells += [questions, _share(item)]
-            runs = max(
-                (i.runs for i in summary.needed["b", "cosine_error"] if (i.regime, i.arm) == (regime, arm)), default=0
-            )
-            runs = runs or max(
-                (i.runs for i in summary.needed["a", "cosine_error"] if (i.regime, i.arm) == (regime, arm)), default=0
-            )
+                runs = str(item.runs)
             if any(cells):
-                rows.append((REGIMES[regime].title, arm, *cells, str(runs)))
+                rows.append((REGIMES[regime].title, arm, *cells, runs))
     total = horizon * int(results.table["episodes"].max())
     return TextTable(
         "Questions needed (cosine error)",

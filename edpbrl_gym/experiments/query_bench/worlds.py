@@ -9,6 +9,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -152,7 +153,7 @@ def prepare_world(
     prompts = encoder.encode([test.prompt(row) for row in sample.tokens], progress=progress)
     tastes = encoder.encode(list(SENTENCES.values())).astype(np.float64)
     tastes /= np.linalg.norm(tastes, axis=1, keepdims=True)
-    arrays = {
+    arrays: dict[str, Any] = {
         "tokens": encoder.encode(vocabulary.all_tokens, progress=progress),
         "prompts": prompts,
         "pairs": sample.pairs,
