@@ -29,8 +29,11 @@ __all__ = ["Ascent", "PolicyPoint", "TokenPricing"]
 FloatArray = NDArray[np.float64]
 
 _SMALLEST_BUDGET = 64  # columns to add at once
-_RESTRICTED_SHARE = 0.1  # the restricted problem is solved to this share of the full gap
-_MASTER_STEPS = 10
+# the others will move anyway: little is gained by solving a block to the end
+_RESTRICTED_SHARE = 0.3  # the restricted problem is solved to this share of the full gap
+_MASTER_STEPS = 2
+_POLICY_ROUNDS = 8  # where each round finds one policy only; tokens and paths come many at once
+_POLICY_SHARE = 0.3  # of the block's gap to go on to
 
 
 class _Pricing(Protocol):
@@ -117,6 +120,11 @@ class Ascent:
 
     Args:
         problem: A problem with the criterion A, V or D.
+
+    Attributes:
+        features: The rows, centred.
+        target: B with V = B B' for A and V, shape (d, r); None for D.
+        oracle_calls: Calls of the linear oracle so far.
     """
 
     def __init__(self, problem: DesignProblem) -> None:
@@ -125,6 +133,8 @@ class Ascent:
         mdp = problem.mdp
         self._tokens = isinstance(mdp, PromptMDP)
         self._pricing = _pricing_of(mdp)
+        self._rounds = _POLICY_ROUNDS if isinstance(self._pricing, PolicyPricing) else 1
+        self.oracle_calls = 0
         self._budget = max(_SMALLEST_BUDGET, problem.dimension // 4)
         criterion = problem.criterion
         self.target: FloatArray | None = None
@@ -154,26 +164,23 @@ class Ascent:
         around = self._around(points, policy)
         return self._priced(points[policy], around, 0)[0]
 
-    def improved(
-        self, points: list[PolicyPoint], policy: int, *, target: float, rounds: int
-    ) -> tuple[list[PolicyPoint], float]:
+    def improved(self, points: list[PolicyPoint], policy: int, *, target: float) -> tuple[list[PolicyPoint], float]:
         """Raise the objective in one policy.
 
         Args:
             points: All policies; not changed.
             policy: Which one to improve.
             target: Stop at a block gap of this.
-            rounds: Pricing rounds at most.
 
         Returns:
             All policies, and the block's gap before. The objective has not fallen.
         """
         around = self._around(points, policy)
         point, first = points[policy], np.inf
-        for number in range(rounds):
+        for number in range(self._rounds):
             gap, found = self._priced(point, around, self._budget)
             first = gap if number == 0 else first
-            if gap <= target:
+            if gap <= max(target, _POLICY_SHARE * first if number else 0.0):
                 break
             columns = self._columns([*point.support, *found])
             space = BlockSpace(self.features, around, columns, self.target)
@@ -191,6 +198,7 @@ class Ascent:
 
     def _priced(self, point: PolicyPoint, around: Surroundings, budget: int) -> tuple[float, list[Column]]:
         """Gap of the block and the columns that would improve it most."""
+        self.oracle_calls += 1
         local = Local.at(around.information(point.moments), self.target)
         scores = around.scale * self.features.scores(local.score_factor(), around.centres)
         columns = point.columns

@@ -250,7 +250,7 @@ class BlockSpace:
 
 
 def _times(rows: FloatArray, factor: FloatArray) -> FloatArray:
-    """rows F', in half the time where F is triangular."""
+    """Return rows F', in half the time where F is triangular."""
     if factor.shape[0] != factor.shape[1]:
         return np.asarray(rows @ factor.T)
     upper = not np.tril(factor, -1).any()

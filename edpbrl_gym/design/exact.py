@@ -50,7 +50,6 @@ __all__ = ["ExactDesign", "ExactState", "StartRecord", "exact_design"]
 
 FloatArray = NDArray[np.float64]
 
-_ROUNDS = 2  # pricing rounds in each visit of a policy
 _BOUND_TOLERANCE = 1e-6  # of the two surrogate problems behind the bounds
 
 
@@ -88,8 +87,8 @@ class StartRecord:
         first: Exact objective at the start.
         value: At the end.
         sweeps: Sweeps over all policies.
-        status: "converged" (no policy alone can gain more than the tolerance), "sweep_limit", "stalled" (rounding
-            allows no further progress) or "interrupted".
+        status: "converged" (the last sweep raised the objective by no more than the tolerance), "sweep_limit" or
+            "interrupted".
         values: Objective after each visit of a policy; never falls.
         seconds: Time taken.
     """
@@ -188,17 +187,18 @@ class ExactDesign:
     def summary(self) -> str:
         """Text for a terminal: the design's own, the bound for independent draws, and the gain."""
         problem = self.design.problem
-        best = max(self.starts, key=lambda start: start.value)
+        saved = f"gain {self.gain_over_identical:.4f}x, {self.questions_saved:.2%} of the questions saved"
         lines = [
             self.design.summary(),
             f"  independent  efficiency at least {certified(self.independent_efficiency)} among all policies with "
             f"independent draws (at most {self.independent_bound:.6f})",
             f"  identical    {problem.num_policies} identical policies at the surrogate's optimum: "
-            f"{self.identical_value:.6f}; gain {self.gain_over_identical:.4f}x, saves {self.questions_saved:.2%} of the "
-            f"questions",
-            f"  starts       {len(self.starts)}, best {best.name}; spread of the values "
-            f"{best.value - min(start.value for start in self.starts):.3g}",
+            f"{self.identical_value:.6f}; {saved}",
         ]
+        if self.starts:
+            values = sorted(start.value for start in self.starts)
+            best = max(self.starts, key=lambda start: start.value)
+            lines.append(f"  starts       {len(values)}, best {best.name}, from {values[0]:.6f} to {values[-1]:.6f}")
         return "\n".join(lines)
 
 
@@ -213,7 +213,6 @@ class _Run:
     records: list[StartRecord] = field(default_factory=list)
     history: list[IterationRecord] = field(default_factory=list)
     best: int = -1
-    calls: int = 0
 
     def offer(self, points: list[PolicyPoint], value: float) -> None:
         if value > self.value:
@@ -223,7 +222,7 @@ class _Run:
 def exact_design(
     problem: DesignProblem,
     *,
-    starts: Sequence[str | FloatArray] = ("clusters", "surrogate", "random"),
+    starts: Sequence[str | FloatArray] = ("clusters", "clusters", "random"),
     tolerance: float = 1e-4,
     max_sweeps: int = 50,
     seed: int = 0,
@@ -234,19 +233,21 @@ def exact_design(
 
     Args:
         problem: A problem with any finite-horizon MDP and the criterion A, V or D.
-        starts: Names ("clusters", "surrogate", "random": see `_exact_starts`; a name may be repeated) or occupancies
-            of the K policies, arrays (K, H, M).
-        tolerance: A start has converged when the policies, each alone, could gain at most this share of the gain over
-            no data, in sum (of d for D, of |value| for A and V where that is less).
+        starts: Where to begin: occupancies of the K policies, arrays (K, H, M), or names, which may be repeated.
+            "clusters" splits the best identical policy, each step's rows, into K clusters of equal mass; "surrogate"
+            tilts it a little in K random directions; "random" takes deterministic policies, each the best for a random
+            taste.
+        tolerance: A start has converged when a sweep has raised the objective by at most this share of its gain over
+            no data (of d for D, of |value| for A and V where that is less).
         max_sweeps: Sweeps over all policies at most, from each start.
         seed: Seed of the starts; start number i has the same randomness whatever the others are.
         callback: Called with an `ExactState` after every sweep; a true return value stops.
         surrogate: The surrogate's optimum of this problem, if it is known already (`newton`).
 
     Returns:
-        The best policies of all starts, never worse than the best identical ones. `design.status` is "converged",
-        "sweep_limit" or "stalled", that of the best start, or "interrupted" (by the callback, or by Ctrl-C once the
-        bounds are known).
+        The best policies of all starts, never worse than the best identical ones. `design.status` is that of the
+        best start, "converged" or "sweep_limit", or "interrupted" (by the callback, or by Ctrl-C once the bounds are
+        known); `block_gap` says what changing one policy alone could still gain.
 
     Raises:
         TypeError: If the problem is no `DesignProblem`.
@@ -267,8 +268,7 @@ def exact_design(
     with single_thread():
         best_identical = _best_identical(problem, surrogate)
         ascent = Ascent(problem)
-        first = [ascent.point(best_identical.occupancies[0])] * problem.num_policies
-        run = _Run(begun, surrogate.upper_bound, first, ascent.value(first))
+        run = _Run(begun, surrogate.upper_bound, *_best_known(ascent, (surrogate, best_identical)))
         status = _climb_all(ascent, run, given, best_identical, tolerance, max_sweeps, seed, callback)
         return _result(ascent, run, status, surrogate, best_identical)
 
@@ -349,6 +349,14 @@ def _independent_bound(ascent: Ascent, surrogate: Design, best_identical: Design
 # -- ascent ------------------------------------------------------------------------------------------------------
 
 
+def _best_known(ascent: Ascent, designs: Sequence[Design]) -> tuple[list[PolicyPoint], float]:
+    """The design of identical policies with the largest exact objective, and that."""
+    found = [[ascent.point(design.occupancies[0])] * ascent.problem.num_policies for design in designs]
+    values = [ascent.value(points) for points in found]
+    best = int(np.argmax(values))
+    return found[best], values[best]
+
+
 def _climb_all(
     ascent: Ascent,
     run: _Run,
@@ -360,7 +368,7 @@ def _climb_all(
     callback: Callable[[ExactState], object] | None,
 ) -> str:
     """Climb from every start; the best start's status."""
-    statuses = []
+    statuses: list[str] = []
     try:
         for number, start in enumerate(starts):
             rng = np.random.default_rng([seed, number])
@@ -421,9 +429,8 @@ def _climb(
         begun, before, gap = time.perf_counter(), value, 0.0
         target = 0.5 * tolerance * _unit(problem, value) / count
         for policy in range(count):
-            moved, own_gap = ascent.improved(points, policy, target=target, rounds=_ROUNDS)
+            moved, own_gap = ascent.improved(points, policy, target=target)
             gap += own_gap
-            run.calls += _ROUNDS
             reached = ascent.value(moved)
             if reached > value:  # not where only rounding has changed
                 points, value = moved, reached
@@ -476,7 +483,7 @@ def _result(ascent: Ascent, run: _Run, status: str, surrogate: Design, best_iden
         status=status,
         solver="exact",
         iterations=sum(record.sweeps for record in run.records),
-        oracle_calls=run.calls + surrogate.oracle_calls + best_identical.oracle_calls,
+        oracle_calls=ascent.oracle_calls + surrogate.oracle_calls + best_identical.oracle_calls,
         seconds=time.perf_counter() - run.begun,
         history=tuple(run.history),
         balance=PriorBalance.of(problem, learned=max(learned, 0.0), trace=float(np.trace(data))),
