@@ -70,6 +70,7 @@ def maximise(
     max_iterations: int,
     offsets: Floats | None = None,
     prior_mean: Floats | None = None,
+    factor: tuple[Floats, bool] | None = None,
 ) -> Maximum:
     """Maximise log-likelihood - 1/2 (theta - m)' P (theta - m).
 
@@ -85,13 +86,13 @@ def maximise(
         offsets: added to the utilities of the others, relative to the chosen option's, (n, K - 1); -inf takes an
             option out (its difference must be finite). None: no offsets.
         prior_mean: m, (d,); None: 0.
+        factor: of the Hessian near the start as ``cho_factor`` returns it, tried first; None: it is computed there.
 
     Returns:
         The last point; ``reason`` is empty when it converged.
     """
     objective = _Objective(differences, prior_precision, offsets, prior_mean)
     point = objective.at(start)
-    factor: tuple[Floats, bool] | None = None
     reason: str | None = None
     iteration, previous, best, stalled = 0, np.inf, np.inf, 0
     while True:

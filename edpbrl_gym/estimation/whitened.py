@@ -89,25 +89,27 @@ class WhitenedAnswers:
         return found, self._evidence(end, scale)
 
     def _maximise(self, scale: float, tolerance: float) -> Maximum:
-        precision = np.eye(self.rank) / scale
+        start, factor = self._start(scale)
         end = maximise(
             self._rows,
-            precision,
-            self._start(scale),
+            np.eye(self.rank) / scale,
+            start,
             tolerance=tolerance,
             max_iterations=_MAX_ITERATIONS,
             offsets=self._shifted,
+            factor=factor,
         )
-        self._last, self._point = (scale, end), end.theta
+        self._last = scale, end
         return end
 
-    def _start(self, scale: float) -> Floats:
-        """The mode at a new scale if the log-likelihood were quadratic: (A + I/s) v = (A + I/s0) v0."""
+    def _start(self, scale: float) -> tuple[Floats, tuple[Floats, bool] | None]:
+        """The mode at a new scale if the log-likelihood were quadratic, (A + I/s) v = (A + I/s0) v0, and its factor."""
         if self._last is None:
-            return self._point
+            return self._point, None
         before, end = self._last
         moved = end.precision + (1.0 / scale - 1.0 / before) * np.eye(self.rank)
-        return np.asarray(cho_solve(cho_factor(moved, lower=True), end.precision @ end.theta))
+        factor = cho_factor(moved, lower=True, check_finite=False)
+        return np.asarray(cho_solve(factor, end.precision @ end.theta, check_finite=False)), factor
 
     def _evidence(self, end: Maximum, scale: float) -> float:
         factor = np.linalg.cholesky(end.precision)
