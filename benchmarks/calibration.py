@@ -1,0 +1,129 @@
+"""Do 90% credible intervals cover 90%? Users drawn from the prior, who answer by the sampled logit at random questions.
+
+    python benchmarks/calibration.py [--users 500] [--episodes 30] [--scales 1] [--json figures.json] [--cache FILE.npz]
+
+theta ~ N(0, scale * C), C the covariance of the default prior (tokens of the built-in vocabulary, MiniLM, d = 384);
+questions are random partial prompts, K = 4, one for each of the 6 steps of an episode. Intervals: of theta's
+coordinates, of the lead of one random prompt over another, of the score of the prompt that the estimate recommends (the
+best of 1,000; its own interval, though it was chosen by the same answers). Accuracy: predicted and true share of
+further questions whose truly best option the estimate names. With the user's own scale, and with that of the evidence.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from edpbrl_gym.estimation import Estimate, GaussianPrior, Posterior, estimate, fit_prior
+from edpbrl_gym.features import load_encoder
+from edpbrl_gym.vocabulary import SEPARATOR, load_vocabulary
+
+Floats = NDArray[np.float64]
+
+NUM_OPTIONS = 4
+PROMPTS = 1000
+LEVEL = 0.9
+
+
+def material(cache: Path | None) -> tuple[Floats, Floats]:
+    """Embeddings of the tokens (N, d) and of the partial prompts of random prompts (n, H, d)."""
+    if cache is not None and cache.is_file():
+        with np.load(cache) as data:
+            return data["tokens"].astype(np.float64), data["prefixes"].astype(np.float64)[: 2 * PROMPTS]
+    train, _ = load_vocabulary(None).split(0)
+    encoder = load_encoder("minilm")
+    rng = np.random.default_rng(1000)
+    texts = []
+    for _ in range(2 * PROMPTS):
+        words = [names[rng.integers(len(names))] for names in train.tokens]
+        texts += [SEPARATOR.join(words[: step + 1]) for step in range(len(words))]
+    rows = encoder.encode(texts, progress=True).reshape(2 * PROMPTS, train.horizon, -1)
+    tokens = encoder.encode(train.all_tokens)
+    if cache is not None:
+        np.savez(cache, allow_pickle=False, tokens=tokens, prefixes=rows)
+    return tokens.astype(np.float64), rows.astype(np.float64)
+
+
+def questions(partial: Floats, episodes: int, rng: np.random.Generator) -> Floats:
+    """Random questions, (episodes * H, K, d): at each step the partial prompts of K prompts."""
+    count, horizon = partial.shape[:2]
+    prompts = np.stack([rng.choice(count, size=NUM_OPTIONS, replace=False) for _ in range(episodes)])
+    return np.concatenate([partial[prompts, step] for step in range(horizon)])
+
+
+def judge(found: Estimate, theta: Floats, partial: Floats, rng: np.random.Generator) -> dict[str, float]:
+    """Coverage and accuracy for one user."""
+    posterior = Posterior.from_estimate(found)
+    prompts = partial[:PROMPTS, -1]
+    leads = prompts[rng.integers(PROMPTS, size=200)] - prompts[rng.integers(PROMPTS, size=200)]
+    best = prompts[[int((prompts @ posterior.mean).argmax())]]
+    further = questions(partial, 30, rng)
+    right = (further @ theta).argmax(axis=1) == (further @ posterior.mean).argmax(axis=1)
+
+    def covered(rows: Floats) -> float:
+        low, high = posterior.interval(rows, LEVEL)
+        truth = rows @ theta
+        return float(((low <= truth) & (truth <= high)).mean())
+
+    return {
+        "coordinates": covered(np.eye(len(theta))),
+        "leads": covered(leads),
+        "recommended": covered(best),
+        "predicted accuracy": posterior.expected_accuracy(further, draws=200),
+        "true accuracy": float(right.mean()),
+    }
+
+
+def run(users: int, episodes: int, scale: float, tokens: Floats, partial: Floats, seed: int) -> list[dict[str, Any]]:
+    base = GaussianPrior.from_embeddings(tokens)
+    root = base.covariance_root()
+    rows = []
+    for user in range(users):
+        rng = np.random.default_rng([seed, user])
+        theta = np.sqrt(scale) * root @ rng.standard_normal(len(root))
+        options = questions(partial, episodes, rng)
+        choices = (options @ theta + rng.gumbel(size=options.shape[:2])).argmax(axis=1)
+        known = estimate(options, choices, prior=base.scaled(scale))
+        fitted = fit_prior(options, choices, base=base)
+        for name, found, chosen in (("known", known, scale), ("evidence", fitted.estimate, fitted.scale)):
+            rows.append({"user": user, "scale": name, "chosen": chosen, **judge(found, theta, partial, rng)})
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--users", type=int, default=500)
+    parser.add_argument("--episodes", type=int, default=30)
+    parser.add_argument("--scales", type=float, nargs="+", default=[1.0])
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--cache", type=Path, help="npz file for the embeddings, made if it is not there")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    tokens, partial = material(options.cache)
+    keys = ("coordinates", "leads", "recommended", "predicted accuracy", "true accuracy")
+    table = Table("true scale", "prior's scale", "median chosen", *keys, title=f"{options.users} users, level {LEVEL}")
+    figures = []
+    for scale in options.scales:
+        rows = run(options.users, options.episodes, scale, tokens, partial, options.seed)
+        for name in ("known", "evidence"):
+            part = [row for row in rows if row["scale"] == name]
+            means = {key: float(np.mean([row[key] for row in part])) for key in keys}
+            middle = float(np.median([row["chosen"] for row in part]))
+            figures.append({"true scale": scale, "prior": name, "median scale": middle, **means})
+            table.add_row(f"{scale:g}", name, f"{middle:.3g}", *(f"{means[key]:.3f}" for key in keys))
+    Console(width=160).print(table)
+    if options.json is not None:
+        options.json.write_text(
+            json.dumps({"settings": vars(options) | {"cache": None, "json": None}, "rows": figures})
+        )
+
+
+if __name__ == "__main__":
+    main()
