@@ -151,8 +151,8 @@ def test_the_marks_are_judged_against_the_aims():
     )  # fmt: skip
     marks, asked = headline_tables(results)
     # (a) 0.5 is reached at T = 0.625 (from 1 at T = 0), a share of 0.156 > 1/8; (b) 0.2 at T = 1, a share of 0.25
-    assert marks.rows[0][1].startswith("0.16") and marks.rows[0][2] == "0.125: missed"
-    assert marks.rows[0][3].startswith("0.25") and marks.rows[0][4] == "0.6: reached" and marks.rows[0][5] == "no"
+    assert marks.rows[0][1].startswith("0.156") and marks.rows[0][2] == "0.125: missed"
+    assert marks.rows[0][3].startswith("0.250") and marks.rows[0][4] == "0.6: reached" and marks.rows[0][5] == "no"
     row = next(row for row in asked.rows if row[1] == "adaptive")
     assert row[2] == "2" and row[4] == "3" and row[6] == "2"  # questions of 3 a episode, and two runs
     assert TARGETS_A == {"argmax": 1 / 8, "scale-50": 1 / 8, "scale-20": 1 / 5, "scale-5": 1 / 3}

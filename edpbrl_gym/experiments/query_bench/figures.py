@@ -103,11 +103,14 @@ def curves_figure(index: RunIndex, regimes: Sequence[str], arms: Sequence[str], 
     import matplotlib
     from matplotlib.figure import Figure
 
-    columns = min(2, len(regimes))
+    columns = min(2 if len(regimes) <= 4 else 3, len(regimes))
     rows = -(-len(regimes) // columns)
     style = looks(arms)
     with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(4.4 * columns + 0.4, 3.0 * rows + 1.0), layout="constrained")
+        figure = Figure(
+            figsize=((4.4 if columns < 3 else 3.3) * columns + 0.4, (3.0 if columns < 3 else 2.5) * rows + 1.0),
+            layout="constrained",
+        )
         axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
         for axis, regime in zip(axes.ravel(), regimes, strict=False):
             ends: dict[str, float] = {}
@@ -126,8 +129,9 @@ def curves_figure(index: RunIndex, regimes: Sequence[str], arms: Sequence[str], 
             axis.set_title(REGIMES[regime].title)
         for axis in axes.ravel()[len(regimes) :]:
             axis.set_axis_off()
-        for axis in axes[-1]:
+        for axis in axes.ravel()[: len(regimes)][-columns:]:  # the lowest of each column
             axis.set_xlabel("episodes answered, T (log)")
+            axis.tick_params(labelbottom=True)
         for axis in axes[:, 0]:
             axis.set_ylabel("cosine error")
             axis.set_ylim(bottom=0)
@@ -175,12 +179,13 @@ def needed_figure(
     """
     import matplotlib
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
     style = looks(arms)
     regimes = [name for name in REGIMES if any(item.regime == name for _, found in marks for item in found)]
     spread = np.linspace(0.3, -0.3, len(arms)) if len(arms) > 1 else np.zeros(1)
     with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(9.6, 0.62 * len(regimes) + 1.9), layout="constrained")
+        figure = Figure(figsize=(9.6, 0.5 * len(regimes) + 1.7), layout="constrained")
         axes = figure.subplots(1, len(marks), sharey=True, squeeze=False)[0]
         for axis, (title, found), aims in zip(axes, marks, targets, strict=True):
             for item in found:
@@ -202,7 +207,14 @@ def needed_figure(
             for line in range(len(regimes) - 1):
                 axis.axhline(line + 0.5, color="#eeeeee", linewidth=0.8)
             axis.grid(axis="y", visible=False)
-        _legend(figure, axes)
+            axis.set_ylim(-0.5, len(regimes) - 0.5)
+        drawn = {item.arm for _, found in marks for item in found}
+        handles = [
+            Line2D([], [], color=style[arm][0], marker=style[arm][2], markersize=5, linewidth=1.3, label=arm)
+            for arm in arms
+            if arm in drawn
+        ]
+        figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 5))
         figure.suptitle(
             "Questions needed, 95% intervals; black ticks: what the adaptive agent is to reach; arrows: not reached",
             fontsize=9,
@@ -217,13 +229,9 @@ def _point(axis: Any, item: Needed, place: float, look: tuple[str, Any, str]) ->
     if np.isfinite(item.low):
         axis.plot([min(item.low / item.of, 1.45), high], [place, place], color=colour, linewidth=1.3)
     if np.isfinite(item.share):
-        axis.plot(
-            max(item.share, 0.016), place, marker=marker, color=colour, markersize=5, linestyle="none", label=item.arm
-        )
+        axis.plot(max(item.share, 0.016), place, marker=marker, color=colour, markersize=5, linestyle="none")
     else:
-        axis.plot(
-            1.45, place, marker=">", color=colour, markersize=5, linestyle="none", label=f"{item.arm} (not reached)"
-        )
+        axis.plot(1.45, place, marker=">", color=colour, markersize=5, linestyle="none")
 
 
 def pieces_figure(pieces: Sequence[Piece]) -> Figure:
@@ -236,7 +244,7 @@ def pieces_figure(pieces: Sequence[Piece]) -> Figure:
     spread = np.linspace(0.27, -0.27, len(regimes)) if len(regimes) > 1 else np.zeros(1)
     markers = ("o", "s", "^", "D", "v", "P", "X")
     with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(8.8, 0.55 * len(titles) + 1.6), layout="constrained")
+        figure = Figure(figsize=(8.8, 0.5 * len(titles) + 1.5), layout="constrained")
         axis = figure.subplots()
         for item in pieces:
             number = regimes.index(item.regime)
@@ -257,6 +265,9 @@ def pieces_figure(pieces: Sequence[Piece]) -> Figure:
         axis.set_xlim(max(0.2, min(0.7, finite.min() * 0.9)), min(30.0, max(2.0, finite.max() * 1.1)))
         axis.set_yticks(range(len(titles)), list(reversed(titles)))
         axis.grid(axis="y", visible=False)
-        axis.set_xlabel("times fewer questions for the same cosine error (log); left of 1: more questions")
+        axis.set_ylim(-0.5, len(titles) - 0.5)
+        for line in range(len(titles) - 1):
+            axis.axhline(line + 0.5, color="#eeeeee", linewidth=0.8)
+        axis.set_xlabel("times fewer questions for the same cosine error (log)")
         _legend(figure, [axis])
     return figure

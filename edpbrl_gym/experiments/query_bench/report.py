@@ -12,7 +12,7 @@ from edpbrl_gym.experiments.figures import save_figure
 from edpbrl_gym.experiments.query_bench.arms import HEADLINE_ARMS
 from edpbrl_gym.experiments.query_bench.figures import curves_figure, metrics_figure, needed_figure, pieces_figure
 from edpbrl_gym.experiments.query_bench.settings import REGIMES
-from edpbrl_gym.experiments.query_bench.summary import RunIndex
+from edpbrl_gym.experiments.query_bench.summary import PAPER, RunIndex
 from edpbrl_gym.experiments.query_bench.tables import (
     TARGET_B,
     TARGETS_A,
@@ -76,7 +76,7 @@ def _figures(results: Results, summary: Summary, folder: Path) -> dict[str, list
     if side:
         made["side-curves"] = curves_figure(index, side, main, subtitle=line)
     marks = [
-        (title, [item for item in summary.needed[mark, "cosine_error"] if item.arm in main])
+        (title, [item for item in summary.needed[mark, "cosine_error"] if item.arm in main and item.arm != PAPER])
         for mark, title in (
             ("a", "(a) to the error of Random + ridge 100"),
             ("b", "(b) to the error of Random + our estimator"),

@@ -140,9 +140,9 @@ def _share(item: Needed) -> str:
     """Share of the reference's questions as text, with its interval."""
     if not np.isfinite(item.share):
         return "not reached"
-    ends = [f"{end / item.of:.2f}" if np.isfinite(end) else "beyond" for end in (item.low, item.high)]
+    ends = [f"{end / item.of:.3f}" if np.isfinite(end) else "beyond" for end in (item.low, item.high)]
     interval = "" if np.isnan(item.low) else f" [{ends[0]}, {ends[1]}]"
-    return f"{item.share:.2f}{interval}"
+    return f"{item.share:.3f}{interval}"
 
 
 def _one(items: Sequence[Needed], regime: str, arm: str) -> Needed | None:
