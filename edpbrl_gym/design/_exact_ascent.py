@@ -20,7 +20,7 @@ from edpbrl_gym.design._exact_block import BlockSpace, CentredFeatures, Local, M
 from edpbrl_gym.design._master import improve
 from edpbrl_gym.design._paths import PathPricing
 from edpbrl_gym.design._policies import PolicyPricing
-from edpbrl_gym.design.criteria import ACriterion, VCriterion
+from edpbrl_gym.design.criteria import ACriterion, DCriterion, VCriterion
 from edpbrl_gym.design.problem import DesignProblem
 from edpbrl_gym.mdp import FiniteHorizonMDP, PromptMDP
 
@@ -119,7 +119,10 @@ class Ascent:
     """The exact objective of K policies and its blocks.
 
     Args:
-        problem: A problem with the criterion A, V or D.
+        problem: The problem.
+
+    Raises:
+        ValueError: If the criterion is not A, V or D.
 
     Attributes:
         features: The rows, centred.
@@ -140,6 +143,8 @@ class Ascent:
         self.target: FloatArray | None = None
         if isinstance(criterion, (ACriterion, VCriterion)):
             self.target = criterion.target_factor(problem.dimension)
+        elif not isinstance(criterion, DCriterion):
+            raise ValueError(f"Expected the criterion A, V or D, got {criterion.name!r}.")
 
     def point(self, occupancy: FloatArray) -> PolicyPoint:
         """A policy from its occupancy, shape (H, M)."""

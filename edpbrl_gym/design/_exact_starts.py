@@ -27,7 +27,7 @@ FloatArray = NDArray[np.float64]
 STARTS = ("clusters", "surrogate", "random")
 
 _LLOYD = 25  # rounds of k-means
-_SINKHORN = 60  # scalings of each assignment
+_SINKHORN = 150  # scalings of each assignment
 _SHARPNESS = 20.0  # of the assignment, per standard deviation of the distances: nearly hard
 _SETTLED = 1e-3  # change of the shares at which k-means stops
 _EQUAL = 1e-14  # relative; points that differ less are equal
@@ -95,8 +95,11 @@ def tilted(
         rewards = features.linear(directions)
         shown = mdp.row_occupancy(occupancy) > 0
         for own, seen in zip(rewards, shown, strict=True):
-            spread = max(float(own[seen].std()), np.finfo(float).tiny)
-            own[:] = np.clip((own - own[seen].mean()) / spread, -4.0, 4.0) * _TILT
+            spread = float(own[seen].std())
+            if spread <= _EQUAL * float(np.abs(own[seen]).max()):  # one row, or equal ones
+                own[:] = 0.0
+            else:
+                own[:] = np.clip((own - own[seen].mean()) / spread, -4.0, 4.0) * _TILT
         result.append(_turned(mdp, occupancy, rewards))
     return np.stack(result)
 

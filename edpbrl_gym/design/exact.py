@@ -27,30 +27,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_solve
-from scipy.optimize import brentq
 
 from edpbrl_gym._validation import check_count, check_number
-from edpbrl_gym.design import information
 from edpbrl_gym.design._exact_ascent import Ascent, PolicyPoint
 from edpbrl_gym.design._exact_block import Local
+from edpbrl_gym.design._exact_bounds import BOUND_TOLERANCE, best_identical, independent_bound
+from edpbrl_gym.design._exact_result import ExactDesign, StartRecord, expected_data, surrogate_data
 from edpbrl_gym.design._exact_starts import STARTS, clustered, random_policies, tilted
 from edpbrl_gym.design._threads import single_thread
-from edpbrl_gym.design.criteria import DCriterion, SingularInformationError, cholesky
+from edpbrl_gym.design.criteria import DCriterion, SingularInformationError
 from edpbrl_gym.design.diagnostics import PriorBalance
 from edpbrl_gym.design.newton import newton
 from edpbrl_gym.design.problem import DesignProblem
-from edpbrl_gym.design.result import Design, IterationRecord, assemble, certified, check_occupancy
+from edpbrl_gym.design.result import Design, IterationRecord, assemble, check_occupancy
 
 __all__ = ["ExactDesign", "ExactState", "StartRecord", "exact_design"]
 
 FloatArray = NDArray[np.float64]
-
-_BOUND_TOLERANCE = 1e-6  # of the two surrogate problems behind the bounds
 
 
 @dataclass(frozen=True)
@@ -78,130 +75,6 @@ class ExactState:
     seconds: float
 
 
-@dataclass(frozen=True)
-class StartRecord:
-    """What became of one start.
-
-    Attributes:
-        name: "clusters", "surrogate", "random" or "given".
-        first: Exact objective at the start.
-        value: At the end.
-        sweeps: Sweeps over all policies.
-        status: "converged" (the last sweep raised the objective by no more than the tolerance), "sweep_limit" or
-            "interrupted".
-        values: Objective after each visit of a policy; never falls.
-        seconds: Time taken.
-    """
-
-    name: str
-    first: float
-    value: float
-    sweeps: int
-    status: str
-    values: tuple[float, ...]
-    seconds: float
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class ExactDesign:
-    """K different policies, their exact expected objective, and bounds.
-
-    Attributes:
-        design: The policies with their certificate. Its `value` is the exact expected objective of K independent
-            draws (not the surrogate's), its `upper_bound` the certified optimum of the surrogate, which bounds every
-            way of producing the options; `gap`, `relative_gap` and `efficiency` compare the two. An agent plays its
-            `policies`; `save` it like any other.
-        surrogate: The surrogate's optimum, K identical policies, with its own certificate.
-        identical_value: Exact objective of the surrogate's optimum played by K identical policies.
-        best_identical: The identical policies with the largest exact objective. Its value and bound are exact
-            expectations.
-        independent_bound: No K policies with independent draws have a larger exact objective (see the module).
-        block_gap: Largest bound, over the policies, of what changing one alone could still gain.
-        starts: What became of each start.
-    """
-
-    design: Design
-    surrogate: Design
-    identical_value: float
-    best_identical: Design
-    independent_bound: float
-    block_gap: float
-    starts: tuple[StartRecord, ...]
-
-    @property
-    def policies(self) -> FloatArray:
-        """The K policies, shape (K, H, M)."""
-        return self.design.policies
-
-    @property
-    def value(self) -> float:
-        """Exact expected objective."""
-        return self.design.value
-
-    @property
-    def upper_bound(self) -> float:
-        """Certified bound for every way of producing the options."""
-        return self.design.upper_bound
-
-    @property
-    def efficiency(self) -> float:
-        """Certified lower bound on the efficiency among all ways of producing the options."""
-        return self.design.efficiency
-
-    @property
-    def independent_efficiency(self) -> float:
-        """Certified lower bound on the efficiency among all K policies with independent draws."""
-        problem = self.design.problem
-        return problem.criterion.efficiency(self.value, self.independent_bound, problem.dimension)
-
-    @property
-    def gain_over_identical(self) -> float:
-        """Information over that of the surrogate's optimum played by K identical policies, in [1, K/(K-1)].
-
-        D: exp((value - identical_value) / d); A and V: identical_value / value, the ratio of the traces; the prior
-        counts as information.
-        """
-        problem = self.design.problem
-        return 1.0 / problem.criterion.efficiency(self.identical_value, self.value, problem.dimension)
-
-    @property
-    def questions_saved(self) -> float:
-        """Share of the questions that these policies save beside the surrogate's optimum played identically.
-
-        1 - T/T', with T' the episodes in which the identical policies reach the same exact objective; in [0, 1/K].
-        """
-        problem = self.design.problem
-        data = _exact(problem, self.surrogate.occupancies)
-
-        def behind(ratio: float) -> float:
-            return self.value - problem.criterion.value(ratio * data + problem.prior)
-
-        if behind(1.0) <= 0.0:
-            return 0.0
-        count = problem.num_policies
-        most = count / (count - 1.0)
-        if behind(most) >= 0.0:  # within the tolerance of the surrogate's optimum
-            return 1.0 / count
-        return 1.0 - 1.0 / float(brentq(behind, 1.0, most, xtol=1e-12))
-
-    def summary(self) -> str:
-        """Text for a terminal: the design's own, the bound for independent draws, and the gain."""
-        problem = self.design.problem
-        saved = f"gain {self.gain_over_identical:.4f}x, {self.questions_saved:.2%} of the questions saved"
-        lines = [
-            self.design.summary(),
-            f"  independent  efficiency at least {certified(self.independent_efficiency)} among all policies with "
-            f"independent draws (at most {self.independent_bound:.6f})",
-            f"  identical    {problem.num_policies} identical policies at the surrogate's optimum: "
-            f"{self.identical_value:.6f}; {saved}",
-        ]
-        if self.starts:
-            values = sorted(start.value for start in self.starts)
-            best = max(self.starts, key=lambda start: start.value)
-            lines.append(f"  starts       {len(values)}, best {best.name}, from {values[0]:.6f} to {values[-1]:.6f}")
-        return "\n".join(lines)
-
-
 @dataclass
 class _Run:
     """The best finished point so far: an interrupt finds it whole."""
@@ -222,7 +95,7 @@ class _Run:
 def exact_design(
     problem: DesignProblem,
     *,
-    starts: Sequence[str | FloatArray] = ("clusters", "clusters", "random"),
+    starts: str | Sequence[str | FloatArray] = ("clusters", "clusters", "random"),
     tolerance: float = 1e-4,
     max_sweeps: int = 50,
     seed: int = 0,
@@ -257,20 +130,20 @@ def exact_design(
     check_number(tolerance, "tolerance", minimum=0.0)
     check_count(max_sweeps, "max_sweeps", minimum=0)
     check_count(seed, "seed", minimum=0)
-    given = [_checked_start(problem, start) for start in starts]
+    given = [_checked_start(problem, start) for start in ([starts] if isinstance(starts, str) else starts)]
     if not given:
         raise ValueError(f"Expected at least one start, got none; name some of {', '.join(STARTS)}.")
     begun = time.perf_counter()
     if surrogate is None:
-        surrogate = newton(problem, tolerance=_BOUND_TOLERANCE)
+        surrogate = newton(problem, tolerance=BOUND_TOLERANCE)
     elif surrogate.problem is not problem and surrogate.problem.fingerprint != problem.fingerprint:
         raise ValueError("Expected the surrogate's optimum of this problem, got that of another; leave it out.")
     with single_thread():
-        best_identical = _best_identical(problem, surrogate)
+        identical = best_identical(problem, surrogate)
         ascent = Ascent(problem)
-        run = _Run(begun, surrogate.upper_bound, *_best_known(ascent, (surrogate, best_identical)))
-        status = _climb_all(ascent, run, given, best_identical, tolerance, max_sweeps, seed, callback)
-        return _result(ascent, run, status, surrogate, best_identical)
+        run = _Run(begun, surrogate.upper_bound, *_best_known(ascent, (surrogate, identical)))
+        status = _climb_all(ascent, run, given, identical, tolerance, max_sweeps, seed, callback)
+        return _result(ascent, run, status, surrogate, identical)
 
 
 def _checked_start(problem: DesignProblem, start: str | FloatArray) -> str | FloatArray:
@@ -289,69 +162,9 @@ def _checked_start(problem: DesignProblem, start: str | FloatArray) -> str | Flo
     return occupancies
 
 
-# -- bounds ------------------------------------------------------------------------------------------------------
-
-
-def _best_identical(problem: DesignProblem, surrogate: Design) -> Design:
-    """The best identical policies: their exact information is the surrogate's with T (K-1)/K episodes.
-
-    s(T (K-1)/K S + Lambda) = s((K-1)/K (T S + K/(K-1) Lambda)): the surrogate with a larger prior, its value shifted
-    by d log((K-1)/K) for D and scaled by K/(K-1) for A and V.
-    """
-    count = problem.num_policies
-    share = (count - 1.0) / count
-    if not problem.prior.any():
-        found = surrogate
-    elif problem.prior_precision is None:
-        scaled = replace(problem, regularization=float(problem.regularization or 0.0) / share)
-        found = newton(scaled, tolerance=_BOUND_TOLERANCE, start=surrogate.mean_occupancy)
-    else:
-        scaled = replace(problem, prior_precision=problem.prior_precision / share)
-        found = newton(scaled, tolerance=_BOUND_TOLERANCE, start=surrogate.mean_occupancy)
-
-    def translated(value: float) -> float:
-        if isinstance(problem.criterion, DCriterion):
-            return value + problem.dimension * float(np.log(share))
-        return value / share
-
-    value = translated(found.value)
-    return assemble(
-        problem,
-        found.occupancies,
-        value=value,
-        gap=translated(found.upper_bound) - value,
-        status=found.status,
-        solver="newton, identical policies",
-        iterations=found.iterations,
-        oracle_calls=found.oracle_calls,
-        seconds=found.seconds,
-        history=found.history,
-    )
-
-
-def _independent_bound(ascent: Ascent, surrogate: Design, best_identical: Design) -> float:
-    """Bound for K independent policies; see the module."""
-    problem = ascent.problem
-    count = problem.num_policies
-    rank = min(problem.dimension, sum(min(count - 1, rows - 1) for rows in problem.mdp.available_rows()))
-    if ascent.target is None:
-        allowance = rank * float(np.log(count / (count - 1.0)))
-    else:
-        try:
-            factor = cholesky(problem.prior)
-        except SingularInformationError:
-            return surrogate.upper_bound
-        without_data = ascent.target.T @ cho_solve((factor, True), ascent.target, check_finite=False)
-        allowance = float(np.linalg.eigvalsh(without_data)[::-1][:rank].sum()) / count
-    return min(surrogate.upper_bound, best_identical.upper_bound + allowance)
-
-
-# -- ascent ------------------------------------------------------------------------------------------------------
-
-
 def _best_known(ascent: Ascent, designs: Sequence[Design]) -> tuple[list[PolicyPoint], float]:
     """The design of identical policies with the largest exact objective, and that."""
-    found = [[ascent.point(design.occupancies[0])] * ascent.problem.num_policies for design in designs]
+    found = [[ascent.point(design.mean_occupancy)] * ascent.problem.num_policies for design in designs]
     values = [ascent.value(points) for points in found]
     best = int(np.argmax(values))
     return found[best], values[best]
@@ -361,7 +174,7 @@ def _climb_all(
     ascent: Ascent,
     run: _Run,
     starts: list[str | FloatArray],
-    best_identical: Design,
+    identical: Design,
     tolerance: float,
     max_sweeps: int,
     seed: int,
@@ -372,7 +185,7 @@ def _climb_all(
     try:
         for number, start in enumerate(starts):
             rng = np.random.default_rng([seed, number])
-            points = _first(ascent, start, best_identical.occupancies[0], rng)
+            points = _first(ascent, start, identical.mean_occupancy, rng)
             name = start if isinstance(start, str) else "given"
             before = run.value
             status = _climb(ascent, run, points, number, name, tolerance, max_sweeps, callback)
@@ -461,17 +274,12 @@ def _unit(problem: DesignProblem, value: float) -> float:
     return min(whole, value - problem.baseline)
 
 
-def _exact(problem: DesignProblem, occupancies: FloatArray) -> FloatArray:
-    """Exact information of the data, from scratch, shape (d, d)."""
-    return information.exact_information(problem.features, problem.mdp.row_occupancy(occupancies), problem.episodes)
-
-
-def _result(ascent: Ascent, run: _Run, status: str, surrogate: Design, best_identical: Design) -> ExactDesign:
+def _result(ascent: Ascent, run: _Run, status: str, surrogate: Design, identical: Design) -> ExactDesign:
     """Evaluate the best policies from scratch, with all bounds."""
     problem = ascent.problem
     count = problem.num_policies
     occupancies = np.stack([point.occupancy for point in run.points])
-    data = _exact(problem, occupancies)
+    data = expected_data(problem, occupancies)
     matrix = data + problem.prior
     value = problem.criterion.value(matrix)
     learned = problem.dimension - float(np.vdot(problem.prior, DCriterion().gradient(matrix)))
@@ -483,7 +291,7 @@ def _result(ascent: Ascent, run: _Run, status: str, surrogate: Design, best_iden
         status=status,
         solver="exact",
         iterations=sum(record.sweeps for record in run.records),
-        oracle_calls=ascent.oracle_calls + surrogate.oracle_calls + best_identical.oracle_calls,
+        oracle_calls=ascent.oracle_calls + surrogate.oracle_calls + identical.oracle_calls,
         seconds=time.perf_counter() - run.begun,
         history=tuple(run.history),
         balance=PriorBalance.of(problem, learned=max(learned, 0.0), trace=float(np.trace(data))),
@@ -491,9 +299,9 @@ def _result(ascent: Ascent, run: _Run, status: str, surrogate: Design, best_iden
     return ExactDesign(
         design=design,
         surrogate=surrogate,
-        identical_value=problem.criterion.value(_exact(problem, surrogate.occupancies) + problem.prior),
-        best_identical=best_identical,
-        independent_bound=_independent_bound(ascent, surrogate, best_identical),
+        identical_value=problem.criterion.value(surrogate_data(problem, surrogate) + problem.prior),
+        best_identical=identical,
+        independent_bound=independent_bound(ascent, surrogate, identical),
         block_gap=max(ascent.gap(run.points, policy) for policy in range(count)),
         starts=tuple(run.records),
     )
