@@ -35,7 +35,18 @@ from edpbrl_gym.design.information import (
 from edpbrl_gym.design.newton import NewtonState, newton
 from edpbrl_gym.design.problem import DesignProblem
 from edpbrl_gym.design.reference import reference
+from edpbrl_gym.design.restrictions import Restrictions, TokenRules
 from edpbrl_gym.design.result import Design, IterationRecord, certify
+from edpbrl_gym.design.tuples import (
+    InfeasibleRestrictionsError,
+    QuerySet,
+    QuestionBound,
+    SweepRecord,
+    given_query_set,
+    query_set,
+    question_bound,
+    truncated_query_set,
+)
 from edpbrl_gym.design.verify import Verification, verify
 
 __all__ = [
@@ -47,13 +58,19 @@ __all__ = [
     "DesignProblem",
     "ExactDesign",
     "ExactState",
+    "InfeasibleRestrictionsError",
     "IterationRecord",
     "IterationState",
     "NewtonState",
     "PriorBalance",
+    "QuerySet",
+    "QuestionBound",
+    "Restrictions",
     "SingularInformationError",
     "StartRecord",
     "SupportSize",
+    "SweepRecord",
+    "TokenRules",
     "VCriterion",
     "Verification",
     "certify",
@@ -61,15 +78,19 @@ __all__ = [
     "exact_design",
     "exact_information",
     "frank_wolfe",
+    "given_query_set",
     "make_backend",
     "make_criterion",
     "newton",
     "prior_balance",
+    "query_set",
+    "question_bound",
     "realised_information",
     "reference",
     "support_size",
     "surrogate_information",
     "token_difference_matrix",
+    "truncated_query_set",
     "verify",
     "weighted_information",
 ]

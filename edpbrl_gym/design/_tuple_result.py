@@ -165,8 +165,9 @@ class QuerySet:
                 "differ); make one for this problem."
             )
         history = tuple(SweepRecord(*record) for record in document["history"])
-        plain = {name: document[name] for name in _PLAIN}
-        return QuerySet(**{name: _locked(array) for name, array in arrays.items()}, **plain, history=history)
+        fields: dict[str, Any] = {name: _locked(array) for name, array in arrays.items()}
+        fields |= {name: document[name] for name in _PLAIN}
+        return QuerySet(**fields, history=history)
 
 
 def make_query_set(

@@ -142,19 +142,31 @@ class InverseState:
         traces = np.trace(np.linalg.solve(middle, (rows @ self.target) @ turned), axis1=1, axis2=2)
         return np.where(regular, traces, -np.inf)
 
+    def without(self, rows: FloatArray, signs: FloatArray) -> tuple[FloatArray, FloatArray | None]:
+        """A' and B' (None for D) after a change, which is not made; arguments as in `gain`."""
+        done = self._update(rows, signs)
+        inverse = self.inverse - done.half.T @ done.solved
+        if self.target is None or done.cross is None:
+            return inverse, None
+        mixed = done.solved.T @ done.cross
+        return inverse, self.target - mixed - mixed.T + done.solved.T @ (done.middle @ done.solved)
+
     def change(self, rows: FloatArray, signs: FloatArray) -> Change:
         """Add sum_i s_i w_i w_i' to the information; arguments as in `gain`."""
-        gained = self.gain(rows, signs)
-        half = rows @ self.inverse
-        solved = np.linalg.solve(np.diag(1.0 / signs) + half @ rows.T, half)  # M^-1 W A
-        done = Change(half, solved, None, np.empty((0, 0)))
-        if self.target is not None:
-            # B' = (1 - A W' M^-1 W) B (1 - A W' M^-1 W)'
-            cross = rows @ self.target
-            done = Change(half, solved, cross, cross @ rows.T)
-            self.target -= solved.T @ cross + cross.T @ solved - solved.T @ (done.middle @ solved)
-        self.inverse -= half.T @ solved
+        self.value += self.gain(rows, signs)
+        done = self._update(rows, signs)
+        if self.target is not None and done.cross is not None:
+            mixed = done.solved.T @ done.cross
+            self.target -= mixed + mixed.T - done.solved.T @ (done.middle @ done.solved)
+        self.inverse -= done.half.T @ done.solved
         self.information += (rows.T * signs) @ rows
-        self.value += gained
         self._changes += 1
         return done
+
+    def _update(self, rows: FloatArray, signs: FloatArray) -> Change:
+        half = rows @ self.inverse
+        solved = np.asarray(np.linalg.solve(np.diag(1.0 / signs) + half @ rows.T, half), dtype=np.float64)  # M^-1 W A
+        if self.target is None:
+            return Change(half, solved, None, np.empty((0, 0)))
+        cross = rows @ self.target  # with it B' = (1 - A W' M^-1 W) B (1 - A W' M^-1 W)'
+        return Change(half, solved, cross, cross @ rows.T)

@@ -23,12 +23,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._validation import check_count
 from edpbrl_gym.design._threads import single_thread
+from edpbrl_gym.design._tuple_bound import QuestionBound, question_bound
 from edpbrl_gym.design._tuple_exchange import PromptExchange
 from edpbrl_gym.design._tuple_paths import PathExchange, candidate_pairs, first_paths, trajectory_pairs
 from edpbrl_gym.design._tuple_repair import InfeasibleRestrictionsError
 from edpbrl_gym.design._tuple_result import QuerySet, SweepRecord, make_query_set
 from edpbrl_gym.design._tuple_rounding import first_tokens
 from edpbrl_gym.design._tuple_state import InverseState
+from edpbrl_gym.design._tuple_truncated import truncated_query_set
 from edpbrl_gym.design.information import realised_information
 from edpbrl_gym.design.problem import DesignProblem
 from edpbrl_gym.design.restrictions import Restrictions, TokenRules
@@ -38,9 +40,12 @@ from edpbrl_gym.mdp import PromptMDP
 __all__ = [
     "InfeasibleRestrictionsError",
     "QuerySet",
+    "QuestionBound",
     "SweepRecord",
     "given_query_set",
     "query_set",
+    "question_bound",
+    "truncated_query_set",
 ]
 
 IntArray = NDArray[np.int64]
