@@ -19,6 +19,7 @@ from edpbrl_gym.design._spaces import FeatureSpace
 from tests.design_cases import DESIGN_CRITERIA, hard_prompt_problems, problem_from, rounding_of_the_gap
 
 master = importlib.import_module("edpbrl_gym.design._master")
+projected = importlib.import_module("edpbrl_gym.design._projected")
 spaces = importlib.import_module("edpbrl_gym.design._spaces")
 
 CRITERIA = DESIGN_CRITERIA
@@ -292,6 +293,20 @@ def test_without_curvature_the_gradient_decides(steepest):
     found = solve_by_gradients(nothing, gradient, weights, parts, tolerance=0.0)
     np.testing.assert_allclose(found, np.eye(9)[[0, 3, 6]].sum(axis=0), atol=1e-15)
     np.testing.assert_array_equal(solve_by_gradients(nothing, 0 * gradient, weights, parts, tolerance=0.0), weights)
+
+
+@pytest.mark.parametrize("estimate", [1e-2, 1.0])
+def test_an_estimate_of_the_largest_eigenvalue_that_is_too_small_is_mended(estimate, monkeypatch):
+    """Half of the tokens against the other half: the scaled Hessian has an eigenvalue near 40."""
+    monkeypatch.setattr(projected, "_largest", lambda *_: estimate)
+    sign = np.repeat([1.0, -1.0], 20)
+    hessian = np.outer(sign, sign) + 0.1 * np.eye(40)
+    best = np.random.default_rng(0).dirichlet(np.full(40, 5.0))  # in the interior: no vertex saves a long step
+    weights, parts = np.full(40, 1 / 40), [slice(0, 40)]
+    found = solve_by_gradients(
+        Explicit(hessian), hessian @ (best - weights), weights, parts, tolerance=1e-10, max_products=500
+    )
+    np.testing.assert_allclose(found, best, atol=1e-4)
 
 
 def test_a_well_conditioned_program_takes_few_products():
