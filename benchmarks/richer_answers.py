@@ -41,7 +41,9 @@ FORMATS: dict[str, ResponseModel] = {
     "best and worst": BestWorst(),
     "ranking": Ranking(),
     "best or tie": WithTies(1.0),
+    "ties left out": BestOf(),  # the same answers, ties read as skips
 }
+TIES = 3  # from here on the users may call a tie
 SENTENCES = (
     "a cosy winter cabin",
     "baroque gold ornaments",
@@ -95,15 +97,18 @@ def one_run(encoder: TextEncoder, base: GaussianPrior, run: int) -> tuple[Floats
     for user, scale in enumerate(USERS.values()):
         uniforms = None if scale is None else np.random.default_rng(5000 + run).random(len(options))
         for place, model in enumerate(FORMATS.values()):
-            if model.name == "ties" and scale is None:
+            with_ties = place >= TIES
+            if with_ties and scale is None:
                 continue  # a user without noise calls no tie in Davidson's model with nu = 1
-            responses = model.sample(options, theta * (scale or 1.0), uniforms)
-            errors[user, place] = curve(options, responses, model, theta, base)
-            if model.name == "ties":
+            responses = (WithTies(1.0) if with_ties else model).sample(options, theta * (scale or 1.0), uniforms)
+            if with_ties:
                 ties[user] = np.mean([response.kind == "tie" for response in responses])
+            if with_ties and model.name == "best":
+                responses = [Response.skip() if response.kind == "tie" else response for response in responses]
+            errors[user, place] = curve(options, responses, model, theta, base)
     information = np.array(
         [
-            [float(np.trace(model.information(options, scale * theta))) for model in FORMATS.values()]
+            [float(np.trace(model.information(options, scale * theta))) for model in list(FORMATS.values())[: TIES + 1]]
             for scale in (0.0, 5.0, 20.0, 50.0)
         ]
     )
@@ -123,9 +128,16 @@ def episodes_needed(errors: Floats, target: float) -> float:
 
 
 def saving(errors: Floats, place: int) -> float:
-    """60 episodes of best-of-4 over the episodes that the format needs for their error; errors (runs, formats, T)."""
+    """60 over the episodes that the format needs for the error of best-of-4 after 60; errors (runs, formats, T).
+
+    A format that does not get there is compared the other way round: the episodes that best-of-4 needs for its error,
+    over 60.
+    """
     means = errors.mean(axis=0)
-    return EPISODES[-1] / episodes_needed(means[place], float(means[0, -1]))
+    needed = episodes_needed(means[place], float(means[0, -1]))
+    if np.isfinite(needed):
+        return EPISODES[-1] / needed
+    return episodes_needed(means[0], float(means[place, -1])) / EPISODES[-1]
 
 
 def report(errors: Floats, information: Floats, ties: Floats) -> None:
@@ -145,10 +157,9 @@ def report(errors: Floats, information: Floats, ties: Floats) -> None:
                 print(f"  {name:16s}{row}")
                 continue
             low, high = np.quantile([saving(mine[draw], place) for draw in draws], [0.025, 0.975])
-            needed = 360 / saving(mine, place)
-            print(f"  {name:16s}{row}   {saving(mine, place):.2f}x ({low:.2f} to {high:.2f}), {needed:.0f} for 360")
+            print(f"  {name:16s}{row}   {saving(mine, place):.2f}x ({low:.2f} to {high:.2f})")
     print("\nFisher information of the questions at the users' tastes (trace, best = 1), mean over the runs")
-    print(f"  {'scale':16s}" + "".join(f"{name:>16s}" for name in FORMATS))
+    print(f"  {'scale':16s}" + "".join(f"{name:>16s}" for name in list(FORMATS)[: TIES + 1]))
     for scale, row in zip((0, 5, 20, 50), information.mean(axis=0), strict=True):
         print(f"  {scale:<16d}" + "".join(f"{value:16.2f}" for value in row))
 
@@ -170,7 +181,6 @@ def main() -> None:
         found.append(one_run(encoder, base, run))
         print(f"run {run}: {time.perf_counter() - begun:.0f} s", flush=True)
     errors, information, ties = (np.stack(parts) for parts in zip(*found, strict=True))
-    report(errors, information, ties)
     if arguments.json:
         figures = {
             "axes": ["run", "user", "format", "episodes"],
@@ -182,6 +192,7 @@ def main() -> None:
             "ties": ties.tolist(),
         }
         arguments.json.write_text(json.dumps(figures) + "\n")
+    report(errors, information, ties)
 
 
 if __name__ == "__main__":

@@ -152,16 +152,26 @@ def test_the_taste_is_recovered_from_many_answers(model):
     assert 0.85 < ratio.min() and ratio.max() < 1.15
 
 
-def test_ties_read_as_choices_would_mislead():
-    """Users with ties: the model of ties finds the scale, their choices alone under best-of-K a larger one."""
+def test_what_a_tie_is_worth():
+    """Ties left out keep the estimate consistent (the logit is free of irrelevant alternatives) but cost information.
+
+    A person who has to name one all the same, and then does so at random, looks more careless than they are.
+    """
     model = WithTies(2.0)
     options, responses, theta = problem(6, model, n=5_000)
-    result = estimate_responses(options, responses, model, regularization=1e-6)
-    told = [place for place, response in enumerate(responses) if response.kind == "best"]
-    plain = estimate_responses(options[told], [responses[place] for place in told], BestOf(), regularization=1e-6)
-    lengths = [np.linalg.norm(one.theta) / np.linalg.norm(theta) for one in (result, plain)]
-    assert abs(lengths[0] - 1) < 0.05
-    assert abs(lengths[1] - 1) > abs(lengths[0] - 1)
+    told = [Response.skip() if response.kind == "tie" else response for response in responses]
+    rng = np.random.default_rng(0)
+    forced = [Response.best(int(rng.integers(4))) if one.kind == "tie" else one for one in responses]
+    full, left_out, guessed = (
+        estimate_responses(options, answers, used, regularization=1e-6)
+        for answers, used in ((responses, model), (told, BestOf()), (forced, BestOf()))
+    )
+    for result in (full, left_out):
+        away = result.theta - theta
+        assert away @ result.precision @ away < chi2.ppf(0.9999, 5)
+    # more information in every direction, up to the noise of the estimates at which it is taken
+    assert np.linalg.eigvals(np.linalg.solve(left_out.precision, full.precision)).real.min() > 1.0
+    assert np.linalg.norm(guessed.theta) < 0.85 * np.linalg.norm(theta)
 
 
 def test_nothing_but_ties_is_no_taste():
