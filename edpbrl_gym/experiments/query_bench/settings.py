@@ -74,9 +74,10 @@ def _regimes() -> dict[str, Regime]:
     for name, title, other in changes:
         found.append(Regime(f"{name}-argmax", f"{title}, argmax", False, "argmax", **other))
         found.append(Regime(f"{name}-scale-20", f"{title}, scale 20", False, "sampled", 20.0, **other))
+    # the threshold skips 10% to 30% of random questions of four sentences that are not among those above
     for name, title, scale, imperfect in (
         ("mistakes", "scale 50, 10% mistakes", 50.0, ("mistake_rate", 0.1)),
-        ("skips", "scale 20, skips what it dislikes", 20.0, ("skip_threshold", 0.1)),
+        ("skips", "scale 20, skips what it dislikes", 20.0, ("skip_threshold", 0.19)),
         ("myopic", "scale 20, last words weigh more", 20.0, ("myopia", 0.7)),
     ):
         found.append(Regime(name, title, False, "sampled", scale, imperfect=(imperfect,)))
