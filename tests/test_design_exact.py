@@ -486,10 +486,10 @@ def test_another_problems_surrogate_and_other_criteria():
         name = "root"
 
         def value(self, information):
-            return float(np.linalg.det(information)) ** (1 / len(information))
+            return -(float(np.linalg.det(information)) ** (-1 / len(information)))
 
         def gradient(self, information):
-            return self.value(information) / len(information) * np.linalg.inv(information)
+            return -self.value(information) / len(information) * np.linalg.inv(information)
 
     other = DesignProblem(
         mdp=problem.mdp,
@@ -499,9 +499,9 @@ def test_another_problems_surrogate_and_other_criteria():
         criterion=Root(),
         regularization=1.0,
     )
-    for given in (None, frank_wolfe(other)):
+    for known in (None, frank_wolfe(other)):
         with pytest.raises(ValueError, match="criterion A, V or D"):
-            exact_design(other, surrogate=given)
+            exact_design(other, surrogate=known)
 
 
 def test_moments_of_nothing_but_one_row():
