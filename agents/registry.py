@@ -13,6 +13,7 @@ __all__ = ["AGENTS", "agent_class", "make_agent"]
 AGENTS: dict[str, str] = {
     "newton": "edpbrl_gym.agents.newton:NewtonAgent",
     "exact": "edpbrl_gym.agents.exact:ExactAgent",
+    "tuples": "edpbrl_gym.agents.tuples:TuplesAgent",
     "random": "edpbrl_gym.agents.random:RandomAgent",
     "frank_wolfe": "edpbrl_gym.agents.frank_wolfe:FrankWolfeAgent",
     "reference": "edpbrl_gym.agents.reference:ReferenceAgent",

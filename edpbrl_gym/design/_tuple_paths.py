@@ -105,7 +105,7 @@ def first_paths(problem: DesignProblem, pairs: IntArray, rules: TokenRules, rng:
         for _ in range(_TRIES):
             chosen: list[int] = []
             while len(chosen) < lanes:
-                allowed = np.flatnonzero(rules.allowed_lanes(rows, rows[chosen].reshape(len(chosen), -1)))
+                allowed = np.flatnonzero(rules.allowed_lanes(rows, rows[np.array(chosen, dtype=np.intp)]))
                 if not allowed.size:
                     break
                 chosen.append(int(rng.choice(allowed)))
