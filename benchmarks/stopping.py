@@ -3,8 +3,8 @@
     python benchmarks/stopping.py                 # about ten minutes on one core
     python benchmarks/stopping.py --users 2       # about two
 
-Users are drawn from the prior (the model is right), or like a sentence, without noise or with the noise of a scale. The
-questions are random, K = 4, partial prompts of 6 steps. Accuracy is the share of 1,000 pairs of held-out prompts that
+Users are drawn from the prior of power 1 (the model is right), or like a sentence, without noise or with the noise of a
+scale. The questions are random, K = 4, partial prompts of 6 steps. Accuracy is the share of 1,000 pairs of held-out prompts that
 the estimate orders as the user's own taste does. Two tables:
 
 * by user and number of questions: predicted and true accuracy, their mean difference, and the mean of the predictions
@@ -39,6 +39,7 @@ SENTENCES = (
     "an overgrown ruin in the jungle",
 )
 NORMS = (5.0, 20.0, 50.0)
+POWERS = (1.0, 0.5, 1.5)
 NOISE = ("argmax", 50.0, 20.0, 5.0)
 FIRST_SEED = 1000
 
@@ -126,13 +127,14 @@ def main() -> None:
     arguments = parser.parse_args()
     train, test = load_vocabulary().split(seed=0)
     encoder = MemoEncoder(load_encoder("minilm"))  # users of one number are asked the same random questions
-    prior = GaussianPrior.from_embeddings(encoder.encode(train.all_tokens))
+    tokens = encoder.encode(train.all_tokens)
+    priors = {f"power {power:g}": GaussianPrior.from_embeddings(tokens, power=power) for power in POWERS}
     rule = StoppingRule(target=arguments.target, gain=arguments.gain)
     count = min(arguments.users, len(SENTENCES))
     print(f"{sum(train.sizes)} tokens, held-out pairs from {sum(test.sizes)} others, {encoder.name}, {rule}")
     runs: dict[str, list[list[dict[str, float]]]] = defaultdict(list)
-    for label, number, user in [*prior_users(prior, count), *sentence_users(encoder, count)]:
-        session = begin(train, test, encoder, prior, rule, FIRST_SEED + number)
+    for label, number, user in [*prior_users(priors["power 1"], count), *sentence_users(encoder, count)]:
+        session = begin(train, test, encoder, priors, rule, FIRST_SEED + number)
         runs[label].append(follow(session, user, arguments.questions, arguments.every))
     print(f"\nPredicted and true accuracy, means over {count} users each")
     for label, found in runs.items():
@@ -145,10 +147,15 @@ def main() -> None:
 
 
 def begin(
-    train: Vocabulary, test: Vocabulary, encoder: TextEncoder, prior: GaussianPrior, rule: StoppingRule, seed: int
+    train: Vocabulary,
+    test: Vocabulary,
+    encoder: TextEncoder,
+    priors: dict[str, GaussianPrior],
+    rule: StoppingRule,
+    seed: int,
 ) -> Session:
     """A session with random questions."""
-    planner = RandomPlanner(train.sizes, prior=prior, num_options=4, seed=seed)
+    planner = RandomPlanner(train.sizes, prior=priors, num_options=4, seed=seed)
     return Session(planner, vocabulary=train, encoder=encoder, held_out=test, stopping=rule, seed=0)
 
 

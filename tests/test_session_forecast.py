@@ -9,7 +9,8 @@ from scipy.stats import multivariate_normal
 from edpbrl_gym.choice import fisher_information
 from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.responses import BestOf, Ranking
-from edpbrl_gym.session import StoppingRule, expected_information, forecast_accuracy
+from edpbrl_gym.session import StoppingRule
+from edpbrl_gym.session.forecast import expected_information, forecast_accuracy, matched, sampled_accuracy
 
 D = 5
 
@@ -76,6 +77,30 @@ def test_it_comes_true_where_the_model_is_right():
         assert abs(found - right.mean()) < 5 * right.std() / np.sqrt(4000)
 
 
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**6), st.floats(0.52, 0.98))
+def test_the_matched_gaussian_has_the_accuracy(seed, accuracy):
+    posterior, information, pairs = case(seed)
+    wider = matched(posterior, pairs, accuracy)
+    assert wider.expected_accuracy(pairs) == pytest.approx(accuracy, abs=1e-6)
+    np.testing.assert_array_equal(wider.mean, posterior.mean)
+    ratio = wider.precision / posterior.precision
+    np.testing.assert_allclose(ratio, ratio[0, 0])
+    assert forecast_accuracy(wider, information, pairs, [0])[0] == pytest.approx(accuracy, abs=1e-6)
+
+
+def test_without_an_estimate_the_width_is_left():
+    posterior, _, pairs = case(centred=True)
+    assert matched(posterior, pairs, 0.5) is posterior
+    assert sampled_accuracy(posterior.mean, posterior.draws(50, np.random.default_rng(0)), pairs) == 0.5
+
+
+def test_the_sampled_accuracy_is_the_gaussians_for_gaussian_draws():
+    posterior, _, pairs = case()
+    draws = posterior.draws(200_000, np.random.default_rng(0))
+    assert sampled_accuracy(posterior.mean, draws, pairs) == pytest.approx(posterior.expected_accuracy(pairs), abs=2e-3)
+
+
 def test_pairs_without_a_difference_are_guesses():
     posterior, information, pairs = case()
     curve = forecast_accuracy(posterior, information, np.concatenate([pairs, np.zeros((40, D))]), [0, 10])
@@ -86,8 +111,8 @@ def test_pairs_without_a_difference_are_guesses():
 def test_the_expected_information_is_the_mean_over_questions_and_draws(model):
     posterior, _, _ = case()
     options = np.random.default_rng(1).normal(size=(7, 3, D))
-    found = expected_information(model, options, posterior, draws=5, rng=np.random.default_rng(2))
     thetas = posterior.draws(5, np.random.default_rng(2))
+    found = expected_information(model, options, thetas)
     expected = np.mean([model.information(one[None], theta) for one in options for theta in thetas], axis=0)
     np.testing.assert_allclose(found, expected, rtol=1e-10)
     if isinstance(model, BestOf):
@@ -116,5 +141,5 @@ def test_bad_arguments_are_named():
     ):
         with pytest.raises(ValueError, match=message):
             forecast_accuracy(*arguments)
-    with pytest.raises(ValueError, match="at least one typical question"):
-        expected_information(BestOf(), np.empty((0, 3, D)), posterior, draws=1, rng=np.random.default_rng(0))
+    with pytest.raises(ValueError, match="at least one question"):
+        expected_information(BestOf(), np.empty((0, 3, D)), posterior.mean[None])

@@ -2,9 +2,10 @@
 
 from edpbrl_gym.session.asynchronous import AsyncSession
 from edpbrl_gym.session.driving import answer_of, run
-from edpbrl_gym.session.forecast import Progress, StoppingRule, expected_information, forecast_accuracy
+from edpbrl_gym.session.forecast import Progress, StoppingRule
 from edpbrl_gym.session.planner import Planner, RandomPlanner, Restorable
 from edpbrl_gym.session.questions import Feedback, Question, QuestionMaker
+from edpbrl_gym.session.sampling import sample_posterior
 from edpbrl_gym.session.session import Answer, Recommendation, Session
 
 __all__ = [
@@ -21,7 +22,6 @@ __all__ = [
     "Session",
     "StoppingRule",
     "answer_of",
-    "expected_information",
-    "forecast_accuracy",
     "run",
+    "sample_posterior",
 ]

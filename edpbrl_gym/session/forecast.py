@@ -1,14 +1,15 @@
 r"""How well the taste is known, how well it will be known after more questions, and whether it is time to stop.
 
-All of this is computed under the Laplace posterior theta ~ N(m, S), S = P^-1. For a pair of prompts with features that
-differ by x, the estimate m orders the pair as the truth does with probability Phi(|m . x| / s_0), s_0^2 = x' S x; the
-mean over held-out pairs is the predicted accuracy now.
+The predicted accuracy now is the mean over held-out pairs of prompts, and over draws of theta from its posterior, of
+whether the estimate m orders the pair as theta does (``sampled_accuracy``).
 
-Let I be the expected Fisher information of one typical question, averaged over typical questions and over the
-posterior. After n more of them the precision is about P + n I, the estimate will be m_n, and by the law of total
-variance
+For the future the posterior is taken as a Gaussian, theta ~ N(m, c S), S = P^-1 the Laplace covariance and c the factor
+with which the Gaussian has the same accuracy now (``matched``): for a pair whose features differ by x, m orders it as
+theta does with probability Phi(|m . x| / s_0), s_0^2 = c x' S x. Let I be the expected Fisher information of one
+typical question, averaged over typical questions and over the posterior. After n more of them the precision is about
+P / c + n I, the estimate will be m_n, and by the law of total variance
 
-    m_n . x ~ N(m . x, t_n^2),   t_n^2 = s_0^2 - s_n^2,   s_n^2 = x' (P + n I)^-1 x,
+    m_n . x ~ N(m . x, t_n^2),   t_n^2 = s_0^2 - s_n^2,   s_n^2 = x' (P / c + n I)^-1 x,
 
 so that the predicted accuracy after n more questions is the mean over the pairs of
 
@@ -25,43 +26,87 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import cholesky, eigh, solve_triangular
+from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
 
 from edpbrl_gym._validation import check_array, check_count, check_integers, check_number
 from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.responses import ResponseModel
 
-__all__ = ["Progress", "StoppingRule", "expected_information", "forecast_accuracy"]
+__all__ = [
+    "Progress",
+    "StoppingRule",
+    "expected_information",
+    "forecast_accuracy",
+    "matched",
+    "sampled_accuracy",
+]
 
 Floats = NDArray[np.float64]
 
 _NODES = ndtri((np.arange(128) + 0.5) / 128)  # equally likely values of a standard normal variable
 _PAIRS = 512  # pairs whose nodes are held in memory at a time
+_WIDEST = 12.0  # |log c| of the factor on the covariance
 
 
-def expected_information(
-    model: ResponseModel, options: ArrayLike, posterior: Posterior, *, draws: int, rng: np.random.Generator
-) -> Floats:
-    """Expected Fisher information of one question, the mean over questions and posterior draws, (d, d).
+def expected_information(model: ResponseModel, options: ArrayLike, thetas: ArrayLike) -> Floats:
+    """Expected Fisher information of one question, the mean over questions and tastes, (d, d).
 
     Args:
         model: Format of the answers.
         options: Typical questions, (n, K, d), n >= 1.
-        posterior: What is known of theta.
-        draws: Draws of theta from it, at least 1.
-        rng: Source of the draws.
+        thetas: Draws from the posterior, (s, d), s >= 1.
 
     Raises:
-        ValueError: No questions, or dimensions that do not match.
+        ValueError: No questions or no draws, or dimensions that do not match.
     """
-    features = check_array(options, "options", shape=("n", "K", len(posterior.mean)))
-    if not len(features):
-        raise ValueError("Expected at least one typical question, got none")
+    features = check_array(options, "options", shape=("n", "K", "d"))
+    tastes = check_array(thetas, "thetas", shape=("s", features.shape[2]))
+    if not len(features) or not len(tastes):
+        raise ValueError(f"Expected at least one question and one taste, got {len(features)} and {len(tastes)}")
     total = np.zeros((features.shape[2], features.shape[2]))
-    thetas = posterior.draws(check_count(draws, "draws"), rng)
-    for theta in thetas:
+    for theta in tastes:
         total += model.information(features, theta)
-    return total / (len(features) * len(thetas))
+    return total / (len(features) * len(tastes))
+
+
+def sampled_accuracy(estimate: ArrayLike, thetas: ArrayLike, differences: ArrayLike) -> float:
+    """Share of pairs, and of draws, that the estimate orders as the draw does; where it is indifferent, one half.
+
+    Args:
+        estimate: (d,).
+        thetas: Draws from the posterior, (s, d), s >= 1.
+        differences: Features of one prompt of each pair less those of the other, (p, d), p >= 1.
+    """
+    given = np.sign(np.asarray(differences) @ np.asarray(estimate))
+    right = np.sign(np.asarray(thetas) @ np.asarray(differences).T) == given
+    return float(np.where(given == 0, 0.5, right.mean(axis=0)).mean())
+
+
+def matched(posterior: Posterior, differences: ArrayLike, accuracy: float) -> Posterior:
+    """The Gaussian N(m, c S) that predicts this accuracy; c within exp(-12)..exp(12).
+
+    Args:
+        posterior: N(m, S).
+        differences: Of the pairs, (p, d).
+        accuracy: In [0.5, 1].
+    """
+    pairs = check_array(differences, "differences", shape=("p", posterior.dimension))
+    spread = posterior.standard_deviation(pairs)
+    sure = np.divide(np.abs(pairs @ posterior.mean), spread, out=np.zeros(len(pairs)), where=spread > 0)
+    if not sure.any():
+        return posterior  # no estimate: every width predicts one half
+
+    def excess(log_factor: float) -> float:
+        return float(ndtr(sure * np.exp(-log_factor / 2)).mean()) - accuracy
+
+    if excess(-_WIDEST) <= 0:
+        log_factor = -_WIDEST
+    elif excess(_WIDEST) >= 0:
+        log_factor = _WIDEST
+    else:
+        log_factor = float(brentq(excess, -_WIDEST, _WIDEST, xtol=1e-10))
+    return Posterior(posterior.mean, posterior.precision * np.exp(-log_factor))
 
 
 def forecast_accuracy(

@@ -13,16 +13,24 @@ from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.experiments.metrics import sample_pairs
 from edpbrl_gym.experiments.seeds import derive_seed, generator
 from edpbrl_gym.features import TextEncoder
-from edpbrl_gym.responses import ResponseModel
-from edpbrl_gym.session.forecast import Progress, StoppingRule, expected_information, forecast_accuracy
+from edpbrl_gym.responses import ResponseModel, Terms
+from edpbrl_gym.session.forecast import (
+    Progress,
+    StoppingRule,
+    expected_information,
+    forecast_accuracy,
+    matched,
+    sampled_accuracy,
+)
 from edpbrl_gym.session.questions import QuestionMaker
+from edpbrl_gym.session.sampling import sample_posterior
 from edpbrl_gym.vocabulary import Vocabulary
 
 __all__ = ["Outlook"]
 
 _PROMPTS, _PAIRS = 200, 1000  # held-out prompts, and pairs of them
 _EPISODES = 20  # of typical questions
-_DRAWS = 4  # of theta, for their information
+_DRAWS, _INFORMED = 320, 4  # draws of theta, and those of them at which the information is computed
 
 
 class Outlook:
@@ -82,13 +90,21 @@ class Outlook:
         return np.asarray(rows.reshape(_EPISODES * words.horizon, self.num_options, -1))
 
     def progress(
-        self, posterior: Posterior, model: ResponseModel, *, questions: int, answers: int, further: Sequence[int]
+        self,
+        posterior: Posterior,
+        model: ResponseModel,
+        terms: Terms,
+        *,
+        questions: int,
+        answers: int,
+        further: Sequence[int],
     ) -> Progress:
         """Where the session is, and where further questions would lead.
 
         Args:
-            posterior: What is known of the taste.
+            posterior: Laplace's approximation, at the mode.
             model: Format of the answers.
+            terms: The answers.
             questions: Questions answered or skipped so far.
             answers: Answers among them.
             further: Numbers of further questions at which to predict the accuracy.
@@ -96,8 +112,11 @@ class Outlook:
         asked = check_integers(further, "further", shape=("m",), low=0)
         counts = np.unique(np.concatenate([[0, self.rule.lookahead], asked]))
         rng = np.random.default_rng(derive_seed(self.seed, "posterior draws", questions))
-        information = expected_information(model, self.typical, posterior, draws=_DRAWS, rng=rng)
-        curve = forecast_accuracy(posterior, information, self.differences, counts)
+        thetas = sample_posterior(posterior, terms, draws=_DRAWS, rng=rng)
+        accuracy = sampled_accuracy(posterior.mean, thetas, self.differences)
+        information = expected_information(model, self.typical, thetas[-_INFORMED:])
+        gaussian = matched(posterior, self.differences, accuracy)
+        curve = forecast_accuracy(gaussian, information, self.differences, counts)
         ahead = float(curve[np.searchsorted(counts, self.rule.lookahead)])
         stop, reason = self.rule.decide(answers, float(curve[0]), ahead)
         return Progress(questions, answers, float(curve[0]), counts, curve, stop, reason)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from edpbrl_gym._validation import check_array, check_count, check_integers
 from edpbrl_gym.choice import check_options
 from edpbrl_gym.estimation import Estimate, GaussianPrior
-from edpbrl_gym.estimation.evidence import fit_prior
+from edpbrl_gym.estimation.evidence import choose_prior
 from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.estimation.terms import estimate_terms
 from edpbrl_gym.responses import BestOf, Response, ResponseModel, Terms
@@ -43,7 +43,7 @@ class Planner(Protocol):
 
     @property
     def posterior(self) -> Posterior:
-        """How sure the planner is of it."""
+        """Laplace's approximation of the posterior at the estimate, from the same answers."""
         ...
 
 
@@ -70,7 +70,8 @@ class RandomPlanner:
 
     Args:
         sizes: Tokens of each step, (H,).
-        prior: Base prior; its overall variance is chosen by the evidence of the answers (``fit_prior``).
+        prior: Base prior, or several by name: which, and its overall variance, are chosen by the evidence of the
+            answers (``choose_prior``). The first is what holds before any answer.
         num_options: K.
         seed: Of the draws; question i uses stream i of it.
         model: Format of the answers.
@@ -85,7 +86,7 @@ class RandomPlanner:
         self,
         sizes: ArrayLike,
         *,
-        prior: GaussianPrior,
+        prior: GaussianPrior | Mapping[str, GaussianPrior],
         num_options: int = 4,
         seed: int = 0,
         model: ResponseModel | None = None,
@@ -93,9 +94,10 @@ class RandomPlanner:
         self.sizes = check_integers(sizes, "sizes", shape=("H",), low=1)
         if not len(self.sizes):
             raise ValueError("Expected the sizes of at least one step, got none")
-        if not prior.proper:
-            raise ValueError("Expected a proper prior (positive definite precision), got a singular one")
-        self.prior = prior
+        self.priors = {"prior": prior} if isinstance(prior, GaussianPrior) else dict(prior)
+        if not self.priors or not all(one.proper for one in self.priors.values()):
+            raise ValueError("Expected at least one prior, all of them proper (positive definite precision)")
+        self.dimension = next(iter(self.priors.values())).dimension
         self.num_options = check_count(num_options, "num_options (K)", minimum=2)
         self.seed = check_count(seed, "seed", minimum=0)
         self.model: ResponseModel = BestOf() if model is None else model
@@ -104,7 +106,7 @@ class RandomPlanner:
     def reset(self) -> None:
         """Forget all questions and answers."""
         self._asked = 0
-        self._options = np.empty((0, self.num_options, self.prior.dimension), dtype=np.float32)
+        self._options = np.empty((0, self.num_options, self.dimension), dtype=np.float32)
         self._responses: tuple[Response, ...] = ()
         self._fitted: tuple[Estimate, Posterior] | None = None
 
@@ -127,7 +129,7 @@ class RandomPlanner:
         Raises:
             ValueError: Features of another dimension than the prior's, or answers that the model doesn't know.
         """
-        shape = ("n", self.num_options, self.prior.dimension)
+        shape = ("n", self.num_options, self.dimension)
         rows = check_array(check_options(options, dtype=np.float32), "options", shape=shape, dtype=np.float32)
         self.model.terms(rows, list(responses))  # an answer of the wrong kind must not stay
         self._options = np.concatenate([self._options, rows])
@@ -147,9 +149,13 @@ class RandomPlanner:
     def _fit(self) -> tuple[Estimate, Posterior]:
         if self._fitted is None:
             terms = self.model.terms(self._options, self._responses)
-            found = fit_prior(terms, base=self.prior).estimate if len(terms) else _from_prior(terms, self.prior)
+            found = choose_prior(terms, candidates=self.priors).fit.estimate if len(terms) else self._before(terms)
             self._fitted = found, Posterior(found.theta, found.precision)
         return self._fitted
+
+    def _before(self, no_terms: Terms) -> Estimate:
+        """The estimate before the first answer: the first prior's mode."""
+        return estimate_terms(no_terms, prior=next(iter(self.priors.values())))
 
     def state(self) -> dict[str, Any]:
         """What has been asked and told."""
@@ -165,8 +171,3 @@ class RandomPlanner:
         self._options = np.asarray(state["options"], dtype=np.float32)
         self._responses = tuple(Response.from_json(response) for response in state["responses"])
         self._fitted = None
-
-
-def _from_prior(terms: Terms, prior: GaussianPrior) -> Estimate:
-    """The estimate before the first answer."""
-    return estimate_terms(terms, prior=prior)

@@ -298,8 +298,9 @@ class Session:
             further: Numbers of further questions at which to predict the accuracy; 0 is always among them.
         """
         answers = sum(response.kind != "skip" for response in self.transcript.responses)
+        terms = self.history.terms(self.model)
         return self.outlook.progress(
-            self.posterior, self.model, questions=self.answered, answers=answers, further=further
+            self.posterior, self.model, terms, questions=self.answered, answers=answers, further=further
         )
 
     # on disk

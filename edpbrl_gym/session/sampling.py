@@ -1,0 +1,122 @@
+r"""Draws from the exact posterior of a taste, by elliptical slice sampling about its Laplace approximation.
+
+Laplace's Gaussian N(m, H^-1) is too wide where answers leave no doubt (a person who hardly errs): much of its mass lies
+where the answers would have been different. Elliptical slice sampling (Murray, Adams & MacKay, 2010) draws from a
+density that is a Gaussian times any positive function. The Gaussian here is Laplace's, so that the function is nearly
+constant and a step goes far (Fagan, Bhandari & Cunningham, 2016, take that of expectation propagation). With
+d = theta - m, m the posterior's mode, and v = D d the changes of the utilities relative to the chosen options, the log
+of the function is
+
+    log L(m + d) - log L(m) - d . grad log L(m) + 1/2 d' F d,   F the observed information at m,
+
+which depends on v alone: the prior has dropped out, and along an ellipse it costs no product with a matrix.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cholesky, solve_triangular
+
+from edpbrl_gym._validation import check_count
+from edpbrl_gym.estimation.posterior import Posterior
+from edpbrl_gym.responses import Terms
+
+__all__ = ["sample_posterior"]
+
+Floats = NDArray[np.float64]
+
+
+def sample_posterior(
+    posterior: Posterior,
+    terms: Terms,
+    *,
+    draws: int,
+    rng: np.random.Generator,
+    chains: int = 16,
+    burn: int = 20,
+    thin: int = 1,
+) -> Floats:
+    """Draws from the posterior of theta given the answers.
+
+    Args:
+        posterior: Laplace's approximation at the mode, of these very answers and their prior.
+        terms: The answers.
+        draws: Number of draws, >= 1; draws of one chain are correlated.
+        rng: Source of randomness.
+        chains: Chains that run side by side from the mode, >= 1.
+        burn: Steps of each chain that are thrown away, >= 0.
+        thin: Steps between two draws of a chain, >= 1.
+
+    Returns:
+        (draws, d).
+
+    Raises:
+        ValueError: Terms of another dimension, or a count out of its range.
+    """
+    if terms.dimension != posterior.dimension:
+        raise ValueError(f"Expected terms of dimension {posterior.dimension} (the posterior's), got {terms.dimension}")
+    total, width = check_count(draws, "draws"), check_count(chains, "chains")
+    steps = check_count(burn, "burn", minimum=0) + check_count(thin, "thin") * -(-total // width)
+    factor = cholesky(posterior.precision, lower=True)
+    differences, offsets = terms.differences()
+    shape = offsets.shape
+    if not len(terms):
+        return posterior.draws(total, rng)
+    flat = differences.reshape(-1, terms.dimension)
+    changes = solve_triangular(factor, flat.T, lower=True)  # (d, m (J - 1)): v = z @ changes
+    target = _Correction(np.vecdot(differences, posterior.mean) + offsets)
+    place = np.zeros((width, terms.dimension))
+    moved = np.zeros((width, *shape))
+    kept = []
+    for step in range(steps):
+        direction = rng.standard_normal((width, terms.dimension))
+        along = (direction @ changes).reshape(width, *shape)
+        angle = _slice(target, moved, along, rng)
+        cos, sin = np.cos(angle), np.sin(angle)
+        place = cos[:, None] * place + sin[:, None] * direction
+        moved = cos[:, None, None] * moved + sin[:, None, None] * along
+        if step >= burn and (step - burn + 1) % thin == 0:
+            kept.append(place)
+    found = np.concatenate(kept)[:total]
+    return posterior.mean + solve_triangular(factor, found.T, lower=True, trans="T").T
+
+
+class _Correction:
+    """Log of the exact posterior over Laplace's, as a function of the changes v (c, m, J - 1) of the utilities."""
+
+    def __init__(self, values: Floats) -> None:
+        """Take the utilities at the mode, less those of the chosen alternatives, (m, J - 1)."""
+        self.values = values
+        self.top = np.maximum(values.max(axis=1, initial=0.0), 0.0)
+        weights = np.exp(values - self.top[:, None])
+        self.base = np.exp(-self.top) + weights.sum(axis=1)
+        self.p = weights / self.base[:, None]
+        self.at_mode = float((self.top + np.log(self.base)).sum())
+
+    def __call__(self, v: Floats) -> Floats:
+        """(c,)."""
+        values = self.values + v
+        top = np.maximum(values.max(axis=2), 0.0)
+        logs = top + np.log(np.exp(-top) + np.exp(values - top[:, :, None]).sum(axis=2))
+        mean = (self.p * v).sum(axis=2)
+        spread = (self.p * v * v).sum(axis=2) - mean * mean
+        return np.asarray(self.at_mode + (mean + 0.5 * spread - logs).sum(axis=1))
+
+
+def _slice(target: _Correction, moved: Floats, along: Floats, rng: np.random.Generator) -> Floats:
+    """Angle of each chain's next point on its ellipse, (c,)."""
+    width = len(moved)
+    level = target(moved) + np.log(rng.random(width))
+    angle = rng.uniform(0.0, 2 * np.pi, width)
+    low, high = angle - 2 * np.pi, angle.copy()
+    waiting = np.arange(width)
+    while len(waiting):
+        cos, sin = np.cos(angle[waiting]), np.sin(angle[waiting])
+        inside = target(cos[:, None, None] * moved[waiting] + sin[:, None, None] * along[waiting]) > level[waiting]
+        waiting = waiting[~inside]
+        left = waiting[angle[waiting] < 0]
+        right = waiting[angle[waiting] >= 0]
+        low[left], high[right] = angle[left], angle[right]
+        angle[waiting] = rng.uniform(low[waiting], high[waiting])  # the interval shrinks to 0, where the point is
+    return angle
