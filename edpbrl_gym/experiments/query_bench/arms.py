@@ -33,21 +33,26 @@ class StaticRule:
         title: In tables.
         options: Of the agent.
         learns_per_seed: Whether the agent's seed enters its ``learn`` (else one design serves all seeds).
+        takes_feedback: Whether it is told the regime's kind of feedback.
     """
 
     agent: str
     title: str
     options: Mapping[str, Any] = field(default_factory=dict)
     learns_per_seed: bool = False
+    takes_feedback: bool = False
 
+
+_D_DESIGN: dict[str, Any] = {"criterion": "D", "regularization": 1.0}
 
 STATIC_RULES: dict[str, StaticRule] = {
     "random": StaticRule("random", "Random", learns_per_seed=True),
     "static-V": StaticRule("newton", "V-design (lambda 1)", {"criterion": "V", "regularization": 1.0}),
     "static-V100": StaticRule("newton", "V-design (lambda 100)", {"criterion": "V", "regularization": 100.0}),
-    "static-D": StaticRule("newton", "D-design (lambda 1)", {"criterion": "D", "regularization": 1.0}),
-    "exact": StaticRule("exact", "exact D-design", {"criterion": "D", "regularization": 1.0}),
-    "tuples": StaticRule("tuples", "tuples", {"criterion": "D", "regularization": 1.0}, learns_per_seed=True),
+    "static-D": StaticRule("newton", "D-design (lambda 1)", _D_DESIGN),
+    "exact": StaticRule("exact", "exact D-design", _D_DESIGN),
+    "tuples": StaticRule("tuples", "tuples", _D_DESIGN, learns_per_seed=True, takes_feedback=True),
+    "tuples-state": StaticRule("tuples", "tuples chosen on tokens", _D_DESIGN, learns_per_seed=True),
 }
 
 # what is taken away from (or changed in) the default adaptive agent: arguments of adaptive.make_planner

@@ -128,6 +128,8 @@ def _lanes(settings: BenchSettings, regime: Regime, world: World, folder: Path, 
 
 def _make(settings: BenchSettings, regime: Regime, rule: str, lanes: Any, seed: int) -> Agent:
     options = dict(STATIC_RULES[rule].options)
+    if STATIC_RULES[rule].takes_feedback:
+        options["feedback"] = regime.feedback
     return make_agent(
         STATIC_RULES[rule].agent,
         lanes,
@@ -169,7 +171,7 @@ def draw_and_save(
     own = derive_seed(seed, "questions", regime.world, rule)
     with single_thread():
         encoder = TimedEncoder(world.encoder())
-        lanes = _lanes(settings, regime, world, folder, world.encoder())
+        lanes = _lanes(settings, regime, world, folder, encoder)
         begun = time.perf_counter()
         if STATIC_RULES[rule].learns_per_seed:
             agent, planning = _make(settings, regime, rule, lanes, own).learn(), 0.0
@@ -179,7 +181,7 @@ def draw_and_save(
             agent = agent_class(STATIC_RULES[rule].agent).load(place, lanes)
             reseed(agent, own)
         tokens = _play(agent, lanes, regime.num_policies)
-        seconds = planning + time.perf_counter() - begun
+        seconds = planning + time.perf_counter() - begun - encoder.seconds
         features = _embed(world, tokens, encoder)
         lanes.close()
     arrays: dict[str, Any] = {
