@@ -8,8 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edpbrl_gym.comparisons import Queries
+from edpbrl_gym.estimation.evidence import fit_prior
+from edpbrl_gym.experiments.query_bench import unit
 from edpbrl_gym.experiments.query_bench.arms import ABLATION_ARMS, HEADLINE_ARMS, SIDE_ARMS, get_arm
-from edpbrl_gym.experiments.query_bench.asking import check_available, make_user
+from edpbrl_gym.experiments.query_bench.asking import Questions, check_available, make_user
+from edpbrl_gym.experiments.query_bench.estimators import base_prior
 from edpbrl_gym.experiments.query_bench.run import plan_units
 from edpbrl_gym.experiments.query_bench.settings import EPISODES, REGIMES, SENTENCES, BenchSettings, get_regime
 from edpbrl_gym.experiments.query_bench.summary import (
@@ -22,10 +26,12 @@ from edpbrl_gym.experiments.query_bench.summary import (
     piece,
 )
 from edpbrl_gym.experiments.query_bench.tables import TARGETS_A, headline_tables, summarise
-from edpbrl_gym.experiments.query_bench.worlds import near_duplicates
+from edpbrl_gym.experiments.query_bench.worlds import World, near_duplicates
 from edpbrl_gym.experiments.runs import Results
 from edpbrl_gym.experiments.settings import PAPER_USERS
-from edpbrl_gym.vocabulary import load_vocabulary
+from edpbrl_gym.features.precomputed import PrecomputedEncoder
+from edpbrl_gym.responses import BestOf
+from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
 
 
 def table(**arms: list[list[float]]) -> pandas.DataFrame:
@@ -259,3 +265,66 @@ def test_users_answer_the_same_whatever_the_arm():
     assert make_user(get_regime("scale-20"), taste, "noir", 3).seed != one.seed
     assert make_user(get_regime("mistakes"), taste, "noir", 3).mistake_rate == 0.1
     assert make_user(get_regime("argmax"), taste, "noir", 3, "best-worst").response == "best_worst"
+
+
+# -- adaptive arms ---------------------------------------------------------------------------------------------------
+
+
+class Replay:
+    """A planner that asks given questions and estimates as "ours" does, to be compared with the static arm."""
+
+    def __init__(self, tokens, world) -> None:
+        self.tokens, self.world, self.asked = tokens, world, 0
+        self.features, self.responses = [], []
+
+    def ask(self, prefixes):
+        episode, step = divmod(self.asked, self.tokens.shape[2])
+        assert prefixes.tolist() == self.tokens[episode, :, :step].tolist()
+        self.asked += 1
+        return self.tokens[episode, :, step]
+
+    def tell(self, options, responses):
+        assert options.shape[0] == len(responses) == 1
+        self.features.append(options[0])
+        self.responses += responses
+
+    @property
+    def estimate(self):
+        terms = BestOf().terms(np.stack(self.features).astype(float), self.responses)
+        return fit_prior(terms, base=base_prior(self.world)).estimate
+
+
+def tiny_world(feedback: str) -> World:
+    vocabulary = Vocabulary(("a", "b"), (("red", "green", "blue"), ("cat", "dog", "owl")))
+    rng = np.random.default_rng(0)
+    texts = [*vocabulary.all_tokens, *(f"{a}, {b}" for a in vocabulary.tokens[0] for b in vocabulary.tokens[1])]
+    encoder = PrecomputedEncoder.from_arrays(texts, rng.normal(size=(len(texts), 5)))
+    world = World(
+        "tiny", vocabulary, encoder.encode(vocabulary.all_tokens), np.zeros((0, 5)), np.zeros((0, 2)),
+        np.zeros((0, 4, 5)), {}, "", "", feedback,
+    )  # fmt: skip
+    object.__setattr__(world, "encoder", lambda: encoder)
+    return world
+
+
+@pytest.mark.parametrize("feedback", ["truncated", "state"])
+@pytest.mark.parametrize("regime", ["scale-20", "mistakes", "skips"])
+def test_an_adaptive_arm_that_asks_what_a_static_one_asks_learns_the_same(feedback, regime, monkeypatch, tmp_path):
+    world, settings = tiny_world(feedback), BenchSettings(episodes=(1, 3, 5))
+    tokens = np.random.default_rng(1).integers(3, size=(5, 4, 2))
+    taste = np.array([1.0, 0.0, 0.0, 0.0, 0.0])
+    rows = [world.options(tokens[episode], step, world.encoder()) for episode in range(5) for step in range(2)]
+    asked = Questions(Queries(np.stack(rows), np.repeat(np.arange(5), 2), np.tile([0, 1], 5)), tokens, 1.0, 2.0)
+    monkeypatch.setattr(unit, "load_questions", lambda *place: asked)
+    monkeypatch.setattr(unit, "make_planner", lambda world, arm, **options: Replay(tokens, world))
+    given_regime = get_regime(regime)
+    users = [make_user(given_regime, taste, "sunny", 7) for _ in range(2)]
+    static = unit.static_snapshots(settings, given_regime, get_arm("random+ours"), 7, world, users[0], tmp_path)
+    adaptive = unit.adaptive_snapshots(settings, given_regime, get_arm("adaptive"), 7, world, users[1])
+    pairs = list(zip(static, adaptive, strict=True))
+    assert [one.episodes for one, _ in pairs] == [1, 3, 5]
+    for one, other in pairs:
+        assert one.responses == other.responses and len(one.responses) == 2 * one.episodes
+        assert np.array_equal(one.queries.features, other.queries.features)
+        assert np.array_equal(one.queries.episode, other.queries.episode)
+        assert one.theta == pytest.approx(other.theta, abs=1e-6)
