@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from edpbrl_gym.estimation import Estimate, GaussianPrior, Posterior, estimate, fit_prior
+from edpbrl_gym.estimation import GaussianPrior, Posterior, estimate, fit_posterior, fit_prior
 from edpbrl_gym.features import load_encoder
 from edpbrl_gym.vocabulary import SEPARATOR, load_vocabulary
 
@@ -58,9 +58,8 @@ def questions(partial: Floats, episodes: int, rng: np.random.Generator) -> Float
     return np.concatenate([partial[prompts, step] for step in range(horizon)])
 
 
-def judge(found: Estimate, theta: Floats, partial: Floats, rng: np.random.Generator) -> dict[str, float]:
+def judge(posterior: Posterior, theta: Floats, partial: Floats, rng: np.random.Generator) -> dict[str, float]:
     """Coverage and accuracy for one user."""
-    posterior = Posterior.from_estimate(found)
     prompts = partial[:PROMPTS, -1]
     leads = prompts[rng.integers(PROMPTS, size=200)] - prompts[rng.integers(PROMPTS, size=200)]
     best = prompts[[int((prompts @ posterior.mean).argmax())]]
@@ -92,8 +91,16 @@ def run(users: int, episodes: int, scale: float, tokens: Floats, partial: Floats
         choices = (options @ theta + rng.gumbel(size=options.shape[:2])).argmax(axis=1)
         known = estimate(options, choices, prior=base.scaled(scale))
         fitted = fit_prior(options, choices, base=base)
-        for name, found, chosen in (("known", known, scale), ("evidence", fitted.estimate, fitted.scale)):
-            rows.append({"user": user, "scale": name, "chosen": chosen, **judge(found, theta, partial, rng)})
+        priors = {
+            "known": (base.scaled(scale), known, scale),
+            "evidence": (fitted.prior, fitted.estimate, fitted.scale),
+        }
+        for name, (prior, found, chosen) in priors.items():
+            close = fit_posterior(options, choices, prior=prior, start=found.theta).posterior
+            for method, posterior in (("Laplace", Posterior.from_estimate(found)), ("variational", close)):
+                same = np.random.default_rng([seed + 1, user])
+                facts = {"user": user, "scale": name, "method": method, "chosen": chosen}
+                rows.append({**facts, **judge(posterior, theta, partial, same)})
     return rows
 
 
@@ -108,16 +115,18 @@ def main() -> None:
     options = parser.parse_args()
     tokens, partial = material(options.cache)
     keys = ("coordinates", "leads", "recommended", "predicted accuracy", "true accuracy")
-    table = Table("true scale", "prior's scale", "median chosen", *keys, title=f"{options.users} users, level {LEVEL}")
+    table = Table(
+        "true scale", "prior's scale", "method", "median chosen", *keys, title=f"{options.users} users, level {LEVEL}"
+    )
     figures = []
     for scale in options.scales:
         rows = run(options.users, options.episodes, scale, tokens, partial, options.seed)
-        for name in ("known", "evidence"):
-            part = [row for row in rows if row["scale"] == name]
+        for name, method in dict.fromkeys((row["scale"], row["method"]) for row in rows):
+            part = [row for row in rows if row["scale"] == name and row["method"] == method]
             means = {key: float(np.mean([row[key] for row in part])) for key in keys}
             middle = float(np.median([row["chosen"] for row in part]))
-            figures.append({"true scale": scale, "prior": name, "median scale": middle, **means})
-            table.add_row(f"{scale:g}", name, f"{middle:.3g}", *(f"{means[key]:.3f}" for key in keys))
+            figures.append({"true scale": scale, "prior": name, "method": method, "median scale": middle, **means})
+            table.add_row(f"{scale:g}", name, method, f"{middle:.3g}", *(f"{means[key]:.3f}" for key in keys))
     Console(width=160).print(table)
     if options.json is not None:
         options.json.write_text(

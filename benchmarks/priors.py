@@ -152,10 +152,13 @@ def estimators(data: dict[str, Any]) -> dict[str, Fit]:
 def run(data: dict[str, Any], users: dict[str, float | None], only: str | None) -> list[dict[str, Any]]:
     """Rows of (estimator, user, T): mean errors over sentences and seeds with standard errors, scale, seconds."""
     prompts, pairs = data["prompts"].astype(np.float64), data["pairs"]
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name, fit in estimators(data).items():
         if only is not None and only not in name:
             continue
+        if rows:
+            print(", ".join(f"{row['cosine']:.3f}" for row in rows if row["estimator"] == rows[-1]["estimator"]))
+        print(name, end=": ", flush=True)
         for user, scale in users.items():
             for episodes in EPISODES:
                 found = []

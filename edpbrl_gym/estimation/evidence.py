@@ -21,12 +21,22 @@ from edpbrl_gym._validation import check_array, check_count, check_number
 from edpbrl_gym.choice import check_choices, check_options
 from edpbrl_gym.estimation.map_estimate import Estimate
 from edpbrl_gym.estimation.newton import differences_to_chosen
+from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.estimation.prior import GaussianPrior
 from edpbrl_gym.estimation.scale_search import climb
 from edpbrl_gym.estimation.whitened import WhitenedAnswers
 from edpbrl_gym.responses import Terms
 
-__all__ = ["PriorChoice", "PriorFit", "answer_differences", "choose_prior", "fit_prior", "log_evidence"]
+__all__ = [
+    "PriorChoice",
+    "PriorFit",
+    "VariationalPosterior",
+    "answer_differences",
+    "choose_prior",
+    "fit_posterior",
+    "fit_prior",
+    "log_evidence",
+]
 
 Floats = NDArray[np.float64]
 
@@ -67,6 +77,23 @@ class PriorChoice:
     name: str
     fit: PriorFit
     fits: Mapping[str, PriorFit]
+
+
+@dataclass(frozen=True, eq=False)
+class VariationalPosterior:
+    """The variational Gaussian posterior of a taste.
+
+    Attributes:
+        posterior: the Gaussian; its mean is an estimate of theta, further out than the mode.
+        log_evidence: lower bound on the log evidence of the answers.
+        converged: whether the bound stopped rising.
+        iterations: steps taken.
+    """
+
+    posterior: Posterior
+    log_evidence: float
+    converged: bool
+    iterations: int
 
 
 def log_evidence(estimate: Estimate, prior: GaussianPrior) -> float:
@@ -165,10 +192,7 @@ def fit_prior(
         raise ValueError(f"Expected log_spread > 0 (numpy.inf: no prior on the scale), got {log_spread}")
     precision = check_number(precision, "precision", minimum=0.0, exclusive=True)
     most = check_count(max_evaluations, "max_evaluations")
-    if not isinstance(base, GaussianPrior):
-        raise TypeError(f"Expected base as a GaussianPrior, got {type(base).__name__}")
-    if base.dimension != differences.shape[2]:
-        raise ValueError(f"Expected a base of dimension {differences.shape[2]} (the options'), got {base.dimension}")
+    _check_base(base, differences, "base")
     answers = WhitenedAnswers(differences, offsets, base)
     first = typical if start is None else start.scale
     if start is not None:
@@ -193,6 +217,38 @@ def fit_prior(
         grid=np.array(sorted(tried)),
         at_bound=best in limits,
     )
+
+
+def fit_posterior(
+    options: ArrayLike | Terms,
+    choices: ArrayLike | None = None,
+    *,
+    prior: GaussianPrior,
+    start: ArrayLike | None = None,
+) -> VariationalPosterior:
+    """The Gaussian closest to the posterior (least Kullback-Leibler divergence), where Laplace's is too narrow.
+
+    For a person who answers with little noise Laplace's approximation sits too far in and is too narrow: its intervals
+    miss and its predicted accuracies are too low. This one costs a few times an estimate; see
+    :mod:`~edpbrl_gym.estimation.variational`.
+
+    Args:
+        options: as for :func:`fit_prior`.
+        choices: as for :func:`fit_prior`.
+        prior: a proper prior, for example the one that :func:`fit_prior` has scaled.
+        start: an estimate to start from, (d,).
+
+    Raises:
+        TypeError: a prior that is no GaussianPrior.
+        ValueError: an improper prior, or data as for :func:`~edpbrl_gym.estimation.estimate`.
+    """
+    differences, offsets = answer_differences(options, choices)
+    _check_base(prior, differences, "prior")
+    answers = WhitenedAnswers(differences, offsets, prior)
+    if start is not None:
+        answers.start_at(check_array(start, "start", shape=(prior.dimension,)))
+    mean, precision, fit = answers.gaussian(1.0)
+    return VariationalPosterior(Posterior(mean, precision), fit.log_evidence, fit.converged, fit.iterations)
 
 
 def choose_prior(
@@ -225,6 +281,13 @@ def choose_prior(
     }
     name = max(fits, key=lambda each: fits[each].log_evidence)
     return PriorChoice(name=name, fit=fits[name], fits=fits)
+
+
+def _check_base(prior: GaussianPrior, differences: Floats, name: str) -> None:
+    if not isinstance(prior, GaussianPrior):
+        raise TypeError(f"Expected {name} as a GaussianPrior, got {type(prior).__name__}")
+    if prior.dimension != differences.shape[2]:
+        raise ValueError(f"Expected a {name} of dimension {differences.shape[2]} (the options'), got {prior.dimension}")
 
 
 def _checked_bounds(bounds: tuple[float, float]) -> tuple[float, float]:

@@ -17,6 +17,7 @@ from edpbrl_gym.choice import information_from_differences
 from edpbrl_gym.estimation.map_estimate import Estimate
 from edpbrl_gym.estimation.newton import Maximum, maximise
 from edpbrl_gym.estimation.prior import GaussianPrior
+from edpbrl_gym.estimation.variational import GaussianFit, fit_gaussian
 
 __all__ = ["WhitenedAnswers"]
 
@@ -70,8 +71,7 @@ class WhitenedAnswers:
     def estimate(self, scale: float) -> tuple[Estimate, float]:
         """The estimate of theta at a scale, to the usual tolerance, and its log evidence."""
         end = self._maximise(scale, _FINE)
-        white = end.theta if self._span is None else self._span @ end.theta
-        theta = self._base.mean + self._root @ white
+        theta = self._unwhiten(end.theta)
         rows = self._differences.reshape(-1, self._base.dimension)
         prior = self._base.precision / scale
         score = -(end.probabilities[:, 1:].ravel() @ rows)
@@ -87,6 +87,17 @@ class WhitenedAnswers:
             reason=end.reason,
         )
         return found, self._evidence(end, scale)
+
+    def gaussian(self, scale: float) -> tuple[Floats, Floats, GaussianFit]:
+        """The variational Gaussian at a scale: its mean (d,) and precision (d, d), and the fit in these coordinates."""
+        end = self._maximise(scale, _ROUGH)
+        found = fit_gaussian(self._rows, self._shifted, scale, end.theta, end.precision)
+        rows = np.matmul(found.curvature, self._differences).reshape(-1, self._base.dimension)
+        return self._unwhiten(found.mean), rows.T @ rows + self._base.precision / scale, found
+
+    def _unwhiten(self, point: Floats) -> Floats:
+        white = point if self._span is None else self._span @ point
+        return np.asarray(self._base.mean + self._root @ white)
 
     def _maximise(self, scale: float, tolerance: float) -> Maximum:
         start, factor = self._start(scale)
