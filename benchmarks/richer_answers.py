@@ -8,7 +8,7 @@ asked the same questions. The estimate's prior comes from the vocabulary's embed
 evidence of the answers. Sentences and seeds are not those of the reported experiments.
 
 Prints the cosine error against the episodes (6 questions each), the questions that a format needs for the error of
-best-of-4 after 60 episodes, and the Fisher information of the questions. Intervals are 95% bootstrap intervals over the
+best-of-4 after 60 episodes, the Fisher information of the questions, and what a wrong nu costs. Intervals are 95% bootstrap intervals over the
 runs (paired: a resample takes all formats of a run).
 """
 
@@ -44,6 +44,7 @@ FORMATS: dict[str, ResponseModel] = {
     "ties left out": BestOf(),  # the same answers, ties read as skips
 }
 TIES = 3  # from here on the users may call a tie
+ASSUMED = (0.1, 0.3, 1.0, 3.0, 10.0)  # nu of the estimate where the users' is 1
 SENTENCES = (
     "a cosy winter cabin",
     "baroque gold ornaments",
@@ -87,8 +88,16 @@ def curve(
     return errors
 
 
-def one_run(encoder: TextEncoder, base: GaussianPrior, run: int) -> tuple[Floats, Floats, Floats]:
-    """Errors (users, formats, episodes), information (scales, formats), share of ties (users,) of one run."""
+def wrong_nu(options: Floats, theta: Floats, base: GaussianPrior, scale: float, seed: int) -> list[float]:
+    """Cosine error after 30 episodes for each assumed nu; the users' is 1."""
+    some = options[: 30 * len(options) // max(EPISODES)]
+    responses = WithTies(1.0).sample(some, scale * theta, np.random.default_rng(seed).random(len(options))[: len(some)])
+    fits = (fit_prior(WithTies(nu).terms(some, responses), base=base, typical_scale=400.0) for nu in ASSUMED)
+    return [cosine_error(fit.estimate.theta, theta) for fit in fits]
+
+
+def one_run(encoder: TextEncoder, base: GaussianPrior, run: int) -> tuple[Floats, Floats, Floats, Floats]:
+    """Errors (users, formats, episodes), information (scales, formats), share of ties (users,), wrong nu (2, nus)."""
     options = draw_options(encoder, 1000 + run)
     sentence = SENTENCES[run % len(SENTENCES)]
     theta = encoder.encode([sentence])[0].astype(np.float64)
@@ -112,7 +121,8 @@ def one_run(encoder: TextEncoder, base: GaussianPrior, run: int) -> tuple[Floats
             for scale in (0.0, 5.0, 20.0, 50.0)
         ]
     )
-    return errors, information / information[:, :1], ties
+    misread = np.array([wrong_nu(options, theta, base, scale, 5000 + run) for scale in (20.0, 5.0)])
+    return errors, information / information[:, :1], ties, misread
 
 
 def episodes_needed(errors: Floats, target: float) -> float:
@@ -140,7 +150,7 @@ def saving(errors: Floats, place: int) -> float:
     return episodes_needed(means[0], float(means[place, -1])) / EPISODES[-1]
 
 
-def report(errors: Floats, information: Floats, ties: Floats) -> None:
+def report(errors: Floats, information: Floats, ties: Floats, misread: Floats) -> None:
     """Print the tables; errors (runs, users, formats, episodes)."""
     rng = np.random.default_rng(0)
     draws = rng.integers(len(errors), size=(2000, len(errors)))
@@ -162,6 +172,10 @@ def report(errors: Floats, information: Floats, ties: Floats) -> None:
     print(f"  {'scale':16s}" + "".join(f"{name:>16s}" for name in list(FORMATS)[: TIES + 1]))
     for scale, row in zip((0, 5, 20, 50), information.mean(axis=0), strict=True):
         print(f"  {scale:<16d}" + "".join(f"{value:16.2f}" for value in row))
+    print("\nBest or tie, 30 episodes: cosine error where the estimate assumes another nu than the users' 1")
+    print(f"  {'assumed nu':16s}" + "".join(f"{nu:7g}" for nu in ASSUMED))
+    for name, row in zip(("scale 20", "scale 5"), misread.mean(axis=0), strict=True):
+        print(f"  {name:16s}" + "".join(f"{value:7.3f}" for value in row))
 
 
 def main() -> None:
@@ -180,7 +194,7 @@ def main() -> None:
         begun = time.perf_counter()
         found.append(one_run(encoder, base, run))
         print(f"run {run}: {time.perf_counter() - begun:.0f} s", flush=True)
-    errors, information, ties = (np.stack(parts) for parts in zip(*found, strict=True))
+    errors, information, ties, misread = (np.stack(parts) for parts in zip(*found, strict=True))
     if arguments.json:
         figures = {
             "axes": ["run", "user", "format", "episodes"],
@@ -190,9 +204,10 @@ def main() -> None:
             "errors": errors.tolist(),
             "information": information.tolist(),
             "ties": ties.tolist(),
+            "wrong_nu": misread.tolist(),
         }
         arguments.json.write_text(json.dumps(figures) + "\n")
-    report(errors, information, ties)
+    report(errors, information, ties, misread)
 
 
 if __name__ == "__main__":
