@@ -7,9 +7,9 @@ vocabulary's train split, K = 4, answered by simulated users whose taste is the 
 asked the same questions. The estimate's prior comes from the vocabulary's embeddings (power 0.5), its scale from the
 evidence of the answers. Sentences and seeds are not those of the reported experiments.
 
-Prints the cosine error against the episodes (6 questions each), the questions that a format needs for the error of
-best-of-4 after 60 episodes, the Fisher information of the questions, and what a wrong nu costs. Intervals are 95% bootstrap intervals over the
-runs (paired: a resample takes all formats of a run).
+Prints the cosine error against the episodes (6 questions each), how many times fewer questions a format needs for the
+error of best-of-4 after 60 episodes, the Fisher information of the questions, and what a wrong nu costs. Intervals are
+95% bootstrap intervals over the runs (paired: a resample takes all formats of a run).
 """
 
 from __future__ import annotations
