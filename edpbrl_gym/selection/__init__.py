@@ -1,0 +1,15 @@
+"""Which question next: expected information or gain of a set of options, searched over the whole vocabulary."""
+
+from edpbrl_gym.selection.composed import ComposedFeatures, TokenFeatures
+from edpbrl_gym.selection.planner import AdaptivePlanner
+from edpbrl_gym.selection.scores import ExpectedBest, ExpectedInformation, MutualInformation, QuestionScore
+
+__all__ = [
+    "AdaptivePlanner",
+    "ComposedFeatures",
+    "ExpectedBest",
+    "ExpectedInformation",
+    "MutualInformation",
+    "QuestionScore",
+    "TokenFeatures",
+]

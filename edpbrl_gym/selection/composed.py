@@ -1,0 +1,148 @@
+"""What the options of the next step would look like, for all tokens at once.
+
+Embeddings of partial prompts don't add up, and encoding every token behind every prefix would take seconds a question.
+But one step is nearly linear: for prompts of the vocabulary, least squares on a few hundred random prompts,
+
+    phi(prefix + token)  ~  A_h phi(prefix) + B_h phi(token),
+
+explains 88% (step 2) to 93% (step 6) of the variance of MiniLM's embeddings on other prompts. B_h phi(token) is
+computed once for all tokens; the prefix, whose true embedding is known, moves them all by the same vector. Only the
+choice of the options rests on this; what the user compares and what the estimate sees are true embeddings.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import solve
+
+from edpbrl_gym._validation import check_array, check_count
+from edpbrl_gym.features import TextEncoder
+from edpbrl_gym.vocabulary import SEPARATOR, Vocabulary
+
+__all__ = ["ComposedFeatures", "OptionFeatures", "TokenFeatures"]
+
+Floats = NDArray[np.float64]
+
+_RIDGE = 3.0  # on the correction to multiples of the identity, in units of squared unit-norm rows
+
+
+class OptionFeatures(Protocol):
+    """Features of the options of a step as ``tokens(step)[v] + offsets(prefixes)[q]`` for token v of lane q.
+
+    Attributes:
+        sizes: Tokens of each step, (H,).
+    """
+
+    sizes: tuple[int, ...]
+
+    def tokens(self, step: int) -> Floats:
+        """What the tokens of a step add, (V_h, d)."""
+        ...
+
+    def offsets(self, prefixes: NDArray[np.int64]) -> Floats:
+        """What the tokens before it add, (K, d), for prefixes (K, h)."""
+        ...
+
+
+class TokenFeatures:
+    """Options that are tokens ("state" feedback): the prefix does not matter.
+
+    Args:
+        vocabulary: The tokens.
+        token_features: Their embeddings, (N, d), in the order of ``vocabulary.all_tokens``.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, token_features: ArrayLike) -> None:
+        self.sizes = vocabulary.sizes
+        self._steps = _by_step(vocabulary, token_features)
+
+    def tokens(self, step: int) -> Floats:
+        """See ``OptionFeatures``."""
+        return self._steps[step]
+
+    def offsets(self, prefixes: NDArray[np.int64]) -> Floats:
+        """See ``OptionFeatures``."""
+        return np.zeros((len(prefixes), self._steps[0].shape[1]))
+
+
+class ComposedFeatures:
+    """Options that are partial prompts ("truncated" feedback), by the linear model of this module.
+
+    Args:
+        vocabulary: The tokens.
+        token_features: Their embeddings, (N, d), in the order of ``vocabulary.all_tokens``.
+        encoder: Embeds the random prompts of the fit, and the prefixes (give one that remembers what it has encoded).
+        prompts: Random prompts of the fit; all their prefixes are encoded.
+        seed: Of these prompts.
+
+    Attributes:
+        explained: Share of the variance that the model explains on the prompts of the fit, for each step; 1 for step 0.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        token_features: ArrayLike,
+        encoder: TextEncoder,
+        *,
+        prompts: int = 200,
+        seed: int = 0,
+    ) -> None:
+        self.vocabulary = vocabulary
+        self.encoder = encoder
+        self.sizes = vocabulary.sizes
+        steps = _by_step(vocabulary, token_features)
+        rng = np.random.default_rng([seed, check_count(prompts, "prompts")])
+        drawn = np.stack([rng.integers(size, size=prompts) for size in self.sizes], axis=1)
+        texts = [text for row in drawn for text in _prefixes(vocabulary, row)]
+        embedded = np.asarray(encoder.encode(texts), dtype=np.float64).reshape(prompts, len(self.sizes), -1)
+        self._tokens, self._before, explained = [steps[0]], [np.empty((0, 0))], [1.0]
+        for step in range(1, len(self.sizes)):
+            own = steps[step][drawn[:, step]]
+            before, after = _least_squares(embedded[:, step - 1], own, embedded[:, step])
+            left = embedded[:, step] - embedded[:, step - 1] @ before - own @ after
+            whole = embedded[:, step] - embedded[:, step].mean(axis=0)
+            explained.append(1.0 - float(np.vdot(left, left) / max(np.vdot(whole, whole), 1e-300)))
+            self._tokens.append(steps[step] @ after)
+            self._before.append(before)
+        self.explained = tuple(explained)
+
+    def tokens(self, step: int) -> Floats:
+        """See ``OptionFeatures``."""
+        return self._tokens[step]
+
+    def offsets(self, prefixes: NDArray[np.int64]) -> Floats:
+        """See ``OptionFeatures``; encodes the prefixes."""
+        step = prefixes.shape[1]
+        if step == 0:
+            return np.zeros((len(prefixes), self._tokens[0].shape[1]))
+        texts = [_prefixes(self.vocabulary, row)[-1] for row in prefixes]
+        return np.asarray(self.encoder.encode(texts), dtype=np.float64) @ self._before[step]
+
+
+def _by_step(vocabulary: Vocabulary, token_features: ArrayLike) -> list[Floats]:
+    total = sum(vocabulary.sizes)
+    features = check_array(token_features, "token_features", shape=(total, "d"), hint="one row for each token")
+    return list(np.split(features, np.cumsum(vocabulary.sizes)[:-1]))
+
+
+def _prefixes(vocabulary: Vocabulary, tokens: NDArray[np.int64]) -> list[str]:
+    """Texts of the partial prompts of one prompt, shortest first."""
+    words = [own[index] for own, index in zip(vocabulary.tokens, tokens.tolist(), strict=False)]
+    return [SEPARATOR.join(words[: end + 1]) for end in range(len(words))]
+
+
+def _least_squares(first: Floats, second: Floats, target: Floats) -> tuple[Floats, Floats]:
+    """Matrices (A, B) with first A + second B ~ target: the best multiples of the identity, then a ridge correction."""
+    both = np.stack([first.ravel(), second.ravel()], axis=1)
+    one, two = np.linalg.lstsq(both, target.ravel(), rcond=None)[0]
+    rows = np.concatenate([first, second], axis=1)
+    rest = target - one * first - two * second
+    # with fewer prompts than columns the dual form is smaller: R' (R R' + ridge)^-1
+    weights = solve(rows @ rows.T + _RIDGE * np.eye(len(rows)), rest, assume_a="pos")
+    correction = rows.T @ weights
+    size = first.shape[1]
+    return one * np.eye(size) + correction[:size], two * np.eye(size) + correction[size:]

@@ -1,0 +1,56 @@
+"""Coordinate exchange: replace one option of a question after the other by the best token of the whole vocabulary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edpbrl_gym.selection.scores import QuestionScore
+
+__all__ = ["exchange"]
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+_GAIN = 1e-9  # relative: smaller ones are rounding
+
+
+def exchange(
+    score: QuestionScore,
+    offsets: Floats,
+    allowed: Callable[[int, NDArray[np.int64]], Mask],
+    start: NDArray[np.int64],
+    *,
+    sweeps: int,
+    rng: np.random.Generator,
+) -> tuple[NDArray[np.int64], float]:
+    """Improve a question option by option until a sweep gains nothing.
+
+    Args:
+        score: Prepared for the candidates of the step.
+        offsets: What the prefix of each lane adds, (K, d).
+        allowed: Called with a lane and the candidates of all lanes (K,); which may stand there, (n,). The lane's own
+            candidate must be allowed.
+        start: First candidates, (K,), allowed.
+        sweeps: Sweeps over the lanes at most, >= 1.
+        rng: Order of the lanes.
+
+    Returns:
+        The candidates, (K,), and the value of the question, never below that of the start.
+    """
+    chosen = np.array(start, dtype=np.int64)
+    value = -np.inf
+    for _ in range(sweeps):
+        before = value
+        for lane in rng.permutation(len(chosen)):
+            values = score.replacements(offsets, chosen, int(lane))
+            values = np.where(allowed(int(lane), chosen), values, -np.inf)
+            best = int(values.argmax())
+            if values[best] > values[chosen[lane]]:
+                chosen[lane] = best
+            value = float(values[chosen[lane]])
+        if value <= before + _GAIN * abs(before):
+            break
+    return chosen, value

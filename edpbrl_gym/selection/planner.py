@@ -1,0 +1,228 @@
+"""The adaptive planner: estimate, search the whole vocabulary for the most telling options, ask, again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from edpbrl_gym._validation import check_choice_of, check_count, check_integers
+from edpbrl_gym.choice import check_options
+from edpbrl_gym.design.restrictions import Restrictions, TokenRules
+from edpbrl_gym.estimation import Estimate, GaussianPrior, Posterior, estimate_terms
+from edpbrl_gym.estimation.neighbourhood import TasteFit, VocabularyPrior
+from edpbrl_gym.responses import BestOf, Response, ResponseModel, Terms
+from edpbrl_gym.selection.composed import OptionFeatures
+from edpbrl_gym.selection.exchange import exchange
+from edpbrl_gym.selection.scores import ExpectedBest, ExpectedInformation, MutualInformation, QuestionScore
+
+if TYPE_CHECKING:
+    from edpbrl_gym.vocabulary import Vocabulary
+
+__all__ = ["AdaptivePlanner"]
+
+Floats = NDArray[np.float64]
+
+_SWEEPS = 3
+_EVALUATIONS = 4  # of the prior's scale, when the answers of one more episode come in
+
+
+class AdaptivePlanner:
+    """Chooses the next token of each option so that the answer is expected to tell most about the taste.
+
+    Before the first question of an episode it estimates the taste from all answers (`VocabularyPrior`: the scale of the
+    prior, and so the noise of the user, come from the answers too). For every question it takes the posterior
+    N(theta_hat, P) to M draws and looks for the K options with the largest expected gain in log det of the posterior
+    precision, replacing one option after the other by the best token of the whole step (coordinate exchange). Under
+    draws, not at theta_hat alone, a question whose answer seems certain is still worth something as long as the
+    estimate may be wrong: early mistakes don't lock anything in.
+
+    ``mode="best"`` looks for the best prompt instead: options with the largest expected utility of the best of them
+    under the same draws.
+
+    The same arguments and the same calls give the same questions, whether or not the estimate is looked at in between.
+
+    Args:
+        vocabulary: The tokens.
+        options: Features of options: `ComposedFeatures` for partial prompts, `TokenFeatures` for tokens.
+        prior: Priors of the vocabulary; a plain `GaussianPrior` is taken as it is, its scale too.
+        num_options: K, at least 2.
+        seed: Of the draws.
+        mode: "learn" theta, or find the "best" prompt.
+        score: "information" (D), or "mutual" information; only for mode "learn".
+        draws: M; 0 takes theta_hat alone.
+        model: Format of the answers.
+        restrictions: Which tokens may stand together; None: options of a question are distinct.
+
+    Raises:
+        ValueError: Arguments out of range, or features that don't fit the vocabulary.
+    """
+
+    name = "adaptive"
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        *,
+        options: OptionFeatures,
+        prior: VocabularyPrior | GaussianPrior,
+        num_options: int = 4,
+        seed: int = 0,
+        mode: Literal["learn", "best"] = "learn",
+        score: Literal["information", "mutual"] = "information",
+        draws: int = 16,
+        model: ResponseModel | None = None,
+        restrictions: Restrictions | None = None,
+    ) -> None:
+        self.sizes = tuple(vocabulary.sizes)
+        if tuple(options.sizes) != self.sizes:
+            raise ValueError(f"Expected features of steps with {self.sizes} tokens, got {tuple(options.sizes)}")
+        self.options = options
+        self.prior = prior
+        self.num_options = check_count(num_options, "num_options (K)", minimum=2)
+        self.seed = check_count(seed, "seed", minimum=0)
+        self.mode = check_choice_of(mode, "mode", ("learn", "best"))
+        self.score = check_choice_of(score, "score", ("information", "mutual"))
+        self.draws = check_count(draws, "draws", minimum=0)
+        if self.draws < 2 and (mode == "best" or score == "mutual"):
+            raise ValueError(f"Expected at least 2 draws for mode='best' and score='mutual', got {draws}")
+        self.model: ResponseModel = BestOf() if model is None else model
+        self._rules = _rules(vocabulary, restrictions)
+        start = prior.base if isinstance(prior, VocabularyPrior) else prior
+        if not start.proper:
+            raise ValueError("Expected a proper prior (a positive definite precision)")
+        self.dimension = start.dimension
+        self._before = Posterior(start.mean, start.precision)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all questions and answers."""
+        self._asked = 0
+        self._answers: list[tuple[Floats, Response]] = []
+        self._terms: list[Terms] = []
+        self._fitted = 0  # answers in the fit that plans
+        self._fit: TasteFit | Estimate | None = None
+        self._looked: tuple[int, TasteFit | Estimate] | None = None
+        self._covariance: Floats | None = None
+
+    def ask(self, prefixes: ArrayLike) -> NDArray[np.int64]:
+        """Tokens of the next step, one for each lane.
+
+        Args:
+            prefixes: Tokens of the lanes so far, (K, h), h < H.
+
+        Returns:
+            Tokens, (K,).
+
+        Raises:
+            ValueError: Another number of lanes, complete prompts, or restrictions that leave no token.
+        """
+        before = check_integers(np.asarray(prefixes), "prefixes", shape=(self.num_options, "h"), low=0)
+        step = before.shape[1]
+        if step >= len(self.sizes):
+            raise ValueError(f"Expected prompts of fewer than {len(self.sizes)} tokens, got {step}; they are complete")
+        if len(self._answers) - self._fitted >= (1 if step == 0 else len(self.sizes)):
+            self._fit = self._estimated(self._fit)
+            self._fitted, self._covariance = len(self._answers), None
+        rng = np.random.default_rng([self.seed, self._asked])
+        self._asked += 1
+        if self._rules.shared(step):
+            return np.full(self.num_options, self._start(before, step, rng)[0])
+        score = self._question_score(rng)
+        score.prepare(self.options.tokens(step))
+        offsets = self.options.offsets(before)
+
+        def allowed(lane: int, chosen: NDArray[np.int64]) -> NDArray[np.bool_]:
+            return self._allowed(before, chosen, lane)
+
+        chosen, _ = exchange(score, offsets, allowed, self._start(before, step, rng), sweeps=_SWEEPS, rng=rng)
+        return chosen
+
+    def tell(self, options: ArrayLike, responses: Sequence[Response | int]) -> None:
+        """Learn from answered questions.
+
+        Args:
+            options: What was compared, (n, K, d).
+            responses: The answers, (n,); an integer is the best option.
+
+        Raises:
+            ValueError: Shapes that don't fit, or answers that the model does not know.
+        """
+        features = check_options(options)
+        given = [one if isinstance(one, Response) else Response.best(int(one)) for one in responses]
+        terms = self.model.terms(features, given)
+        self._answers += list(zip(features, given, strict=True))
+        self._terms.append(terms)
+
+    @property
+    def estimate(self) -> Estimate:
+        """The taste from all answers told so far."""
+        found = self._current()
+        return found.estimate if isinstance(found, TasteFit) else found
+
+    @property
+    def posterior(self) -> Posterior:
+        """The Gaussian posterior from the same answers."""
+        found = self._current()
+        return found.posterior if isinstance(found, TasteFit) else Posterior.from_estimate(found)
+
+    def _current(self) -> TasteFit | Estimate:
+        count = len(self._answers)
+        if self._fit is not None and self._fitted == count:
+            return self._fit
+        if self._looked is None or self._looked[0] != count:
+            self._looked = count, self._estimated(self._fit)
+        return self._looked[1]
+
+    def _estimated(self, last: TasteFit | Estimate | None) -> TasteFit | Estimate:
+        if self._terms:
+            terms = Terms.concatenate(self._terms)
+        else:
+            terms = self.model.terms(np.empty((0, self.num_options, self.dimension)), [])
+        if isinstance(self.prior, GaussianPrior):
+            start = last.theta if isinstance(last, Estimate) else None
+            return estimate_terms(terms, prior=self.prior, start=start)
+        given = last if isinstance(last, TasteFit) else None
+        return self.prior.fit(terms, start=given, max_evaluations=40 if given is None else _EVALUATIONS)
+
+    def _question_score(self, rng: np.random.Generator) -> QuestionScore:
+        fit = self._fit
+        posterior = self._before
+        if isinstance(fit, TasteFit):
+            posterior = fit.posterior
+        elif fit is not None:
+            posterior = Posterior.from_estimate(fit)
+        draws = posterior.draws(self.draws, rng) if self.draws else posterior.mean[None]
+        if self.mode == "best":
+            return ExpectedBest(draws)
+        if self.score == "mutual":
+            return MutualInformation(draws)
+        if self._covariance is None:
+            self._covariance = posterior.covariance()
+        return ExpectedInformation(draws, self._covariance)
+
+    def _allowed(self, before: NDArray[np.int64], chosen: NDArray[np.int64], lane: int) -> NDArray[np.bool_]:
+        """Which tokens may stand in a lane, given its own prefix and all that is known of the other lanes."""
+        others = np.delete(np.concatenate([before, chosen[:, None]], axis=1), lane, axis=0)
+        return self._rules.allowed(before.shape[1], before[lane], others)
+
+    def _start(self, before: NDArray[np.int64], step: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Random legal tokens, lane after lane."""
+        chosen = np.full(self.num_options, -1, dtype=np.int64)
+        for lane in range(self.num_options):
+            usable = np.flatnonzero(self._allowed(before, chosen, lane))
+            if not usable.size:
+                raise ValueError(
+                    f"Expected a token that lane {lane} may show at step {step}, the restrictions and the tokens of "
+                    "the other lanes leave none; allow more, or ask with fewer options"
+                )
+            chosen[lane] = rng.choice(usable)
+        return chosen
+
+
+def _rules(vocabulary: Vocabulary, restrictions: Restrictions | None) -> TokenRules:
+    ends = np.cumsum((0, *vocabulary.sizes)).tolist()
+    given = Restrictions.of_texts(vocabulary) if restrictions is None else restrictions
+    return TokenRules(given, ranges=list(zip(ends[:-1], ends[1:], strict=True)), num_rows=ends[-1])
