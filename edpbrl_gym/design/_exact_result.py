@@ -109,11 +109,19 @@ class ExactDesign:
 
         1 - T/T', with T' the episodes in which the identical policies reach the same exact objective; in [0, 1/K].
         """
+        return self._saved(self.value)
+
+    @property
+    def most_questions_saved(self) -> float:
+        """The same share at `independent_bound`: no K policies with independent draws save more."""
+        return self._saved(self.independent_bound)
+
+    def _saved(self, value: float) -> float:
         problem = self.design.problem
         data = surrogate_data(problem, self.surrogate)
 
         def behind(ratio: float) -> float:
-            return self.value - problem.criterion.value(ratio * data + problem.prior)
+            return value - problem.criterion.value(ratio * data + problem.prior)
 
         if behind(1.0) <= 0.0:
             return 0.0
@@ -126,13 +134,13 @@ class ExactDesign:
     def summary(self) -> str:
         """Text for a terminal: the design's own, the bound for independent draws, and the gain."""
         problem = self.design.problem
-        saved = f"gain {self.gain_over_identical:.4f}x, {self.questions_saved:.2%} of the questions saved"
+        saved = f"{self.questions_saved:.2%} of the questions saved (at most {self.most_questions_saved:.2%})"
         lines = [
             self.design.summary(),
             f"  independent  efficiency at least {certified(self.independent_efficiency)} among all policies with "
             f"independent draws (at most {self.independent_bound:.6f})",
             f"  identical    {problem.num_policies} identical policies at the surrogate's optimum: "
-            f"{self.identical_value:.6f}; {saved}",
+            f"{self.identical_value:.6f}; gain {self.gain_over_identical:.4f}x, {saved}",
         ]
         if self.starts:
             values = sorted(start.value for start in self.starts)

@@ -252,13 +252,13 @@ def _climb(
         history.append(IterationRecord(sweep - 1, before, run.upper_bound - before, 1.0, time.perf_counter() - begun))
         seconds = time.perf_counter() - run.begun
         state = ExactState(number, name, sweep, value, run.value, gap, run.upper_bound, seconds)
+        stop = callback is not None and callback(state)
         if value - before <= tolerance * _unit(problem, value):
             status = "converged"
-        elif callback is not None and callback(state):
+        if stop:
             status = "interrupted"
-        else:
-            continue
-        break
+        if status != "sweep_limit":
+            break
     run.records.append(StartRecord(name, first, value, sweep, status, tuple(values), time.perf_counter() - started))
     if value == run.value:
         run.history = history
