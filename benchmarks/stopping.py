@@ -4,8 +4,8 @@
     python benchmarks/stopping.py --users 2       # about two
 
 Users are drawn from the prior of power 1 (the model is right), or like a sentence, without noise or with the noise of a
-scale. The questions are random, K = 4, partial prompts of 6 steps. Accuracy is the share of 1,000 pairs of held-out prompts that
-the estimate orders as the user's own taste does. Two tables:
+scale. The questions are random, K = 4, partial prompts of 6 steps. Accuracy is the share of 1,000 pairs of held-out
+prompts that the estimate orders as the user's own taste does. Two tables:
 
 * by user and number of questions: predicted and true accuracy, their mean difference, and the mean of the predictions
   that were made half-way;

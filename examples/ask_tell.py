@@ -1,0 +1,119 @@
+"""Ask and tell: a session with a simulated user, or with you at the keyboard; saved, and resumed by the same command.
+
+python examples/ask_tell.py                                     # a simulated user
+python examples/ask_tell.py --person --folder my-session        # you: 1 to 4, s to skip, u to undo, q to stop
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from edpbrl_gym.estimation import GaussianPrior
+from edpbrl_gym.features import load_encoder
+from edpbrl_gym.oracles import ImperfectUser
+from edpbrl_gym.session import RandomPlanner, Session, StoppingRule, answer_of
+from edpbrl_gym.vocabulary import load_vocabulary
+
+
+@dataclass
+class Args:
+    """Arguments of the run."""
+
+    person: bool = False
+    """ask you instead of a simulated user"""
+    user: str = "a cosy winter cabin"
+    """what the simulated user likes"""
+    mistake_rate: float = 0.05
+    """share of the simulated user's answers that are mistakes"""
+    questions: int = 60
+    """most questions of this run; it stops earlier when it is sure"""
+    target: float = 0.85
+    """predicted accuracy at which it is sure"""
+    folder: Path | None = None
+    """where to save every answer; a folder with a session is resumed"""
+    tokens_per_step: int | None = 50
+    """size of the vocabulary"""
+    lanes: int = 4
+    """options K of a question"""
+    seed: int = 0
+    """seed of the questions and of the simulated user"""
+
+
+def begin(args: Args) -> Session:
+    """Begin a session, or resume the one in the folder."""
+    words = load_vocabulary()
+    if args.tokens_per_step is not None:
+        words = words.subset(args.tokens_per_step, seed=0)
+    encoder = load_encoder("minilm")
+    tokens = encoder.encode(words.all_tokens)
+    priors = {f"power {power}": GaussianPrior.from_embeddings(tokens, power=power) for power in (1.0, 0.5, 1.5)}
+    planner = RandomPlanner(words.sizes, prior=priors, num_options=args.lanes, seed=args.seed)
+    rule = StoppingRule(target=args.target)
+    if args.folder is not None and args.folder.exists():
+        return Session.resume(args.folder, planner, vocabulary=words, encoder=encoder, stopping=rule)
+    return Session(
+        planner,
+        vocabulary=words,
+        encoder=encoder,
+        num_options=args.lanes,
+        stopping=rule,
+        seed=args.seed,
+        who="you" if args.person else "simulated",
+        folder=args.folder,
+    )
+
+
+def ask_person(session: Session) -> bool:
+    """Put the next question to the person at the keyboard; False when they want to stop."""
+    question = session.ask()
+    print(f"\nQuestion {question.number + 1}: which do you like best?")
+    for number, text in enumerate(question.texts, start=1):
+        print(f"  {number}  {text}")
+    while True:
+        try:
+            typed = input(f"1-{question.num_options}, s(kip), u(ndo), q(uit): ").strip().lower()
+        except EOFError:
+            return False
+        if typed == "q":
+            return False
+        if typed == "u" and session.answered:
+            session.undo()
+            return True
+        if typed == "s":
+            session.skip()
+            return True
+        if typed.isdecimal() and 1 <= int(typed) <= question.num_options:
+            session.tell(int(typed) - 1)
+            return True
+
+
+def main(args: Args) -> None:
+    """Ask until it is sure, or out of questions; then say what was learnt."""
+    with begin(args) as session:
+        user = ImperfectUser.from_text(args.user, session.maker.encoder, mistake_rate=args.mistake_rate, seed=args.seed)
+        print(f"{session.answered} questions answered before")
+        for asked in range(args.questions):
+            if asked and asked % 12 == 0:
+                progress = session.progress()
+                print(f"after {session.answered} questions: {progress.reason}")
+                if progress.should_stop:
+                    break
+            if not args.person:
+                session.tell(answer_of(user, session.ask()))
+            elif not ask_person(session):
+                break
+        if not session.estimate.theta.any():
+            print("nothing learnt yet")
+            return
+        progress = session.progress()
+        more = progress.questions_to(args.target)
+        print(f"\n{session.answered} questions, predicted accuracy {progress.accuracy:.1%}")
+        print(f"{args.target:.0%} needs " + ("more than 240 more" if more is None else f"about {more:.0f} more"))
+        print("prompts to your taste, with 90% credible intervals of their utility:")
+        for prompt in session.recommend(5):
+            print(f"  {prompt.score:6.2f}  [{prompt.low:6.2f}, {prompt.high:6.2f}]  {prompt.text}")
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Args, description=__doc__))
