@@ -4,13 +4,13 @@ A taste that can be put into words is close to many tokens of a vocabulary at on
 the tokens there say more about the taste than the vocabulary as a whole (empirical Bayes):
 
 1. estimate under the prior N(0, s C) from all embeddings (`GaussianPrior.from_embeddings`): theta_0;
-2. estimate again under N(0, s' C'), C' = (1 - share) C + share S, with S the second moment of the k tokens that have the
+2. estimate again under N(0, s' C'), C' = (1 - share) C + share S, with S the second moment of the k tokens with the
    largest cosine to theta_0, brought to the trace of C: theta_1;
 3. average: theta = w theta_1 + (1 - w) theta_0, log(w / (1 - w)) = log evidence_1 - log evidence_0 - log(N / k).
 
-Both scales are chosen by the evidence. The last term pays for having picked one of N / k neighbourhoods after seeing the
-answers: a person whose taste is like no words of the vocabulary gets (nearly) theta_0. The precision stays that of the
-first posterior, which has seen the answers only once.
+Both scales are chosen by the evidence. The last term pays for having picked one of N / k neighbourhoods after seeing
+the answers: a person whose taste is like no words of the vocabulary gets (nearly) theta_0. The precision stays that of
+the first posterior, which has seen the answers only once.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ choice of the options rests on this; what the user compares and what the estimat
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Protocol
 
 import numpy as np
@@ -109,6 +110,12 @@ class ComposedFeatures:
             self._tokens.append(steps[step] @ after)
             self._before.append(before)
         self.explained = tuple(explained)
+
+    def with_encoder(self, encoder: TextEncoder) -> ComposedFeatures:
+        """The same model, with another object that encodes the prefixes (of the same encoder)."""
+        twin = copy(self)
+        twin.encoder = encoder
+        return twin
 
     def tokens(self, step: int) -> Floats:
         """See ``OptionFeatures``."""

@@ -19,6 +19,7 @@ __all__ = [
     "SIDE_ARMS",
     "STATIC_RULES",
     "Arm",
+    "AdaptiveRule",
     "StaticRule",
     "get_arm",
 ]
@@ -55,21 +56,38 @@ STATIC_RULES: dict[str, StaticRule] = {
     "tuples-state": StaticRule("tuples", "tuples chosen on tokens", _D_DESIGN, learns_per_seed=True),
 }
 
-# what is taken away from (or changed in) the default adaptive agent: arguments of adaptive.make_planner
-ADAPTIVE_RULES: dict[str, tuple[str, dict[str, Any]]] = {
-    "adaptive": ("adaptive", {}),
-    "adaptive-best": ("adaptive, seeks the best prompt", {"mode": "best"}),
-    "adaptive-ridge1": ("adaptive, ridge in place of the prior", {"prior": "ridge1"}),
-    "adaptive-fixed-scale": ("adaptive, prior's scale fixed", {"scale": "fixed"}),
-    "adaptive-theta-hat": ("adaptive, at the estimate only", {"draws": 0}),
+
+@dataclass(frozen=True)
+class AdaptiveRule:
+    """The adaptive agent, or it with one piece changed.
+
+    Attributes:
+        title: In tables.
+        options: What differs from the defaults of ``AdaptivePlanner``; "prior" is a name of ``planners.make_planner``.
+    """
+
+    title: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+ADAPTIVE_RULES: dict[str, AdaptiveRule] = {
+    "adaptive": AdaptiveRule("adaptive"),
+    "adaptive-best": AdaptiveRule("adaptive, seeks the best prompt", {"mode": "best"}),
+    "adaptive-mutual": AdaptiveRule("adaptive, by mutual information", {"score": "mutual"}),
+    "adaptive-theta-hat": AdaptiveRule("adaptive, at the estimate only", {"draws": 0}),
+    "adaptive-global": AdaptiveRule("adaptive, without the prior around the estimate", {"prior": "global"}),
+    "adaptive-fixed-scale": AdaptiveRule("adaptive, embedding prior of a fixed scale", {"prior": "fixed"}),
+    "adaptive-ridge1": AdaptiveRule("adaptive, ridge 1", {"prior": "ridge1"}),
 }
 
 # name -> title; what they do is in estimators.fit
 ESTIMATORS: dict[str, str] = {
     "ridge100": "ridge 100 (the paper's)",
     "ridge1": "ridge 1",
+    "ridge-fit": "ridge, lambda from the answers",
     "fixed": "embedding prior, lambda 0.1",
-    "ours": "embedding prior, scale from the answers",
+    "global": "embedding prior, scale from the answers",
+    "ours": "embedding prior, scale from the answers, around the estimate",
 }
 
 # name of the format in an arm -> name of its response model
@@ -80,12 +98,16 @@ SIDE_ARMS: tuple[str, ...] = HEADLINE_ARMS
 ABLATION_ARMS: tuple[str, ...] = (
     "static-V100+ridge100",
     "random+ridge1",
+    "random+ridge-fit",
     "random+fixed",
+    "random+global",
+    "random+evidence",
     "static-V+ours",
     "exact+ours",
     "adaptive-best",
     "adaptive-ridge1",
     "adaptive-fixed-scale",
+    "adaptive-no-words",
     "adaptive-theta-hat",
     "random+ours+best-worst",
     "random+ours+ranking",
@@ -117,7 +139,7 @@ class Arm:
     @property
     def title(self) -> str:
         """In tables."""
-        asks = ADAPTIVE_RULES[self.rule][0] if self.adaptive else STATIC_RULES[self.rule].title
+        asks = ADAPTIVE_RULES[self.rule].title if self.adaptive else STATIC_RULES[self.rule].title
         parts = [asks] if self.adaptive else [f"{asks} + {ESTIMATORS[self.estimator]}"]
         return " + ".join(parts if self.answers == "best" else [*parts, f"{self.answers} answers"])
 

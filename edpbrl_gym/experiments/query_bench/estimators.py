@@ -8,12 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edpbrl_gym.estimation import GaussianPrior
-from edpbrl_gym.estimation.terms import estimate_terms
+from edpbrl_gym.estimation import GaussianPrior, estimate_terms
+from edpbrl_gym.estimation.evidence import fit_prior
+from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
+from edpbrl_gym.experiments.query_bench.arms import ESTIMATORS
 from edpbrl_gym.experiments.query_bench.worlds import World
 from edpbrl_gym.responses import Terms
 
-__all__ = ["Fit", "base_prior", "fit"]
+__all__ = ["Fit", "fit", "global_prior", "our_prior", "plain_prior"]
+
+_RIDGES = {"ridge100": 100.0, "ridge1": 1.0}
+_FIXED_SCALE = 10.0  # lambda = 0.1, as in the demo
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,34 +37,45 @@ class Fit:
 
 
 @functools.lru_cache(maxsize=3)
-def base_prior(world: World, power: float = 0.5) -> GaussianPrior:
-    """The prior from the embeddings of a world's vocabulary, mean variance 1."""
-    return GaussianPrior.from_embeddings(world.tokens, power=power)
+def our_prior(world: World) -> VocabularyPrior:
+    """The library's prior over a world's vocabulary, with its defaults."""
+    return VocabularyPrior(world.tokens)
+
+
+@functools.lru_cache(maxsize=3)
+def global_prior(world: World) -> VocabularyPrior:
+    """The same without the step that looks around the estimate."""
+    return VocabularyPrior(world.tokens, share=0.0)
+
+
+def plain_prior(name: str, world: World) -> GaussianPrior:
+    """A prior whose scale is fixed: "ridge100", "ridge1", or "fixed" (from the embeddings, lambda = 0.1)."""
+    if name == "fixed":
+        base = global_prior(world).base
+        return GaussianPrior.from_precision(base.precision / _FIXED_SCALE)
+    return GaussianPrior.isotropic(world.tokens.shape[1], _RIDGES[name])
 
 
 def fit(name: str, terms: Terms, world: World) -> Fit:
     """Estimate the taste from answers.
 
     Args:
-        name: "ridge100" and "ridge1": lambda I; "fixed": the embedding prior with lambda = 0.1 (mean variance 10);
-            "ours": the embedding prior with its scale by the evidence of the answers.
+        name: "ridge100" and "ridge1": lambda I; "ridge-fit": lambda I with lambda by the evidence; "fixed": the embedding
+            prior with lambda = 0.1; "global": the embedding prior with its scale by the evidence; "ours": that, and the
+            prior around the estimate (`VocabularyPrior`).
         terms: Likelihood of the answers.
         world: Whose vocabulary's embeddings make the prior.
 
     Raises:
         ValueError: An unknown name.
     """
-    if name == "ours":
-        from edpbrl_gym.estimation.evidence import fit_prior
-
-        found = fit_prior(terms, base=base_prior(world))
+    if name in ("ours", "global"):
+        taste = (our_prior if name == "ours" else global_prior)(world).fit(terms)
+        return Fit(taste.theta, bool(taste.estimate.converged), float(taste.base.scale))
+    if name == "ridge-fit":
+        found = fit_prior(terms, base=GaussianPrior.isotropic(terms.dimension, 1.0))
         return Fit(found.estimate.theta, bool(found.estimate.converged), float(found.scale))
-    ridges = {"ridge100": 100.0, "ridge1": 1.0}
-    if name in ridges:
-        prior, scale = GaussianPrior.isotropic(terms.dimension, ridges[name]), 1.0 / ridges[name]
-    elif name == "fixed":
-        prior, scale = GaussianPrior.from_embeddings(world.tokens, power=0.5, scale=10.0), 10.0
-    else:
-        raise ValueError(f"Expected an estimator among ridge100, ridge1, fixed, ours, got {name!r}")
-    estimate = estimate_terms(terms, prior=prior)
-    return Fit(estimate.theta, bool(estimate.converged), scale)
+    if name not in (*_RIDGES, "fixed"):
+        raise ValueError(f"Expected an estimator among {', '.join(ESTIMATORS)}, got {name!r}")
+    estimate = estimate_terms(terms, prior=plain_prior(name, world))
+    return Fit(estimate.theta, bool(estimate.converged), _FIXED_SCALE if name == "fixed" else 1.0 / _RIDGES[name])

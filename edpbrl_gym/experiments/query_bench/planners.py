@@ -1,39 +1,33 @@
-"""Planners of the adaptive arms: the default agent, and the same with one piece taken away."""
+"""Planners of the adaptive arms: the default agent, and the same with one piece changed."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+import copy
+import functools
+from collections.abc import Callable
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from edpbrl_gym.estimation import Estimate
+from edpbrl_gym.estimation import GaussianPrior
+from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.experiments.query_bench.arms import ADAPTIVE_RULES, ANSWERS, Arm
+from edpbrl_gym.experiments.query_bench.estimators import global_prior, our_prior, plain_prior
 from edpbrl_gym.experiments.query_bench.worlds import World
 from edpbrl_gym.features import TextEncoder
-from edpbrl_gym.responses import Response
+from edpbrl_gym.responses import make_response_model
+from edpbrl_gym.selection import AdaptivePlanner, ComposedFeatures, TokenFeatures
 
-__all__ = ["Planner", "make_planner"]
+__all__ = ["make_planner"]
 
-
-class Planner(Protocol):
-    """Chooses the options of the next question, and learns from its answer."""
-
-    @property
-    def estimate(self) -> Estimate:
-        """The estimate from all answers so far."""
-        ...
-
-    def ask(self, prefixes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The next token of each lane, (K,), after the tokens (K, h)."""
-        ...
-
-    def tell(self, options: NDArray[np.float32], responses: list[Response]) -> Any:
-        """Take in the answers to questions with options (n, K, d)."""
-        ...
+# what ADAPTIVE_RULES may name as the prior; the plain ones come with a fixed scale
+_PRIORS: dict[str, Callable[[World], VocabularyPrior | GaussianPrior]] = {
+    "ours": our_prior,
+    "global": global_prior,
+    "fixed": functools.partial(plain_prior, "fixed"),
+    "ridge1": functools.partial(plain_prior, "ridge1"),
+}
 
 
-def make_planner(world: World, arm: Arm, *, num_options: int, seed: int, encoder: TextEncoder) -> Planner:
+def make_planner(world: World, arm: Arm, *, num_options: int, seed: int, encoder: TextEncoder) -> AdaptivePlanner:
     """Return a new planner for one user.
 
     Args:
@@ -43,4 +37,24 @@ def make_planner(world: World, arm: Arm, *, num_options: int, seed: int, encoder
         seed: Of its own draws.
         encoder: Its encoder; the time spent there is the encoder's.
     """
-    raise NotImplementedError(ADAPTIVE_RULES[arm.rule], ANSWERS)
+    given: dict[str, Any] = dict(ADAPTIVE_RULES[arm.rule].options)
+    prior = _PRIORS[given.pop("prior", "ours")](world)
+    options: ComposedFeatures | TokenFeatures = TokenFeatures(world.vocabulary, world.tokens)
+    if world.feedback == "truncated":
+        options = copy.copy(_composed(world))
+        options.encoder = encoder
+    return AdaptivePlanner(
+        world.vocabulary,
+        options=options,
+        prior=prior,
+        num_options=num_options,
+        seed=seed,
+        model=make_response_model(ANSWERS[arm.answers]),
+        **given,
+    )
+
+
+@functools.lru_cache(maxsize=2)
+def _composed(world: World) -> ComposedFeatures:
+    """The fitted features of a world, once for each process: fitting encodes over a thousand texts."""
+    return ComposedFeatures(world.vocabulary, world.tokens, world.encoder())
