@@ -9,11 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edpbrl_gym.comparisons import Queries
-from edpbrl_gym.estimation.evidence import fit_prior
 from edpbrl_gym.experiments.query_bench import unit
 from edpbrl_gym.experiments.query_bench.arms import ABLATION_ARMS, HEADLINE_ARMS, SIDE_ARMS, get_arm
 from edpbrl_gym.experiments.query_bench.asking import Questions, check_available, make_user
-from edpbrl_gym.experiments.query_bench.estimators import base_prior
+from edpbrl_gym.experiments.query_bench.estimators import our_prior
 from edpbrl_gym.experiments.query_bench.run import plan_units
 from edpbrl_gym.experiments.query_bench.settings import EPISODES, REGIMES, SENTENCES, BenchSettings, get_regime
 from edpbrl_gym.experiments.query_bench.summary import (
@@ -291,7 +290,7 @@ class Replay:
     @property
     def estimate(self):
         terms = BestOf().terms(np.stack(self.features).astype(float), self.responses)
-        return fit_prior(terms, base=base_prior(self.world)).estimate
+        return our_prior(self.world).fit(terms).estimate
 
 
 def tiny_world(feedback: str) -> World:

@@ -60,9 +60,9 @@ def fit(name: str, terms: Terms, world: World) -> Fit:
     """Estimate the taste from answers.
 
     Args:
-        name: "ridge100" and "ridge1": lambda I; "ridge-fit": lambda I with lambda by the evidence; "fixed": the embedding
-            prior with lambda = 0.1; "global": the embedding prior with its scale by the evidence; "ours": that, and the
-            prior around the estimate (`VocabularyPrior`).
+        name: "ridge100" and "ridge1": lambda I; "ridge-fit": lambda I with lambda by the evidence; "fixed": the
+            embedding prior with lambda = 0.1; "global": the embedding prior with its scale by the evidence; "ours":
+            that, and the prior around the estimate (`VocabularyPrior`).
         terms: Likelihood of the answers.
         world: Whose vocabulary's embeddings make the prior.
 
