@@ -99,7 +99,13 @@ class GaussianPrior:
 
     @classmethod
     def from_embeddings(
-        cls, features: ArrayLike, power: float = 0.5, scale: float = 1.0, *, floor: float = 1e-4
+        cls,
+        features: ArrayLike,
+        power: float = 0.5,
+        scale: float = 1.0,
+        *,
+        floor: float = 1e-4,
+        centred: bool = True,
     ) -> GaussianPrior:
         """A prior that expects tastes to lie where the vocabulary's own embeddings vary.
 
@@ -113,6 +119,9 @@ class GaussianPrior:
             scale: mean prior variance of a coordinate, > 0 (1 / lambda).
             floor: prior variances below ``floor`` times the largest are raised to it, so that a direction in which the
                 vocabulary does not vary stays unlikely, not impossible. In (0, 1].
+            centred: take the covariance about the embeddings' mean. False: about 0, the second moment; the prior then
+                also expects tastes to share the direction that all embeddings share, as a taste does that is itself
+                the embedding of a text.
 
         Raises:
             ValueError: fewer than 2 rows, NaN, rows that are all equal, or an argument out of its range.
@@ -125,10 +134,11 @@ class GaussianPrior:
             raise ValueError(f"Expected floor in (0, 1], got {floor}")
         if len(rows) < 2:
             raise ValueError(f"Expected the embeddings of at least 2 tokens, got features of shape {rows.shape}")
-        centred = rows - rows.mean(axis=0)
-        values, vectors = np.linalg.eigh(centred.T @ centred / len(rows))
+        away = rows - rows.mean(axis=0)
+        around = away if centred else rows
+        values, vectors = np.linalg.eigh(around.T @ around / len(rows))
         rounding = np.finfo(np.float64).eps * float(np.square(rows).sum()) / len(rows)
-        if values[-1] <= rounding:
+        if float(np.square(away).sum()) / len(rows) <= rounding:
             raise ValueError("Expected embeddings that differ from each other, got features whose rows are all equal")
         # a root would blow up the rounding of a zero eigenvalue (1e-16 to the power 0.25 is 1e-4)
         shares = np.where(values > len(values) * rounding, values, 0.0) / values[-1]
