@@ -3,8 +3,8 @@
     python benchmarks/stopping.py                 # about ten minutes on one core
     python benchmarks/stopping.py --users 2       # about two
 
-Users are drawn from the prior of power 1 (the model is right), or like a sentence, without noise or with the noise of a
-scale. The questions are random, K = 4, partial prompts of 6 steps. Accuracy is the share of 1,000 pairs of held-out
+Users are drawn from the predictions' prior (the model is right), or like a sentence, without noise or with the noise of
+a scale. The questions are random, K = 4, partial prompts of 6 steps. Accuracy is the share of 1,000 pairs of held-out
 prompts that the estimate orders as the user's own taste does. Two tables:
 
 * by user and number of questions: predicted and true accuracy, their mean difference, and the mean of the predictions
@@ -23,12 +23,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from edpbrl_gym.estimation import GaussianPrior
+from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.experiments.memo import MemoEncoder
 from edpbrl_gym.features import TextEncoder, load_encoder
 from edpbrl_gym.oracles import SyntheticUser
 from edpbrl_gym.session import RandomPlanner, Session, StoppingRule, answer_of
-from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
+from edpbrl_gym.vocabulary import load_vocabulary
 
 SENTENCES = (
     "a cosy winter cabin",
@@ -39,7 +40,6 @@ SENTENCES = (
     "an overgrown ruin in the jungle",
 )
 NORMS = (5.0, 20.0, 50.0)
-POWERS = (1.0, 0.5, 1.5)
 NOISE = ("argmax", 50.0, 20.0, 5.0)
 FIRST_SEED = 1000
 
@@ -123,18 +123,27 @@ def main() -> None:
     parser.add_argument("--questions", type=int, default=360, help="questions of a session (default: 360)")
     parser.add_argument("--every", type=int, default=30, help="questions between two looks (default: 30)")
     parser.add_argument("--target", type=float, default=0.9, help="of the stopping rule (default: 0.9)")
+    parser.add_argument("--power", type=float, default=1.0, help="of the predictions' prior (default: 1)")
     parser.add_argument("--gain", type=float, default=0.01, help="of the stopping rule (default: 0.01)")
     arguments = parser.parse_args()
     train, test = load_vocabulary().split(seed=0)
     encoder = MemoEncoder(load_encoder("minilm"))  # users of one number are asked the same random questions
     tokens = encoder.encode(train.all_tokens)
-    priors = {f"power {power:g}": GaussianPrior.from_embeddings(tokens, power=power) for power in POWERS}
+    prior = VocabularyPrior(tokens)  # of the estimate
+    own = VocabularyPrior(tokens, power=arguments.power)  # of the predictions
     rule = StoppingRule(target=arguments.target, gain=arguments.gain)
     count = min(arguments.users, len(SENTENCES))
     print(f"{sum(train.sizes)} tokens, held-out pairs from {sum(test.sizes)} others, {encoder.name}, {rule}")
     runs: dict[str, list[list[dict[str, float]]]] = defaultdict(list)
-    for label, number, user in [*prior_users(priors["power 1"], count), *sentence_users(encoder, count)]:
-        session = begin(train, test, encoder, priors, rule, FIRST_SEED + number)
+    for label, number, user in [*prior_users(own.base, count), *sentence_users(encoder, count)]:
+        session = Session(
+            RandomPlanner(train.sizes, prior=prior, num_options=4, seed=FIRST_SEED + number),
+            vocabulary=train,
+            encoder=encoder,
+            held_out=test,
+            prior=own,
+            stopping=rule,
+        )
         runs[label].append(follow(session, user, arguments.questions, arguments.every))
     print(f"\nPredicted and true accuracy, means over {count} users each")
     for label, found in runs.items():
@@ -144,19 +153,6 @@ def main() -> None:
     for kind in ("prior", "sentence"):
         all_of_kind = [value for label, values in differences.items() if label.startswith(kind) for value in values]
         print(f"  all users of a {kind}: mean difference {np.mean(all_of_kind):+.3f}, {len(all_of_kind)} users")
-
-
-def begin(
-    train: Vocabulary,
-    test: Vocabulary,
-    encoder: TextEncoder,
-    priors: dict[str, GaussianPrior],
-    rule: StoppingRule,
-    seed: int,
-) -> Session:
-    """A session with random questions."""
-    planner = RandomPlanner(train.sizes, prior=priors, num_options=4, seed=seed)
-    return Session(planner, vocabulary=train, encoder=encoder, held_out=test, stopping=rule, seed=0)
 
 
 if __name__ == "__main__":

@@ -6,20 +6,24 @@ python examples/ask_tell.py --person --folder my-session        # you: 1 to 4, s
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import tyro
 
-from edpbrl_gym.estimation import GaussianPrior
-from edpbrl_gym.features import load_encoder
+from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
+from edpbrl_gym.features import TextEncoder, load_encoder
 from edpbrl_gym.oracles import ImperfectUser
-from edpbrl_gym.session import RandomPlanner, Session, StoppingRule, answer_of
-from edpbrl_gym.vocabulary import load_vocabulary
+from edpbrl_gym.selection import AdaptivePlanner, ComposedFeatures
+from edpbrl_gym.session import Planner, RandomPlanner, Session, StoppingRule, answer_of
+from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
 
 
 @dataclass
 class Args:
     """Arguments of the run."""
 
+    planner: Literal["adaptive", "random"] = "adaptive"
+    """what decides on the questions"""
     person: bool = False
     """ask you instead of a simulated user"""
     user: str = "a cosy winter cabin"
@@ -40,15 +44,23 @@ class Args:
     """seed of the questions and of the simulated user"""
 
 
+def make_planner(args: Args, words: Vocabulary, encoder: TextEncoder) -> Planner:
+    """What decides on the questions; the same arguments make the same planner, so that a session can be resumed."""
+    tokens = encoder.encode(words.all_tokens)
+    prior = VocabularyPrior(tokens)
+    if args.planner == "random":
+        return RandomPlanner(words.sizes, prior=prior, num_options=args.lanes, seed=args.seed)
+    options = ComposedFeatures(words, encoder, token_features=tokens)
+    return AdaptivePlanner(words, options=options, prior=prior, num_options=args.lanes, seed=args.seed)
+
+
 def begin(args: Args) -> Session:
     """Begin a session, or resume the one in the folder."""
     words = load_vocabulary()
     if args.tokens_per_step is not None:
         words = words.subset(args.tokens_per_step, seed=0)
     encoder = load_encoder("minilm")
-    tokens = encoder.encode(words.all_tokens)
-    priors = {f"power {power}": GaussianPrior.from_embeddings(tokens, power=power) for power in (1.0, 0.5, 1.5)}
-    planner = RandomPlanner(words.sizes, prior=priors, num_options=args.lanes, seed=args.seed)
+    planner = make_planner(args, words, encoder)
     rule = StoppingRule(target=args.target)
     if args.folder is not None and args.folder.exists():
         return Session.resume(args.folder, planner, vocabulary=words, encoder=encoder, stopping=rule)

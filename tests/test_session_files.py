@@ -207,8 +207,25 @@ def test_what_it_began_with_must_be_the_same(tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             resume(folder, **arguments)
+    with resume(folder, random_planner(seed=6), exact=False) as again:  # the answers count, if not the draws
+        np.testing.assert_array_equal(again.estimate.theta, lived(3).estimate.theta)
+    (folder / "planner.npz").unlink()
     with resume(folder) as again:  # none of them has changed or locked anything
         same(again, lived(3))
+
+
+def test_a_state_that_no_file_holds_still_serves_to_go_back(tmp_path):
+    class Opaque(PLANNERS["restored"]):
+        def state(self):
+            return {**super().state(), "opaque": object()}
+
+    with session(Opaque(), folder=tmp_path / "one") as one:
+        run(one, SyntheticUser(THETA), 12)
+        assert one.undo().number == 11
+        one.tell(1)
+    assert not (tmp_path / "one/planner.npz").exists()
+    with resume(tmp_path / "one", Opaque()) as again:
+        assert again.answered == 12
 
 
 def test_one_process_at_a_time(tmp_path):

@@ -3,11 +3,11 @@ r"""How well the taste is known, how well it will be known after more questions,
 The predicted accuracy now is the mean over held-out pairs of prompts, and over draws of theta from its posterior, of
 whether the estimate m orders the pair as theta does (``sampled_accuracy``).
 
-For the future the posterior is taken as a Gaussian, theta ~ N(m, c S), S = P^-1 the Laplace covariance and c the factor
-with which the Gaussian has the same accuracy now (``matched``): for a pair whose features differ by x, m orders it as
-theta does with probability Phi(|m . x| / s_0), s_0^2 = c x' S x. Let I be the expected Fisher information of one
-typical question, averaged over typical questions and over the posterior. After n more of them the precision is about
-P / c + n I, the estimate will be m_n, and by the law of total variance
+For the future the posterior is taken as a Gaussian about the estimate, theta ~ N(m, c S), S = P^-1 the Laplace
+covariance and c the factor with which the Gaussian has the same accuracy now (``matched``): for a pair whose features
+differ by x, m orders it as theta does with probability Phi(|m . x| / s_0), s_0^2 = c x' S x. Let I be the expected
+Fisher information of one typical question, averaged over typical questions and over the posterior. After n more of them
+the precision is about P / c + n I, the estimate will be m_n, and by the law of total variance
 
     m_n . x ~ N(m . x, t_n^2),   t_n^2 = s_0^2 - s_n^2,   s_n^2 = x' (P / c + n I)^-1 x,
 

@@ -29,7 +29,7 @@ try:
 except ImportError:  # not on Windows, where two processes can open one session
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["FORMAT", "Journal", "read_settings"]
+__all__ = ["FORMAT", "Journal", "is_plain", "read_settings"]
 
 FORMAT = "edpbrl-gym session 1"
 _SETTINGS, _JOURNAL, _PLANNER = "session.json", "journal.jsonl", "planner.npz"
@@ -52,6 +52,15 @@ def _event(line: bytes) -> Event | None:
     except ValueError:
         return None
     return event if isinstance(event, dict) else None
+
+
+def is_plain(state: Mapping[str, Any]) -> bool:
+    """Whether a planner's state is made of arrays and of values that JSON can hold, so that it can be saved."""
+    try:
+        json.dumps({key: value for key, value in state.items() if not isinstance(value, np.ndarray)}, allow_nan=False)
+    except (TypeError, ValueError):
+        return False
+    return all(value.dtype != object for value in state.values() if isinstance(value, np.ndarray))
 
 
 def _sync_folder(folder: Path) -> None:
@@ -222,7 +231,7 @@ class Journal:
 
         Raises:
             OSError: It can't be written; the old snapshot stays.
-            TypeError: A value that is neither an array nor JSON.
+            TypeError: A state that is not plain (``is_plain``).
         """
         os.fsync(self._handle)  # a snapshot must never know more than the journal
         arrays: dict[str, Any] = {

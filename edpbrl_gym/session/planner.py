@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 from edpbrl_gym._validation import check_array, check_count, check_integers
 from edpbrl_gym.choice import check_options
 from edpbrl_gym.estimation import Estimate, GaussianPrior
-from edpbrl_gym.estimation.evidence import choose_prior
+from edpbrl_gym.estimation.evidence import fit_prior
+from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.estimation.posterior import Posterior
-from edpbrl_gym.estimation.terms import estimate_terms
-from edpbrl_gym.responses import BestOf, Response, ResponseModel, Terms
+from edpbrl_gym.responses import BestOf, Response, ResponseModel
 
 __all__ = ["Planner", "RandomPlanner", "Restorable"]
 
@@ -43,7 +43,7 @@ class Planner(Protocol):
 
     @property
     def posterior(self) -> Posterior:
-        """Laplace's approximation of the posterior at the estimate, from the same answers."""
+        """How sure the planner is of it."""
         ...
 
 
@@ -52,9 +52,10 @@ class Restorable(Protocol):
     """A planner that can be put back to where it was; others are led there again, question by question."""
 
     def state(self) -> dict[str, Any]:
-        """All that has changed since the planner was made: arrays, and values that JSON can hold, by name.
+        """All that has changed since the planner was made, by name; later calls must not change what was returned.
 
-        Later calls must not change what was returned.
+        Where all of it is arrays and values that JSON can hold, it is saved beside the answers and spares their replay
+        when the session is resumed; else it only serves to go back.
         """
         ...
 
@@ -70,8 +71,7 @@ class RandomPlanner:
 
     Args:
         sizes: Tokens of each step, (H,).
-        prior: Base prior, or several by name: which, and its overall variance, are chosen by the evidence of the
-            answers (``choose_prior``). The first is what holds before any answer.
+        prior: Priors of the vocabulary, or one prior; its overall variance is chosen by the evidence of the answers.
         num_options: K.
         seed: Of the draws; question i uses stream i of it.
         model: Format of the answers.
@@ -86,7 +86,7 @@ class RandomPlanner:
         self,
         sizes: ArrayLike,
         *,
-        prior: GaussianPrior | Mapping[str, GaussianPrior],
+        prior: VocabularyPrior | GaussianPrior,
         num_options: int = 4,
         seed: int = 0,
         model: ResponseModel | None = None,
@@ -94,10 +94,11 @@ class RandomPlanner:
         self.sizes = check_integers(sizes, "sizes", shape=("H",), low=1)
         if not len(self.sizes):
             raise ValueError("Expected the sizes of at least one step, got none")
-        self.priors = {"prior": prior} if isinstance(prior, GaussianPrior) else dict(prior)
-        if not self.priors or not all(one.proper for one in self.priors.values()):
-            raise ValueError("Expected at least one prior, all of them proper (positive definite precision)")
-        self.dimension = next(iter(self.priors.values())).dimension
+        base = prior.base if isinstance(prior, VocabularyPrior) else prior
+        if not base.proper:
+            raise ValueError("Expected a proper prior (positive definite precision), got a singular one")
+        self.prior = prior
+        self.dimension = base.dimension
         self.num_options = check_count(num_options, "num_options (K)", minimum=2)
         self.seed = check_count(seed, "seed", minimum=0)
         self.model: ResponseModel = BestOf() if model is None else model
@@ -143,19 +144,19 @@ class RandomPlanner:
 
     @property
     def posterior(self) -> Posterior:
-        """Its Laplace posterior; the prior before the first answer."""
+        """Its Gaussian posterior; the prior before the first answer."""
         return self._fit()[1]
 
     def _fit(self) -> tuple[Estimate, Posterior]:
         if self._fitted is None:
             terms = self.model.terms(self._options, self._responses)
-            found = choose_prior(terms, candidates=self.priors).fit.estimate if len(terms) else self._before(terms)
-            self._fitted = found, Posterior(found.theta, found.precision)
+            if isinstance(self.prior, VocabularyPrior):
+                fit = self.prior.fit(terms)
+                self._fitted = fit.estimate, fit.posterior
+            else:
+                found = fit_prior(terms, base=self.prior).estimate
+                self._fitted = found, Posterior.from_estimate(found)
         return self._fitted
-
-    def _before(self, no_terms: Terms) -> Estimate:
-        """The estimate before the first answer: the first prior's mode."""
-        return estimate_terms(no_terms, prior=next(iter(self.priors.values())))
 
     def state(self) -> dict[str, Any]:
         """What has been asked and told."""

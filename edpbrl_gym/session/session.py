@@ -13,16 +13,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edpbrl_gym._validation import check_count
+from edpbrl_gym._validation import check_count, check_number
 from edpbrl_gym.comparisons import Comparisons, History
 from edpbrl_gym.estimation import Estimate
+from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.experiments.memo import MemoEncoder
 from edpbrl_gym.experiments.personalize import best_prompts
 from edpbrl_gym.features import TextEncoder
 from edpbrl_gym.responses import BestOf, Response, ResponseModel
 from edpbrl_gym.session.forecast import Progress, StoppingRule
-from edpbrl_gym.session.journal import Journal, read_settings
+from edpbrl_gym.session.journal import Journal, is_plain, read_settings
 from edpbrl_gym.session.outlook import Outlook
 from edpbrl_gym.session.planner import Planner
 from edpbrl_gym.session.questions import Feedback, Question, QuestionMaker
@@ -74,6 +75,7 @@ class Session:
         feedback: "truncated" compares partial prompts, "state" the new tokens alone.
         model: Format of the answers; the planner's ``model`` if it has one, else best-of-K.
         held_out: Vocabulary of the pairs of prompts by which ``progress`` predicts the accuracy; None: ``vocabulary``.
+        prior: Of the taste, for credible intervals and ``progress``; None: of the vocabulary. The planner has its own.
         stopping: When ``progress`` says to stop.
         seed: Of the held-out pairs and the typical questions of ``progress``.
         who: Who answers.
@@ -94,6 +96,7 @@ class Session:
         feedback: Feedback = "truncated",
         model: ResponseModel | None = None,
         held_out: Vocabulary | None = None,
+        prior: VocabularyPrior | None = None,
         stopping: StoppingRule | None = None,
         seed: int = 0,
         who: str = "",
@@ -115,6 +118,7 @@ class Session:
             held_out=vocabulary if held_out is None else held_out,
             rule=stopping or StoppingRule(),
             seed=check_count(seed, "seed", minimum=0),
+            prior=prior,
         )
         self.transcript = Transcript(self.maker, self.num_options)
         self._tokens: NDArray[np.int64] | None = None  # of a question that could not be made yet
@@ -245,8 +249,12 @@ class Session:
 
     @property
     def posterior(self) -> Posterior:
-        """How sure we are of it."""
+        """How sure the planner is of it; for exact draws see ``draws``."""
         return self.planner.posterior
+
+    def draws(self) -> NDArray[np.float64]:
+        """Draws from the exact posterior of theta (see :class:`~edpbrl_gym.session.outlook.Outlook`), (320, d)."""
+        return self.outlook.learnt(self.history.terms(self.model))[1]
 
     @property
     def history(self) -> History:
@@ -282,10 +290,14 @@ class Session:
         Raises:
             ValueError: Nothing has been learnt yet, or an argument out of its range.
         """
+        level = check_number(level, "level", minimum=0.0, exclusive=True)
+        if level >= 1:
+            raise ValueError(f"Expected level in (0, 1), got {level}")
         words = self.vocabulary if vocabulary is None else vocabulary
         found = best_prompts(words, self.memo, self.estimate.theta, count=count, **search)
         rows = self.memo.encode([prompt.text for prompt in found]).astype(np.float64)
-        low, high = self.posterior.interval(rows, level)
+        tails = [(1 - level) / 2, (1 + level) / 2]
+        low, high = np.quantile(self.draws() @ rows.T, tails, axis=0)
         return [
             Recommendation(prompt.text, prompt.score, float(low[i]), float(high[i]), prompt.tokens)
             for i, prompt in enumerate(found)
@@ -300,7 +312,7 @@ class Session:
         answers = sum(response.kind != "skip" for response in self.transcript.responses)
         terms = self.history.terms(self.model)
         return self.outlook.progress(
-            self.posterior, self.model, terms, questions=self.answered, answers=answers, further=further
+            self.estimate.theta, self.model, terms, questions=self.answered, answers=answers, further=further
         )
 
     # on disk
@@ -351,6 +363,7 @@ class Session:
         *,
         vocabulary: Vocabulary,
         encoder: TextEncoder,
+        exact: bool = True,
         **arguments: Any,
     ) -> Session:
         """Go on where a saved session was, with a new planner, vocabulary and encoder like those it began with.
@@ -360,7 +373,10 @@ class Session:
             planner: A planner with the same arguments (fresh: nothing asked or told), or a function that makes one.
             vocabulary: The same vocabulary.
             encoder: The same encoder.
-            **arguments: ``model``, ``held_out`` and ``stopping`` of the constructor; the others come from the folder.
+            exact: Refuse a planner that asks other questions than it did (other arguments, or the rounding of another
+                machine); False goes on with the questions and answers that there are.
+            **arguments: ``model``, ``held_out``, ``prior`` and ``stopping`` of the constructor; the others come from
+                the folder.
 
         Raises:
             FileNotFoundError: No session there.
@@ -387,7 +403,7 @@ class Session:
                 )
         journal, events = Journal.open(place)
         try:
-            session._load(events, journal.read_planner())
+            session._load(events, journal.read_planner(), exact)
         except BaseException:
             journal.close()
             raise
@@ -420,10 +436,10 @@ class Session:
 
     def _snapshot(self) -> None:
         state = self._line.state()
-        if self._journal is not None and state is not None:
+        if self._journal is not None and state is not None and is_plain(state):
             self._journal.write_planner(state)
 
-    def _load(self, events: list[Event], snapshot: tuple[int, dict[str, Any]] | None) -> None:
+    def _load(self, events: list[Event], snapshot: tuple[int, dict[str, Any]] | None, exact: bool) -> None:
         """Take the events of a journal and bring the planner to where it was."""
         known: tuple[int, int] | None = None  # questions and answers that the snapshot's planner has seen
         for place in range(len(events) + 1):
@@ -440,6 +456,6 @@ class Session:
             if known is not None and self.answered < known[1]:
                 known = None  # an answer that it has seen was taken back
         if snapshot is None or known is None:
-            self._line.replay(self.transcript)
+            self._line.replay(self.transcript, exact=exact)
         else:
-            self._line.replay(self.transcript, state=snapshot[1], questions=known[0], answers=known[1])
+            self._line.replay(self.transcript, state=snapshot[1], questions=known[0], answers=known[1], exact=exact)
