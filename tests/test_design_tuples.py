@@ -308,6 +308,7 @@ def test_allowed_tokens_are_those_that_violate_nothing(case, seed):
 def test_unknown_tokens_restrict_nothing():
     rules = Restrictions(no_overlap=True, forbidden=((0, 3),)).rules(PromptMDP((3, 4)))
     assert rules.allowed(0, [-1, -1], [[-1, -1]]).all()
+    assert rules.allowed(0, [], []).all() and not rules.allowed(1, [0], [])[0]
     np.testing.assert_array_equal(rules.allowed(1, [0], [[1]]), [False, True, True, True])
     np.testing.assert_array_equal(rules.allowed(0, np.empty(0, int), [[1]]), [True, False, True])
     np.testing.assert_array_equal(rules.allowed(0, [-1, 0], [[-1, 2]]), [False, True, True])

@@ -223,7 +223,7 @@ class TokenRules:
         Returns:
             Boolean array (tokens of the step,).
         """
-        return self.allowed_ids(step, self.ids(np.asarray(lane)), self.ids(np.asarray(others)))
+        return self.allowed_ids(step, self.ids(np.asarray(lane)), self.ids(_lanes(others, self.horizon)))
 
     def allowed_ids(self, step: int, lane: IntArray, others: IntArray) -> Mask:
         """`allowed` for identities as `ids` gives them: for callers that keep them."""
@@ -257,7 +257,7 @@ class TokenRules:
         Returns:
             Boolean array (n,).
         """
-        wanted, own, other = self.restrictions, self.ids(candidates), self.ids(others)
+        wanted, own, other = self.restrictions, self.ids(candidates), self.ids(_lanes(others, self.horizon))
         mask = np.ones(len(own), dtype=np.bool_)
         begin = 1 if self.shared(0) else 0
         if wanted.no_overlap:
@@ -338,3 +338,9 @@ class TokenRules:
             "shared_base": wanted.shared_base,
             "base": wanted.base,
         }
+
+
+def _lanes(tokens: ArrayLike, horizon: int) -> IntArray:
+    """Tokens of m lanes (m, n); an empty list stands for no lanes."""
+    given = np.asarray(tokens, dtype=np.int64)
+    return given.reshape(0, horizon) if given.size == 0 else given
