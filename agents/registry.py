@@ -14,6 +14,7 @@ AGENTS: dict[str, str] = {
     "newton": "edpbrl_gym.agents.newton:NewtonAgent",
     "exact": "edpbrl_gym.agents.exact:ExactAgent",
     "tuples": "edpbrl_gym.agents.tuples:TuplesAgent",
+    "adaptive": "edpbrl_gym.agents.adaptive:AdaptiveAgent",
     "random": "edpbrl_gym.agents.random:RandomAgent",
     "frank_wolfe": "edpbrl_gym.agents.frank_wolfe:FrankWolfeAgent",
     "reference": "edpbrl_gym.agents.reference:ReferenceAgent",

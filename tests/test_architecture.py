@@ -29,6 +29,7 @@ FLOORS = {
     "estimation": 2,
     "design": 2,
     "oracles": 3,
+    "selection": 3,
     "envs": 4,
     "agents": 4,
     "experiments": 5,

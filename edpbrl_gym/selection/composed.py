@@ -80,7 +80,8 @@ class ComposedFeatures:
         seed: Of these prompts.
 
     Attributes:
-        explained: Share of the variance that the model explains on the prompts of the fit, for each step; 1 for step 0.
+        explained: Share of the variance that the model explains, for each step (1 for step 0): fitted to four fifths of
+            the prompts, measured on the last fifth. The model itself is fitted to all.
     """
 
     def __init__(
@@ -101,12 +102,11 @@ class ComposedFeatures:
         texts = [text for row in drawn for text in _prefixes(vocabulary, row)]
         embedded = np.asarray(encoder.encode(texts), dtype=np.float64).reshape(prompts, len(self.sizes), -1)
         self._tokens, self._before, explained = [steps[0]], [np.empty((0, 0))], [1.0]
+        fitted = max(1, 4 * prompts // 5)
         for step in range(1, len(self.sizes)):
-            own = steps[step][drawn[:, step]]
-            before, after = _least_squares(embedded[:, step - 1], own, embedded[:, step])
-            left = embedded[:, step] - embedded[:, step - 1] @ before - own @ after
-            whole = embedded[:, step] - embedded[:, step].mean(axis=0)
-            explained.append(1.0 - float(np.vdot(left, left) / max(np.vdot(whole, whole), 1e-300)))
+            data = embedded[:, step - 1], steps[step][drawn[:, step]], embedded[:, step]
+            explained.append(_explained(*(part[:fitted] for part in data), *(part[fitted:] for part in data)))
+            before, after = _least_squares(*data)
             self._tokens.append(steps[step] @ after)
             self._before.append(before)
         self.explained = tuple(explained)
@@ -153,3 +153,13 @@ def _least_squares(first: Floats, second: Floats, target: Floats) -> tuple[Float
     correction = rows.T @ weights
     size = first.shape[1]
     return one * np.eye(size) + correction[:size], two * np.eye(size) + correction[size:]
+
+
+def _explained(first: Floats, second: Floats, target: Floats, *held_out: Floats) -> float:
+    """Share of the variance of held-out targets; NaN without any."""
+    before, after = _least_squares(first, second, target)
+    one, two, wanted = held_out
+    if not len(wanted):
+        return float("nan")
+    left, whole = wanted - one @ before - two @ after, wanted - target.mean(axis=0)
+    return 1.0 - float(np.vdot(left, left) / np.vdot(whole, whole))

@@ -1,0 +1,152 @@
+"""The agent that learns while it asks: every next token is chosen by what the answers so far leave open."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edpbrl_gym._validation import check_choice_of, check_count
+from edpbrl_gym.agents.base import EpisodeStart, State
+from edpbrl_gym.agents.tabular import TabularAgent, require
+from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
+from edpbrl_gym.selection import AdaptivePlanner, ComposedFeatures, TokenFeatures
+
+if TYPE_CHECKING:
+    from edpbrl_gym.comparisons import Comparisons
+
+__all__ = ["AdaptiveAgent"]
+
+
+class AdaptiveAgent(TabularAgent):
+    """Plays `AdaptivePlanner` through the standard API, one planner for all groups of K lanes.
+
+    ``observe`` takes in all answers so far; call it as often as answers come, after every step at best (with a
+    `PreferenceQuery`: ``agent.observe(venv.comparisons)``). Groups that play side by side ask different questions
+    from the same knowledge; with one group and ``observe`` after every step every question uses all answers.
+
+    Args:
+        env: A prompt environment (with ``.vocabulary``, ``.features`` and, for partial prompts, ``.encoder``).
+        feedback: What is compared: "truncated" (partial prompts) or "state" (the last token).
+        mode: "learn" the taste, or find the "best" prompt.
+        score: See `AdaptivePlanner`.
+        draws: See `AdaptivePlanner`.
+        **arguments: See ``Agent``. ``regularization`` and ``criterion`` are not used: the prior comes from the
+            vocabulary and its scale from the answers.
+
+    Attributes:
+        planner: What asks and estimates, after ``learn``: its ``estimate`` and ``posterior``.
+
+    Raises:
+        TypeError: If the environment has no vocabulary, or in ``learn`` no features or encoder.
+        ValueError: If an option is unknown.
+    """
+
+    name = "adaptive"
+
+    def __init__(
+        self,
+        env: Any,
+        *,
+        feedback: Literal["truncated", "state"] = "truncated",
+        mode: Literal["learn", "best"] = "learn",
+        score: Literal["information", "mutual"] = "information",
+        draws: int = 16,
+        **arguments: Any,
+    ) -> None:
+        super().__init__(env, **arguments)
+        require(self.base, "vocabulary", who=self.name)
+        self.feedback = check_choice_of(feedback, "feedback", ("truncated", "state"))
+        self.mode = check_choice_of(mode, "mode", ("learn", "best"))
+        self.score = check_choice_of(score, "score", ("information", "mutual"))
+        self.draws = check_count(draws, "draws", minimum=0)
+        self.planner: AdaptivePlanner | None = None
+        self._answers: Comparisons | None = None
+        self._told = 0
+
+    def learn(self) -> Self:
+        """Embed the vocabulary and set up the planner; forgets all answers."""
+        require(self.base, "features", who=self.name)
+        vocabulary, rows = self.base.vocabulary, self.base.features
+        options: ComposedFeatures | TokenFeatures = TokenFeatures(vocabulary, rows)
+        if self.feedback == "truncated":
+            require(self.base, "encoder", who=self.name)
+            options = ComposedFeatures(vocabulary, rows, self.base.encoder)
+        self.planner = AdaptivePlanner(
+            vocabulary,
+            options=options,
+            prior=VocabularyPrior(rows),
+            num_options=self.num_policies,
+            seed=self.seed,
+            mode=self.mode,
+            score=self.score,
+            draws=self.draws,
+        )
+        self._answers, self._told = None, 0
+        return self
+
+    def observe(self, comparisons: Comparisons) -> None:
+        """Take in all answers so far; those that it knows already come first, in the same order."""
+        planner = self._ready()
+        if len(comparisons) < self._told:
+            planner.reset()
+            self._told = 0
+        new = comparisons.features[self._told :]
+        if len(new):
+            planner.tell(new, [int(choice) for choice in comparisons.choice[self._told :]])
+        self._answers, self._told = comparisons, len(comparisons)
+
+    def predict(
+        self,
+        observation: Any,
+        state: State = None,
+        episode_start: EpisodeStart = None,
+        deterministic: bool = False,
+    ) -> tuple[NDArray[Any], State]:
+        """The planner's tokens; finished lanes get action 0. See the base class.
+
+        Raises:
+            ValueError: If the lanes are no whole number of groups of K, or the lanes of a group are not in step.
+        """
+        planner = self._ready()
+        observations, single = self._batch(observation)
+        options = self.num_policies
+        if single or len(observations) % options:
+            raise ValueError(
+                f"Expected observations of a multiple of num_policies = {options} lanes, got "
+                f"{'a single one' if single else len(observations)}; the options of a question are chosen together."
+            )
+        steps = self._steps(observations, state, episode_start)
+        actions = np.zeros(len(observations), dtype=np.int64)
+        for first in range(0, len(observations), options):
+            group = slice(first, first + options)
+            step = int(steps[first])
+            if (steps[group] != step).any():
+                raise ValueError(f"Expected the lanes of a group in step, got {steps[group].tolist()}.")
+            if step < self.mdp.horizon:
+                actions[group] = planner.ask(observations[group, :step].astype(np.int64))
+        return actions, (steps + 1,)
+
+    def _ready(self) -> AdaptivePlanner:
+        if self.planner is None:
+            raise RuntimeError(f"The agent {self.name!r} has no planner yet; call learn() first.")
+        return self.planner
+
+    def _arguments(self) -> dict[str, Any]:
+        own = {"feedback": self.feedback, "mode": self.mode, "score": self.score, "draws": self.draws}
+        return {**super()._arguments(), **own}
+
+    def _save(self, folder: Path) -> None:
+        answers = folder / "answers.parquet"
+        answers.unlink(missing_ok=True)  # of an agent saved here before
+        if self._answers is not None:
+            self._answers.to_parquet(answers)
+
+    def _load(self, folder: Path) -> None:
+        from edpbrl_gym.comparisons import Comparisons
+
+        self.learn()
+        if (folder / "answers.parquet").is_file():
+            self.observe(Comparisons.from_parquet(folder / "answers.parquet"))
