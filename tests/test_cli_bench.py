@@ -22,7 +22,7 @@ from edpbrl_gym.features import save_precomputed
 from edpbrl_gym.vocabulary import load_vocabulary
 from tests.small_vocabulary import write_vocabulary
 
-ARMS = ("random+ridge100", "random+ours", "static-D+ours")
+ARMS = ("random+ridge100", "random+ours", "static-D+ours", "adaptive")
 SEEDS = 2
 
 
@@ -157,10 +157,10 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_table(finished, words, tmp_
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     done = {path.name: path.stat().st_mtime_ns for path in out.glob("parts/*.parquet")}
-    assert 2 <= len(done) < 24 and not (out / "results.parquet").exists()
+    assert 2 <= len(done) < 32 and not (out / "results.parquet").exists()
     assert main(arguments(words, out)) == 0
     after = {path.name: path.stat().st_mtime_ns for path in out.glob("parts/*.parquet")}
-    assert len(after) == 24 and {name: after[name] for name in done} == done
+    assert len(after) == 32 and {name: after[name] for name in done} == done
     pandas.testing.assert_frame_equal(numbers(out), numbers(finished), rtol=0, atol=1e-9)
 
 

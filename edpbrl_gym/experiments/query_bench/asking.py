@@ -38,7 +38,11 @@ __all__ = [
 
 
 class TimedEncoder:
-    """An encoder that adds up the seconds which it takes."""
+    """An encoder that adds up the seconds which it takes.
+
+    Here and wherever the benchmark takes times they are CPU seconds: its units run on one thread each, and other
+    processes on the machine must not count.
+    """
 
     def __init__(self, encoder: TextEncoder) -> None:
         self.encoder = encoder
@@ -47,11 +51,11 @@ class TimedEncoder:
 
     def encode(self, texts: Sequence[str], *, progress: bool = False) -> NDArray[np.float32]:
         """Return the embeddings, shape (n, d)."""
-        begun = time.perf_counter()
+        begun = time.process_time()
         try:
             return self.encoder.encode(texts, progress=progress)
         finally:
-            self.seconds += time.perf_counter() - begun
+            self.seconds += time.process_time() - begun
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,8 +65,8 @@ class Questions:
     Attributes:
         queries: T * H questions, ordered by episode and step.
         tokens: Token index of each step of each option, (T, K, H).
-        seconds: Planning and drawing, without the encoder.
-        encoder_seconds: Embedding the options.
+        seconds: CPU time of planning and drawing, without the encoder.
+        encoder_seconds: Of embedding the options, and of what the rule itself embeds.
     """
 
     queries: Queries
@@ -150,11 +154,11 @@ def solve_and_save(settings: BenchSettings, regime: Regime, rule: str, folder: P
     world = load_world(settings, regime, folder, fingerprint)
     with single_thread():
         lanes = _lanes(settings, regime, world, folder, world.encoder())
-        begun = time.perf_counter()
+        begun = time.process_time()
         agent = _make(settings, regime, rule, lanes, seed=0).learn()
         if agent.design is not None and agent.design.status == "interrupted":
             raise KeyboardInterrupt  # Ctrl-C ends the run; a design cut short is not this benchmark's
-        seconds = time.perf_counter() - begun
+        seconds = time.process_time() - begun
         agent.save(target)
     text = json.dumps({"seconds": seconds})
     write_atomically(target / "solved.json", lambda name: name.write_text(text, encoding="utf-8"))
@@ -172,7 +176,7 @@ def draw_and_save(
     with single_thread():
         encoder = TimedEncoder(world.encoder())
         lanes = _lanes(settings, regime, world, folder, encoder)
-        begun = time.perf_counter()
+        begun = time.process_time()
         if STATIC_RULES[rule].learns_per_seed:
             agent, planning = _make(settings, regime, rule, lanes, own).learn(), 0.0
         else:
@@ -181,7 +185,7 @@ def draw_and_save(
             agent = agent_class(STATIC_RULES[rule].agent).load(place, lanes)
             reseed(agent, own)
         tokens = _play(agent, lanes, regime.num_policies)
-        seconds = planning + time.perf_counter() - begun - encoder.seconds
+        seconds = planning + time.process_time() - begun - encoder.seconds
         features = _embed(world, tokens, encoder)
         lanes.close()
     arrays: dict[str, Any] = {

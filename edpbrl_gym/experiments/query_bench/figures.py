@@ -89,12 +89,13 @@ def _episode_axis(axis: Any, episodes: Any) -> None:
     axis.minorticks_off()
 
 
-def _legend(figure: Any, axes: Any, columns: int = 5) -> None:
+def _legend(figure: Any, axes: Any) -> None:
     drawn = {
         label: handle
         for axis in np.ravel(axes)
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
     }
+    columns = max(1, int(figure.get_figwidth() / 1.8))
     figure.legend(list(drawn.values()), list(drawn), loc="outside lower center", ncols=min(len(drawn), columns))
 
 
@@ -107,10 +108,8 @@ def curves_figure(index: RunIndex, regimes: Sequence[str], arms: Sequence[str], 
     rows = -(-len(regimes) // columns)
     style = looks(arms)
     with matplotlib.rc_context(_STYLE):
-        figure = Figure(
-            figsize=((4.4 if columns < 3 else 3.3) * columns + 0.4, (3.0 if columns < 3 else 2.5) * rows + 1.0),
-            layout="constrained",
-        )
+        width, height = (4.4, 3.0) if columns < 3 else (3.3, 2.5)
+        figure = Figure(figsize=(max(width * columns + 0.4, 6.4), height * rows + 1.0), layout="constrained")
         axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
         for axis, regime in zip(axes.ravel(), regimes, strict=False):
             ends: dict[str, float] = {}
@@ -148,7 +147,7 @@ def metrics_figure(index: RunIndex, regimes: Sequence[str], arms: Sequence[str],
     metrics = [metric for metric in METRICS if metric != "cosine_error"]
     style = looks(arms)
     with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(2.7 * len(regimes) + 0.8, 2.3 * len(metrics) + 1.0), layout="constrained")
+        figure = Figure(figsize=(max(2.7 * len(regimes) + 0.8, 6.4), 2.3 * len(metrics) + 1.0), layout="constrained")
         axes = figure.subplots(len(metrics), len(regimes), sharex=True, sharey="row", squeeze=False)
         for row, metric in enumerate(metrics):
             for column, regime in enumerate(regimes):

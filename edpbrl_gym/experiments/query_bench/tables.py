@@ -291,8 +291,8 @@ def time_table(summary: Summary, table: Any) -> TextTable:
         "Milliseconds per question",
         ("arm", "what it is", "without the encoder", "with the encoder", "an estimate at the largest T"),
         tuple(rows),
-        "Medians over runs on one core, with other processes beside. Adaptive arms: choosing a question and taking in "
-        "its answer. Static arms: design and draw divided by the questions.",
+        "CPU time on one core, medians over runs. Adaptive arms: choosing a question and taking in its answer. Static "
+        "arms: design and draw divided by the questions.",
     )
 
 

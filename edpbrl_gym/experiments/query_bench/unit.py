@@ -85,12 +85,12 @@ def static_snapshots(
     for episodes in settings.episodes:
         count = int((asked.queries.episode < episodes).sum())
         queries = _first(asked.queries, count)
-        begun = time.perf_counter()
+        begun = time.process_time()
         found = fit(arm.estimator, model.terms(queries.features.astype(np.float64), responses[:count]), world)
         timing = {
             "seconds_question": asked.seconds / total,
             "seconds_encoder": asked.encoder_seconds / total,
-            "seconds_estimate": time.perf_counter() - begun,
+            "seconds_estimate": time.process_time() - begun,
         }
         details = {"converged": found.converged, "prior_scale": found.prior_scale}
         yield Snapshot(episodes, found.theta, queries, responses[:count], timing, details)
@@ -110,27 +110,27 @@ def adaptive_snapshots(
     for episode in range(max(settings.episodes)):
         tokens = np.empty((regime.num_policies, 0), dtype=np.int64)
         for step in range(horizon):
-            begun, encoding = time.perf_counter(), encoder.seconds
+            begun, encoding = time.process_time(), encoder.seconds
             chosen = np.asarray(planner.ask(tokens), dtype=np.int64)
-            thinking += time.perf_counter() - begun - (encoder.seconds - encoding)
+            thinking += time.process_time() - begun - (encoder.seconds - encoding)
             tokens = np.concatenate([tokens, chosen[:, None]], axis=1)
             features.append(world.options(tokens, step, encoder))
             query = Queries(features[-1][None], np.array([episode]), np.array([step]))
             responses += user.respond(query)
-            begun, encoding = time.perf_counter(), encoder.seconds
+            begun, encoding = time.process_time(), encoder.seconds
             planner.tell(features[-1][None], responses[-1:])
-            thinking += time.perf_counter() - begun - (encoder.seconds - encoding)
+            thinking += time.process_time() - begun - (encoder.seconds - encoding)
         if episode + 1 in settings.episodes:
             count = len(responses)
             queries = Queries(
                 np.stack(features), np.repeat(np.arange(episode + 1), horizon), np.tile(np.arange(horizon), episode + 1)
             )
-            begun = time.perf_counter()
+            begun = time.process_time()
             estimate = planner.estimate
             timing = {
                 "seconds_question": thinking / count,
                 "seconds_encoder": encoder.seconds / count,
-                "seconds_estimate": time.perf_counter() - begun,
+                "seconds_estimate": time.process_time() - begun,
             }
             details = {"converged": bool(estimate.converged), "prior_scale": float("nan")}
             yield Snapshot(episode + 1, estimate.theta, queries, list(responses), timing, details)
