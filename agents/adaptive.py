@@ -58,9 +58,13 @@ class AdaptiveAgent(TabularAgent):
     ) -> None:
         super().__init__(env, **arguments)
         require(self.base, "vocabulary", who=self.name)
-        self.feedback = check_choice_of(feedback, "feedback", ("truncated", "state"))
-        self.mode = check_choice_of(mode, "mode", ("learn", "best"))
-        self.score = check_choice_of(score, "score", ("information", "mutual"))
+        for value, option, known in (
+            (feedback, "feedback", ("truncated", "state")),
+            (mode, "mode", ("learn", "best")),
+            (score, "score", ("information", "mutual")),
+        ):
+            check_choice_of(value, option, known)
+        self.feedback, self.mode, self.score = feedback, mode, score
         self.draws = check_count(draws, "draws", minimum=0)
         self.planner: AdaptivePlanner | None = None
         self._answers: Comparisons | None = None

@@ -1,8 +1,8 @@
 """How much a question is worth under a Gaussian posterior, for all replacements of one of its options at once.
 
 Write X (K, d) for the options, P for the posterior covariance, theta_m (m = 1..M) for posterior draws or the mean,
-p_m = softmax(X theta_m), and W = mean over m of diag(p_m) - p_m p_m'. The expected Fisher information of the question is
-X' W X, and everything below needs inner products of options only, so that trying every token of a vocabulary in the
+p_m = softmax(X theta_m), and W = mean over m of diag(p_m) - p_m p_m'. The expected Fisher information of the question
+is X' W X, and everything below needs inner products of options only, so that trying every token of a vocabulary in the
 place of one option costs a few products and n determinants of size K.
 """
 
