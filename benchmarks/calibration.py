@@ -1,6 +1,6 @@
 """Do 90% credible intervals cover 90%? Users drawn from the prior, who answer by the sampled logit at random questions.
 
-    python benchmarks/calibration.py [--users 500] [--episodes 30] [--scales 1] [--json figures.json] [--cache FILE.npz]
+    python benchmarks/calibration.py [--users 500] [--episodes 20] [--scales 1] [--json figures.json] [--cache FILE.npz]
 
 theta ~ N(0, scale * C), C the covariance of the default prior (tokens of the built-in vocabulary, MiniLM, d = 384);
 questions are random partial prompts, K = 4, one for each of the 6 steps of an episode. Intervals: of theta's
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -80,36 +81,53 @@ def judge(posterior: Posterior, theta: Floats, partial: Floats, rng: np.random.G
     }
 
 
-def run(users: int, episodes: int, scale: float, tokens: Floats, partial: Floats, seed: int) -> list[dict[str, Any]]:
-    base = GaussianPrior.from_embeddings(tokens)
+def one_user(user: int) -> list[dict[str, Any]]:
+    """Four posteriors of one user, judged on the same further questions."""
+    base, partial, (episodes, scale, seed) = _shared["base"], _shared["partial"], _shared["settings"]
+    rng = np.random.default_rng([seed, user])
     root = base.covariance_root()
+    theta = np.sqrt(scale) * root @ rng.standard_normal(len(root))
+    options = questions(partial, episodes, rng)
+    choices = (options @ theta + rng.gumbel(size=options.shape[:2])).argmax(axis=1)
+    known = estimate(options, choices, prior=base.scaled(scale))
+    fitted = fit_prior(options, choices, base=base)
+    exact = fit_posterior(options, choices, base=base, scale=scale)
+    close = fit_posterior(options, choices, base=base, start=fitted)
+    fits = (
+        ("known", "Laplace", Posterior.from_estimate(known), scale),
+        ("known", "variational", exact.posterior, scale),
+        ("evidence", "Laplace", Posterior.from_estimate(fitted.estimate), fitted.scale),
+        ("evidence", "variational", close.posterior, close.scale),
+    )
     rows = []
-    for user in range(users):
-        rng = np.random.default_rng([seed, user])
-        theta = np.sqrt(scale) * root @ rng.standard_normal(len(root))
-        options = questions(partial, episodes, rng)
-        choices = (options @ theta + rng.gumbel(size=options.shape[:2])).argmax(axis=1)
-        known = estimate(options, choices, prior=base.scaled(scale))
-        fitted = fit_prior(options, choices, base=base)
-        priors = {
-            "known": (base.scaled(scale), known, scale),
-            "evidence": (fitted.prior, fitted.estimate, fitted.scale),
-        }
-        for name, (prior, found, chosen) in priors.items():
-            close = fit_posterior(options, choices, prior=prior, start=found.theta).posterior
-            for method, posterior in (("Laplace", Posterior.from_estimate(found)), ("variational", close)):
-                same = np.random.default_rng([seed + 1, user])
-                facts = {"user": user, "scale": name, "method": method, "chosen": chosen}
-                rows.append({**facts, **judge(posterior, theta, partial, same)})
+    for name, method, posterior, chosen in fits:
+        same = np.random.default_rng([seed + 1, user])
+        rows.append({"scale": name, "method": method, "chosen": chosen, **judge(posterior, theta, partial, same)})
     return rows
+
+
+_shared: dict[str, Any] = {}
+
+
+def _share(base: GaussianPrior, partial: Floats, settings: tuple[int, float, int]) -> None:
+    _shared.update(base=base, partial=partial, settings=settings)
+
+
+def run(
+    users: int, episodes: int, scale: float, tokens: Floats, partial: Floats, seed: int, jobs: int
+) -> list[dict[str, Any]]:
+    arguments = GaussianPrior.from_embeddings(tokens), partial, (episodes, scale, seed)
+    with ProcessPoolExecutor(jobs, initializer=_share, initargs=arguments) as pool:
+        return [row for rows in pool.map(one_user, range(users), chunksize=5) for row in rows]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--users", type=int, default=500)
-    parser.add_argument("--episodes", type=int, default=30)
+    parser.add_argument("--episodes", type=int, default=20)
     parser.add_argument("--scales", type=float, nargs="+", default=[1.0])
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--cache", type=Path, help="npz file for the embeddings, made if it is not there")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
@@ -120,7 +138,7 @@ def main() -> None:
     )
     figures = []
     for scale in options.scales:
-        rows = run(options.users, options.episodes, scale, tokens, partial, options.seed)
+        rows = run(options.users, options.episodes, scale, tokens, partial, options.seed, options.jobs)
         for name, method in dict.fromkeys((row["scale"], row["method"]) for row in rows):
             part = [row for row in rows if row["scale"] == name and row["method"] == method]
             means = {key: float(np.mean([row[key] for row in part])) for key in keys}

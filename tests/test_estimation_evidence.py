@@ -147,7 +147,7 @@ def test_no_tried_scale_is_better_and_units_of_the_base_do_not_matter(seed, n, d
     assert objective.max() <= fit.log_evidence - 0.5 * (np.log(fit.scale) / 3) ** 2 + 0.02
     unit = float(np.exp(log_unit))
     same = fit_prior(options, choices, base=base.scaled(unit), typical_scale=1 / unit)
-    assert same.scale * unit == pytest.approx(fit.scale, rel=1e-6)
+    assert same.scale * unit == pytest.approx(fit.scale, rel=1e-3)
 
 
 def test_terms_of_choices_are_the_choices():
@@ -290,13 +290,14 @@ def test_climb_finds_maxima_inside_and_at_the_limits():
     for at in (-5.0, 0.3, 7.5):
         for bend in (0.5, 20.0):
             calls.clear()
-            found = climb(
+            found, curvature = climb(
                 lambda x, a=at, b=bend: objective(x, a, b), 0.0, (-10, 10), step=1.0, precision=1e-3, max_evaluations=40
             )
             assert bend * np.log(np.cosh(found - at)) < 5e-3 and len(calls) <= 16
-    assert climb(lambda x: x, 0.0, (-1.0, 4.0), step=1.0, precision=1e-3, max_evaluations=40) == 4.0
-    assert climb(lambda x: -x, 0.0, (-1.0, 4.0), step=1.0, precision=1e-3, max_evaluations=40) == -1.0
-    assert climb(lambda x: 0.0, 9.0, (-1.0, 4.0), step=1.0, precision=1e-3, max_evaluations=40) == 4.0
+            assert curvature == pytest.approx(bend, rel=0.2)
+    assert climb(lambda x: x, 0.0, (-1.0, 4.0), step=1.0, precision=1e-3, max_evaluations=40).at == 4.0
+    assert climb(lambda x: -x, 0.0, (-1.0, 4.0), step=1.0, precision=1e-3, max_evaluations=40).at == -1.0
+    assert climb(lambda x: 0.0, 9.0, (-1.0, 4.0), step=1.0, precision=1e-3, max_evaluations=40).at == 4.0
     calls.clear()
     climb(lambda x: objective(x, 3.0, 1.0), 0.0, (-10, 10), step=1.0, precision=1e-9, max_evaluations=2)
     assert len(calls) == 2

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["climb"]
+__all__ = ["Peak", "climb"]
 
 # a parabola through points this far apart in log scale is off by about a hundredth of a nat for the evidence of a scale
 _TRUSTED, _OFF = 1.6, 0.02
 _LARGEST_STEP = float(np.log(1e3))
+
+
+class Peak(NamedTuple):
+    """A maximum and minus the second derivative there; 0 where none was measured, as at a limit."""
+
+    at: float
+    curvature: float
 
 
 def climb(
@@ -21,7 +29,7 @@ def climb(
     step: float,
     precision: float,
     max_evaluations: int,
-) -> float:
+) -> Peak:
     """A local maximum of ``objective`` in ``limits``: bracket it by growing steps, then fit parabolas.
 
     With three points around the maximum the vertex of their parabola is tried, until the points are so near that a
@@ -38,7 +46,7 @@ def climb(
 
     Returns:
         The vertex of the last parabola (which the objective has not seen), or the best argument that was evaluated
-        where there is no bracket; exactly one of the limits when it ends there.
+        where there is no bracket: exactly one of the limits when it ends there.
     """
     low, high = limits
     widest = _TRUSTED * float(np.cbrt(precision / _OFF))  # the cubic term is what a parabola misses
@@ -58,33 +66,33 @@ def climb(
     while True:
         left, centre, right = around()
         if left is not None and right is not None:
-            vertex, promise = _vertex((left, centre, right), (known[left], known[centre], known[right]))
+            vertex, promise, bend = _vertex((left, centre, right), (known[left], known[centre], known[right]))
             wide = max(centre - left, right - centre) > widest
             if len(known) >= max_evaluations or (promise <= precision and not wide):
-                return vertex
+                return Peak(vertex, bend)
             following = _kept_apart(vertex, left, centre, right)
             if wide and promise <= precision:  # halve the larger side
                 following = (left + centre) / 2 if centre - left > right - centre else (centre + right) / 2
         elif len(known) >= max_evaluations:
-            return centre
+            return Peak(centre, 0.0)
         elif right is None and centre < high:
             following, step = min(centre + step, high), min(2 * step, _LARGEST_STEP)
         elif left is None and centre > low:
             following, step = max(centre - step, low), min(2 * step, _LARGEST_STEP)
         else:
-            return centre  # at a limit, and lower on its other side
+            return Peak(centre, 0.0)  # at a limit, and lower on its other side
         value(following)
 
 
-def _vertex(points: tuple[float, float, float], values: tuple[float, float, float]) -> tuple[float, float]:
-    """Where the parabola through three points has its maximum, and how far that lies above the middle value."""
+def _vertex(points: tuple[float, float, float], values: tuple[float, float, float]) -> tuple[float, float, float]:
+    """Where the parabola through three points is highest, how far above the middle value, and minus its curvature."""
     (a, b, c), (fa, fb, fc) = points, values
     left, right = (fb - fa) / (b - a), (fc - fb) / (c - b)
     bend = (right - left) / (c - a)
     if bend >= 0:  # flat to rounding: the middle is no lower than its neighbours
-        return b, 0.0
+        return b, 0.0, 0.0
     slope = left + bend * (b - a)
-    return b - slope / (2 * bend), slope**2 / (-4 * bend)
+    return b - slope / (2 * bend), slope**2 / (-4 * bend), -2 * bend
 
 
 def _kept_apart(vertex: float, left: float, centre: float, right: float) -> float:

@@ -17,7 +17,7 @@ from edpbrl_gym.choice import information_from_differences
 from edpbrl_gym.estimation.map_estimate import Estimate
 from edpbrl_gym.estimation.newton import Maximum, maximise
 from edpbrl_gym.estimation.prior import GaussianPrior
-from edpbrl_gym.estimation.variational import GaussianFit, fit_gaussian
+from edpbrl_gym.estimation.variational import GaussianFit, fit_gaussian, importance_log_evidence
 
 __all__ = ["WhitenedAnswers"]
 
@@ -53,6 +53,7 @@ class WhitenedAnswers:
         self._rows = np.ascontiguousarray(white).reshape(*differences.shape[:2], self.rank)
         self._point = np.zeros(self.rank)
         self._last: tuple[float, Maximum] | None = None
+        self._gaussian: tuple[float, GaussianFit] | None = None
 
     def start_at(self, theta: Floats) -> None:
         """Begin the next estimate at theta, (d,)."""
@@ -90,10 +91,27 @@ class WhitenedAnswers:
 
     def gaussian(self, scale: float) -> tuple[Floats, Floats, GaussianFit]:
         """The variational Gaussian at a scale: its mean (d,) and precision (d, d), and the fit in these coordinates."""
-        end = self._maximise(scale, _ROUGH)
-        found = fit_gaussian(self._rows, self._shifted, scale, end.theta, end.precision)
+        found = self._fit_gaussian(scale)
         rows = np.matmul(found.curvature, self._differences).reshape(-1, self._base.dimension)
         return self._unwhiten(found.mean), rows.T @ rows + self._base.precision / scale, found
+
+    def sampled_evidence(self, scale: float, draws: int) -> float:
+        """Log evidence at a scale by importance sampling from the variational Gaussian."""
+        return importance_log_evidence(self._rows, self._shifted, scale, self._fit_gaussian(scale), draws)
+
+    def _fit_gaussian(self, scale: float) -> GaussianFit:
+        if self._gaussian is None:
+            end = self._maximise(scale, _ROUGH)
+            mean, precision = end.theta, end.precision
+        else:  # from the last scale's
+            before, last = self._gaussian
+            if before == scale:
+                return last
+            mean = last.mean
+            precision = last.precision + (1.0 / scale - 1.0 / before) * np.eye(self.rank)
+        found = fit_gaussian(self._rows, self._shifted, scale, mean, precision)
+        self._gaussian = scale, found
+        return found
 
     def _unwhiten(self, point: Floats) -> Floats:
         white = point if self._span is None else self._span @ point
