@@ -1,11 +1,11 @@
 """Is a session as sure as it should be? Predicted against true accuracy, now, in the future, and where it stops.
 
-    python benchmarks/stopping.py                 # about ten minutes on one core
-    python benchmarks/stopping.py --users 2       # about two
+    python benchmarks/stopping.py                          # about five minutes on one core
+    python benchmarks/stopping.py --planner adaptive
 
 Users are drawn from the predictions' prior (the model is right), or like a sentence, without noise or with the noise of
-a scale. The questions are random, K = 4, partial prompts of 6 steps. Accuracy is the share of 1,000 pairs of held-out
-prompts that the estimate orders as the user's own taste does. Two tables:
+a scale. K = 4, partial prompts of 6 steps. Accuracy is the share of 1,000 pairs of held-out prompts that the estimate
+orders as the user's own taste does. Two tables:
 
 * by user and number of questions: predicted and true accuracy, their mean difference, and the mean of the predictions
   that were made half-way;
@@ -28,8 +28,9 @@ from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.experiments.memo import MemoEncoder
 from edpbrl_gym.features import TextEncoder, load_encoder
 from edpbrl_gym.oracles import SyntheticUser
+from edpbrl_gym.selection import AdaptivePlanner, ComposedFeatures
 from edpbrl_gym.session import RandomPlanner, Session, StoppingRule, answer_of
-from edpbrl_gym.vocabulary import load_vocabulary
+from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
 
 SENTENCES = (
     "a cosy winter cabin",
@@ -63,6 +64,15 @@ def sentence_users(encoder: TextEncoder, count: int) -> Iterator[tuple[str, int,
             scale = 1.0 if noise == "argmax" else float(noise)
             user = SyntheticUser.from_text(sentence, encoder, mode=mode, scale=scale, seed=FIRST_SEED + number)
             yield f"sentence, {noise if noise == 'argmax' else f'scale {noise:g}'}", number, user
+
+
+def make_planner(
+    options: ComposedFeatures | None, vocabulary: Vocabulary, prior: VocabularyPrior, seed: int
+) -> RandomPlanner | AdaptivePlanner:
+    """Random without features of options, else adaptive."""
+    if options is None:
+        return RandomPlanner(vocabulary.sizes, prior=prior, num_options=4, seed=seed)
+    return AdaptivePlanner(vocabulary, options=options, prior=prior, num_options=4, seed=seed)
 
 
 def follow(session: Session, user: SyntheticUser, questions: int, every: int) -> list[dict[str, float]]:
@@ -123,25 +133,25 @@ def main() -> None:
     parser.add_argument("--questions", type=int, default=360, help="questions of a session (default: 360)")
     parser.add_argument("--every", type=int, default=30, help="questions between two looks (default: 30)")
     parser.add_argument("--target", type=float, default=0.9, help="of the stopping rule (default: 0.9)")
-    parser.add_argument("--power", type=float, default=1.0, help="of the predictions' prior (default: 1)")
+    parser.add_argument("--planner", choices=("random", "adaptive"), default="random", help="who asks")
     parser.add_argument("--gain", type=float, default=0.01, help="of the stopping rule (default: 0.01)")
     arguments = parser.parse_args()
     train, test = load_vocabulary().split(seed=0)
     encoder = MemoEncoder(load_encoder("minilm"))  # users of one number are asked the same random questions
     tokens = encoder.encode(train.all_tokens)
-    prior = VocabularyPrior(tokens)  # of the estimate
-    own = VocabularyPrior(tokens, power=arguments.power)  # of the predictions
+    prior = VocabularyPrior(tokens)
+    options = ComposedFeatures(train, tokens, encoder) if arguments.planner == "adaptive" else None
     rule = StoppingRule(target=arguments.target, gain=arguments.gain)
     count = min(arguments.users, len(SENTENCES))
     print(f"{sum(train.sizes)} tokens, held-out pairs from {sum(test.sizes)} others, {encoder.name}, {rule}")
     runs: dict[str, list[list[dict[str, float]]]] = defaultdict(list)
-    for label, number, user in [*prior_users(own.base, count), *sentence_users(encoder, count)]:
+    for label, number, user in [*prior_users(prior.base, count), *sentence_users(encoder, count)]:
         session = Session(
-            RandomPlanner(train.sizes, prior=prior, num_options=4, seed=FIRST_SEED + number),
+            make_planner(options, train, prior, FIRST_SEED + number),
             vocabulary=train,
             encoder=encoder,
             held_out=test,
-            prior=own,
+            prior=prior,
             stopping=rule,
         )
         runs[label].append(follow(session, user, arguments.questions, arguments.every))

@@ -50,7 +50,7 @@ def make_planner(args: Args, words: Vocabulary, encoder: TextEncoder) -> Planner
     prior = VocabularyPrior(tokens)
     if args.planner == "random":
         return RandomPlanner(words.sizes, prior=prior, num_options=args.lanes, seed=args.seed)
-    options = ComposedFeatures(words, encoder, token_features=tokens)
+    options = ComposedFeatures(words, tokens, encoder)
     return AdaptivePlanner(words, options=options, prior=prior, num_options=args.lanes, seed=args.seed)
 
 

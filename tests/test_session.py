@@ -254,6 +254,7 @@ def test_it_learns_and_recommends_what_the_person_likes():
     ]
     np.testing.assert_allclose(inside, 0.8, atol=0.01)
     assert all(prompt.low < prompt.score < prompt.high for prompt in best)
+    np.testing.assert_allclose([prompt.score for prompt in best], (one.draws() @ rows.T).mean(axis=0), rtol=1e-9)
     with pytest.raises(ValueError, match=r"level in \(0, 1\), got 1.5"):
         one.recommend(level=1.5)
 

@@ -31,7 +31,6 @@ __all__ = ["Outlook"]
 
 _PROMPTS, _PAIRS = 200, 1000  # held-out prompts, and pairs of them
 _EPISODES = 20  # of typical questions
-_POWER = 1.0  # predicts the accuracy of people who like a sentence better than 0.75 does, which estimates them better
 _DRAWS, _INFORMED = 320, 4  # draws of theta, and those of them at which the information is computed
 
 
@@ -53,7 +52,7 @@ class Outlook:
         held_out: Vocabulary of the pairs.
         rule: When to stop.
         seed: Of pairs, typical questions and posterior draws.
-        prior: Of the taste; None: of the session's vocabulary, with power 1.
+        prior: Of the taste; None: of the session's vocabulary.
     """
 
     def __init__(
@@ -81,7 +80,7 @@ class Outlook:
         """The prior of the taste."""
         if self._prior is not None:
             return self._prior
-        return VocabularyPrior(self.encoder.encode(self.maker.vocabulary.all_tokens), power=_POWER)
+        return VocabularyPrior(self.encoder.encode(self.maker.vocabulary.all_tokens))
 
     @functools.cached_property
     def differences(self) -> NDArray[np.float64]:

@@ -44,7 +44,8 @@ class Recommendation:
 
     Attributes:
         text: The prompt.
-        score: Its utility by the estimate, theta . phi(text), in the person's own units (see ``Estimate.theta``).
+        score: Its expected utility, the posterior mean of theta . phi(text), in the person's own units (see
+            ``Estimate.theta``).
         low: Lower end of the credible interval of the utility.
         high: Upper end.
         tokens: Token index of each step.
@@ -278,6 +279,8 @@ class Session:
     ) -> list[Recommendation]:
         """The prompts that this person will like best, with credible intervals of their utilities.
 
+        The search looks for the largest utility by the estimate; scores, intervals and order are those of ``draws``.
+
         Args:
             count: Prompts wanted.
             level: Of the credible intervals, in (0, 1).
@@ -295,12 +298,12 @@ class Session:
             raise ValueError(f"Expected level in (0, 1), got {level}")
         words = self.vocabulary if vocabulary is None else vocabulary
         found = best_prompts(words, self.memo, self.estimate.theta, count=count, **search)
-        rows = self.memo.encode([prompt.text for prompt in found]).astype(np.float64)
-        tails = [(1 - level) / 2, (1 + level) / 2]
-        low, high = np.quantile(self.draws() @ rows.T, tails, axis=0)
+        values = self.draws() @ self.memo.encode([prompt.text for prompt in found]).astype(np.float64).T
+        low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2], axis=0)
+        means = values.mean(axis=0)
         return [
-            Recommendation(prompt.text, prompt.score, float(low[i]), float(high[i]), prompt.tokens)
-            for i, prompt in enumerate(found)
+            Recommendation(found[i].text, float(means[i]), float(low[i]), float(high[i]), found[i].tokens)
+            for i in np.argsort(-means, kind="stable")
         ]
 
     def progress(self, further: Sequence[int] = (0, 6, 12, 30, 60, 120, 240)) -> Progress:
