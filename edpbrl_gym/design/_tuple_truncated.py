@@ -125,17 +125,26 @@ class TruncatedExchange:
         return self._state.reset(options.reshape(-1, *options.shape[2:]))
 
     def sweep(self, rng: np.random.Generator) -> tuple[float, bool]:
-        """Go through all episodes and steps once; returns the value and whether the budget lasted."""
+        """Go through all episodes and steps once; returns the value and whether the budget lasted.
+
+        The visits come in the order of what the model promises for each text that has to be embedded, so that a budget
+        that does not last is spent where it helps most.
+        """
         self._model = self._fit()
-        episodes, horizon = len(self.tokens), self._horizon
-        lasted = True
-        for index in rng.permutation(episodes * horizon):
-            episode, step = divmod(int(index), horizon)
-            if not self._rules.shared(step):
-                lasted = self._visit(episode, step)
-            if not lasted:
-                break
-        return self.reset(), lasted
+        steps = [step for step in range(self._horizon) if not self._rules.shared(step)]
+        visits = [(episode, step) for episode in range(len(self.tokens)) for step in steps]
+        promise = np.array([self._promise(episode, step) for episode, step in visits])
+        order = rng.permutation(len(visits))
+        for index in order[np.argsort(-promise[order], kind="stable")]:
+            if promise[index] > 0 and not self._visit(*visits[index]):
+                return self.reset(), False
+        return self.reset(), True
+
+    def _promise(self, episode: int, step: int) -> float:
+        """Predicted gain of the best tokens of all lanes for each text of their prefixes."""
+        gains = [self._shortlisted(episode, lane, step)[1] for lane in range(self.tokens.shape[1])]
+        texts = sum(len(own) for own in gains) * (self._horizon - step)
+        return sum(float(own[0]) for own in gains if own.size) / max(1, texts)
 
     def _fit(self) -> FloatArray:
         """Weights w[h', h] of the model, shape (H, H), zero for h > h'."""
@@ -155,7 +164,7 @@ class TruncatedExchange:
 
     def _visit(self, episode: int, step: int) -> bool:
         """Try the shortlists of the K lanes at a step; False where the budget does not allow them."""
-        plans = [(lane, self._shortlisted(episode, lane, step)) for lane in range(self.tokens.shape[1])]
+        plans = [(lane, self._shortlisted(episode, lane, step)[0]) for lane in range(self.tokens.shape[1])]
         wanted = [
             prefix for lane, tokens in plans for token in tokens for prefix in self._with(episode, lane, step, token)
         ]
@@ -182,8 +191,8 @@ class TruncatedExchange:
         ids = self._rules.ids(self.tokens[episode])
         return self._rules.allowed_ids(step, ids[lane], np.delete(ids, lane, axis=0))
 
-    def _shortlisted(self, episode: int, lane: int, step: int) -> list[int]:
-        """Tokens with the largest predicted gain, if it is positive."""
+    def _shortlisted(self, episode: int, lane: int, step: int) -> tuple[list[int], FloatArray]:
+        """Tokens with the largest predicted gains, if they are positive, and these gains."""
         block, state = self._blocks[step], self._state
         own, mean = self._around(episode, lane, step)
         old = int(self.tokens[episode, lane, step])
@@ -193,7 +202,7 @@ class TruncatedExchange:
         signs = np.full(len(removed), -self._weight)
         lost = state.gain(removed, signs)
         if not np.isfinite(lost):
-            return []
+            return [], np.empty(0)
         inverse, target = state.without(removed, signs)
         middle = np.eye(len(own)) + self._weight * _model_gram(block, fixed, slopes, inverse)
         if target is None:
@@ -204,7 +213,8 @@ class TruncatedExchange:
         gains[~self._mask(episode, lane, step)] = -np.inf
         gains[old] = -np.inf
         best = np.argsort(-gains, kind="stable")[: self._shortlist]
-        return [int(token) for token in best[gains[best] > least_gain(state.value)]]
+        best = best[gains[best] > least_gain(state.value)]
+        return [int(token) for token in best], gains[best]
 
     def _try(self, episode: int, lane: int, step: int, tokens: list[int]) -> None:
         """Take the best of some tokens if the true embeddings gain."""
