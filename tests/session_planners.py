@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from edpbrl_gym.estimation import GaussianPrior, estimate_responses
+from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.responses import BestOf
+from edpbrl_gym.selection import AdaptivePlanner, ComposedFeatures
 from edpbrl_gym.session import RandomPlanner
 from edpbrl_gym.vocabulary import Vocabulary
 from tests.encoders import CountingEncoder
@@ -26,6 +28,12 @@ def prior():
 
 def random_planner(seed=5, model=None, num_options=3):
     return RandomPlanner(WORDS.sizes, prior=prior(), num_options=num_options, seed=seed, model=model)
+
+
+def adaptive_planner(seed=5):
+    tokens = encoder().encode(WORDS.all_tokens)
+    options = ComposedFeatures(WORDS, tokens, encoder(), prompts=20)
+    return AdaptivePlanner(WORDS, options=options, prior=VocabularyPrior(tokens), num_options=3, seed=seed)
 
 
 class GreedyPlanner:

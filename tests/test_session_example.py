@@ -6,14 +6,23 @@ import io
 import re
 import sys
 
+import numpy as np
 import pytest
 
+from edpbrl_gym.oracles import ImperfectUser
+from tests.encoders import CountingEncoder
 from tests.test_examples import load
 
+THETA = np.random.default_rng(1).normal(size=12)
 
-@pytest.fixture(scope="module")
-def example():
-    return load("ask_tell.py")
+
+@pytest.fixture
+def example(monkeypatch):
+    """The example with an encoder that costs nothing."""
+    module = load("ask_tell.py")
+    monkeypatch.setattr(module, "load_encoder", lambda name: CountingEncoder(12))
+    monkeypatch.setattr(ImperfectUser, "from_text", classmethod(lambda cls, text, encoder, **rest: cls(THETA, **rest)))
+    return module
 
 
 def run(example, capsys, folder, **arguments):

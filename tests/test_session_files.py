@@ -21,7 +21,7 @@ from edpbrl_gym.oracles import SyntheticUser
 from edpbrl_gym.responses import Ranking, Response
 from edpbrl_gym.session import Session, run
 from tests.encoders import CountingEncoder
-from tests.session_planners import PLANNERS, WORDS, D, GreedyPlanner, encoder, random_planner
+from tests.session_planners import PLANNERS, WORDS, D, GreedyPlanner, adaptive_planner, encoder, random_planner
 from tests.test_session import THETA, same, session
 
 
@@ -30,9 +30,9 @@ def resume(folder, planner=None, **arguments):
     return Session.resume(folder, random_planner() if planner is None else planner, **arguments)
 
 
-def lived(questions):
+def lived(questions, planner=None):
     """A session in memory that the argmax user answered so many questions of."""
-    one = session()
+    one = session(planner)
     run(one, SyntheticUser(THETA), questions)
     return one
 
@@ -226,6 +226,67 @@ def test_a_state_that_no_file_holds_still_serves_to_go_back(tmp_path):
     assert not (tmp_path / "one/planner.npz").exists()
     with resume(tmp_path / "one", Opaque()) as again:
         assert again.answered == 12
+
+
+def test_a_planner_that_fails_costs_no_answer(tmp_path):
+    """The answer is told and saved; the state that lacks it is not, so the resumed planner hears it."""
+
+    class Failing(PLANNERS["restored"]):
+        fails = False
+
+        def tell(self, options, responses):
+            if self.fails:
+                raise np.linalg.LinAlgError("singular")
+            super().tell(options, responses)
+
+    planner = Failing()
+    with session(planner, folder=tmp_path / "one") as one:
+        run(one, SyntheticUser(THETA), 4)
+        one.save()
+        planner.fails = True
+        with pytest.raises(np.linalg.LinAlgError):
+            run(one, SyntheticUser(THETA), 1)
+        assert one.answered == 5
+    with resume(tmp_path / "one", Failing()) as again:
+        same(again, lived(5, PLANNERS["restored"]))
+
+
+def test_a_question_that_could_not_be_made_is_asked_once(tmp_path):
+    class Broken(CountingEncoder):
+        fails = False
+
+        def encode(self, texts, *, progress=False):
+            if self.fails:
+                raise ConnectionError("no model")
+            return super().encode(texts)
+
+    texts = Broken(D)
+    with session(PLANNERS["restored"], encoder=texts, folder=tmp_path / "one") as one:
+        run(one, SyntheticUser(THETA), 4)
+        texts.fails = True
+        with pytest.raises(ConnectionError):
+            one.ask()
+    with resume(tmp_path / "one", PLANNERS["restored"]) as again:
+        same(again, lived(4, PLANNERS["restored"]))
+
+
+def test_the_adaptive_planner_goes_back_and_is_resumed(tmp_path):
+    one, other = session(adaptive_planner(), folder=tmp_path / "one"), session(adaptive_planner())
+    for number in range(14):
+        one.ask()
+        if number in (3, 10):
+            one.tell((number + 1) % 3)
+            one.ask()
+            one.undo()
+        one.tell(number % 3)
+        if number == 7:
+            one.close()
+            one = resume(tmp_path / "one", adaptive_planner())
+        if number % 5 == 4:
+            assert one.estimate.converged and one.progress().accuracy > 0.5  # looking changes nothing
+        other.ask(), other.tell(number % 3)
+    same(one, other)
+    one.close()
 
 
 def test_one_process_at_a_time(tmp_path):

@@ -1,12 +1,14 @@
 """Ask and tell: one object for synthetic, language-model and human users, saved as it goes, that knows when to stop."""
 
+from edpbrl_gym.session.answers import Answer
 from edpbrl_gym.session.asynchronous import AsyncSession
 from edpbrl_gym.session.driving import answer_of, run
 from edpbrl_gym.session.forecast import Progress, StoppingRule
 from edpbrl_gym.session.planner import Planner, RandomPlanner, Restorable
 from edpbrl_gym.session.questions import Feedback, Question, QuestionMaker
+from edpbrl_gym.session.recommendation import Recommendation
 from edpbrl_gym.session.sampling import sample_posterior
-from edpbrl_gym.session.session import Answer, Recommendation, Session
+from edpbrl_gym.session.session import Session
 
 __all__ = [
     "Answer",

@@ -7,9 +7,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from edpbrl_gym._validation import check_count
+from edpbrl_gym.session.answers import Answer
 from edpbrl_gym.session.forecast import Progress
 from edpbrl_gym.session.questions import Question
-from edpbrl_gym.session.session import Answer, Recommendation, Session
+from edpbrl_gym.session.recommendation import Recommendation
+from edpbrl_gym.session.session import Session
 
 __all__ = ["AsyncSession"]
 

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from edpbrl_gym._validation import check_count
 from edpbrl_gym.oracles import Oracle, Responder
+from edpbrl_gym.session.answers import Answer
 from edpbrl_gym.session.questions import Question
-from edpbrl_gym.session.session import Answer, Session
+from edpbrl_gym.session.session import Session
 
 __all__ = ["answer_of", "run"]
 

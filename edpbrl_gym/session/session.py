@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,49 +12,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edpbrl_gym._validation import check_count, check_number
+from edpbrl_gym._validation import check_count
 from edpbrl_gym.comparisons import Comparisons, History
 from edpbrl_gym.estimation import Estimate
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.experiments.memo import MemoEncoder
-from edpbrl_gym.experiments.personalize import best_prompts
 from edpbrl_gym.features import TextEncoder
-from edpbrl_gym.responses import BestOf, Response, ResponseModel
+from edpbrl_gym.responses import BestOf, ResponseModel
+from edpbrl_gym.session.answers import Answer, check_answer
 from edpbrl_gym.session.forecast import Progress, StoppingRule
 from edpbrl_gym.session.journal import Journal, is_plain, read_settings
 from edpbrl_gym.session.outlook import Outlook
 from edpbrl_gym.session.planner import Planner
 from edpbrl_gym.session.questions import Feedback, Question, QuestionMaker
+from edpbrl_gym.session.recommendation import Recommendation, recommend
 from edpbrl_gym.session.rewind import RewindablePlanner, planner_name
 from edpbrl_gym.session.transcript import Event, Transcript
 from edpbrl_gym.vocabulary import Vocabulary
 
-__all__ = ["Answer", "Recommendation", "Session"]
-
-Answer = Response | int | None
+__all__ = ["Session"]
 
 _SNAPSHOT_EVERY = 10  # answers between two snapshots of the planner on disk
-
-
-@dataclass(frozen=True)
-class Recommendation:
-    """A prompt that the person will like.
-
-    Attributes:
-        text: The prompt.
-        score: Its expected utility, the posterior mean of theta . phi(text), in the person's own units (see
-            ``Estimate.theta``).
-        low: Lower end of the credible interval of the utility.
-        high: Upper end.
-        tokens: Token index of each step.
-    """
-
-    text: str
-    score: float
-    low: float
-    high: float
-    tokens: tuple[int, ...]
 
 
 class Session:
@@ -123,6 +101,7 @@ class Session:
         )
         self.transcript = Transcript(self.maker, self.num_options)
         self._tokens: NDArray[np.int64] | None = None  # of a question that could not be made yet
+        self._in_step = True  # False once the planner has failed to learn an answer
         self._events: list[Event] = []  # what a journal would hold, while there is none
         self._journal: Journal | None = None
         if folder is not None:
@@ -189,10 +168,12 @@ class Session:
         question = self.pending
         if question is None:
             raise RuntimeError("Expected a question that waits for an answer, there is none; call ask() first")
-        response = self._check_answer(answer)
+        response = check_answer(answer, self.model, self.num_options)
         time = datetime.now(UTC).isoformat(timespec="microseconds")
         self._record(self.transcript.tell_event(response, time), durable=True)
+        before, self._in_step = self._in_step, False
         self._line.teach(question, response)
+        self._in_step = before
         if self.answered % _SNAPSHOT_EVERY == 0:
             try:
                 self._snapshot()
@@ -220,26 +201,10 @@ class Session:
         self._line.check_can_go_back()
         self._record(self.transcript.undo_event(), durable=True)
         self._tokens = None
+        before, self._in_step = self._in_step, False
         self._line.back_to(self.transcript)
+        self._in_step = before
         return self.transcript.questions[-1]
-
-    def _check_answer(self, answer: Answer) -> Response:
-        if answer is None:
-            return Response.skip()
-        if not isinstance(answer, Response):
-            index = check_count(answer, "answer (index of the best option)", minimum=0)
-            if index >= self.num_options:
-                raise ValueError(f"Expected an option in 0..{self.num_options - 1}, got {index}")
-            answer = Response.best(index)
-        if answer.kind != "skip":
-            answer.checked(self.num_options)
-            kinds = sorted({outcome.kind for outcome in self.model.outcomes(self.num_options)})
-            if answer.kind not in kinds:
-                raise ValueError(
-                    f"Expected an answer of the kind {' or '.join(map(repr, kinds))} (or a skip), got {answer.kind!r}; "
-                    "make the session with a model of that format"
-                )
-        return answer
 
     # what has been learnt
 
@@ -293,18 +258,8 @@ class Session:
         Raises:
             ValueError: Nothing has been learnt yet, or an argument out of its range.
         """
-        level = check_number(level, "level", minimum=0.0, exclusive=True)
-        if level >= 1:
-            raise ValueError(f"Expected level in (0, 1), got {level}")
         words = self.vocabulary if vocabulary is None else vocabulary
-        found = best_prompts(words, self.memo, self.estimate.theta, count=count, **search)
-        values = self.draws() @ self.memo.encode([prompt.text for prompt in found]).astype(np.float64).T
-        low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2], axis=0)
-        means = values.mean(axis=0)
-        return [
-            Recommendation(found[i].text, float(means[i]), float(low[i]), float(high[i]), found[i].tokens)
-            for i in np.argsort(-means, kind="stable")
-        ]
+        return recommend(words, self.memo, self.estimate.theta, self.draws(), count=count, level=level, **search)
 
     def progress(self, further: Sequence[int] = (0, 6, 12, 30, 60, 120, 240)) -> Progress:
         """How well the taste is known, how much more questions would teach, and whether to stop.
@@ -438,27 +393,16 @@ class Session:
         self.transcript.apply(event)
 
     def _snapshot(self) -> None:
+        if self._journal is None or self._tokens is not None or not self._in_step:
+            return  # the planner has seen other things than the journal: a state that must not be resumed from
         state = self._line.state()
-        if self._journal is not None and state is not None and is_plain(state):
+        if state is not None and is_plain(state):
             self._journal.write_planner(state)
 
     def _load(self, events: list[Event], snapshot: tuple[int, dict[str, Any]] | None, exact: bool) -> None:
         """Take the events of a journal and bring the planner to where it was."""
-        known: tuple[int, int] | None = None  # questions and answers that the snapshot's planner has seen
-        for place in range(len(events) + 1):
-            if snapshot is not None and place == snapshot[0]:
-                known = len(self.transcript.questions), self.answered
-            if place == len(events):
-                break
-            try:
-                self.transcript.apply(events[place])
-            except (KeyError, TypeError, ValueError) as error:
-                raise ValueError(
-                    f"Expected the events of a session, line {place + 1} of its journal fails: {error!r}"
-                ) from None
-            if known is not None and self.answered < known[1]:
-                known = None  # an answer that it has seen was taken back
-        if snapshot is None or known is None:
+        seen = self.transcript.read(events, None if snapshot is None else snapshot[0])
+        if snapshot is None or seen is None:
             self._line.replay(self.transcript, exact=exact)
         else:
-            self._line.replay(self.transcript, state=snapshot[1], questions=known[0], answers=known[1], exact=exact)
+            self._line.replay(self.transcript, state=snapshot[1], questions=seen[0], answers=seen[1], exact=exact)

@@ -98,6 +98,36 @@ class Transcript:
         else:
             raise ValueError(f"{kind!r} of question {number!r} does not follow from what came before it")
 
+    def read(self, events: list[Event], mark: int | None) -> tuple[int, int] | None:
+        """Do what the events of a journal say.
+
+        Args:
+            events: In their order.
+            mark: A number of events.
+
+        Returns:
+            Questions and answers that there were after ``mark`` events; None without a mark, and where one of those
+            answers was taken back later.
+
+        Raises:
+            ValueError: Events that make no session.
+        """
+        seen: tuple[int, int] | None = None
+        for place in range(len(events) + 1):
+            if place == mark:
+                seen = len(self.questions), self.answered
+            if place == len(events):
+                break
+            try:
+                self.apply(events[place])
+            except (KeyError, TypeError, ValueError) as error:
+                raise ValueError(
+                    f"Expected the events of a session, line {place + 1} of its journal fails: {error!r}"
+                ) from None
+            if seen is not None and self.answered < seen[1]:
+                seen = None
+        return seen
+
     def _question(self, event: Event) -> Question:
         prefixes, episode = self.next_prefixes()
         step = prefixes.shape[1]

@@ -1,0 +1,35 @@
+"""What a session takes as an answer."""
+
+from __future__ import annotations
+
+from edpbrl_gym._validation import check_count
+from edpbrl_gym.responses import Response, ResponseModel
+
+__all__ = ["Answer", "check_answer"]
+
+Answer = Response | int | None
+
+
+def check_answer(answer: Answer, model: ResponseModel, num_options: int) -> Response:
+    """The response that an answer stands for: itself, the index of the best option, or None for a skip.
+
+    Raises:
+        TypeError: No answer of these kinds.
+        ValueError: An option that the question doesn't have, or a format that the model doesn't know.
+    """
+    if answer is None:
+        return Response.skip()
+    if not isinstance(answer, Response):
+        index = check_count(answer, "answer (index of the best option)", minimum=0)
+        if index >= num_options:
+            raise ValueError(f"Expected an option in 0..{num_options - 1}, got {index}")
+        answer = Response.best(index)
+    if answer.kind != "skip":
+        answer.checked(num_options)
+        kinds = sorted({outcome.kind for outcome in model.outcomes(num_options)})
+        if answer.kind not in kinds:
+            raise ValueError(
+                f"Expected an answer of the kind {' or '.join(map(repr, kinds))} (or a skip), got {answer.kind!r}; "
+                "make the session with a model of that format"
+            )
+    return answer

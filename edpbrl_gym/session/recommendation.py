@@ -1,0 +1,77 @@
+"""Prompts that a person will like, and how sure that is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from edpbrl_gym._validation import check_array, check_number
+from edpbrl_gym.experiments.personalize import best_prompts
+from edpbrl_gym.features import TextEncoder
+from edpbrl_gym.vocabulary import Vocabulary
+
+__all__ = ["Recommendation", "recommend"]
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """A prompt that the person will like.
+
+    Attributes:
+        text: The prompt.
+        score: Its expected utility, the posterior mean of theta . phi(text), in the person's own units (see
+            ``Estimate.theta``).
+        low: Lower end of the credible interval of the utility.
+        high: Upper end.
+        tokens: Token index of each step.
+    """
+
+    text: str
+    score: float
+    low: float
+    high: float
+    tokens: tuple[int, ...]
+
+
+def recommend(
+    vocabulary: Vocabulary,
+    encoder: TextEncoder,
+    estimate: ArrayLike,
+    draws: ArrayLike,
+    *,
+    count: int,
+    level: float,
+    **search: Any,
+) -> list[Recommendation]:
+    """Search for the prompts with the largest utility by the estimate; judge them by draws of the taste.
+
+    Args:
+        vocabulary: Where to look.
+        encoder: Embeds prompts.
+        estimate: Of theta, (d,).
+        draws: From its posterior, (s, d).
+        count: Prompts wanted.
+        level: Of the credible intervals, in (0, 1): central, by the quantiles of the draws.
+        **search: ``base``, ``width``, ``shortlist``, ``per_base`` of ``best_prompts``.
+
+    Returns:
+        The prompts, the largest expected utility first.
+
+    Raises:
+        ValueError: An estimate of 0, or an argument out of its range.
+    """
+    level = check_number(level, "level", minimum=0.0, exclusive=True)
+    if level >= 1:
+        raise ValueError(f"Expected level in (0, 1), got {level}")
+    found = best_prompts(vocabulary, encoder, estimate, count=count, **search)
+    rows = encoder.encode([prompt.text for prompt in found]).astype(np.float64)
+    values = check_array(draws, "draws", shape=("s", rows.shape[1])) @ rows.T
+    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    means = values.mean(axis=0)
+    return [
+        Recommendation(found[i].text, float(means[i]), float(low[i]), float(high[i]), found[i].tokens)
+        for i in np.argsort(-means, kind="stable")
+    ]
