@@ -23,6 +23,7 @@ from edpbrl_gym.design import (
     verify,
 )
 from edpbrl_gym.design import _exact_block as block
+from edpbrl_gym.design import _exact_step as stepping
 from edpbrl_gym.design._exact_ascent import Ascent
 from edpbrl_gym.design._exact_block import BlockSpace, CentredFeatures, Moments, Surroundings
 from edpbrl_gym.design._exact_starts import clustered, random_policies, tilted
@@ -121,6 +122,31 @@ def test_derivatives_of_a_block(criterion, kind, gram, monkeypatch):
         np.testing.assert_allclose(gradient[number], (up - down) / (2 * size), rtol=2e-6, atol=1e-7)
         slope = (space.gradient(weights + change) - space.gradient(weights - change)) / (2 * size)
         np.testing.assert_allclose(-hessian[number], slope, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+@pytest.mark.parametrize("kind", ["tokens", "paths"])
+def test_steps_on_many_columns_find_the_same_weights(criterion, kind, monkeypatch):
+    problem = kinds(criterion, num_policies=3)[kind]
+    rng = np.random.default_rng(6)
+    ascent = Ascent(problem)
+    others = [ascent.point(random_occupancy(problem.mdp, rng)).moments for _ in range(2)]
+    around = Surroundings.of(problem.prior, others, problem.episodes)
+    found = [ascent.point(one).support for one in random_policies(problem.mdp, ascent.features, 6, rng)]
+    columns = ascent._columns([column for columns in found for column in columns])
+    values = []
+    for few in (10**6, 0):
+        monkeypatch.setattr(stepping, "_FEW", few)
+        space = BlockSpace(ascent.features, around, columns, ascent.target)
+        weights = np.concatenate(
+            [np.full(part.stop - part.start, 1 / (part.stop - part.start)) for part in space.parts]
+        )
+        weights = stepping.newton_steps(space, weights, target=1e-9, max_steps=100)
+        gradient = space.gradient(weights)
+        gap = sum(gradient[part].max() - weights[part] @ gradient[part] for part in space.parts)
+        assert gap <= 1e-5 * abs(space.value(weights))
+        values.append(space.value(weights))
+    assert values[0] == pytest.approx(values[1], rel=1e-5)
 
 
 def test_large_float32_features_are_taken_in_chunks(monkeypatch):

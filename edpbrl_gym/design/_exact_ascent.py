@@ -3,7 +3,7 @@
 A policy is a convex combination of columns: single tokens (`TokenPricing`, one simplex a step) where transitions do not
 depend on the action, paths or deterministic policies elsewhere. Each round scores every row at every step, lets the
 linear oracle find the best columns, which bounds what any policy could gain in this block, adds them to those with
-weight, and solves for the weights by Newton's method (`_master`).
+weight, and moves the weights by Newton's method (`_exact_step`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from edpbrl_gym.design._columns import Column, ColumnSet
 from edpbrl_gym.design._exact_block import BlockSpace, CentredFeatures, Local, Moments, Surroundings
-from edpbrl_gym.design._master import improve
+from edpbrl_gym.design._exact_step import newton_steps
 from edpbrl_gym.design._paths import PathPricing
 from edpbrl_gym.design._policies import PolicyPricing
 from edpbrl_gym.design.criteria import ACriterion, DCriterion, VCriterion
@@ -190,13 +190,10 @@ class Ascent:
             columns = self._columns([*point.support, *found])
             space = BlockSpace(self.features, around, columns, self.target)
             before = columns.weights_of(point.columns, point.weights)
-            weights, _, step = improve(
-                space,
-                before,
-                target=max(_RESTRICTED_SHARE * gap, 0.5 * target),
-                max_steps=_MASTER_STEPS,
+            weights = newton_steps(
+                space, before, target=max(_RESTRICTED_SHARE * gap, 0.5 * target), max_steps=_MASTER_STEPS
             )
-            if step == 0.0 or space.value(weights) <= space.value(before):  # rounding allows no more
+            if space.value(weights) <= space.value(before):  # rounding allows no more
                 break
             point = self._point(columns, weights)
         return [*points[:policy], point, *points[policy + 1 :]], first
