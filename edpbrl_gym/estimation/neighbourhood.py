@@ -3,24 +3,25 @@
 A taste that can be put into words is close to many tokens of a vocabulary at once, so once the answers point somewhere,
 the tokens there say more about the taste than the vocabulary as a whole (empirical Bayes):
 
-1. estimate under the prior N(0, s C) from all embeddings (`GaussianPrior.from_embeddings`): theta_0;
-2. estimate again under N(0, s' C'), C' = (1 - share) C + share S, with S the second moment of the k tokens with the
-   largest cosine to theta_0, brought to the trace of C: theta_1;
-3. average: theta = w theta_1 + (1 - w) theta_0, log(w / (1 - w)) = log evidence_1 - log evidence_0 - log(N / k).
+1. estimate under the prior N(0, s C) from all embeddings (`GaussianPrior.from_embeddings`, about 0): theta_0;
+2. for a few numbers k estimate again under N(0, s_k C_k), C_k = (1 - share) C + share S_k, with S_k the second moment of
+   the k tokens with the largest cosine to theta_0, brought to the trace of C: theta_k;
+3. average theta_0 and all theta_k with weights in proportion to the evidence, that of theta_k divided by N / k.
 
-Both scales are chosen by the evidence. The last term pays for having picked one of N / k neighbourhoods after seeing
-the answers: a person whose taste is like no words of the vocabulary gets (nearly) theta_0. The precision stays that of
-the first posterior, which has seen the answers only once.
+All scales are chosen by the evidence. The division pays for having picked one of N / k neighbourhoods after seeing the
+answers: a person whose taste is like no words of the vocabulary gets (nearly) theta_0. The precision stays that of the
+first posterior, which has seen the answers only once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit
+from scipy.special import softmax
 
 from edpbrl_gym._validation import check_array, check_count, check_number
 from edpbrl_gym.estimation.evidence import PriorFit, fit_prior
@@ -35,40 +36,40 @@ __all__ = ["TasteFit", "VocabularyPrior"]
 
 Floats = NDArray[np.float64]
 
-_NEIGHBOURS = 50
-_SHARE_OF_VOCABULARY = 20  # at most one token in so many counts as near
+_NEIGHBOURS = (20, 50, 150)
+_PARTS = (40, 16, 6)  # of the vocabulary: at most one token in so many counts as near
 
 
 @dataclass(frozen=True, eq=False)
 class TasteFit:
-    """An estimate under both priors.
+    """Estimates under several priors, and their average.
 
     Attributes:
         base: Under the prior from all embeddings.
-        local: Under the prior of the neighbourhood (the same as ``base`` while the estimate is zero).
-        weight: w, of the local estimate, in [0, 1].
-        tokens: Rows of the tokens that count as near, (k,).
+        local: Under the priors of the neighbourhoods; empty while the estimate is zero.
+        weights: Of the base estimate and the local ones in the average, (1 + len(local),), sum 1.
+        neighbourhoods: Rows of the tokens of each neighbourhood, nearest first.
     """
 
     base: PriorFit
-    local: PriorFit
-    weight: float
-    tokens: NDArray[np.intp]
+    local: tuple[PriorFit, ...]
+    weights: Floats
+    neighbourhoods: tuple[NDArray[np.intp], ...]
 
     @property
     def theta(self) -> Floats:
-        """The average of the two estimates, (d,)."""
-        return self.weight * self.local.estimate.theta + (1.0 - self.weight) * self.base.estimate.theta
+        """The average of the estimates, (d,)."""
+        return np.asarray(self.weights @ np.stack([fit.estimate.theta for fit in (self.base, *self.local)]))
 
     @property
     def estimate(self) -> Estimate:
-        """The base estimate with the averaged theta; ``converged`` if both did."""
-        both = (self.base.estimate, self.local.estimate)
+        """The base estimate with the averaged theta; ``converged`` if all did."""
+        all_fits = (self.base, *self.local)
         return replace(
-            both[0],
+            self.base.estimate,
             theta=self.theta,
-            converged=all(one.converged for one in both),
-            reason="; ".join(dict.fromkeys(one.reason for one in both if one.reason)),
+            converged=all(fit.estimate.converged for fit in all_fits),
+            reason="; ".join(dict.fromkeys(fit.estimate.reason for fit in all_fits if fit.estimate.reason)),
         )
 
     @property
@@ -82,25 +83,34 @@ class VocabularyPrior:
 
     Args:
         features: Embeddings of the tokens, (N, d), N >= 2.
-        power: Exponent of the eigenvalues of their covariance, >= 0.
-        neighbours: Tokens that count as near; None: 50, but at most one in twenty of the vocabulary.
-        share: Of the prior covariance that comes from them, in [0, 1); 0 leaves the second step out.
+        power: Exponent of the eigenvalues of their second moment, >= 0.
+        neighbours: Numbers of tokens that count as near; None: 20, 50 and 150, but at most N / 40, N / 16 and N / 6.
+        share: Of a local prior covariance that comes from them, in [0, 1); 0 leaves the second step out.
 
     Attributes:
         base: The prior from all embeddings, mean variance 1.
+        neighbours: The numbers, ascending.
 
     Raises:
         ValueError: Fewer than two tokens, all equal, NaN, or an argument out of its range.
     """
 
     def __init__(
-        self, features: ArrayLike, *, power: float = 0.75, neighbours: int | None = None, share: float = 0.5
+        self,
+        features: ArrayLike,
+        *,
+        power: float = 0.75,
+        neighbours: Sequence[int] | None = None,
+        share: float = 0.5,
     ) -> None:
         self.features = check_array(features, "features", shape=("N", "d"))
-        self.base = GaussianPrior.from_embeddings(self.features, power=power)
-        count = len(self.features)
-        most = min(_NEIGHBOURS, -(-count // _SHARE_OF_VOCABULARY)) if neighbours is None else neighbours
-        self.neighbours = min(check_count(most, "neighbours"), count)
+        self.base = GaussianPrior.from_embeddings(self.features, power=power, centred=False)
+        size = len(self.features)
+        if neighbours is None:
+            wanted = [min(count, -(-size // part)) for count, part in zip(_NEIGHBOURS, _PARTS, strict=True)]
+        else:
+            wanted = [min(check_count(count, "neighbours"), size) for count in neighbours]
+        self.neighbours = tuple(sorted(set(wanted)))
         self.share = check_number(share, "share", minimum=0.0)
         if self.share >= 1.0:
             raise ValueError(f"Expected share in [0, 1), got {share}; the rest keeps every taste possible")
@@ -108,22 +118,18 @@ class VocabularyPrior:
         self._unit: Floats = self.features / np.where(norms > 0, norms, 1.0)
         self._covariance = self.base.covariance
 
-    def near(self, theta: ArrayLike) -> NDArray[np.intp]:
-        """Rows of the tokens with the largest cosine to theta, (k,), nearest first.
+    def near(self, theta: ArrayLike, count: int) -> NDArray[np.intp]:
+        """Rows of the ``count`` tokens with the largest cosine to theta, nearest first.
 
         Raises:
             ValueError: Another dimension, or NaN.
         """
         values = self._unit @ check_array(theta, "theta", shape=(self.base.dimension,))
-        return np.argsort(-values, kind="stable")[: self.neighbours]
+        return np.argsort(-values, kind="stable")[:count]
 
-    def around(self, theta: ArrayLike) -> GaussianPrior:
-        """The prior N(0, C') of the neighbourhood of theta.
-
-        Raises:
-            ValueError: Another dimension, or NaN.
-        """
-        rows = self.features[self.near(theta)]
+    def around(self, tokens: ArrayLike) -> GaussianPrior:
+        """The prior N(0, C_k) of a neighbourhood, given by the rows of its tokens."""
+        rows = self.features[np.asarray(tokens)]
         moment = rows.T @ rows
         size = float(np.trace(moment))
         if self.share == 0.0 or size == 0.0:
@@ -145,24 +151,25 @@ class VocabularyPrior:
             options: Features of the options, (n, K, d), or the ``Terms`` of any answers.
             choices: Index of the chosen option, (n,); None with Terms.
             start: An earlier fit, for example before the last answers.
-            max_evaluations: Scales tried at most for each of the two priors; 3 with ``start`` follow a slowly changing
-                scale at a fixed cost.
+            max_evaluations: Scales tried at most for each prior; 3 with ``start`` follow a slowly changing scale at a
+                fixed cost.
 
         Raises:
             ValueError: As for ``fit_prior``.
         """
-        given = None if start is None else start.base
-        base = fit_prior(options, choices, base=self.base, start=given, max_evaluations=max_evaluations)
+        last = None if start is None else start.base
+        base = fit_prior(options, choices, base=self.base, start=last, max_evaluations=max_evaluations)
         theta = base.estimate.theta
-        tokens = self.near(theta)
         if self.share == 0.0 or not theta.any():
-            return TasteFit(base, base, 0.0, tokens)
-        local = fit_prior(
-            options,
-            choices,
-            base=self.around(theta),
-            start=base if start is None else start.local,
-            max_evaluations=max_evaluations,
+            return TasteFit(base, (), np.ones(1), ())
+        nearest = self.near(theta, self.neighbours[-1])
+        groups = tuple(nearest[:count] for count in self.neighbours)
+        known = start.local if start is not None and len(start.local) == len(groups) else (base,) * len(groups)
+        local = tuple(
+            fit_prior(options, choices, base=self.around(group), start=before, max_evaluations=max_evaluations)
+            for group, before in zip(groups, known, strict=True)
         )
-        odds = local.log_evidence - base.log_evidence - float(np.log(len(self.features) / self.neighbours))
-        return TasteFit(base, local, float(expit(odds)), tokens)
+        odds = [
+            fit.log_evidence - np.log(len(self.features) / len(group)) for fit, group in zip(local, groups, strict=True)
+        ]
+        return TasteFit(base, local, softmax(np.array([base.log_evidence, *odds])), groups)
