@@ -4,8 +4,8 @@ A taste that can be put into words is close to many tokens of a vocabulary at on
 the tokens there say more about the taste than the vocabulary as a whole (empirical Bayes):
 
 1. estimate under the prior N(0, s C) from all embeddings (`GaussianPrior.from_embeddings`, about 0): theta_0;
-2. for a few numbers k estimate again under N(0, s_k C_k), C_k = (1 - share) C + share S_k, with S_k the second moment of
-   the k tokens with the largest cosine to theta_0, brought to the trace of C: theta_k;
+2. for a few numbers k estimate again under N(0, s_k C_k), C_k = (1 - share) C + share S_k, with S_k the second moment
+   of the k tokens with the largest cosine to theta_0, brought to the trace of C: theta_k;
 3. average theta_0 and all theta_k with weights in proportion to the evidence, that of theta_k divided by N / k.
 
 All scales are chosen by the evidence. The division pays for having picked one of N / k neighbourhoods after seeing the
