@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from edpbrl_gym._validation import check_choice_of, check_count, check_integers
+from edpbrl_gym._validation import check_array, check_choice_of, check_count, check_integers
 from edpbrl_gym.choice import check_options
 from edpbrl_gym.design.restrictions import Restrictions, TokenRules
 from edpbrl_gym.estimation import Estimate, GaussianPrior, Posterior, estimate_terms
 from edpbrl_gym.estimation.neighbourhood import TasteFit, VocabularyPrior
-from edpbrl_gym.responses import BestOf, Response, ResponseModel, Terms
+from edpbrl_gym.responses import BestOf, Response, ResponseModel
 from edpbrl_gym.selection.composed import OptionFeatures
 from edpbrl_gym.selection.exchange import exchange
 from edpbrl_gym.selection.scores import ExpectedBest, ExpectedInformation, MutualInformation, QuestionScore
@@ -54,7 +54,9 @@ class AdaptivePlanner:
         score: "information" (D), or "mutual" information; only for mode "learn".
         draws: M; 0 takes theta_hat alone.
         model: Format of the answers.
-        restrictions: Which tokens may stand together; None: options of a question are distinct.
+        restrictions: Which tokens may stand together; None: options of a question are distinct. A base that all
+            episodes share and that is not given is drawn with the first question.
+        memory: Estimate from so many of the latest answers, for a taste that drifts; None: from all.
 
     Raises:
         ValueError: Arguments out of range, or features that don't fit the vocabulary.
@@ -75,6 +77,7 @@ class AdaptivePlanner:
         draws: int = 16,
         model: ResponseModel | None = None,
         restrictions: Restrictions | None = None,
+        memory: int | None = None,
     ) -> None:
         self.sizes = tuple(vocabulary.sizes)
         if tuple(options.sizes) != self.sizes:
@@ -89,7 +92,8 @@ class AdaptivePlanner:
         if self.draws < 2 and (mode == "best" or score == "mutual"):
             raise ValueError(f"Expected at least 2 draws for mode='best' and score='mutual', got {draws}")
         self.model: ResponseModel = BestOf() if model is None else model
-        self._rules = _rules(vocabulary, restrictions)
+        self.memory = None if memory is None else check_count(memory, "memory (answers)")
+        self._given_rules = _rules(vocabulary, restrictions)
         start = prior.base if isinstance(prior, VocabularyPrior) else prior
         if not start.proper:
             raise ValueError("Expected a proper prior (a positive definite precision)")
@@ -99,13 +103,31 @@ class AdaptivePlanner:
 
     def reset(self) -> None:
         """Forget all questions and answers."""
+        self._rules = self._given_rules
         self._asked = 0
         self._answers: list[tuple[Floats, Response]] = []
-        self._terms: list[Terms] = []
         self._fitted = 0  # answers in the fit that plans
         self._fit: TasteFit | Estimate | None = None
         self._looked: tuple[int, TasteFit | Estimate] | None = None
         self._covariance: Floats | None = None
+
+    def state(self) -> dict[str, Any]:
+        """All that has changed since the planner was made; later calls don't change it. See ``restore``."""
+        return {
+            "rules": self._rules,
+            "asked": self._asked,
+            "answers": tuple(self._answers),
+            "fitted": self._fitted,
+            "fit": self._fit,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a state of a planner with the same arguments, in the same process."""
+        self.reset()
+        self._rules = state["rules"]
+        self._asked = state["asked"]
+        self._answers = list(state["answers"])
+        self._fitted, self._fit = state["fitted"], state["fit"]
 
     def ask(self, prefixes: ArrayLike) -> NDArray[np.int64]:
         """Tokens of the next step, one for each lane.
@@ -117,19 +139,18 @@ class AdaptivePlanner:
             Tokens, (K,).
 
         Raises:
-            ValueError: Another number of lanes, complete prompts, or restrictions that leave no token.
+            ValueError: Another number of lanes, tokens that don't exist, complete prompts, or restrictions that leave
+                no token.
         """
-        before = check_integers(np.asarray(prefixes), "prefixes", shape=(self.num_options, "h"), low=0)
+        before = self._checked(prefixes)
         step = before.shape[1]
-        if step >= len(self.sizes):
-            raise ValueError(f"Expected prompts of fewer than {len(self.sizes)} tokens, got {step}; they are complete")
         if len(self._answers) - self._fitted >= (1 if step == 0 else len(self.sizes)):
             self._fit = self._estimated(self._fit)
             self._fitted, self._covariance = len(self._answers), None
         rng = np.random.default_rng([self.seed, self._asked])
         self._asked += 1
         if self._rules.shared(step):
-            return np.full(self.num_options, self._start(before, step, rng)[0])
+            return self._shared_token(before, rng)
         score = self._question_score(rng)
         score.prepare(self.options.tokens(step))
         offsets = self.options.offsets(before)
@@ -150,15 +171,15 @@ class AdaptivePlanner:
         Raises:
             ValueError: Shapes that don't fit, or answers that the model does not know.
         """
-        features = check_options(options)
-        given = [one if isinstance(one, Response) else Response.best(int(one)) for one in responses]
-        terms = self.model.terms(features, given)
-        self._answers += list(zip(features, given, strict=True))
-        self._terms.append(terms)
+        shape = ("n", self.num_options, self.dimension)
+        features = np.array(check_array(check_options(options), "options", shape=shape))  # a copy: callers reuse theirs
+        given = [one if isinstance(one, Response) else Response.best(one) for one in responses]
+        self.model.terms(features, given)  # an answer of the wrong kind must not stay
+        self._answers += zip(features, given, strict=True)
 
     @property
     def estimate(self) -> Estimate:
-        """The taste from all answers told so far."""
+        """The taste from the answers told so far (the latest, with ``memory``)."""
         found = self._current()
         return found.estimate if isinstance(found, TasteFit) else found
 
@@ -177,10 +198,9 @@ class AdaptivePlanner:
         return self._looked[1]
 
     def _estimated(self, last: TasteFit | Estimate | None) -> TasteFit | Estimate:
-        if self._terms:
-            terms = Terms.concatenate(self._terms)
-        else:
-            terms = self.model.terms(np.empty((0, self.num_options, self.dimension)), [])
+        kept = self._answers if self.memory is None else self._answers[-self.memory :]
+        features = np.array([one for one, _ in kept]).reshape(-1, self.num_options, self.dimension)
+        terms = self.model.terms(features, [response for _, response in kept])
         if isinstance(self.prior, GaussianPrior):
             start = last.theta if isinstance(last, Estimate) else None
             return estimate_terms(terms, prior=self.prior, start=start)
@@ -202,6 +222,23 @@ class AdaptivePlanner:
         if self._covariance is None:
             self._covariance = posterior.covariance()
         return ExpectedInformation(draws, self._covariance)
+
+    def _checked(self, prefixes: ArrayLike) -> NDArray[np.int64]:
+        before = check_integers(np.asarray(prefixes), "prefixes", shape=(self.num_options, "h"), low=0)
+        if before.shape[1] >= len(self.sizes):
+            raise ValueError(
+                f"Expected prompts of fewer than {len(self.sizes)} tokens, got {before.shape[1]}; they are complete"
+            )
+        for step, size in enumerate(self.sizes[: before.shape[1]]):
+            check_integers(before[:, step], f"prefixes[:, {step}]", shape=(self.num_options,), high=size - 1)
+        return before
+
+    def _shared_token(self, before: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
+        """One random first token for all lanes, kept for the next episodes where all share it."""
+        token = int(self._start(before, 0, rng)[0])
+        if self._rules.restrictions.shared_base == "all" and self._rules.restrictions.base is None:
+            self._rules = self._rules.with_base(token)
+        return np.full(self.num_options, token)
 
     def _allowed(self, before: NDArray[np.int64], chosen: NDArray[np.int64], lane: int) -> NDArray[np.bool_]:
         """Which tokens may stand in a lane, given its own prefix and all that is known of the other lanes."""
