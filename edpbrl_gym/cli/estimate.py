@@ -18,24 +18,26 @@ def run(options: Estimate) -> None:
     import numpy as np
 
     from edpbrl_gym._validation import check_number
-    from edpbrl_gym.estimation import estimate_comparisons
     from edpbrl_gym.experiments.metrics import choice_accuracy
     from edpbrl_gym.experiments.taste import save_taste
 
     with bad_arguments():
         check_number(options.regularization, "--regularization (lambda)", minimum=0.0)
+        check_number(options.power, "--power", minimum=0.0)
+        if options.scale not in (None, "auto"):
+            check_number(options.scale, "--scale", minimum=0.0, exclusive=True)
         if not options.answers.is_file():
             raise UsageError(f"Expected a file of answers at {options.answers}, found none; check the path")
     quiet_libraries()
     comparisons, left_out = _read(options)
-    found = estimate_comparisons(comparisons, regularization=options.regularization)
+    found, prior, facts = _estimate(options, comparisons)
     known = comparisons.metadata
     provenance: dict[str, Any] = {key: known[key] for key in ("encoder", "encoder_fingerprint") if key in known}
     provenance |= {
         "answers": options.answers.name,
         "who": comparisons.who,
         "questions": len(comparisons),
-        "regularization": options.regularization,
+        **facts,
         "converged": bool(found.converged),
         "iterations": int(found.iterations),
         "gradient_norm": float(found.gradient_norm),
@@ -52,10 +54,53 @@ def run(options: Estimate) -> None:
     state = "converged" if found.converged else "NOT converged: raise --regularization"
     norm = float(np.linalg.norm(found.theta))
     steps = f"{state} after {found.iterations} Newton steps"
-    bullet(console, "Estimate", f"lambda = {options.regularization:g}, {steps}, |theta| = {norm:.3f}")
+    bullet(console, "Estimate", f"{prior}, {steps}, |theta| = {norm:.3f}")
     fit = choice_accuracy(comparisons, found.theta)
     bullet(console, "Fit", f"reproduces {fit:.1%} of these answers ({1 / options_per_question:.1%} by guessing)")
     bullet(console, "Written", shown(path))
+
+
+def _estimate(options: Estimate, comparisons: Any) -> tuple[Any, str, dict[str, Any]]:
+    """The estimate, its prior in words, and what the taste file says about the prior."""
+    from edpbrl_gym.estimation import GaussianPrior, estimate_comparisons, fit_prior
+
+    if options.prior == "ridge" and options.scale is None:
+        found = estimate_comparisons(comparisons, regularization=options.regularization)
+        return found, f"lambda = {options.regularization:g}", {"regularization": options.regularization}
+    facts: dict[str, Any] = {"prior": options.prior}
+    if options.prior == "ridge":
+        base, words = GaussianPrior.isotropic(comparisons.dimension, 1.0), "ridge"
+    else:
+        base, words = _embedding_prior(options, comparisons), f"embeddings to the power {options.power:g}"
+        facts["power"] = options.power
+    if options.scale in (None, "auto"):
+        fit = fit_prior(comparisons.features, comparisons.choice, base=base)
+        facts |= {"scale": fit.scale, "scale_from": "answers", "log_evidence": fit.log_evidence}
+        return fit.estimate, f"{words}, scale {fit.scale:.3g} from the answers", facts
+    scale = float(options.scale)
+    facts |= {"scale": scale, "scale_from": "given"}
+    return estimate_comparisons(comparisons, prior=base.scaled(scale)), f"{words}, scale {scale:g}", facts
+
+
+def _embedding_prior(options: Estimate, comparisons: Any) -> Any:
+    """The prior from the vocabulary's embeddings by the encoder of the answers."""
+    from edpbrl_gym.estimation import GaussianPrior
+    from edpbrl_gym.features import load_encoder
+    from edpbrl_gym.vocabulary import load_vocabulary
+
+    name = options.encoder or comparisons.metadata.get("encoder")
+    if name is None:
+        raise UsageError(f"Expected --encoder, as {options.answers} doesn't say with which one it was made")
+    vocabulary, encoder = load_vocabulary(options.vocabulary), load_encoder(name)
+    wanted = comparisons.metadata.get("encoder_fingerprint")
+    if encoder.dimension != comparisons.dimension or (wanted is not None and encoder.fingerprint != wanted):
+        raise ValueError(
+            f"Expected the encoder of the answers ({name}, {comparisons.dimension} features, sha256 "
+            f"{str(wanted)[:16]}), got {encoder.name} ({encoder.dimension} features, sha256 "
+            f"{encoder.fingerprint[:16]}); load the same weights"
+        )
+    features = encoder.encode(vocabulary.all_tokens, progress=True)
+    return GaussianPrior.from_embeddings(features, power=options.power, centred=False)
 
 
 def _read(options: Estimate) -> tuple[Any, int]:

@@ -87,8 +87,16 @@ class Estimate:
 
     answers: tyro.conf.Positional[Path]
     """Comparisons (.parquet), or the questions file of `edpbrl design` with its choice column filled in (1..K)."""
+    prior: Literal["ridge", "embeddings"] = "ridge"
+    """What is expected of a taste: nothing (ridge), or that it lies where the vocabulary's embeddings vary."""
     regularization: float = 1.0
-    """Lambda of the estimate."""
+    """Lambda of the ridge, where --scale is not given."""
+    scale: float | Literal["auto"] | None = None
+    """Mean prior variance (1 / lambda), or auto: what fits the answers best (None: auto for embeddings)."""
+    vocabulary: Path | None = None
+    """Folder of token files whose embeddings make the prior (None: the built-in one)."""
+    power: float = 1.0
+    """Power of the embeddings' covariance; 0 is the ridge."""
     encoder: str | None = None
     """Text encoder of a questions file (None: that of design.json beside it, else minilm)."""
     out: Path = Path("runs/theta.safetensors")

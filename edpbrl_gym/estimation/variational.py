@@ -59,7 +59,7 @@ def normal_points(dimension: int) -> Floats:
     half = ndtri(qmc.Sobol(dimension, scramble=True, seed=0).random_base2(_LOG_POINTS - 1))
     points = np.concatenate([half, -half])
     factor = np.linalg.cholesky(points.T @ points / len(points))
-    points = solve_triangular(factor, points.T, lower=True).T
+    points = np.asarray(solve_triangular(factor, points.T, lower=True).T)
     points.flags.writeable = False
     return np.asarray(points)
 
@@ -161,7 +161,7 @@ def _solve(factor: Floats, right: Floats) -> Floats:
 
 def _evaluate(rows: Floats, offsets: Floats | None, scale: float, mean: Floats, precision: Floats) -> _State:
     count, others, rank = rows.shape
-    factor = np.linalg.cholesky(precision)
+    factor = np.asarray(np.linalg.cholesky(precision), dtype=np.float64)
     white = solve_triangular(factor, rows.reshape(-1, rank).T, lower=True, check_finite=False)
     parts = white.T.reshape(count, others, rank)
     spread = _roots(parts @ parts.transpose(0, 2, 1))
