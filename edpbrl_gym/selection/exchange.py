@@ -11,7 +11,6 @@ from edpbrl_gym.selection.scores import QuestionScore
 
 __all__ = ["exchange"]
 
-Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 _GAIN = 1e-9  # relative: smaller ones are rounding
@@ -19,7 +18,6 @@ _GAIN = 1e-9  # relative: smaller ones are rounding
 
 def exchange(
     score: QuestionScore,
-    offsets: Floats,
     allowed: Callable[[int, NDArray[np.int64]], Mask],
     start: NDArray[np.int64],
     *,
@@ -30,7 +28,6 @@ def exchange(
 
     Args:
         score: Prepared for the candidates of the step.
-        offsets: What the prefix of each lane adds, (K, d).
         allowed: Called with a lane and the candidates of all lanes (K,); which may stand there, (n,). The lane's own
             candidate must be allowed.
         start: First candidates, (K,), allowed.
@@ -45,7 +42,7 @@ def exchange(
     for _ in range(sweeps):
         before = value
         for lane in rng.permutation(len(chosen)):
-            values = score.replacements(offsets, chosen, int(lane))
+            values = score.replacements(chosen, int(lane))
             values = np.where(allowed(int(lane), chosen), values, -np.inf)
             best = int(values.argmax())
             if values[best] > values[chosen[lane]]:

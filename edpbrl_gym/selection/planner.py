@@ -83,6 +83,8 @@ class AdaptivePlanner:
         if tuple(options.sizes) != self.sizes:
             raise ValueError(f"Expected features of steps with {self.sizes} tokens, got {tuple(options.sizes)}")
         self.options = options
+        # products over all candidates of a step take most of a question's time: half of it in float32
+        self._tokens = [options.tokens(step).astype(np.float32) for step in range(len(self.sizes))]
         self.prior = prior
         self.num_options = check_count(num_options, "num_options (K)", minimum=2)
         self.seed = check_count(seed, "seed", minimum=0)
@@ -109,7 +111,7 @@ class AdaptivePlanner:
         self._fitted = 0  # answers in the fit that plans
         self._fit: TasteFit | Estimate | None = None
         self._looked: tuple[int, TasteFit | Estimate] | None = None
-        self._covariance: Floats | None = None
+        self._root: Floats | None = None  # of the posterior covariance under that fit
 
     def state(self) -> dict[str, Any]:
         """All that has changed since the planner was made; later calls don't change it. See ``restore``."""
@@ -146,19 +148,18 @@ class AdaptivePlanner:
         step = before.shape[1]
         if len(self._answers) - self._fitted >= (1 if step == 0 else len(self.sizes)):
             self._fit = self._estimated(self._fit)
-            self._fitted, self._covariance = len(self._answers), None
+            self._fitted, self._root = len(self._answers), None
         rng = np.random.default_rng([self.seed, self._asked])
         self._asked += 1
         if self._rules.shared(step):
             return self._shared_token(before, rng)
         score = self._question_score(rng)
-        score.prepare(self.options.tokens(step))
-        offsets = self.options.offsets(before)
+        score.prepare(self._tokens[step], self.options.offsets(before))
 
         def allowed(lane: int, chosen: NDArray[np.int64]) -> NDArray[np.bool_]:
             return self._allowed(before, chosen, lane)
 
-        chosen, _ = exchange(score, offsets, allowed, self._start(before, step, rng), sweeps=_SWEEPS, rng=rng)
+        chosen, _ = exchange(score, allowed, self._start(before, step, rng), sweeps=_SWEEPS, rng=rng)
         return chosen
 
     def tell(self, options: ArrayLike, responses: Sequence[Response | int]) -> None:
@@ -219,9 +220,9 @@ class AdaptivePlanner:
             return ExpectedBest(draws)
         if self.score == "mutual":
             return MutualInformation(draws)
-        if self._covariance is None:
-            self._covariance = posterior.covariance()
-        return ExpectedInformation(draws, self._covariance)
+        if self._root is None:
+            self._root = ExpectedInformation.covariance_root(posterior.precision)
+        return ExpectedInformation(draws, self._root)
 
     def _checked(self, prefixes: ArrayLike) -> NDArray[np.int64]:
         before = check_integers(np.asarray(prefixes), "prefixes", shape=(self.num_options, "h"), low=0)

@@ -3,7 +3,10 @@
 Write X (K, d) for the options, P for the posterior covariance, theta_m (m = 1..M) for posterior draws or the mean,
 p_m = softmax(X theta_m), and W = mean over m of diag(p_m) - p_m p_m'. The expected Fisher information of the question
 is X' W X, and everything below needs inner products of options only, so that trying every token of a vocabulary in the
-place of one option costs a few products and n determinants of size K.
+place of one option costs a few products and n determinants of size K - 1.
+
+Only option a changes: with s = p_m(a) for a candidate, the other options keep their shares q_m among themselves,
+p_m(j) = (1 - s) q_m(j), so that every mean over m is a product of (n, M) arrays of s with (M,) arrays of q_m.
 """
 
 from __future__ import annotations
@@ -12,10 +15,14 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+from scipy.linalg.blas import dtrmm, strmm
+from scipy.special import expit, logsumexp
 
 __all__ = ["ExpectedBest", "ExpectedInformation", "MutualInformation", "QuestionScore"]
 
 Floats = NDArray[np.float64]
+Table = NDArray[np.floating]
 
 
 class QuestionScore(ABC):
@@ -28,104 +35,160 @@ class QuestionScore(ABC):
     def __init__(self, draws: Floats) -> None:
         self.draws = draws
 
-    def prepare(self, tokens: Floats) -> None:
-        """Set the candidates g_v, (n, d); an option of lane q is g_v + offset_q."""
+    def prepare(self, tokens: Table, offsets: Floats) -> None:
+        """Set the candidates: option g_v + offset_q is token v in lane q.
+
+        Args:
+            tokens: g_v, (n, d); in float32 the products over all candidates are float32 too, twice as fast.
+            offsets: What the prefix of each lane adds, (K, d).
+        """
         self._tokens = tokens
-        self._utilities = tokens @ self.draws.T
+        self._offsets = offsets
+        self._utilities = np.asarray(tokens @ self.draws.T.astype(tokens.dtype), dtype=np.float64)
+        self._offset_utilities = offsets @ self.draws.T
 
     @abstractmethod
-    def replacements(self, offsets: Floats, chosen: NDArray[np.int64], lane: int) -> Floats:
+    def replacements(self, chosen: NDArray[np.int64], lane: int) -> Floats:
         """Value of the question with each candidate in the place of one option, (n,).
 
         Args:
-            offsets: What the prefix of each lane adds, (K, d).
             chosen: Candidate of each lane, (K,); that of ``lane`` is ignored.
             lane: Whose option is replaced.
         """
 
-    def _utilities_with(self, offsets: Floats, chosen: NDArray[np.int64], lane: int) -> Floats:
-        """theta_m . x of every option with each replacement, (n, K, M)."""
-        shared = self._utilities[chosen] + offsets @ self.draws.T
-        values = np.repeat(shared[None], len(self._tokens), axis=0)
-        values[:, lane] = self._utilities + offsets[lane] @ self.draws.T
-        return values
+    def _others(self, chosen: NDArray[np.int64], lane: int) -> Floats:
+        """theta_m . x of the other options, (K - 1, M)."""
+        others = _without(chosen, lane)
+        return np.asarray(self._utilities[chosen[others]] + self._offset_utilities[others])
 
-    def _probabilities(self, offsets: Floats, chosen: NDArray[np.int64], lane: int) -> Floats:
-        """Softmax over the options, (n, K, M)."""
-        values = self._utilities_with(offsets, chosen, lane)
-        values -= values.max(axis=1, keepdims=True)
-        np.exp(values, out=values)
-        values /= values.sum(axis=1, keepdims=True)
-        return values
+    def _shares(self, chosen: NDArray[np.int64], lane: int) -> tuple[Floats, Floats]:
+        """s, the probability of each candidate against the others (n, M), and q, the others' among themselves."""
+        others = self._others(chosen, lane)
+        whole = logsumexp(others, axis=0)
+        return expit(self._utilities + (self._offset_utilities[lane] - whole)), np.exp(others - whole)
 
 
 class ExpectedInformation(QuestionScore):
-    """D-criterion: log det(P^-1 + X' W X) - log det P^-1 = log det(E + W X P X').
+    """D-criterion: log det(P^-1 + X' W X) - log det P^-1.
+
+    With the differences Y = x_j - x_a to the replaced option, X' W X = Y' V Y, V the other rows and columns of W, and
+    the value is log det(E + L' Y P Y' L), V = L L'.
 
     Args:
         draws: theta_m, (M, d).
-        covariance: P, (d, d).
+        root: Lower triangular R with P = R' R, (d, d), of ``covariance_root``.
     """
 
-    def __init__(self, draws: Floats, covariance: Floats) -> None:
+    def __init__(self, draws: Floats, root: Floats) -> None:
         super().__init__(draws)
-        self._covariance = covariance
+        self._root = root
 
-    def prepare(self, tokens: Floats) -> None:
+    @staticmethod
+    def covariance_root(precision: Floats) -> Floats:
+        """R of a posterior precision P^-1, (d, d)."""
+        factor = np.linalg.cholesky(precision)
+        return np.asarray(solve_triangular(factor, np.eye(len(factor)), lower=True, check_finite=False))
+
+    def prepare(self, tokens: Table, offsets: Floats) -> None:
         """See the base class."""
-        super().prepare(tokens)
-        self._moved = tokens @ self._covariance
-        self._norms = np.einsum("nd,nd->n", self._moved, tokens)
+        super().prepare(tokens, offsets)
+        product = strmm if tokens.dtype == np.float32 else dtrmm
+        white = product(1.0, self._root.astype(tokens.dtype, order="F"), tokens.T, lower=1).T  # tokens @ root.T
+        self._norms = np.einsum("nd,nd->n", white, white, dtype=np.float64)
+        self._white_offsets = offsets @ self._root.T
+        self._white = white
+        self._token_offset = np.asarray(white @ self._white_offsets.T.astype(tokens.dtype), dtype=np.float64)
+        self._cross: dict[int, Floats] = {}
 
-    def replacements(self, offsets: Floats, chosen: NDArray[np.int64], lane: int) -> Floats:
+    def replacements(self, chosen: NDArray[np.int64], lane: int) -> Floats:
         """See the base class."""
-        product = self._information(offsets, chosen, lane) @ self._gram(offsets, chosen, lane)
-        diagonal = np.arange(len(chosen))
-        product[:, diagonal, diagonal] += 1.0
-        return np.asarray(np.linalg.slogdet(product)[1])
+        weights = self._weights(chosen, lane)
+        gram = self._gram(chosen, lane)
+        root = _cholesky(weights)
+        size = len(root)
+        inner = np.zeros_like(gram)  # E + root' gram root, the lower half
+        for j in range(size):
+            moved = np.einsum("ikn,kn->in", gram[:, j:], root[j:, j])
+            for i in range(j, size):
+                inner[i, j] = np.einsum("kn,kn->n", root[i:, i], moved[i:])
+            inner[j, j] += 1.0
+        factor = _cholesky(inner)
+        return np.asarray(2.0 * np.log(factor[np.arange(size), np.arange(size)]).sum(axis=0))
 
-    def _gram(self, offsets: Floats, chosen: NDArray[np.int64], lane: int) -> Floats:
-        """X P X' with each replacement, (n, K, K)."""
-        options = self._tokens[chosen] + offsets
-        moved = options @ self._covariance
-        gram = np.repeat((moved @ options.T)[None], len(self._tokens), axis=0)
-        cross = self._tokens @ moved.T + moved @ offsets[lane]
-        gram[:, lane, :] = cross
-        gram[:, :, lane] = cross
-        own = offsets[lane] @ self._covariance
-        gram[:, lane, lane] = self._norms + 2.0 * (self._tokens @ own) + own @ offsets[lane]
-        return gram
+    def _weights(self, chosen: NDArray[np.int64], lane: int) -> Floats:
+        """V with each replacement, (K - 1, K - 1, n)."""
+        share, q = self._shares(chosen, lane)
+        rest = 1.0 - share
+        pairs = (q[:, None] * q[None]).reshape(-1, q.shape[1])
+        weights = -(pairs @ (rest * rest).T).reshape(len(q), len(q), -1)
+        places = np.arange(len(q))
+        weights[places, places] += q @ rest.T
+        return np.asarray(weights / q.shape[1])
 
-    def _information(self, offsets: Floats, chosen: NDArray[np.int64], lane: int) -> Floats:
-        """W with each replacement, (n, K, K)."""
-        probabilities = self._probabilities(offsets, chosen, lane)
-        weights = -np.matmul(probabilities, probabilities.transpose(0, 2, 1)) / probabilities.shape[2]
-        diagonal = np.arange(len(chosen))
-        weights[:, diagonal, diagonal] += probabilities.mean(axis=2)
-        return weights
+    def _gram(self, chosen: NDArray[np.int64], lane: int) -> Floats:
+        """Y P Y' with each replacement, (K - 1, K - 1, n)."""
+        others = _without(chosen, lane)
+        white = self._white[chosen[others]] + self._white_offsets[others]
+        own = self._white_offsets[lane]
+        norms = self._norms + 2.0 * self._token_offset[:, lane] + own @ own
+        cross = [
+            self._products(int(chosen[other])) + self._token_offset[:, other] + float(own @ row)
+            for other, row in zip(others, white, strict=True)
+        ]
+        between = white @ white.T
+        lines = np.stack(cross)
+        return np.asarray(between[:, :, None] - lines[:, None] - lines[None] + norms)
+
+    def _products(self, token: int) -> Floats:
+        """g_v P g_token for all v, (n,)."""
+        if token not in self._cross:
+            self._cross[token] = np.asarray(self._white @ self._white[token], dtype=np.float64)
+        return self._cross[token]
 
 
 class MutualInformation(QuestionScore):
     """BALD (Houlsby et al., 2011) for K options: entropy of the mean of p_m less the mean of their entropies."""
 
-    def replacements(self, offsets: Floats, chosen: NDArray[np.int64], lane: int) -> Floats:
+    def replacements(self, chosen: NDArray[np.int64], lane: int) -> Floats:
         """See the base class."""
-        probabilities = self._probabilities(offsets, chosen, lane)
-        return _entropy(probabilities.mean(axis=2)) - _entropy(probabilities).mean(axis=1)
+        share, q = self._shares(chosen, lane)
+        rest = 1.0 - share
+        mean = np.concatenate([share.mean(axis=1)[None], q @ rest.T / q.shape[1]])
+        # the entropy of p_m is that of "a or not" and, if not, that of q_m
+        own = _plogp(share) + _plogp(rest) + rest * _plogp(q).sum(axis=0)
+        return np.asarray(own.mean(axis=1) - _plogp(mean).sum(axis=0))
 
 
 class ExpectedBest(QuestionScore):
     """Expected utility of the best option, mean over m of max_k theta_m . x_k (Astudillo et al., 2023)."""
 
-    def replacements(self, offsets: Floats, chosen: NDArray[np.int64], lane: int) -> Floats:
+    def replacements(self, chosen: NDArray[np.int64], lane: int) -> Floats:
         """See the base class."""
-        others = np.delete(np.arange(len(chosen)), lane)
-        fixed = (self._utilities[chosen[others]] + offsets[others] @ self.draws.T).max(axis=0)
-        own = self._utilities + offsets[lane] @ self.draws.T
+        fixed = self._others(chosen, lane).max(axis=0)
+        own = self._utilities + self._offset_utilities[lane]
         return np.asarray(np.maximum(own, fixed).mean(axis=1))
 
 
-def _entropy(probabilities: Floats) -> Floats:
-    """Over axis 1."""
-    tiny = np.finfo(np.float64).tiny
-    return np.asarray(-(probabilities * np.log(probabilities + tiny)).sum(axis=1))
+def _without(chosen: NDArray[np.int64], lane: int) -> NDArray[np.intp]:
+    return np.delete(np.arange(len(chosen)), lane)
+
+
+def _plogp(probabilities: Floats) -> Floats:
+    return np.asarray(probabilities * np.log(probabilities + np.finfo(np.float64).tiny))
+
+
+def _cholesky(matrices: Floats) -> Floats:
+    """Lower triangular L with L L' = A for n positive semidefinite matrices of a small size, all (size, size, n).
+
+    Loops over the entries, each step for all n at once. A pivot that is zero to rounding makes a column of zeros.
+    """
+    root = np.zeros_like(matrices)
+    size = len(matrices)
+    for j in range(size):
+        pivot = matrices[j, j] - np.square(root[j, :j]).sum(axis=0)
+        sound = pivot > 1e-15 * matrices[j, j]
+        root[j, j] = np.sqrt(np.where(sound, pivot, 0.0))
+        inverse = np.divide(1.0, root[j, j], out=np.zeros_like(pivot), where=sound)
+        for i in range(j + 1, size):
+            root[i, j] = (matrices[i, j] - (root[i, :j] * root[j, :j]).sum(axis=0)) * inverse
+    return root
