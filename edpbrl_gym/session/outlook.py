@@ -37,8 +37,8 @@ _DRAWS, _INFORMED = 320, 4  # draws of theta, and those of them at which the inf
 class Outlook:
     """Judges a session's estimate, whoever made it; encodes its texts on first use.
 
-    The taste has a prior of its own here, the mixture that ``VocabularyPrior`` averages over: all embeddings, or the
-    neighbourhood of the estimate, with the posterior weights of the two. Its exact posterior is drawn from
+    The taste has a prior of its own here, the mixture that ``VocabularyPrior`` averages over: all embeddings, or a
+    neighbourhood of the estimate, with the posterior weights of all of them. Its exact posterior is drawn from
     (``sample_posterior``), and every statement about the taste is one about these draws.
 
     The accuracy is that on 1,000 random pairs of 200 random complete prompts of ``held_out``. A typical further
@@ -111,10 +111,9 @@ class Outlook:
         if known is None or not _same(known[0], terms):
             fit = self.prior.fit(terms)
             rng = generator(self.seed, "posterior draws", len(terms))
-            local = round(_DRAWS * fit.weight)
             parts = [
                 sample_posterior(Posterior.from_estimate(part.estimate), terms, draws=count, rng=rng)
-                for part, count in ((fit.base, _DRAWS - local), (fit.local, local))
+                for part, count in zip((fit.base, *fit.local), _shares(fit.weights), strict=True)
                 if count
             ]
             known = self._known = terms, fit, np.concatenate(parts)
@@ -151,6 +150,13 @@ class Outlook:
         ahead = float(curve[np.searchsorted(counts, self.rule.lookahead)])
         stop, reason = self.rule.decide(answers, float(curve[0]), ahead)
         return Progress(questions, answers, float(curve[0]), counts, curve, stop, reason)
+
+
+def _shares(weights: NDArray[np.float64]) -> list[int]:
+    """Numbers of draws in proportion to the weights, 320 in all; what rounding leaves goes to the largest."""
+    counts = np.floor(_DRAWS * weights).astype(np.int64)
+    counts[int(np.argmax(weights))] += _DRAWS - int(counts.sum())
+    return [int(count) for count in counts]
 
 
 def _same(first: Terms, second: Terms) -> bool:
