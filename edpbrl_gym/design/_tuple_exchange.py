@@ -57,6 +57,9 @@ class PromptExchange:
         exchanges: Tokens replaced so far.
     """
 
+    encoded_texts = 0
+    exhausted = False
+
     def __init__(self, blocks: Sequence[AnyFloats], tokens: IntArray, state: InverseState, rules: TokenRules) -> None:
         self.tokens = tokens.copy()
         self.exchanges = 0

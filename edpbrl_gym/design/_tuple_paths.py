@@ -137,6 +137,9 @@ class PathExchange:
         exchanges: Trajectories replaced so far.
     """
 
+    encoded_texts = 0
+    exhausted = False
+
     def __init__(
         self, problem: DesignProblem, pairs: IntArray, chosen: IntArray, state: InverseState, rules: TokenRules
     ) -> None:

@@ -13,25 +13,20 @@ embeddings. So the value never falls, however bad the model is.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edpbrl_gym._validation import check_array, check_choice_of, check_count
-from edpbrl_gym.design._tuple_repair import complete_episode
-from edpbrl_gym.design._tuple_result import QuerySet, SweepRecord, make_query_set
+from edpbrl_gym._validation import check_array
 from edpbrl_gym.design._tuple_state import InverseState, least_gain, option_weight
-from edpbrl_gym.design.problem import DesignProblem
-from edpbrl_gym.design.restrictions import Restrictions, TokenRules
-from edpbrl_gym.mdp import PromptMDP
+from edpbrl_gym.design.restrictions import TokenRules
 
 if TYPE_CHECKING:
     from edpbrl_gym.vocabulary import Vocabulary
 
-__all__ = ["PrefixFeatures", "Proposal", "TruncatedExchange", "truncated_query_set"]
+__all__ = ["Embed", "PrefixFeatures", "Proposal", "TruncatedExchange", "prefixes_of"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -89,6 +84,7 @@ class TruncatedExchange:
     Attributes:
         tokens: The prompts as they are.
         exchanges: Tokens replaced so far.
+        exhausted: Whether the budget has ended a sweep.
     """
 
     def __init__(
@@ -104,15 +100,26 @@ class TruncatedExchange:
     ) -> None:
         self.tokens = tokens.copy()
         self.exchanges = 0
+        self.exhausted = False
         self._blocks = [np.asarray(block, dtype=np.float64) for block in blocks]
         self._prefixes, self._state, self._rules = prefixes, state, rules
         self._proposal, self._shortlist = proposal, shortlist
         self._weight = option_weight(tokens.shape[1])
         self._horizon = tokens.shape[2]
         lanes = self.tokens.reshape(-1, self._horizon)
-        flat = prefixes([prefix for lane in lanes for prefix in _prefixes_of(lane, 0)])
+        flat = prefixes([prefix for lane in lanes for prefix in prefixes_of(lane, 0)])
         self._shown = flat.reshape(*self.tokens.shape, -1)  # (T, K, H, d)
         self.reset()
+
+    @property
+    def value(self) -> float:
+        """The criterion."""
+        return self._state.value
+
+    @property
+    def encoded_texts(self) -> int:
+        """Texts embedded so far."""
+        return self._prefixes.spent
 
     @property
     def information(self) -> FloatArray:
@@ -124,8 +131,8 @@ class TruncatedExchange:
         options = self._shown.transpose(0, 2, 1, 3)
         return self._state.reset(options.reshape(-1, *options.shape[2:]))
 
-    def sweep(self, rng: np.random.Generator) -> tuple[float, bool]:
-        """Go through all episodes and steps once; returns the value and whether the budget lasted.
+    def sweep(self, rng: np.random.Generator) -> float:
+        """Go through all episodes and steps once; returns the value, computed anew.
 
         The visits come in the order of what the model promises for each text that has to be embedded, so that a budget
         that does not last is spent where it helps most.
@@ -137,8 +144,9 @@ class TruncatedExchange:
         order = rng.permutation(len(visits))
         for index in order[np.argsort(-promise[order], kind="stable")]:
             if promise[index] > 0 and not self._visit(*visits[index]):
-                return self.reset(), False
-        return self.reset(), True
+                self.exhausted = True
+                break
+        return self.reset()
 
     def _promise(self, episode: int, step: int) -> float:
         """Predicted gain of the best tokens of all lanes for each text of their prefixes."""
@@ -180,7 +188,7 @@ class TruncatedExchange:
         """The prefixes that hold the step, with another token there."""
         changed = self.tokens[episode, lane].copy()
         changed[step] = token
-        return _prefixes_of(changed, step)
+        return prefixes_of(changed, step)
 
     def _around(self, episode: int, lane: int, step: int) -> tuple[FloatArray, FloatArray]:
         """Embeddings of the lane from a step on and the mean of the other lanes', both (H - step, d)."""
@@ -240,7 +248,7 @@ class TruncatedExchange:
             self._state.refresh()
 
 
-def _prefixes_of(lane: IntArray, step: int) -> list[tuple[int, ...]]:
+def prefixes_of(lane: IntArray, step: int) -> list[tuple[int, ...]]:
     """Prefixes of a lane that hold the token at a step, shortest first."""
     tokens = tuple(int(token) for token in lane)
     return [tokens[: end + 1] for end in range(step, len(tokens))]
@@ -254,113 +262,3 @@ def _model_gram(block: FloatArray, fixed: FloatArray, slopes: FloatArray, matrix
     return np.asarray(
         (solved @ fixed.T)[None] + cross + cross.transpose(0, 2, 1) + norms[:, None, None] * np.outer(slopes, slopes)
     )
-
-
-def truncated_query_set(
-    problem: DesignProblem,
-    start: QuerySet,
-    *,
-    vocabulary: Vocabulary,
-    embed: Embed,
-    budget: int,
-    restrictions: Restrictions | None = None,
-    proposal: Proposal = "linear",
-    shortlist: int = 4,
-    max_sweeps: int = 10,
-    seed: int = 0,
-    callback: Callable[[SweepRecord], object] | None = None,
-) -> QuerySet:
-    """Improve a query set for truncated feedback, where options are embeddings of partial prompts.
-
-    Args:
-        problem: A problem with a `PromptMDP`; its features serve the proposals, its prior and criterion the value.
-        start: Prompts to begin with, such as those of `query_set`; made legal first where they are not.
-        vocabulary: The tokens of the problem.
-        embed: Texts to embeddings (n, d), such as ``encoder.encode``.
-        budget: Texts that may be embedded, the T K H of the start included. The last visit is not begun if it would
-            exceed it.
-        restrictions: What the lanes of an episode may show together; None: the options of a question are distinct. A
-            shared base is kept as it is.
-        proposal: What tokens are embedded: "linear" fits a model to embedded prefixes, "mean" takes the mean of the
-            tokens' own features.
-        shortlist: Tokens embedded for each lane and step.
-        max_sweeps: Sweeps at most.
-        seed: Seed of the order.
-        callback: Called with a `SweepRecord` after every sweep; a true return value stops ("interrupted").
-
-    Returns:
-        The query set, without a bound: the surrogate of the tokens' features does not bound partial prompts.
-
-    Raises:
-        TypeError: If the criterion is not A, V or D.
-        ValueError: If the MDP is no `PromptMDP`, the vocabulary or the start does not fit it, an embedding has another
-            dimension than the features, or the budget does not cover the start.
-        InfeasibleRestrictionsError: If no lanes keep the restrictions.
-    """
-    rules = (restrictions or Restrictions()).rules(problem.mdp)
-    tokens = _checked_start(problem, start, vocabulary, rules, np.random.default_rng([seed, 1]))
-    check_choice_of(proposal, "proposal", ("linear", "mean"))
-    check_count(shortlist, "shortlist")
-    check_count(max_sweeps, "max_sweeps", minimum=0)
-    check_count(budget, "budget (texts)")
-    begin, rng = time.perf_counter(), np.random.default_rng(seed)
-    prefixes = PrefixFeatures(vocabulary, embed, problem.dimension, budget)
-    needed = prefixes.cost([prefix for lane in tokens.reshape(-1, problem.horizon) for prefix in _prefixes_of(lane, 0)])
-    if needed > budget:
-        raise ValueError(
-            f"Expected a budget of at least {needed} texts, the partial prompts of the start, got {budget}."
-        )
-    assert isinstance(problem.mdp, PromptMDP)
-    blocks = [problem.features[problem.mdp.step_pairs(step)] for step in range(problem.horizon)]
-    state = InverseState(problem.criterion, problem.prior)
-    exchange = TruncatedExchange(blocks, tokens, prefixes, state, rules, proposal=proposal, shortlist=shortlist)
-    history = [SweepRecord(0, 0, state.value, 0, prefixes.spent, time.perf_counter() - begin)]
-    status = "sweep_limit"
-    for sweep in range(1, max_sweeps + 1):
-        before = exchange.exchanges
-        value, lasted = exchange.sweep(rng)
-        seconds = time.perf_counter() - begin
-        history.append(SweepRecord(0, sweep, value, exchange.exchanges, prefixes.spent, seconds))
-        if callback is not None and callback(history[-1]):
-            status = "interrupted"
-        elif not lasted:
-            status = "budget"
-        elif exchange.exchanges == before:
-            status = "converged"
-        if status != "sweep_limit":
-            break
-    return make_query_set(
-        problem,
-        exchange.tokens,
-        exchange.tokens + problem.mdp.offsets[:-1],
-        exchange.information,
-        upper_bound=None,
-        feedback="truncated",
-        status=status,
-        seed=seed,
-        restart=0,
-        seconds=time.perf_counter() - begin,
-        encoded_texts=prefixes.spent,
-        restrictions=rules.describe(),
-        history=tuple(history),
-    )
-
-
-def _checked_start(
-    problem: DesignProblem, start: QuerySet, vocabulary: Vocabulary, rules: TokenRules, rng: np.random.Generator
-) -> IntArray:
-    """Tokens of the start, made legal."""
-    if not isinstance(problem.mdp, PromptMDP):
-        raise ValueError(f"Expected a problem with a PromptMDP, got one with a {type(problem.mdp).__name__}.")
-    if tuple(vocabulary.sizes) != tuple(problem.mdp.sizes):
-        raise ValueError(f"Expected a vocabulary of sizes {problem.mdp.sizes}, got one of sizes {vocabulary.sizes}.")
-    expected = (problem.num_policies, problem.horizon)
-    if start.tokens.shape[1:] != expected or (start.tokens >= np.array(problem.mdp.sizes)).any():
-        raise ValueError(
-            f"Expected a start of this problem with (K, H) = {expected}, got tokens of shape {start.tokens.shape}."
-        )
-    if not rules.violations(start.tokens):
-        return np.array(start.tokens)
-    if rules.restrictions.shared_base == "all" and rules.restrictions.base is None:
-        rules = rules.with_base(int(np.bincount(start.tokens[:, :, 0].ravel()).argmax()))
-    return np.stack([complete_episode(rules, lanes, rng) for lanes in start.tokens])

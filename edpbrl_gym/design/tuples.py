@@ -17,25 +17,29 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from edpbrl_gym._validation import check_count
+from edpbrl_gym._validation import check_choice_of, check_count
 from edpbrl_gym.design._threads import single_thread
 from edpbrl_gym.design._tuple_bound import QuestionBound, question_bound
 from edpbrl_gym.design._tuple_exchange import PromptExchange
 from edpbrl_gym.design._tuple_paths import PathExchange, candidate_pairs, first_paths, trajectory_pairs
-from edpbrl_gym.design._tuple_repair import InfeasibleRestrictionsError
+from edpbrl_gym.design._tuple_repair import InfeasibleRestrictionsError, complete_episode
 from edpbrl_gym.design._tuple_result import QuerySet, SweepRecord, make_query_set
 from edpbrl_gym.design._tuple_rounding import first_tokens
 from edpbrl_gym.design._tuple_state import InverseState
-from edpbrl_gym.design._tuple_truncated import truncated_query_set
+from edpbrl_gym.design._tuple_truncated import Embed, PrefixFeatures, Proposal, TruncatedExchange, prefixes_of
 from edpbrl_gym.design.information import realised_information
 from edpbrl_gym.design.problem import DesignProblem
 from edpbrl_gym.design.restrictions import Restrictions, TokenRules
 from edpbrl_gym.design.result import Design
 from edpbrl_gym.mdp import PromptMDP
+
+if TYPE_CHECKING:
+    from edpbrl_gym.vocabulary import Vocabulary
 
 __all__ = [
     "InfeasibleRestrictionsError",
@@ -50,6 +54,7 @@ __all__ = [
 
 IntArray = NDArray[np.int64]
 Callback = Callable[[SweepRecord], object]
+Exchange = PromptExchange | PathExchange | TruncatedExchange
 
 
 def query_set(
@@ -164,6 +169,81 @@ def given_query_set(problem: DesignProblem, tokens: ArrayLike, *, upper_bound: f
     )
 
 
+def truncated_query_set(
+    problem: DesignProblem,
+    start: QuerySet,
+    *,
+    vocabulary: Vocabulary,
+    embed: Embed,
+    budget: int,
+    restrictions: Restrictions | None = None,
+    proposal: Proposal = "linear",
+    shortlist: int = 4,
+    max_sweeps: int = 10,
+    seed: int = 0,
+    callback: Callable[[SweepRecord], object] | None = None,
+) -> QuerySet:
+    """Improve a query set for truncated feedback, where options are embeddings of partial prompts.
+
+    Args:
+        problem: A problem with a `PromptMDP`; its features serve the proposals, its prior and criterion the value.
+        start: Prompts to begin with, such as those of `query_set`; made legal first where they are not.
+        vocabulary: The tokens of the problem.
+        embed: Texts to embeddings (n, d), such as ``encoder.encode``.
+        budget: Texts that may be embedded, the T K H of the start included. The last visit is not begun if it would
+            exceed it.
+        restrictions: What the lanes of an episode may show together; None: the options of a question are distinct. A
+            shared base is kept as it is.
+        proposal: What tokens are embedded: "linear" fits a model to embedded prefixes, "mean" takes the mean of the
+            tokens' own features.
+        shortlist: Tokens embedded for each lane and step.
+        max_sweeps: Sweeps at most.
+        seed: Seed of the order.
+        callback: Called with a `SweepRecord` after every sweep; a true return value stops ("interrupted").
+
+    Returns:
+        The query set, without a bound: the surrogate of the tokens' features does not bound partial prompts.
+
+    Raises:
+        TypeError: If the criterion is not A, V or D.
+        ValueError: If the MDP is no `PromptMDP`, the vocabulary or the start does not fit it, an embedding has another
+            dimension than the features, or the budget does not cover the start.
+        InfeasibleRestrictionsError: If no lanes keep the restrictions.
+    """
+    rules = (restrictions or Restrictions()).rules(problem.mdp)
+    tokens = _checked_start(problem, start, vocabulary, rules, np.random.default_rng([seed, 1]))
+    check_choice_of(proposal, "proposal", ("linear", "mean"))
+    check_count(shortlist, "shortlist")
+    check_count(max_sweeps, "max_sweeps", minimum=0)
+    check_count(budget, "budget (texts)")
+    begin, rng = time.perf_counter(), np.random.default_rng(seed)
+    blocks = _blocks(problem)
+    prefixes = PrefixFeatures(vocabulary, embed, problem.dimension, budget)
+    needed = prefixes.cost([prefix for lane in tokens.reshape(-1, problem.horizon) for prefix in prefixes_of(lane, 0)])
+    if needed > budget:
+        raise ValueError(
+            f"Expected a budget of at least {needed} texts, the partial prompts of the start, got {budget}."
+        )
+    state = InverseState(problem.criterion, problem.prior)
+    exchange = TruncatedExchange(blocks, tokens, prefixes, state, rules, proposal=proposal, shortlist=shortlist)
+    status, history = _improve(exchange, 0, max_sweeps, rng, callback)
+    return make_query_set(
+        problem,
+        exchange.tokens,
+        _rows(problem, exchange.tokens),
+        exchange.information,
+        upper_bound=None,
+        feedback="truncated",
+        status=status,
+        seed=seed,
+        restart=0,
+        seconds=time.perf_counter() - begin,
+        encoded_texts=prefixes.spent,
+        restrictions=rules.describe(),
+        history=tuple(history),
+    )
+
+
 def _exchange(
     design: Design, rules: TokenRules, candidates: int, rng: np.random.Generator
 ) -> PromptExchange | PathExchange:
@@ -172,27 +252,25 @@ def _exchange(
     if not isinstance(problem.mdp, PromptMDP):
         pairs = candidate_pairs(design, candidates, rng)
         return PathExchange(problem, pairs, first_paths(problem, pairs, rules, rng), state, rules)
-    blocks = [problem.features[problem.mdp.step_pairs(step)] for step in range(problem.horizon)]
+    blocks = _blocks(problem)
     tokens = first_tokens(problem, design.mean_rows, blocks, rules, rng)
     return PromptExchange(blocks, tokens, state, rules)
 
 
 def _improve(
-    exchange: PromptExchange | PathExchange,
-    restart: int,
-    max_sweeps: int,
-    rng: np.random.Generator,
-    callback: Callback | None,
+    exchange: Exchange, restart: int, max_sweeps: int, rng: np.random.Generator, callback: Callback | None
 ) -> tuple[str, list[SweepRecord]]:
-    """Sweep until nothing gains."""
+    """Sweep until nothing gains, the budget or the sweeps are spent, or the callback says so."""
     begin = time.perf_counter()
-    records = [SweepRecord(restart, 0, exchange.value, 0, 0, 0.0)]
+    records = [SweepRecord(restart, 0, exchange.value, 0, exchange.encoded_texts, 0.0)]
     for sweep in range(1, max_sweeps + 1):
-        before = exchange.exchanges
-        value = exchange.sweep(rng)
-        records.append(SweepRecord(restart, sweep, value, exchange.exchanges, 0, time.perf_counter() - begin))
+        before, value = exchange.exchanges, exchange.sweep(rng)
+        seconds = time.perf_counter() - begin
+        records.append(SweepRecord(restart, sweep, value, exchange.exchanges, exchange.encoded_texts, seconds))
         if callback is not None and callback(records[-1]):
             return "interrupted", records
+        if exchange.exhausted:
+            return "budget", records
         if exchange.exchanges == before:
             return "converged", records
     return "sweep_limit", records
@@ -208,3 +286,29 @@ def _information(problem: DesignProblem, rows: IntArray) -> NDArray[np.float64]:
     episodes, lanes, horizon = rows.shape
     options = problem.rows(rows.transpose(0, 2, 1).ravel()).reshape(episodes * horizon, lanes, -1)
     return realised_information(options) + problem.prior
+
+
+def _blocks(problem: DesignProblem) -> list[NDArray[np.floating]]:
+    """Feature rows of each step's tokens of a prompt MDP."""
+    assert isinstance(problem.mdp, PromptMDP)
+    return [problem.features[problem.mdp.step_pairs(step)] for step in range(problem.horizon)]
+
+
+def _checked_start(
+    problem: DesignProblem, start: QuerySet, vocabulary: Vocabulary, rules: TokenRules, rng: np.random.Generator
+) -> IntArray:
+    """Tokens of the start, made legal."""
+    if not isinstance(problem.mdp, PromptMDP):
+        raise ValueError(f"Expected a problem with a PromptMDP, got one with a {type(problem.mdp).__name__}.")
+    if tuple(vocabulary.sizes) != tuple(problem.mdp.sizes):
+        raise ValueError(f"Expected a vocabulary of sizes {problem.mdp.sizes}, got one of sizes {vocabulary.sizes}.")
+    expected = (problem.num_policies, problem.horizon)
+    if start.tokens.shape[1:] != expected or (start.tokens >= np.array(problem.mdp.sizes)).any():
+        raise ValueError(
+            f"Expected a start of this problem with (K, H) = {expected}, got tokens of shape {start.tokens.shape}."
+        )
+    if not rules.violations(start.tokens):
+        return np.array(start.tokens)
+    if rules.restrictions.shared_base == "all" and rules.restrictions.base is None:
+        rules = rules.with_base(int(np.bincount(start.tokens[:, :, 0].ravel()).argmax()))
+    return np.stack([complete_episode(rules, lanes, rng) for lanes in start.tokens])
