@@ -7,8 +7,8 @@ Users are drawn from the predictions' prior (the model is right), or like a sent
 a scale. K = 4, partial prompts of 6 steps. Accuracy is the share of 1,000 pairs of held-out prompts that the estimate
 orders as the user's own taste does. Two tables:
 
-* by user and number of questions: predicted and true accuracy, their mean difference, and the mean of the predictions
-  that were made half-way;
+* by user and number of questions: predicted and true accuracy, their mean difference, the mean of the predictions that
+  were made half-way, and what Laplace's posterior predicts;
 * where the stopping rule says stop: questions asked, predicted and true accuracy there.
 
 The sentences and seeds are development ones, not those of any reported comparison.
@@ -91,6 +91,7 @@ def follow(session: Session, user: SyntheticUser, questions: int, every: int) ->
                 "questions": session.answered,
                 "predicted": progress.accuracy,
                 "true": float((given == truth).mean()),
+                "laplace": session.posterior.expected_accuracy(session.outlook.differences),
                 "at twice": later,
                 "stop": float(progress.should_stop),
             }
@@ -108,7 +109,7 @@ def report(label: str, runs: list[list[dict[str, float]]]) -> None:
         print(
             f"  {label:22s} {asked:4d} questions: predicted {predicted.mean():.3f}, true {true.mean():.3f}, "
             f"difference {np.mean(predicted - true):+.3f} (mean size {np.abs(predicted - true).mean():.3f}), "
-            f"predicted half-way {early}"
+            f"predicted half-way {early}, by Laplace {np.mean([run[index]['laplace'] for run in runs]):.3f}"
         )
 
 
@@ -129,9 +130,9 @@ def report_stops(label: str, runs: list[list[dict[str, float]]]) -> list[float]:
 def main() -> None:
     """Run all users and print both tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--users", type=int, default=6, help="users of each kind, at most 6 (default: 6)")
-    parser.add_argument("--questions", type=int, default=360, help="questions of a session (default: 360)")
-    parser.add_argument("--every", type=int, default=30, help="questions between two looks (default: 30)")
+    parser.add_argument("--users", type=int, default=4, help="users of each kind, at most 6 (default: 4)")
+    parser.add_argument("--questions", type=int, default=240, help="questions of a session (default: 240)")
+    parser.add_argument("--every", type=int, default=60, help="questions between two looks (default: 60)")
     parser.add_argument("--target", type=float, default=0.9, help="of the stopping rule (default: 0.9)")
     parser.add_argument("--planner", choices=("random", "adaptive"), default="random", help="who asks")
     parser.add_argument("--gain", type=float, default=0.01, help="of the stopping rule (default: 0.01)")
