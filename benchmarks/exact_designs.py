@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from edpbrl_gym.design import DesignProblem, ExactDesign, exact_design, make_criterion, token_difference_matrix
+from edpbrl_gym.design.result import certified
 from edpbrl_gym.features import load_encoder
 from edpbrl_gym.mdp import FiniteHorizonMDP, PromptMDP
 from edpbrl_gym.vocabulary import load_vocabulary
@@ -63,10 +64,10 @@ def row(found: ExactDesign, seconds: float) -> list[str]:
         criterion.name,
         f"{problem.regularization:g}",
         str(problem.num_policies),
-        f"{criterion.efficiency(found.identical_value, found.upper_bound, dimension):.4f}",
-        f"{found.efficiency:.4f}",
-        f"{criterion.efficiency(found.independent_bound, found.upper_bound, dimension):.4f}",
-        f"{found.independent_efficiency:.4f}",
+        certified(criterion.efficiency(found.identical_value, found.upper_bound, dimension)),
+        certified(found.efficiency),
+        f"{criterion.efficiency(found.independent_bound, found.upper_bound, dimension):.2%}",
+        certified(found.independent_efficiency),
         f"{found.gain_over_identical:.4f}",
         f"{found.questions_saved:.1%}",
         f"{found.most_questions_saved:.1%}",
