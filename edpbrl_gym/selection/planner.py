@@ -11,12 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 from edpbrl_gym._validation import check_array, check_choice_of, check_count, check_integers
 from edpbrl_gym.choice import check_options
 from edpbrl_gym.design.restrictions import Restrictions, TokenRules
-from edpbrl_gym.estimation import Estimate, GaussianPrior, Posterior, estimate_terms
-from edpbrl_gym.estimation.neighbourhood import TasteFit, VocabularyPrior
+from edpbrl_gym.estimation import Estimate, GaussianPrior, Posterior
+from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.responses import BestOf, Response, ResponseModel
 from edpbrl_gym.selection.composed import OptionFeatures
 from edpbrl_gym.selection.exchange import exchange
 from edpbrl_gym.selection.scores import ExpectedBest, ExpectedInformation, MutualInformation, QuestionScore
+from edpbrl_gym.selection.tracking import TasteTracker
 
 if TYPE_CHECKING:
     from edpbrl_gym.vocabulary import Vocabulary
@@ -26,13 +27,12 @@ __all__ = ["AdaptivePlanner"]
 Floats = NDArray[np.float64]
 
 _SWEEPS = 3
-_EVALUATIONS = 4  # of the prior's scale, when the answers of one more episode come in
 
 
 class AdaptivePlanner:
     """Chooses the next token of each option so that the answer is expected to tell most about the taste.
 
-    Before the first question of an episode it estimates the taste from all answers (`VocabularyPrior`: the scale of the
+    Before the first question of an episode it takes in all answers (`TasteTracker`, `VocabularyPrior`: the scale of the
     prior, and so the noise of the user, come from the answers too). For every question it takes the posterior
     N(theta_hat, P) to M draws and looks for the K options with the largest expected gain in log det of the posterior
     precision, replacing one option after the other by the best token of the whole step (coordinate exchange). Under
@@ -83,8 +83,6 @@ class AdaptivePlanner:
         if tuple(options.sizes) != self.sizes:
             raise ValueError(f"Expected features of steps with {self.sizes} tokens, got {tuple(options.sizes)}")
         self.options = options
-        # products over all candidates of a step take most of a question's time: half of it in float32
-        self._tokens = [options.tokens(step).astype(np.float32) for step in range(len(self.sizes))]
         self.prior = prior
         self.num_options = check_count(num_options, "num_options (K)", minimum=2)
         self.seed = check_count(seed, "seed", minimum=0)
@@ -96,31 +94,26 @@ class AdaptivePlanner:
         self.model: ResponseModel = BestOf() if model is None else model
         self.memory = None if memory is None else check_count(memory, "memory (answers)")
         self._given_rules = _rules(vocabulary, restrictions)
-        start = prior.base if isinstance(prior, VocabularyPrior) else prior
-        if not start.proper:
-            raise ValueError("Expected a proper prior (a positive definite precision)")
-        self.dimension = start.dimension
-        self._before = Posterior(start.mean, start.precision)
+        self._taste = TasteTracker(prior, self.model, self.num_options, self.memory)
+        self.dimension = self._taste.dimension
+        self._tokens = _tables(options, self.dimension)
         self.reset()
 
     def reset(self) -> None:
         """Forget all questions and answers."""
         self._rules = self._given_rules
         self._asked = 0
-        self._answers: list[tuple[Floats, Response]] = []
-        self._fitted = 0  # answers in the fit that plans
-        self._fit: TasteFit | Estimate | None = None
-        self._looked: tuple[int, TasteFit | Estimate] | None = None
-        self._root: Floats | None = None  # of the posterior covariance under that fit
+        self._ends = False  # whether the last question was the last of an episode
+        self._taste.reset()
+        self._root: Floats | None = None  # of the covariance of the posterior that plans
 
     def state(self) -> dict[str, Any]:
         """All that has changed since the planner was made; later calls don't change it. See ``restore``."""
         return {
             "rules": self._rules,
             "asked": self._asked,
-            "answers": tuple(self._answers),
-            "fitted": self._fitted,
-            "fit": self._fit,
+            "ends": self._ends,
+            "taste": self._taste.state(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -128,8 +121,8 @@ class AdaptivePlanner:
         self.reset()
         self._rules = state["rules"]
         self._asked = state["asked"]
-        self._answers = list(state["answers"])
-        self._fitted, self._fit = state["fitted"], state["fit"]
+        self._ends = state["ends"]
+        self._taste.restore(state["taste"])
 
     def ask(self, prefixes: ArrayLike) -> NDArray[np.int64]:
         """Tokens of the next step, one for each lane.
@@ -146,9 +139,11 @@ class AdaptivePlanner:
         """
         before = self._checked(prefixes)
         step = before.shape[1]
-        if len(self._answers) - self._fitted >= (1 if step == 0 else len(self.sizes)):
-            self._fit = self._estimated(self._fit)
-            self._fitted, self._root = len(self._answers), None
+        if self._taste.waiting >= (1 if step == 0 else len(self.sizes)):
+            self._taste.refresh()
+            self._root = None
+        self._taste.asked()
+        self._ends = step + 1 == len(self.sizes)
         rng = np.random.default_rng([self.seed, self._asked])
         self._asked += 1
         if self._rules.shared(step):
@@ -175,46 +170,28 @@ class AdaptivePlanner:
         shape = ("n", self.num_options, self.dimension)
         features = np.array(check_array(check_options(options), "options", shape=shape))  # a copy: callers reuse theirs
         given = [one if isinstance(one, Response) else Response.best(one) for one in responses]
-        self.model.terms(features, given)  # an answer of the wrong kind must not stay
-        self._answers += zip(features, given, strict=True)
+        self._taste.tell(features, given)
+
+    def think(self) -> None:
+        """Do what can be done before the answer, while the person looks at the options.
+
+        The questions are the same without it; they only come later, once in a while.
+        """
+        if self._ends:
+            self._taste.think()
 
     @property
     def estimate(self) -> Estimate:
         """The taste from the answers told so far (the latest, with ``memory``)."""
-        found = self._current()
-        return found.estimate if isinstance(found, TasteFit) else found
+        return self._taste.estimate
 
     @property
     def posterior(self) -> Posterior:
         """The Gaussian posterior from the same answers."""
-        found = self._current()
-        return found.posterior if isinstance(found, TasteFit) else Posterior.from_estimate(found)
-
-    def _current(self) -> TasteFit | Estimate:
-        count = len(self._answers)
-        if self._fit is not None and self._fitted == count:
-            return self._fit
-        if self._looked is None or self._looked[0] != count:
-            self._looked = count, self._estimated(self._fit)
-        return self._looked[1]
-
-    def _estimated(self, last: TasteFit | Estimate | None) -> TasteFit | Estimate:
-        kept = self._answers if self.memory is None else self._answers[-self.memory :]
-        features = np.array([one for one, _ in kept]).reshape(-1, self.num_options, self.dimension)
-        terms = self.model.terms(features, [response for _, response in kept])
-        if isinstance(self.prior, GaussianPrior):
-            start = last.theta if isinstance(last, Estimate) else None
-            return estimate_terms(terms, prior=self.prior, start=start)
-        given = last if isinstance(last, TasteFit) else None
-        return self.prior.fit(terms, start=given, max_evaluations=40 if given is None else _EVALUATIONS)
+        return self._taste.posterior
 
     def _question_score(self, rng: np.random.Generator) -> QuestionScore:
-        fit = self._fit
-        posterior = self._before
-        if isinstance(fit, TasteFit):
-            posterior = fit.posterior
-        elif fit is not None:
-            posterior = Posterior.from_estimate(fit)
+        posterior = self._taste.planned
         draws = posterior.draws(self.draws, rng) if self.draws else posterior.mean[None]
         if self.mode == "best":
             return ExpectedBest(draws)
@@ -258,6 +235,14 @@ class AdaptivePlanner:
                 )
             chosen[lane] = rng.choice(usable)
         return chosen
+
+
+def _tables(options: OptionFeatures, dimension: int) -> list[NDArray[np.float32]]:
+    """Candidates of each step in float32: products over all of them take most of a question's time, so half of it."""
+    tables = [options.tokens(step).astype(np.float32) for step in range(len(options.sizes))]
+    for table in tables:
+        check_array(table, "the options' features", shape=("n", dimension), keep=(np.float32,), hint="the prior's")
+    return tables
 
 
 def _rules(vocabulary: Vocabulary, restrictions: Restrictions | None) -> TokenRules:

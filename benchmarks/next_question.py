@@ -1,0 +1,160 @@
+"""How long a person waits for the adaptive agent's next question, without the encoder's time.
+
+    OMP_NUM_THREADS=1 python benchmarks/next_question.py            # about four minutes on a free core
+    OMP_NUM_THREADS=2 python benchmarks/next_question.py
+
+One question is everything that happens between an answer and the next options: ``tell``, the taste brought up to date
+(before the first question of an episode), ``ask``. ``think`` is called while the person looks at the options; its CPU
+time is a column of its own. With ``--no-think`` the same work falls into the waiting time. K = 4, d = 384, as with
+MiniLM. Two settings:
+
+* "one step": 5,000 random tokens in one step, so that every question sees all of them and a new estimate;
+* "built-in": the built-in vocabulary (six steps, 5,132 tokens in all, MiniLM) and partial prompts.
+
+Clocks start after 0, 60, 180 and 360 answers to random questions, taken in at once, and one more question (the search
+for the scales from the beginning, which happens once, when a session is resumed). For each: median, 90th percentile and worst of the wall clock, and the same of the CPU time (of all threads), which a
+busy machine does not change as much.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
+from edpbrl_gym.experiments.memo import MemoEncoder
+from edpbrl_gym.features import load_encoder
+from edpbrl_gym.selection import AdaptivePlanner, ComposedFeatures, TokenFeatures
+from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
+
+K, D, TOKENS = 4, 384, 5000
+ANSWERS = (0, 60, 180, 360)
+
+Floats = NDArray[np.float64]
+
+
+class TimedEncoder(MemoEncoder):
+    """Counts the seconds spent in it: of the wall clock and of the CPU."""
+
+    spent: Floats = np.zeros(2)
+
+    def encode(self, texts: Sequence[str], *, progress: bool = False) -> NDArray[np.float32]:
+        """As the base class."""
+        begun = _clocks()
+        found = super().encode(texts, progress=progress)
+        self.spent = self.spent + _clocks() - begun
+        return found
+
+
+# planner, vocabulary, true features of prompts (K, h), encoder
+Setting = tuple[AdaptivePlanner, Vocabulary, Callable[[NDArray[np.int64]], Floats], TimedEncoder | None]
+
+
+def _clocks() -> Floats:
+    return np.array([time.perf_counter(), time.process_time()])
+
+
+def one_step(
+    seed: int,
+) -> tuple[AdaptivePlanner, Vocabulary, Callable[[NDArray[np.int64]], Floats], TimedEncoder | None]:
+    """5,000 tokens of one step, clustered and of unit norm, with a falling spectrum like that of text embeddings."""
+    rng = np.random.default_rng(1000)
+    spread = np.arange(1, D + 1) ** -0.5
+    centres = rng.normal(size=(200, D)) * spread
+    tokens = centres[rng.integers(200, size=TOKENS)] + 0.7 * rng.normal(size=(TOKENS, D)) * spread
+    tokens /= np.linalg.norm(tokens, axis=1, keepdims=True)
+    words = Vocabulary(("token",), (tuple(map(str, range(TOKENS))),))
+    planner = AdaptivePlanner(
+        words, options=TokenFeatures(words, tokens), prior=VocabularyPrior(tokens), num_options=K, seed=seed
+    )
+    return planner, words, lambda prompts: tokens[prompts[:, -1]], None
+
+
+def built_in(
+    seed: int,
+) -> tuple[AdaptivePlanner, Vocabulary, Callable[[NDArray[np.int64]], Floats], TimedEncoder | None]:
+    """The built-in vocabulary with MiniLM."""
+    words = load_vocabulary()
+    encoder = TimedEncoder(load_encoder("minilm"))
+    tokens = encoder.encode(words.all_tokens)
+    options = ComposedFeatures(words, tokens, encoder)
+    planner = AdaptivePlanner(words, options=options, prior=VocabularyPrior(tokens), num_options=K, seed=seed)
+
+    def features(prompts: NDArray[np.int64]) -> Floats:
+        texts = [", ".join(own[i] for own, i in zip(words.tokens, row, strict=False)) for row in prompts]
+        return encoder.encode(texts).astype(np.float64)
+
+    return planner, words, features, encoder
+
+
+SETTINGS = {"one step": one_step, "built-in": built_in}
+
+
+def measure(setting: Setting, answers: int, questions: int, theta: Floats, think: bool) -> Floats:
+    """Seconds of each question by both clocks, and of thinking, (questions, 3), after so many answers."""
+    planner, words, features, encoder = setting
+    planner.reset()
+    rng = np.random.default_rng(1000 + answers)
+    lanes = np.empty((K, 0), dtype=np.int64)
+    asked = 0
+    while asked < answers:  # random questions, their answers taken in at once
+        step = lanes.shape[1]
+        lanes = np.concatenate([lanes, rng.integers(words.sizes[step], size=(K, 1))], axis=1)
+        options = features(lanes)
+        planner.tell(options[None], [int((options @ theta).argmax())])
+        asked += 1
+        if lanes.shape[1] == len(words.sizes):
+            lanes = lanes[:, :0]
+    if answers:
+        planner.ask(lanes)
+    seconds, told = [], None
+    while len(seconds) < questions:
+        begun, encoding = _clocks(), np.zeros(2) if encoder is None else encoder.spent
+        if told is not None:
+            planner.tell(*told)
+        tokens = planner.ask(lanes)
+        spent = _clocks() - begun
+        if encoder is not None:
+            spent -= encoder.spent - encoding
+        begun = _clocks()
+        if think:
+            planner.think()
+        seconds.append(np.append(spent, _clocks()[1] - begun[1]))
+        lanes = np.concatenate([lanes, tokens[:, None]], axis=1)
+        options = features(lanes)
+        told = options[None], [int((options @ theta).argmax())]
+        if lanes.shape[1] == len(words.sizes):
+            lanes = lanes[:, :0]
+    return np.array(seconds)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--questions", type=int, default=24, help="measured questions of each row")
+    parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=list(SETTINGS))
+    parser.add_argument("--no-think", action="store_true", help="do all work between answer and question")
+    parser.add_argument("--answers", nargs="+", type=int, default=list(ANSWERS))
+    arguments = parser.parse_args()
+    print(f"OMP_NUM_THREADS={os.environ.get('OMP_NUM_THREADS', 'unset')}, milliseconds")
+    print(
+        "| setting | answers before | wall: median | 90% | worst | CPU: median | 90% | worst | thinking, CPU: worst |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
+    for name in arguments.settings:
+        setting = SETTINGS[name](0)
+        encoder = setting[3]
+        theta = np.random.default_rng(1001).normal(size=D) if encoder is None else encoder.encode(["a cosy cabin"])[0]
+        for answers in arguments.answers:
+            seconds = 1e3 * measure(setting, answers, arguments.questions, theta, not arguments.no_think)
+            parts = (np.median, lambda column: np.quantile(column, 0.9), np.max)
+            cells = [part(column) for column in seconds[:, :2].T for part in parts] + [seconds[:, 2].max()]
+            print(f"| {name} | {answers} | " + " | ".join(f"{cell:.0f}" for cell in cells) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
