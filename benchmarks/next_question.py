@@ -9,11 +9,11 @@ time is a column of its own. With ``--no-think`` the same work falls into the wa
 MiniLM. Two settings:
 
 * "one step": 5,000 random tokens in one step, so that every question sees all of them and a new estimate;
-* "built-in": the built-in vocabulary (six steps, 5,132 tokens in all, MiniLM) and partial prompts.
+* "built-in": the built-in vocabulary (six steps, MiniLM) and partial prompts.
 
 Clocks start after 0, 60, 180 and 360 answers to random questions, taken in at once, and one more question (the search
-for the scales from the beginning, which happens once, when a session is resumed). For each: median, 90th percentile and worst of the wall clock, and the same of the CPU time (of all threads), which a
-busy machine does not change as much.
+for the scales from the beginning, which happens once, when a session is resumed). For each: median, 90th percentile and
+worst of the wall clock, and the same of the CPU time (of all threads), which a busy machine does not change as much.
 """
 
 from __future__ import annotations
@@ -141,9 +141,7 @@ def main() -> None:
     parser.add_argument("--answers", nargs="+", type=int, default=list(ANSWERS))
     arguments = parser.parse_args()
     print(f"OMP_NUM_THREADS={os.environ.get('OMP_NUM_THREADS', 'unset')}, milliseconds")
-    print(
-        "| setting | answers before | wall: median | 90% | worst | CPU: median | 90% | worst | thinking, CPU: worst |"
-    )
+    print("| setting | answers before | wall: median | 90% | worst | CPU: median | 90% | worst | thinking: worst CPU |")
     print("|---|---|---|---|---|---|---|---|---|")
     for name in arguments.settings:
         setting = SETTINGS[name](0)
