@@ -109,6 +109,8 @@ class VocabularyPrior:
         if neighbours is None:
             wanted = [min(count, -(-size // part)) for count, part in zip(_NEIGHBOURS, _PARTS, strict=True)]
         else:
+            if not isinstance(neighbours, Sequence) or not neighbours:
+                raise ValueError(f"Expected neighbours as a sequence of at least one number, got {neighbours!r}")
             wanted = [min(check_count(count, "neighbours"), size) for count in neighbours]
         self.neighbours = tuple(sorted(set(wanted)))
         self.share = check_number(share, "share", minimum=0.0)
