@@ -164,6 +164,12 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_table(finished, words, tmp_
     pandas.testing.assert_frame_equal(numbers(out), numbers(finished), rtol=0, atol=1e-9)
 
 
+def test_help_names_what_there_is(capsys):
+    assert main(["bench", "--help"]) == 0
+    printed = capsys.readouterr().out
+    assert all(option in printed for option in ("--quick", "--regime", "--arm", "--seeds", "--report", "--page"))
+
+
 def refused(capsys, arguments, code, *said: str) -> None:
     """Run the command; expect the exit code and one line on stderr that holds the texts."""
     assert main([str(argument) for argument in arguments]) == code

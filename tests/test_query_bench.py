@@ -141,6 +141,9 @@ def test_a_piece_is_the_ratio_of_questions_and_turns_around():
     assert bought.factor == pytest.approx(2.0) and bought.low == bought.high == pytest.approx(2.0)
     assert cost.factor == pytest.approx(0.5)
     assert piece(given_, "argmax", "", "adaptive", "exact+ours") is None
+    lost = index(random_ours=[[1.1, 1.2, 1.3]] * 3, adaptive=[[1.1, 1.2, 1.2]] * 3)  # nobody has learnt anything
+    equal = piece(lost, "argmax", "", "random+ours", "adaptive")
+    assert equal is not None and equal.factor == equal.low == equal.high == 1.0
 
 
 def test_intervals_of_one_run_are_unknown_and_of_equal_runs_a_point():

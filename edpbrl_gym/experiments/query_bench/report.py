@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from edpbrl_gym.experiments.figures import save_figure
-from edpbrl_gym.experiments.query_bench.arms import HEADLINE_ARMS
 from edpbrl_gym.experiments.query_bench.figures import curves_figure, metrics_figure, needed_figure, pieces_figure
 from edpbrl_gym.experiments.query_bench.settings import REGIMES
 from edpbrl_gym.experiments.query_bench.summary import PAPER, RunIndex
@@ -20,6 +19,7 @@ from edpbrl_gym.experiments.query_bench.tables import (
     TextTable,
     curves_table,
     duel_table,
+    main_arms,
     marks_table,
     metrics_table,
     needed_table,
@@ -67,7 +67,7 @@ def _figures(results: Results, summary: Summary, folder: Path) -> dict[str, list
     index = RunIndex(results.table)
     headline = [name for name in summary.regimes if REGIMES[name].headline]
     side = [name for name in summary.regimes if not REGIMES[name].headline]
-    main = [arm for arm in summary.arms if arm in HEADLINE_ARMS] or summary.arms[:6]
+    main = main_arms(summary)
     line = _setting_line(results)
     made: dict[str, Any] = {}
     if headline:

@@ -67,6 +67,7 @@ PIECES: tuple[tuple[str, str, str], ...] = (
     ("full rankings instead of the best, adaptive", "adaptive", "adaptive+ranking"),
 )
 
+_NO_TIME = 1e-3  # episodes
 CAP = 1e6  # stands for "not within the questions asked" where quantiles are taken; infinity has none
 
 
@@ -339,7 +340,8 @@ def piece(
         means = [values[indices].mean(axis=-2) for values in (base, more)]
         level = np.maximum(means[0][..., -1], means[1][..., -1])
         slow, fast = (episodes_to_reach(mean, found.episodes, level, found.start) for mean in means)
-        return slow / np.maximum(fast, 1e-9)
+        # an error worse than knowing nothing needs no question: neither 0 nor a ratio with it means anything
+        return np.clip(np.maximum(slow, _NO_TIME) / np.maximum(fast, _NO_TIME), 1.0 / CAP, CAP)
 
     low, high = interval(factor, len(base))
     return Piece(title, without, given, regime, float(factor(np.arange(len(base)))), low, high, len(base))

@@ -33,6 +33,7 @@ __all__ = [
     "curves_table",
     "duel_table",
     "headline_tables",
+    "main_arms",
     "marks_table",
     "metrics_table",
     "needed_table",
@@ -79,7 +80,7 @@ class TextTable:
 
         table = Table(title=self.title, title_justify="left")
         for number, name in enumerate(self.header):
-            table.add_column(escape(name), justify="left" if number < 2 else "right")
+            table.add_column(escape(name), justify="left" if number < 2 else "right", no_wrap=number < 2)
         for row in self.rows:
             table.add_row(*[escape(text) for text in row])
         return table
@@ -131,9 +132,9 @@ def summarise(table: Any) -> Summary:
 
 
 def headline_tables(results: Results, summary: Summary | None = None) -> list[TextTable]:
-    """The tables for the terminal: the marks, and questions needed in cosine error."""
+    """The tables for the terminal: the marks, and questions needed in cosine error by the arms that figures show."""
     found = summarise(results.table) if summary is None else summary
-    return [table for table in (marks_table(found), needed_table(found, results)) if table.rows]
+    return [table for table in (marks_table(found), needed_table(found, results, main_arms(found))) if table.rows]
 
 
 def _share(item: Needed) -> str:
@@ -177,12 +178,17 @@ def marks_table(summary: Summary) -> TextTable:
     )
 
 
-def needed_table(summary: Summary, results: Results) -> TextTable:
-    """What every arm needs in every regime, by cosine error."""
+def main_arms(summary: Summary) -> list[str]:
+    """The arms that figures show: those of the headline, or the first six where there are none of them."""
+    return [arm for arm in summary.arms if arm in HEADLINE_ARMS] or summary.arms[:6]
+
+
+def needed_table(summary: Summary, results: Results, arms: Sequence[str] | None = None) -> TextTable:
+    """What the arms (None: all) need in every regime, by cosine error."""
     horizon = len(results.provenance["steps"])
     rows = []
     for regime in summary.regimes:
-        for arm in summary.arms:
+        for arm in summary.arms if arms is None else arms:
             cells: list[str] = []
             runs = ""
             for mark in ("a", "b"):
