@@ -83,7 +83,7 @@ def fit_gaussian(
     precision: Floats,
     *,
     tolerance: float = 1e-3,
-    max_iterations: int = 50,
+    max_iterations: int = 200,
 ) -> GaussianFit:
     """The variational Gaussian for the prior N(0, scale I).
 
@@ -115,11 +115,12 @@ def fit_gaussian(
                 state.mean + length * step,
                 state.precision + length * (target - state.precision),
             )
-            if proposal.bound >= state.bound - tolerance or length <= _SHORTEST:
+            if proposal.bound >= state.bound or length <= _SHORTEST:
                 break
             length /= 2
-        converged = abs(proposal.bound - state.bound) <= tolerance
-        state, iteration = proposal, iteration + 1
+        rise = proposal.bound - state.bound
+        converged = rise <= tolerance  # below 0: the points, which are no exact average, allow no more
+        state, iteration = (proposal if rise > 0 else state), iteration + 1
     return GaussianFit(
         state.mean, state.precision, state.curvature, state.bound, state.log_likelihood, converged, iteration
     )
@@ -144,7 +145,7 @@ def importance_log_evidence(rows: Floats, offsets: Floats | None, scale: float, 
     factor = np.linalg.cholesky(fit.precision)
     away = solve_triangular(factor, normal.T, lower=True, trans="T", check_finite=False)
     thetas = fit.mean[:, None] + away
-    values = (rows.reshape(-1, rank) @ thetas).reshape(*rows.shape[:2], -1)
+    values = (rows.reshape(-1, rank) @ thetas).reshape(*rows.shape[:2], len(normal))
     if offsets is not None:
         values += offsets[:, :, None]
     top = np.maximum(values.max(axis=1), 0.0)
@@ -184,7 +185,7 @@ def _evaluate(rows: Floats, offsets: Floats | None, scale: float, mean: Floats, 
     log_determinant = 2.0 * float(np.log(np.diagonal(factor)).sum())
     divergence = 0.5 * ((trace + float(mean @ mean)) / scale - rank + rank * np.log(scale) + log_determinant)
     score = -(average.ravel() @ rows.reshape(-1, rank))
-    return _State(mean, factor, precision, likelihood - divergence, likelihood, score, _roots(curvature))
+    return _State(mean, factor, precision, likelihood - float(divergence), likelihood, score, _roots(curvature))
 
 
 def _roots(matrices: Floats) -> Floats:

@@ -26,6 +26,8 @@ Floats = NDArray[np.float64]
 # Newton decrement that is enough to compare scales: the log posterior is off by half its square
 _ROUGH = 1e-4
 _FINE = 1e-8
+# last rise of the variational bound, in nats
+_ROUGH_BOUND, _FINE_BOUND = 1e-3, 1e-5
 _MAX_ITERATIONS = 100
 
 
@@ -53,7 +55,7 @@ class WhitenedAnswers:
         self._rows = np.ascontiguousarray(white).reshape(*differences.shape[:2], self.rank)
         self._point = np.zeros(self.rank)
         self._last: tuple[float, Maximum] | None = None
-        self._gaussian: tuple[float, GaussianFit] | None = None
+        self._gaussian: tuple[float, float, GaussianFit] | None = None
 
     def start_at(self, theta: Floats) -> None:
         """Begin the next estimate at theta, (d,)."""
@@ -91,26 +93,26 @@ class WhitenedAnswers:
 
     def gaussian(self, scale: float) -> tuple[Floats, Floats, GaussianFit]:
         """The variational Gaussian at a scale: its mean (d,) and precision (d, d), and the fit in these coordinates."""
-        found = self._fit_gaussian(scale)
+        found = self._fit_gaussian(scale, _FINE_BOUND)
         rows = np.matmul(found.curvature, self._differences).reshape(-1, self._base.dimension)
         return self._unwhiten(found.mean), rows.T @ rows + self._base.precision / scale, found
 
     def sampled_evidence(self, scale: float, draws: int) -> float:
         """Log evidence at a scale by importance sampling from the variational Gaussian."""
-        return importance_log_evidence(self._rows, self._shifted, scale, self._fit_gaussian(scale), draws)
+        return importance_log_evidence(self._rows, self._shifted, scale, self._fit_gaussian(scale, _ROUGH_BOUND), draws)
 
-    def _fit_gaussian(self, scale: float) -> GaussianFit:
+    def _fit_gaussian(self, scale: float, tolerance: float) -> GaussianFit:
         if self._gaussian is None:
             end = self._maximise(scale, _ROUGH)
             mean, precision = end.theta, end.precision
         else:  # from the last scale's
-            before, last = self._gaussian
-            if before == scale:
+            before, reached, last = self._gaussian
+            if before == scale and reached <= tolerance:
                 return last
             mean = last.mean
             precision = last.precision + (1.0 / scale - 1.0 / before) * np.eye(self.rank)
-        found = fit_gaussian(self._rows, self._shifted, scale, mean, precision)
-        self._gaussian = scale, found
+        found = fit_gaussian(self._rows, self._shifted, scale, mean, precision, tolerance=tolerance)
+        self._gaussian = scale, tolerance, found
         return found
 
     def _unwhiten(self, point: Floats) -> Floats:
