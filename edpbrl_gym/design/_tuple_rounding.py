@@ -64,8 +64,10 @@ def balanced_questions(features: AnyFloats, tokens: IntArray, lanes: int, rng: n
     Returns:
         Tokens of the questions, shape (T, K).
     """
-    dealt = rng.permutation(tokens).reshape(-1, lanes)
-    centred = features - features[tokens].mean(axis=0)
+    used, places = np.unique(tokens, return_inverse=True)  # a copy of all rows could be gigabytes
+    dealt = rng.permutation(places).reshape(-1, lanes)
+    centred = np.asarray(features[used], dtype=np.float64)
+    centred -= centred[places].mean(axis=0)
     for begin in range(0, len(dealt), _GROUP):
         part = dealt[begin : begin + _GROUP]
         total = centred[part[:, 0]]
@@ -77,7 +79,7 @@ def balanced_questions(features: AnyFloats, tokens: IntArray, lanes: int, rng: n
             question, token = linear_sum_assignment(cost)
             part[question, lane] = part[token, lane]
             total = total + centred[part[:, lane]]
-    return dealt
+    return np.asarray(used[dealt], dtype=np.int64)
 
 
 def first_tokens(
