@@ -36,13 +36,13 @@ class Fit:
     prior_scale: float
 
 
-@functools.lru_cache(maxsize=3)
+@functools.lru_cache(maxsize=8)
 def our_prior(world: World) -> VocabularyPrior:
     """The library's prior over a world's vocabulary, with its defaults."""
     return VocabularyPrior(world.tokens)
 
 
-@functools.lru_cache(maxsize=3)
+@functools.lru_cache(maxsize=8)
 def global_prior(world: World) -> VocabularyPrior:
     """The same without the step that looks around the estimate."""
     return VocabularyPrior(world.tokens, share=0.0)

@@ -54,7 +54,7 @@ def make_planner(world: World, arm: Arm, *, num_options: int, seed: int, encoder
     )
 
 
-@functools.lru_cache(maxsize=2)
+@functools.lru_cache(maxsize=8)
 def _composed(world: World) -> ComposedFeatures:
     """The fitted features of a world, once for each process: fitting encodes over a thousand texts."""
     return ComposedFeatures(world.vocabulary, world.tokens, world.encoder())

@@ -190,11 +190,11 @@ def _write_text(path: Path, lines: Sequence[str]) -> None:
 
 
 def load_world(settings: BenchSettings, regime: Regime, folder: Path, fingerprint: str) -> World:
-    """Read a world that ``prepare_world`` has written; each process keeps the last few in memory."""
+    """Read a world that ``prepare_world`` has written; each process keeps the last ones in memory."""
     return _load(settings, regime.world, regime.vocabulary, regime.feedback, folder, fingerprint)
 
 
-@functools.lru_cache(maxsize=3)
+@functools.lru_cache(maxsize=8)
 def _load(settings: BenchSettings, name: str, vocabulary: str, feedback: str, folder: Path, fingerprint: str) -> World:
     with np.load(_material(folder, name)) as data:
         arrays = {key: data[key] for key in data.files}
