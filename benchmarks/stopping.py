@@ -146,13 +146,15 @@ def main() -> None:
     count = min(arguments.users, len(SENTENCES))
     print(f"{sum(train.sizes)} tokens, held-out pairs from {sum(test.sizes)} others, {encoder.name}, {rule}")
     runs: dict[str, list[list[dict[str, float]]]] = defaultdict(list)
-    for label, number, user in [*prior_users(prior.base, count), *sentence_users(encoder, count)]:
+    for label, number, user in [
+        *prior_users(VocabularyPrior(tokens, power=1.0).base, count),
+        *sentence_users(encoder, count),
+    ]:
         session = Session(
             make_planner(options, train, prior, FIRST_SEED + number),
             vocabulary=train,
             encoder=encoder,
             held_out=test,
-            prior=prior,
             stopping=rule,
         )
         runs[label].append(follow(session, user, arguments.questions, arguments.every))
