@@ -61,7 +61,8 @@ def material(sentences: int, seeds: int, cache: Path | None) -> dict[str, Any]:
     """All embeddings: questions (seeds, T, H, K, d), tokens, partial prompts, tastes, held-out prompts and pairs."""
     if cache is not None and cache.is_file():
         with np.load(cache) as data:
-            return {key: data[key] for key in data.files}
+            found = {key: data[key] for key in data.files}
+        return found | {"questions": found["questions"][:seeds], "tastes": found["tastes"][:sentences]}
     train, test = load_vocabulary(None).split(0)
     encoder = load_encoder("minilm")
     rng = np.random.default_rng(FIRST_SEED)
@@ -97,11 +98,6 @@ def answers(questions: Floats, theta: Floats, scale: float | None, seed: int) ->
     return np.asarray(values.argmax(axis=1))
 
 
-def second_moment(rows: Floats, power: float) -> GaussianPrior:
-    """As ``GaussianPrior.from_embeddings`` about 0 in place of the mean."""
-    return GaussianPrior.from_embeddings(np.concatenate([rows, -rows]), power=power)
-
-
 def estimators(data: dict[str, Any]) -> dict[str, Fit]:
     """Name -> (options, choices) -> (theta, scale)."""
     tokens = data["tokens"].astype(np.float64)
@@ -113,8 +109,8 @@ def estimators(data: dict[str, Any]) -> dict[str, Fit]:
             partial.reshape(-1, tokens.shape[1]), power=power
         )
         bases[f"prompts {power}"] = GaussianPrior.from_embeddings(partial[:, -1], power=power)
-    for power in (0.5, 0.75):
-        bases[f"tokens about 0, {power}"] = second_moment(tokens, power)
+    for power in (0.5, 0.75, 1.0):
+        bases[f"tokens about 0, {power}"] = GaussianPrior.from_embeddings(tokens, power=power, centred=False)
 
     def fixed(prior: GaussianPrior, scale: float) -> Fit:
         return lambda options, choices: (estimate(options, choices, prior=prior.scaled(scale)).theta, scale)
@@ -149,18 +145,18 @@ def estimators(data: dict[str, Any]) -> dict[str, Fit]:
     return made
 
 
-def run(data: dict[str, Any], users: dict[str, float | None], only: str | None) -> list[dict[str, Any]]:
+def run(
+    data: dict[str, Any], users: dict[str, float | None], lengths: list[int], only: list[str] | None
+) -> list[dict[str, Any]]:
     """Rows of (estimator, user, T): mean errors over sentences and seeds with standard errors, scale, seconds."""
     prompts, pairs = data["prompts"].astype(np.float64), data["pairs"]
     rows: list[dict[str, Any]] = []
     for name, fit in estimators(data).items():
-        if only is not None and only not in name:
+        if only is not None and name not in only:
             continue
-        if rows:
-            print(", ".join(f"{row['cosine']:.3f}" for row in rows if row["estimator"] == rows[-1]["estimator"]))
-        print(name, end=": ", flush=True)
+        print(name, flush=True)
         for user, scale in users.items():
-            for episodes in EPISODES:
+            for episodes in lengths:
                 found = []
                 for number, taste in enumerate(data["tastes"].astype(np.float64)):
                     for seed, asked in enumerate(data["questions"]):
@@ -203,12 +199,13 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=6)
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--users", nargs="+", default=list(USERS), choices=list(USERS))
-    parser.add_argument("--only", help="estimators whose name contains this")
+    parser.add_argument("--episodes", type=int, nargs="+", default=list(EPISODES))
+    parser.add_argument("--only", nargs="+", help="names of estimators")
     parser.add_argument("--cache", type=Path, help="npz file for the embeddings, made if it is not there")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     data = material(options.sentences, options.seeds, options.cache)
-    rows = run(data, {name: USERS[name] for name in options.users}, options.only)
+    rows = run(data, {name: USERS[name] for name in options.users}, options.episodes, options.only)
     console = Console(width=220)
     for key in ("cosine", "preference", "scale", "milliseconds"):
         console.print(show(rows, key))

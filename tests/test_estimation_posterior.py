@@ -148,8 +148,8 @@ def exact_moments(options, choices, precision, middle):
 
 @pytest.mark.parametrize(("size", "tolerance"), [(0.5, 0.1), (3.0, 0.45)])
 def test_the_variational_posterior_against_quadrature(size, tolerance):
-    """In one dimension, where theta is small beside its prior and where answers are nearly certain (the posterior is then
-    far from a Gaussian): nearer to the exact mean than the mode is; the evidence is nearly exact."""
+    """In one dimension, where theta is small beside its prior and where answers are nearly certain and the posterior is
+    far from a Gaussian: nearer to the exact mean than the mode is; the evidence is nearly exact."""
     options, choices = one_dimension(size)
     prior = GaussianPrior.from_precision([[0.02]], [0.5])
     evidence, mean, variance = exact_moments(options, choices, 0.02, 0.5)
@@ -222,7 +222,7 @@ def test_the_scale_of_the_variational_posterior_is_less_biased():
         deviations.append(found.scale_deviation)
         fixed = fit_posterior(options, choices, base=base, scale=found.scale)
         assert fixed.scale_deviation == 0.0
-        np.testing.assert_allclose(fixed.posterior.mean, found.posterior.mean, atol=0.1)
+        np.testing.assert_allclose(fixed.posterior.mean, found.posterior.mean, atol=0.3)
         wider = found.posterior.covariance() - fixed.posterior.covariance()
         assert np.trace(wider) > 0
     assert np.mean(laplace) < np.mean(sampled) - 0.1
