@@ -11,7 +11,7 @@ orders as the user's own taste does. Two tables:
   were made half-way, and what Laplace's posterior predicts;
 * where the stopping rule says stop: questions asked, predicted and true accuracy there.
 
-The sentences and seeds are development ones, not those of any reported comparison.
+The hedge and the power of the predictions' prior were chosen on other users (``--development``).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from edpbrl_gym.selection import AdaptivePlanner, ComposedFeatures
 from edpbrl_gym.session import RandomPlanner, Session, StoppingRule, answer_of
 from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
 
-SENTENCES = (
+DEVELOPMENT = (
     "a cosy winter cabin",
     "baroque gold ornaments",
     "a stormy sea under dark clouds",
@@ -42,27 +42,36 @@ SENTENCES = (
 )
 NORMS = (5.0, 20.0, 50.0)
 NOISE = ("argmax", 50.0, 20.0, 5.0)
-FIRST_SEED = 1000
+REPORTED = (
+    "An image with warm colors depicting bright sunshine",
+    "An image with ancient kingdom depicting medieval times",
+    "An image with advanced technologies depicting futuristic style",
+    "a quiet library at night",
+    "soft pastel watercolours of the sea",
+    "a crowded street market in the rain",
+)
 
 
-def prior_users(prior: GaussianPrior, count: int) -> Iterator[tuple[str, int, SyntheticUser]]:
+def prior_users(prior: GaussianPrior, count: int, seed: int) -> Iterator[tuple[str, int, SyntheticUser]]:
     """Users for whom the model is right: theta ~ N(0, C) scaled to a root mean square norm."""
     base = Posterior(np.zeros(prior.dimension), prior.precision)
     size = float(np.sqrt(np.trace(np.linalg.inv(prior.precision))))
     for norm in NORMS:
-        thetas = base.draws(count, np.random.default_rng([FIRST_SEED, int(norm)])) * norm / size
+        thetas = base.draws(count, np.random.default_rng([seed, int(norm)])) * norm / size
         for number, theta in enumerate(thetas):
-            user = SyntheticUser(theta, mode="sampled", scale=1.0, seed=FIRST_SEED + number)
+            user = SyntheticUser(theta, mode="sampled", scale=1.0, seed=seed + number)
             yield f"prior, norm {norm:g}", number, user
 
 
-def sentence_users(encoder: TextEncoder, count: int) -> Iterator[tuple[str, int, SyntheticUser]]:
+def sentence_users(
+    encoder: TextEncoder, sentences: tuple[str, ...], seed: int
+) -> Iterator[tuple[str, int, SyntheticUser]]:
     """Users who like a sentence."""
     for noise in NOISE:
-        for number, sentence in enumerate(SENTENCES[:count]):
+        for number, sentence in enumerate(sentences):
             mode = "argmax" if noise == "argmax" else "sampled"
             scale = 1.0 if noise == "argmax" else float(noise)
-            user = SyntheticUser.from_text(sentence, encoder, mode=mode, scale=scale, seed=FIRST_SEED + number)
+            user = SyntheticUser.from_text(sentence, encoder, mode=mode, scale=scale, seed=seed + number)
             yield f"sentence, {noise if noise == 'argmax' else f'scale {noise:g}'}", number, user
 
 
@@ -130,10 +139,11 @@ def report_stops(label: str, runs: list[list[dict[str, float]]]) -> list[float]:
 def main() -> None:
     """Run all users and print both tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--users", type=int, default=4, help="users of each kind, at most 6 (default: 4)")
+    parser.add_argument("--users", type=int, default=6, help="users of each kind, at most 6 (default: 6)")
     parser.add_argument("--questions", type=int, default=240, help="questions of a session (default: 240)")
     parser.add_argument("--every", type=int, default=60, help="questions between two looks (default: 60)")
     parser.add_argument("--target", type=float, default=0.9, help="of the stopping rule (default: 0.9)")
+    parser.add_argument("--development", action="store_true", help="the users on which choices were made")
     parser.add_argument("--planner", choices=("random", "adaptive"), default="random", help="who asks")
     parser.add_argument("--gain", type=float, default=0.01, help="of the stopping rule (default: 0.01)")
     arguments = parser.parse_args()
@@ -143,15 +153,17 @@ def main() -> None:
     prior = VocabularyPrior(tokens)
     options = ComposedFeatures(train, tokens, encoder) if arguments.planner == "adaptive" else None
     rule = StoppingRule(target=arguments.target, gain=arguments.gain)
-    count = min(arguments.users, len(SENTENCES))
+    first, sentences = (1000, DEVELOPMENT) if arguments.development else (0, REPORTED)
+    sentences = sentences[: arguments.users]
+    count = len(sentences)
     print(f"{sum(train.sizes)} tokens, held-out pairs from {sum(test.sizes)} others, {encoder.name}, {rule}")
     runs: dict[str, list[list[dict[str, float]]]] = defaultdict(list)
     for label, number, user in [
-        *prior_users(VocabularyPrior(tokens, power=1.0).base, count),
-        *sentence_users(encoder, count),
+        *prior_users(VocabularyPrior(tokens, power=1.0).base, count, first),
+        *sentence_users(encoder, sentences, first),
     ]:
         session = Session(
-            make_planner(options, train, prior, FIRST_SEED + number),
+            make_planner(options, train, prior, first + number),
             vocabulary=train,
             encoder=encoder,
             held_out=test,
