@@ -205,6 +205,26 @@ def test_the_quadratic_program_against_scipy(seed):
     assert objective(found) <= expected.fun + 1e-7
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_a_nearly_singular_quadratic_program_keeps_its_sums(seed):
+    """Large steps along the null space cancel; the sums of the blocks must not pay for it."""
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(30, 3))
+    blocks = [slice(0, 18), slice(18, 30)]
+    weights = np.concatenate([np.full(18, 1 / 18), np.full(12, 1 / 12)])
+    gradient = 10.0 + 1e-10 * rng.normal(size=30)  # a level that the constraint takes away, far above the rest
+    found = solve_simplex_qp(rows @ rows.T, gradient, weights, blocks, tolerance=1e-9)
+    assert found.min() >= 0
+    np.testing.assert_allclose([found[own].sum() for own in blocks], 1.0, atol=1e-12)
+
+
+def test_a_quadratic_program_without_curvature_is_feasible():
+    weights = np.full(6, 1 / 6)
+    found = solve_simplex_qp(np.zeros((6, 6)), np.arange(6.0), weights, [slice(0, 6)], tolerance=1e-9)
+    assert found.min() >= 0 and found.sum() == pytest.approx(1.0, abs=1e-12)
+
+
+
 @pytest.mark.parametrize("criterion", ["D", "A", "V"])
 def test_bounds_of_frank_wolfe_hold(criterion):
     problem = prompt_problem(criterion, 2, sizes=(40, 40, 40), dimension=12)

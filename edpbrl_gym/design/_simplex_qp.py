@@ -85,13 +85,16 @@ def _minimiser(
         right[:, number + 1] = (chosen >= own.start) & (chosen < own.stop)
     ones = right[:, 1:].copy()
     solved, _ = lapack.dpotrs(factor, right, lower=1, overwrite_b=1)
-    schur = ones.T @ solved[:, 1:]
-    try:
-        multipliers = np.linalg.solve(schur, ones.T @ solved[:, 0] + ones.T @ current[chosen] - 1.0)
-    except np.linalg.LinAlgError:
-        return None
     target = current.copy()
-    target[chosen] += solved[:, 0] - solved[:, 1:] @ multipliers
+    with np.errstate(over="ignore", invalid="ignore"):  # a Hessian of zeros has no minimiser: not finite
+        schur = ones.T @ solved[:, 1:]
+        try:
+            multipliers = np.linalg.solve(schur, ones.T @ solved[:, 0] + ones.T @ current[chosen] - 1.0)
+        except np.linalg.LinAlgError:
+            return None
+        target[chosen] += solved[:, 0] - solved[:, 1:] @ multipliers
+        # large steps along a nearly singular Hessian cancel, and the sums lose digits: once more for what is left
+        target[chosen] -= solved[:, 1:] @ np.linalg.solve(schur, ones.T @ target[chosen] - 1.0)
     return target if np.isfinite(target).all() else None
 
 
