@@ -97,6 +97,8 @@ def test_report_figures_and_page(finished, words, tmp_path, capsys):
     report = (finished / "REPORT.md").read_text()
     for text in ("Questions needed", "Win, tie or loss", "What each piece buys", "Milliseconds", "sunny"):
         assert text in report
+    code = read_results(finished).table["code"]
+    assert code.nunique() == 1 and f"the same code (sha256 {code[0]})" in report
     names = {path.name for path in (finished / "figures").iterdir()}
     assert {"curves.png", "curves.pdf", "metrics.png", "needed.png", "pieces.png"} <= names
     for name in ("curves", "metrics", "needed", "pieces"):

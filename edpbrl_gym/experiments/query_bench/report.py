@@ -162,8 +162,20 @@ def _how(results: Results) -> list[str]:
         f"skipped questions: {float(table['skipped'].mean()):.3f} over all rows.",
         f"- Encoder sha256 {config['encoder_fingerprint'][:16]}, vocabulary sha256 "
         f"{config['vocabulary_fingerprint'][:16]}.",
+        f"- {_code_line(table)}",
         f"- {software}.",
     ]
+
+
+def _code_line(table: Any) -> str:
+    """Which versions of the code made the rows; a mixture is said arm by arm."""
+    if "code" not in table:
+        return "The version of the code was not recorded."
+    versions = table.assign(code=table["code"].fillna("unknown")).groupby("code", sort=False)["arm"].unique()
+    if len(versions) == 1:
+        return f"All rows were made by the same code (sha256 {versions.index[0]})."
+    said = "; ".join(f"{code}: {', '.join(sorted(arms))}" for code, arms in versions.items())
+    return f"Rows were made by {len(versions)} versions of the code (sha256: arms): {said}."
 
 
 def _per_seed(table: Any) -> str:
