@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -25,7 +26,10 @@ class AdaptiveAgent(TabularAgent):
 
     ``observe`` takes in all answers so far; call it as often as answers come, after every step at best (with a
     `PreferenceQuery`: ``agent.observe(venv.comparisons)``). Groups that play side by side ask different questions
-    from the same knowledge; with one group and ``observe`` after every step every question uses all answers.
+    from the same knowledge; with one group and ``observe`` after every step the questions of an episode use all answers
+    that came before it. ``planner.think()`` while the person looks at the options spares them long waits.
+
+    A saved agent keeps its answers and the number of its questions, and estimates afresh when it is loaded.
 
     Args:
         env: A prompt environment (with ``.vocabulary``, ``.features`` and, for partial prompts, ``.encoder``).
@@ -33,6 +37,7 @@ class AdaptiveAgent(TabularAgent):
         mode: "learn" the taste, or find the "best" prompt.
         score: See `AdaptivePlanner`.
         draws: See `AdaptivePlanner`.
+        memory: See `AdaptivePlanner`.
         **arguments: See ``Agent``. ``regularization`` and ``criterion`` are not used: the prior comes from the
             vocabulary and its scale from the answers.
 
@@ -54,6 +59,7 @@ class AdaptiveAgent(TabularAgent):
         mode: Literal["learn", "best"] = "learn",
         score: Literal["information", "mutual"] = "information",
         draws: int = 16,
+        memory: int | None = None,
         **arguments: Any,
     ) -> None:
         super().__init__(env, **arguments)
@@ -66,6 +72,7 @@ class AdaptiveAgent(TabularAgent):
             check_choice_of(value, option, known)
         self.feedback, self.mode, self.score = feedback, mode, score
         self.draws = check_count(draws, "draws", minimum=0)
+        self.memory = None if memory is None else check_count(memory, "memory (answers)")
         self.planner: AdaptivePlanner | None = None
         self._answers: Comparisons | None = None
         self._told = 0
@@ -87,6 +94,7 @@ class AdaptiveAgent(TabularAgent):
             mode=self.mode,
             score=self.score,
             draws=self.draws,
+            memory=self.memory,
         )
         self._answers, self._told = None, 0
         return self
@@ -140,17 +148,23 @@ class AdaptiveAgent(TabularAgent):
 
     def _arguments(self) -> dict[str, Any]:
         own = {"feedback": self.feedback, "mode": self.mode, "score": self.score, "draws": self.draws}
-        return {**super()._arguments(), **own}
+        return {**super()._arguments(), **own, "memory": self.memory}
 
     def _save(self, folder: Path) -> None:
-        answers = folder / "answers.parquet"
-        answers.unlink(missing_ok=True)  # of an agent saved here before
+        answers, asked = folder / "answers.parquet", folder / "asked.json"
+        for old in (answers, asked):  # of an agent saved here before
+            old.unlink(missing_ok=True)
         if self._answers is not None:
             self._answers.to_parquet(answers)
+        if self.planner is not None:
+            asked.write_text(json.dumps(self.planner.asked), encoding="utf-8")
 
     def _load(self, folder: Path) -> None:
         from edpbrl_gym.comparisons import Comparisons
 
-        self.learn()
+        if not (folder / "asked.json").is_file():
+            return  # it had not learned
+        planner = self.learn()._ready()
         if (folder / "answers.parquet").is_file():
             self.observe(Comparisons.from_parquet(folder / "answers.parquet"))
+        planner.asked = int(json.loads((folder / "asked.json").read_text(encoding="utf-8")))

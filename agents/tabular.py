@@ -20,6 +20,8 @@ def require(base: Any, *attributes: str, who: str) -> None:
     purpose = {
         "mdp": ".mdp (an edpbrl_gym.mdp.FiniteHorizonMDP)",
         "features": ".features (an array (N, d), one row for each feature row of the MDP)",
+        "vocabulary": ".vocabulary (an edpbrl_gym.vocabulary.Vocabulary)",
+        "encoder": ".encoder (an edpbrl_gym.features.TextEncoder)",
     }
     missing = [purpose[name] for name in attributes if not hasattr(base, name)]
     if missing:

@@ -56,7 +56,11 @@ class AdaptivePlanner:
         model: Format of the answers.
         restrictions: Which tokens may stand together; None: options of a question are distinct. A base that all
             episodes share and that is not given is drawn with the first question.
-        memory: Estimate from so many of the latest answers, for a taste that drifts; None: from all.
+        memory: Estimate from so many of the latest answers, for a taste that drifts; None: from all. Questions are
+            planned with up to a tenth more.
+
+    Attributes:
+        asked: Number of questions asked; question i uses stream i of the seed.
 
     Raises:
         ValueError: Arguments out of range, or features that don't fit the vocabulary.
@@ -102,7 +106,7 @@ class AdaptivePlanner:
     def reset(self) -> None:
         """Forget all questions and answers."""
         self._rules = self._given_rules
-        self._asked = 0
+        self.asked = 0
         self._ends = False  # whether the last question was the last of an episode
         self._taste.reset()
         self._root: Floats | None = None  # of the covariance of the posterior that plans
@@ -111,7 +115,7 @@ class AdaptivePlanner:
         """All that has changed since the planner was made; later calls don't change it. See ``restore``."""
         return {
             "rules": self._rules,
-            "asked": self._asked,
+            "asked": self.asked,
             "ends": self._ends,
             "taste": self._taste.state(),
         }
@@ -120,7 +124,7 @@ class AdaptivePlanner:
         """Go on from a state of a planner with the same arguments, in the same process."""
         self.reset()
         self._rules = state["rules"]
-        self._asked = state["asked"]
+        self.asked = state["asked"]
         self._ends = state["ends"]
         self._taste.restore(state["taste"])
 
@@ -144,8 +148,8 @@ class AdaptivePlanner:
             self._root = None
         self._taste.asked()
         self._ends = step + 1 == len(self.sizes)
-        rng = np.random.default_rng([self.seed, self._asked])
-        self._asked += 1
+        rng = np.random.default_rng([self.seed, self.asked])
+        self.asked += 1
         if self._rules.shared(step):
             return self._shared_token(before, rng)
         score = self._question_score(rng)
