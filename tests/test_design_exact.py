@@ -307,7 +307,7 @@ def test_bounds_hold_on_random_problems(seed, policies, criterion, regularizatio
     found = exact_design(problem, starts=("clusters", "random"), max_sweeps=30, seed=seed)
     allowed = 1 + 1e-5
     assert 1 <= found.gain_over_identical <= policies / (policies - 1) * allowed
-    assert 0 <= found.questions_saved <= found.most_questions_saved + 1e-12 <= 1 / policies + 1e-11
+    assert 0 <= found.questions_saved <= found.most_questions_saved + 1e-6 <= 1 / policies + 1e-5
     slack = 1e-9 * max(1.0, abs(found.value))
     assert found.identical_value - slack <= found.value <= found.independent_bound + slack
     assert found.independent_bound <= found.upper_bound + slack
