@@ -1,6 +1,6 @@
 """Is a session as sure as it should be? Predicted against true accuracy, now, in the future, and where it stops.
 
-    python benchmarks/stopping.py                          # about five minutes on one core
+    python benchmarks/stopping.py                          # about five minutes on an idle core
     python benchmarks/stopping.py --planner adaptive
 
 Users are drawn from the predictions' prior (the model is right), or like a sentence, without noise or with the noise of
