@@ -175,7 +175,8 @@ def test_the_result_is_what_it_says(criterion, kind):
     problem = kinds(criterion, num_policies=3)[kind]
     found = exact_design(problem, starts=("clusters", "surrogate", "random", "random"), seed=1)
     design = found.design
-    assert found.value == design.value == pytest.approx(exact_value(problem, design.occupancies), rel=1e-12)
+    assert found.value == design.value
+    assert found.value == pytest.approx(exact_value(problem, design.occupancies), rel=1e-12)
     assert found.upper_bound == found.surrogate.upper_bound
     assert verify(problem, found.surrogate).confirmed  # apart from all solvers: the bound is true
     assert design.gap == pytest.approx(found.upper_bound - found.value)
@@ -183,7 +184,7 @@ def test_the_result_is_what_it_says(criterion, kind):
     assert found.value <= found.independent_bound <= found.upper_bound
     assert found.identical_value <= found.best_identical.value + 1e-6 * abs(found.value)
     assert found.best_identical.value == pytest.approx(exact_value(problem, found.best_identical.occupancies), rel=1e-9)
-    assert found.best_identical.value <= found.value
+    assert found.best_identical.value <= found.value + 1e-9 * abs(found.value)
     assert found.policies.shape == (3, problem.horizon, problem.mdp.num_pairs)
     occupancies = np.stack([problem.mdp.occupancy(policy) for policy in found.policies])
     np.testing.assert_allclose(occupancies, design.occupancies, atol=1e-9)
@@ -392,10 +393,11 @@ def test_starts_are_feasible_and_differ(kind):
 def test_the_seed_decides_everything(kind):
     problem = kinds("A", num_policies=2)[kind]
     first, again, other = (exact_design(problem, starts=("clusters", "random"), seed=seed) for seed in (5, 5, 6))
-    np.testing.assert_array_equal(first.design.occupancies, again.design.occupancies)
+    np.testing.assert_allclose(first.design.occupancies, again.design.occupancies, atol=1e-7)
     assert first.starts[1].first != other.starts[1].first
     alone = exact_design(problem, starts=("random", "random"), seed=5)
-    assert alone.starts[1].values == first.starts[1].values  # whatever the start before it was
+    # whatever the start before it was
+    np.testing.assert_allclose(alone.starts[1].values, first.starts[1].values, rtol=1e-10)
 
 
 def test_given_starts_and_surrogate():
@@ -454,7 +456,7 @@ def test_a_callback_sees_every_sweep_and_stops():
     )
     assert found.design.status == "interrupted" and len(found.starts) == 1
     assert [state.sweep for state in seen] == [1, 2] and seen[1].value >= seen[0].value
-    assert seen[1].best == max(found.value, seen[1].best) and seen[0].name == "random"
+    assert seen[1].best == pytest.approx(found.value, rel=1e-12) and seen[0].name == "random"
     assert found.value <= seen[0].upper_bound
 
 
