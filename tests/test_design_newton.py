@@ -224,7 +224,6 @@ def test_a_quadratic_program_without_curvature_is_feasible():
     assert found.min() >= 0 and found.sum() == pytest.approx(1.0, abs=1e-12)
 
 
-
 @pytest.mark.parametrize("criterion", ["D", "A", "V"])
 def test_bounds_of_frank_wolfe_hold(criterion):
     problem = prompt_problem(criterion, 2, sizes=(40, 40, 40), dimension=12)
