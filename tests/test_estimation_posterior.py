@@ -211,10 +211,10 @@ def test_the_scale_of_the_variational_posterior_is_less_biased():
     rng = np.random.default_rng(4)
     base, true = GaussianPrior.isotropic(20, 1.0), 2.0
     laplace, sampled, deviations = [], [], []
-    for _ in range(12):
+    for _ in range(8):
         theta = np.sqrt(true) * rng.normal(size=20)
-        options = rng.normal(size=(30, 4, 20))
-        choices = (options @ theta + rng.gumbel(size=(30, 4))).argmax(axis=1)
+        options = rng.normal(size=(90, 4, 20))
+        choices = (options @ theta + rng.gumbel(size=(90, 4))).argmax(axis=1)
         fit = fit_prior(options, choices, base=base, log_spread=np.inf)
         found = fit_posterior(options, choices, base=base, start=fit, log_spread=np.inf)
         laplace.append(np.log(fit.scale / true))
@@ -225,8 +225,8 @@ def test_the_scale_of_the_variational_posterior_is_less_biased():
         np.testing.assert_allclose(fixed.posterior.mean, found.posterior.mean, atol=0.3)
         wider = found.posterior.covariance() - fixed.posterior.covariance()
         assert np.trace(wider) > 0
-    assert np.mean(laplace) < np.mean(sampled) - 0.1
-    assert abs(np.mean(sampled)) < 0.5 and 0.2 < np.mean(deviations) < 2
+    assert np.mean(laplace) < np.mean(sampled) - 0.05
+    assert abs(np.mean(sampled)) < 0.5 and 0.1 < np.mean(deviations) < 2
 
 
 def test_other_answers_than_the_best_have_a_variational_posterior():
