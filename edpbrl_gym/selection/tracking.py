@@ -101,7 +101,7 @@ class TasteTracker:
         """Bring ``planned`` up to the last answer."""
         count = len(self._answers)
         if self._due(count):
-            known = self._seen if self._is_small(count - self._seen, self._seen) else count
+            known = self._seen if self._may_follow(count - self._seen, self._seen) else count
             thought = self._thought
             if thought is not None and thought[0] == known and thought[1] is self._fit:
                 self._fit = thought[2]
@@ -118,7 +118,7 @@ class TasteTracker:
     def think(self) -> None:
         """Make the full fit that ``refresh`` will need after the next answer, if it will need one."""
         known = self._seen
-        if known == len(self._answers) and self._due(known + 1) and self._is_small(1, known):
+        if known == len(self._answers) and self._due(known + 1):
             self._thought = known, self._fit, self._estimated(known)
 
     def current(self) -> TasteFit | Estimate:
@@ -143,6 +143,10 @@ class TasteTracker:
 
     def _due(self, count: int) -> bool:
         return count > self._fitted and not self._is_small(count - self._fitted, self._fitted)
+
+    def _may_follow(self, new: int, known: int) -> bool:
+        """Whether a full fit may leave the newest answers to the small step."""
+        return new <= 1 or self._is_small(new, known)
 
     def _is_small(self, new: int, known: int) -> bool:
         return _SMALL_PART * new <= (known if self.memory is None else min(known, self.memory))
