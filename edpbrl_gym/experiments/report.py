@@ -32,12 +32,16 @@ def write_report(results: Results, folder: str | os.PathLike[str]) -> list[Path]
         RunFolderError: If the kind is unknown or the folder can't be written.
     """
     target = Path(folder)
+    if results.kind == "queries":
+        from edpbrl_gym.experiments.query_bench.report import write_report as write_queries
+
+        return write_queries(results, target)
     if results.kind == "synthetic":
         figures, text = _synthetic(results, target)
     elif results.kind == "demo":
         figures, text = _demo(results, target)
     else:
-        raise RunFolderError(f"Expected results of 'synthetic' or 'demo', got {results.kind!r}; use a newer edpbrl-gym")
+        raise RunFolderError(f"Expected results of 'synthetic', 'demo' or 'queries', got {results.kind!r}; use a newer edpbrl-gym")
     path = target / "REPORT.md"
     write_atomically(path, lambda name: name.write_text(text, encoding="utf-8"))
     return [*figures, path]

@@ -25,6 +25,8 @@ _TITLES = {
     "frank_wolfe": "ED-PBRL",
     "newton": "ED-PBRL (Newton)",
     "reference": "ED-PBRL (cvxpy)",
+    "exact": "ED-PBRL (exact)",
+    "tuples": "ED-PBRL (tuples)",
 }
 
 
