@@ -69,9 +69,10 @@ class Design:
         problem: The problem that it answers.
         occupancies: Occupancy of each policy, shape (K, H, M), read-only; where policies or steps are the same they
             may share their memory (stride 0).
-        value: Objective of the mean occupancy.
+        value: Objective of the mean occupancy; for the solver "exact" the exact expectation.
         upper_bound: value + gap; no policies have a larger objective.
-        gap: max over all policies of <gradient, d - dbar>, absolute, in float64.
+        gap: max over all policies of <gradient, d - dbar>, absolute, in float64; for the solver "exact" the distance to
+            the upper bound that the surrogate gives.
         gain: value minus the value without data; inf if the prior is singular.
         relative_gap: gap / gain (see `DesignProblem.relative_gap`).
         efficiency: Certified lower bound on the efficiency (see `Criterion.efficiency`).

@@ -41,7 +41,9 @@ def write_report(results: Results, folder: str | os.PathLike[str]) -> list[Path]
     elif results.kind == "demo":
         figures, text = _demo(results, target)
     else:
-        raise RunFolderError(f"Expected results of 'synthetic', 'demo' or 'queries', got {results.kind!r}; use a newer edpbrl-gym")
+        raise RunFolderError(
+            f"Expected results of 'synthetic', 'demo' or 'queries', got {results.kind!r}; use a newer edpbrl-gym"
+        )
     path = target / "REPORT.md"
     write_atomically(path, lambda name: name.write_text(text, encoding="utf-8"))
     return [*figures, path]
