@@ -263,11 +263,14 @@ def utility_of(lanes):
 
 
 def test_mode_best_shows_better_prompts():
-    finds = {mode: utility_of(play(make(mode=mode), 12)[-3:].reshape(-1, 3)) for mode in ("learn", "best")}
+    finds = {
+        mode: np.array([utility_of(play(make(mode=mode, seed=seed), 12)[-3:].reshape(-1, 3)) for seed in range(3)])
+        for mode in ("learn", "best")
+    }
     assert finds["best"].mean() > finds["learn"].mean() + 1.0
-    one = np.random.default_rng(0)
-    at_random = utility_of(np.stack([one.integers(size, size=2000) for size in SIZES], axis=1))
-    assert finds["best"].max() > np.quantile(at_random, 0.999)
+    rng = np.random.default_rng(0)
+    at_random = utility_of(np.stack([rng.integers(size, size=2000) for size in SIZES], axis=1))
+    assert finds["best"].max(axis=1).mean() > np.quantile(at_random, 0.99)
 
 
 def test_single_precision_chooses_what_double_precision_chooses():
