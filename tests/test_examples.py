@@ -17,6 +17,7 @@ RUNS = {
     "custom_agent.py": ["--episodes", "6", "--tokens-per-step", "10"],
     "plug_in_environment.py": ["--episodes", "10"],
     "maskable_ppo.py": [],
+    "ask_tell.py": ["--planner", "random", "--tokens-per-step", "6", "--questions", "30"],
 }
 
 
@@ -94,3 +95,9 @@ def test_maskable_ppo_beats_random():
              re.findall(r"^\s+(MaskablePPO|Random)\s+(\S+) \+- (\S+)$", output, flags=re.M)}  # fmt: skip
     (ours, our_error), (random, random_error) = found["MaskablePPO"], found["Random"]
     assert ours - random > max(our_error, random_error, (our_error**2 + random_error**2) ** 0.5)
+
+
+def test_ask_tell(tmp_path):
+    output = run("ask_tell.py", *RUNS["ask_tell.py"], "--folder", str(tmp_path / "session"))
+    assert re.search(r"^30 questions, predicted accuracy \d+\.\d%", output, flags=re.M)
+    assert (tmp_path / "session").is_dir()
