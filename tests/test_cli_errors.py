@@ -55,7 +55,7 @@ def test_other_values_that_make_no_sense(capsys, tmp_path):
     refused(capsys, [*synthetic, "--scales"], 2, "at least one scale")
     refused(capsys, [*synthetic, "--agents", "random", "random"], 2, "label=")
     refused(capsys, ["demo", "--text", " ", "--out", tmp_path / "out"], 2, "taste")
-    refused(capsys, ["design", "--solver", "newtonn", "--out", tmp_path / "out"], 2, "among frank_wolfe, ", "newtonn")
+    refused(capsys, ["design", "--solver", "newtonn", "--out", tmp_path / "out"], 2, "among adaptive, ", "newtonn")
     refused(capsys, ["personalize", tmp_path / "none"], 2, "edpbrl estimate")
     refused(capsys, ["estimate", tmp_path / "none"], 2, "check the path")
 
