@@ -1,6 +1,6 @@
 """How long a person waits for the adaptive agent's next question, without the encoder's time.
 
-    OMP_NUM_THREADS=1 python benchmarks/next_question.py            # about four minutes on a free core
+    OMP_NUM_THREADS=1 python benchmarks/next_question.py            # about a minute on a free core
     OMP_NUM_THREADS=2 python benchmarks/next_question.py
 
 One question is everything that happens between an answer and the next options: ``tell``, the taste brought up to date
@@ -135,7 +135,7 @@ def measure(setting: Setting, answers: int, questions: int, theta: Floats, think
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--questions", type=int, default=24, help="measured questions of each row")
+    parser.add_argument("--questions", type=int, default=48, help="measured questions of each row")
     parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=list(SETTINGS))
     parser.add_argument("--no-think", action="store_true", help="do all work between answer and question")
     parser.add_argument("--answers", nargs="+", type=int, default=list(ANSWERS))
