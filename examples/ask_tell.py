@@ -82,6 +82,7 @@ def ask_person(session: Session) -> bool:
     print(f"\nQuestion {question.number + 1}: which do you like best?")
     for number, text in enumerate(question.texts, start=1):
         print(f"  {number}  {text}")
+    session.think()  # while you read
     while True:
         try:
             typed = input(f"1-{question.num_options}, s(kip), u(ndo), q(uit): ").strip().lower()

@@ -53,6 +53,28 @@ def test_the_next_question_is_made_ahead():
     asyncio.run(main())
 
 
+def test_the_planner_thinks_while_the_person_does():
+    class Thinker(RestorableGreedyPlanner):
+        thoughts = 0
+
+        def think(self):
+            self.thoughts += 1
+
+    one = session(Thinker)
+
+    async def main():
+        async with AsyncSession(one) as asynchronous:
+            await asynchronous.ask()
+            for answer in range(2):
+                await asynchronous.tell(answer)
+                await asyncio.wait([asynchronous._ahead])
+                assert one.pending.number == one.planner.thoughts == answer + 1
+
+    asyncio.run(main())
+    plain = session(RestorableGreedyPlanner)  # has no think()
+    plain.think()
+
+
 def test_the_event_loop_is_not_blocked():
     """While the planner thinks, another task runs; it is what lets the planner go on."""
     free = threading.Event()

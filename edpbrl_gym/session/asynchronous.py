@@ -61,9 +61,14 @@ class AsyncSession:
         number = self.session.answered
         await self._call(self._tell, number, answer)
         if self.prefetch:
-            self._ahead = asyncio.ensure_future(self._call(self.session.ask))
+            self._ahead = asyncio.ensure_future(self._prepare())
             # an error of the planner or the encoder is met again, and raised, by the next ask()
             self._ahead.add_done_callback(lambda task: None if task.cancelled() else task.exception())
+
+    async def _prepare(self) -> None:
+        """The next question, then (after whoever waits for the lock) what can be thought of before its answer."""
+        await self._call(self.session.ask)
+        await self._call(self.session.think)
 
     def _tell(self, number: int, answer: Answer) -> None:
         """Tell, unless another answer came first: it must not count for the question made ahead."""

@@ -153,6 +153,15 @@ class Session:
         self._line.keep(question.number)
         return self.transcript.questions[-1]
 
+    def think(self) -> None:
+        """Let the planner do, while the person looks at the options, what would make them wait after the answer.
+
+        Without effect on what is asked, and for planners that have no ``think``.
+        """
+        think = getattr(self.planner, "think", None)
+        if callable(think):
+            think()
+
     def tell(self, answer: Answer) -> None:
         """Answer the question that was asked; on return a saved session has it on the disk.
 
