@@ -182,7 +182,7 @@ def test_agents_that_cannot_be_compared_here_are_refused(words, tmp_path, capsys
     for agent, said in (
         (f"{here}:Adaptive", "overrides observe"),
         (f"{here}:Nobody", "has no 'Nobody'"),
-        ("franc_wolfe", "among frank_wolfe, "),
+        ("franc_wolfe", "among adaptive, "),
         ("random,colour=red", "colour"),
     ):
         assert main(arguments(words, tmp_path / agent[-8:], "--agents", agent, "random")) == 1
