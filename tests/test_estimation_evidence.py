@@ -150,7 +150,7 @@ def test_no_tried_scale_is_better_and_units_of_the_base_do_not_matter(seed, n, d
     same = fit_prior(options, choices, base=base.scaled(unit), typical_scale=1 / unit)
     # the estimates that compare scales are rough, and a flat maximum turns their rounding into parts of a percent
     assert same.scale * unit == pytest.approx(fit.scale, rel=1e-2)
-    assert same.log_evidence == pytest.approx(fit.log_evidence, abs=1e-4)
+    assert same.log_evidence == pytest.approx(fit.log_evidence, abs=0.02)  # the precision of the search
 
 
 def test_terms_of_choices_are_the_choices():
