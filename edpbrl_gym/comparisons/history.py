@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._validation import check_array, check_count
-from edpbrl_gym.comparisons.records import Comparisons, Queries
+from edpbrl_gym.comparisons.records import Comparisons, Queries, QuestionShape
 from edpbrl_gym.responses import Response, ResponseModel, Terms
 
 __all__ = ["History"]
 
 
 @dataclass(frozen=True, eq=False)
-class History:
+class History(QuestionShape):
     """All questions of one user and the responses (frozen; arrays are read-only; changes make a new one).
 
     Attributes:
@@ -68,20 +68,6 @@ class History:
                 raise TypeError(f"Expected responses as Response, got {type(response).__name__} at question {index}")
             response.checked(checked.num_options)
         object.__setattr__(self, "responses", responses)
-
-    def __len__(self) -> int:
-        """Number of questions n, skipped ones included."""
-        return len(self.features)
-
-    @property
-    def num_options(self) -> int:
-        """Options in a question, K."""
-        return int(self.features.shape[1])
-
-    @property
-    def dimension(self) -> int:
-        """Features of an option, d."""
-        return int(self.features.shape[2])
 
     @classmethod
     def empty(

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from edpbrl_gym._validation import check_integers
 from edpbrl_gym.choice import check_choices, check_options
 
-__all__ = ["Comparisons", "Queries"]
+__all__ = ["Comparisons", "Queries", "QuestionShape"]
 
 Texts = list[list[str]]
 
@@ -54,7 +54,7 @@ def _check_questions(questions: Queries | Comparisons) -> None:
     object.__setattr__(questions, "texts", _check_texts(questions.texts, features.shape))
 
 
-class _Shape:
+class QuestionShape:
     """Sizes of what holds ``features`` of shape (n, K, d)."""
 
     features: NDArray[np.float32]
@@ -75,7 +75,7 @@ class _Shape:
 
 
 @dataclass(frozen=True, eq=False)
-class Queries(_Shape):
+class Queries(QuestionShape):
     """Questions without answers.
 
     Attributes:
@@ -99,7 +99,7 @@ class Queries(_Shape):
 
 
 @dataclass(frozen=True, eq=False)
-class Comparisons(_Shape):
+class Comparisons(QuestionShape):
     """Answered questions of one user (frozen; the arrays are read-only).
 
     Attributes:

@@ -14,7 +14,7 @@ from edpbrl_gym.experiments.settings import UserSettings
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["PALETTE", "demo_figure", "learning_curves", "save_figure"]
+__all__ = ["PALETTE", "STYLE", "demo_figure", "learning_curves", "save_figure"]
 
 # Okabe & Ito (2008), told apart by readers with any colour vision; yellow is left out, too pale on white
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
@@ -25,7 +25,7 @@ _LABELS = {
     "preference_error": "preference error\n(share of pairs)",
 }
 _CHANCE = {"cosine_error": 1.0, "preference_error": 0.5}
-_STYLE: Any = {
+STYLE: Any = {
     "font.size": 9,
     "axes.titlesize": 10,
     "axes.spines.top": False,
@@ -67,7 +67,7 @@ def learning_curves(curves: Any, agents: list[str], answering: UserSettings, *, 
 
     chosen = curves[(curves["mode"] == answering.mode) & (curves["scale"] == answering.scale)]
     users = list(dict.fromkeys(chosen["user"]))
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(max(2.9 * len(users), 5.2) + 0.4, 5.6), layout="constrained")
         axes = figure.subplots(2, len(users), sharex=True, sharey="row", squeeze=False)
         for row, metric in enumerate(_LABELS):
@@ -130,7 +130,7 @@ def demo_figure(table: Any, *, text: str, episodes: int) -> Figure:
     import matplotlib
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(9.6, 4.0), layout="constrained")
         left, right = figure.subplots(1, 2, width_ratios=(1, 1.5))
         agents = list(dict.fromkeys(table[table["part"] == "best"]["agent"]))

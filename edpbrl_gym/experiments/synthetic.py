@@ -8,14 +8,13 @@ answered by every user in every mode.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
-from typing import Any
 
 import numpy as np
 
 from edpbrl_gym.agents.registry import agent_class
 from edpbrl_gym.experiments.designs import Tokens, design_episodes, has_design, solve_and_save
 from edpbrl_gym.experiments.metrics import sample_pairs
+from edpbrl_gym.experiments.processes import Track, in_parallel, no_track, workers
 from edpbrl_gym.experiments.runs import Results, RunFolder, read_results
 from edpbrl_gym.experiments.seeds import generator
 from edpbrl_gym.experiments.settings import SyntheticSettings
@@ -23,14 +22,7 @@ from edpbrl_gym.experiments.synthetic_run import Evaluation, RunTask, part_name,
 from edpbrl_gym.features import TextEncoder, load_encoder
 from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
 
-__all__ = ["Track", "run_synthetic"]
-
-# called with (what is being done, the steps of it, how many there are); yields the steps
-Track = Callable[[str, Iterable[Any], int], Iterable[Any]]
-
-
-def _no_track(name: str, steps: Iterable[Any], total: int) -> Iterable[Any]:
-    return steps
+__all__ = ["run_synthetic"]
 
 
 def run_synthetic(
@@ -38,7 +30,7 @@ def run_synthetic(
     out: str | os.PathLike[str],
     *,
     jobs: int | None = None,
-    track: Track = _no_track,
+    track: Track = no_track,
     progress: bool = False,
 ) -> Results:
     """Run the experiment, or the rest of it, and write results.parquet (figures and report: ``report.write_report``).
@@ -73,13 +65,13 @@ def run_synthetic(
     names = [part_name(run) for run in range(settings.runs)]
     todo = [run for run in range(settings.runs) if not folder.has_part(part_name(run))]
     if todo or not folder.provenance.get("designs_solved"):
-        workers = _workers(jobs, len(todo))
+        processes = workers(jobs)
         texts = list(dict.fromkeys(train.all_tokens))
         tokens = Tokens(encoder.fingerprint, texts, encoder.encode(texts, progress=progress))
         evaluation = _evaluation(settings, test, encoder, folder, progress)
-        _solve_designs(settings, folder, tokens, workers, track)
+        _solve_designs(settings, folder, tokens, processes, track)
         tasks = [RunTask(settings, run, folder.path, tokens, evaluation) for run in todo]
-        for _ in track("runs", _in_parallel(perform, [(task,) for task in tasks], workers), len(tasks)):
+        for _ in track("runs", in_parallel(perform, [(task,) for task in tasks], processes), len(tasks)):
             pass
     table = folder.read_parts(names)
     folder.finish()
@@ -91,13 +83,6 @@ def _split(settings: SyntheticSettings) -> tuple[Vocabulary, Vocabulary]:
     if settings.tokens_per_step is not None:
         train = train.subset(settings.tokens_per_step, 0)
     return train, test
-
-
-def _workers(jobs: int | None, tasks: int) -> int:
-    if jobs is not None and jobs < 1:
-        raise ValueError(f"Expected jobs >= 1, got {jobs}")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(jobs or cores, max(tasks, 1)))
 
 
 def _evaluation(
@@ -114,25 +99,15 @@ def _evaluation(
     return Evaluation(dict(zip(settings.users, sentences, strict=True)), features, sample.pairs)
 
 
-def _solve_designs(settings: SyntheticSettings, folder: RunFolder, tokens: Tokens, workers: int, track: Track) -> None:
+def _solve_designs(
+    settings: SyntheticSettings, folder: RunFolder, tokens: Tokens, processes: int, track: Track
+) -> None:
     work = [
         (settings, position, planned, folder.path, tokens)
         for position, agent in enumerate(settings.parsed_agents)
         if has_design(agent)
         for planned, _ in design_episodes(settings, agent)
     ]
-    solved = list(track("designs", _in_parallel(solve_and_save, work, workers), len(work))) if work else []
+    solved = list(track("designs", in_parallel(solve_and_save, work, processes), len(work))) if work else []
     solved.sort(key=lambda design: (design["agent"], design["episodes"]))
     folder.note(designs=solved, designs_solved=True)
-
-
-def _in_parallel(function: Callable[..., Any], arguments: list[tuple[Any, ...]], workers: int) -> Iterable[Any]:
-    """Yield results as they finish; in this process where there is one worker."""
-    if workers == 1 or len(arguments) <= 1:
-        return (function(*given) for given in arguments)
-    import joblib
-
-    pool = joblib.Parallel(
-        n_jobs=workers, return_as="generator_unordered", pre_dispatch=workers, inner_max_num_threads=1
-    )
-    return pool(joblib.delayed(function)(*given) for given in arguments)

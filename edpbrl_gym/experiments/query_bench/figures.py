@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edpbrl_gym.experiments.figures import PALETTE
+from edpbrl_gym.experiments.figures import PALETTE, STYLE
 from edpbrl_gym.experiments.query_bench.settings import REGIMES
 from edpbrl_gym.experiments.query_bench.summary import (
     BASELINE,
@@ -26,18 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["curves_figure", "metrics_figure", "needed_figure", "pieces_figure"]
 
-_STYLE: Any = {
-    "font.size": 9,
-    "axes.titlesize": 9.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#dddddd",
-    "grid.linewidth": 0.6,
-    "legend.frameon": False,
-    "pdf.fonttype": 42,
-}
+_STYLE: Any = {**STYLE, "axes.titlesize": 9.5}
 # colour, line and marker of the arms that most figures show; others take what is left of the palette
 _LOOKS: dict[str, tuple[str, Any, str]] = {
     "adaptive": (PALETTE[0], "-", "o"),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from edpbrl_gym._validation import check_count
+from edpbrl_gym.experiments.processes import Track, in_parallel, no_track, workers
 from edpbrl_gym.experiments.query_bench.arms import ABLATION_ARMS, HEADLINE_ARMS, SIDE_ARMS, STATIC_RULES, get_arm
 from edpbrl_gym.experiments.query_bench.asking import (
     check_available,
@@ -24,17 +25,10 @@ from edpbrl_gym.experiments.runs import Results, RunFolder, RunFolderError, read
 from edpbrl_gym.features import load_encoder
 from edpbrl_gym.vocabulary import load_vocabulary
 
-__all__ = ["FEWER_SEEDS", "Track", "gather", "plan_units", "run_queries"]
+__all__ = ["FEWER_SEEDS", "gather", "plan_units", "run_queries"]
 
 # seeds of side regimes and ablation arms at most; 5 seeds of 2 sentences see each of the ten sentences once
 FEWER_SEEDS = 5
-
-# called with (what is being done, the steps of it, how many there are); yields the steps
-Track = Callable[[str, Iterable[Any], int], Iterable[Any]]
-
-
-def _no_track(name: str, steps: Iterable[Any], total: int) -> Iterable[Any]:
-    return steps
 
 
 def plan_units(
@@ -79,7 +73,7 @@ def run_queries(
     arms: Sequence[str] | None = None,
     seeds: int = 20,
     jobs: int | None = None,
-    track: Track = _no_track,
+    track: Track = no_track,
     progress: bool = False,
 ) -> Results:
     """Run the units that the folder lacks and write results.parquet with all finished units of the folder.
@@ -104,7 +98,7 @@ def run_queries(
         ValueError: If a regime or an arm is unknown or the vocabulary can't be used.
     """
     units = plan_units(settings, regimes=regimes, arms=arms, seeds=seeds)
-    workers = _workers(jobs)
+    processes = workers(jobs)
     encoder = load_encoder(settings.encoder)
     words = load_vocabulary(settings.vocabulary)
     config = settings.as_config() | {
@@ -118,8 +112,8 @@ def run_queries(
     for regime in dict.fromkeys(get_regime(unit.regime) for unit in todo):
         prepare_world(settings, regime, encoder, folder.path, progress=progress)
     for name, function, work in _preparations(settings, todo, folder.path, encoder.fingerprint):
-        _do(name, function, work, workers, track)
-    _do("units", perform, [(settings, unit, folder.path, encoder.fingerprint) for unit in todo], workers, track)
+        _do(name, function, work, processes, track)
+    _do("units", perform, [(settings, unit, folder.path, encoder.fingerprint) for unit in todo], processes, track)
     folder.finish()
     return gather(folder.path)
 
@@ -185,25 +179,8 @@ def gather(folder: str | os.PathLike[str]) -> Results:
     return results
 
 
-def _workers(jobs: int | None) -> int:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return cores if jobs is None else check_count(jobs, "jobs")
-
-
-def _do(name: str, function: Callable[..., Any], work: list[tuple[Any, ...]], workers: int, track: Track) -> None:
-    """Call the function with each of the arguments, in processes where there is more than one worker."""
-    if not work:
-        return
-    steps: Iterable[Any]
-    if workers == 1 or len(work) == 1:
-        steps = (function(*given) for given in work)
-    else:
-        import joblib
-
-        pool = joblib.Parallel(
-            n_jobs=min(workers, len(work)), return_as="generator_unordered", pre_dispatch="2*n_jobs",
-            inner_max_num_threads=1,
-        )  # fmt: skip
-        steps = pool(joblib.delayed(function)(*given) for given in work)
-    for _ in track(name, steps, len(work)):
-        pass
+def _do(name: str, function: Callable[..., Any], work: list[tuple[Any, ...]], processes: int, track: Track) -> None:
+    """Call the function with each of the arguments, for what it writes."""
+    if work:
+        for _ in track(name, in_parallel(function, work, processes), len(work)):
+            pass
