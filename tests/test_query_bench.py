@@ -40,7 +40,8 @@ def table(**arms: list[list[float]]) -> pandas.DataFrame:
             "regime": "argmax", "arm": arm.replace("__", "-").replace("_", "+"), "seed": run, "sentence": "sunny",
             "episodes": episodes, "cosine_error": value, "preference_error": value / 2, "choice_error": value / 2,
             "prompt_regret": np.nan if episodes == 1 else value / 10, "converged": True, "skipped": 0.0,
-            "seconds_question": 0.01, "seconds_encoder": 0.02, "seconds_estimate": 0.1,
+            "seconds_question": 0.01, "seconds_encoder": 0.02, "seconds_think": 0.03,
+            "seconds_estimate": 0.1,
         }
         for arm, runs in arms.items()
         for run, values in enumerate(runs)
@@ -289,6 +290,9 @@ class Replay:
         assert options.shape[0] == len(responses) == 1
         self.features.append(options[0])
         self.responses += responses
+
+    def think(self) -> None:
+        assert len(self.responses) == self.asked - 1  # called between a question and its answer
 
     @property
     def estimate(self):

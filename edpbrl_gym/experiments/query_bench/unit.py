@@ -87,7 +87,8 @@ class Snapshot:
         queries: All questions so far.
         responses: Their answers.
         timing: ``seconds_question`` and ``seconds_encoder`` (means over the questions so far: choosing a question, the
-            last answer's update included; and embedding its options), ``seconds_estimate``.
+            last answer's update included; and embedding its options), ``seconds_think`` (mean over the questions of
+            what the planner does while the person looks at the options), ``seconds_estimate``.
         details: ``converged``, ``prior_scale``.
     """
 
@@ -115,6 +116,7 @@ def static_snapshots(
         timing = {
             "seconds_question": asked.seconds / total,
             "seconds_encoder": asked.encoder_seconds / total,
+            "seconds_think": 0.0,
             "seconds_estimate": time.process_time() - begun,
         }
         details = {"converged": found.converged, "prior_scale": found.prior_scale}
@@ -131,20 +133,23 @@ def adaptive_snapshots(
     horizon = world.vocabulary.horizon
     features: list[NDArray[np.float32]] = []
     responses: list[Response] = []
-    thinking = 0.0
+    choosing, thinking = 0.0, 0.0
     for episode in range(max(settings.episodes)):
         tokens = np.empty((regime.num_policies, 0), dtype=np.int64)
         for step in range(horizon):
             begun, encoding = time.process_time(), encoder.seconds
             chosen = np.asarray(planner.ask(tokens), dtype=np.int64)
-            thinking += time.process_time() - begun - (encoder.seconds - encoding)
+            choosing += time.process_time() - begun - (encoder.seconds - encoding)
             tokens = np.concatenate([tokens, chosen[:, None]], axis=1)
             features.append(world.options(tokens, step, encoder))
+            begun = time.process_time()
+            planner.think()
+            thinking += time.process_time() - begun
             query = Queries(features[-1][None], np.array([episode]), np.array([step]))
             responses += user.respond(query)
             begun, encoding = time.process_time(), encoder.seconds
             planner.tell(features[-1][None], responses[-1:])
-            thinking += time.process_time() - begun - (encoder.seconds - encoding)
+            choosing += time.process_time() - begun - (encoder.seconds - encoding)
         if episode + 1 in settings.episodes:
             count = len(responses)
             queries = Queries(
@@ -153,8 +158,9 @@ def adaptive_snapshots(
             begun = time.process_time()
             estimate = planner.estimate
             timing = {
-                "seconds_question": thinking / count,
+                "seconds_question": choosing / count,
                 "seconds_encoder": encoder.seconds / count,
+                "seconds_think": thinking / count,
                 "seconds_estimate": time.process_time() - begun,
             }
             details = {"converged": bool(estimate.converged), "prior_scale": float("nan")}
