@@ -20,6 +20,7 @@ FLOORS = {
     "_files": 0,
     "_compat": 0,
     "_base_environment": 0,
+    "_threads": 0,
     "mdp": 1,
     "choice": 1,
     "responses": 1,
@@ -30,6 +31,7 @@ FLOORS = {
     "design": 2,
     "oracles": 3,
     "selection": 3,
+    "language": 3,
     "envs": 4,
     "agents": 4,
     "experiments": 5,
@@ -50,6 +52,10 @@ HEAVY = {
     "pyarrow",
     "sklearn",
     "diffusers",
+    "tokenizers",
+    "peft",
+    "accelerate",
+    "tensorboard",
 }
 MATHEMATICS = {"mdp", "choice", "responses", "comparisons", "estimation", "design"}
 # rooms that also read one room of their own floor

@@ -13,8 +13,8 @@ import pytest
 import scipy.linalg  # noqa: F401
 from threadpoolctl import ThreadpoolController
 
+from edpbrl_gym._threads import blas_threads, for_each, single_thread
 from edpbrl_gym.design import newton
-from edpbrl_gym.design._threads import blas_threads, for_each, single_thread
 from tests.design_cases import prompt_problem
 
 BLAS = ThreadpoolController().select(user_api="blas")
@@ -153,7 +153,7 @@ def test_designs_do_not_depend_on_the_threads(criterion):
 
 def test_the_environment_sets_the_threads():
     code = textwrap.dedent("""
-        from edpbrl_gym.design._threads import blas_threads, for_each
+        from edpbrl_gym._threads import blas_threads, for_each
         import threading
         used = set()
         for_each(lambda item: used.add(threading.current_thread().name), range(50))

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import blas
 
-from edpbrl_gym.design._threads import for_each
+from edpbrl_gym._threads import for_each
 
 __all__ = ["ArrayBackend", "NumpyBackend", "TorchBackend", "make_backend"]
 

@@ -27,8 +27,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym._threads import single_thread
 from edpbrl_gym._validation import check_count
-from edpbrl_gym.design._threads import single_thread
 from edpbrl_gym.design._tuple_result import QuerySet
 from edpbrl_gym.design._tuple_state import InverseState
 from edpbrl_gym.design.problem import DesignProblem

@@ -32,13 +32,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym._threads import single_thread
 from edpbrl_gym._validation import check_count, check_number
 from edpbrl_gym.design._exact_ascent import Ascent, PolicyPoint
 from edpbrl_gym.design._exact_block import Local
 from edpbrl_gym.design._exact_bounds import BOUND_TOLERANCE, best_identical, independent_bound
 from edpbrl_gym.design._exact_result import ExactDesign, StartRecord, expected_data, surrogate_data
 from edpbrl_gym.design._exact_starts import STARTS, clustered, random_policies, tilted
-from edpbrl_gym.design._threads import single_thread
 from edpbrl_gym.design.criteria import DCriterion, SingularInformationError
 from edpbrl_gym.design.diagnostics import PriorBalance
 from edpbrl_gym.design.newton import newton

@@ -12,11 +12,11 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
+from edpbrl_gym._threads import single_thread
 from edpbrl_gym._validation import check_count, check_number
 from edpbrl_gym.design._backend import ArrayBackend, NumpyBackend, make_backend
 from edpbrl_gym.design._column_newton import solve_columns
 from edpbrl_gym.design._newton_state import NewtonState
-from edpbrl_gym.design._threads import single_thread
 from edpbrl_gym.design._token_newton import solve_tokens
 from edpbrl_gym.design.criteria import ACriterion, DCriterion, VCriterion
 from edpbrl_gym.design.problem import DesignProblem

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from edpbrl_gym._threads import single_thread
 from edpbrl_gym._validation import check_choice_of, check_count
-from edpbrl_gym.design._threads import single_thread
 from edpbrl_gym.design._tuple_bound import QuestionBound, question_bound
 from edpbrl_gym.design._tuple_exchange import PromptExchange
 from edpbrl_gym.design._tuple_paths import PathExchange, candidate_pairs, first_paths, trajectory_pairs

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 
+from edpbrl_gym._threads import single_thread
 from edpbrl_gym._validation import check_array, check_count, check_number
 from edpbrl_gym.estimation.evidence import PriorFit, fit_prior
 from edpbrl_gym.estimation.map_estimate import Estimate
@@ -139,6 +140,7 @@ class VocabularyPrior:
         moment *= float(np.trace(self._covariance)) / size
         return GaussianPrior.from_covariance((1.0 - self.share) * self._covariance + self.share * moment)
 
+    @single_thread()  # many small products: with two threads they take several times as long
     def fit(
         self,
         options: ArrayLike | Terms,

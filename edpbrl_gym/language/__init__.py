@@ -1,0 +1,1 @@
+"""Language models as query policies: loading, sampling, training; heavy packages are imported where they are used."""
