@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from edpbrl_gym._validation import check_choice_of, check_count
 from edpbrl_gym.agents.base import EpisodeStart, State
 from edpbrl_gym.agents.tabular import TabularAgent, require
+from edpbrl_gym.estimation import GaussianPrior
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.selection import AdaptivePlanner, ComposedFeatures, TokenFeatures
 
@@ -38,8 +39,9 @@ class AdaptiveAgent(TabularAgent):
         score: See `AdaptivePlanner`.
         draws: See `AdaptivePlanner`.
         memory: See `AdaptivePlanner`.
-        **arguments: See ``Agent``. ``regularization`` and ``criterion`` are not used: the prior comes from the
-            vocabulary and its scale from the answers.
+        prior: A proper prior of theta, taken as it is; None: `VocabularyPrior` of the environment's tokens, with its
+            scale from the answers.
+        **arguments: See ``Agent``. ``regularization`` and ``criterion`` are not used.
 
     Attributes:
         planner: What asks and estimates, after ``learn``: its ``estimate`` and ``posterior``.
@@ -60,6 +62,7 @@ class AdaptiveAgent(TabularAgent):
         score: Literal["information", "mutual"] = "information",
         draws: int = 16,
         memory: int | None = None,
+        prior: GaussianPrior | None = None,
         **arguments: Any,
     ) -> None:
         super().__init__(env, **arguments)
@@ -73,6 +76,9 @@ class AdaptiveAgent(TabularAgent):
         self.feedback, self.mode, self.score = feedback, mode, score
         self.draws = check_count(draws, "draws", minimum=0)
         self.memory = None if memory is None else check_count(memory, "memory (answers)")
+        if not isinstance(prior, GaussianPrior | None):
+            raise TypeError(f"Expected prior to be a GaussianPrior or None, got {type(prior).__name__}")
+        self.prior = prior
         self.planner: AdaptivePlanner | None = None
         self._answers: Comparisons | None = None
         self._told = 0
@@ -88,7 +94,7 @@ class AdaptiveAgent(TabularAgent):
         self.planner = AdaptivePlanner(
             vocabulary,
             options=options,
-            prior=VocabularyPrior(rows),
+            prior=VocabularyPrior(rows) if self.prior is None else self.prior,
             num_options=self.num_policies,
             seed=self.seed,
             mode=self.mode,
@@ -151,9 +157,11 @@ class AdaptiveAgent(TabularAgent):
         return {**super()._arguments(), **own, "memory": self.memory}
 
     def _save(self, folder: Path) -> None:
-        answers, asked = folder / "answers.parquet", folder / "asked.json"
-        for old in (answers, asked):  # of an agent saved here before
+        answers, asked, prior = folder / "answers.parquet", folder / "asked.json", folder / "prior.npz"
+        for old in (answers, asked, prior):  # of an agent saved here before
             old.unlink(missing_ok=True)
+        if self.prior is not None:
+            np.savez(prior, precision=self.prior.precision, mean=self.prior.mean)
         if self._answers is not None:
             self._answers.to_parquet(answers)
         if self.planner is not None:
@@ -162,6 +170,9 @@ class AdaptiveAgent(TabularAgent):
     def _load(self, folder: Path) -> None:
         from edpbrl_gym.comparisons import Comparisons
 
+        if (folder / "prior.npz").is_file():
+            with np.load(folder / "prior.npz") as stored:
+                self.prior = GaussianPrior.from_precision(stored["precision"], stored["mean"])
         if not (folder / "asked.json").is_file():
             return  # it had not learned
         planner = self.learn()._ready()

@@ -13,6 +13,7 @@ import edpbrl_gym  # noqa: F401  (registers the environment)
 from edpbrl_gym.agents.adaptive import AdaptiveAgent
 from edpbrl_gym.agents.registry import make_agent
 from edpbrl_gym.envs.wrappers import PreferenceQuery
+from edpbrl_gym.estimation import GaussianPrior, estimate_comparisons
 from edpbrl_gym.experiments.collect import collect
 from edpbrl_gym.features import load_encoder, save_precomputed
 from edpbrl_gym.oracles import SyntheticUser
@@ -258,3 +259,36 @@ def test_wrong_calls(world):
     apart[0, 0] = 1
     with pytest.raises(ValueError, match=r"Expected the lanes of a group in step, got \[1, 0\]"):
         agent.predict(apart)
+
+
+def test_a_given_prior_is_taken_as_it_is_and_saved(world, taste, tmp_path):
+    prior = GaussianPrior.from_precision(np.diag(np.arange(1.0, D + 1.0)), mean=np.ones(D))
+    venv = PreferenceQuery(lanes(world), lanes=K, oracle=SyntheticUser(taste, mode="argmax"))
+    agent = agent_for(venv, prior=prior).learn()
+    play(agent, venv, 2)
+    wanted = estimate_comparisons(venv.comparisons, prior=prior)
+    assert agent.planner.estimate.theta == pytest.approx(wanted.theta, abs=1e-6)
+    agent.save(tmp_path / "agent")
+    loaded = AdaptiveAgent.load(tmp_path / "agent", venv)
+    assert loaded.planner.estimate.theta == pytest.approx(wanted.theta, abs=1e-6)
+    agent_for(venv).save(tmp_path / "agent")  # without one: the old file must go
+    assert AdaptiveAgent.load(tmp_path / "agent", venv).prior is None
+    with pytest.raises(TypeError, match="GaussianPrior or None, got int"):
+        agent_for(venv, prior=3)
+
+
+def test_collect_tells_the_agent_what_was_answered_if_asked_to(world, taste):
+    """One group of lanes, told after every step, asks what `play` asks with ``observe``; untold, something else."""
+    found = {}
+    for observe in (True, False):
+        user = SyntheticUser(taste, mode="argmax")
+        env = lanes(world)
+        agent = agent_for(env).learn()
+        found[observe] = collect(env, agent, user, episodes=6, observe=observe)
+        assert len(found[observe]) == 6 * H
+        assert (len(agent._answers or ()) == 6 * H) == observe
+    assert not np.array_equal(found[True].features, found[False].features)
+    venv = PreferenceQuery(lanes(world), lanes=K, oracle=SyntheticUser(taste, mode="argmax"))
+    agent = agent_for(venv).learn()
+    play(agent, venv, 6)
+    assert venv.comparisons.features.tolist() == found[True].features.tolist()

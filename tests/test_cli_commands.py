@@ -157,11 +157,11 @@ def test_the_demo_tells_its_story(words, tmp_path, capsys):
     given = ["--text", TASTE, "--vocabulary", str(words), "--episodes", "5", "--iterations", "5", "--out", str(out)]
     assert main(["demo", *given]) == 0
     printed = capsys.readouterr().out
-    for text in (TASTE, "efficiency at least", "ED-PBRL questions", "Random questions", "true score", "This time"):
+    for text in (TASTE, "efficiency at least", "Adaptive questions", "ED-PBRL questions", "true score", "This time"):
         assert text in printed
     table = read_results(out).table
     best = table[table["part"] == "best"]
-    assert set(best["agent"]) == {"ED-PBRL", "Random"} and best["percentile"].between(0, 100).all()
+    assert set(best["agent"]) == {"Adaptive", "ED-PBRL", "Random"} and best["percentile"].between(0, 100).all()
     assert read_results(out).provenance["user"]["text"] == TASTE
     image = Image.open(out / "figures" / "demo.png").convert("L")
     assert np.count_nonzero(image.histogram()) > 50

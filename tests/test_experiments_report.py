@@ -44,11 +44,11 @@ def test_the_prior_is_praised_only_where_it_made_the_greatest_difference(errors,
 @pytest.mark.parametrize(
     ("scores", "said"),
     [
-        ((0.5, 0.4), "This time ED-PBRL questions led to the better prompts, by 0.100."),
-        ((0.4, 0.5), "This time Random questions led to the better prompts, by 0.100."),
-        ((0.4, 0.4002), "This time neither led to better prompts."),
+        ((0.5, 0.4), "This time ED-PBRL questions led to the best prompts, 0.100 above Random."),
+        ((0.4, 0.5), "This time Random questions led to the best prompts, 0.100 above ED-PBRL."),
+        ((0.4, 0.4002), "This time neither Random nor ED-PBRL questions led to better prompts."),
     ],
 )
 def test_the_demo_names_a_winner_only_where_there_is_one(scores, said):
     line = demo_verdict(demo_results(designed=0.3, random=0.3, plain=0.4, scores=scores))[-1]
-    assert line.startswith(said) and "edpbrl reproduce synthetic" in line
+    assert line.startswith(said) and "edpbrl bench queries" in line

@@ -121,8 +121,9 @@ class _Story:
             bullet(self.console, "Prompts", text)
 
     def _questions(self, facts: dict[str, Any]) -> None:
-        bullet(self.console, "Questions", f"{facts['questions']} {facts['agent']} questions answered.")
-        if facts["agent"] == "Random" or not facts["example"]:
+        how = ", one after the other, each chosen by the answers before it" if facts["agent"] == "Adaptive" else ""
+        bullet(self.console, "Questions", f"{facts['questions']} {facts['agent']} questions answered{how}.")
+        if facts["agent"] != "Adaptive" or not facts["example"]:
             return
         from rich.padding import Padding
         from rich.text import Text
@@ -138,15 +139,16 @@ def _tables(console: Any, results: Any) -> None:
     from rich.table import Table
 
     best = results.table[results.table["part"] == "best"]
-    for agent in dict.fromkeys(best["agent"]):
+    for number, agent in enumerate(dict.fromkeys(best["agent"])):
+        count, written = (10, "Ten") if number == 0 else (3, "Three")  # all are in the report
         table = Table(
-            title=f"Ten best prompts after {agent} questions, from words never asked about", title_justify="left"
+            title=f"{written} best prompts after {agent} questions, from words never asked about", title_justify="left"
         )
         table.add_column("#", justify="right")
         table.add_column("true score", justify="right")
         table.add_column("better than", justify="right")
         table.add_column("prompt")
-        for row in best[best["agent"] == agent].itertuples():
+        for row in best[best["agent"] == agent].head(count).itertuples():
             table.add_row(str(int(row.rank)), f"{row.true_score:.3f}", f"{row.percentile:.1f}%", row.prompt)
         console.print(table)
         console.print()

@@ -15,7 +15,7 @@ CriterionName = Literal["V", "A", "D"]
 
 @dataclass(frozen=True)
 class Demo:
-    """The main job in a minute: design questions, a simulated user answers, write prompts that they like."""
+    """The main job in a minute: choose questions, a simulated user answers, write prompts that they like."""
 
     text: str = "A cosy winter evening, warm candle light behind frosted windows"
     """Taste of the simulated user in words."""
@@ -25,10 +25,11 @@ class Demo:
     """K, options of a question."""
     criterion: CriterionName = "D"
     """What the design optimises: D, A or V."""
-    prior: Literal["embeddings", "ridge"] = "embeddings"
-    """What design and estimate expect of a taste: that it lies where the vocabulary's embeddings vary, or nothing."""
+    prior: Literal["words", "embeddings", "ridge"] = "words"
+    """What the estimates expect of a taste: that it is near words of the vocabulary, that it lies where their
+    embeddings vary, or nothing."""
     regularization: float = 0.1
-    """Lambda of that prior (1 / mean variance)."""
+    """Lambda of the design's prior, and of embeddings and ridge (1 / mean variance)."""
     iterations: int = 200
     """Iterations of the design at most."""
     mode: Literal["argmax", "sampled"] = "argmax"

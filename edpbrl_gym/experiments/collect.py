@@ -47,11 +47,12 @@ def collect(
     feedback: Literal["truncated", "state"] = "truncated",
     lanes: int | None = None,
     env_arguments: dict[str, Any] | None = None,
+    observe: bool = False,
 ) -> Comparisons:
     """Run an agent for T episodes of K lanes and return the answered questions.
 
     With an id all T episodes run at once (T * K lanes), so the encoder sees large batches. The answers are the same
-    kind of data either way: no question depends on an earlier answer.
+    kind of data either way: no question depends on an earlier answer, unless the agent is told (``observe``).
 
     Args:
         env: Id of an environment with a vector form, or a vector environment with a multiple of K lanes.
@@ -62,6 +63,9 @@ def collect(
         feedback: What is compared: "truncated" (partial prompts) or "state" (the last token).
         lanes: K; None takes ``agent.num_policies``.
         env_arguments: Arguments of the environment when ``env`` is an id.
+        observe: Tell the agent all answers after each step. What it makes of them shows in later questions: give an
+            environment of K lanes to let it learn between the episodes too; with an id an episode ends before the
+            next begins only if T = 1.
 
     Returns:
         T * H comparisons (for a horizon of H), ordered by step within each batch of episodes.
@@ -74,12 +78,12 @@ def collect(
     if isinstance(env, str):
         own = make_prompt_lanes(total * options, environment=env, **(env_arguments or {}))
         try:
-            return _run(own, agent, oracle, total, options, seed, feedback)
+            return _run(own, agent, oracle, total, options, seed, feedback, observe)
         finally:
             own.close()
     if env_arguments:
         raise ValueError("Expected env_arguments with the id of an environment only, got a made environment")
-    return _run(env, agent, oracle, total, options, seed, feedback)
+    return _run(env, agent, oracle, total, options, seed, feedback, observe)
 
 
 def _run(
@@ -90,6 +94,7 @@ def _run(
     lanes: int,
     seed: int,
     feedback: Literal["truncated", "state"],
+    observe: bool,
 ) -> Comparisons:
     venv = PreferenceQuery(env, lanes=lanes, oracle=oracle, feedback=feedback)
     finished = 0
@@ -101,6 +106,8 @@ def _run(
         ended = np.logical_or(terminations, truncations)
         asked = np.asarray(infos["_preference"])
         finished += int((ended.reshape(-1, lanes).all(axis=1) & asked).sum())
+        if observe and asked.any():
+            agent.observe(venv.comparisons)
     found = venv.comparisons
     if int(found.episode.max()) >= episodes:
         found = found.select(found.episode < episodes)

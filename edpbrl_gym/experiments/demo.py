@@ -1,11 +1,11 @@
-"""The main job in a minute: design questions, let a simulated user answer them, write prompts that they like."""
+"""The main job in a minute: choose questions, let a simulated user answer them, write prompts that they like."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from edpbrl_gym._validation import check_choice_of, check_count, check_number
 from edpbrl_gym.agents.registry import make_agent
 from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.estimation import Estimate, GaussianPrior, estimate_comparisons
+from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.experiments.collect import collect, make_prompt_lanes
 from edpbrl_gym.experiments.designs import describe_design
 from edpbrl_gym.experiments.memo import MemoEncoder, single_thread
@@ -25,9 +26,13 @@ from edpbrl_gym.features import TextEncoder, load_encoder
 from edpbrl_gym.oracles import SyntheticUser
 from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
 
+if TYPE_CHECKING:
+    from edpbrl_gym.agents.base import Agent
+
 __all__ = ["DemoSettings", "run_demo"]
 
-DESIGNED, RANDOM = "ED-PBRL", "Random"
+ADAPTIVE, DESIGNED, RANDOM = "Adaptive", "ED-PBRL", "Random"
+_AGENTS = {ADAPTIVE: "adaptive", DESIGNED: "newton", RANDOM: "random"}
 PAPER_REGULARIZATION = 100.0  # lambda of the ridge in the paper's experiments
 
 
@@ -40,9 +45,11 @@ class DemoSettings:
         episodes: T, episodes that the user answers.
         num_policies: K, options of a question.
         criterion: Of the design.
-        prior: Of design and estimate: "embeddings" (Gaussian, with the covariance of the train tokens' own embeddings,
-            finding F8) or "ridge" (the same in all directions).
-        regularization: lambda of that prior: its variances have the mean 1 / lambda.
+        prior: Of the estimates: "words" (`VocabularyPrior` of the train tokens: around the words that the answers point
+            to, its scale from the answers), "embeddings" (Gaussian, with the covariance of the train tokens'
+            embeddings, finding F8) or "ridge" (the same in all directions). The design, which knows no answers, takes
+            "embeddings" for "words".
+        regularization: lambda of the design's prior, and of "embeddings" and "ridge": variances of mean 1 / lambda.
         iterations: Iterations of the design at most.
         mode: "argmax" or "sampled".
         scale: Scale of the sampled mode.
@@ -56,7 +63,7 @@ class DemoSettings:
     episodes: int = 30
     num_policies: int = 4
     criterion: str = "D"
-    prior: str = "embeddings"
+    prior: str = "words"
     regularization: float = 0.1
     iterations: int = 200
     mode: str = "argmax"
@@ -74,8 +81,8 @@ class DemoSettings:
         check_count(self.iterations, "iterations")
         check_count(self.population, "population", minimum=10)
         check_count(self.seed, "seed", minimum=0)
-        check_choice_of(self.prior, "prior", ("embeddings", "ridge"))
-        check_number(self.regularization, "regularization (lambda)", minimum=0.0, exclusive=self.prior == "embeddings")
+        check_choice_of(self.prior, "prior", ("words", "embeddings", "ridge"))
+        check_number(self.regularization, "regularization (lambda)", minimum=0.0, exclusive=self.prior != "ridge")
         check_number(self.scale, "scale", minimum=0.0, exclusive=True)
         check_choice_of(self.criterion, "criterion", ("V", "A", "D"))
         check_choice_of(self.mode, "mode", ("argmax", "sampled"))
@@ -115,14 +122,6 @@ def run_demo(
     tokens = encoder.encode(texts, progress=progress)
     say("features", {"texts": len(texts), "dimension": encoder.dimension, "encoder": encoder.name})
     memo = MemoEncoder(_inner(encoder), texts=texts, rows=tokens)
-    env: Any = make_prompt_lanes(
-        settings.episodes * settings.num_policies,
-        vocabulary=settings.vocabulary,
-        encoder=settings.encoder,
-        split="train",
-        split_seed=settings.seed,
-    )
-    env.unwrapped.model.use_encoder(memo)
     user = SyntheticUser.from_text(
         settings.text,
         memo,
@@ -131,7 +130,7 @@ def run_demo(
         seed=derive_seed(settings.seed, "answers"),
         name="simulated user",
     )
-    rows, design = _learn(settings, env, user, test, memo, say)
+    rows, design = _learn(settings, user, test, memo, say)
     ceiling = best_prompts(test, memo, user.theta)
     rows += [{**row, "part": "ceiling"} for row in _score("known taste", ceiling, user.theta, memo)]
     rows += _population(settings, user, test, memo)
@@ -155,28 +154,21 @@ def _inner(encoder: TextEncoder) -> TextEncoder:
 
 def _learn(
     settings: DemoSettings,
-    env: Any,
     user: SyntheticUser,
     test: Vocabulary,
-    encoder: TextEncoder,
+    encoder: MemoEncoder,
     say: Callable[[str, dict[str, Any]], object],
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Ask, estimate and search, with designed and with random questions; rows of the table and the design's facts."""
+    """Ask, estimate and search, with each way of asking; rows of the table and the design's facts."""
     rows: list[dict[str, Any]] = []
     design: dict[str, Any] = {}
-    prior = _prior(settings, env.unwrapped.features)
     paper = GaussianPrior.isotropic(encoder.dimension, PAPER_REGULARIZATION)
-    for label, name in ((DESIGNED, "newton"), (RANDOM, "random")):
-        designed: dict[str, Any] = {"max_iterations": settings.iterations, "prior_precision": prior.precision}
-        agent = make_agent(
-            name,
-            env,
-            num_policies=settings.num_policies,
-            episodes=settings.episodes,
-            criterion=settings.criterion,
-            seed=derive_seed(settings.seed, "queries", label),
-            **(designed if name == "newton" else {}),
-        )
+    prior: VocabularyPrior | GaussianPrior | None = None
+    for label in _AGENTS:
+        # adaptive questions come one after the other, all others at once
+        env = _lanes(settings, encoder, 1 if label == ADAPTIVE else settings.episodes)
+        prior = _prior(settings, env.unwrapped.features) if prior is None else prior
+        agent = _agent(settings, env, label, prior)
         with single_thread():  # the design's many small kernels slow down with several threads on a busy machine
             agent.learn()
         if agent.design is not None:
@@ -185,7 +177,8 @@ def _learn(
             design = describe_design(agent.design)
             say("design", design)
         user.reset()
-        answered = collect(env, agent, user, episodes=settings.episodes)
+        with single_thread():
+            answered = collect(env, agent, user, episodes=settings.episodes, observe=label == ADAPTIVE)
         example = answered.texts[-1] if answered.texts else []
         say(
             "questions",
@@ -201,7 +194,40 @@ def _learn(
     return rows, design
 
 
-def _prior(settings: DemoSettings, features: NDArray[np.float32]) -> GaussianPrior:
+def _lanes(settings: DemoSettings, encoder: MemoEncoder, groups: int) -> Any:
+    """A vector environment with K lanes for each of the groups."""
+    env: Any = make_prompt_lanes(
+        groups * settings.num_policies,
+        vocabulary=settings.vocabulary,
+        encoder=settings.encoder,
+        split="train",
+        split_seed=settings.seed,
+    )
+    env.unwrapped.model.use_encoder(encoder)
+    return env
+
+
+def _agent(settings: DemoSettings, env: Any, label: str, prior: VocabularyPrior | GaussianPrior) -> Agent:
+    options: dict[str, Any] = {}
+    if label == DESIGNED:
+        base = prior.base.scaled(1.0 / settings.regularization) if isinstance(prior, VocabularyPrior) else prior
+        options = {"max_iterations": settings.iterations, "prior_precision": base.precision}
+    elif label == ADAPTIVE:
+        options = {} if isinstance(prior, VocabularyPrior) else {"prior": prior}  # the agent's own is that of the words
+    return make_agent(
+        _AGENTS[label],
+        env,
+        num_policies=settings.num_policies,
+        episodes=settings.episodes,
+        criterion=settings.criterion,
+        seed=derive_seed(settings.seed, "queries", label),
+        **options,
+    )
+
+
+def _prior(settings: DemoSettings, features: NDArray[np.float32]) -> VocabularyPrior | GaussianPrior:
+    if settings.prior == "words":
+        return VocabularyPrior(features)
     if settings.prior == "ridge":
         return GaussianPrior.isotropic(features.shape[1], settings.regularization)
     return GaussianPrior.from_embeddings(features, scale=1.0 / settings.regularization)
@@ -213,14 +239,20 @@ def _curve(
     label: str,
     answered: Comparisons,
     user: SyntheticUser,
-    prior: GaussianPrior,
+    prior: VocabularyPrior | GaussianPrior,
 ) -> Estimate:
     """Add the cosine error after some of the episodes to the rows; return the estimate from all."""
     for episodes in _checkpoints(int(answered.episode.max()) + 1):
-        found = estimate_comparisons(answered.select(answered.episode < episodes), prior=prior)
+        found = _estimate(answered.select(answered.episode < episodes), prior)
         error = cosine_error(found.theta, user.theta)
         rows.append({"part": part, "agent": label, "episodes": episodes, "cosine_error": error})
     return found
+
+
+def _estimate(answered: Comparisons, prior: VocabularyPrior | GaussianPrior) -> Estimate:
+    if isinstance(prior, VocabularyPrior):
+        return prior.fit(answered.features.astype(np.float64), answered.choice).estimate
+    return estimate_comparisons(answered, prior=prior)
 
 
 def _checkpoints(episodes: int) -> list[int]:

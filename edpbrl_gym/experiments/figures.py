@@ -142,11 +142,11 @@ def demo_figure(table: Any, *, text: str, episodes: int) -> Figure:
             )  # fmt: skip
         plain = table[(table["part"] == "plain curve") & (table["agent"] == agents[-1])].sort_values("episodes")
         left.plot(
-            plain["episodes"], plain["cosine_error"], color="#777777", linestyle=":", marker="^", markersize=4.5,
+            plain["episodes"], plain["cosine_error"], color="#777777", linestyle=":", marker="x", markersize=4.5,
             label=f"{agents[-1]} questions, lambda = 100",
         )  # fmt: skip
         left.set(xlabel="episodes answered", ylabel="cosine error of the learnt taste", title="Learning the taste")
-        left.set_ylim(0, left.get_ylim()[1] * 1.3)  # room for the legend above the curves
+        left.set_ylim(0, left.get_ylim()[1] * (1.1 + 0.1 * len(agents)))  # room for the legend above the curves
         left.legend(loc="upper right")
         population = table[table["part"] == "population"]["true_score"].to_numpy(dtype=float)
         counts, _, _ = right.hist(population, bins=30, color="#c8c8c8", label=f"{len(population)} random prompts")
@@ -164,7 +164,7 @@ def demo_figure(table: Any, *, text: str, episodes: int) -> Figure:
             ylabel="random prompts",
             title="Prompts from words never asked about",
         )
-        right.set_ylim(top=counts.max() * 1.65)  # room for the legend above the bars
+        right.set_ylim(top=counts.max() * (1.25 + 0.2 * len(agents)))  # room for the legend above the bars
         right.legend(loc="upper left", ncols=2)
         figure.suptitle(f'Simulated user: "{text}", {episodes} episodes', fontsize=10)
     return figure

@@ -221,20 +221,22 @@ def demo_verdict(results: Results) -> list[str]:
         f"error of the taste {last[agent]:.3f})."
         for agent in agents
     ]
-    designed, random = agents
+    random = agents[-1]
     ridge = float(plain.sort_values("episodes")["cosine_error"].iloc[-1])
-    prior_matters = ridge - last[random] > abs(last[designed] - last[random])
-    opening = "The prior counts most: with" if results.config["prior"] == "embeddings" and prior_matters else "With"
+    prior_matters = ridge - last[random] > last.max() - last.min()
+    opening = "The prior counts most: with" if results.config["prior"] != "ridge" and prior_matters else "With"
     lines.append(
         f"{opening} the paper's ridge (lambda = 100) the same answers to {random} questions give a cosine error of "
         f"{ridge:.3f}."
     )
-    gap = mean[designed] - mean[random]
-    led = f"{designed if gap > 0 else random} questions led to the better prompts, by {abs(gap):.3f}"
-    lines.append(
-        f"This time {led if abs(gap) >= 5e-4 else 'neither led to better prompts'}. One user, one run: `edpbrl "
-        "reproduce synthetic` compares them over many."
-    )
+    first, *others = sorted(agents, key=lambda agent: -mean[agent])
+    leads = {agent: mean[first] - mean[agent] for agent in others}
+    if min(leads.values()) < 5e-4:
+        led = f"neither {first} nor {others[0]} questions led to better prompts"
+    else:
+        by = ", ".join(f"{lead:.3f} above {agent}" for agent, lead in leads.items())
+        led = f"{first} questions led to the best prompts, {by}"
+    lines.append(f"This time {led}. One user, one run: `edpbrl bench queries` compares them over many.")
     return lines
 
 
