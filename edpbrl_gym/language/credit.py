@@ -1,0 +1,156 @@
+"""From objectives to the weights of the score function: the baselines and credits of REINFORCE.
+
+REINFORCE (Williams, 1992, "Simple statistical gradient-following algorithms for connectionist reinforcement learning")
+estimates the gradient of E[L] by
+
+    g = 1/M sum_m sum_t sum_q sum_j  w(m, t, q, j)  grad log p_q(token j of prompt (m, t, q) | tokens before it),
+
+with w = L_m. Since a token's score has mean zero given everything that does not depend on it, anything of that kind may
+be taken off w without changing the mean of g: other prompts (policies sample independently of each other), the words of
+the same prompt before the token, other meta-samples, earlier iterations. The credits differ in what they take off:
+
+==================  ====================================================  ==============================
+name                w of a token drawn when h words were complete         mean of g
+==================  ====================================================  ==============================
+batch_mean          L_m - mean of L                                       (M - 1) / M times the gradient
+leave_one_out       L_m - mean of the other L                             the gradient
+moving_average      L_m - average of earlier iterations                   the gradient
+marginal            D_mtq - mean of D_m'tq over other m', all t           the gradient
+causal              G_mh - mean of G_m'h over other m'                    the gradient
+marginal_causal     D_mtq(h) - mean of D_m'tq(h) over other m', all t     the gradient
+==================  ====================================================  ==============================
+
+The batch mean is the paper's. It contains L_m itself with weight 1 / M, hence the factor, which is the same for every
+parameter: the direction is unbiased, the length is not, and M / (M - 1) times batch_mean is leave_one_out (Kool, van
+Hoof and Welling, 2019, "Buy 4 REINFORCE samples, get a baseline for free!").
+
+D_mtq is L_m minus the objective without prompt (t, q): a difference reward (Wolpert and Tumer, 2002, "Optimal payoff
+functions for members of collectives"), as the counterfactual credit of Foerster et al. (2018, "Counterfactual
+multi-agent policy gradients"). D_mtq(h) takes out only the words after the first h. G_mh is L_m minus the objective of
+the first h positions of all prompts. See `TruncatedObjective`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edpbrl_gym._validation import check_choice_of, check_number
+from edpbrl_gym.language.objective import TruncatedObjective
+
+__all__ = ["CREDITS", "Credit", "CreditName", "Rewards"]
+
+FloatArray = NDArray[np.float64]
+CreditName = Literal["batch_mean", "leave_one_out", "moving_average", "marginal", "causal", "marginal_causal"]
+CREDITS: tuple[str, ...] = get_args(CreditName)
+
+
+@dataclass(frozen=True, eq=False)
+class Rewards:
+    """What the credits need to know of M meta-samples.
+
+    Attributes:
+        values: the objective, (M,).
+        gains: what the positions from h on add, (M, H + 1).
+        contributions: what each prompt adds from position h on, (M, T, K, H + 1).
+    """
+
+    values: FloatArray
+    gains: FloatArray
+    contributions: FloatArray
+
+    @classmethod
+    def of(cls, objective: TruncatedObjective) -> Rewards:
+        """Evaluate an objective's values and parts."""
+        return cls(objective.values, objective.gains, objective.contributions)
+
+
+class Credit:
+    """Turns the rewards of an iteration into the weights of the score function.
+
+    Args:
+        name: see the table of this module.
+        decay: moving_average: share of the old average that remains after an iteration, in [0, 1).
+
+    Attributes:
+        average: moving_average: the average of the iterations so far, None before the first.
+
+    Raises:
+        ValueError: an unknown name, or ``decay`` out of range.
+    """
+
+    def __init__(self, name: str = "batch_mean", *, decay: float = 0.9) -> None:
+        self.name = check_choice_of(name, "credit", CREDITS)
+        self.decay = check_number(decay, "decay", minimum=0.0)
+        if self.decay >= 1.0:
+            raise ValueError(f"Expected decay in [0, 1), got {self.decay}")
+        self.average: float | None = None
+
+    def weights(self, rewards: Rewards) -> FloatArray:
+        """Return the weight of a token by the number of words that were complete before it was drawn.
+
+        A call is an iteration: moving_average takes in the rewards afterwards. Its first iteration, which has no
+        earlier one, uses leave_one_out.
+
+        Args:
+            rewards: of M >= 2 meta-samples; with one, batch_mean and leave_one_out have no baseline, and marginal and
+                causal are not centred.
+
+        Returns:
+            Shape (M, T, K, H + 1); entry h is the weight of tokens drawn when h words were complete.
+
+        Raises:
+            ValueError: M = 1 with batch_mean, leave_one_out, or the first iteration of moving_average.
+        """
+        shape = rewards.contributions.shape
+        if self.name == "marginal_causal":
+            return _centred(rewards.contributions)
+        if self.name == "marginal":
+            return np.broadcast_to(_centred(rewards.contributions[..., :1]), shape)
+        if self.name == "causal":
+            return np.broadcast_to(_centred(rewards.gains[:, None, None, :]), shape)
+        return np.broadcast_to(self._advantages(rewards.values)[:, None, None, None], shape)
+
+    def _advantages(self, values: FloatArray) -> FloatArray:
+        """Objectives minus their baseline, (M,)."""
+        average = self.average
+        if self.name == "moving_average":
+            mean = float(values.mean())
+            self.average = mean if average is None else self.decay * average + (1.0 - self.decay) * mean
+            if average is not None:
+                return values - average
+        if len(values) < 2:
+            raise ValueError(
+                f"Expected at least 2 meta-samples for the credit {self.name!r}, got 1; its baseline is their mean"
+            )
+        centred = values - values.mean()
+        return centred if self.name == "batch_mean" else centred * (len(values) / (len(values) - 1))
+
+    def state(self) -> dict[str, Any]:
+        """What must be kept to go on: the average."""
+        return {"average": self.average}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Go on from a kept ``state``."""
+        average = state["average"]
+        self.average = None if average is None else float(average)
+
+
+def _centred(credits: FloatArray) -> FloatArray:
+    """Subtract the mean over the other meta-samples and all their trajectories, for each policy and position.
+
+    Args:
+        credits: (M, T, K, H + 1), or with T or K replaced by 1.
+
+    Returns:
+        The same shape; unchanged if M = 1.
+    """
+    samples = len(credits)
+    if samples < 2:
+        return credits
+    own = credits.mean(axis=1, keepdims=True)
+    others: FloatArray = (own.sum(axis=0, keepdims=True) - own) / (samples - 1)
+    return credits - others
