@@ -1,14 +1,7 @@
 """The estimate of the taste: priors, penalised maximum likelihood, and its Laplace posterior."""
 
-from edpbrl_gym.estimation.evidence import (
-    PriorChoice,
-    PriorFit,
-    VariationalPosterior,
-    choose_prior,
-    fit_posterior,
-    fit_prior,
-    log_evidence,
-)
+from edpbrl_gym.estimation.calibrated import VariationalPosterior, fit_posterior
+from edpbrl_gym.estimation.evidence import PriorChoice, PriorFit, choose_prior, fit_prior, log_evidence
 from edpbrl_gym.estimation.map_estimate import Estimate, estimate, estimate_comparisons
 from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.estimation.prior import GaussianPrior

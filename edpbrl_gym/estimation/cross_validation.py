@@ -15,9 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._validation import check_count, check_integers
 from edpbrl_gym.choice import log_softmax
-from edpbrl_gym.estimation.evidence import answer_differences
 from edpbrl_gym.estimation.map_estimate import solve
 from edpbrl_gym.estimation.prior import GaussianPrior
+from edpbrl_gym.estimation.prior_scale import answer_differences
 from edpbrl_gym.responses import Terms
 
 __all__ = ["CrossValidation", "cross_validate"]

@@ -1,0 +1,104 @@
+"""The search for the scale of a prior: checked arguments, the prior on the scale, and where to look first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from edpbrl_gym._validation import check_count, check_number
+from edpbrl_gym.choice import check_choices, check_options
+from edpbrl_gym.estimation.newton import differences_to_chosen
+from edpbrl_gym.estimation.prior import GaussianPrior
+from edpbrl_gym.estimation.scale_search import climb
+from edpbrl_gym.estimation.whitened import WhitenedAnswers
+from edpbrl_gym.responses import Terms
+
+__all__ = ["FIRST_STEP", "WARM_STEP", "ScaleSearch", "answer_differences"]
+
+Floats = NDArray[np.float64]
+
+FIRST_STEP, WARM_STEP = float(np.log(3.0)), float(np.log(1.6))  # in log(scale)
+
+
+def answer_differences(options: ArrayLike | Terms, choices: ArrayLike | None) -> tuple[Floats, Floats | None]:
+    """Differences to the chosen alternatives (n, K - 1, d), their offsets (n, K - 1) or None, of either kind of data.
+
+    Raises:
+        ValueError: options without choices, or Terms with them.
+    """
+    if isinstance(options, Terms):
+        if choices is not None:
+            raise ValueError("Expected no choices beside Terms, which hold their own; got both")
+        differences, offsets = options.differences()
+        return differences, offsets if offsets.any() else None
+    if choices is None:
+        raise ValueError("Expected the choices of the options, got None; or give Terms alone")
+    features = check_options(options)
+    return differences_to_chosen(features, check_choices(choices, features)), None
+
+
+class ScaleSearch:
+    """Checked arguments of a search for the scale, and the search."""
+
+    def __init__(
+        self,
+        options: ArrayLike | Terms,
+        choices: ArrayLike | None,
+        base: GaussianPrior,
+        bounds: tuple[float, float],
+        typical_scale: float,
+        log_spread: float,
+        precision: float,
+        max_evaluations: int,
+    ) -> None:
+        differences, offsets = answer_differences(options, choices)
+        self._bounds = _checked_bounds(bounds)
+        self.typical = check_number(typical_scale, "typical_scale", minimum=0.0, exclusive=True)
+        if not log_spread > 0:
+            raise ValueError(f"Expected log_spread > 0 (numpy.inf: no prior on the scale), got {log_spread}")
+        self._log_spread = log_spread
+        self._precision = check_number(precision, "precision", minimum=0.0, exclusive=True)
+        self._most = check_count(max_evaluations, "max_evaluations")
+        if not isinstance(base, GaussianPrior):
+            raise TypeError(f"Expected base as a GaussianPrior, got {type(base).__name__}")
+        dimension = differences.shape[2]
+        if base.dimension != dimension:
+            raise ValueError(f"Expected a base of dimension {dimension} (the options'), got {base.dimension}")
+        self.answers = WhitenedAnswers(differences, offsets, base)
+        self.tried: list[tuple[float, float]] = []
+
+    def run(self, evidence: Callable[[float], float], first: float, step: float) -> tuple[float, float, bool]:
+        """The scale with the highest evidence under the prior on it, the variance of log(scale), and if it is a bound.
+
+        The variance is 1 / curvature at the maximum; 0 where none was measured.
+        """
+
+        def objective(log_scale: float) -> float:
+            scale = float(np.exp(log_scale))
+            value = evidence(scale)
+            self.tried.append((scale, value))
+            return value - 0.5 * ((log_scale - float(np.log(self.typical))) / self._log_spread) ** 2
+
+        limits = float(np.log(self._bounds[0])), float(np.log(self._bounds[1]))
+        best, curvature = climb(
+            objective,
+            float(np.log(first)),
+            limits,
+            step=step,
+            precision=self._precision,
+            max_evaluations=self._most,
+        )
+        variance = 1.0 / curvature if curvature > 0 else 0.0
+        return float(np.clip(np.exp(best), *self._bounds)), variance, best in limits
+
+
+def _checked_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
+    if len(bounds) != 2:
+        raise ValueError(f"Expected bounds as (smallest, largest) scale, got {bounds!r}")
+    low = check_number(bounds[0], "bounds[0]", minimum=0.0, exclusive=True)
+    high = check_number(bounds[1], "bounds[1]", minimum=0.0, exclusive=True)
+    if low > high:
+        raise ValueError(f"Expected bounds (smallest, largest), got {bounds!r}")
+    return low, high
