@@ -1,0 +1,323 @@
+"""A small language model of prompts, trained from nothing in minutes on a CPU: the default of ``edpbrl reproduce``.
+
+GPT-2's architecture (Radford et al., 2019) at about one million parameters, a byte-level BPE of its own, one epoch
+over prompts composed from a vocabulary, AdamW with warm-up and a cosine to zero. It writes prompts in the vocabulary's
+words; it knows nothing else of the language.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from edpbrl_gym._compat import declare_torchvision_schemas
+from edpbrl_gym._validation import check_count, check_number
+from edpbrl_gym.language.corpus import Corpus, compose_corpus
+from edpbrl_gym.language.folders import KIND, TRAINING_FILE, check_replaceable, replacing_folder
+from edpbrl_gym.language.perplexity import Perplexity, framed, measure_perplexity, padded, token_losses
+from edpbrl_gym.language.tokenizer import train_tokenizer
+from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
+
+__all__ = ["DEFAULT", "QUICK", "PromptLMSettings", "TrainingReport", "train_prompt_lm"]
+
+_POSITIONS = 128
+_WARMUP = 0.05  # share of the steps
+_BUCKET = 32  # batches that are sorted by length together
+_CLIP = 1.0
+_SAMPLE_TOKENS = 64
+_PACKAGES = ("edpbrl-gym", "torch", "transformers", "tokenizers", "numpy")
+
+
+@dataclass(frozen=True)
+class PromptLMSettings:
+    """What decides the model; ``DEFAULT`` and ``QUICK`` are two of them.
+
+    Attributes:
+        prompts: Training prompts.
+        held_out: Prompts with unseen combinations that the perplexity is measured on.
+        steps: Optimiser steps; None for one epoch.
+        batch_size: Prompts of a step.
+        learning_rate: Its largest value.
+        weight_decay: AdamW's, on matrices only.
+        vocabulary_size: Tokens of the BPE at most.
+        width: Width of the model (``n_embd``).
+        layers: Transformer blocks.
+        heads: Attention heads; they divide the width.
+        samples: Prompts drawn from the trained model for the report.
+    """
+
+    prompts: int = 80_000
+    held_out: int = 2_000
+    steps: int | None = None
+    batch_size: int = 32
+    learning_rate: float = 3e-3
+    weight_decay: float = 0.01
+    vocabulary_size: int = 3_072
+    width: int = 128
+    layers: int = 4
+    heads: int = 4
+    samples: int = 20
+
+    def __post_init__(self) -> None:
+        for name in ("prompts", "held_out", "batch_size", "width", "layers", "heads", "samples"):
+            check_count(getattr(self, name), name)
+        if self.steps is not None:
+            check_count(self.steps, "steps")
+        check_count(self.vocabulary_size, "vocabulary_size", minimum=257)
+        check_number(self.learning_rate, "learning_rate", minimum=0.0, exclusive=True)
+        check_number(self.weight_decay, "weight_decay", minimum=0.0)
+        if self.width % self.heads:
+            raise ValueError(f"Expected heads to divide the width, got {self.heads} heads and width {self.width}")
+
+    @property
+    def optimiser_steps(self) -> int:
+        """The steps that are done: ``steps``, or those of one epoch."""
+        return self.steps if self.steps is not None else math.ceil(self.prompts / self.batch_size)
+
+
+DEFAULT = PromptLMSettings()
+QUICK = PromptLMSettings(prompts=8_000, held_out=500, vocabulary_size=1_536, width=64, layers=2, heads=2)
+
+
+@dataclass(frozen=True)
+class TrainingReport:
+    """What came of a training.
+
+    Attributes:
+        folder: Where the model lies.
+        perplexity_held_out: Per token, on prompts with combinations that no training prompt has.
+        perplexity_held_out_per_word: The same per word, comparable between tokenizers.
+        perplexity_train: Per token, on as many training prompts: the gap is what was memorised.
+        prompts: Training prompts.
+        steps: Optimiser steps.
+        tokens: Predicted tokens of the training, in all steps.
+        vocabulary_size: Tokens that the tokenizer has.
+        parameters: Parameters of the model.
+        seconds: Time of everything, corpus and report included.
+        cpu_seconds: Time of all cores.
+        samples: Prompts drawn from the model, not chosen.
+    """
+
+    folder: Path
+    perplexity_held_out: float
+    perplexity_held_out_per_word: float
+    perplexity_train: float
+    prompts: int
+    steps: int
+    tokens: int
+    vocabulary_size: int
+    parameters: int
+    seconds: float
+    cpu_seconds: float
+    samples: tuple[str, ...]
+
+    def summary(self) -> str:
+        """Return the figures as a few lines of text."""
+        return (
+            f"{self.parameters:,} parameters, {self.vocabulary_size:,} tokens in the vocabulary\n"
+            f"{self.prompts:,} prompts, {self.steps:,} steps, {self.tokens:,} tokens, {self.seconds:.0f} s "
+            f"({self.cpu_seconds:.0f} s of CPU)\n"
+            f"perplexity on held-out prompts {self.perplexity_held_out:.2f} per token, "
+            f"{self.perplexity_held_out_per_word:.1f} per word; on training prompts {self.perplexity_train:.2f} per token"
+        )
+
+
+def train_prompt_lm(
+    out: str | os.PathLike[str],
+    *,
+    vocabulary: Vocabulary | str | os.PathLike[str] | None = None,
+    prompts: int | None = None,
+    steps: int | None = None,
+    seed: int = 0,
+    settings: PromptLMSettings = DEFAULT,
+    progress: bool = False,
+) -> TrainingReport:
+    """Train a prompt language model and write it as an ordinary Hugging Face folder.
+
+    The folder appears when everything is done, or not at all; an earlier model of ours is replaced. Seed, settings,
+    vocabulary, package versions and number of torch threads decide every byte of the weights. Global random state is
+    neither read nor changed.
+
+    Args:
+        out: The folder.
+        vocabulary: A vocabulary, its folder, or None for the built-in one.
+        prompts: Training prompts, in place of the settings' number.
+        steps: Optimiser steps, in place of the settings' (one epoch).
+        seed: Seed of corpus, weights, order and samples.
+        settings: All other sizes.
+        progress: Show a progress bar on a terminal's stderr.
+
+    Raises:
+        ValueError: Sizes that make no sense, a vocabulary that is too small, or something else at ``out``.
+        FileNotFoundError: The vocabulary's folder is missing.
+    """
+    started, cpu_started = time.perf_counter(), time.process_time()
+    folder = Path(out).expanduser()
+    seed = check_count(seed, "seed", minimum=0)
+    given = {"prompts": prompts, "steps": steps}
+    settings = replace(settings, **{name: value for name, value in given.items() if value is not None})
+    check_replaceable(folder)
+    words = vocabulary if isinstance(vocabulary, Vocabulary) else load_vocabulary(vocabulary)
+    corpus = compose_corpus(words, train=settings.prompts, held_out=settings.held_out, seed=seed)
+    tokenizer = train_tokenizer(corpus.train, settings.vocabulary_size)
+    rows = framed(tokenizer, corpus.train)
+    tokenizer.model_max_length = _positions([*rows, *framed(tokenizer, corpus.held_out)])
+    model = _new_model(tokenizer, settings, seed)
+    tokens = _train(model, rows, settings, seed, progress)
+    held_out = measure_perplexity(model, tokenizer, corpus.held_out)
+    report = TrainingReport(
+        folder=folder,
+        perplexity_held_out=held_out.per_token,
+        perplexity_held_out_per_word=held_out.per_word,
+        perplexity_train=_on_training(model, tokenizer, corpus).per_token,
+        prompts=len(corpus.train),
+        steps=settings.optimiser_steps,
+        tokens=tokens,
+        vocabulary_size=len(tokenizer),
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        samples=tuple(_draw(model, tokenizer, settings.samples, _generator(seed, 2))),
+        seconds=time.perf_counter() - started,
+        cpu_seconds=time.process_time() - cpu_started,
+    )
+    document = {
+        "kind": KIND,
+        "format": 1,
+        "seed": seed,
+        "settings": asdict(settings),
+        "vocabulary_fingerprint": words.fingerprint,
+        "corpus_fingerprint": corpus.fingerprint,
+        "report": {**asdict(report), "folder": folder.name},
+        "torch_threads": torch.get_num_threads(),
+        "versions": {"python": sys.version.split()[0], **{name: metadata.version(name) for name in _PACKAGES}},
+    }
+    with replacing_folder(folder) as part:
+        model.save_pretrained(part)
+        tokenizer.save_pretrained(part)
+        text = json.dumps(document, indent=2, ensure_ascii=False)
+        (part / TRAINING_FILE).write_text(text + "\n", encoding="utf-8")
+    return report
+
+
+def _generator(seed: int, stream: int) -> torch.Generator:
+    """Return a generator with a stream of its own: 0 weights, 1 order, 2 samples."""
+    state = np.random.SeedSequence([seed, stream]).generate_state(1, np.uint64)[0]
+    return torch.Generator().manual_seed(int(state) >> 1)
+
+
+def _positions(rows: Sequence[Sequence[int]]) -> int:
+    """Return the context length: 128 tokens, more where the prompts of a vocabulary are longer."""
+    longest = max(len(row) for row in rows)
+    return max(_POSITIONS, 32 * math.ceil(longest / 32))
+
+
+def _new_model(tokenizer: Any, settings: PromptLMSettings, seed: int) -> Any:
+    """Return an untrained GPT-2 with seeded weights; dropout is 0, as no prompt is seen often."""
+    declare_torchvision_schemas()
+    from transformers import GenerationConfig, GPT2Config, GPT2LMHeadModel
+
+    end = tokenizer.eos_token_id
+    config = GPT2Config(
+        vocab_size=len(tokenizer),
+        n_positions=tokenizer.model_max_length,
+        n_embd=settings.width,
+        n_layer=settings.layers,
+        n_head=settings.heads,
+        activation_function="gelu_pytorch_tanh",  # GPT-2's own approximation in one kernel
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+        bos_token_id=end,
+        eos_token_id=end,
+    )
+    with torch.random.fork_rng(devices=[]):  # the library draws weights from the global state
+        torch.default_generator.set_state(_generator(seed, 0).get_state())
+        model: Any = GPT2LMHeadModel(config)
+    model.generation_config = GenerationConfig(
+        bos_token_id=end, eos_token_id=end, pad_token_id=end, do_sample=True, max_new_tokens=_SAMPLE_TOKENS
+    )
+    return model
+
+
+def _batches(rows: Sequence[Sequence[int]], size: int, generator: torch.Generator) -> Iterator[list[list[int]]]:
+    """Yield batches without end, epoch after epoch: shuffled, then rows of similar length together to save padding."""
+    while True:
+        order = torch.randperm(len(rows), generator=generator).tolist()
+        batches = []
+        for start in range(0, len(order), _BUCKET * size):
+            bucket = sorted(order[start : start + _BUCKET * size], key=lambda row: len(rows[row]))
+            batches += [bucket[first : first + size] for first in range(0, len(bucket), size)]
+        for place in torch.randperm(len(batches), generator=generator).tolist():
+            yield [list(rows[row]) for row in batches[place]]
+
+
+def _rate(step: int, steps: int) -> float:
+    """Return the share of the largest learning rate at a step: linear warm-up, then a cosine to 0."""
+    warmup = max(1, round(_WARMUP * steps))
+    if step < warmup:
+        return (step + 1) / warmup
+    return 0.5 * (1.0 + math.cos(math.pi * (step - warmup) / max(1, steps - warmup)))
+
+
+def _train(model: Any, rows: Sequence[Sequence[int]], settings: PromptLMSettings, seed: int, progress: bool) -> int:
+    """Train in place; return the number of predicted tokens."""
+    from tqdm.auto import tqdm
+
+    matrices = [parameter for parameter in model.parameters() if parameter.dim() > 1]
+    vectors = [parameter for parameter in model.parameters() if parameter.dim() <= 1]
+    optimiser = torch.optim.AdamW(
+        [{"params": matrices, "weight_decay": settings.weight_decay}, {"params": vectors, "weight_decay": 0.0}],
+        betas=(0.9, 0.95),
+    )
+    steps, tokens = settings.optimiser_steps, 0
+    batches = _batches(rows, settings.batch_size, _generator(seed, 1))
+    model.train()
+    with tqdm(total=steps, desc="train", unit="step", disable=None if progress else True) as bar:
+        for step in range(steps):
+            for group in optimiser.param_groups:
+                group["lr"] = settings.learning_rate * _rate(step, steps)
+            inputs, targets = padded(batch := next(batches))
+            count = sum(len(row) - 1 for row in batch)
+            loss = token_losses(model, inputs, targets) / count
+            loss.backward()  # type: ignore[no-untyped-call]
+            torch.nn.utils.clip_grad_norm_(model.parameters(), _CLIP)
+            optimiser.step()
+            optimiser.zero_grad()
+            tokens += count
+            if step % 20 == 0:
+                bar.set_postfix_str(f"loss {loss.item():.2f}", refresh=False)
+            bar.update()
+    model.eval()
+    return tokens
+
+
+def _on_training(model: Any, tokenizer: Any, corpus: Corpus) -> Perplexity:
+    return measure_perplexity(model, tokenizer, corpus.train[: len(corpus.held_out)])
+
+
+@torch.no_grad()
+def _draw(model: Any, tokenizer: Any, count: int, generator: torch.Generator) -> list[str]:
+    """Return prompts sampled token by token from the model's own distribution (temperature 1)."""
+    end = tokenizer.eos_token_id
+    ids = torch.full((count, 1), end)
+    done = torch.zeros(count, dtype=torch.bool)
+    for _ in range(_SAMPLE_TOKENS):
+        logits = model(input_ids=ids, use_cache=False).logits[:, -1]
+        drawn = torch.multinomial(logits.softmax(-1), 1, generator=generator)[:, 0]
+        drawn[done] = end
+        ids = torch.cat([ids, drawn[:, None]], dim=1)
+        done |= drawn == end
+        if done.all():
+            break
+    texts: list[str] = tokenizer.batch_decode(ids, skip_special_tokens=True)
+    return texts
