@@ -1,0 +1,251 @@
+"""Causal language models from a hub id or a local folder."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edpbrl_gym.features import default_cache_folder
+from edpbrl_gym.features._hashing import hash_settings, hash_state_dict
+from edpbrl_gym.features.base import require, resolve_device
+from edpbrl_gym.language.words import WordRules
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["DEFAULT_FOLDER", "LanguageModel", "default_language_model", "load_language_model", "load_tokenizer"]
+
+DEFAULT_FOLDER = "prompt-lm"  # within the cache folder
+_INSTALL = "pip install edpbrl-gym"
+_WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin")
+
+Spec = str | os.PathLike[str] | None
+
+
+@dataclass(frozen=True, eq=False)
+class LanguageModel:
+    """A causal language model with its tokenizer.
+
+    ``dataclasses.replace(language, model=other)`` gives a policy with the same tokenizer and other weights.
+
+    Attributes:
+        model: A Hugging Face causal LM (or a peft model around one), called with ``input_ids`` and giving ``logits``.
+        tokenizer: Its byte-level BPE tokenizer.
+        name: Where it came from.
+        fingerprint: sha256 (hex) of weights, configuration and tokenizer.
+    """
+
+    model: Any
+    tokenizer: Any
+    name: str
+    fingerprint: str
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the weights."""
+        return next(iter(self.model.parameters())).device
+
+    @property
+    def start(self) -> int:
+        """Token before the first: BOS, or EOS where a tokenizer has none (GPT-2's one <|endoftext|> is both)."""
+        tokenizer = self.tokenizer
+        return int(tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id)
+
+    @property
+    def context_length(self) -> int | None:
+        """Most tokens that the model takes, None where its configuration names no limit."""
+        limit = getattr(self.model.config, "max_position_embeddings", None)
+        return None if limit is None else int(limit)
+
+    @cached_property
+    def rules(self) -> WordRules:
+        """What each token does to the words of a text.
+
+        Raises:
+            ValueError: If the tokenizer isn't byte-level BPE.
+        """
+        return WordRules.of_tokenizer(self.tokenizer)
+
+    def start_tokens(self, prefix: str = "") -> tuple[int, ...]:
+        """The start token and the tokens of ``prefix``."""
+        return (self.start, *self.tokenizer(prefix, add_special_tokens=False)["input_ids"])
+
+    @contextmanager
+    def evaluating(self) -> Iterator[Any]:
+        """The model in evaluation mode (no dropout), so that sampling and scoring see one distribution."""
+        training = self.model.training
+        self.model.eval()
+        try:
+            yield self.model
+        finally:
+            self.model.train(training)
+
+
+def default_language_model(cache_folder: str | os.PathLike[str] | None = None) -> Path:
+    """Return the folder of the project's own prompt language model.
+
+    Args:
+        cache_folder: None is ``edpbrl_gym.features.default_cache_folder()``.
+
+    Raises:
+        FileNotFoundError: If it isn't trained yet; the message says how.
+    """
+    folder = (default_cache_folder() if cache_folder is None else Path(cache_folder).expanduser()) / DEFAULT_FOLDER
+    if not (folder / "config.json").is_file():
+        raise FileNotFoundError(
+            f"Expected the project's prompt language model in {folder}, got nothing there; train it once (a few "
+            "minutes, no network) with: edpbrl train-prompt-lm. Or name a model by hub id or folder."
+        )
+    return folder
+
+
+def load_tokenizer(spec: Spec = None) -> Any:
+    """Return the tokenizer of a language model without loading its weights, and without torch.
+
+    Args:
+        spec: See ``load_language_model``.
+
+    Raises:
+        FileNotFoundError: If a local folder or a file in it is missing.
+        ConnectionError: If the hub can't be reached or has no such model.
+        ValueError: If the folder holds no loadable tokenizer, or one without an end-of-sequence token.
+    """
+    source, folder = _source(spec)
+    if folder is not None:
+        _require_files(folder, ("tokenizer.json", "vocab.json"), "tokenizer")
+    package = require("transformers", "language models", _INSTALL)
+    with _readable_errors(source, folder, "a tokenizer"):
+        tokenizer = package.AutoTokenizer.from_pretrained(source)
+    if tokenizer.eos_token_id is None:
+        raise ValueError(
+            f"Expected the tokenizer of {source!r} to have an end-of-sequence token, got none; a language model "
+            "can't end its prompts without one."
+        )
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token  # GPT-2 has none; padded positions are masked
+    return tokenizer
+
+
+def load_language_model(
+    spec: Spec = None, *, device: str | None = None, dtype: str | torch.dtype | None = None
+) -> LanguageModel:
+    """Return a causal language model in evaluation mode.
+
+    Args:
+        spec: A hub id such as "Gustavosta/MagicPrompt-Stable-Diffusion" (the paper's), a local folder as
+            ``save_pretrained`` writes it, or None for the project's own small prompt model
+            (``default_language_model``). Code that comes with a model is never run.
+        device: torch device; None is "cuda" where there is one, else "cpu".
+        dtype: Type of the weights, such as "bfloat16"; None is float32.
+
+    Raises:
+        FileNotFoundError: If a local folder or a file in it is missing, or the project's own model isn't trained yet.
+        ConnectionError: If the hub can't be reached or has no such model.
+        ValueError: If it is no causal language model, or model and tokenizer don't fit, or the device or type is
+            unknown.
+    """
+    source, folder = _source(spec)
+    target, kind = resolve_device(device), _dtype(dtype)
+    if folder is not None:
+        _require_files(folder, ("config.json",), "configuration")
+        _require_files(folder, _WEIGHTS, "weights")
+    tokenizer = load_tokenizer(source)
+    package = require("transformers", "language models", _INSTALL)
+    with _readable_errors(source, folder, "a causal language model"), _no_progress_bars():
+        config = package.AutoConfig.from_pretrained(source)
+        if getattr(config, "is_encoder_decoder", False):
+            raise ValueError("it is an encoder-decoder model")
+        model = package.AutoModelForCausalLM.from_pretrained(source, config=config, dtype=kind)
+    rows = int(model.get_input_embeddings().weight.shape[0])
+    if max(tokenizer.get_vocab().values()) >= rows:
+        raise ValueError(
+            f"Expected the tokenizer of {source!r} to have at most the model's {rows} tokens, got "
+            f"{max(tokenizer.get_vocab().values()) + 1}; model and tokenizer belong to different models."
+        )
+    model = model.to(target).eval()
+    return LanguageModel(model=model, tokenizer=tokenizer, name=source, fingerprint=_fingerprint(model, tokenizer))
+
+
+def _source(spec: Spec) -> tuple[str, Path | None]:
+    """The name to load, and its folder where it is a local one."""
+    if spec is None:
+        folder = default_language_model()
+        return str(folder), folder
+    if not isinstance(spec, str | os.PathLike) or not os.fspath(spec):
+        raise TypeError(f"Expected a language model as a hub id or a folder, got {spec!r}.")
+    name = os.fspath(spec)
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        return str(folder), folder
+    path_like = isinstance(spec, os.PathLike) or name.startswith(("/", ".", "~")) or name.count("/") > 1 or "\\" in name
+    if path_like:
+        raise FileNotFoundError(f"Expected a model folder at {folder}, got no such folder; check the path.")
+    return name, None
+
+
+def _require_files(folder: Path, patterns: tuple[str, ...], what: str) -> None:
+    if not any(True for pattern in patterns for _ in folder.glob(pattern)):
+        raise FileNotFoundError(
+            f"Expected the {what} of a language model in {folder} ({' or '.join(patterns)}), got nothing there; save "
+            "model and tokenizer there with save_pretrained(folder)."
+        )
+
+
+@contextmanager
+def _readable_errors(source: str, folder: Path | None, what: str) -> Iterator[None]:
+    try:
+        yield
+    except ImportError:
+        raise
+    except Exception as error:  # the libraries raise many kinds for a damaged folder
+        if folder is None and isinstance(error, OSError):
+            raise ConnectionError(
+                f"Expected {what} {source!r} from the model hub, but the hub could not be reached or has no such model "
+                f"({type(error).__name__}); download it where there is a connection and give its folder, or use the "
+                "project's own model (edpbrl train-prompt-lm), which needs none."
+            ) from error
+        raise ValueError(f"Expected {what} in {source!r}, got {type(error).__name__}: {error}") from error
+
+
+@contextmanager
+def _no_progress_bars() -> Iterator[None]:
+    logging = require("transformers.utils.logging", "language models", _INSTALL)
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def _dtype(dtype: str | torch.dtype | None) -> torch.dtype:
+    import torch
+
+    if dtype is None:
+        return torch.float32
+    found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if not isinstance(found, torch.dtype) or not found.is_floating_point:
+        raise ValueError(f"Expected dtype as 'float32', 'bfloat16' or 'float16', got {dtype!r}.")
+    return found
+
+
+def _fingerprint(model: Any, tokenizer: Any) -> str:
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    tokens = tokenizer.get_vocab() if backend is None else json.loads(backend.to_str())
+    if backend is not None:
+        tokens = {key: value for key, value in tokens.items() if key not in ("padding", "truncation")}  # set per call
+    settings = {
+        "kind": "causal-lm",
+        "model": type(model).__name__,
+        "tokenizer": hash_settings(tokens),
+        "start": [tokenizer.bos_token_id, tokenizer.eos_token_id],
+        "weights": hash_state_dict(model.state_dict()),
+    }
+    return hash_settings(settings)

@@ -1,0 +1,360 @@
+"""Sample prompts from a causal language model, and score them so that the gradient of REINFORCE is unbiased.
+
+One distribution is sampled and scored. At each position the next token is drawn from
+softmax(logits / temperature) over the tokens that may be written (special tokens other than EOS may not). The prompt
+ends, before the drawn token, when that token is EOS or would begin word H + 1: the token itself is neither part of the
+sample nor remembered, so all these tokens are one event "stop" with
+log p(stop) = logsumexp of their log-probabilities. The cut at ``max_tokens``, and the end after the white space that
+completes word H, are forced and have probability one. Hence the probabilities of all outcomes sum to 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edpbrl_gym._validation import check_count, check_number
+from edpbrl_gym.language.model import LanguageModel
+from edpbrl_gym.language.words import WordRules, word_prefixes
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["Samples", "log_probabilities", "sample_prompts", "word_prefixes"]
+
+_KEEP = 0.75  # finished rows leave the batch when fewer than this part of its rows is alive
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Sampled prompts: one row of choices (tokens, then possibly the stop) for each, on the CPU.
+
+    Attributes:
+        tokens: Chosen tokens, int64 (n, L); EOS stands for the stop, and also fills up after the end.
+        lengths: Number of choices of each row, int64 (n,): its text tokens, and one more where ``stopped``.
+        stopped: Whether the row ended by the stop event rather than by force, bool (n,).
+        texts: The prompts, the given prefix included, without white space around.
+        log_probabilities: Log-probability of each choice when it was drawn, float64 (n, L), 0 beyond the end.
+        begun: Words that had begun before each choice, int64 (n, L).
+        inside: Whether the text before the choice ended inside a word, bool (n, L).
+        start: Tokens before the first choice: the start token and those of the prefix.
+        words: H, the word budget.
+        max_tokens: The token budget.
+        temperature: The temperature of the draws.
+    """
+
+    tokens: torch.Tensor
+    lengths: torch.Tensor
+    stopped: torch.Tensor
+    texts: list[str]
+    log_probabilities: torch.Tensor
+    begun: torch.Tensor
+    inside: torch.Tensor
+    start: tuple[int, ...]
+    words: int
+    max_tokens: int
+    temperature: float
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    @property
+    def mask(self) -> torch.Tensor:
+        """Which entries of ``tokens`` are choices, bool (n, L)."""
+        import torch
+
+        return torch.arange(self.tokens.shape[1])[None] < self.lengths[:, None]
+
+    @property
+    def word(self) -> torch.Tensor:
+        """First of the prefixes 1..H that each choice can still change, int64 (n, L).
+
+        Inside word w a choice decides whether w goes on, so it changes prefix w and all later ones; outside, it changes
+        those from w + 1 on. What came before a choice is fixed, so prefixes below ``word`` don't depend on it.
+        """
+        import torch
+
+        return torch.where(self.inside, self.begun, self.begun + 1).clamp(max=self.words)
+
+    def prefixes(self) -> list[list[str]]:
+        """The H truncated prompts of each sample (``word_prefixes``)."""
+        return [word_prefixes(text, self.words) for text in self.texts]
+
+    def select(self, rows: Any) -> Samples:
+        """Samples of the given rows (indices, a slice or a boolean mask); L stays."""
+        import torch
+
+        index = torch.arange(len(self))[rows].reshape(-1)
+        rowwise: dict[str, Any] = {name: getattr(self, name)[index] for name in _ROWWISE}
+        return replace(self, texts=[self.texts[row] for row in index.tolist()], **rowwise)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Samples]) -> Samples:
+        """All rows of samples that were drawn with the same start, budgets and temperature.
+
+        Raises:
+            ValueError: If there are none, or they were drawn in different ways.
+        """
+        import torch
+
+        if not parts:
+            raise ValueError("Expected at least one part of samples, got none.")
+        settings = {(part.start, part.words, part.max_tokens, part.temperature) for part in parts}
+        if len(settings) > 1:
+            raise ValueError(
+                f"Expected parts with one start, word budget, token budget and temperature, got {len(settings)} "
+                "different settings; score them apart."
+            )
+        longest = max(part.tokens.shape[1] for part in parts)
+        fill = parts[0].tokens.new_zeros(())
+        ends = [part.tokens[~part.mask] for part in parts]
+        fill = next((end[0] for end in ends if end.numel()), fill)
+        rowwise: dict[str, Any] = {}
+        for name in _ROWWISE:
+            values = [getattr(part, name) for part in parts]
+            if values[0].ndim == 2:
+                value = fill.item() if name == "tokens" else 0
+                values = [
+                    torch.nn.functional.pad(each, (0, longest - each.shape[1]), value=value)  # bool pads with False
+                    for each in values
+                ]
+            rowwise[name] = torch.cat(values)
+        return replace(parts[0], texts=[text for part in parts for text in part.texts], **rowwise)
+
+
+_ROWWISE = ("tokens", "lengths", "stopped", "log_probabilities", "begun", "inside")
+
+
+def sample_prompts(
+    model: LanguageModel,
+    count: int,
+    *,
+    words: int,
+    max_tokens: int,
+    temperature: float = 1.0,
+    generator: torch.Generator,
+    prefix: str = "",
+    batch_size: int = 64,
+) -> Samples:
+    """Draw independent prompts by ancestral sampling with a KV cache.
+
+    Row i uses the i-th row of the uniforms that the generator gives first, by inversion of the distribution function
+    in float64. So the draws don't depend on ``batch_size`` (but for the rounding of the model's own forward pass, which
+    may differ between batch sizes in the last bits).
+
+    Args:
+        model: The language model.
+        count: n >= 1 prompts.
+        words: H, the word budget; the words of ``prefix`` count.
+        max_tokens: Most text tokens, without those of ``prefix``.
+        temperature: Divides the logits, > 0.
+        generator: A generator on the CPU; (count, max_tokens) uniforms are drawn from it.
+        prefix: Text that every prompt begins with.
+        batch_size: Most prompts in one forward pass.
+
+    Raises:
+        TypeError: If ``generator`` is no ``torch.Generator``.
+        ValueError: If a number is out of range, the prefix has more than H words, or the model's context is too short.
+    """
+    import torch
+
+    count, batch = check_count(count, "count"), check_count(batch_size, "batch_size")
+    words, limit = check_count(words, "words"), check_count(max_tokens, "max_tokens")
+    heat = check_number(temperature, "temperature", minimum=0.0, exclusive=True)
+    if not isinstance(generator, torch.Generator) or generator.device.type != "cpu":
+        raise TypeError(f"Expected generator as a torch.Generator on the CPU, got {generator!r}.")
+    start = model.start_tokens(prefix)
+    begun, inside = model.rules.state(start)
+    if begun > words:
+        raise ValueError(f"Expected a prefix of at most {words} words, got {begun}: {prefix!r}.")
+    _check_context(model, len(start) + limit - 1)
+    uniforms = torch.rand((count, limit), generator=generator, dtype=torch.float64)
+    sampler = _Sampler(model, start, words, limit, heat)
+    with torch.no_grad(), model.evaluating():
+        parts = [sampler.run(part) for part in torch.split(uniforms, batch)]
+    tokens, logs, lengths, stopped = (torch.cat(values) for values in zip(*parts, strict=True))
+    longest = max(1, int(lengths.max()))
+    tokens, logs = tokens[:, :longest], logs[:, :longest]
+    before = _states(model.rules, tokens, lengths - stopped.long(), (begun, inside))
+    texts = [
+        model.rules.text((*start, *row[: length - stop]))
+        for row, length, stop in zip(tokens.tolist(), lengths.tolist(), stopped.tolist(), strict=True)
+    ]
+    return Samples(tokens, lengths, stopped, texts, logs, *before, start, words, limit, heat)
+
+
+def log_probabilities(model: LanguageModel, samples: Samples, *, batch_size: int | None = None) -> torch.Tensor:
+    """Log-probability of each choice of the samples under ``model``, with gradient, by teacher forcing.
+
+    The distribution is the one that ``sample_prompts`` draws from (same mask, same temperature, the stop as one event);
+    under the sampling model the values are those of ``samples.log_probabilities`` up to the rounding of the forward
+    pass. The sum of a row is log p(prompt and its way of ending), the score function of REINFORCE.
+
+    Args:
+        model: The policy that is scored; its tokenizer must be that of the sampling model.
+        samples: What was drawn.
+        batch_size: Most rows in one forward pass; None is all at once.
+
+    Returns:
+        float32 (n, L) on the model's device, exactly 0 beyond the end of a row.
+    """
+    import torch
+
+    _check_context(model, len(samples.start) + samples.tokens.shape[1] - 1)
+    size = len(samples) if batch_size is None else check_count(batch_size, "batch_size")
+    with model.evaluating():
+        parts = [_score(model, samples.select(slice(i, i + size))) for i in range(0, len(samples), size)]
+    return torch.cat(parts)
+
+
+def _score(model: LanguageModel, samples: Samples) -> torch.Tensor:
+    import torch
+
+    device, start = model.device, torch.tensor(samples.start)
+    tokens, mask = samples.tokens.to(device), samples.mask.to(device)
+    given = torch.cat([start.to(device).expand(len(samples), -1), tokens[:, :-1]], dim=1)
+    seen = torch.cat([torch.ones_like(given[:, : start.numel()], dtype=torch.bool), mask[:, :-1]], dim=1)
+    # no cache: it would keep the keys of the whole batch for nothing
+    output = model.model(input_ids=given, attention_mask=seen.long(), use_cache=False)
+    scores = _scores(model, output.logits[:, start.numel() - 1 :], samples.temperature)
+    total = torch.logsumexp(scores, dim=-1)
+    chosen = scores.gather(-1, tokens[..., None])[..., 0]
+    rows = torch.nonzero(samples.stopped)[:, 0]
+    if rows.numel():
+        last = samples.lengths[rows] - 1
+        stops = _stop_masks(model.rules, samples.begun[rows, last], samples.inside[rows, last], samples.words)
+        place = (rows.to(device), last.to(device))
+        ended = torch.logsumexp(scores[place].masked_fill(~stops.to(device), -torch.inf), dim=-1)
+        chosen = chosen.index_put(place, ended)
+    # a token of probability zero beyond the end must not turn the masked difference into NaN
+    return torch.where(mask, chosen, 0.0) - torch.where(mask, total, 0.0)
+
+
+class _Sampler:
+    """One batch at a time: the model is fed one new token a row; finished rows leave the batch."""
+
+    def __init__(self, model: LanguageModel, start: tuple[int, ...], words: int, limit: int, temperature: float):
+        self.model, self.rules, self.start = model, model.rules, start
+        self.words, self.limit, self.temperature = words, limit, temperature
+
+    def run(self, uniforms: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Tokens (b, limit), their log-probabilities, lengths and whether stopped, for uniforms (b, limit)."""
+        import torch
+        from transformers import DynamicCache
+
+        number, rules = len(uniforms), self.rules
+        tokens = torch.full((number, self.limit), rules.eos)
+        logs = torch.zeros((number, self.limit), dtype=torch.float64)
+        lengths, stopped = torch.zeros(number, dtype=torch.long), torch.zeros(number, dtype=torch.bool)
+        state = rules.state(self.start)
+        begun, inside = np.full(number, state[0], dtype=np.int64), np.full(number, state[1])
+        rows = np.arange(number)  # which row each member of the batch is
+        alive = ~rules.complete(begun, inside, self.words)
+        cache = DynamicCache()
+        step_input = torch.tensor([self.start], device=self.model.device)  # equal for all: fed once, then repeated
+        for position in range(self.limit):
+            if not alive.any():
+                break
+            output = self.model.model(input_ids=step_input, past_key_values=cache, use_cache=True)
+            scores = _scores(self.model, output.logits[:, -1], self.temperature)
+            if position == 0:
+                scores = scores.expand(number, -1)
+                cache.batch_repeat_interleave(number)
+            live = np.flatnonzero(alive)
+            index = torch.from_numpy(live)
+            chosen, log, stop = self._draw(
+                scores[index.to(scores.device)], uniforms[rows[live], position], begun[live], inside[live]
+            )
+            where = torch.from_numpy(rows[live])
+            tokens[where, position], logs[where, position] = chosen, log
+            lengths[where] += 1
+            stopped[where] = stop
+            picked = chosen.numpy()
+            begun[live], inside[live] = rules.advance(begun[live], inside[live], picked)
+            alive[live] = ~(stop.numpy() | rules.complete(begun[live], inside[live], self.words))
+            if alive.any() and alive.sum() < _KEEP * alive.size:
+                kept = np.flatnonzero(alive)
+                cache.batch_select_indices(torch.from_numpy(kept).to(scores.device))
+                rows, begun, inside, alive = rows[kept], begun[kept], inside[kept], alive[kept]
+            step_input = tokens[torch.from_numpy(rows), position][:, None].to(scores.device)
+        return tokens, logs, lengths, stopped
+
+    def _draw(
+        self, scores: torch.Tensor, uniforms: torch.Tensor, begun: np.ndarray, inside: np.ndarray
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Choices (b,), EOS for the stop, with their log-probabilities and whether they are the stop; on the CPU."""
+        import torch
+
+        logs = torch.log_softmax(scores.double(), dim=-1)
+        chosen = invert_distribution(logs.exp(), uniforms.to(logs.device)).cpu()
+        over = begun + self.rules.started(chosen.numpy(), inside) > self.words
+        stop = torch.from_numpy(over) | (chosen == self.rules.eos)
+        log = logs.gather(-1, chosen.to(logs.device)[:, None])[:, 0].cpu()
+        ended = torch.nonzero(stop)[:, 0]
+        if ended.numel():
+            masks = _stop_masks(self.rules, begun[stop.numpy()], inside[stop.numpy()], self.words).to(logs.device)
+            ending = logs[ended.to(logs.device)].masked_fill(~masks, -torch.inf)
+            log[ended] = torch.logsumexp(ending, dim=-1).cpu()
+        return torch.where(stop, self.rules.eos, chosen), log, stop
+
+
+def invert_distribution(probabilities: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
+    """Index drawn from each row of ``probabilities`` (b, V) by a uniform of [0, 1): the first whose sum exceeds it.
+
+    Entries of probability zero are never drawn, also where rounding leaves the sum of a row beside 1.
+    """
+    import torch
+
+    sums = probabilities.cumsum(dim=-1)
+    total = sums[:, -1]
+    target = torch.minimum(uniforms * total, torch.nextafter(total, torch.zeros_like(total)))
+    return torch.searchsorted(sums, target[:, None], right=True)[:, 0]
+
+
+def _scores(model: LanguageModel, logits: torch.Tensor, temperature: float) -> torch.Tensor:
+    """Tempered logits (..., V) in float32, -inf for the tokens that may never be written."""
+    import torch
+
+    rules = model.rules
+    allowed = torch.from_numpy(rules.allowed).index_fill(0, torch.tensor([rules.eos]), True).to(logits.device)
+    scores = logits[..., : rules.size].float() / temperature
+    return scores.masked_fill(~allowed, -torch.inf)
+
+
+def _stop_masks(rules: WordRules, begun: Any, inside: Any, words: int) -> torch.Tensor:
+    """Which tokens are the stop in each state, bool (m, V)."""
+    import torch
+
+    pairs = zip(begun.tolist(), inside.tolist(), strict=True)
+    return torch.from_numpy(np.stack([rules.stop_mask(*pair, words) for pair in pairs]))
+
+
+def _states(
+    rules: WordRules, tokens: torch.Tensor, lengths: torch.Tensor, start: tuple[int, bool]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """State (begun, inside) before each choice, (n, L); beyond the text it stays."""
+    import torch
+
+    number, positions = tokens.shape
+    begun = np.zeros((number, positions), dtype=np.int64)
+    inside = np.zeros((number, positions), dtype=np.bool_)
+    now = np.full(number, start[0], dtype=np.int64), np.full(number, start[1])
+    chosen, texts = tokens.numpy(), lengths.numpy()
+    for position in range(positions):
+        begun[:, position], inside[:, position] = now
+        moved = rules.advance(*now, chosen[:, position])
+        going = position < texts
+        now = np.where(going, moved[0], now[0]), np.where(going, moved[1], now[1])
+    return torch.from_numpy(begun), torch.from_numpy(inside)
+
+
+def _check_context(model: LanguageModel, needed: int) -> None:
+    limit = model.context_length
+    if limit is not None and needed > limit:
+        raise ValueError(
+            f"Expected at most the model's {limit} tokens of context, got {needed} (start, prefix and max_tokens); "
+            "lower max_tokens or shorten the prefix."
+        )
