@@ -112,7 +112,7 @@ class TruncatedObjective:
         product = rows @ rows.swapaxes(1, 2) if self._wide else rows.swapaxes(1, 2) @ rows
         size = product.shape[-1]
         product[:, range(size), range(size)] += self.regularization
-        return np.linalg.cholesky(product)
+        return np.asarray(np.linalg.cholesky(product))
 
     @cached_property
     def values(self) -> FloatArray:

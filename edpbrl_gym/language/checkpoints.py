@@ -1,0 +1,136 @@
+"""Checkpoints of a REINFORCE run: one file, written whole or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edpbrl_gym._files import replacing
+from edpbrl_gym.features import TextEncoder
+from edpbrl_gym.language.credit import Credit
+from edpbrl_gym.language.history import History
+from edpbrl_gym.language.policy_set import Policies
+from edpbrl_gym.language.settings import ReinforceSettings
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["CHECKPOINT", "read_checkpoint", "write_checkpoint"]
+
+CHECKPOINT = "checkpoint.pt"
+_FORMAT = 1
+# settings that may change when a run goes on: they don't change the steps that were taken
+_FREE = ("iterations", "evaluate_every", "checkpoint_every")
+
+
+def write_checkpoint(
+    folder: Path,
+    *,
+    iteration: int,
+    policies: Policies,
+    optimiser: torch.optim.Optimizer,
+    credit: Credit,
+    history: History,
+    settings: ReinforceSettings,
+    encoder: TextEncoder,
+    processes: int = 1,
+) -> None:
+    """Write all that the next iteration depends on.
+
+    Random streams are functions of the seed and the iteration, and dropout is off, so there is no generator to keep.
+
+    Args:
+        folder: An existing folder.
+        iteration: Steps that were taken.
+        policies: Their learnt weights are kept.
+        optimiser: Its state is kept.
+        credit: Its state is kept.
+        history: So far.
+        settings: Of the run.
+        encoder: Its fingerprint is kept.
+        processes: Number of processes.
+
+    Raises:
+        OSError: If the folder can't be written.
+    """
+    import torch
+
+    data = {
+        "format": _FORMAT,
+        "iteration": iteration,
+        "run": _identity(policies, settings, encoder, processes),
+        "policies": policies.state(),
+        "optimiser": optimiser.state_dict(),
+        "credit": credit.state(),
+        "history": history.as_dict(),
+    }
+    with replacing(folder / CHECKPOINT) as part:
+        torch.save(data, part)
+
+
+def read_checkpoint(
+    folder: Path,
+    *,
+    policies: Policies,
+    optimiser: torch.optim.Optimizer,
+    credit: Credit,
+    settings: ReinforceSettings,
+    encoder: TextEncoder,
+    processes: int = 1,
+) -> tuple[int, History]:
+    """Put a run back to its last checkpoint.
+
+    Args:
+        folder: Where the checkpoint is; without one nothing happens.
+        policies: Get their weights back.
+        optimiser: Gets its state back.
+        credit: Gets its state back.
+        settings: Must be those of the run; more iterations, and other intervals of evaluations and checkpoints, are
+            allowed.
+        encoder: Must be that of the run.
+        processes: Must be that of the run.
+
+    Returns:
+        Steps that were taken, and the history.
+
+    Raises:
+        ValueError: If the file is damaged, or the run was another one; the message names what differs.
+    """
+    import torch
+
+    path = folder / CHECKPOINT
+    if not path.is_file():
+        return 0, History()
+    try:
+        data = torch.load(path, map_location="cpu", weights_only=True)
+        run, iteration, history = data["run"], int(data["iteration"]), History.from_dict(data["history"])
+    except Exception as error:  # the formats of torch have several kinds of errors
+        raise ValueError(
+            f"Expected a checkpoint in {path}, got {type(error).__name__}: {error}; delete the file to begin anew"
+        ) from error
+    wanted = _identity(policies, settings, encoder, processes)
+    differing = [name for name in wanted if run.get(name) != wanted[name]]
+    if differing:
+        name = differing[0]
+        raise ValueError(
+            f"Expected the settings of the run in {folder}, got {name} = {wanted[name]!r} instead of "
+            f"{run.get(name)!r}; use those settings, or another folder"
+        )
+    policies.load_state(data["policies"])
+    optimiser.load_state_dict(data["optimiser"])
+    credit.load_state(data["credit"])
+    return iteration, history
+
+
+def _identity(policies: Policies, settings: ReinforceSettings, encoder: TextEncoder, processes: int) -> dict[str, Any]:
+    """What decides the steps of a run, flat."""
+    kept = {name: value for name, value in settings.as_dict().items() if name not in _FREE}
+    return {
+        **kept,
+        "num_policies": policies.num_policies,
+        "policies": policies.kind,
+        **{f"policies.{name}": value for name, value in policies.options.items()},
+        "language model": policies.base.fingerprint,
+        "encoder": encoder.fingerprint,
+        "processes": processes,
+    }

@@ -1,0 +1,88 @@
+"""What happened in a run of REINFORCE."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Evaluation", "History", "Iteration"]
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """One gradient step.
+
+    Attributes:
+        iteration: Steps before it.
+        objective: Mean objective of its M meta-samples.
+        deviation: Their standard deviation.
+        gradient_norm: Norm of the gradient estimate of all policies together, before it was shortened.
+        divergence: Mean estimate of KL(p_q || p_base) in nats a prompt; None where it was not needed.
+        words: Mean words of its prompts.
+        seconds: Wall-clock time.
+    """
+
+    iteration: int
+    objective: float
+    deviation: float
+    gradient_norm: float
+    divergence: float | None
+    words: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The objective on random streams that training does not use; the same streams every time.
+
+    Attributes:
+        iteration: Gradient steps before it.
+        values: The objective of each meta-sample.
+    """
+
+    iteration: int
+    values: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """Mean objective."""
+        return float(np.mean(self.values))
+
+    @property
+    def standard_error(self) -> float:
+        """Standard error of the mean."""
+        return float(np.std(self.values, ddof=1) / np.sqrt(len(self.values)))
+
+
+@dataclass
+class History:
+    """All steps and evaluations so far.
+
+    Attributes:
+        iterations: The steps.
+        evaluations: The evaluations of the policies.
+        base: The evaluation of the base model on the same streams: the flat line of the paper's figure.
+    """
+
+    iterations: list[Iteration] = field(default_factory=list)
+    evaluations: list[Evaluation] = field(default_factory=list)
+    base: Evaluation | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-able form."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> History:
+        """Inverse of ``as_dict``."""
+
+        def evaluation(entry: dict[str, Any]) -> Evaluation:
+            return Evaluation(entry["iteration"], tuple(entry["values"]))
+
+        return cls(
+            [Iteration(**entry) for entry in data["iterations"]],
+            [evaluation(entry) for entry in data["evaluations"]],
+            None if data["base"] is None else evaluation(data["base"]),
+        )

@@ -1,0 +1,132 @@
+"""What the K policies of REINFORCE can do, however they hold their weights."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edpbrl_gym._files import replacing
+from edpbrl_gym._validation import check_count
+from edpbrl_gym.language.model import LanguageModel
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["Policies", "add_noise", "policy_stream", "weight_bytes"]
+
+
+class Policies(ABC):
+    """K policies that begin at one language model, the base.
+
+    Policies are used one at a time, inside ``with policies.policy(q) as language: ...``.
+
+    Attributes:
+        base: The language model that all begin at; use its weights through `base_model`.
+        num_policies: K.
+        options: What the policies were made with, JSON-able.
+    """
+
+    kind: str
+
+    def __init__(self, base: LanguageModel, num_policies: int, options: dict[str, Any]) -> None:
+        self.base = base
+        self.num_policies = check_count(num_policies, "num_policies (K)", minimum=2)
+        self.options = options
+
+    @abstractmethod
+    def policy(self, index: int) -> AbstractContextManager[LanguageModel]:
+        """Context in which policy ``index`` may be sampled and scored."""
+
+    @abstractmethod
+    def base_model(self) -> AbstractContextManager[LanguageModel]:
+        """Context in which the base may be sampled and scored."""
+
+    @abstractmethod
+    def named_parameters(self, index: int) -> list[tuple[str, torch.nn.Parameter]]:
+        """What policy ``index`` learns, by name; the names of all policies are equal."""
+
+    @abstractmethod
+    def memory(self) -> int:
+        """Bytes of all weights together, the base's included, shared ones once."""
+
+    def parameters(self) -> list[torch.nn.Parameter]:
+        """What the optimiser moves: the parameters of all policies."""
+        return [parameter for q in range(self.num_policies) for _, parameter in self.named_parameters(q)]
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Copies of all that is learnt, on the CPU, by ``<policy>.<parameter>``."""
+        return {
+            f"{q}.{name}": parameter.detach().cpu().clone().contiguous()
+            for q in range(self.num_policies)
+            for name, parameter in self.named_parameters(q)
+        }
+
+    def load_state(self, state: dict[str, torch.Tensor]) -> None:
+        """Set all that is learnt to a kept ``state``.
+
+        Raises:
+            ValueError: If names or shapes differ.
+        """
+        import torch
+
+        own = {f"{q}.{name}": p for q in range(self.num_policies) for name, p in self.named_parameters(q)}
+        if own.keys() != state.keys() or any(own[name].shape != state[name].shape for name in own):
+            raise ValueError(
+                f"Expected the weights of {self.num_policies} policies ({self.kind}) of {self.base.name} with options "
+                f"{self.options}, got others; make the policies with the settings that the weights were saved with."
+            )
+        with torch.no_grad():
+            for name, parameter in own.items():
+                parameter.copy_(state[name])
+
+    def save(self, folder: str | Path) -> None:
+        """Write policies.safetensors and policies.json; `load_policies` reads them with the same base."""
+        from safetensors.torch import save_file
+
+        target = Path(folder)
+        target.mkdir(parents=True, exist_ok=True)
+        data = {
+            "kind": self.kind,
+            "num_policies": self.num_policies,
+            "options": self.options,
+            "base": self.base.name,
+            "base_fingerprint": self.base.fingerprint,
+        }
+        with replacing(target / "policies.safetensors") as part:
+            save_file(self.state(), part)
+        with replacing(target / "policies.json") as part:
+            part.write_text(json.dumps(data, indent=2), encoding="utf-8")
+
+    def _check_index(self, index: int) -> int:
+        found = check_count(index, "policy", minimum=0)
+        if found >= self.num_policies:
+            raise ValueError(f"Expected policy in 0..{self.num_policies - 1}, got {found}")
+        return found
+
+
+def add_noise(parameters: list[torch.nn.Parameter], noise: float, seed: int, policy: int) -> None:
+    """Add Gaussian noise of that standard deviation to all parameters, drawn from the policy's own stream."""
+    import torch
+
+    if noise:
+        generator = torch.Generator().manual_seed(policy_stream(seed, policy))
+        for parameter in parameters:
+            drawn = torch.empty(parameter.shape).normal_(generator=generator)
+            parameter.data.add_(drawn.to(parameter), alpha=noise)
+
+
+def policy_stream(seed: int, policy: int) -> int:
+    """Seed of a policy's own random stream."""
+    return int(np.random.SeedSequence([seed, policy]).generate_state(1, np.uint64)[0] >> 1)
+
+
+def weight_bytes(models: Sequence[Any]) -> int:
+    """Bytes of the weights of some models, each tensor once."""
+    found = {p.data_ptr(): p.numel() * p.element_size() for model in models for p in model.parameters()}
+    return sum(found.values())

@@ -1,0 +1,83 @@
+"""One process or several: who draws which meta-samples, and how rewards and gradients come together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["Processes"]
+
+FloatArray = NDArray[np.float64]
+
+
+class Processes:
+    """The processes of a run under accelerate, or the one process without it.
+
+    Each draws an equal share of the meta-samples. Rewards are gathered, so that every baseline is that of all
+    meta-samples; gradients are summed, so that all processes take the same step. Nothing wraps the models: the K
+    policies share modules (adapters), and are run several times for one step.
+
+    Args:
+        accelerator: ``accelerate.Accelerator``, or None.
+
+    Attributes:
+        rank: This process, 0 for the first.
+        count: Number of processes.
+    """
+
+    def __init__(self, accelerator: Any = None) -> None:
+        self._accelerator = accelerator
+        self.rank = 0 if accelerator is None else int(accelerator.process_index)
+        self.count = 1 if accelerator is None else int(accelerator.num_processes)
+
+    @property
+    def first(self) -> bool:
+        """Whether this process writes files."""
+        return self.rank == 0
+
+    def share(self, samples: int, name: str) -> int:
+        """Meta-samples of each process.
+
+        Raises:
+            ValueError: If they can't be shared equally.
+        """
+        if samples % self.count:
+            raise ValueError(f"Expected {name} as a multiple of the {self.count} processes, got {samples}")
+        return samples // self.count
+
+    def own(self, array: FloatArray) -> FloatArray:
+        """This process's part of an array over all meta-samples."""
+        size = len(array) // self.count
+        return array[self.rank * size : (self.rank + 1) * size]
+
+    def gather(self, array: FloatArray) -> FloatArray:
+        """Parts of all processes one after the other, in the order of the processes."""
+        if self.count == 1:
+            return array
+        import torch
+
+        # bytes travel unchanged; devices without float64 take them too
+        data = torch.from_numpy(np.ascontiguousarray(array).view(np.uint8).reshape(len(array), -1).copy())
+        found = self._accelerator.gather(data.to(self._accelerator.device)).cpu().numpy()
+        return np.ascontiguousarray(found).view(array.dtype).reshape(-1, *array.shape[1:])
+
+    def sum_gradients(self, parameters: Sequence[torch.nn.Parameter]) -> None:
+        """Replace every gradient by the sum over all processes."""
+        if self.count == 1:
+            return
+        import torch
+
+        for parameter in parameters:
+            given = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            parameter.grad = self._accelerator.reduce(given, reduction="sum")
+
+    def wait(self) -> None:
+        """Wait until all processes are here."""
+        if self.count > 1:
+            self._accelerator.wait_for_everyone()

@@ -1,0 +1,278 @@
+"""REINFORCE on the D-criterion of truncated prompts: the paper's Algorithm "ED-PBRL with REINFORCE"."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edpbrl_gym.features import TextEncoder
+from edpbrl_gym.language.checkpoints import CHECKPOINT, read_checkpoint, write_checkpoint
+from edpbrl_gym.language.credit import Credit, Rewards
+from edpbrl_gym.language.gradient import accumulate_gradient
+from edpbrl_gym.language.history import Evaluation, History, Iteration
+from edpbrl_gym.language.objective import TruncatedObjective, d_objective
+from edpbrl_gym.language.policy_set import Policies
+from edpbrl_gym.language.processes import Processes
+from edpbrl_gym.language.rollouts import EVALUATING, TRAINING, Rollout, roll_out
+from edpbrl_gym.language.scalars import Scalars
+from edpbrl_gym.language.settings import ReinforceSettings
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["Evaluation", "History", "Iteration", "ReinforceSettings", "Trainer", "evaluate", "train"]
+
+Callback = Callable[[History], None]
+
+
+def train(
+    policies: Policies,
+    encoder: TextEncoder,
+    settings: ReinforceSettings | None = None,
+    *,
+    folder: str | Path | None = None,
+    resume: bool = True,
+    callback: Callback | None = None,
+    accelerator: Any = None,
+    tensorboard: bool = False,
+) -> History:
+    """Maximise E[log det(sum_t sum_h I_h + lambda E)] over the policies by stochastic gradient ascent.
+
+    Args:
+        policies: The K policies; their weights are changed.
+        encoder: Embeds the truncated prompts; frozen.
+        settings: See `ReinforceSettings`; None are the paper's.
+        folder: Where checkpoints (and TensorBoard's files) go; None keeps nothing.
+        resume: Go on from the folder's checkpoint, to exactly the weights of a run that was not interrupted; False
+            begins anew.
+        callback: Called with the history after every iteration and evaluation, in the first process.
+        accelerator: ``accelerate.Accelerator`` for several processes (``accelerate launch``); every process calls
+            ``train`` with policies on its device. One process gives the same as None.
+        tensorboard: Write scalars to ``folder/tensorboard``.
+
+    Returns:
+        The history, with an evaluation before the first and after the last iteration.
+
+    Raises:
+        ValueError: If settings don't fit the models, the processes, or the folder's checkpoint.
+        ModuleNotFoundError: If tensorboard is asked for and not installed.
+    """
+    trainer = Trainer(policies, encoder, settings, accelerator=accelerator)
+    if folder is None:
+        if tensorboard:
+            raise ValueError("Expected a folder for TensorBoard's files, got none; give one by folder")
+        return trainer.run(callback=callback)
+    target = Path(folder)
+    target.mkdir(parents=True, exist_ok=True)
+    if resume:
+        trainer.resume(target)
+    writer = Scalars(target / "tensorboard", trainer.iteration) if tensorboard and trainer.processes.first else None
+    try:
+        return trainer.run(folder=target, callback=_both(writer, callback))
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def evaluate(
+    policies: Policies,
+    encoder: TextEncoder,
+    settings: ReinforceSettings,
+    *,
+    iteration: int = 0,
+    base: bool = False,
+    accelerator: Any = None,
+) -> Evaluation:
+    """Estimate the expected objective on the evaluation's own random streams, the same at every call.
+
+    Args:
+        policies: The K policies.
+        encoder: Embeds the truncated prompts.
+        settings: ``evaluation_samples`` meta-samples are drawn.
+        iteration: For the record.
+        base: Evaluate K times the base model instead, on the same streams.
+        accelerator: See `train`.
+    """
+    processes = Processes(accelerator)
+    rollout = roll_out(
+        policies,
+        encoder,
+        settings,
+        meta_samples=processes.share(settings.evaluation_samples, "evaluation_samples"),
+        purpose=EVALUATING,
+        process=processes.rank,
+        base=base,
+    )
+    values = processes.gather(d_objective(rollout.features, settings.regularization))
+    return Evaluation(iteration, tuple(float(value) for value in values))
+
+
+class Trainer:
+    """A run that can be taken step by step; `train` is the usual way.
+
+    Args:
+        policies: See `train`.
+        encoder: See `train`.
+        settings: See `train`.
+        accelerator: See `train`.
+
+    Attributes:
+        iteration: Steps that were taken.
+        history: So far.
+        credit: What weights the score function.
+        optimiser: What moves the weights.
+    """
+
+    def __init__(
+        self,
+        policies: Policies,
+        encoder: TextEncoder,
+        settings: ReinforceSettings | None = None,
+        *,
+        accelerator: Any = None,
+    ) -> None:
+        self.policies, self.encoder = policies, encoder
+        self.settings = ReinforceSettings() if settings is None else settings
+        self.processes, self._accelerator = Processes(accelerator), accelerator
+        self._share = self.processes.share(self.settings.meta_samples, "meta_samples (M)")
+        self.processes.share(self.settings.evaluation_samples, "evaluation_samples")
+        self.credit = Credit(self.settings.credit, decay=self.settings.average_decay)
+        self.optimiser = _optimiser(policies, self.settings)
+        self.iteration, self.history = 0, History()
+
+    def run(self, *, folder: Path | None = None, callback: Callback | None = None) -> History:
+        """Take the remaining steps, evaluate and keep checkpoints on the way."""
+        settings = self.settings
+        report = callback if callback is not None and self.processes.first else _silent
+        while True:
+            if self.iteration % settings.evaluate_every == 0 or self.iteration >= settings.iterations:
+                self._evaluate()
+                report(self.history)
+            if self.iteration >= settings.iterations:
+                break
+            self.step()
+            report(self.history)
+            if folder is not None and self.iteration % settings.checkpoint_every == 0:
+                self.save(folder)
+        if folder is not None:
+            self.save(folder)
+        return self.history
+
+    def step(self) -> None:
+        """One iteration: sample, embed, weigh, one gradient step."""
+        import torch
+
+        began = time.perf_counter()
+        parameters = self.policies.parameters()
+        self.optimiser.zero_grad(set_to_none=True)
+        rewards, divergence, rollout = self.gradient()
+        self.processes.sum_gradients(parameters)
+        limit = self.settings.max_gradient_norm
+        norm = torch.nn.utils.clip_grad_norm_(parameters, float("inf") if limit is None else limit)
+        if not bool(torch.isfinite(norm)):
+            raise FloatingPointError(
+                f"Expected a finite gradient in iteration {self.iteration}, got norm {float(norm)}; lower "
+                "learning_rate or set max_gradient_norm"
+            )
+        self.optimiser.step()
+        words = np.mean([len(text.split()) for samples in rollout.samples for text in samples.texts])
+        self.history.iterations.append(
+            Iteration(
+                iteration=self.iteration,
+                objective=float(rewards.values.mean()),
+                deviation=float(rewards.values.std(ddof=1)) if len(rewards.values) > 1 else 0.0,
+                gradient_norm=float(norm),
+                divergence=divergence,
+                words=float(words),
+                seconds=time.perf_counter() - began,
+            )
+        )
+        self.iteration += 1
+
+    def gradient(self) -> tuple[Rewards, float | None, Rollout]:
+        """Add this iteration's gradient (of minus the objective, of this process) to ``.grad`` of the parameters.
+
+        Returns:
+            The rewards of all meta-samples, the divergence from the base (None if not needed), and the prompts.
+        """
+        rollout = roll_out(
+            self.policies,
+            self.encoder,
+            self.settings,
+            meta_samples=self._share,
+            purpose=TRAINING,
+            iteration=self.iteration,
+            process=self.processes.rank,
+        )
+        own = Rewards.of(TruncatedObjective(rollout.features, self.settings.regularization))
+        gather = self.processes.gather
+        rewards = Rewards(gather(own.values), gather(own.gains), gather(own.contributions))
+        weights = self.processes.own(self.credit.weights(rewards))
+        divergence = accumulate_gradient(
+            self.policies, rollout, weights, self.settings, meta_samples=self.settings.meta_samples
+        )
+        return rewards, divergence, rollout
+
+    def save(self, folder: Path) -> None:
+        """Write a checkpoint (the first process does)."""
+        if self.processes.first:
+            write_checkpoint(
+                folder, iteration=self.iteration, history=self.history, optimiser=self.optimiser, **self._parts()
+            )
+        self.processes.wait()
+
+    def resume(self, folder: Path) -> bool:
+        """Go on from a folder's checkpoint; returns whether there was one.
+
+        Raises:
+            ValueError: If the checkpoint is damaged or of another run.
+        """
+        found = (folder / CHECKPOINT).is_file()
+        self.iteration, self.history = read_checkpoint(folder, optimiser=self.optimiser, **self._parts())
+        return found
+
+    def _parts(self) -> dict[str, Any]:
+        return {
+            "policies": self.policies,
+            "credit": self.credit,
+            "settings": self.settings,
+            "encoder": self.encoder,
+            "processes": self.processes.count,
+        }
+
+    def _evaluate(self) -> None:
+        done = self.history.evaluations
+        if done and done[-1].iteration == self.iteration:
+            return  # before the checkpoint from which this run goes on
+        arguments: dict[str, Any] = {"iteration": self.iteration, "accelerator": self._accelerator}
+        if self.history.base is None:
+            self.history.base = evaluate(self.policies, self.encoder, self.settings, base=True, **arguments)
+        done.append(evaluate(self.policies, self.encoder, self.settings, **arguments))
+
+
+def _optimiser(policies: Policies, settings: ReinforceSettings) -> torch.optim.Optimizer:
+    import torch
+
+    parameters = policies.parameters()
+    if settings.optimiser == "sgd":
+        return torch.optim.SGD(parameters, lr=settings.learning_rate)
+    return torch.optim.AdamW(parameters, lr=settings.learning_rate, weight_decay=0.0)
+
+
+def _silent(history: History) -> None:
+    """No callback."""
+
+
+def _both(first: Callback | None, second: Callback | None) -> Callback:
+    """Call those that are there."""
+
+    def report(history: History) -> None:
+        for callback in (first, second):
+            if callback is not None:
+                callback(history)
+
+    return report
