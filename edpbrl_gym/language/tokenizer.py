@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from edpbrl_gym._validation import check_count
 
-__all__ = ["END_OF_TEXT", "train_tokenizer"]
+__all__ = ["END_OF_TEXT", "save_tokenizer", "train_tokenizer"]
 
 END_OF_TEXT = "<|endoftext|>"  # begins and ends every text, as in GPT-2
 _BYTES = 256
@@ -52,3 +54,12 @@ def train_tokenizer(texts: Sequence[str], vocabulary_size: int) -> Any:
         pad_token=END_OF_TEXT,
         clean_up_tokenization_spaces=False,
     )
+
+
+def save_tokenizer(tokenizer: Any, folder: Path) -> None:
+    """Write ``tokenizer.json`` and ``tokenizer_config.json``, under the class name that transformers 4 and 5 both know."""
+    tokenizer.save_pretrained(folder)
+    file = folder / "tokenizer_config.json"
+    document = json.loads(file.read_text(encoding="utf-8"))
+    document["tokenizer_class"] = "PreTrainedTokenizerFast"
+    file.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")

@@ -26,7 +26,7 @@ from edpbrl_gym._validation import check_count, check_number
 from edpbrl_gym.language.corpus import Corpus, compose_corpus
 from edpbrl_gym.language.folders import KIND, TRAINING_FILE, check_replaceable, replacing_folder
 from edpbrl_gym.language.perplexity import Perplexity, framed, measure_perplexity, padded, token_losses
-from edpbrl_gym.language.tokenizer import train_tokenizer
+from edpbrl_gym.language.tokenizer import save_tokenizer, train_tokenizer
 from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
 
 __all__ = ["DEFAULT", "QUICK", "PromptLMSettings", "TrainingReport", "train_prompt_lm"]
@@ -46,6 +46,7 @@ class PromptLMSettings:
     Attributes:
         prompts: Training prompts.
         held_out: Prompts with unseen combinations that the perplexity is measured on.
+        tokens_per_step: Use at most so many tokens of each step of the vocabulary; None for all.
         steps: Optimiser steps; None for one epoch.
         batch_size: Prompts of a step.
         learning_rate: Its largest value.
@@ -54,11 +55,13 @@ class PromptLMSettings:
         width: Width of the model (``n_embd``).
         layers: Transformer blocks.
         heads: Attention heads; they divide the width.
+        initial_scale: Standard deviation of the initial weights; GPT-2's 0.02 is for larger widths.
         samples: Prompts drawn from the trained model for the report.
     """
 
     prompts: int = 80_000
     held_out: int = 2_000
+    tokens_per_step: int | None = None
     steps: int | None = None
     batch_size: int = 32
     learning_rate: float = 3e-3
@@ -67,15 +70,18 @@ class PromptLMSettings:
     width: int = 128
     layers: int = 4
     heads: int = 4
+    initial_scale: float = 0.08
     samples: int = 20
 
     def __post_init__(self) -> None:
         for name in ("prompts", "held_out", "batch_size", "width", "layers", "heads", "samples"):
             check_count(getattr(self, name), name)
-        if self.steps is not None:
-            check_count(self.steps, "steps")
+        for name in ("steps", "tokens_per_step"):
+            if getattr(self, name) is not None:
+                check_count(getattr(self, name), name)
         check_count(self.vocabulary_size, "vocabulary_size", minimum=257)
         check_number(self.learning_rate, "learning_rate", minimum=0.0, exclusive=True)
+        check_number(self.initial_scale, "initial_scale", minimum=0.0, exclusive=True)
         check_number(self.weight_decay, "weight_decay", minimum=0.0)
         if self.width % self.heads:
             raise ValueError(f"Expected heads to divide the width, got {self.heads} heads and width {self.width}")
@@ -87,7 +93,17 @@ class PromptLMSettings:
 
 
 DEFAULT = PromptLMSettings()
-QUICK = PromptLMSettings(prompts=8_000, held_out=500, vocabulary_size=1_536, width=64, layers=2, heads=2)
+QUICK = PromptLMSettings(
+    prompts=12_000,
+    held_out=500,
+    tokens_per_step=50,
+    batch_size=16,
+    learning_rate=6e-3,
+    vocabulary_size=1_024,
+    width=64,
+    layers=2,
+    heads=2,
+)
 
 
 @dataclass(frozen=True)
@@ -169,6 +185,8 @@ def train_prompt_lm(
     settings = replace(settings, **{name: value for name, value in given.items() if value is not None})
     check_replaceable(folder)
     words = vocabulary if isinstance(vocabulary, Vocabulary) else load_vocabulary(vocabulary)
+    if settings.tokens_per_step is not None:
+        words = words.subset(settings.tokens_per_step, seed)
     corpus = compose_corpus(words, train=settings.prompts, held_out=settings.held_out, seed=seed)
     tokenizer = train_tokenizer(corpus.train, settings.vocabulary_size)
     rows = framed(tokenizer, corpus.train)
@@ -203,7 +221,7 @@ def train_prompt_lm(
     }
     with replacing_folder(folder) as part:
         model.save_pretrained(part)
-        tokenizer.save_pretrained(part)
+        save_tokenizer(tokenizer, part)
         text = json.dumps(document, indent=2, ensure_ascii=False)
         (part / TRAINING_FILE).write_text(text + "\n", encoding="utf-8")
     return report
@@ -233,6 +251,7 @@ def _new_model(tokenizer: Any, settings: PromptLMSettings, seed: int) -> Any:
         n_embd=settings.width,
         n_layer=settings.layers,
         n_head=settings.heads,
+        initializer_range=settings.initial_scale,
         activation_function="gelu_pytorch_tanh",  # GPT-2's own approximation in one kernel
         resid_pdrop=0.0,
         embd_pdrop=0.0,
