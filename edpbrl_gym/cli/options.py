@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-__all__ = ["Bench", "Command", "Demo", "Design", "Estimate", "Personalize", "Report", "Synthetic"]
+__all__ = ["Bench", "Command", "Demo", "Design", "Estimate", "Personalize", "Report", "Synthetic", "TrainPromptLM"]
 
 CriterionName = Literal["V", "A", "D"]
 
@@ -218,6 +218,24 @@ class Bench:
 
 
 @dataclass(frozen=True)
+class TrainPromptLM:
+    """Train the small language model of prompts that `edpbrl reproduce reinforce` starts from."""
+
+    quick: bool = False
+    """A much smaller one in half a minute: 50 tokens of each step, a sixth of the parameters."""
+    prompts: int | None = None
+    """Training prompts, composed from the vocabulary (None: 80000, quick: 12000)."""
+    steps: int | None = None
+    """Optimiser steps (None: one pass over the prompts)."""
+    vocabulary: Path | None = None
+    """Folder of token files, one per step, in alphabetical order (None: the built-in one)."""
+    seed: int = 0
+    """Seed of everything."""
+    out: Path | None = None
+    """Folder of the model (None: prompt-lm in the cache folder, where it is looked for; quick: prompt-lm-quick there)."""
+
+
+@dataclass(frozen=True)
 class Report:
     """Rebuild every figure and REPORT.md of a run from its results.parquet."""
 
@@ -234,5 +252,6 @@ Command = (
     | Annotated[Personalize, tyro.conf.subcommand("personalize")]
     | Annotated[Synthetic, tyro.conf.subcommand("reproduce")]
     | Annotated[Bench, tyro.conf.subcommand("bench")]
+    | Annotated[TrainPromptLM, tyro.conf.subcommand("train-prompt-lm")]
     | Annotated[Report, tyro.conf.subcommand("report")]
 )

@@ -1,0 +1,54 @@
+"""``edpbrl train-prompt-lm``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from edpbrl_gym.cli.console import output, quiet_libraries, shown
+from edpbrl_gym.cli.errors import Stopped, bad_arguments
+from edpbrl_gym.cli.options import TrainPromptLM
+
+__all__ = ["run"]
+
+
+def run(options: TrainPromptLM) -> None:
+    """Train the prompt language model, write its folder, and print its figures and samples.
+
+    Raises:
+        Stopped: After Ctrl-C; nothing has been written then.
+    """
+    from edpbrl_gym._validation import check_count
+    from edpbrl_gym.vocabulary import load_vocabulary
+
+    with bad_arguments():
+        check_count(options.seed, "--seed", minimum=0)
+        for name in ("prompts", "steps"):
+            if getattr(options, name) is not None:
+                check_count(getattr(options, name), f"--{name}")
+    vocabulary = load_vocabulary(options.vocabulary)
+    folder = _folder(options)
+    quiet_libraries()
+    from edpbrl_gym.language.training import DEFAULT, QUICK, train_prompt_lm
+
+    settings = QUICK if options.quick else DEFAULT
+    given = {"prompts": options.prompts, "steps": options.steps}
+    settings = replace(settings, **{name: value for name, value in given.items() if value is not None})
+    try:
+        report = train_prompt_lm(folder, vocabulary=vocabulary, seed=options.seed, settings=settings, progress=True)
+    except KeyboardInterrupt:
+        raise Stopped(f"stopped by you; nothing was written to {shown(folder)}, the same command begins anew") from None
+    console = output()
+    console.print(report.summary(), markup=False)
+    console.print("\nPrompts drawn from it, not chosen:", markup=False)
+    for text in report.samples:
+        console.print(f"  {text}", markup=False)
+    console.print(f"\nWritten: {shown(folder)}", markup=False)
+
+
+def _folder(options: TrainPromptLM) -> Path:
+    if options.out is not None:
+        return options.out
+    from edpbrl_gym.features import default_cache_folder
+
+    return default_cache_folder() / ("prompt-lm-quick" if options.quick else "prompt-lm")
