@@ -149,7 +149,7 @@ def test_sampling_equals_the_plain_loop(tiny):
         tokens = []
         while len(tokens) < limit:
             chances = np.array(next_probabilities(tiny, prefix + tokens, 1.0))
-            token = int(np.searchsorted(np.cumsum(chances), uniforms[row, len(tokens)], side="right"))
+            token = int(np.searchsorted(np.cumsum(chances), float(uniforms[row, len(tokens)]), side="right"))
             data = tiny.rules.data([*tokens, token])
             full = b"a city" + data
             if token == end or len(full.split()) > words:

@@ -72,6 +72,20 @@ class LanguageModel:
         """
         return WordRules.of_tokenizer(self.tokenizer)
 
+    @cached_property
+    def _never(self) -> dict[torch.device, torch.Tensor]:
+        return {}
+
+    def never_written(self, device: torch.device) -> torch.Tensor:
+        """Which tokens are no choice at all, bool (V,) on ``device``: special ones other than EOS, and empty ones."""
+        import torch
+
+        if device not in self._never:
+            never = torch.from_numpy(~self.rules.allowed)
+            never[self.rules.eos] = False
+            self._never[device] = never.to(device)
+        return self._never[device]
+
     def start_tokens(self, prefix: str = "") -> tuple[int, ...]:
         """The start token and the tokens of ``prefix``."""
         return (self.start, *self.tokenizer(prefix, add_special_tokens=False)["input_ids"])

@@ -23,7 +23,15 @@ from edpbrl_gym.language.words import WordRules, word_prefixes
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Samples", "log_probabilities", "sample_prompts", "word_prefixes"]
+__all__ = [
+    "Samples",
+    "draw_tokens",
+    "invert_distribution",
+    "log_probabilities",
+    "sample_prompts",
+    "token_scores",
+    "word_prefixes",
+]
 
 _KEEP = 0.75  # finished rows leave the batch when fewer than this part of its rows is alive
 
@@ -219,7 +227,7 @@ def _score(model: LanguageModel, samples: Samples) -> torch.Tensor:
     seen = torch.cat([torch.ones_like(given[:, : start.numel()], dtype=torch.bool), mask[:, :-1]], dim=1)
     # no cache: it would keep the keys of the whole batch for nothing
     output = model.model(input_ids=given, attention_mask=seen.long(), use_cache=False)
-    scores = _scores(model, output.logits[:, start.numel() - 1 :], samples.temperature)
+    scores = token_scores(model, output.logits[:, start.numel() - 1 :], samples.temperature)
     total = torch.logsumexp(scores, dim=-1)
     chosen = scores.gather(-1, tokens[..., None])[..., 0]
     rows = torch.nonzero(samples.stopped)[:, 0]
@@ -259,14 +267,19 @@ class _Sampler:
             if not alive.any():
                 break
             output = self.model.model(input_ids=step_input, past_key_values=cache, use_cache=True)
-            scores = _scores(self.model, output.logits[:, -1], self.temperature)
+            scores = token_scores(self.model, output.logits[:, -1], self.temperature)
             if position == 0:
                 scores = scores.expand(number, -1)
                 cache.batch_repeat_interleave(number)
             live = np.flatnonzero(alive)
             index = torch.from_numpy(live)
-            chosen, log, stop = self._draw(
-                scores[index.to(scores.device)], uniforms[rows[live], position], begun[live], inside[live]
+            chosen, log, stop = draw_tokens(
+                scores[index.to(scores.device)],
+                uniforms[rows[live], position],
+                rules=rules,
+                begun=begun[live],
+                inside=inside[live],
+                words=self.words,
             )
             where = torch.from_numpy(rows[live])
             tokens[where, position], logs[where, position] = chosen, log
@@ -282,23 +295,36 @@ class _Sampler:
             step_input = tokens[torch.from_numpy(rows), position][:, None].to(scores.device)
         return tokens, logs, lengths, stopped
 
-    def _draw(
-        self, scores: torch.Tensor, uniforms: torch.Tensor, begun: np.ndarray, inside: np.ndarray
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Choices (b,), EOS for the stop, with their log-probabilities and whether they are the stop; on the CPU."""
-        import torch
 
-        logs = torch.log_softmax(scores.double(), dim=-1)
-        chosen = invert_distribution(logs.exp(), uniforms.to(logs.device)).cpu()
-        over = begun + self.rules.started(chosen.numpy(), inside) > self.words
-        stop = torch.from_numpy(over) | (chosen == self.rules.eos)
-        log = logs.gather(-1, chosen.to(logs.device)[:, None])[:, 0].cpu()
-        ended = torch.nonzero(stop)[:, 0]
-        if ended.numel():
-            masks = _stop_masks(self.rules, begun[stop.numpy()], inside[stop.numpy()], self.words).to(logs.device)
-            ending = logs[ended.to(logs.device)].masked_fill(~masks, -torch.inf)
-            log[ended] = torch.logsumexp(ending, dim=-1).cpu()
-        return torch.where(stop, self.rules.eos, chosen), log, stop
+def draw_tokens(
+    scores: torch.Tensor, uniforms: torch.Tensor, *, rules: WordRules, begun: np.ndarray, inside: np.ndarray, words: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Draw the next choice of each of b texts.
+
+    Args:
+        scores: Tempered logits (b, V) as ``token_scores`` gives them.
+        uniforms: One number of [0, 1) for each text, float64 (b,).
+        rules: What the tokens do to the words.
+        begun: Words that have begun, (b,).
+        inside: Whether the text ends inside a word, (b,).
+        words: H, the word budget.
+
+    Returns:
+        The choices (EOS for the stop), their log-probabilities in float64, and which are the stop; (b,) on the CPU.
+    """
+    import torch
+
+    logs = torch.log_softmax(scores.double(), dim=-1)
+    chosen = invert_distribution(logs.exp(), uniforms.to(logs.device)).cpu()
+    over = begun + rules.started(chosen.numpy(), inside) > words
+    stop = torch.from_numpy(over) | (chosen == rules.eos)
+    log = logs.gather(-1, chosen.to(logs.device)[:, None])[:, 0].cpu()
+    ended = torch.nonzero(stop)[:, 0]
+    if ended.numel():
+        masks = _stop_masks(rules, begun[stop.numpy()], inside[stop.numpy()], words).to(logs.device)
+        ending = logs[ended.to(logs.device)].masked_fill(~masks, -torch.inf)
+        log[ended] = torch.logsumexp(ending, dim=-1).cpu()
+    return torch.where(stop, rules.eos, chosen), log, stop
 
 
 def invert_distribution(probabilities: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
@@ -314,14 +340,12 @@ def invert_distribution(probabilities: torch.Tensor, uniforms: torch.Tensor) -> 
     return torch.searchsorted(sums, target[:, None], right=True)[:, 0]
 
 
-def _scores(model: LanguageModel, logits: torch.Tensor, temperature: float) -> torch.Tensor:
+def token_scores(model: LanguageModel, logits: torch.Tensor, temperature: float) -> torch.Tensor:
     """Tempered logits (..., V) in float32, -inf for the tokens that may never be written."""
     import torch
 
-    rules = model.rules
-    allowed = torch.from_numpy(rules.allowed).index_fill(0, torch.tensor([rules.eos]), True).to(logits.device)
-    scores = logits[..., : rules.size].float() / temperature
-    return scores.masked_fill(~allowed, -torch.inf)
+    scores = logits[..., : model.rules.size].float() / temperature
+    return scores.masked_fill(model.never_written(logits.device), -torch.inf)
 
 
 def _stop_masks(rules: WordRules, begun: Any, inside: Any, words: int) -> torch.Tensor:
