@@ -224,7 +224,7 @@ class TrainPromptLM:
     quick: bool = False
     """A much smaller one in half a minute: 50 tokens of each step, a sixth of the parameters."""
     prompts: int | None = None
-    """Training prompts, composed from the vocabulary (None: 80000, quick: 12000)."""
+    """Training prompts, composed from the vocabulary (None: 60000, quick: 12000)."""
     steps: int | None = None
     """Optimiser steps (None: one pass over the prompts)."""
     vocabulary: Path | None = None
@@ -232,7 +232,7 @@ class TrainPromptLM:
     seed: int = 0
     """Seed of everything."""
     out: Path | None = None
-    """Folder of the model (None: prompt-lm in the cache folder, where it is looked for; quick: prompt-lm-quick there)."""
+    """Folder of the model (None: prompt-lm in the cache folder, where it is looked for; quick: prompt-lm-quick)."""
 
 
 @dataclass(frozen=True)

@@ -50,5 +50,6 @@ def _folder(options: TrainPromptLM) -> Path:
     if options.out is not None:
         return options.out
     from edpbrl_gym.features import default_cache_folder
+    from edpbrl_gym.language.model import DEFAULT_FOLDER
 
-    return default_cache_folder() / ("prompt-lm-quick" if options.quick else "prompt-lm")
+    return default_cache_folder() / (f"{DEFAULT_FOLDER}-quick" if options.quick else DEFAULT_FOLDER)

@@ -1,4 +1,4 @@
-"""How a vocabulary's token joins a prompt: the connectives people use, by the role of its step and the shape of its words.
+"""How a vocabulary's token joins a prompt: the connectives people use, by the step's role and the token's words.
 
 Nothing here knows grammar: a token is judged by its first and last word, and a token without a rule follows a comma, as
 most parts of written prompts do. The rules suit the built-in steps; the steps of other vocabularies get them by name.

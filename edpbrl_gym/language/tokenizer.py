@@ -47,7 +47,7 @@ def train_tokenizer(texts: Sequence[str], vocabulary_size: int) -> Any:
     declare_torchvision_schemas()
     from transformers import PreTrainedTokenizerFast
 
-    return PreTrainedTokenizerFast(
+    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=tokenizer,
         bos_token=END_OF_TEXT,
         eos_token=END_OF_TEXT,
@@ -57,7 +57,7 @@ def train_tokenizer(texts: Sequence[str], vocabulary_size: int) -> Any:
 
 
 def save_tokenizer(tokenizer: Any, folder: Path) -> None:
-    """Write ``tokenizer.json`` and ``tokenizer_config.json``, under the class name that transformers 4 and 5 both know."""
+    """Write ``tokenizer.json`` and ``tokenizer_config.json``; transformers 4 and 5 both know its class by this name."""
     tokenizer.save_pretrained(folder)
     file = folder / "tokenizer_config.json"
     document = json.loads(file.read_text(encoding="utf-8"))

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from edpbrl_gym import __version__
 from edpbrl_gym._compat import declare_torchvision_schemas
 from edpbrl_gym._validation import check_count, check_number
 from edpbrl_gym.language.corpus import Corpus, compose_corpus
@@ -36,7 +37,7 @@ _WARMUP = 0.05  # share of the steps
 _BUCKET = 32  # batches that are sorted by length together
 _CLIP = 1.0
 _SAMPLE_TOKENS = 64
-_PACKAGES = ("edpbrl-gym", "torch", "transformers", "tokenizers", "numpy")
+_PACKAGES = ("torch", "transformers", "tokenizers", "numpy")
 
 
 @dataclass(frozen=True)
@@ -59,18 +60,18 @@ class PromptLMSettings:
         samples: Prompts drawn from the trained model for the report.
     """
 
-    prompts: int = 80_000
+    prompts: int = 60_000
     held_out: int = 2_000
     tokens_per_step: int | None = None
     steps: int | None = None
-    batch_size: int = 32
-    learning_rate: float = 3e-3
+    batch_size: int = 16
+    learning_rate: float = 5e-3
     weight_decay: float = 0.01
     vocabulary_size: int = 3_072
     width: int = 128
-    layers: int = 4
+    layers: int = 3
     heads: int = 4
-    initial_scale: float = 0.08
+    initial_scale: float = 0.06
     samples: int = 20
 
     def __post_init__(self) -> None:
@@ -97,12 +98,12 @@ QUICK = PromptLMSettings(
     prompts=12_000,
     held_out=500,
     tokens_per_step=50,
-    batch_size=16,
     learning_rate=6e-3,
     vocabulary_size=1_024,
     width=64,
     layers=2,
     heads=2,
+    initial_scale=0.08,
 )
 
 
@@ -145,7 +146,8 @@ class TrainingReport:
             f"{self.prompts:,} prompts, {self.steps:,} steps, {self.tokens:,} tokens, {self.seconds:.0f} s "
             f"({self.cpu_seconds:.0f} s of CPU)\n"
             f"perplexity on held-out prompts {self.perplexity_held_out:.2f} per token, "
-            f"{self.perplexity_held_out_per_word:.1f} per word; on training prompts {self.perplexity_train:.2f} per token"
+            f"{self.perplexity_held_out_per_word:.1f} per word "
+            f"({self.perplexity_train:.2f} per token on training prompts)"
         )
 
 
@@ -217,7 +219,11 @@ def train_prompt_lm(
         "corpus_fingerprint": corpus.fingerprint,
         "report": {**asdict(report), "folder": folder.name},
         "torch_threads": torch.get_num_threads(),
-        "versions": {"python": sys.version.split()[0], **{name: metadata.version(name) for name in _PACKAGES}},
+        "versions": {
+            "python": sys.version.split()[0],
+            "edpbrl-gym": __version__,
+            **{name: metadata.version(name) for name in _PACKAGES},
+        },
     }
     with replacing_folder(folder) as part:
         model.save_pretrained(part)
@@ -262,7 +268,7 @@ def _new_model(tokenizer: Any, settings: PromptLMSettings, seed: int) -> Any:
     with torch.random.fork_rng(devices=[]):  # the library draws weights from the global state
         torch.default_generator.set_state(_generator(seed, 0).get_state())
         model: Any = GPT2LMHeadModel(config)
-    model.generation_config = GenerationConfig(
+    model.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
         bos_token_id=end, eos_token_id=end, pad_token_id=end, do_sample=True, max_new_tokens=_SAMPLE_TOKENS
     )
     return model
