@@ -36,13 +36,18 @@ def write_report(results: Results, folder: str | os.PathLike[str]) -> list[Path]
         from edpbrl_gym.experiments.query_bench.report import write_report as write_queries
 
         return write_queries(results, target)
+    if results.kind == "reinforce":
+        from edpbrl_gym.experiments.reinforce.report import write_report as write_reinforce
+
+        return write_reinforce(results, target)
     if results.kind == "synthetic":
         figures, text = _synthetic(results, target)
     elif results.kind == "demo":
         figures, text = _demo(results, target)
     else:
         raise RunFolderError(
-            f"Expected results of 'synthetic', 'demo' or 'queries', got {results.kind!r}; use a newer edpbrl-gym"
+            f"Expected results of 'synthetic', 'demo', 'queries' or 'reinforce', got {results.kind!r}; use a newer "
+            "edpbrl-gym"
         )
     path = target / "REPORT.md"
     write_atomically(path, lambda name: name.write_text(text, encoding="utf-8"))

@@ -1,0 +1,259 @@
+"""Train K language models as query policies, measure what training did, and learn tastes from their questions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edpbrl_gym.agents.registry import make_agent
+from edpbrl_gym.comparisons import Queries
+from edpbrl_gym.experiments.collect import ENVIRONMENT, draw_questions, make_prompt_lanes
+from edpbrl_gym.experiments.memo import MemoEncoder
+from edpbrl_gym.experiments.reinforce.measuring import between_policy_similarity, map_prompts, perplexity
+from edpbrl_gym.experiments.reinforce.settings import ReinforceExperiment
+from edpbrl_gym.experiments.reinforce.tastes import Judge, learn_tastes
+from edpbrl_gym.experiments.runs import Results, RunFolder, read_results
+from edpbrl_gym.experiments.seeds import derive_seed
+from edpbrl_gym.features import TextEncoder, load_encoder
+from edpbrl_gym.language.model import load_language_model
+from edpbrl_gym.language.policies import make_policies
+from edpbrl_gym.language.rollouts import PLAYING, Rollout, roll_out
+from edpbrl_gym.language.trainer import train
+from edpbrl_gym.vocabulary import load_vocabulary
+
+if TYPE_CHECKING:
+    from edpbrl_gym.language.history import History
+    from edpbrl_gym.language.policy_set import Policies
+
+__all__ = ["KIND", "run_reinforce"]
+
+KIND = "reinforce"
+ARMS = (("base", True), ("trained", False))  # name, whether all prompts come from the base model
+# what a random stream of the play is for; a set of questions of the tastes adds its number to the last
+_SIMILARITY, _MAP, _LIKELY, _TASTES = 0, 1, 2, 3
+
+
+def run_reinforce(
+    settings: ReinforceExperiment,
+    out: str | os.PathLike[str],
+    *,
+    device: str | None = None,
+    callback: Callable[[History], None] | None = None,
+    say: Callable[[str], object] = lambda step: None,
+) -> Results:
+    """Run or resume the experiment and write results.parquet (figures and report: ``report.write_report``).
+
+    Args:
+        settings: The setting.
+        out: A new or empty folder, or that of an earlier run with the same settings.
+        device: Of the language models; None is "cuda" where there is one.
+        callback: Called by the training after every iteration.
+        say: Called before each stage: "training", "similarity", "map", "perplexity", "tastes".
+
+    Returns:
+        The results. ``part`` of a row is "train", "evaluation", "base", "similarity", "map", "prompt", "perplexity" or
+        "taste".
+
+    Raises:
+        RunFolderError: If ``out`` holds something else or can't be written.
+        FileNotFoundError: If the language model is missing; the message says how to train one.
+        ValueError: If model, vocabulary and settings don't fit.
+    """
+    language = load_language_model(settings.model, device=device)
+    encoder = load_encoder(settings.encoder)
+    encoder = getattr(encoder, "encoder", encoder)  # generated prompts hardly ever come again: not to the disk
+    words = load_vocabulary(settings.vocabulary)
+    own = {
+        "model_fingerprint": language.fingerprint,
+        "encoder_fingerprint": encoder.fingerprint,
+        "vocabulary_fingerprint": words.fingerprint,
+    }
+    folder = RunFolder.open(out, kind=KIND, config=settings.as_config() | own)
+    folder.begin()
+    parameters = sum(parameter.numel() for parameter in language.model.parameters())
+    folder.note(model=language.name, parameters=parameters, encoder=encoder.name)
+    options = {"rank": settings.rank} if settings.kind == "adapters" else {}
+    policies = make_policies(
+        language,
+        settings.num_policies,
+        kind=settings.kind,
+        noise=settings.noise,
+        seed=settings.training.seed,
+        **options,
+    )
+    say("training")
+    history = train(policies, encoder, settings.training, folder=Path(folder.path) / "training", callback=callback)
+    _part(folder, "training", lambda: _training(history))
+    memo = MemoEncoder(encoder)
+    stages: dict[str, Callable[[], list[dict[str, Any]]]] = {
+        "similarity": lambda: _similarity(settings, policies, memo),
+        "map": lambda: _map(settings, policies, memo),
+        "perplexity": lambda: _perplexity(settings, policies, memo),
+        "tastes": lambda: _tastes(settings, policies, memo),
+    }
+    for name, work in stages.items():
+        say(name)
+        _part(folder, name, work)
+    folder.finish()
+    return read_results(folder.write_results(folder.read_parts(["training", *stages])))
+
+
+def _part(folder: RunFolder, name: str, work: Callable[[], list[dict[str, Any]]]) -> None:
+    """Do a stage that the folder lacks."""
+    import pandas
+
+    if not folder.has_part(name):
+        folder.write_part(name, pandas.DataFrame(work()))
+
+
+def _training(history: History) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = [
+        {
+            "part": "train", "iteration": one.iteration, "objective": one.objective, "deviation": one.deviation,
+            "gradient_norm": one.gradient_norm, "divergence": one.divergence, "words": one.words,
+            "seconds": one.seconds,
+        }
+        for one in history.iterations
+    ]  # fmt: skip
+    told = [("evaluation", one) for one in history.evaluations]
+    told += [("base", history.base)] if history.base is not None else []
+    rows += [
+        {
+            "part": part, "iteration": one.iteration, "objective": one.mean, "standard_error": one.standard_error,
+            "values": list(one.values),
+        }
+        for part, one in told
+    ]  # fmt: skip
+    return rows
+
+
+def _play(
+    settings: ReinforceExperiment,
+    policies: Policies,
+    encoder: TextEncoder,
+    base: bool,
+    purpose: int,
+    prompts: int,
+    *,
+    meta_samples: int = 1,
+) -> Rollout:
+    return roll_out(
+        policies,
+        encoder,
+        settings.training,
+        meta_samples=meta_samples,
+        purpose=PLAYING,
+        iteration=purpose,
+        base=base,
+        episodes=prompts,
+    )
+
+
+def _similarity(settings: ReinforceExperiment, policies: Policies, encoder: TextEncoder) -> list[dict[str, Any]]:
+    """The paper's between-policy similarity of complete prompts."""
+    rows = []
+    for arm, base in ARMS:
+        found = _play(
+            settings, policies, encoder, base, _SIMILARITY, settings.repeat_prompts, meta_samples=settings.repeats
+        )
+        complete = np.moveaxis(found.features[..., -1, :], 1, 2)  # (R, n, K, d) to (R, K, n, d)
+        for repeat, value in enumerate(between_policy_similarity(complete)):
+            rows.append({"part": "similarity", "arm": arm, "repeat": repeat, "similarity": float(value)})
+    return rows
+
+
+def _map(settings: ReinforceExperiment, policies: Policies, encoder: TextEncoder) -> list[dict[str, Any]]:
+    """One t-SNE map of the prompts of base and trained policies; the first prompts of each are kept as text."""
+    rows: list[dict[str, Any]] = []
+    embeddings = []
+    for arm, base in ARMS:
+        found = _play(settings, policies, encoder, base, _MAP, settings.map_prompts)
+        embeddings.append(np.moveaxis(found.features[0, :, :, -1], 0, 1).reshape(-1, found.features.shape[-1]))
+        for policy, texts in enumerate(found.texts):
+            rows += [{"part": "map", "arm": arm, "policy": policy, "prompt": prefixes[-1]} for prefixes in texts]
+    places = map_prompts(np.concatenate(embeddings), seed=settings.training.seed)
+    for row, (x, y) in zip(rows, places, strict=True):
+        row |= {"x": float(x), "y": float(y)}
+    return rows
+
+
+def _perplexity(settings: ReinforceExperiment, policies: Policies, encoder: TextEncoder) -> list[dict[str, Any]]:
+    """Perplexity under the base model of the prompts of each policy, and of the base model's own."""
+    rows = []
+    for arm, base in ARMS:
+        found = _play(settings, policies, encoder, base, _LIKELY, settings.likely_prompts)
+        for policy, samples in enumerate(found.samples):
+            with policies.base_model() as judge:
+                value = perplexity(judge, samples, batch_size=settings.training.batch_size)
+            rows.append({"part": "perplexity", "arm": arm, "policy": policy, "perplexity": value})
+    return rows
+
+
+def _tastes(settings: ReinforceExperiment, policies: Policies, encoder: TextEncoder) -> list[dict[str, Any]]:
+    """What users' answers to each arm's questions teach, for several sets of questions."""
+    train_words, test_words = load_vocabulary(settings.vocabulary).split(settings.training.seed)
+    judge = Judge.of(
+        train_words,
+        test_words,
+        encoder,
+        prompts=settings.prompts,
+        pairs=settings.pairs,
+        seed=derive_seed(settings.training.seed, "judge"),
+    )
+    users = {name: encoder.encode([text])[0].astype(np.float64) for name, text in settings.users.items()}
+    rows: list[dict[str, Any]] = []
+    for number in range(settings.taste_seeds):
+        asked = {
+            arm: _questions(_play(settings, policies, encoder, base, _TASTES + number, _episodes(settings)))
+            for arm, base in ARMS
+        }
+        asked["random"] = _random_questions(settings, encoder, number)
+        found = learn_tastes(
+            asked,
+            users=users,
+            answerings=settings.answerings,
+            counts=settings.counts,
+            judge=judge,
+            seed=derive_seed(settings.training.seed, "tastes", number),
+        )
+        rows += [{"part": "taste", "set": number, **row} for row in found]
+    return rows
+
+
+def _episodes(settings: ReinforceExperiment) -> int:
+    """Episodes of H questions each that give the largest number of questions."""
+    return -(-max(settings.counts) // settings.training.words)
+
+
+def _questions(rollout: Rollout) -> Queries:
+    """The questions of a rollout of one meta-sample, episode by episode, word by word."""
+    _, episodes, policies, words, dimension = rollout.features.shape
+    features = rollout.features[0].swapaxes(1, 2).reshape(episodes * words, policies, dimension)
+    return Queries(features, np.repeat(np.arange(episodes), words), np.tile(np.arange(words), episodes))
+
+
+def _random_questions(settings: ReinforceExperiment, encoder: TextEncoder, number: int) -> Queries:
+    """Random partial prompts from the train tokens of the vocabulary: the baseline of the other experiments."""
+    arguments: dict[str, Any] = {
+        "vocabulary": settings.vocabulary,
+        "encoder": settings.encoder,
+        "split": "train",
+        "split_seed": settings.training.seed,
+    }
+    env: Any = make_prompt_lanes(settings.num_policies, **arguments)
+    episodes = -(-max(settings.counts) // env.unwrapped.model.horizon)
+    agent = make_agent(
+        "random",
+        env,
+        num_policies=settings.num_policies,
+        episodes=episodes,
+        seed=derive_seed(settings.training.seed, "random questions", number),
+    ).learn()
+    drawn = draw_questions(ENVIRONMENT, agent, episodes=episodes, env_arguments=arguments)
+    rows = encoder.encode([text for _, _, texts in drawn for text in texts])
+    features = rows.reshape(len(drawn), settings.num_policies, -1)
+    return Queries(features, np.array([row[0] for row in drawn]), np.array([row[1] for row in drawn]))
