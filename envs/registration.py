@@ -10,4 +10,9 @@ ENVIRONMENTS: tuple[dict[str, Any], ...] = (
         "entry_point": "edpbrl_gym.envs.prompt_construction:PromptConstructionEnv",
         "vector_entry_point": "edpbrl_gym.envs.prompt_construction_vector:PromptConstructionVectorEnv",
     },
+    {
+        "id": "edpbrl/TextGeneration-v0",
+        "entry_point": "edpbrl_gym.envs.text_generation:TextGenerationEnv",
+        "vector_entry_point": "edpbrl_gym.envs.text_generation_vector:TextGenerationVectorEnv",
+    },
 )

@@ -15,9 +15,23 @@ from gymnasium.utils.env_checker import check_env, data_equivalence
 from gymnasium.vector import AutoresetMode
 
 import edpbrl_gym  # noqa: F401  (registers the environments)
+from tests.tiny_language_model import write_tiny_model
 
 IDS = sorted(name for name in gymnasium.registry if name.startswith("edpbrl/"))
 pytestmark = pytest.mark.parametrize("env_id", IDS)
+
+
+@pytest.fixture(scope="module")
+def tiny_language_model(tmp_path_factory):
+    return write_tiny_model(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture
+def arguments(env_id, request):
+    """What an environment needs to be made at all, by id."""
+    if env_id == "edpbrl/TextGeneration-v0":
+        return {"model": request.getfixturevalue("tiny_language_model"), "words": 3, "max_tokens": 10}
+    return {}
 
 
 @pytest.fixture(autouse=True)
@@ -41,25 +55,25 @@ def rollout(env, seed, episodes=3):
 
 
 @pytest.mark.parametrize("repeat", range(3))
-def test_gymnasiums_check(env_id, repeat):
-    check_env(gymnasium.make(env_id).unwrapped)
+def test_gymnasiums_check(env_id, arguments, repeat):
+    check_env(gymnasium.make(env_id, **arguments).unwrapped)
 
 
 @pytest.mark.parametrize("render_mode", [None, "ansi", "rgb_array"])
-def test_stable_baselines3s_check(env_id, render_mode):
+def test_stable_baselines3s_check(env_id, arguments, render_mode):
     from stable_baselines3.common.env_checker import check_env as check
 
-    check(gymnasium.make(env_id, render_mode=render_mode), skip_render_check=False)
-    check(gymnasium.make(env_id).unwrapped)
+    check(gymnasium.make(env_id, render_mode=render_mode, **arguments), skip_render_check=False)
+    check(gymnasium.make(env_id, **arguments).unwrapped)
 
 
-def test_same_seed_and_actions_same_everything(env_id):
-    first, second = (rollout(gymnasium.make(env_id), seed=7) for _ in range(2))
+def test_same_seed_and_actions_same_everything(env_id, arguments):
+    first, second = (rollout(gymnasium.make(env_id, **arguments), seed=7) for _ in range(2))
     assert data_equivalence(tuple(first), tuple(second), exact=True)
 
 
-def test_returned_arrays_are_fresh(env_id):
-    env = gymnasium.make(env_id)
+def test_returned_arrays_are_fresh(env_id, arguments):
+    env = gymnasium.make(env_id, **arguments)
     seen = [entry[0] for entry in rollout(env, seed=1)]
     copies = [np.copy(observation) for observation in seen]
     for observation in seen:
@@ -68,37 +82,39 @@ def test_returned_arrays_are_fresh(env_id):
         np.testing.assert_array_equal(observation, copy + 1)
 
 
-def test_pickle(env_id):
-    env = gymnasium.make(env_id)
+def test_pickle(env_id, arguments):
+    env = gymnasium.make(env_id, **arguments)
     copy = pickle.loads(pickle.dumps(env))
     assert data_equivalence(tuple(rollout(env, 3)), tuple(rollout(copy, 3)), exact=True)
 
 
-def test_spec_round_trip(env_id):
-    env = gymnasium.make(env_id)
+def test_spec_round_trip(env_id, arguments):
+    env = gymnasium.make(env_id, **arguments)
     again = gymnasium.make(EnvSpec.from_json(env.spec.to_json()))
     assert again.spec.id == env_id and again.spec.kwargs == env.spec.kwargs
     assert again.observation_space == env.observation_space and again.action_space == env.action_space
-    vector = gymnasium.make_vec(env_id, num_envs=3)
+    vector = gymnasium.make_vec(env_id, num_envs=3, **arguments)
     assert EnvSpec.from_json(vector.spec.to_json()).kwargs == vector.spec.kwargs
     vector_again = gymnasium.make_vec(EnvSpec.from_json(vector.spec.to_json()))
     assert vector_again.num_envs == 3
 
 
-def test_vector_entry_point_states_its_autoreset_mode(env_id):
-    vector = gymnasium.make_vec(env_id, num_envs=2)
+def test_vector_entry_point_states_its_autoreset_mode(env_id, arguments):
+    vector = gymnasium.make_vec(env_id, num_envs=2, **arguments)
     assert vector.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
 
 
-def test_module_form_of_the_id_imports_the_package(env_id):
-    code = f"import gymnasium; print(gymnasium.make('edpbrl_gym:{env_id}').spec.id)"
+def test_module_form_of_the_id_imports_the_package(env_id, arguments):
+    code = f"import gymnasium; print(gymnasium.make('edpbrl_gym:{env_id}', **{arguments}).spec.id)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == env_id
 
 
-def test_async_lanes_with_spawn_equal_sync_lanes(env_id):
-    parallel = gymnasium.make_vec(env_id, num_envs=2, vectorization_mode="async", vector_kwargs={"context": "spawn"})
-    serial = gymnasium.make_vec(env_id, num_envs=2, vectorization_mode="sync")
+def test_async_lanes_with_spawn_equal_sync_lanes(env_id, arguments):
+    parallel = gymnasium.make_vec(
+        env_id, num_envs=2, vectorization_mode="async", vector_kwargs={"context": "spawn"}, **arguments
+    )
+    serial = gymnasium.make_vec(env_id, num_envs=2, vectorization_mode="sync", **arguments)
     try:
         for env in (parallel, serial):
             env.action_space.seed(0)
@@ -112,9 +128,9 @@ def test_async_lanes_with_spawn_equal_sync_lanes(env_id):
         serial.close()
 
 
-def test_the_docstring_is_the_page(env_id):
+def test_the_docstring_is_the_page(env_id, arguments):
     sections = ["Description", "Action Space", "Observation Space", "Starting State", "Rewards", "Episode End"]
     sections += ["Information", "Arguments", "References", "Version History"]
-    page = gymnasium.make(env_id).unwrapped.__doc__
+    page = gymnasium.make(env_id, **arguments).unwrapped.__doc__
     positions = [page.index(f"## {section}\n") for section in sections]
     assert positions == sorted(positions)

@@ -1,0 +1,175 @@
+"""The text-generation environment: a prompt, one token of a language model's tokenizer at a time."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.error import ResetNeeded
+from numpy.typing import NDArray
+
+from edpbrl_gym.envs.text_model import TextAttributes, TextModel
+
+__all__ = ["TextGenerationEnv"]
+
+
+class TextGenerationEnv(TextAttributes, gymnasium.Env):
+    """Write a text-to-image prompt token by token, with the tokens of a Hugging Face language model.
+
+    ## Description
+    The second MDP of the paper: the state is the prefix of tokens written so far, the action the next token. Nothing is
+    random: the same actions give the same prompt. The prompt is meant to have at most H words (``words``); a word is a
+    maximal run of characters other than ASCII white space. A language model is a policy of this environment, and
+    ``next_token_log_probs()`` is the environment's own one: it is computed with a cache of keys and values, so that a
+    step feeds the model one token.
+
+    Making the environment loads the tokenizer, which fixes the spaces. ``env.unwrapped.language_model`` and
+    ``env.unwrapped.encoder`` load the two models on first use. There is no ``.mdp``: the states are too many to list.
+
+    ## Action Space
+    ``Discrete(V)``, V the number of the tokenizer's tokens. Legal is every token of text that doesn't begin word H + 1,
+    and EOS; other special tokens are not. ``info["action_mask"]`` and ``env.unwrapped.action_masks()`` say which; an
+    illegal action is a ``ValueError``. ``env.action_space.sample()`` without a mask draws from the tokens that are
+    legal in every state (EOS, white space, and what begins no word after another); to draw from all legal tokens use
+    ``env.action_space.sample(info["action_mask"])``.
+
+    ## Observation Space
+    ``MultiDiscrete([V + 1] * L)``, L = ``max_tokens``: the token chosen at each step, V where nothing is chosen yet.
+
+    ## Starting State
+    The empty prompt: V everywhere.
+
+    ## Rewards
+    Always 0. What is good is what is to be learned: compare lanes word by word with ``WordSteps`` and
+    ``PreferenceQuery``, or wrap the environment in ``LearnedReward`` (theta . phi(prompt)).
+
+    ## Episode End
+    - Termination: EOS is chosen; or H words are complete (the last is followed by white space); or L tokens are chosen.
+    - Truncation: never.
+
+    ## Information
+    ``reset()`` and ``step()`` return a dict with
+    - ``action_mask``: int8 (V,), 1 for the actions that the next step allows; all 0 for a complete prompt.
+    - ``prompt``: the partial prompt as text without white space around, "" at the start.
+    - ``step``: number of tokens chosen so far, EOS included.
+    - ``word``: number of complete words, which later tokens can't change.
+
+    ## Arguments
+    ```python
+    import gymnasium
+    import edpbrl_gym
+
+    gymnasium.make("edpbrl/TextGeneration-v0")  # the project's own model; train it once: edpbrl train-prompt-lm
+    gymnasium.make("edpbrl/TextGeneration-v0", model="Gustavosta/MagicPrompt-Stable-Diffusion")  # the paper's
+    gymnasium.make_vec("edpbrl/TextGeneration-v0", num_envs=8, words=8)  # all lanes in one array
+    ```
+
+    All arguments are plain names, path strings and numbers, so ``env.spec.to_json()`` works.
+    - ``model=None``: hub id or folder of a causal language model with a byte-level BPE tokenizer (GPT-2, OPT, Llama 3,
+      Qwen and the like); None is the project's own small prompt model.
+    - ``encoder="minilm"``: the text encoder for features, as ``edpbrl_gym.features.load_encoder`` takes it.
+    - ``words=8``: H, the word budget; the paper's is 8.
+    - ``max_tokens=32``: L, the token budget.
+    - ``render_mode=None``: "ansi" (the prompt so far as text) or "rgb_array" (that text drawn as an image).
+    - the vector environment also takes ``autoreset_mode="next_step"`` | "same_step" | "disabled".
+
+    ## References
+    "Efficient Personalization of Generative Models via Optimal Experimental Design" (ED-PBRL), autoregressive token
+    generation and Appendix C, "Vocabulary-Free Experimental Design via REINFORCE".
+
+    ## Version History
+    * v0: Initial version
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}
+
+    def __init__(
+        self,
+        model: str | None = None,
+        encoder: str = "minilm",
+        words: int = 8,
+        max_tokens: int = 32,
+        render_mode: str | None = None,
+    ) -> None:
+        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
+            raise ValueError(
+                f"Expected render_mode None or one of {self.metadata['render_modes']}, got {render_mode!r}."
+            )
+        self.model = TextModel(model=model, encoder=encoder, words=words, max_tokens=max_tokens)
+        self.observation_space = self.model.observation_space()
+        self.action_space = self.model.action_space()
+        self.render_mode = render_mode
+        self._lanes = self.model.new_lanes(1)
+        self._begun = False
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.int64], dict[str, Any]]:
+        """Begin an empty prompt; the environment has no options."""
+        super().reset(seed=seed)
+        self._lanes = self.model.new_lanes(1)
+        self._begun = True
+        return self._lanes.tokens[0].copy(), self._info()
+
+    def step(self, action: Any) -> tuple[NDArray[np.int64], float, bool, bool, dict[str, Any]]:
+        """Append the chosen token.
+
+        Args:
+            action: Id of a legal token.
+
+        Raises:
+            ValueError: If the action is illegal in this state; the message says why.
+            TypeError: If the action is not an integer.
+            ResetNeeded: If the prompt is complete or was never begun.
+        """
+        if not self._begun or self._lanes.ended[0]:
+            state = "complete" if self._begun else "not begun yet"
+            raise ResetNeeded(f"The prompt is {state}; call reset() before step().")
+        try:
+            token = operator.index(action)
+        except TypeError:
+            raise TypeError(f"Expected an integer action, got {type(action).__name__}: {action!r}.") from None
+        self.model.check_action(token, self._lanes, 0, named=False)
+        self.model.append(self._lanes, np.array([0]), np.array([token]))
+        return self._lanes.tokens[0].copy(), 0.0, bool(self._lanes.ended[0]), False, self._info()
+
+    def action_masks(self) -> NDArray[np.int8]:
+        """Legal actions of the current step, int8 (V,); the method that MaskablePPO asks."""
+        return self.model.masks(self._lanes)[0]
+
+    def next_token_log_probs(self, temperature: float = 1.0) -> NDArray[np.float64]:
+        """Log-probabilities of the next action under the environment's language model, (V,).
+
+        The model's own distribution over the tokens that may be written; the tokens that would begin word H + 1 are
+        given to EOS, as ``edpbrl_gym.language.sampling.sample_prompts`` does, and -inf is everywhere in a complete
+        prompt.
+
+        Args:
+            temperature: Divides the model's logits, > 0.
+        """
+        return self._log_probs(temperature)[0]
+
+    def next_token_probabilities(self, temperature: float = 1.0) -> NDArray[np.float64]:
+        """``exp(next_token_log_probs())``, (V,)."""
+        return np.exp(self.next_token_log_probs(temperature))
+
+    def render(self) -> Any:
+        """The prompt so far: a string for "ansi", an uint8 image (height, width, 3) for "rgb_array"."""
+        if self.render_mode is None:
+            gymnasium.logger.warn(
+                "render() was called without a render mode; make the environment with render_mode="
+                '"ansi" or "rgb_array".'
+            )
+            return None
+        text = self.model.trajectory_texts(self._lanes.tokens)[0]
+        return text if self.render_mode == "ansi" else self.model.draw(text)
+
+    def _info(self) -> dict[str, Any]:
+        return {
+            "action_mask": self.action_masks(),
+            "prompt": self.model.trajectory_texts(self._lanes.tokens)[0],
+            "step": int(self._lanes.steps[0]),
+            "word": int(self._lanes.complete_words()[0]),
+        }

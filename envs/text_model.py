@@ -1,0 +1,299 @@
+"""What the single and the vector text-generation environment share: tokenizer, spaces, masks, texts, the model."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from gymnasium.spaces import MultiDiscrete
+from numpy.typing import ArrayLike, NDArray
+
+from edpbrl_gym._validation import check_count, check_number
+from edpbrl_gym.envs.prompt_model import PromptModel, _check_jsonable, _shared_encoder
+from edpbrl_gym.envs.text_spaces import LegalDiscrete
+from edpbrl_gym.features import TextEncoder
+from edpbrl_gym.language.model import LanguageModel, default_language_model, load_language_model, load_tokenizer
+from edpbrl_gym.language.words import WordRules
+
+if TYPE_CHECKING:
+    from edpbrl_gym.language.decoding import PrefixDecoder
+
+__all__ = ["Lanes", "TextAttributes", "TextModel"]
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float32]
+
+
+@functools.lru_cache(maxsize=4)
+def _loaded_rules(spec: str, stamp: tuple[int, ...]) -> tuple[Any, WordRules]:
+    tokenizer = load_tokenizer(spec)
+    return tokenizer, WordRules.of_tokenizer(tokenizer)
+
+
+def _shared_rules(spec: str) -> tuple[Any, WordRules]:
+    """One tokenizer for all single environments of a process; loaded again when its local files have changed."""
+    folder = Path(spec).expanduser()
+    stats = [file.stat() for file in sorted(folder.glob("*.json"))] if folder.is_dir() else []
+    return _loaded_rules(spec, tuple(value for stat in stats for value in (stat.st_mtime_ns, stat.st_size)))
+
+
+@dataclass
+class Lanes:
+    """The prompts of n lanes while they are written.
+
+    Attributes:
+        tokens: Chosen tokens, (n, L), V where none is chosen yet.
+        steps: Number of actions taken, (n,).
+        begun: Words that have begun, (n,).
+        inside: Whether the text ends inside a word, (n,).
+        ended: Whether the prompt is complete, (n,).
+    """
+
+    tokens: IntArray
+    steps: IntArray
+    begun: IntArray
+    inside: NDArray[np.bool_]
+    ended: NDArray[np.bool_]
+
+    def complete_words(self) -> IntArray:
+        """Number of words that nothing can change any more, (n,)."""
+        return self.begun - (self.inside & ~self.ended)
+
+
+class TextModel:
+    """Token-by-token generation of prompts, for any number of lanes at once.
+
+    Observations are integer arrays (n, L): the token chosen at each step, and V (the padding) where none is chosen
+    yet; L is the token budget. The state of a lane's words is (begun, inside), see ``WordRules``.
+
+    Args:
+        model: Hub id or folder of a causal language model; None is the project's own.
+        encoder: What ``load_encoder`` takes, such as "minilm". Loaded on first use of a feature.
+        words: H, the word budget.
+        max_tokens: L, the token budget.
+
+    Raises:
+        TypeError: If an argument is of a wrong type or can't be written to the environment's spec as JSON.
+        ValueError: If a number is out of range or the tokenizer isn't byte-level BPE.
+        FileNotFoundError: If the folder, a file in it, or the project's own model is missing.
+        ConnectionError: If a hub id can't be loaded.
+    """
+
+    def __init__(
+        self, *, model: str | None = None, encoder: str = "minilm", words: int = 8, max_tokens: int = 32
+    ) -> None:
+        _check_jsonable(model=model, encoder=encoder, words=words, max_tokens=max_tokens)
+        if model is not None and not isinstance(model, str):
+            raise TypeError(f"Expected model as a hub id, a folder's path or None, got {model!r}.")
+        if not isinstance(encoder, str):
+            raise TypeError(f'Expected encoder as a string such as "minilm", got {encoder!r}.')
+        self.words = check_count(words, "words")
+        self.horizon = check_count(max_tokens, "max_tokens")
+        self.model_spec = str(default_language_model()) if model is None else model
+        self.encoder_spec = encoder
+        self.tokenizer, self.rules = _shared_rules(self.model_spec)
+        self.padding = self.rules.size
+        self._encoder: TextEncoder | None = None
+        self._language: LanguageModel | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave both models out of a pickle; the copy loads them again on first use."""
+        return {**self.__dict__, "_encoder": None, "_language": None}
+
+    draw: Callable[..., NDArray[np.uint8]] = PromptModel.draw
+
+    def observation_space(self) -> MultiDiscrete:
+        """Return a new observation space, ``MultiDiscrete([V + 1] * L)``."""
+        return MultiDiscrete(np.full(self.horizon, self.padding + 1, dtype=np.int64))
+
+    def action_space(self) -> LegalDiscrete:
+        """Return a new action space over 0..V-1."""
+        return LegalDiscrete(self.padding, self.rules.always_legal)
+
+    @property
+    def encoder(self) -> TextEncoder:
+        """The text encoder, loaded on first use."""
+        if self._encoder is None:
+            self._encoder = _shared_encoder(self.encoder_spec)
+        return self._encoder
+
+    def use_encoder(self, encoder: TextEncoder) -> None:
+        """Take a live encoder in place of loading the one that ``encoder`` names; it must embed as that one does."""
+        self._encoder = encoder
+
+    @property
+    def language_model(self) -> LanguageModel:
+        """The language model, loaded on first use."""
+        if self._language is None:
+            self.use_language_model(load_language_model(self.model_spec))
+        assert self._language is not None
+        return self._language
+
+    def use_language_model(self, language: LanguageModel) -> None:
+        """Take a live language model in place of loading the one that ``model`` names.
+
+        Raises:
+            ValueError: If its tokens aren't those of the environment, or its context is shorter than the budget.
+        """
+        if language.rules.pieces != self.rules.pieces or language.rules.eos != self.rules.eos:
+            raise ValueError(
+                f"Expected a language model with the tokens of {self.model_spec!r}, got {language.name!r} with others; "
+                "make the environment with that model."
+            )
+        limit = language.context_length
+        if limit is not None and self.horizon > limit:
+            raise ValueError(
+                f"Expected max_tokens of at most {limit}, the context of {language.name!r}, got {self.horizon}."
+            )
+        self._language = language
+
+    def masks(self, lanes: Lanes) -> NDArray[np.int8]:
+        """Legal actions of each lane, int8 of shape (n, V); all zero for a complete prompt."""
+        masks = np.zeros((len(lanes.steps), self.padding), dtype=np.int8)
+        for lane in np.flatnonzero(~lanes.ended):
+            masks[lane] = self.rules.legal_mask(int(lanes.begun[lane]), bool(lanes.inside[lane]), self.words)
+        return masks
+
+    def check_action(self, action: int, lanes: Lanes, lane: int, *, named: bool = True) -> None:
+        """Raise a ValueError that says what is legal in the lane if ``action`` isn't; ``named``: with its number."""
+        begun, inside = int(lanes.begun[lane]), bool(lanes.inside[lane])
+        if 0 <= action < self.padding and self.rules.legal_mask(begun, inside, self.words)[action]:
+            return
+        if not 0 <= action < self.padding:
+            reason = f"it is no token of 0..{self.padding - 1}"
+        elif not self.rules.allowed[action]:
+            reason = "it is a special token, or one without text"
+        else:
+            reason = f"{self.rules.pieces[action]!r} would begin a word beyond the budget of {self.words}"
+        raise ValueError(
+            f"Expected a token that may follow {begun} word(s){f' in lane {lane}' if named else ''}, got {action}: "
+            f"{reason}. EOS ({self.rules.eos}) ends the prompt; use info['action_mask'] or action_masks() to see what "
+            "is legal."
+        )
+
+    def append(self, lanes: Lanes, rows: IntArray, tokens: IntArray) -> None:
+        """Take one legal action in each of the given rows of ``lanes``, which must not be complete."""
+        lanes.tokens[rows, lanes.steps[rows]] = tokens
+        lanes.steps[rows] += 1
+        text = tokens != self.rules.eos  # the end changes no word
+        moved = rows[text]
+        state = self.rules.advance(lanes.begun[moved], lanes.inside[moved], tokens[text])
+        lanes.begun[moved], lanes.inside[moved] = state
+        over = ~text | (lanes.steps[rows] >= self.horizon)
+        lanes.ended[rows] = over | self.rules.complete(lanes.begun[rows], lanes.inside[rows], self.words)
+
+    def new_lanes(self, number: int) -> Lanes:
+        """Empty prompts in ``number`` lanes."""
+        return Lanes(
+            tokens=np.full((number, self.horizon), self.padding, dtype=np.int64),
+            steps=np.zeros(number, dtype=np.int64),
+            begun=np.zeros(number, dtype=np.int64),
+            inside=np.zeros(number, dtype=np.bool_),
+            ended=np.zeros(number, dtype=np.bool_),
+        )
+
+    def restart(self, lanes: Lanes, mask: NDArray[np.bool_]) -> None:
+        """Begin an empty prompt in the masked lanes."""
+        lanes.tokens[mask] = self.padding
+        for part in (lanes.steps, lanes.begun, lanes.inside, lanes.ended):
+            part[mask] = 0
+
+    def next_log_probs(self, decoder: PrefixDecoder, lanes: Lanes, temperature: float) -> NDArray[np.float64]:
+        """Log-probabilities of the actions under the decoder's model, (n, V): see ``next_token_log_probs``."""
+        import torch
+
+        from edpbrl_gym.language.sampling import token_scores
+
+        heat = check_number(temperature, "temperature", minimum=0.0, exclusive=True)
+        result = np.full((len(lanes.steps), self.padding), -np.inf)
+        rows = np.flatnonzero(~lanes.ended)
+        if rows.size:
+            logits = decoder.logits(self.prefixes(lanes, rows, decoder.model.start), rows.tolist())
+            logs = torch.log_softmax(token_scores(decoder.model, logits, heat).double(), dim=-1).cpu().numpy()
+            for row, log in zip(rows, logs, strict=True):
+                stop = self.rules.stop_mask(int(lanes.begun[row]), bool(lanes.inside[row]), self.words)
+                result[row] = np.where(stop, -np.inf, log)
+                result[row, self.rules.eos] = np.logaddexp.reduce(log[stop])
+        return result
+
+    def prefixes(self, lanes: Lanes, rows: IntArray, start: int) -> list[list[int]]:
+        """Start token and chosen tokens of the given rows, as a language model is fed them."""
+        chosen = zip(lanes.tokens[rows].tolist(), lanes.steps[rows].tolist(), strict=True)
+        return [[start, *tokens[:step]] for tokens, step in chosen]
+
+    def trajectory_texts(self, observations: ArrayLike) -> list[str]:
+        """Partial prompt of each lane without white space around, "" where nothing is written yet."""
+        return [self.rules.text(token for token in lane if token != self.padding) for lane in self._rows(observations)]
+
+    def trajectory_features(self, observations: ArrayLike) -> FloatArray:
+        """Embedding of each partial prompt, shape (n, d); one encoder call for all lanes."""
+        return self.encoder.encode(self.trajectory_texts(observations))
+
+    def _rows(self, observations: ArrayLike) -> list[list[int]]:
+        lanes = np.asarray(observations)
+        if lanes.ndim == 1:
+            lanes = lanes[None]
+        if (
+            lanes.ndim != 2
+            or lanes.shape[1] != self.horizon
+            or not np.issubdtype(lanes.dtype, np.integer)
+            or (lanes.size and (lanes.min() < 0 or lanes.max() > self.padding))
+        ):
+            raise ValueError(
+                f"Expected observations as integers in 0..{self.padding} of shape (n, L) = (n, {self.horizon}), "
+                f"got {lanes.dtype} of shape {lanes.shape}."
+            )
+        return list(lanes.tolist())
+
+
+class TextAttributes:
+    """What wrappers and agents ask of a text-generation environment, answered by its ``TextModel``."""
+
+    model: TextModel
+    _lanes: Lanes
+    _decoder: PrefixDecoder | None = None
+
+    def _log_probs(self, temperature: float) -> NDArray[np.float64]:
+        """Log-probabilities of the next tokens of all lanes, (n, V); only tokens that are new are fed."""
+        language = self.model.language_model
+        if self._decoder is None or self._decoder.model is not language:
+            from edpbrl_gym.language.decoding import PrefixDecoder
+
+            self._decoder = PrefixDecoder(language, len(self._lanes.steps))
+        return self.model.next_log_probs(self._decoder, self._lanes, temperature)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the cache of keys and values out of a pickle."""
+        return {**self.__dict__, "_decoder": None}
+
+    @property
+    def tokenizer(self) -> Any:
+        """The Hugging Face tokenizer; loaded with the environment."""
+        return self.model.tokenizer
+
+    @property
+    def rules(self) -> WordRules:
+        """What each token does to the words of the prompt."""
+        return self.model.rules
+
+    @property
+    def language_model(self) -> LanguageModel:
+        """The language model; loaded on first use."""
+        return self.model.language_model
+
+    @property
+    def encoder(self) -> TextEncoder:
+        """The text encoder; loaded on first use."""
+        return self.model.encoder
+
+    def trajectory_texts(self, observations: ArrayLike) -> list[str]:
+        """Partial prompts, one for each lane."""
+        return self.model.trajectory_texts(observations)
+
+    def trajectory_features(self, observations: ArrayLike) -> FloatArray:
+        """Embeddings of the partial prompts, shape (n, d)."""
+        return self.model.trajectory_features(observations)
