@@ -106,7 +106,7 @@ def read_checkpoint(
         run, iteration, history = data["run"], int(data["iteration"]), History.from_dict(data["history"])
     except Exception as error:  # the formats of torch have several kinds of errors
         raise ValueError(
-            f"Expected a checkpoint in {path}, got {type(error).__name__}: {error}; delete the file to begin anew"
+            f"Expected a checkpoint in {path}, got a damaged file ({type(error).__name__}); delete it to begin anew"
         ) from error
     wanted = _identity(policies, settings, encoder, processes)
     differing = [name for name in wanted if run.get(name) != wanted[name]]

@@ -52,7 +52,7 @@ def accumulate_gradient(
 
     divergences = []
     for q, samples in enumerate(rollout.samples):
-        own = torch.from_numpy(np.ascontiguousarray(weights[:, :, q])).reshape(len(samples), -1)
+        own = torch.from_numpy(np.array(weights[:, :, q])).reshape(len(samples), -1)
         # a choice can change the prefixes from ``word`` on (counted from 1), so word - 1 words were complete
         token_weights = own.gather(1, samples.word - 1) / meta_samples
         if settings.kl_weight:
