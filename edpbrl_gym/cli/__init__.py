@@ -25,6 +25,7 @@ _MODULES = {
     "Estimate": "estimate",
     "Personalize": "personalize",
     "Synthetic": "synthetic",
+    "Reinforce": "reinforce",
     "Bench": "bench",
     "TrainPromptLM": "train_prompt_lm",
     "Report": "report",
@@ -51,6 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return OK
     except UsageError as error:
         return explain(error)
+    options = getattr(options, "experiment", options)  # `reproduce` holds the experiment's own options
     module = import_module(f"edpbrl_gym.cli.{_MODULES[type(options).__name__]}")
     run: Callable[[Any], None] = module.run
     try:

@@ -8,7 +8,19 @@ from typing import Annotated, Literal
 
 import tyro
 
-__all__ = ["Bench", "Command", "Demo", "Design", "Estimate", "Personalize", "Report", "Synthetic", "TrainPromptLM"]
+__all__ = [
+    "Bench",
+    "Command",
+    "Demo",
+    "Design",
+    "Estimate",
+    "Personalize",
+    "Reinforce",
+    "Report",
+    "Reproduce",
+    "Synthetic",
+    "TrainPromptLM",
+]
 
 CriterionName = Literal["V", "A", "D"]
 
@@ -135,10 +147,8 @@ class Personalize:
 
 @dataclass(frozen=True)
 class Synthetic:
-    """Repeat an experiment of the paper: designed against random questions. The defaults are the paper's."""
+    """Users whose taste is a sentence's embedding: designed against random questions. The defaults are the paper's."""
 
-    experiment: tyro.conf.Positional[Literal["synthetic"]]
-    """synthetic: users whose taste is the embedding of a sentence."""
     quick: bool = False
     """A small version in about 3 minutes on 2 cores: T = 10, 40, 110 and 8 runs where you do not set them."""
     episodes: tuple[int, ...] = (10, 30, 50, 70, 90, 110)
@@ -183,6 +193,80 @@ class Synthetic:
     """Processes (None: one for each core); the results do not depend on it."""
     out: Path | None = None
     """Run folder (None: runs/synthetic, or runs/synthetic-quick). A stopped run goes on where it was."""
+
+
+@dataclass(frozen=True)
+class Reinforce:
+    """Language models as query policies, trained by REINFORCE, without a vocabulary. Sizes are the paper's."""
+
+    quick: bool = False
+    """A check that everything works in about 3 minutes, not a result: 10 iterations of 4 x 4 trajectories where you do
+    not set them."""
+    model: str | None = None
+    """Language model that all policies begin at: hub id or folder, such as Gustavosta/MagicPrompt-Stable-Diffusion
+    (None: the project's own, made by `edpbrl train-prompt-lm`)."""
+    policies: int = 4
+    """K, policies and options of a question."""
+    kind: Literal["adapters", "copies"] = "adapters"
+    """LoRA adapters on one frozen model, or K full copies (the paper's)."""
+    rank: int = 8
+    """Rank of the adapters."""
+    noise: float = 0.0
+    """Standard deviation of the noise on the weights at the start."""
+    iterations: int = 200
+    """Gradient steps."""
+    meta_samples: int = 8
+    """M, samples of the objective for a gradient."""
+    episodes: int = 8
+    """T, trajectories of a sample."""
+    words: int = 8
+    """H, words of a prompt."""
+    max_tokens: int = 32
+    """Most tokens of a prompt, whatever its words."""
+    regularization: float = 1.0
+    """Lambda of the objective."""
+    optimiser: Literal["sgd", "adamw"] = "sgd"
+    """Optimiser of the policies."""
+    learning_rate: float = 1e-3
+    """Its step size."""
+    credit: Literal["batch_mean", "leave_one_out", "moving_average", "marginal", "causal", "marginal_causal"] = (
+        "batch_mean"
+    )
+    """Baseline or credit of the gradient: the batch mean (the paper's), or with less variance (docs/reinforce.md)."""
+    kl_weight: float = 0.0
+    """Weight of the divergence from the base model, which keeps prompts readable."""
+    max_gradient_norm: float | None = None
+    """Shorten gradients to this norm (None: never)."""
+    temperature: float = 1.0
+    """Of the sampling."""
+    evaluate_every: int = 5
+    """Iterations between evaluations."""
+    evaluation_samples: int = 16
+    """Samples of the objective in an evaluation."""
+    questions: tuple[int, ...] = (24, 48, 96, 192)
+    """Numbers of questions after which tastes are estimated."""
+    vocabulary: Path | None = None
+    """Token files for the prior, the Random baseline and the held-out prompts (None: the built-in ones)."""
+    encoder: str = "minilm"
+    """Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG (the paper: CLIP ViT-L/14)."""
+    device: str | None = None
+    """Of the language models (None: cuda where there is one)."""
+    seed: int = 0
+    """Seed of everything."""
+    out: Path | None = None
+    """Run folder (None: runs/reinforce, or runs/reinforce-quick). A stopped run goes on where it was."""
+
+
+@dataclass(frozen=True)
+class Reproduce:
+    """Repeat an experiment of the paper."""
+
+    experiment: tyro.conf.OmitArgPrefixes[
+        tyro.conf.OmitSubcommandPrefixes[
+            Annotated[Synthetic, tyro.conf.subcommand("synthetic")]
+            | Annotated[Reinforce, tyro.conf.subcommand("reinforce")]
+        ]
+    ]
 
 
 @dataclass(frozen=True)
@@ -250,7 +334,7 @@ Command = (
     | Annotated[Design, tyro.conf.subcommand("design")]
     | Annotated[Estimate, tyro.conf.subcommand("estimate")]
     | Annotated[Personalize, tyro.conf.subcommand("personalize")]
-    | Annotated[Synthetic, tyro.conf.subcommand("reproduce")]
+    | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
     | Annotated[Bench, tyro.conf.subcommand("bench")]
     | Annotated[TrainPromptLM, tyro.conf.subcommand("train-prompt-lm")]
     | Annotated[Report, tyro.conf.subcommand("report")]

@@ -1,0 +1,153 @@
+"""``edpbrl reproduce reinforce``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edpbrl_gym.cli.console import output, quiet_libraries, shown
+from edpbrl_gym.cli.errors import bad_arguments
+from edpbrl_gym.cli.options import Reinforce
+
+if TYPE_CHECKING:
+    from edpbrl_gym.experiments.reinforce.settings import ReinforceExperiment
+    from edpbrl_gym.language.history import History
+
+__all__ = ["run"]
+
+_STAGES = {
+    "similarity": "how alike the prompts of different policies are",
+    "map": "a map of the prompts",
+    "perplexity": "how likely the prompts are under the base model",
+    "tastes": "what simulated users' answers teach",
+}
+
+
+def run(options: Reinforce) -> None:
+    """Run or resume the experiment; print what came out and where the files are."""
+    from edpbrl_gym.experiments.reinforce.report import findings, write_report
+    from edpbrl_gym.experiments.reinforce.run import run_reinforce
+
+    begun = time.monotonic()
+    with bad_arguments():
+        settings = _settings(options)
+    out = options.out or Path("runs/reinforce-quick" if options.quick else "runs/reinforce")
+    quiet_libraries()
+    console = output()
+    with _training(settings.training.iterations) as progress:
+
+        def say(step: str) -> None:
+            if step in _STAGES:
+                progress.stop()
+                console.print(f"Measuring {_STAGES[step]} ...", markup=False)
+
+        results = run_reinforce(settings, out, device=options.device, callback=progress, say=say)
+    files = write_report(results, out)
+    console.print()
+    for line in findings(results):
+        console.print(f"- {line}", markup=False)
+    _prompts(console, results)
+    console.print(f"\nDone in {time.monotonic() - begun:.0f} s. Report: {shown(files[-1])}", markup=False)
+    for path in files[:-1]:
+        if path.suffix == ".png":
+            console.print(f"Figure: {shown(path)}", markup=False)
+
+
+def _settings(options: Reinforce) -> ReinforceExperiment:
+    """The settings; the quick version counts where the user has said nothing else."""
+    from edpbrl_gym.experiments.reinforce.settings import QUICK, ReinforceExperiment
+    from edpbrl_gym.language.settings import ReinforceSettings
+
+    training = ReinforceSettings(
+        iterations=options.iterations,
+        meta_samples=options.meta_samples,
+        episodes=options.episodes,
+        words=options.words,
+        max_tokens=options.max_tokens,
+        regularization=options.regularization,
+        optimiser=options.optimiser,
+        learning_rate=options.learning_rate,
+        credit=options.credit,
+        kl_weight=options.kl_weight,
+        max_gradient_norm=options.max_gradient_norm,
+        temperature=options.temperature,
+        evaluate_every=options.evaluate_every,
+        evaluation_samples=options.evaluation_samples,
+        seed=options.seed,
+    )
+    more: dict[str, Any] = {"counts": options.questions}
+    if options.quick:
+        fewer = {
+            name: value
+            for name, value in QUICK["training"].items()
+            if getattr(options, name, None) == getattr(Reinforce, name, None)
+        }
+        training = replace(training, **fewer)
+        more |= {name: value for name, value in QUICK.items() if name not in ("training", "counts")}
+        if options.questions == Reinforce.questions:
+            more["counts"] = QUICK["counts"]
+    return ReinforceExperiment(
+        training=training,
+        model=options.model,
+        num_policies=options.policies,
+        kind=options.kind,
+        rank=options.rank,
+        noise=options.noise,
+        encoder=options.encoder,
+        vocabulary=None if options.vocabulary is None else str(options.vocabulary),
+        **more,
+    )
+
+
+class _Bar:
+    """Called with the history after every iteration and evaluation; shows both on stderr."""
+
+    def __init__(self, progress: Any, iterations: int) -> None:
+        self._progress = progress
+        self._task = progress.add_task("training", total=iterations, told="")
+
+    def __call__(self, history: History) -> None:
+        told = ""
+        if history.evaluations and history.base is not None:
+            last = history.evaluations[-1]
+            told = f"objective {last.mean:.2f} after {last.iteration}, base model {history.base.mean:.2f}"
+        self._progress.update(self._task, completed=len(history.iterations), told=told)
+
+    def stop(self) -> None:
+        """Leave the terminal to what follows; may be called again."""
+        self._progress.stop()
+
+
+@contextmanager
+def _training(iterations: int) -> Iterator[_Bar]:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("elapsed"),
+        TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.fields[told]}"),
+    )  # fmt: skip
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        yield _Bar(progress, iterations)
+
+
+def _prompts(console: Any, results: Any) -> None:
+    """A few prompts of every policy, before and after."""
+    rows = results.table[results.table["part"] == "map"]
+    count = int(results.config["shown_prompts"])
+    for arm, title in (("base", "Prompts of the base model"), ("trained", "Prompts of the trained policies")):
+        console.print(f"\n{title}", style="bold", markup=False)
+        for policy, cell in rows[rows["arm"] == arm].groupby("policy", sort=True):
+            for text in cell["prompt"].head(count if arm == "trained" else 2):
+                console.print(f"  {int(policy) + 1}  {text}", markup=False)
