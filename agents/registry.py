@@ -15,6 +15,7 @@ AGENTS: dict[str, str] = {
     "exact": "edpbrl_gym.agents.exact:ExactAgent",
     "tuples": "edpbrl_gym.agents.tuples:TuplesAgent",
     "adaptive": "edpbrl_gym.agents.adaptive:AdaptiveAgent",
+    "reinforce": "edpbrl_gym.agents.reinforce:ReinforceAgent",
     "random": "edpbrl_gym.agents.random:RandomAgent",
     "frank_wolfe": "edpbrl_gym.agents.frank_wolfe:FrankWolfeAgent",
     "reference": "edpbrl_gym.agents.reference:ReferenceAgent",

@@ -40,7 +40,8 @@ def folder(tmp_path_factory):
     return write_vocabulary(tmp_path_factory.mktemp("words"))
 
 
-@pytest.mark.parametrize("name", sorted(set(AGENTS) - {"adaptive"}))  # needs prompts: tests/test_agents_adaptive.py
+# adaptive needs prompts, reinforce a language model: tests/test_agents_adaptive.py, tests/test_agents_reinforce.py
+@pytest.mark.parametrize("name", sorted(set(AGENTS) - {"adaptive", "reinforce"}))
 def test_every_registered_agent(name):
     env = ChainEnv()
     if name in ("newton", "tuples"):  # on a prompt MDP: trajectories of a random one cannot be chosen
@@ -59,7 +60,11 @@ def test_an_import_string():
 @pytest.mark.parametrize(
     ("name", "error", "message"),
     [
-        ("thompson", ValueError, "frank_wolfe, newton, random, reference, .*or an import string .* got 'thompson'"),
+        (
+            "thompson",
+            ValueError,
+            "newton, random, reference, reinforce, .*or an import string .* got 'thompson'",
+        ),
         ("", ValueError, "among"),
         (":Agent", ValueError, "among"),
         ("no_such_package.module:Agent", ImportError, "no_such_package"),

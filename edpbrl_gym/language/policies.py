@@ -60,6 +60,10 @@ class CopiedPolicies(Policies):
         """The model that was given. See the base class."""
         yield self.base
 
+    def language_models(self) -> list[LanguageModel]:
+        """The copies. See the base class."""
+        return list(self._models)
+
     def named_parameters(self, index: int) -> list[tuple[str, torch.nn.Parameter]]:
         """All weights of the copy, tied ones once. See the base class."""
         return list(self._models[self._check_index(index)].model.named_parameters())
@@ -184,6 +188,13 @@ class AdapterPolicies(Policies):
             self._peft.base_model.enable_adapter_layers()
             self._learning()
 
+    def language_models(self) -> list[LanguageModel]:
+        """One view of the model for each adapter, which it puts in place when it is called. See the base class."""
+        views = [replace(self.base, model=_AdapterView(self, q)) for q in range(self.num_policies)]
+        for view in views:
+            vars(view)["rules"] = self.base.rules
+        return views
+
     def named_parameters(self, index: int) -> list[tuple[str, torch.nn.Parameter]]:
         """A and B of the adapter. See the base class."""
         return self._named[self._check_index(index)]
@@ -191,6 +202,22 @@ class AdapterPolicies(Policies):
     def memory(self) -> int:
         """One model and K adapters. See the base class."""
         return weight_bytes([self._peft])
+
+
+class _AdapterView:
+    """The adapted model as it is under one adapter."""
+
+    def __init__(self, policies: AdapterPolicies, index: int) -> None:
+        self._policies, self._index = policies, index
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        with self._policies.policy(self._index) as language:
+            return language.model(*arguments, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # nothing private, or copies and pickles would ask before there is a model
+            raise AttributeError(name)
+        return getattr(self._policies.base.model, name)
 
 
 def make_policies(base: LanguageModel, num_policies: int, *, kind: str = "adapters", **options: Any) -> Policies:

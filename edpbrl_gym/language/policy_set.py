@@ -48,6 +48,10 @@ class Policies(ABC):
         """Context in which the base may be sampled and scored."""
 
     @abstractmethod
+    def language_models(self) -> list[LanguageModel]:
+        """The K policies as language models that may be used side by side, to sample and score without gradients."""
+
+    @abstractmethod
     def named_parameters(self, index: int) -> list[tuple[str, torch.nn.Parameter]]:
         """What policy ``index`` learns, by name; the names of all policies are equal."""
 

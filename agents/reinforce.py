@@ -1,0 +1,268 @@
+"""Language models that learn to write prompts worth comparing: the paper's vocabulary-free agent."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edpbrl_gym._validation import check_choice_of, check_count
+from edpbrl_gym.agents.base import Agent, EpisodeStart, State
+from edpbrl_gym.comparisons import Queries
+from edpbrl_gym.language.history import History
+from edpbrl_gym.language.settings import ReinforceSettings
+
+if TYPE_CHECKING:
+    from edpbrl_gym.language.model import LanguageModel
+    from edpbrl_gym.language.policy_set import Policies
+
+__all__ = ["ReinforceAgent"]
+
+_OWN = ("episodes", "words", "max_tokens", "regularization", "seed")  # settings that the agent or environment fixes
+
+
+class ReinforceAgent(Agent):
+    """K language models on a text-generation environment; lane i plays model i mod K.
+
+    ``learn`` maximises the D-criterion of truncated prompts by REINFORCE (`edpbrl_gym.language.trainer`) with T =
+    ``episodes`` trajectories. The models begin at the environment's own, of which the agent takes a copy.
+
+    Lanes that write tokens are played by ``predict``, each at its own step; keys and values of every lane are kept, so
+    that a step feeds the models one token a lane. To compare the lanes word by word, let the models write whole words:
+    ``WordSteps(venv, agent.policies.language_models())``, whose actions ``numpy.arange(num_envs) % K`` need no agent.
+    ``sample_queries`` gives the same questions without an environment's steps.
+
+    Args:
+        env: A text-generation environment, single or vector, with ``.language_model``, ``.encoder`` and ``.model``.
+        kind: "adapters" (LoRA adapters on one frozen model) or "copies" (K full models).
+        rank: Of the adapters.
+        noise: Standard deviation of the noise on the models' first weights, so that they differ.
+        training: `ReinforceSettings`, or some of its fields as a dict (not words, max_tokens, episodes, regularization
+            and seed, which are those of the environment and the agent).
+        folder: Where training keeps its checkpoints, to go on from; None keeps none.
+        **arguments: See ``Agent``; ``criterion`` must be "D".
+
+    Attributes:
+        policies: The K models, after ``learn``.
+        history: Of the training, after ``learn``.
+        training: The settings of the training.
+
+    Raises:
+        TypeError: If the environment lacks one of the attributes, or ``training`` has an unknown field.
+        ValueError: If the criterion is another one, or a setting is out of range.
+    """
+
+    name = "reinforce"
+
+    def __init__(
+        self,
+        env: Any,
+        *,
+        kind: Literal["adapters", "copies"] = "adapters",
+        rank: int = 8,
+        noise: float = 0.0,
+        training: ReinforceSettings | dict[str, Any] | None = None,
+        folder: str | Path | None = None,
+        **arguments: Any,
+    ) -> None:
+        super().__init__(env, **arguments)
+        for needed in ("language_model", "encoder", "model"):
+            if not hasattr(type(self.base), needed) and not hasattr(self.base, needed):
+                raise TypeError(
+                    f"The agent {self.name!r} needs env.unwrapped to have .{needed}; {type(self.base).__name__} has "
+                    'not. Make a text-generation environment: gymnasium.make_vec("edpbrl/TextGeneration-v0", ...).'
+                )
+        if self.criterion != "D":
+            raise ValueError(
+                f"Expected criterion 'D', the only one that {self.name!r} optimises, got {self.criterion!r}"
+            )
+        self.kind = check_choice_of(kind, "kind of policies", ("adapters", "copies"))
+        self.rank, self.noise = check_count(rank, "rank"), float(noise)
+        self.training = self._settings(training)
+        self.folder = None if folder is None else str(folder)
+        self.policies: Policies | None = None
+        self.history: History | None = None
+        self._decoders: list[Any] = []
+
+    def _settings(self, given: ReinforceSettings | dict[str, Any] | None) -> ReinforceSettings:
+        """The training's settings with those of the agent and the environment in place."""
+        fixed = {
+            "episodes": self.episodes,
+            "words": int(self.base.model.words),
+            "max_tokens": int(self.base.model.horizon),
+            "regularization": self.regularization,
+            "seed": self.seed,
+        }
+        if isinstance(given, ReinforceSettings):
+            return replace(given, **fixed)
+        fields = dict(given or {})
+        unknown = [name for name in fields if name in _OWN or name not in ReinforceSettings.__dataclass_fields__]
+        if unknown:
+            known = ", ".join(name for name in ReinforceSettings.__dataclass_fields__ if name not in _OWN)
+            raise TypeError(f"Expected training with fields among {known}, got {unknown[0]!r}")
+        return ReinforceSettings(**fields, **fixed)
+
+    def learn(self) -> Self:
+        """Train the models; goes on from the last checkpoint in ``folder`` if there is one."""
+        from edpbrl_gym.language.policies import make_policies
+        from edpbrl_gym.language.trainer import train
+
+        options: dict[str, Any] = {"noise": self.noise, "seed": self.seed}
+        if self.kind == "adapters":
+            options["rank"] = self.rank
+        policies = make_policies(self._base_copy(), self.num_policies, kind=self.kind, **options)
+        self.history = train(policies, self.base.encoder, self.training, folder=self.folder)
+        self.policies, self._decoders = policies, []
+        return self
+
+    def predict(
+        self,
+        observation: Any,
+        state: State = None,
+        episode_start: EpisodeStart = None,
+        deterministic: bool = False,
+    ) -> tuple[NDArray[Any], State]:
+        """Draw the next token of every lane from its model; a complete lane's action is EOS. See the base class.
+
+        The observation is the prefix, so ``state`` and ``episode_start`` are not needed.
+
+        Raises:
+            RuntimeError: Before ``learn``.
+            ValueError: If the observations aren't those of the environment.
+        """
+        array = np.asarray(observation)
+        single, width = array.ndim == 1, int(self.base.model.horizon)
+        lanes = array[None] if single else array
+        if lanes.ndim != 2 or lanes.shape[1] != width or not np.issubdtype(lanes.dtype, np.integer):
+            raise ValueError(
+                f"Expected observations as token ids of shape (n, {width}), got {array.dtype} of shape {array.shape}"
+            )
+        decoders = self._ready(len(lanes))
+        actions = np.full(len(lanes), self.base.model.rules.eos, dtype=np.int64)
+        uniforms = self.rng.random(len(lanes))
+        for q in range(self.num_policies):
+            self._choose(
+                decoders[q], lanes, np.arange(q, len(lanes), self.num_policies), uniforms, deterministic, actions
+            )
+        return (actions[0] if single else actions), state
+
+    def sample_queries(self, episodes: int, *, seed: int = 0, base: bool = False) -> Queries:
+        """Return the questions of some episodes: the K truncated prompts after each of the H words.
+
+        Args:
+            episodes: Number of episodes; each has H questions.
+            seed: Of the draws; they are not those of training or evaluation, whatever the seed.
+            base: Let the language model that all began at write all prompts, for comparison.
+
+        Raises:
+            RuntimeError: Before ``learn``.
+        """
+        from edpbrl_gym.language.rollouts import PLAYING, roll_out
+
+        count = check_count(episodes, "episodes")
+        settings = replace(self.training, seed=check_count(seed, "seed", minimum=0))
+        rollout = roll_out(
+            self._learnt(), self.base.encoder, settings, meta_samples=1, purpose=PLAYING, base=base, episodes=count
+        )
+        steps, options = settings.words, self.num_policies
+        return Queries(
+            features=np.moveaxis(rollout.features[0], 2, 1).reshape(count * steps, options, -1),
+            episode=np.repeat(np.arange(count), steps),
+            step=np.tile(np.arange(steps), count),
+            texts=[[rollout.texts[q][t][h] for q in range(options)] for t in range(count) for h in range(steps)],
+        )
+
+    def _choose(
+        self,
+        decoder: Any,
+        lanes: NDArray[Any],
+        own: NDArray[np.intp],
+        uniforms: NDArray[np.float64],
+        deterministic: bool,
+        actions: NDArray[np.int64],
+    ) -> None:
+        """Write the actions of one model's lanes that are not complete."""
+        import torch
+
+        from edpbrl_gym.language.sampling import draw_tokens, token_scores
+
+        rules, words, padding = self.base.model.rules, self.training.words, self.base.model.padding
+        texts, rows, begun, inside = [], [], [], []
+        for row in own.tolist():
+            tokens = [int(token) for token in lanes[row] if token != padding]
+            state = rules.state(tokens)
+            if rules.eos in tokens or len(tokens) == lanes.shape[1] or bool(rules.complete(*state, words)):
+                continue
+            texts.append([decoder.model.start, *tokens])
+            rows.append(row)
+            begun.append(state[0])
+            inside.append(state[1])
+        if not rows:
+            return
+        with torch.no_grad():
+            scores = token_scores(decoder.model, decoder.logits(texts, rows), self.training.temperature)
+        if deterministic:
+            actions[rows] = [
+                _most_probable(score, rules.stop_mask(*state, words), rules.eos)
+                for score, *state in zip(scores.double().cpu().numpy(), begun, inside, strict=True)
+            ]
+            return
+        drawn, _, _ = draw_tokens(
+            scores,
+            torch.from_numpy(uniforms[rows]),
+            rules=rules,
+            begun=np.array(begun),
+            inside=np.array(inside),
+            words=words,
+        )
+        actions[rows] = drawn.numpy()
+
+    def _ready(self, lanes: int) -> list[Any]:
+        """A decoder with a cache for each model."""
+        from edpbrl_gym.language.decoding import PrefixDecoder
+
+        policies = self._learnt()
+        if not self._decoders or self._decoders[0].lanes != lanes:
+            self._decoders = [PrefixDecoder(language, lanes) for language in policies.language_models()]
+        return self._decoders
+
+    def _learnt(self) -> Policies:
+        if self.policies is None:
+            raise RuntimeError(f"The agent {self.name!r} has no policies yet; call learn() first.")
+        return self.policies
+
+    def _base_copy(self) -> LanguageModel:
+        """The environment's language model, as a copy: adapters would change the environment's own."""
+        language: LanguageModel = self.base.language_model
+        return replace(language, model=copy.deepcopy(language.model))
+
+    def _arguments(self) -> dict[str, Any]:
+        training = {name: value for name, value in self.training.as_dict().items() if name not in _OWN}
+        own = {"kind": self.kind, "rank": self.rank, "noise": self.noise, "training": training, "folder": self.folder}
+        return super()._arguments() | own
+
+    def _save(self, folder: Path) -> None:
+        if self.policies is not None:
+            self.policies.save(folder / "policies")
+        if self.history is not None:
+            (folder / "history.json").write_text(json.dumps(self.history.as_dict()), encoding="utf-8")
+
+    def _load(self, folder: Path) -> None:
+        from edpbrl_gym.language.policies import load_policies
+
+        if (folder / "policies").is_dir():
+            self.policies = load_policies(folder / "policies", self._base_copy())
+        if (folder / "history.json").is_file():
+            self.history = History.from_dict(json.loads((folder / "history.json").read_text(encoding="utf-8")))
+
+
+def _most_probable(scores: NDArray[np.float64], stop: NDArray[np.bool_], eos: int) -> int:
+    """The most probable action, where all tokens of the stop together are the action EOS."""
+    merged = np.where(stop, -np.inf, scores)
+    merged[eos] = np.logaddexp.reduce(scores[stop])
+    return int(np.argmax(merged))
