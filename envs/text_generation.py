@@ -101,7 +101,7 @@ class TextGenerationEnv(TextAttributes, gymnasium.Env):
         self.observation_space = self.model.observation_space()
         self.action_space = self.model.action_space()
         self.render_mode = render_mode
-        self._lanes = self.model.new_lanes(1)
+        self.state = self.model.new_lanes(1)
         self._begun = False
 
     def reset(
@@ -109,9 +109,9 @@ class TextGenerationEnv(TextAttributes, gymnasium.Env):
     ) -> tuple[NDArray[np.int64], dict[str, Any]]:
         """Begin an empty prompt; the environment has no options."""
         super().reset(seed=seed)
-        self._lanes = self.model.new_lanes(1)
+        self.state = self.model.new_lanes(1)
         self._begun = True
-        return self._lanes.tokens[0].copy(), self._info()
+        return self.state.tokens[0].copy(), self._info()
 
     def step(self, action: Any) -> tuple[NDArray[np.int64], float, bool, bool, dict[str, Any]]:
         """Append the chosen token.
@@ -124,20 +124,20 @@ class TextGenerationEnv(TextAttributes, gymnasium.Env):
             TypeError: If the action is not an integer.
             ResetNeeded: If the prompt is complete or was never begun.
         """
-        if not self._begun or self._lanes.ended[0]:
+        if not self._begun or self.state.ended[0]:
             state = "complete" if self._begun else "not begun yet"
             raise ResetNeeded(f"The prompt is {state}; call reset() before step().")
         try:
             token = operator.index(action)
         except TypeError:
             raise TypeError(f"Expected an integer action, got {type(action).__name__}: {action!r}.") from None
-        self.model.check_action(token, self._lanes, 0, named=False)
-        self.model.append(self._lanes, np.array([0]), np.array([token]))
-        return self._lanes.tokens[0].copy(), 0.0, bool(self._lanes.ended[0]), False, self._info()
+        self.model.check_action(token, self.state, 0, named=False)
+        self.model.append(self.state, np.array([0]), np.array([token]))
+        return self.state.tokens[0].copy(), 0.0, bool(self.state.ended[0]), False, self._info()
 
     def action_masks(self) -> NDArray[np.int8]:
         """Legal actions of the current step, int8 (V,); the method that MaskablePPO asks."""
-        return self.model.masks(self._lanes)[0]
+        return self.model.masks(self.state)[0]
 
     def next_token_log_probs(self, temperature: float = 1.0) -> NDArray[np.float64]:
         """Log-probabilities of the next action under the environment's language model, (V,).
@@ -163,13 +163,13 @@ class TextGenerationEnv(TextAttributes, gymnasium.Env):
                 '"ansi" or "rgb_array".'
             )
             return None
-        text = self.model.trajectory_texts(self._lanes.tokens)[0]
+        text = self.model.trajectory_texts(self.state.tokens)[0]
         return text if self.render_mode == "ansi" else self.model.draw(text)
 
     def _info(self) -> dict[str, Any]:
         return {
             "action_mask": self.action_masks(),
-            "prompt": self.model.trajectory_texts(self._lanes.tokens)[0],
-            "step": int(self._lanes.steps[0]),
-            "word": int(self._lanes.complete_words()[0]),
+            "prompt": self.model.trajectory_texts(self.state.tokens)[0],
+            "step": int(self.state.steps[0]),
+            "word": int(self.state.complete_words()[0]),
         }

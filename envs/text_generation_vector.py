@@ -71,7 +71,7 @@ class TextGenerationVectorEnv(TextAttributes, VectorEnv):
         self.single_action_space = self.model.action_space()
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
-        self._lanes = self.model.new_lanes(self.num_envs)
+        self.state = self.model.new_lanes(self.num_envs)
         self._begun = False
 
     def reset(
@@ -92,8 +92,8 @@ class TextGenerationVectorEnv(TextAttributes, VectorEnv):
             if not self._begun and not mask.all():
                 raise ResetNeeded("The first reset must begin all lanes; call reset() without a reset_mask.")
         self._begun = True
-        self.model.restart(self._lanes, mask)
-        return self._lanes.tokens.copy(), self._infos(mask)
+        self.model.restart(self.state, mask)
+        return self.state.tokens.copy(), self._infos(mask)
 
     def step(self, actions: ArrayLike) -> StepResult:
         """Append one token in each lane.
@@ -108,21 +108,21 @@ class TextGenerationVectorEnv(TextAttributes, VectorEnv):
         chosen = np.asarray(actions)
         if chosen.shape != (self.num_envs,):
             raise ValueError(f"Expected actions of shape ({self.num_envs},), got shape {chosen.shape}.")
-        restarting = self._lanes.ended.copy()
+        restarting = self.state.ended.copy()
         if self.autoreset_mode is AutoresetMode.DISABLED and restarting.any():
             lanes = np.flatnonzero(restarting).tolist()
             raise ResetNeeded(f'Lanes {lanes} are complete; call reset(options={{"reset_mask": mask}}) first.')
         active = np.flatnonzero(~restarting)
         self.append(active, chosen[active])
-        self.model.restart(self._lanes, restarting)
-        terminations = self._lanes.ended.copy()
+        self.model.restart(self.state, restarting)
+        terminations = self.state.ended.copy()
         infos: dict[str, Any] = {}
         if self.autoreset_mode is AutoresetMode.SAME_STEP and terminations.any():
             infos = self._final_infos(terminations)
-            self.model.restart(self._lanes, terminations)
+            self.model.restart(self.state, terminations)
         infos.update(self._infos(np.ones(self.num_envs, dtype=np.bool_)))
         truncations = np.zeros(self.num_envs, dtype=np.bool_)
-        return self._lanes.tokens.copy(), np.zeros(self.num_envs), terminations, truncations, infos
+        return self.state.tokens.copy(), np.zeros(self.num_envs), terminations, truncations, infos
 
     def append(self, lanes: ArrayLike, tokens: ArrayLike) -> None:
         """Append one token in each of the given lanes, none of which is complete, and leave the others alone.
@@ -142,15 +142,15 @@ class TextGenerationVectorEnv(TextAttributes, VectorEnv):
         rows, chosen = np.asarray(lanes, dtype=np.int64), np.asarray(tokens)
         if chosen.size and not np.issubdtype(chosen.dtype, np.integer):
             raise ValueError(f"Expected actions as integers, got {chosen.dtype}.")
-        if self._lanes.ended[rows].any():
-            raise ResetNeeded(f"Lanes {rows[self._lanes.ended[rows]].tolist()} are complete; reset them first.")
+        if self.state.ended[rows].any():
+            raise ResetNeeded(f"Lanes {rows[self.state.ended[rows]].tolist()} are complete; reset them first.")
         for lane, token in zip(rows.tolist(), chosen.tolist(), strict=True):
-            self.model.check_action(token, self._lanes, lane)
-        self.model.append(self._lanes, rows, chosen.astype(np.int64))
+            self.model.check_action(token, self.state, lane)
+        self.model.append(self.state, rows, chosen.astype(np.int64))
 
     def action_masks(self) -> NDArray[np.int8]:
         """Legal actions of each lane, int8 (num_envs, V); all zero for a complete prompt."""
-        return self.model.masks(self._lanes)
+        return self.model.masks(self.state)
 
     def next_token_log_probs(self, temperature: float = 1.0) -> NDArray[np.float64]:
         """Log-probabilities of each lane's next action under the environment's language model, (num_envs, V).
@@ -172,19 +172,19 @@ class TextGenerationVectorEnv(TextAttributes, VectorEnv):
                 '"ansi" or "rgb_array".'
             )
             return None
-        texts = self.model.trajectory_texts(self._lanes.tokens)
+        texts = self.model.trajectory_texts(self.state.tokens)
         return tuple(texts if self.render_mode == "ansi" else [self.model.draw(text) for text in texts])
 
     def _infos(self, mask: BoolArray) -> dict[str, Any]:
         """Gymnasium's vector infos: an array over lanes for each key, and which lanes it holds for under "_key"."""
         texts = np.full(self.num_envs, None, dtype=object)
-        texts[mask] = self.model.trajectory_texts(self._lanes.tokens[mask])
+        texts[mask] = self.model.trajectory_texts(self.state.tokens[mask])
         infos: dict[str, Any] = {}
         for key, value in (
             ("action_mask", np.where(mask[:, None], self.action_masks(), np.int8(0))),
             ("prompt", texts),
-            ("step", np.where(mask, self._lanes.steps, 0)),
-            ("word", np.where(mask, self._lanes.complete_words(), 0)),
+            ("step", np.where(mask, self.state.steps, 0)),
+            ("word", np.where(mask, self.state.complete_words(), 0)),
         ):
             infos[key], infos[f"_{key}"] = value, mask.copy()
         return infos
@@ -192,7 +192,7 @@ class TextGenerationVectorEnv(TextAttributes, VectorEnv):
     def _final_infos(self, mask: BoolArray) -> dict[str, Any]:
         final = np.full(self.num_envs, None, dtype=object)
         for lane in np.flatnonzero(mask):
-            final[lane] = self._lanes.tokens[lane].copy()
+            final[lane] = self.state.tokens[lane].copy()
         return {
             "final_obs": final,
             "_final_obs": mask.copy(),

@@ -134,7 +134,12 @@ class TextModel:
         return self._language
 
     def use_language_model(self, language: LanguageModel) -> None:
-        """Take a live language model in place of loading the one that ``model`` names.
+        """Take a live language model in place of loading the one that ``model`` names (``check_language_model``)."""
+        self.check_language_model(language)
+        self._language = language
+
+    def check_language_model(self, language: LanguageModel) -> None:
+        """Raise unless a model can write in this environment.
 
         Raises:
             ValueError: If its tokens aren't those of the environment, or its context is shorter than the budget.
@@ -149,7 +154,6 @@ class TextModel:
             raise ValueError(
                 f"Expected max_tokens of at most {limit}, the context of {language.name!r}, got {self.horizon}."
             )
-        self._language = language
 
     def masks(self, lanes: Lanes) -> NDArray[np.int8]:
         """Legal actions of each lane, int8 of shape (n, V); all zero for a complete prompt."""
@@ -254,7 +258,7 @@ class TextAttributes:
     """What wrappers and agents ask of a text-generation environment, answered by its ``TextModel``."""
 
     model: TextModel
-    _lanes: Lanes
+    state: Lanes
     _decoder: PrefixDecoder | None = None
 
     def _log_probs(self, temperature: float) -> NDArray[np.float64]:
@@ -263,8 +267,8 @@ class TextAttributes:
         if self._decoder is None or self._decoder.model is not language:
             from edpbrl_gym.language.decoding import PrefixDecoder
 
-            self._decoder = PrefixDecoder(language, len(self._lanes.steps))
-        return self.model.next_log_probs(self._decoder, self._lanes, temperature)
+            self._decoder = PrefixDecoder(language, len(self.state.steps))
+        return self.model.next_log_probs(self._decoder, self.state, temperature)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the cache of keys and values out of a pickle."""

@@ -120,7 +120,7 @@ def default_language_model(cache_folder: str | os.PathLike[str] | None = None) -
 
 
 def load_tokenizer(spec: Spec = None) -> Any:
-    """Return the tokenizer of a language model without loading its weights, and without torch.
+    """Return the tokenizer of a language model without loading its weights.
 
     Args:
         spec: See ``load_language_model``.
@@ -133,9 +133,8 @@ def load_tokenizer(spec: Spec = None) -> Any:
     source, folder = _source(spec)
     if folder is not None:
         _require_files(folder, ("tokenizer.json", "vocab.json"), "tokenizer")
-    package = require("transformers", "language models", _INSTALL)
     with _readable_errors(source, folder, "a tokenizer"):
-        tokenizer = package.AutoTokenizer.from_pretrained(source)
+        tokenizer = _tokenizer_class(folder).from_pretrained(source)
     if tokenizer.eos_token_id is None:
         raise ValueError(
             f"Expected the tokenizer of {source!r} to have an end-of-sequence token, got none; a language model "
@@ -201,6 +200,17 @@ def _source(spec: Spec) -> tuple[str, Path | None]:
     if path_like:
         raise FileNotFoundError(f"Expected a model folder at {folder}, got no such folder; check the path.")
     return name, None
+
+
+def _tokenizer_class(folder: Path | None) -> Any:
+    """The class that loads the tokenizer: the plain one where the folder says so, as that needs no torch (2 s)."""
+    if folder is not None and (folder / "tokenizer.json").is_file() and (folder / "tokenizer_config.json").is_file():
+        described = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+        if described.get("tokenizer_class") in ("TokenizersBackend", "PreTrainedTokenizerFast"):
+            from transformers import PreTrainedTokenizerFast
+
+            return PreTrainedTokenizerFast
+    return require("transformers", "language models", _INSTALL).AutoTokenizer
 
 
 def _require_files(folder: Path, patterns: tuple[str, ...], what: str) -> None:

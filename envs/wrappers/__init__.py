@@ -3,5 +3,6 @@
 from edpbrl_gym.envs.wrappers.learned_reward import LearnedReward, LearnedRewardVector
 from edpbrl_gym.envs.wrappers.preference_query import PreferenceQuery
 from edpbrl_gym.envs.wrappers.text_observation import TextObservation
+from edpbrl_gym.envs.wrappers.word_steps import WordSteps
 
-__all__ = ["LearnedReward", "LearnedRewardVector", "PreferenceQuery", "TextObservation"]
+__all__ = ["LearnedReward", "LearnedRewardVector", "PreferenceQuery", "TextObservation", "WordSteps"]

@@ -1,0 +1,230 @@
+"""One step = one word: language models write the lanes' prompts word by word, so that lanes can be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium.error import ResetNeeded
+from gymnasium.spaces import Discrete
+from gymnasium.utils import RecordConstructorArgs
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+from gymnasium.vector.utils import batch_space
+from numpy.typing import ArrayLike, NDArray
+
+from edpbrl_gym._validation import check_number
+from edpbrl_gym.envs.text_generation_vector import TextGenerationVectorEnv
+from edpbrl_gym.language.decoding import PrefixDecoder
+from edpbrl_gym.language.model import LanguageModel
+
+__all__ = ["WordSteps"]
+
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+
+class WordSteps(VectorWrapper, RecordConstructorArgs):
+    """Lanes of a text-generation environment that write one whole word in each step, all for exactly H steps.
+
+    Lanes need different numbers of tokens for a word, so at the level of tokens they can't be compared step by step.
+    Here the action of a lane is the index of the language model that writes its next word (lane b * K + q plays policy
+    q, as everywhere: ``numpy.arange(num_envs) % K``), and the observation after step h is the prefix of its first h
+    words, as ``edpbrl_gym.language.sampling.word_prefixes`` cuts it. A lane whose prompt has fewer words keeps its last
+    prefix. All lanes terminate after step H, so ``PreferenceQuery`` over this wrapper asks H questions an episode.
+
+    A word is known to be complete when the token after it is drawn; that token waits for the next step, so it is drawn
+    by the model of the word that it ends. With one model throughout, a lane's prompt has the distribution of
+    ``sample_prompts``; row i of the uniforms drawn at a reset serves the i-th lane that is reset, one for each token.
+
+    Every model keeps its keys and values: a token costs a forward of the lanes' new tokens only.
+
+    ``infos`` hold ``prompt`` (the prefix), ``step`` (words steps taken), ``word`` (words of the prefix; fewer than
+    ``step`` where the prompt has ended) and ``action_mask`` (num_envs, K), all ones.
+
+    Args:
+        env: A ``TextGenerationVectorEnv`` itself; wrappers of its token steps would not see the words' tokens.
+        policies: K language models with the environment's tokens; None is the environment's own model alone.
+        temperature: Divides the logits, > 0.
+        seed: Seed of the draws until ``reset`` is given another.
+
+    Raises:
+        TypeError: If ``env`` is another environment, or a policy no ``LanguageModel``.
+        ValueError: If a policy has other tokens than the environment, or its tokenizer has tokens with parts of two
+            words (byte-level BPE with its usual split at spaces has none).
+    """
+
+    def __init__(
+        self,
+        env: VectorEnv,
+        policies: Sequence[LanguageModel] | None = None,
+        *,
+        temperature: float = 1.0,
+        seed: int | None = None,
+    ) -> None:
+        RecordConstructorArgs.__init__(
+            self, policies=policies, temperature=temperature, seed=seed, _disable_deepcopy=True
+        )
+        VectorWrapper.__init__(self, env)
+        if not isinstance(env, TextGenerationVectorEnv):
+            raise TypeError(
+                f'Expected gymnasium.make_vec("edpbrl/TextGeneration-v0", ...) without wrappers, got '
+                f"{type(env).__name__}; put WordSteps on it first and other wrappers on WordSteps."
+            )
+        self.lanes_env = env
+        self.temperature = check_number(temperature, "temperature", minimum=0.0, exclusive=True)
+        self.policies = tuple([env.language_model] if policies is None else policies)
+        self._check_policies()
+        self.words = env.model.words
+        self.single_action_space = Discrete(len(self.policies))
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self._decoders = [PrefixDecoder(policy, self.num_envs) for policy in self.policies]
+        self._rng = np.random.default_rng(seed)
+        self._uniforms = np.zeros((self.num_envs, env.model.horizon))
+        self._drawn: IntArray = np.zeros(self.num_envs, dtype=np.int64)  # tokens drawn in the lane's episode
+        self._waiting: IntArray = np.full(self.num_envs, -1, dtype=np.int64)  # drawn, but part of the next word
+        self._steps: IntArray = np.zeros(self.num_envs, dtype=np.int64)
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[IntArray, dict[str, Any]]:
+        """Begin empty prompts in all lanes, or in those of ``options["reset_mask"]``; a seed also seeds the draws."""
+        mask = (options or {}).get("reset_mask")
+        mask = np.ones(self.num_envs, dtype=np.bool_) if mask is None else np.array(mask)
+        observations, _ = self.lanes_env.reset(seed=seed, options=options)
+        first = seed if seed is None or isinstance(seed, int | np.integer) else seed[0]
+        if first is not None:
+            self._rng = np.random.default_rng(int(first))
+        self._begin(mask)
+        return observations, self._infos(mask)
+
+    def step(self, actions: ArrayLike) -> tuple[IntArray, NDArray[np.float64], BoolArray, BoolArray, dict[str, Any]]:
+        """Write one word in each lane.
+
+        Args:
+            actions: Index of the policy that writes, integers (num_envs,); ignored for a lane that begins anew.
+
+        Raises:
+            ValueError: If the actions have a wrong shape or name no policy.
+            ResetNeeded: If reset() was never called or, in mode "disabled", a complete lane was not reset.
+        """
+        chosen = self._check_actions(actions)
+        mode, done = self.lanes_env.autoreset_mode, self._steps == self.words
+        if mode is AutoresetMode.DISABLED and done.any():
+            lanes = np.flatnonzero(done).tolist()
+            raise ResetNeeded(f'Lanes {lanes} are complete; call reset(options={{"reset_mask": mask}}) first.')
+        if done.any():
+            self.lanes_env.reset(options={"reset_mask": done})
+            self._begin(done)
+        active = ~done
+        self._write(np.flatnonzero(active), chosen)
+        self._steps[active] += 1
+        observations, terminations = self._observations(), self._steps == self.words
+        infos: dict[str, Any] = {}
+        if mode is AutoresetMode.SAME_STEP and terminations.any():
+            infos = self._final_infos(terminations, observations)
+            self.lanes_env.reset(options={"reset_mask": terminations})
+            self._begin(terminations)
+            observations = self._observations()
+        infos.update(self._infos(np.ones(self.num_envs, dtype=np.bool_)))
+        return observations, np.zeros(self.num_envs), terminations, np.zeros_like(terminations), infos
+
+    def _write(self, rows: IntArray, chosen: IntArray) -> None:
+        """Append to each of the rows the tokens of its next word, by the policy chosen for it."""
+        lanes, rules = self.lanes_env.state, self.lanes_env.rules
+        goal = self._steps + 1  # words that a lane has begun when this step's word is the last one
+        rows = rows[~lanes.ended[rows]]
+        while rows.size:
+            undrawn = rows[self._waiting[rows] < 0]
+            self._draw(undrawn, chosen[undrawn])
+            tokens = self._waiting[rows]
+            text = tokens != rules.eos
+            begun = lanes.begun[rows] + np.where(text, rules.started(tokens, lanes.inside[rows]), 0)
+            taken = begun <= goal[rows]  # the others wait: they begin the word of the next step
+            rows, tokens = rows[taken], tokens[taken]
+            self.lanes_env.append(rows, tokens)
+            self._waiting[rows] = -1
+            closed = rules.complete(lanes.begun[rows], lanes.inside[rows], 1) & (lanes.begun[rows] == goal[rows])
+            rows = rows[~lanes.ended[rows] & ~closed]
+
+    def _draw(self, rows: IntArray, chosen: IntArray) -> None:
+        """Draw the next token of the given rows from the policies chosen for them."""
+        import torch
+
+        from edpbrl_gym.language.sampling import draw_tokens, token_scores
+
+        lanes, model = self.lanes_env.state, self.lanes_env.model
+        for number in np.unique(chosen):
+            mine = rows[chosen == number]
+            policy = self.policies[number]
+            logits = self._decoders[number].logits(model.prefixes(lanes, mine, policy.start), mine.tolist())
+            uniforms = torch.from_numpy(self._uniforms[mine, self._drawn[mine]])
+            tokens, _, _ = draw_tokens(
+                token_scores(policy, logits, self.temperature), uniforms,
+                rules=model.rules, begun=lanes.begun[mine], inside=lanes.inside[mine], words=model.words,
+            )  # fmt: skip
+            self._waiting[mine] = tokens.numpy()
+            self._drawn[mine] += 1
+
+    def _begin(self, mask: BoolArray) -> None:
+        self._uniforms[mask] = self._rng.random((int(mask.sum()), self._uniforms.shape[1]))
+        self._drawn[mask] = 0
+        self._waiting[mask] = -1
+        self._steps[mask] = 0
+
+    def _observations(self) -> IntArray:
+        return self.lanes_env.state.tokens.copy()
+
+    def _check_policies(self) -> None:
+        env = self.lanes_env
+        if not self.policies:
+            raise ValueError("Expected at least one policy, got none; None is the environment's own language model.")
+        for policy in self.policies:
+            if not isinstance(policy, LanguageModel):
+                raise TypeError(
+                    f"Expected policies as LanguageModel (load_language_model gives one), got {type(policy).__name__}."
+                )
+            env.model.check_language_model(policy)
+        if env.rules.most > 1:
+            token = int(np.argmax(env.rules.begins))
+            raise ValueError(
+                f"Expected a tokenizer whose tokens have parts of one word at most, got {env.rules.pieces[token]!r} "
+                f"(token {token}); a prefix of words is no prefix of its tokens. Use another model."
+            )
+
+    def _check_actions(self, actions: ArrayLike) -> IntArray:
+        chosen, count = np.asarray(actions), len(self.policies)
+        if chosen.shape != (self.num_envs,) or not np.issubdtype(chosen.dtype, np.integer):
+            raise ValueError(
+                f"Expected actions as integers of shape ({self.num_envs},), got {chosen.dtype} of shape {chosen.shape}."
+            )
+        if chosen.min() < 0 or chosen.max() >= count:
+            raise ValueError(
+                f"Expected actions in 0..{count - 1}, the indices of the policies, got {chosen.tolist()}; lane i plays "
+                f"policy i % {count} by convention."
+            )
+        return chosen.astype(np.int64)
+
+    def _infos(self, mask: BoolArray) -> dict[str, Any]:
+        lanes, texts = self.lanes_env.state, np.full(self.num_envs, None, dtype=object)
+        texts[mask] = self.lanes_env.trajectory_texts(lanes.tokens[mask])
+        infos: dict[str, Any] = {}
+        for key, value in (
+            ("action_mask", np.where(mask[:, None], np.ones((1, len(self.policies)), dtype=np.int8), np.int8(0))),
+            ("prompt", texts),
+            ("step", np.where(mask, self._steps, 0)),
+            ("word", np.where(mask, lanes.begun, 0)),
+        ):
+            infos[key], infos[f"_{key}"] = value, mask.copy()
+        return infos
+
+    def _final_infos(self, mask: BoolArray, observations: IntArray) -> dict[str, Any]:
+        final = np.full(self.num_envs, None, dtype=object)
+        for lane in np.flatnonzero(mask):
+            final[lane] = observations[lane]
+        return {
+            "final_obs": final,
+            "_final_obs": mask.copy(),
+            "final_info": self._infos(mask),
+            "_final_info": mask.copy(),
+        }
