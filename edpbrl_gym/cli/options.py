@@ -306,9 +306,9 @@ class TrainPromptLM:
     """Train the small language model of prompts that `edpbrl reproduce reinforce` starts from."""
 
     quick: bool = False
-    """A much smaller one in half a minute: 50 tokens of each step, a sixth of the parameters."""
+    """A much smaller one in half a minute: 50 tokens of each step in place of 250, a sixth of the parameters."""
     prompts: int | None = None
-    """Training prompts, composed from the vocabulary (None: 60000, quick: 12000)."""
+    """Training prompts, composed from the vocabulary (None: 48000, quick: 12000)."""
     steps: int | None = None
     """Optimiser steps (None: one pass over the prompts)."""
     vocabulary: Path | None = None

@@ -42,7 +42,7 @@ def run(options: TrainPromptLM) -> None:
     console.print(report.summary(), markup=False)
     console.print("\nPrompts drawn from it, not chosen:", markup=False)
     for text in report.samples:
-        console.print(f"  {text}", markup=False)
+        console.print(f"  {text}", markup=False, soft_wrap=True)
     console.print(f"\nWritten: {shown(folder)}", markup=False)
 
 

@@ -63,9 +63,8 @@ class _Draws:
 class Corpus:
     """Prompts to train on and prompts to judge by.
 
-    No pair of tokens of which a held-out prompt was selected occurs together in a training prompt: every held-out
-    prompt holds at least one **reserved** pair, no training prompt does. Its phrases are known one by one, their
-    combination is new.
+    Every held-out prompt holds at least one **reserved** pair of tokens, no training prompt holds any: the phrases of a
+    held-out prompt are known one by one, their combination is new.
 
     Attributes:
         train: The training prompts; repeats are possible, and unavoidable with a small vocabulary.
@@ -212,11 +211,11 @@ def compose_corpus(vocabulary: Vocabulary, *, train: int, held_out: int, seed: i
     Args:
         vocabulary: Where the tokens come from.
         train: Number of training prompts.
-        held_out: Number of distinct held-out prompts.
+        held_out: Number of distinct held-out prompts; fewer come back where the vocabulary has no more.
         seed: Seed of the prompts and of the choice of reserved pairs.
 
     Raises:
-        ValueError: Counts below 1, or a vocabulary too small for so many distinct held-out prompts.
+        ValueError: Counts below 1, or a vocabulary without reserved combinations.
     """
     train, held_out = check_count(train, "train"), check_count(held_out, "held_out")
     seed = check_count(seed, "seed", minimum=0)
@@ -231,9 +230,6 @@ def compose_corpus(vocabulary: Vocabulary, *, train: int, held_out: int, seed: i
         text = judge.write(judge.parts(2, lambda parts: _reserved_pairs(parts, seed)))
         if text not in known:
             new[text] = None
-    if len(new) < held_out:
-        raise ValueError(
-            f"Expected a vocabulary with {held_out} distinct held-out prompts, found {len(new)}; "
-            "add tokens, or hold out fewer prompts"
-        )
+    if not new:
+        raise ValueError("Expected a vocabulary with combinations to hold out, found none; add tokens")
     return Corpus(tuple(kept), tuple(new))

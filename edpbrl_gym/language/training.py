@@ -46,7 +46,7 @@ class PromptLMSettings:
 
     Attributes:
         prompts: Training prompts.
-        held_out: Prompts with unseen combinations that the perplexity is measured on.
+        held_out: Prompts with unseen combinations that the perplexity is measured on, at most.
         tokens_per_step: Use at most so many tokens of each step of the vocabulary; None for all.
         steps: Optimiser steps; None for one epoch.
         batch_size: Prompts of a step.
@@ -60,9 +60,9 @@ class PromptLMSettings:
         samples: Prompts drawn from the trained model for the report.
     """
 
-    prompts: int = 60_000
+    prompts: int = 48_000
     held_out: int = 2_000
-    tokens_per_step: int | None = None
+    tokens_per_step: int | None = 250
     steps: int | None = None
     batch_size: int = 16
     learning_rate: float = 5e-3
@@ -117,6 +117,7 @@ class TrainingReport:
         perplexity_held_out_per_word: The same per word, comparable between tokenizers.
         perplexity_train: Per token, on as many training prompts: the gap is what was memorised.
         prompts: Training prompts.
+        held_out: Held-out prompts; fewer than asked for where a small vocabulary has no more.
         steps: Optimiser steps.
         tokens: Predicted tokens of the training, in all steps.
         vocabulary_size: Tokens that the tokenizer has.
@@ -131,6 +132,7 @@ class TrainingReport:
     perplexity_held_out_per_word: float
     perplexity_train: float
     prompts: int
+    held_out: int
     steps: int
     tokens: int
     vocabulary_size: int
@@ -145,7 +147,7 @@ class TrainingReport:
             f"{self.parameters:,} parameters, {self.vocabulary_size:,} tokens in the vocabulary\n"
             f"{self.prompts:,} prompts, {self.steps:,} steps, {self.tokens:,} tokens, {self.seconds:.0f} s "
             f"({self.cpu_seconds:.0f} s of CPU)\n"
-            f"perplexity on held-out prompts {self.perplexity_held_out:.2f} per token, "
+            f"perplexity on {self.held_out:,} held-out prompts {self.perplexity_held_out:.2f} per token, "
             f"{self.perplexity_held_out_per_word:.1f} per word "
             f"({self.perplexity_train:.2f} per token on training prompts)"
         )
@@ -202,6 +204,7 @@ def train_prompt_lm(
         perplexity_held_out_per_word=held_out.per_word,
         perplexity_train=_on_training(model, tokenizer, corpus).per_token,
         prompts=len(corpus.train),
+        held_out=len(corpus.held_out),
         steps=settings.optimiser_steps,
         tokens=tokens,
         vocabulary_size=len(tokenizer),
@@ -303,6 +306,7 @@ def _train(model: Any, rows: Sequence[Sequence[int]], settings: PromptLMSettings
     optimiser = torch.optim.AdamW(
         [{"params": matrices, "weight_decay": settings.weight_decay}, {"params": vectors, "weight_decay": 0.0}],
         betas=(0.9, 0.95),
+        fused=True,
     )
     steps, tokens = settings.optimiser_steps, 0
     batches = _batches(rows, settings.batch_size, _generator(seed, 1))
