@@ -91,7 +91,7 @@ class ReinforceAgent(Agent):
 
     def _settings(self, given: ReinforceSettings | dict[str, Any] | None) -> ReinforceSettings:
         """The training's settings with those of the agent and the environment in place."""
-        fixed = {
+        fixed: dict[str, Any] = {
             "episodes": self.episodes,
             "words": int(self.base.model.words),
             "max_tokens": int(self.base.model.horizon),
