@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,11 +46,11 @@ def objective_figure(table: Any, *, subtitle: str) -> Figure:
         )  # fmt: skip
         _band(axes, found["iteration"], found["objective"], found["standard_error"], PALETTE[1])
         axes.axhline(base["objective"], color=_GREY, linestyle=":", label="base model, never trained")
-        ends = np.array([train["iteration"].min(), train["iteration"].max()], dtype=float)
+        ends = np.array([0.0, max(train["iteration"].max(), found["iteration"].max())], dtype=float)
         _band(axes, ends, np.full(2, base["objective"]), np.full(2, base["standard_error"]), _GREY)
         axes.set(xlabel="iteration", ylabel="log det of the information")
         axes.legend(loc="best")
-        axes.set_title(subtitle, fontsize=8, color="#444444")
+        axes.set_title("\n".join(textwrap.wrap(subtitle, 100)), fontsize=7, color="#444444")
         figure.suptitle("The D-criterion while the policies are trained", fontsize=10)
     return figure
 
@@ -106,20 +107,21 @@ def similarity_figure(table: Any, *, encoder: str) -> Figure:
             values = rows[rows["arm"] == arm]["similarity"].to_numpy(dtype=float)
             ours = (float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else 0.0)
             for offset, (mean, deviation), color, hatch, name in (
-                (-0.2, ours, PALETTE[place], "", f"here ({encoder})"),
+                (-0.2, ours, PALETTE[0], "", f"here ({encoder})"),
                 (0.2, PAPER_SIMILARITY[arm], "#cccccc", "//", "paper (CLIP, MagicPrompt)"),
             ):
                 axes.bar(
                     place + offset, mean, width=0.36, yerr=deviation, capsize=3, color=color, hatch=hatch,
-                    edgecolor="#444444", linewidth=0.6,
+                    edgecolor="#444444", linewidth=0.6, label=name if place == 0 else None,
                 )  # fmt: skip
                 axes.annotate(
-                    f"{mean:.3f}\n{name}", (place + offset, mean + deviation), xytext=(0, 3), ha="center", fontsize=7,
+                    f"{mean:.3f}", (place + offset, mean + deviation), xytext=(0, 3), ha="center", fontsize=8,
                     textcoords="offset points",
                 )  # fmt: skip
         axes.set_xticks([0, 1], [ARMS["base"], ARMS["trained"]])
         axes.set_ylabel("mean cosine similarity")
-        axes.set_ylim(top=axes.get_ylim()[1] * 1.12)
+        axes.set_ylim(top=axes.get_ylim()[1] * 1.3)  # room for the legend
+        axes.legend(loc="upper right")
         axes.grid(axis="x", visible=False)
         figure.suptitle(
             "Prompts of different policies, mean ± deviation over repeats (lower: more diverse)", fontsize=9
