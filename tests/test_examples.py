@@ -17,6 +17,7 @@ RUNS = {
     "custom_agent.py": ["--episodes", "6", "--tokens-per-step", "10"],
     "plug_in_environment.py": ["--episodes", "10"],
     "maskable_ppo.py": [],
+    "text_generation.py": ["--episodes", "4", "--words", "3"],
     "ask_tell.py": ["--planner", "random", "--tokens-per-step", "6", "--questions", "30"],
 }
 
@@ -101,3 +102,15 @@ def test_ask_tell(tmp_path):
     output = run("ask_tell.py", *RUNS["ask_tell.py"], "--folder", str(tmp_path / "session"))
     assert re.search(r"^30 questions, predicted accuracy \d+\.\d%", output, flags=re.M)
     assert (tmp_path / "session").is_dir()
+
+
+def test_text_generation(tmp_path):
+    from tests.tiny_language_model import write_tiny_model
+
+    output = run("text_generation.py", *RUNS["text_generation.py"], "--model", write_tiny_model(tmp_path))
+    assert re.search(r"^\d+ tokens, [0-3] words: ", output, flags=re.M)
+    assert [line for line in output.splitlines() if line.startswith("word")] == ["word 1", "word 2", "word 3"]
+    assert (
+        len(re.findall(r"^  > ", output, flags=re.M)) == 3 and len(re.findall(r"^    ['\"]", output, flags=re.M)) == 9
+    )
+    assert re.search(r"^12 answers, cosine with the true taste -?[01]\.\d+$", output, flags=re.M)

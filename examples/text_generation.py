@@ -1,0 +1,72 @@
+"""Language models write prompts, a simulated user compares them word by word, and the answers give a taste.
+
+edpbrl train-prompt-lm
+python examples/text_generation.py --episodes 20
+"""
+
+from dataclasses import dataclass
+
+import gymnasium
+import numpy as np
+import tyro
+
+import edpbrl_gym
+from edpbrl_gym.envs.wrappers import PreferenceQuery, WordSteps
+from edpbrl_gym.estimation import estimate_comparisons
+from edpbrl_gym.oracles import SyntheticUser
+
+gymnasium.register_envs(edpbrl_gym)  # importing edpbrl_gym has registered its environments; this line says so
+
+
+@dataclass
+class Args:
+    """Arguments of the example."""
+
+    model: str | None = None
+    """hub id or folder of a GPT-2-like model; None is the project's own, see edpbrl train-prompt-lm"""
+    taste: str = "a quiet rainy street in soft grey tones"
+    """what the simulated user likes"""
+    lanes: int = 4
+    """prompts that are compared at once (K)"""
+    words: int = 8
+    """words of a prompt (H)"""
+    episodes: int = 20
+    """number of episodes, each with one question a word"""
+    temperature: float = 1.0
+    """of the language model"""
+    seed: int = 0
+    """seed of the prompts"""
+
+
+args = tyro.cli(Args, description=__doc__)
+
+# token by token: the language model is a policy over the legal tokens
+env = gymnasium.make("edpbrl/TextGeneration-v0", model=args.model, words=args.words, render_mode="ansi")
+observation, info = env.reset(seed=args.seed)
+rng, done = np.random.default_rng(args.seed), False
+while not done:
+    probabilities = env.unwrapped.next_token_probabilities(args.temperature)  # one token is fed to the model
+    observation, reward, done, truncated, info = env.step(rng.choice(len(probabilities), p=probabilities))
+print(f"{info['step']} tokens, {info['word']} words: {info['prompt']!r}")
+env.close()
+
+# word by word: every lane writes a whole word, then the user compares the lanes
+lanes = gymnasium.make_vec("edpbrl/TextGeneration-v0", num_envs=args.lanes, model=args.model, words=args.words)
+user = SyntheticUser.from_text(args.taste, lanes.unwrapped.encoder, mode="argmax")
+questions = PreferenceQuery(
+    WordSteps(lanes, temperature=args.temperature, seed=args.seed), lanes=args.lanes, oracle=user
+)
+everyone = np.zeros(args.lanes, dtype=np.int64)  # all lanes play policy 0; WordSteps(lanes, [...]) takes K models
+for episode in range(args.episodes):
+    questions.reset()
+    for word in range(args.words):
+        observation, reward, terminated, truncated, info = questions.step(everyone)
+        if episode == 0:
+            print(f"word {word + 1}")
+            for lane, text in enumerate(info["question"][0]):
+                print(f"  {'>' if reward[lane] else ' '} {text!r}")
+
+answers = questions.comparisons
+taste = estimate_comparisons(answers, regularization=1.0)
+cosine = taste.theta @ user.theta / (np.linalg.norm(taste.theta) * np.linalg.norm(user.theta))
+print(f"{len(answers)} answers, cosine with the true taste {cosine:.3f}")
