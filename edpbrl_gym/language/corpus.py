@@ -30,6 +30,7 @@ _OPENINGS = ("a photo of ", "a painting of ", "a picture of ", "an illustration 
 _OPENING = 0.12
 _RESERVED = 16  # of 256: every sixteenth pair of tokens belongs to the held-out prompts
 _ATTEMPTS = 20_000
+_MISSES = 200  # repeats in a row after which a small vocabulary has no more prompts
 
 _Part = tuple[int, str]  # step and token
 _Option = TypeVar("_Option")
@@ -224,11 +225,11 @@ def compose_corpus(vocabulary: Vocabulary, *, train: int, held_out: int, seed: i
     known = set(kept)
     judge = _Composer(vocabulary, _Draws(seed, 2))
     new: dict[str, None] = {}
-    for _ in range(20 * held_out + 100):
-        if len(new) == held_out:
-            break
+    misses = 0  # in a row
+    while len(new) < held_out and misses < _MISSES:
         text = judge.write(judge.parts(2, lambda parts: _reserved_pairs(parts, seed)))
-        if text not in known:
+        misses = misses + 1 if text in new or text in known else 0
+        if not misses:
             new[text] = None
     if not new:
         raise ValueError("Expected a vocabulary with combinations to hold out, found none; add tokens")
