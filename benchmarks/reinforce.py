@@ -71,11 +71,18 @@ def variance(model: str | None, batches: int) -> None:
             accumulate_gradient(policies, rollout, credit.weights(rewards), settings, meta_samples=8)
             found[name].append(torch.cat([p.grad.flatten() for p in policies.parameters()]).double())
         print(f"batch {batch + 1}/{batches}, {time.process_time() - began:.0f} s", file=sys.stderr)
+        if batch + 1 == batches or (batch + 1) % 4 == 0:
+            variance_table(found)
+
+
+def variance_table(found: dict[str, list[torch.Tensor]]) -> None:
+    """Print what the batches so far say."""
     # the first iteration of moving_average has no average yet
     stacks = {name: torch.stack(rows[1:]) for name, rows in found.items()}
     deviations = {name: ((rows - rows.mean(0)) ** 2).sum(1).numpy() for name, rows in stacks.items()}
-    paper, count = deviations["batch_mean"], batches - 1
-    print(f"K = {K}, T = 8, M = 8, H = 8, {count} batches; variance of the gradient at the initial parameters")
+    paper = deviations["batch_mean"]
+    count = len(paper)
+    print(f"\nK = {K}, T = 8, M = 8, H = 8, {count} batches; variance of the gradient at the initial parameters")
     print("| credit | variance | batch_mean / it | standard error | signal / noise |")
     print("|---|---|---|---|---|")
     for name, own in deviations.items():
@@ -85,7 +92,8 @@ def variance(model: str | None, batches: int) -> None:
         trace = own.sum() / (count - 1)
         # |mean|^2 of the estimates contains trace / count by chance
         signal = max(float((stacks[name].mean(0) ** 2).sum()) - trace / count, 0.0)
-        print(f"| {name} | {trace:.4g} | {ratio:.2f} | {error:.2f} | {np.sqrt(signal / trace):.3f} |")
+        line = f"| {name} | {trace:.4g} | {ratio:.2f} | {error:.2f} | {np.sqrt(signal / trace):.3f} |"
+        print(line, flush=True)
 
 
 def speed(model: str | None) -> None:
