@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -159,18 +160,27 @@ def test_the_learning_rate_rises_falls_and_ends_near_zero():
 
 
 def test_samples_follow_the_model(trained, monkeypatch):
+    """Against the exact distribution of texts of two tokens: all pairs of tokens, those that end early included."""
     _, model, tokenizer = trained
     monkeypatch.setattr(training, "_SAMPLE_TOKENS", 2)
-    drawn = training._draw(model, tokenizer, 4000, torch.Generator().manual_seed(5))
+    drawn = Counter(training._draw(model, tokenizer, 4000, torch.Generator().manual_seed(5)))
+    size = len(tokenizer)
     with torch.no_grad():
         first = model(torch.tensor([[0]])).logits[0, -1].softmax(-1)
-        ids = torch.tensor([[0, token] for token in first.topk(3).indices.tolist()])
-        second = model(ids).logits[:, -1].softmax(-1)
-    for token, following in zip(ids[:, 1].tolist(), second, strict=True):
-        other = int(following.argmax())
-        share, text = float(first[token] * following[other]), tokenizer.decode([token, other])
-        assert share > 0.005
-        assert abs(np.mean([one == text for one in drawn]) - share) < 5 * math.sqrt(share / 4000)
+        second = model(torch.stack([torch.zeros(size, dtype=torch.long), torch.arange(size)], dim=1)).logits[:, -1]
+    joint = first[:, None] * second.softmax(-1)
+    joint[0], joint[0, 0] = 0.0, first[0]  # after the end nothing but the end
+    exact: Counter[str] = Counter()
+    texts = tokenizer.batch_decode(
+        torch.cartesian_prod(torch.arange(size), torch.arange(size)), skip_special_tokens=True
+    )
+    for text, share in zip(texts, joint.flatten().tolist(), strict=True):
+        exact[text] += share
+    assert sum(exact.values()) == pytest.approx(1.0, abs=1e-4)
+    likely = [(text, share) for text, share in exact.most_common(40) if share > 0.002]
+    assert len(likely) >= 5
+    for text, share in likely:
+        assert abs(drawn[text] / 4000 - share) < 5 * math.sqrt(share / 4000), text
 
 
 @given(text=st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=40))
