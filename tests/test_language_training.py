@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from edpbrl_gym.language import training
 from edpbrl_gym.language.corpus import compose_corpus
+from edpbrl_gym.language.fitting import batches_of, rate
 from edpbrl_gym.language.folders import TRAINING_FILE, check_replaceable, replacing_folder
 from edpbrl_gym.language.model import load_language_model
 from edpbrl_gym.language.perplexity import framed, measure_perplexity, padded, token_losses
@@ -143,7 +144,7 @@ def test_one_epoch_counts_every_token_once(vocabulary, tmp_path):
 def test_batches_hold_every_row_once_an_epoch_and_similar_lengths_together():
     lengths = np.random.default_rng(0).integers(2, 40, 1000)
     rows = [[number] * length for number, length in enumerate(lengths)]
-    batches = training._batches(rows, 8, torch.Generator().manual_seed(0))
+    batches = batches_of(rows, 8, torch.Generator().manual_seed(0))
     for _ in range(2):
         epoch = [next(batches) for _ in range(125)]
         assert sorted(row[0] for batch in epoch for row in batch) == list(range(1000))
@@ -152,11 +153,11 @@ def test_batches_hold_every_row_once_an_epoch_and_similar_lengths_together():
 
 
 def test_the_learning_rate_rises_falls_and_ends_near_zero():
-    rates = [training._rate(step, 200) for step in range(200)]
+    rates = [rate(step, 200) for step in range(200)]
     assert rates[0] == pytest.approx(0.1) and max(rates) == pytest.approx(1.0) and rates[-1] < 1e-3
     top = int(np.argmax(rates))
     assert np.all(np.diff(rates[: top + 1]) > 0) and np.all(np.diff(rates[top + 1 :]) < 0)
-    assert [training._rate(0, 1)] == [1.0]
+    assert [rate(0, 1)] == [1.0]
 
 
 def test_samples_follow_the_model(trained, monkeypatch):

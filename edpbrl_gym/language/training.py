@@ -12,7 +12,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
@@ -25,17 +25,15 @@ from edpbrl_gym import __version__
 from edpbrl_gym._compat import declare_torchvision_schemas
 from edpbrl_gym._validation import check_count, check_number
 from edpbrl_gym.language.corpus import Corpus, compose_corpus
+from edpbrl_gym.language.fitting import fit
 from edpbrl_gym.language.folders import KIND, TRAINING_FILE, check_replaceable, replacing_folder
-from edpbrl_gym.language.perplexity import Perplexity, framed, measure_perplexity, padded, token_losses
+from edpbrl_gym.language.perplexity import Perplexity, framed, measure_perplexity
 from edpbrl_gym.language.tokenizer import save_tokenizer, train_tokenizer
 from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
 
 __all__ = ["DEFAULT", "QUICK", "PromptLMSettings", "TrainingReport", "train_prompt_lm"]
 
 _POSITIONS = 128
-_WARMUP = 0.05  # share of the steps
-_BUCKET = 32  # batches that are sorted by length together
-_CLIP = 1.0
 _SAMPLE_TOKENS = 64
 _PACKAGES = ("torch", "transformers", "tokenizers", "numpy")
 
@@ -196,7 +194,16 @@ def train_prompt_lm(
     rows = framed(tokenizer, corpus.train)
     tokenizer.model_max_length = _positions([*rows, *framed(tokenizer, corpus.held_out)])
     model = _new_model(tokenizer, settings, seed)
-    tokens = _train(model, rows, settings, seed, progress)
+    tokens = fit(
+        model,
+        rows,
+        steps=settings.optimiser_steps,
+        batch_size=settings.batch_size,
+        learning_rate=settings.learning_rate,
+        weight_decay=settings.weight_decay,
+        generator=_generator(seed, 1),
+        progress=progress,
+    )
     held_out = measure_perplexity(model, tokenizer, corpus.held_out)
     report = TrainingReport(
         folder=folder,
@@ -275,59 +282,6 @@ def _new_model(tokenizer: Any, settings: PromptLMSettings, seed: int) -> Any:
         bos_token_id=end, eos_token_id=end, pad_token_id=end, do_sample=True, max_new_tokens=_SAMPLE_TOKENS
     )
     return model
-
-
-def _batches(rows: Sequence[Sequence[int]], size: int, generator: torch.Generator) -> Iterator[list[list[int]]]:
-    """Yield batches without end, epoch after epoch: shuffled, then rows of similar length together to save padding."""
-    while True:
-        order = torch.randperm(len(rows), generator=generator).tolist()
-        batches = []
-        for start in range(0, len(order), _BUCKET * size):
-            bucket = sorted(order[start : start + _BUCKET * size], key=lambda row: len(rows[row]))
-            batches += [bucket[first : first + size] for first in range(0, len(bucket), size)]
-        for place in torch.randperm(len(batches), generator=generator).tolist():
-            yield [list(rows[row]) for row in batches[place]]
-
-
-def _rate(step: int, steps: int) -> float:
-    """Return the share of the largest learning rate at a step: linear warm-up, then a cosine to 0."""
-    warmup = max(1, round(_WARMUP * steps))
-    if step < warmup:
-        return (step + 1) / warmup
-    return 0.5 * (1.0 + math.cos(math.pi * (step - warmup) / max(1, steps - warmup)))
-
-
-def _train(model: Any, rows: Sequence[Sequence[int]], settings: PromptLMSettings, seed: int, progress: bool) -> int:
-    """Train in place; return the number of predicted tokens."""
-    from tqdm.auto import tqdm
-
-    matrices = [parameter for parameter in model.parameters() if parameter.dim() > 1]
-    vectors = [parameter for parameter in model.parameters() if parameter.dim() <= 1]
-    optimiser = torch.optim.AdamW(
-        [{"params": matrices, "weight_decay": settings.weight_decay}, {"params": vectors, "weight_decay": 0.0}],
-        betas=(0.9, 0.95),
-        fused=True,
-    )
-    steps, tokens = settings.optimiser_steps, 0
-    batches = _batches(rows, settings.batch_size, _generator(seed, 1))
-    model.train()
-    with tqdm(total=steps, desc="train", unit="step", disable=None if progress else True) as bar:
-        for step in range(steps):
-            for group in optimiser.param_groups:
-                group["lr"] = settings.learning_rate * _rate(step, steps)
-            inputs, targets = padded(batch := next(batches))
-            count = sum(len(row) - 1 for row in batch)
-            loss = token_losses(model, inputs, targets) / count
-            loss.backward()  # type: ignore[no-untyped-call]
-            torch.nn.utils.clip_grad_norm_(model.parameters(), _CLIP)
-            optimiser.step()
-            optimiser.zero_grad()
-            tokens += count
-            if step % 20 == 0:
-                bar.set_postfix_str(f"loss {loss.item():.2f}", refresh=False)
-            bar.update()
-    model.eval()
-    return tokens
 
 
 def _on_training(model: Any, tokenizer: Any, corpus: Corpus) -> Perplexity:
