@@ -111,6 +111,8 @@ class TextGenerationEnv(TextAttributes, gymnasium.Env):
         super().reset(seed=seed)
         self.state = self.model.new_lanes(1)
         self._begun = True
+        if self._decoder is not None:
+            self._decoder.forget()  # the model may have been trained since
         return self.state.tokens[0].copy(), self._info()
 
     def step(self, action: Any) -> tuple[NDArray[np.int64], float, bool, bool, dict[str, Any]]:

@@ -93,6 +93,8 @@ class TextGenerationVectorEnv(TextAttributes, VectorEnv):
                 raise ResetNeeded("The first reset must begin all lanes; call reset() without a reset_mask.")
         self._begun = True
         self.model.restart(self.state, mask)
+        if self._decoder is not None:
+            self._decoder.forget(np.flatnonzero(mask).tolist())  # the model may have been trained since
         return self.state.tokens.copy(), self._infos(mask)
 
     def step(self, actions: ArrayLike) -> StepResult:

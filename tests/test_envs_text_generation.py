@@ -189,8 +189,10 @@ def full_log_probs(env, tokens, temperature=1.0):
     """The policy at a prefix by one full forward, word by word budget with ``bytes.split``."""
     language, rules = env.language_model, env.rules
     with torch.no_grad():
-        logits = language.model(input_ids=torch.tensor([[language.start, *tokens]])).logits[0, -1].double()
-    chances = torch.softmax(logits / temperature, dim=0).numpy()
+        logits = language.model(input_ids=torch.tensor([[language.start, *tokens]], device=language.device)).logits[
+            0, -1
+        ]
+    chances = torch.softmax(logits.double().cpu() / temperature, dim=0).numpy()
     data = rules.data(tokens)
     over = np.array([len((data + piece).split()) > env.model.words for piece in rules.pieces])
     over[rules.eos] = True
@@ -294,7 +296,8 @@ def plain_prompt(policies, choices, uniforms, words, limit, temperature):
             if waiting is None:
                 policy = policies[choices[step]]
                 with torch.no_grad():
-                    logits = policy.model(input_ids=torch.tensor([[policy.start, *tokens]])).logits[0, -1].double()
+                    given = torch.tensor([[policy.start, *tokens]], device=policy.device)
+                    logits = policy.model(input_ids=given).logits[0, -1].double().cpu()
                 chances = torch.softmax(logits / temperature, dim=0).cumsum(0).numpy()
                 waiting = int(np.searchsorted(chances, uniforms[drawn], side="right"))
                 drawn += 1

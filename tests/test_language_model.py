@@ -28,7 +28,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tiny(folder):
-    return load_language_model(folder)
+    return load_language_model(folder, device="cpu")
 
 
 def test_what_is_loaded(tiny, folder):
@@ -149,7 +149,7 @@ TEXT = st.text(alphabet=st.characters(codec="utf-8"), max_size=20) | st.text(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(TEXT)
 def test_pieces_are_the_bytes_of_the_text(tiny_rules, text):
     tokenizer, rules = tiny_rules
@@ -160,7 +160,7 @@ def test_pieces_are_the_bytes_of_the_text(tiny_rules, text):
     assert rules.text(tokens) == text.strip(WHITESPACE)
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(st.lists(st.integers(0, 319), max_size=12))
 def test_any_tokens_decode_as_the_tokenizer_decodes_them(tiny_rules, tokens):
     """Also where they are no valid UTF-8."""
@@ -238,6 +238,21 @@ def test_only_new_tokens_are_fed(tiny):
         handle.remove()
     # shape of what went in, and how many tokens were attended to
     assert log == [((3, 3), 9), ((3, 1), 12), ((1, 1), 4), ((1, 1), 5)]
+
+
+def test_changed_weights_need_forgetting(folder):
+    language = load_language_model(folder, device="cpu")
+    decoder, texts = PrefixDecoder(language, 2), [[language.start, 5, 6], [language.start, 7]]
+    before = decoder.logits(texts)
+    with torch.no_grad():
+        language.model.transformer.wte.weight.mul_(1.5)
+    decoder.forget([1])
+    after = decoder.logits(texts)
+    assert torch.equal(after[0], before[0])  # kept
+    torch.testing.assert_close(after[1], full_logits(language, texts[1]), atol=1e-5, rtol=0)
+    decoder.forget()
+    torch.testing.assert_close(decoder.logits(texts)[0], full_logits(language, texts[0]), atol=1e-5, rtol=0)
+    assert not torch.allclose(after[1], before[1], atol=1e-3)
 
 
 def test_errors_of_the_decoder(tiny):

@@ -56,6 +56,11 @@ class PrefixDecoder:
         assert self._logits is not None
         return self._logits[index]
 
+    def forget(self, rows: Sequence[int] | None = None) -> None:
+        """Drop what is kept of the given rows (None: all); needed after the model's weights were changed."""
+        for row in range(self.lanes) if rows is None else rows:
+            self._seen[row] = []
+
     def _check(self, texts: Sequence[Sequence[int]], index: list[int]) -> None:
         if len(texts) != len(index) or len(set(index)) != len(index) or not set(index) <= set(range(self.lanes)):
             raise ValueError(

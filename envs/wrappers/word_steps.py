@@ -171,6 +171,8 @@ class WordSteps(VectorWrapper, RecordConstructorArgs):
         self._drawn[mask] = 0
         self._waiting[mask] = -1
         self._steps[mask] = 0
+        for decoder in self._decoders:
+            decoder.forget(np.flatnonzero(mask).tolist())  # a policy may have been trained since
 
     def _observations(self) -> IntArray:
         return self.lanes_env.state.tokens.copy()
