@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from edpbrl_gym.language.perplexity import padded, token_losses
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["batches_of", "fit", "rate"]
 
@@ -22,6 +23,8 @@ def batches_of(rows: Sequence[Sequence[int]], size: int, generator: torch.Genera
 
     Rows are shuffled, then sorted by length within buckets of a few batches, which saves padding.
     """
+    import torch
+
     while True:
         order = torch.randperm(len(rows), generator=generator).tolist()
         batches = []
@@ -66,6 +69,7 @@ def fit(
     Returns:
         The number of predicted tokens in all steps.
     """
+    import torch
     from tqdm.auto import tqdm
 
     matrices = [parameter for parameter in model.parameters() if parameter.dim() > 1]

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
-from torch.nn import functional
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["IGNORED", "Perplexity", "framed", "measure_perplexity", "padded", "token_losses"]
 
@@ -55,6 +54,8 @@ def padded(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
     Attention is causal, so no token sees the padding behind it and no mask is needed: padded inputs are 0, padded
     targets ``IGNORED``.
     """
+    import torch
+
     width = max(len(row) for row in rows) - 1
     inputs = torch.zeros(len(rows), width, dtype=torch.long)
     targets = torch.full((len(rows), width), IGNORED, dtype=torch.long)
@@ -67,6 +68,8 @@ def padded(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
 
 def token_losses(model: Any, inputs: Tensor, targets: Tensor) -> Tensor:
     """Return the sum of -log p of the targets, a scalar with gradient; ``IGNORED`` targets count nothing."""
+    from torch.nn import functional
+
     logits = model(input_ids=inputs, use_cache=False).logits
     return functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED, reduction="sum")
 
@@ -83,6 +86,8 @@ def measure_perplexity(model: Any, tokenizer: Any, texts: Sequence[str], *, batc
     Raises:
         ValueError: No text.
     """
+    import torch
+
     if not texts:
         raise ValueError("Expected at least one text to measure a perplexity on, got none")
     rows = sorted(framed(tokenizer, texts), key=len)

@@ -16,10 +16,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from edpbrl_gym import __version__
 from edpbrl_gym._compat import declare_torchvision_schemas
@@ -30,6 +29,9 @@ from edpbrl_gym.language.folders import KIND, TRAINING_FILE, check_replaceable, 
 from edpbrl_gym.language.perplexity import Perplexity, framed, measure_perplexity
 from edpbrl_gym.language.tokenizer import save_tokenizer, train_tokenizer
 from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["DEFAULT", "QUICK", "PromptLMSettings", "TrainingReport", "train_prompt_lm"]
 
@@ -180,6 +182,8 @@ def train_prompt_lm(
         ValueError: Sizes that make no sense, a vocabulary that is too small, or something else at ``out``.
         FileNotFoundError: The vocabulary's folder is missing.
     """
+    import torch
+
     started, cpu_started = time.perf_counter(), time.process_time()
     folder = Path(out).expanduser()
     seed = check_count(seed, "seed", minimum=0)
@@ -245,6 +249,8 @@ def train_prompt_lm(
 
 def _generator(seed: int, stream: int) -> torch.Generator:
     """Return a generator with a stream of its own: 0 weights, 1 order, 2 samples."""
+    import torch
+
     state = np.random.SeedSequence([seed, stream]).generate_state(1, np.uint64)[0]
     return torch.Generator().manual_seed(int(state) >> 1)
 
@@ -257,6 +263,8 @@ def _positions(rows: Sequence[Sequence[int]]) -> int:
 
 def _new_model(tokenizer: Any, settings: PromptLMSettings, seed: int) -> Any:
     """Return an untrained GPT-2 with seeded weights; dropout is 0, as no prompt is seen often."""
+    import torch
+
     declare_torchvision_schemas()
     from transformers import GenerationConfig, GPT2Config, GPT2LMHeadModel
 
@@ -288,14 +296,16 @@ def _on_training(model: Any, tokenizer: Any, corpus: Corpus) -> Perplexity:
     return measure_perplexity(model, tokenizer, corpus.train[: len(corpus.held_out)])
 
 
-@torch.no_grad()
 def _draw(model: Any, tokenizer: Any, count: int, generator: torch.Generator) -> list[str]:
     """Return prompts sampled token by token from the model's own distribution (temperature 1)."""
+    import torch
+
     end = tokenizer.eos_token_id
     ids = torch.full((count, 1), end)
     done = torch.zeros(count, dtype=torch.bool)
     for _ in range(_SAMPLE_TOKENS):
-        logits = model(input_ids=ids, use_cache=False).logits[:, -1]
+        with torch.no_grad():
+            logits = model(input_ids=ids, use_cache=False).logits[:, -1]
         drawn = torch.multinomial(logits.softmax(-1), 1, generator=generator)[:, 0]
         drawn[done] = end
         ids = torch.cat([ids, drawn[:, None]], dim=1)
