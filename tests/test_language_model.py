@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from edpbrl_gym.features import default_cache_folder
 from edpbrl_gym.language.decoding import PrefixDecoder
 from edpbrl_gym.language.model import default_language_model, load_language_model, load_tokenizer
+from edpbrl_gym.language.sampling import log_probabilities, sample_prompts
 from edpbrl_gym.language.words import WHITESPACE, WordRules
 from tests.tiny_language_model import END, write_tiny_model
 
@@ -264,3 +265,30 @@ def test_errors_of_the_decoder(tiny):
         decoder.logits([[], [0]])
     with pytest.raises(ValueError, match="64 tokens of context, got a text of 65"):
         decoder.logits([[0] * 65, [0]])
+
+
+def test_models_with_rotary_positions(folder, tmp_path):
+    """Nothing here is GPT-2's alone: a Llama with grouped heads and the same tokenizer."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    place = Path(shutil.copytree(folder, tmp_path / "llama"))
+    config = LlamaConfig(
+        vocab_size=330, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=64, bos_token_id=0, eos_token_id=0,
+    )  # fmt: skip
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = LlamaForCausalLM(config)
+        model.lm_head.weight.data.normal_(0.0, 1.0)
+    model.save_pretrained(place)
+    language = load_language_model(place, device="cpu")
+    assert language.rules.size == 320  # the model has more rows than the tokenizer tokens; they are never drawn
+    decoder = PrefixDecoder(language, 2)
+    for texts in ([[0, 5, 6, 7], [0, 9]], [[0, 5, 6, 7, 8], [0, 9, 10, 11]], [[0, 5], [0, 9, 10, 11, 12]]):
+        for text, logits in zip(texts, decoder.logits(texts), strict=True):
+            torch.testing.assert_close(logits, full_logits(language, text), atol=1e-5, rtol=0)
+    generator = torch.Generator().manual_seed(0)
+    samples = sample_prompts(language, 30, words=3, max_tokens=12, generator=generator, batch_size=8, prefix="a")
+    assert int(samples.tokens.max()) < 320 and all(text.startswith("a") for text in samples.texts)
+    scores = log_probabilities(language, samples).detach().double()
+    torch.testing.assert_close(scores, samples.log_probabilities, atol=2e-5, rtol=0)
