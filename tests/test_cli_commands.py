@@ -174,7 +174,21 @@ def test_the_demo_tells_its_story(words, tmp_path, capsys):
     pandas.testing.assert_frame_equal(again, table, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("command", ["", "demo", "design", "estimate", "personalize", "reproduce", "report"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "",
+        "demo",
+        "design",
+        "estimate",
+        "personalize",
+        "reproduce synthetic",
+        "reproduce reinforce",
+        "train-prompt-lm",
+        "bench",
+        "report",
+    ],
+)
 def test_every_command_has_help_with_defaults(command, capsys):
     assert main([*command.split(), "--help"]) == 0
     printed = capsys.readouterr().out

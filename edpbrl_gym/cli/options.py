@@ -68,7 +68,8 @@ class Design:
     """Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG, precomputed:FILE."""
     solver: str = "newton"
     """Agent that designs: newton, exact, tuples, frank_wolfe (the paper's), reference, random, or package.module:Class
-    (adaptive needs the answers while it asks, see docs/sessions.md)."""
+    (adaptive needs the answers while it asks, see docs/sessions.md; reinforce writes without a vocabulary, see
+    `edpbrl reproduce reinforce`)."""
     device: str = "cpu"
     """Where newton multiplies all tokens: cpu, or cuda, cuda:1 and so on (torch)."""
     criterion: CriterionName = "D"
