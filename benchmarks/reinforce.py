@@ -141,7 +141,10 @@ def plain_loop(policies: Any, encoder: Any, settings: ReinforceSettings, episode
 
 
 def memory(model: str | None) -> None:
-    """Bytes of weights, and the growth of the process's peak memory, of one model and of K policies that learn."""
+    """Bytes of weights, and the growth of the process's peak memory, of one model and of K policies that learn.
+
+    At the size of the small model the peak is mostly what the libraries load on first use; read it at GPT-2's size.
+    """
     print("| model | what | weights, MB | peak growth, MB |")
     print("|---|---|---|---|")
     for size in ("own", "gpt2"):
