@@ -13,25 +13,14 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._validation import check_count
+from edpbrl_gym.envs.common import check_reset_mask, parse_autoreset_mode
 from edpbrl_gym.envs.prompt_construction import PromptConstructionEnv
 from edpbrl_gym.envs.prompt_model import PromptAttributes, PromptModel
 
-__all__ = ["PromptConstructionVectorEnv", "parse_autoreset_mode"]
+__all__ = ["PromptConstructionVectorEnv"]
 
 IntArray = NDArray[np.int64]
 StepResult = tuple[IntArray, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]
-
-
-def parse_autoreset_mode(mode: str | AutoresetMode) -> AutoresetMode:
-    """Return Gymnasium's autoreset mode for "next_step", "same_step" or "disabled"."""
-    modes = {"next_step": AutoresetMode.NEXT_STEP, "same_step": AutoresetMode.SAME_STEP}
-    modes["disabled"] = AutoresetMode.DISABLED
-    if isinstance(mode, AutoresetMode):
-        return mode
-    for name, member in modes.items():
-        if mode in (name, member.value):
-            return member
-    raise ValueError(f"Expected autoreset_mode to be one of {sorted(modes)}, got {mode!r}.")
 
 
 class PromptConstructionVectorEnv(PromptAttributes, VectorEnv):
@@ -114,7 +103,7 @@ class PromptConstructionVectorEnv(PromptAttributes, VectorEnv):
         super().reset(seed=None if seed is None else int(seed))
         mask = np.ones(self.num_envs, dtype=np.bool_)
         if options is not None and "reset_mask" in options:
-            mask = _check_reset_mask(options["reset_mask"], self.num_envs)
+            mask = check_reset_mask(options["reset_mask"], self.num_envs)
             if not self._begun and not mask.all():
                 raise ResetNeeded("The first reset must begin all lanes; call reset() without a reset_mask.")
         self._begun = True
@@ -208,12 +197,3 @@ class PromptConstructionVectorEnv(PromptAttributes, VectorEnv):
             "final_info": self._infos(mask),
             "_final_info": mask.copy(),
         }
-
-
-def _check_reset_mask(mask: Any, num_envs: int) -> NDArray[np.bool_]:
-    if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != (num_envs,):
-        got = f"{mask.dtype} of shape {mask.shape}" if isinstance(mask, np.ndarray) else type(mask).__name__
-        raise ValueError(f"Expected options['reset_mask'] as a boolean array of shape ({num_envs},), got {got}.")
-    if not mask.any():
-        raise ValueError("Expected options['reset_mask'] with at least one True, got none.")
-    return mask

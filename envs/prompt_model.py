@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,8 +10,9 @@ from gymnasium.spaces import MultiDiscrete
 from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._validation import check_count
+from edpbrl_gym.envs.common import check_jsonable, shared_encoder
 from edpbrl_gym.envs.spaces import TokenDiscrete
-from edpbrl_gym.features import TextEncoder, load_encoder
+from edpbrl_gym.features import TextEncoder
 from edpbrl_gym.mdp import PromptMDP
 from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
 
@@ -22,22 +20,6 @@ __all__ = ["PromptAttributes", "PromptModel"]
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float32]
-
-
-@functools.lru_cache(maxsize=4)
-def _loaded_encoder(spec: str, files: tuple[tuple[str, int, int], ...]) -> TextEncoder:
-    return load_encoder(spec)
-
-
-def _shared_encoder(spec: str) -> TextEncoder:
-    """One model for all single environments of a process; loaded again when its local files have changed."""
-    _, colon, place = spec.partition(":")
-    path = Path(place.removeprefix("local-dir:"))
-    if not colon or not place or not path.exists():  # a name, not a place on this machine
-        return _loaded_encoder(spec, ())
-    found = sorted(path.rglob("*")) if path.is_dir() else [path]
-    stats = [(str(file), file.stat()) for file in found if file.is_file()]
-    return _loaded_encoder(spec, tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats))
 
 
 class PromptModel:
@@ -70,7 +52,7 @@ class PromptModel:
         tokens_per_step: int | None = None,
         subset_seed: int = 0,
     ) -> None:
-        _check_jsonable(
+        check_jsonable(
             vocabulary=vocabulary,
             order=order,
             encoder=encoder,
@@ -118,7 +100,7 @@ class PromptModel:
     def encoder(self) -> TextEncoder:
         """The text encoder, loaded on first use."""
         if self._encoder is None:
-            self._encoder = _shared_encoder(self.encoder_spec)
+            self._encoder = shared_encoder(self.encoder_spec)
         return self._encoder
 
     def use_encoder(self, encoder: TextEncoder) -> None:
@@ -269,15 +251,3 @@ class PromptAttributes:
     def state_features(self, observations: ArrayLike) -> FloatArray:
         """Embeddings of the tokens chosen last, shape (n, d)."""
         return self.model.state_features(observations)
-
-
-def _check_jsonable(**arguments: Any) -> None:
-    for name, value in arguments.items():
-        try:
-            json.dumps(value)
-        except TypeError:
-            raise TypeError(
-                f"Expected {name} as a plain name, path string, number or list, got {type(value).__name__}: an "
-                "environment's arguments are written to its spec as JSON. Pass str(path) for a path; live objects "
-                "such as an encoder or an oracle go to wrappers."
-            ) from None

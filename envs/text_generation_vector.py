@@ -13,7 +13,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._validation import check_count
-from edpbrl_gym.envs.prompt_construction_vector import _check_reset_mask, parse_autoreset_mode
+from edpbrl_gym.envs.common import check_reset_mask, parse_autoreset_mode
 from edpbrl_gym.envs.text_generation import TextGenerationEnv
 from edpbrl_gym.envs.text_model import TextAttributes, TextModel
 
@@ -88,7 +88,7 @@ class TextGenerationVectorEnv(TextAttributes, VectorEnv):
         super().reset(seed=None if seed is None else int(seed))
         mask = np.ones(self.num_envs, dtype=np.bool_)
         if options is not None and "reset_mask" in options:
-            mask = _check_reset_mask(options["reset_mask"], self.num_envs)
+            mask = check_reset_mask(options["reset_mask"], self.num_envs)
             if not self._begun and not mask.all():
                 raise ResetNeeded("The first reset must begin all lanes; call reset() without a reset_mask.")
         self._begun = True

@@ -13,7 +13,8 @@ from gymnasium.spaces import MultiDiscrete
 from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._validation import check_count, check_number
-from edpbrl_gym.envs.prompt_model import PromptModel, _check_jsonable, _shared_encoder
+from edpbrl_gym.envs.common import check_jsonable, shared_encoder
+from edpbrl_gym.envs.prompt_model import PromptModel
 from edpbrl_gym.envs.text_spaces import LegalDiscrete
 from edpbrl_gym.features import TextEncoder
 from edpbrl_gym.language.model import LanguageModel, default_language_model, load_language_model, load_tokenizer
@@ -86,7 +87,7 @@ class TextModel:
     def __init__(
         self, *, model: str | None = None, encoder: str = "minilm", words: int = 8, max_tokens: int = 32
     ) -> None:
-        _check_jsonable(model=model, encoder=encoder, words=words, max_tokens=max_tokens)
+        check_jsonable(model=model, encoder=encoder, words=words, max_tokens=max_tokens)
         if model is not None and not isinstance(model, str):
             raise TypeError(f"Expected model as a hub id, a folder's path or None, got {model!r}.")
         if not isinstance(encoder, str):
@@ -118,7 +119,7 @@ class TextModel:
     def encoder(self) -> TextEncoder:
         """The text encoder, loaded on first use."""
         if self._encoder is None:
-            self._encoder = _shared_encoder(self.encoder_spec)
+            self._encoder = shared_encoder(self.encoder_spec)
         return self._encoder
 
     def use_encoder(self, encoder: TextEncoder) -> None:
