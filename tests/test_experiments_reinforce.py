@@ -11,11 +11,12 @@ import pytest
 import torch
 
 from edpbrl_gym.experiments.reinforce.measuring import between_policy_similarity, map_prompts, perplexity
-from edpbrl_gym.experiments.reinforce.report import findings
+from edpbrl_gym.experiments.reinforce.report import _change, findings
 from edpbrl_gym.experiments.reinforce.run import run_reinforce
 from edpbrl_gym.experiments.reinforce.settings import ReinforceExperiment
 from edpbrl_gym.experiments.report import write_report
 from edpbrl_gym.experiments.runs import RunFolderError, read_results
+from edpbrl_gym.experiments.taste import load_taste
 from edpbrl_gym.language.model import load_language_model
 from edpbrl_gym.language.sampling import sample_prompts
 from edpbrl_gym.language.settings import ReinforceSettings
@@ -75,7 +76,7 @@ def experiment(model, words, **changes):
     )
     given = {
         "training": training, "model": model, "num_policies": 2, "vocabulary": words, "map_prompts": 4, "repeats": 2,
-        "repeat_prompts": 3, "likely_prompts": 4, "counts": (3, 6), "taste_seeds": 1, "prompts": 4, "pairs": 6,
+        "repeat_prompts": 3, "likely_prompts": 4, "counts": (3, 6), "taste_seeds": 2, "prompts": 4, "pairs": 6,
         "users": {"fox": "a red fox at dawn"}, "rank": 2,
     }  # fmt: skip
     return ReinforceExperiment(**{**given, **changes})
@@ -105,7 +106,7 @@ def test_the_experiment_ends_with_all_parts_and_a_report(finished):
     assert len(table[table["part"] == "map"]) == 2 * 2 * 4 and table[table["part"] == "map"]["prompt"].notna().all()
     assert len(table[table["part"] == "perplexity"]) == 2 * 2
     tastes = table[table["part"] == "taste"]
-    assert len(tastes) == 3 * 1 * 2 * 2 * 2  # arms, users, answerings, estimators, counts
+    assert len(tastes) == 3 * 2 * 1 * 2 * 2 * 2  # arms, sets, users, answerings, estimators, counts
     assert tastes["cosine_error"].between(0, 2).all() and tastes["preference_error"].between(0, 1).all()
     files = write_report(read_results(folder), folder)
     text = (folder / "REPORT.md").read_text()
@@ -123,6 +124,37 @@ def test_what_is_said_follows_from_the_numbers(finished):
     assert float(re.search(r"difference of ([+-][\d.]+)", told[0])[1]) == pytest.approx(difference, abs=0.006)
     means = table[table["part"] == "similarity"].groupby("arm")["similarity"].mean()
     assert f"{means['base']:.3f} for the base model, {means['trained']:.3f} after training" in told[1]
+    most = table[(table["part"] == "taste") & (table["questions"] == 6) & (table["estimator"] == "words")]
+    by_set = most.groupby(["set", "arm"])["cosine_error"].mean().unstack("arm")
+    for arm in ("base", "random"):
+        difference = by_set["trained"] - by_set[arm]
+        assert f"{difference.mean():+.3f} ± {difference.std(ddof=1) / 2**0.5:.3f}" in told[-1]
+
+
+def test_the_change_of_similarity_has_the_error_of_paired_repeats():
+    rng = np.random.default_rng(0)
+    rows, found = [], []
+    for _ in range(300):  # base and trained share what varies between repeats
+        shared = rng.normal(size=10)
+        base, trained = 0.2 + 0.02 * shared, 0.15 + 0.015 * shared + 0.004 * rng.normal(size=10)
+        rows = [("base", i, v) for i, v in enumerate(base)] + [("trained", i, v) for i, v in enumerate(trained)]
+        table = pandas.DataFrame(rows, columns=["arm", "repeat", "similarity"]).assign(part="similarity")
+        found.append(_change(table))
+    _, changes, errors = np.array(found).T
+    assert changes.mean() == pytest.approx(-0.25, abs=0.005)
+    assert np.mean(errors) == pytest.approx(changes.std(), rel=0.15)
+
+
+def test_the_tastes_are_kept_for_personalize(finished, model):
+    folder, results = finished
+    table = results.table
+    row = table[
+        (table["part"] == "taste") & (table["arm"] == "trained") & (table["set"] == 0) & (table["questions"] == 6)
+        & (table["estimator"] == "words") & (table["mode"] == "argmax")
+    ].iloc[0]  # fmt: skip
+    taste = load_taste(folder / "tastes" / "fox-argmax.safetensors")
+    assert taste.theta.tolist() == list(row["theta"]) and taste.provenance["encoder"] == "minilm"
+    assert table[(table["part"] == "taste") & (table["questions"] == 3)]["theta"].isna().all()
 
 
 def test_a_run_goes_on_where_it_stopped_and_refuses_other_settings(finished, model, words, tmp_path):
@@ -141,7 +173,7 @@ def test_a_run_goes_on_where_it_stopped_and_refuses_other_settings(finished, mod
     again = run_reinforce(experiment(model, words), tmp_path / "run")
     drop = ["seconds"]  # wall-clock time
     pandas.testing.assert_frame_equal(
-        again.table.drop(columns=drop), results.table.drop(columns=drop), rtol=0, atol=1e-5
+        again.table.drop(columns=drop), results.table.drop(columns=drop), check_exact=True
     )
     with pytest.raises(RunFolderError, match="rank was 2, now 3"):
         run_reinforce(experiment(model, words, rank=3), folder)
@@ -164,6 +196,7 @@ def test_every_set_of_prompts_is_drawn_anew(finished):
         ({"users": {"nobody": " "}}, "sentence"),
         ({"repeats": 0}, "repeats"),
         ({"noise": -1.0}, "noise"),
+        ({"training": ReinforceSettings(iterations=0)}, "iterations"),
     ],
 )
 def test_bad_settings_say_what_was_expected(model, words, changes, message):

@@ -198,11 +198,13 @@ class Synthetic:
 
 @dataclass(frozen=True)
 class Reinforce:
-    """Language models as query policies, trained by REINFORCE, without a vocabulary. Sizes are the paper's."""
+    """Language models as query policies, trained by REINFORCE, without a vocabulary. Sizes are the paper's.
+
+    Several GPUs: accelerate launch --num_processes N -m edpbrl_gym.cli reproduce reinforce.
+    """
 
     quick: bool = False
-    """A check that everything works in about 3 minutes, not a result: 10 iterations of 4 x 4 trajectories where you do
-    not set them."""
+    """A check that everything works in a few minutes, not a result: few iterations of few trajectories."""
     model: str | None = None
     """Language model that all policies begin at: hub id or folder, such as Gustavosta/MagicPrompt-Stable-Diffusion
     (None: the project's own, made by `edpbrl train-prompt-lm`)."""
@@ -214,12 +216,12 @@ class Reinforce:
     """Rank of the adapters."""
     noise: float = 0.0
     """Standard deviation of the noise on the weights at the start."""
-    iterations: int = 200
-    """Gradient steps."""
-    meta_samples: int = 8
-    """M, samples of the objective for a gradient."""
-    episodes: int = 8
-    """T, trajectories of a sample."""
+    iterations: int | None = None
+    """Gradient steps (None: 200, quick: 10)."""
+    meta_samples: int | None = None
+    """M, samples of the objective for a gradient (None: 8, quick: 4)."""
+    episodes: int | None = None
+    """T, trajectories of a sample (None: 8, quick: 4)."""
     words: int = 8
     """H, words of a prompt."""
     max_tokens: int = 32
@@ -234,6 +236,8 @@ class Reinforce:
         "batch_mean"
     )
     """Baseline or credit of the gradient: the batch mean (the paper's), or with less variance (docs/reinforce.md)."""
+    average_decay: float = 0.9
+    """Of the credit moving_average."""
     kl_weight: float = 0.0
     """Weight of the divergence from the base model, which keeps prompts readable."""
     max_gradient_norm: float | None = None
@@ -242,12 +246,20 @@ class Reinforce:
     """Of the sampling."""
     evaluate_every: int = 5
     """Iterations between evaluations."""
-    evaluation_samples: int = 16
-    """Samples of the objective in an evaluation."""
-    questions: tuple[int, ...] = (24, 48, 96, 192)
-    """Numbers of questions after which tastes are estimated."""
+    evaluation_samples: int | None = None
+    """Samples of the objective in an evaluation (None: 16, quick: 4)."""
+    checkpoint_every: int = 5
+    """Iterations between checkpoints."""
+    batch_size: int = 64
+    """Most prompts in one forward pass of a language model."""
+    precision: Literal["float32", "bf16"] = "float32"
+    """bf16: mixed precision, on CUDA only."""
+    tensorboard: bool = False
+    """Write the training's scalars for TensorBoard to OUT/training/tensorboard."""
+    questions: tuple[int, ...] | None = None
+    """Numbers of questions after which tastes are estimated (None: 24 48 96 192, quick: 24 48)."""
     vocabulary: Path | None = None
-    """Token files for the prior, the Random baseline and the held-out prompts (None: the built-in ones)."""
+    """Token files for the prior, the Random baseline and the judged prompts (None: the built-in ones)."""
     encoder: str = "minilm"
     """Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG (the paper: CLIP ViT-L/14)."""
     device: str | None = None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +46,18 @@ def run(options: Reinforce) -> None:
                 progress.stop()
                 console.print(f"Measuring {_STAGES[step]} ...", markup=False)
 
-        results = run_reinforce(settings, out, device=options.device, callback=progress, say=say)
+        accelerator = _accelerator()
+        results = run_reinforce(
+            settings,
+            out,
+            device=options.device if accelerator is None else str(accelerator.device),
+            accelerator=accelerator,
+            tensorboard=options.tensorboard,
+            callback=progress,
+            say=say,
+        )
+    if results is None:  # another process reports
+        return
     files = write_report(results, out)
     console.print()
     for line in findings(results):
@@ -58,40 +70,21 @@ def run(options: Reinforce) -> None:
 
 
 def _settings(options: Reinforce) -> ReinforceExperiment:
-    """The settings; the quick version counts where the user has said nothing else."""
+    """The settings; what the user leaves open is the paper's, or that of the quick version."""
     from edpbrl_gym.experiments.reinforce.settings import QUICK, ReinforceExperiment
     from edpbrl_gym.language.settings import ReinforceSettings
 
-    training = ReinforceSettings(
-        iterations=options.iterations,
-        meta_samples=options.meta_samples,
-        episodes=options.episodes,
-        words=options.words,
-        max_tokens=options.max_tokens,
-        regularization=options.regularization,
-        optimiser=options.optimiser,
-        learning_rate=options.learning_rate,
-        credit=options.credit,
-        kl_weight=options.kl_weight,
-        max_gradient_norm=options.max_gradient_norm,
-        temperature=options.temperature,
-        evaluate_every=options.evaluate_every,
-        evaluation_samples=options.evaluation_samples,
-        seed=options.seed,
-    )
-    more: dict[str, Any] = {"counts": options.questions}
-    if options.quick:
-        fewer = {
-            name: value
-            for name, value in QUICK["training"].items()
-            if getattr(options, name, None) == getattr(Reinforce, name, None)
-        }
-        training = replace(training, **fewer)
-        more |= {name: value for name, value in QUICK.items() if name not in ("training", "counts")}
-        if options.questions == Reinforce.questions:
-            more["counts"] = QUICK["counts"]
+    quick: dict[str, Any] = QUICK if options.quick else {}
+    training: dict[str, Any] = dict(quick.get("training", {}))
+    for field in fields(ReinforceSettings):
+        value = getattr(options, field.name)
+        if value is not None:
+            training[field.name] = value
+    more = {name: value for name, value in quick.items() if name != "training"}
+    if options.questions is not None:
+        more["counts"] = options.questions
     return ReinforceExperiment(
-        training=training,
+        training=ReinforceSettings(**training),
         model=options.model,
         num_policies=options.policies,
         kind=options.kind,
@@ -101,6 +94,15 @@ def _settings(options: Reinforce) -> ReinforceExperiment:
         vocabulary=None if options.vocabulary is None else str(options.vocabulary),
         **more,
     )
+
+
+def _accelerator() -> Any:
+    """One of several processes that a launcher has started; None for a process of its own."""
+    if int(os.environ.get("WORLD_SIZE", "1")) < 2:
+        return None
+    from edpbrl_gym.features.base import require
+
+    return require("accelerate", "several processes", 'pip install "edpbrl-gym[language]"').Accelerator()
 
 
 class _Bar:

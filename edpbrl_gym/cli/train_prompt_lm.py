@@ -44,6 +44,11 @@ def run(options: TrainPromptLM) -> None:
     for text in report.samples:
         console.print(f"  {text}", markup=False, soft_wrap=True)
     console.print(f"\nWritten: {shown(folder)}", markup=False)
+    from edpbrl_gym.features import default_cache_folder
+    from edpbrl_gym.language.model import DEFAULT_FOLDER
+
+    if folder != default_cache_folder() / DEFAULT_FOLDER:  # where it is looked for
+        console.print(f"Use it with: edpbrl reproduce reinforce --model {shown(folder)}", markup=False)
 
 
 def _folder(options: TrainPromptLM) -> Path:

@@ -153,8 +153,9 @@ def taste_figure(table: Any, *, titles: dict[str, str]) -> Figure:
                     (rows["mode"] == way.mode) & (rows["scale"] == way.scale) & (rows["estimator"] == estimator)
                 ]
                 for number, arm in enumerate(ARMS):
-                    own = cell[cell["arm"] == arm].groupby("questions")["cosine_error"]
-                    mean, error = own.mean(), own.sem().fillna(0.0)
+                    # users differ more than arms: average over them, so that the band is that of the sets of questions
+                    own = cell[cell["arm"] == arm].groupby(["questions", "set"])["cosine_error"].mean()
+                    mean, error = own.groupby("questions").mean(), own.groupby("questions").sem().fillna(0.0)
                     axes.plot(
                         mean.index, mean, color=PALETTE[number], marker=_MARKERS[number], markersize=4, label=ARMS[arm]
                     )
@@ -167,5 +168,7 @@ def taste_figure(table: Any, *, titles: dict[str, str]) -> Figure:
         for axes in panels[-1]:
             axes.set_xlabel("questions answered")
         figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=len(ARMS))
-        figure.suptitle("What the questions teach (mean ± one standard error over users and repeats)", fontsize=10)
+        figure.suptitle(
+            "What the questions teach: mean over users ± standard error over sets of questions", fontsize=10
+        )
     return figure

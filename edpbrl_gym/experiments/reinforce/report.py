@@ -50,7 +50,7 @@ def write_report(results: Results, target: Path) -> list[Path]:
         *_similarity_table(table),
         "",
         f"The paper's are CLIP embeddings of prompts by MagicPrompt, ours {known['encoder']} embeddings of prompts by "
-        f"{known['model']}: compare the ratio, not the level.",
+        f"{Path(known['model']).name}: compare the ratio, not the level.",
         "",
         pictures["similarity"],
         "",
@@ -60,9 +60,13 @@ def write_report(results: Results, target: Path) -> list[Path]:
         "",
         *_taste_table(table),
         "",
-        f"Mean ± standard error of the cosine error (in brackets the preference error) over {len(config['users'])} "
-        f"users and {config['taste_seeds']} sets of questions. All arms ask the same number of questions with "
-        f"{config['num_policies']} options.",
+        f"Mean cosine error (in brackets the preference error) over {len(config['users'])} users and "
+        f"{config['taste_seeds']} sets of questions, and paired differences of the cosine error with their standard "
+        "error over the sets (below 0: the trained policies teach more). All arms ask the same number of questions "
+        f"with {config['num_policies']} options; all may show any token, and estimates are judged on random prompts.",
+        "",
+        "The tastes themselves (estimates after most questions) are in results.parquet, column theta; those from the "
+        "first set of the trained policies' questions also in tastes/, for `edpbrl personalize`.",
         "",
         pictures["tastes"],
         "",
@@ -91,11 +95,10 @@ def findings(results: Results) -> list[str]:
         f"After {int(last['iteration'])} iterations the objective is {last['objective']:.2f} in evaluation, the base "
         f"model's {base['objective']:.2f}: a difference of {rise:+.2f} ± {error:.2f} ({_times(rise, error)})."
     ]
-    means = _means(table, "similarity")
-    change = means["trained"] / means["base"] - 1.0
+    base_similarity, change, change_error = _change(table)
     lines.append(
-        f"Between-policy similarity: {means['base']:.3f} for the base model, {means['trained']:.3f} after training, "
-        f"{change:+.0%} relative (the paper: 0.185 and 0.140, -24%)."
+        f"Between-policy similarity: {base_similarity:.3f} for the base model, {base_similarity * (1 + change):.3f} "
+        f"after training, {change:+.1%} ± {change_error:.1%} relative (the paper: 0.185 and 0.140, -24%)."
     )
     likely = _means(table, "perplexity")
     lines.append(
@@ -107,9 +110,10 @@ def findings(results: Results) -> list[str]:
     for estimator, cell in most.groupby("estimator", sort=False):
         errors = cell.groupby("arm")["cosine_error"].mean()
         told = ", ".join(f"{errors[arm]:.3f} ({title})" for arm, title in ARMS.items())
+        less = " and ".join(f"{_paired(cell, arm)} ({ARMS[arm]})" for arm in ("base", "random"))
         lines.append(
             f"Cosine error of the taste after {int(most['questions'].iloc[0])} questions, "
-            f"{ESTIMATORS[str(estimator)]}: {told}."
+            f"{ESTIMATORS[str(estimator)]}: {told}; trained policies minus the others: {less}."
         )
     failed = int((~tastes["converged"].astype(bool)).sum())
     if failed:
@@ -119,6 +123,30 @@ def findings(results: Results) -> list[str]:
 
 def _times(value: float, error: float) -> str:
     return f"{value / error:.1f} standard errors" if error > 0 else "no deviation between meta-samples"
+
+
+def _paired(rows: Any, arm: str, metric: str = "cosine_error") -> str:
+    """Mean difference of the trained policies' error to another arm's, with its standard error over the sets.
+
+    Users and ways of answering are the same for both arms and all sets, so their differences are averaged within a set.
+    """
+    means = rows.groupby(["set", "arm"])[metric].mean().unstack("arm")
+    differences = (means["trained"] - means[arm]).to_numpy(dtype=float)
+    if len(differences) < 2:
+        return f"{differences.mean():+.3f}"
+    return f"{differences.mean():+.3f} ± {differences.std(ddof=1) / np.sqrt(len(differences)):.3f}"
+
+
+def _change(table: Any) -> tuple[float, float, float]:
+    """Base similarity, and the relative change by training with its standard error over repeats (delta method)."""
+    rows = table[table["part"] == "similarity"].pivot(index="repeat", columns="arm", values="similarity")
+    base, trained = rows["base"].to_numpy(dtype=float), rows["trained"].to_numpy(dtype=float)
+    level = float(base.mean())
+    change = float(trained.mean()) / level - 1.0
+    if len(base) < 2:
+        return level, change, 0.0
+    residuals = (trained - (1.0 + change) * base) / level  # repeats share their random streams
+    return level, change, float(residuals.std(ddof=1) / np.sqrt(len(base)))
 
 
 def _means(table: Any, part: str) -> dict[str, float]:
@@ -145,26 +173,25 @@ def _similarity_table(table: Any) -> list[str]:
         own = rows[rows["arm"] == arm]["similarity"]
         spread = float(np.nan_to_num(own.std(ddof=1)))
         lines.append(f"| {ARMS[arm]} | {own.mean():.3f} ± {spread:.3f} | {mean:.3f} ± {deviation:.3f} |")
-    means = _means(table, "similarity")
+    _, change, error = _change(table)
     paper = PAPER_SIMILARITY["trained"][0] / PAPER_SIMILARITY["base"][0] - 1.0
-    lines.append(f"| change | {means['trained'] / means['base'] - 1.0:+.0%} | {paper:+.0%} |")
+    lines.append(f"| change | {change:+.1%} ± {error:.1%} | {paper:+.0%} |")
     return lines
 
 
 def _taste_table(table: Any) -> list[str]:
     rows = table[table["part"] == "taste"]
     lines = [
-        f"| answers | estimator | questions | {' | '.join(ARMS.values())} |",
-        f"|---|---|---|{'---|' * len(ARMS)}",
+        f"| answers | estimator | questions | {' | '.join(ARMS.values())} "
+        "| trained minus base | trained minus random |",
+        f"|---|---|---|{'---|' * len(ARMS)}---|---|",
     ]
     for (mode, scale, estimator, count), cell in rows.groupby(["mode", "scale", "estimator", "questions"], sort=False):
-        cells = []
-        for arm in ARMS:
-            own = cell[cell["arm"] == arm]
-            spread = float(np.nan_to_num(own["cosine_error"].sem()))
-            cells.append(f"{own['cosine_error'].mean():.3f} ± {spread:.3f} ({own['preference_error'].mean():.3f})")
+        means = cell.groupby("arm")[["cosine_error", "preference_error"]].mean()
+        cells = [f"{means.loc[arm, 'cosine_error']:.3f} ({means.loc[arm, 'preference_error']:.3f})" for arm in ARMS]
+        cells += [_paired(cell, arm) for arm in ("base", "random")]
         answering = UserSettings(str(mode), float(scale)).label
-        lines.append(f"| {answering} | {ESTIMATORS[str(estimator)]} | {count} | {' | '.join(cells)} |")
+        lines.append(f"| {answering} | {ESTIMATORS[str(estimator)]} | {int(count)} | {' | '.join(cells)} |")
     return lines
 
 
@@ -174,9 +201,14 @@ def _prompts(table: Any, count: int) -> list[str]:
     for arm in ("base", "trained"):
         lines += [f"### {ARMS[arm]}", ""]
         for policy, cell in rows[rows["arm"] == arm].groupby("policy", sort=True):
-            lines += [f"- policy {int(policy) + 1}: " + "; ".join(f'"{text}"' for text in cell["prompt"].head(count))]
+            lines += [f"- policy {int(policy) + 1}: " + "; ".join(_quoted(text) for text in cell["prompt"].head(count))]
         lines.append("")
     return lines
+
+
+def _quoted(text: str) -> str:
+    """A generated text may hold anything; as code, on one line, it can't break the page."""
+    return "`" + " ".join(text.replace("`", "'").split()) + "`"
 
 
 def _how(results: Results) -> list[str]:
@@ -189,12 +221,15 @@ def _how(results: Results) -> list[str]:
         f"- Evaluation: {config['training']['evaluation_samples']} meta-samples on random streams that training never "
         "uses, the same for the policies and the base model.",
         f"- Similarity: {config['repeats']} repeats of {config['repeat_prompts']} complete prompts from each policy.",
-        "- Random from the vocabulary: uniform tokens of the train split, one partial prompt for each step.",
+        "- Perplexity: exp of minus the mean log-probability of a choice (a token, or the stop, in which all tokens "
+        "that would begin another word are one event) at the sampling temperature.",
+        "- Random from the vocabulary: uniform tokens, one partial prompt for each step.",
         "- theta* is the unit-norm embedding of the user's sentence: "
         + "; ".join(f'{name}: "{text}"' for name, text in config["users"].items())
         + ".",
         f"- model sha256 {config['model_fingerprint'][:16]}, encoder sha256 {config['encoder_fingerprint'][:16]}, "
         f"vocabulary sha256 {config['vocabulary_fingerprint'][:16]}",
+        f"- {known['device']}, torch threads: {known['torch_threads']}",
         f"- begun {known['sessions'][0]['begun']}, finished {known['finished']}, sessions: {len(known['sessions'])}",
         f"- {software}",
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from edpbrl_gym.experiments.reinforce.settings import ReinforceExperiment
 from edpbrl_gym.experiments.reinforce.tastes import Judge, learn_tastes
 from edpbrl_gym.experiments.runs import Results, RunFolder, read_results
 from edpbrl_gym.experiments.seeds import derive_seed
+from edpbrl_gym.experiments.taste import save_taste
 from edpbrl_gym.features import TextEncoder, load_encoder
 from edpbrl_gym.language.model import load_language_model
 from edpbrl_gym.language.policies import make_policies
@@ -27,6 +29,7 @@ from edpbrl_gym.vocabulary import load_vocabulary
 
 if TYPE_CHECKING:
     from edpbrl_gym.language.history import History
+    from edpbrl_gym.language.model import LanguageModel
     from edpbrl_gym.language.policy_set import Policies
 
 __all__ = ["KIND", "run_reinforce"]
@@ -42,21 +45,25 @@ def run_reinforce(
     out: str | os.PathLike[str],
     *,
     device: str | None = None,
+    accelerator: Any = None,
+    tensorboard: bool = False,
     callback: Callable[[History], None] | None = None,
     say: Callable[[str], object] = lambda step: None,
-) -> Results:
+) -> Results | None:
     """Run or resume the experiment and write results.parquet (figures and report: ``report.write_report``).
 
     Args:
         settings: The setting.
         out: A new or empty folder, or that of an earlier run with the same settings.
         device: Of the language models; None is "cuda" where there is one.
+        accelerator: ``accelerate.Accelerator`` of several processes; all train, the first one measures and writes.
+        tensorboard: Write scalars of the training to OUT/training/tensorboard.
         callback: Called by the training after every iteration.
         say: Called before each stage: "training", "similarity", "map", "perplexity", "tastes".
 
     Returns:
-        The results. ``part`` of a row is "train", "evaluation", "base", "similarity", "map", "prompt", "perplexity" or
-        "taste".
+        The results; None in all processes but the first. ``part`` of a row is "train", "evaluation", "base",
+        "similarity", "map", "perplexity" or "taste".
 
     Raises:
         RunFolderError: If ``out`` holds something else or can't be written.
@@ -64,18 +71,25 @@ def run_reinforce(
         ValueError: If model, vocabulary and settings don't fit.
     """
     language = load_language_model(settings.model, device=device)
-    encoder = load_encoder(settings.encoder)
-    encoder = getattr(encoder, "encoder", encoder)  # generated prompts hardly ever come again: not to the disk
+    encoder = load_encoder(settings.encoder, cache=False)  # generated prompts hardly ever come again: not to the disk
     words = load_vocabulary(settings.vocabulary)
+    if min(words.sizes) < settings.num_policies:  # said now, not after hours of training
+        raise ValueError(
+            f"Expected a vocabulary with at least K = {settings.num_policies} tokens in each step, got {words.sizes}"
+        )
     own = {
         "model_fingerprint": language.fingerprint,
         "encoder_fingerprint": encoder.fingerprint,
         "vocabulary_fingerprint": words.fingerprint,
     }
-    folder = RunFolder.open(out, kind=KIND, config=settings.as_config() | own)
-    folder.begin()
-    parameters = sum(parameter.numel() for parameter in language.model.parameters())
-    folder.note(model=language.name, parameters=parameters, encoder=encoder.name)
+    first = accelerator is None or accelerator.is_main_process
+    folder = RunFolder(Path(out), kind=KIND, config={})
+    if first:
+        folder = RunFolder.open(out, kind=KIND, config=settings.as_config() | own)
+        folder.begin()
+        folder.note(encoder=encoder.name, **_about(language))
+    if accelerator is not None:
+        accelerator.wait_for_everyone()  # the others write into the folder only after the first has opened it
     options = {"rank": settings.rank} if settings.kind == "adapters" else {}
     policies = make_policies(
         language,
@@ -86,20 +100,54 @@ def run_reinforce(
         **options,
     )
     say("training")
-    history = train(policies, encoder, settings.training, folder=Path(folder.path) / "training", callback=callback)
+    history = train(
+        policies,
+        encoder,
+        settings.training,
+        folder=Path(folder.path) / "training",
+        callback=callback,
+        accelerator=accelerator,
+        tensorboard=tensorboard,
+    )
+    if not first:
+        return None
     _part(folder, "training", lambda: _training(history))
-    memo = MemoEncoder(encoder)
-    stages: dict[str, Callable[[], list[dict[str, Any]]]] = {
-        "similarity": lambda: _similarity(settings, policies, memo),
-        "map": lambda: _map(settings, policies, memo),
-        "perplexity": lambda: _perplexity(settings, policies, memo),
-        "tastes": lambda: _tastes(settings, policies, memo),
-    }
+    stages: dict[str, _Stage] = {
+        "similarity": _similarity, "map": _map, "perplexity": _perplexity, "tastes": _tastes,
+    }  # fmt: skip
     for name, work in stages.items():
         say(name)
-        _part(folder, name, work)
+        # a memo of its own: the batches of a stage are then the same whether the run was resumed or not
+        _part(folder, name, functools.partial(work, settings, policies, MemoEncoder(encoder)))
     folder.finish()
+    _keep_tastes(folder, encoder)
     return read_results(folder.write_results(folder.read_parts(["training", *stages])))
+
+
+_Stage = Callable[[ReinforceExperiment, "Policies", TextEncoder], list[dict[str, Any]]]
+
+
+def _about(language: LanguageModel) -> dict[str, Any]:
+    """What is noted about the language model and the machine; rounding depends on the latter."""
+    import torch
+
+    parameters = sum(parameter.numel() for parameter in language.model.parameters())
+    threads = torch.get_num_threads()
+    return {"model": language.name, "parameters": parameters, "device": str(language.device), "torch_threads": threads}
+
+
+def _keep_tastes(folder: RunFolder, encoder: TextEncoder) -> None:
+    """Write each user's taste as learnt from the first set of the trained policies' questions; for `personalize`."""
+    table = folder.read_parts(["tastes"])
+    chosen = table[(table["arm"] == "trained") & (table["set"] == 0) & (table["estimator"] == "words")]
+    for row in chosen[chosen["questions"] == chosen["questions"].max()].itertuples():
+        answers = row.mode if row.mode == "argmax" else f"scale-{row.scale:g}"
+        told = {"encoder": encoder.name, "encoder_fingerprint": encoder.fingerprint, "questions": int(row.questions)}
+        save_taste(
+            folder.path / "tastes" / f"{row.user}-{answers}.safetensors",
+            np.asarray(row.theta, dtype=np.float64),
+            told | {"user": row.user, "answers": answers, "asked_by": "policies of `edpbrl reproduce reinforce`"},
+        )
 
 
 def _part(folder: RunFolder, name: str, work: Callable[[], list[dict[str, Any]]]) -> None:
@@ -195,10 +243,8 @@ def _perplexity(settings: ReinforceExperiment, policies: Policies, encoder: Text
 
 def _tastes(settings: ReinforceExperiment, policies: Policies, encoder: TextEncoder) -> list[dict[str, Any]]:
     """What users' answers to each arm's questions teach, for several sets of questions."""
-    train_words, test_words = load_vocabulary(settings.vocabulary).split(settings.training.seed)
     judge = Judge.of(
-        train_words,
-        test_words,
+        load_vocabulary(settings.vocabulary),
         encoder,
         prompts=settings.prompts,
         pairs=settings.pairs,
@@ -237,13 +283,8 @@ def _questions(rollout: Rollout) -> Queries:
 
 
 def _random_questions(settings: ReinforceExperiment, encoder: TextEncoder, number: int) -> Queries:
-    """Random partial prompts from the train tokens of the vocabulary: the baseline of the other experiments."""
-    arguments: dict[str, Any] = {
-        "vocabulary": settings.vocabulary,
-        "encoder": settings.encoder,
-        "split": "train",
-        "split_seed": settings.training.seed,
-    }
+    """Random partial prompts of the vocabulary: the baseline of the other experiments."""
+    arguments: dict[str, Any] = {"vocabulary": settings.vocabulary, "encoder": settings.encoder}
     env: Any = make_prompt_lanes(settings.num_policies, **arguments)
     episodes = -(-max(settings.counts) // env.unwrapped.model.horizon)
     agent = make_agent(

@@ -18,7 +18,7 @@ QUICK: dict[str, Any] = {
     "map_prompts": 25,
     "repeats": 3,
     "counts": (24, 48),
-    "taste_seeds": 1,
+    "taste_seeds": 2,
     "prompts": 200,
     "pairs": 1000,
 }
@@ -36,8 +36,8 @@ class ReinforceExperiment:
         rank: Of the adapters.
         noise: Standard deviation of the noise at the start, so that policies differ.
         encoder: Text encoder.
-        vocabulary: Folder of the vocabulary whose tokens give the prior, the Random baseline and the held-out prompts;
-            None is the built-in one.
+        vocabulary: Folder of the vocabulary whose tokens give the prior, the Random baseline and the prompts that
+            estimates are judged on; None is the built-in one.
         map_prompts: Prompts of each policy in the t-SNE map (the paper: 100).
         repeats: Repeats of the similarity between policies (the paper: 10).
         repeat_prompts: Prompts of each policy in a repeat (the paper: 10).
@@ -46,8 +46,8 @@ class ReinforceExperiment:
         users: Sentence of each simulated user; theta* is its embedding.
         answerings: How the users answer.
         counts: Numbers of questions after which tastes are estimated.
-        taste_seeds: Independent sets of questions and answers.
-        prompts: Held-out prompts of the preference error.
+        taste_seeds: Independent sets of questions and answers, at least 2 for a standard error.
+        prompts: Random prompts of the preference error.
         pairs: Pairs of them.
 
     Raises:
@@ -71,7 +71,7 @@ class ReinforceExperiment:
     users: Mapping[str, str] = field(default_factory=lambda: dict(PAPER_USERS))
     answerings: tuple[UserSettings, ...] = (UserSettings("argmax", 1.0), UserSettings("sampled", 20.0))
     counts: tuple[int, ...] = (24, 48, 96, 192)
-    taste_seeds: int = 3
+    taste_seeds: int = 5
     prompts: int = 1000
     pairs: int = 5000
 
@@ -79,6 +79,7 @@ class ReinforceExperiment:
         """Check everything that ``training`` has not checked."""
         for name in ("map_prompts", "repeats", "repeat_prompts", "likely_prompts", "shown_prompts", "taste_seeds"):
             check_count(getattr(self, name), name)
+        check_count(self.training.iterations, "iterations")
         check_count(self.num_policies, "policies (K)", minimum=2)
         check_count(self.rank, "rank")
         check_count(self.prompts, "prompts", minimum=2)
@@ -94,5 +95,8 @@ class ReinforceExperiment:
             raise ValueError("Expected at least one user and a sentence for each, got none or an empty sentence")
 
     def as_config(self) -> dict[str, Any]:
-        """The settings, JSON-able."""
-        return asdict(self)
+        """The settings, JSON-able; without those that decide nothing."""
+        config = asdict(self)
+        if self.kind == "copies":
+            del config["rank"]
+        return config

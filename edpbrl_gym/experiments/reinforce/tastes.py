@@ -28,11 +28,11 @@ ESTIMATORS = {"ridge": "ridge, lambda = 100 (the paper's)", "words": "prior arou
 
 @dataclass(frozen=True, eq=False)
 class Judge:
-    """Held-out prompts on which an estimate is judged, and the prior of the vocabulary.
+    """Random prompts on which an estimate is judged, and the prior of the vocabulary.
 
     Attributes:
         prior: Of the estimator "words".
-        prompts: Embeddings of held-out prompts, (n, d).
+        prompts: Embeddings of random prompts, (n, d).
         pairs: Pairs of them, (p, 2).
     """
 
@@ -41,13 +41,15 @@ class Judge:
     pairs: NDArray[np.int64]
 
     @classmethod
-    def of(
-        cls, train: Vocabulary, test: Vocabulary, encoder: TextEncoder, *, prompts: int, pairs: int, seed: int
-    ) -> Judge:
-        """Draw prompts from the test tokens; the prior knows the train tokens only."""
-        sample = sample_pairs(test.sizes, prompts=prompts, pairs=pairs, rng=np.random.default_rng(seed))
-        texts = [test.prompt(row) for row in sample.tokens.tolist()]
-        return cls(VocabularyPrior(encoder.encode(train.all_tokens)), encoder.encode(texts), sample.pairs)
+    def of(cls, words: Vocabulary, encoder: TextEncoder, *, prompts: int, pairs: int, seed: int) -> Judge:
+        """Draw random prompts of the vocabulary.
+
+        No token is held out: a language model may have learnt any of them, so all arms may show any. What no arm has
+        asked about are the prompts.
+        """
+        sample = sample_pairs(words.sizes, prompts=prompts, pairs=pairs, rng=np.random.default_rng(seed))
+        texts = [words.prompt(row) for row in sample.tokens.tolist()]
+        return cls(VocabularyPrior(encoder.encode(words.all_tokens)), encoder.encode(texts), sample.pairs)
 
     def errors(self, theta: NDArray[np.float64], truth: NDArray[np.float64]) -> dict[str, float]:
         """Cosine and preference error of an estimate."""
@@ -77,7 +79,8 @@ def learn_tastes(
         seed: Of sampled answers; all arms meet the same user with the same draws.
 
     Returns:
-        One row for each arm, user, way of answering, estimator and count.
+        One row for each arm, user, way of answering, estimator and count; ``theta`` is the estimate at the largest
+        count, else None.
     """
     rows: list[dict[str, Any]] = []
     for arm, queries in asked.items():
@@ -99,6 +102,7 @@ def learn_tastes(
                     rows += [
                         {**told, "estimator": estimator, "questions": count, "converged": one.converged}
                         | judge.errors(one.theta, truth)
+                        | {"theta": one.theta.tolist() if count == max(counts) else None}
                         for estimator, one in found.items()
                     ]
     return rows
