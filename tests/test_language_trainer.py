@@ -7,6 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from edpbrl_gym.cli.errors import FAILURE, explain
+from edpbrl_gym.language.divergence import DivergedError
 from edpbrl_gym.language.objective import d_objective
 from edpbrl_gym.language.rollouts import EVALUATING, TRAINING, mixed_precision, roll_out
 from edpbrl_gym.language.sampling import word_prefixes
@@ -171,9 +173,52 @@ def test_a_gradient_that_is_not_finite_stops_the_run(folder):
     trainer = Trainer(policies, HashEncoder(), tiny_settings())
     trainer.credit.weights = lambda rewards: np.full_like(rewards.contributions, np.nan)
     before = policies.state()
-    with pytest.raises(FloatingPointError, match="iteration 0.*lower learning_rate"):
+    with pytest.raises(DivergedError, match="iteration 0: .*finite gradient.*lower the learning rate.*now 0.05"):
         trainer.step()
     assert all(torch.equal(before[name], value) for name, value in policies.state().items())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"learning_rate": 1e30}, "finite scores of the next token.* or set max_gradient_norm and begin anew"),
+        ({"learning_rate": 1e30, "max_gradient_norm": 9.0}, r"\(learning_rate, now 1e\+30\) and begin anew"),
+        ({"learning_rate": 1e30, "optimiser": "adamw"}, r"finite.*\(learning_rate, now 1e\+30\) and begin anew"),
+    ],
+)
+def test_a_diverging_run_stops_with_advice_and_keeps_no_such_weights(folder, tmp_path, capsys, options, message):
+    import torch
+
+    settings = tiny_settings(iterations=3, checkpoint_every=1, evaluate_every=10, **options)
+    with pytest.raises(DivergedError, match=message) as caught:
+        train(tiny_policies(folder), HashEncoder(), settings, folder=tmp_path)
+    if (tmp_path / "checkpoint.pt").is_file():
+        kept = torch.load(tmp_path / "checkpoint.pt", weights_only=True)["policies"]
+        assert all(value.isfinite().all() for value in kept.values())
+    assert explain(caught.value) == FAILURE
+    text = capsys.readouterr().err
+    assert "lower the learning rate" in text and "bug" not in text
+
+
+def test_a_step_to_weights_that_are_not_finite_stops_the_run(folder):
+    """The gradient is finite, the step is too long."""
+    trainer = Trainer(tiny_policies(folder), HashEncoder(), tiny_settings(learning_rate=3e38))
+    trainer.credit.weights = lambda rewards: np.full_like(rewards.contributions, 1e6)
+    with pytest.raises(DivergedError, match="iteration 0: Expected finite weights after the gradient step"):
+        trainer.step()
+
+
+def test_weights_that_are_not_finite_are_not_saved(folder, tmp_path):
+    policies = tiny_policies(folder)
+    trainer = Trainer(policies, HashEncoder(), tiny_settings())
+    trainer.save(tmp_path)
+    kept = (tmp_path / "checkpoint.pt").read_bytes()
+    policies.parameters()[3].data.fill_(float("nan"))
+    with pytest.raises(DivergedError, match="finite weights for the checkpoint"):
+        trainer.save(tmp_path)
+    assert (tmp_path / "checkpoint.pt").read_bytes() == kept
+    with pytest.raises(DivergedError, match="iteration 0: Expected a? ?finite"):
+        trainer.step()
 
 
 def test_one_process_under_accelerate_changes_nothing(folder):

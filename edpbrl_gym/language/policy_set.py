@@ -63,6 +63,14 @@ class Policies(ABC):
         """What the optimiser moves: the parameters of all policies."""
         return [parameter for q in range(self.num_policies) for _, parameter in self.named_parameters(q)]
 
+    def finite(self) -> bool:
+        """Whether all that is learnt is free of NaN and infinity."""
+        import torch
+
+        with torch.no_grad():
+            found = [torch.isfinite(parameter).all() for parameter in self.parameters()]
+        return bool(torch.stack(found).all())
+
     def state(self) -> dict[str, torch.Tensor]:
         """Copies of all that is learnt, on the CPU, by ``<policy>.<parameter>``."""
         return {

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edpbrl_gym._validation import check_count, check_number
+from edpbrl_gym.language.divergence import DivergedError
 from edpbrl_gym.language.model import LanguageModel
 from edpbrl_gym.language.samples import Samples
 from edpbrl_gym.language.words import WordRules, word_prefixes
@@ -210,10 +211,18 @@ def draw_tokens(
 
     Returns:
         The choices (EOS for the stop), their log-probabilities in float64, and which are the stop; (b,) on the CPU.
+
+    Raises:
+        DivergedError: If the scores of a text are no distribution (NaN or infinite).
     """
     import torch
 
     logs = torch.log_softmax(scores.double(), dim=-1)
+    if bool(torch.isnan(logs[:, rules.eos]).any()):  # one wrong score spoils its whole row
+        raise DivergedError(
+            "Expected finite scores of the next token from the language model, got NaN or infinite ones; its weights "
+            "have diverged or are damaged"
+        )
     chosen = invert_distribution(logs.exp(), uniforms.to(logs.device)).cpu()
     over = begun + rules.started(chosen.numpy(), inside) > words
     stop = torch.from_numpy(over) | (chosen == rules.eos)

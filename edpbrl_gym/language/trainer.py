@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import numpy as np
 from edpbrl_gym.features import TextEncoder
 from edpbrl_gym.language.checkpoints import CHECKPOINT, read_checkpoint, write_checkpoint
 from edpbrl_gym.language.credit import Credit, Rewards
+from edpbrl_gym.language.divergence import DivergedError, advice
 from edpbrl_gym.language.gradient import accumulate_gradient
 from edpbrl_gym.language.history import Evaluation, History, Iteration
 from edpbrl_gym.language.objective import TruncatedObjective, d_objective
@@ -59,6 +61,8 @@ def train(
 
     Raises:
         ValueError: If settings don't fit the models, the processes, or the folder's checkpoint.
+        DivergedError: If weights, their gradient or their distributions are no longer finite; no such weights are
+            kept in the folder.
         ModuleNotFoundError: If tensorboard is asked for and not installed.
     """
     trainer = Trainer(policies, encoder, settings, accelerator=accelerator)
@@ -163,7 +167,15 @@ class Trainer:
         return self.history
 
     def step(self) -> None:
-        """One iteration: sample, embed, weigh, one gradient step."""
+        """One iteration: sample, embed, weigh, one gradient step.
+
+        Raises:
+            DivergedError: If the weights, their gradient or their distributions are no longer finite.
+        """
+        with self._advising():
+            self._step()
+
+    def _step(self) -> None:
         import torch
 
         began = time.perf_counter()
@@ -174,11 +186,10 @@ class Trainer:
         limit = self.settings.max_gradient_norm
         norm = torch.nn.utils.clip_grad_norm_(parameters, float("inf") if limit is None else limit)
         if not bool(torch.isfinite(norm)):
-            raise FloatingPointError(
-                f"Expected a finite gradient in iteration {self.iteration}, got norm {float(norm)}; lower "
-                "learning_rate or set max_gradient_norm"
-            )
+            raise DivergedError(f"Expected a finite gradient, got one of norm {float(norm)}")
         self.optimiser.step()
+        if not self.policies.finite():
+            raise DivergedError("Expected finite weights after the gradient step, got some that are not")
         words = np.mean([len(text.split()) for samples in rollout.samples for text in samples.texts])
         self.history.iterations.append(
             Iteration(
@@ -235,6 +246,14 @@ class Trainer:
         self.iteration, self.history = read_checkpoint(folder, optimiser=self.optimiser, **self._parts())
         return found
 
+    @contextmanager
+    def _advising(self) -> Iterator[None]:
+        """Say when the run diverged, and what to do."""
+        try:
+            yield
+        except DivergedError as error:
+            raise DivergedError(f"In iteration {self.iteration}: {error}; {advice(self.settings)}") from error
+
     def _parts(self) -> dict[str, Any]:
         return {
             "policies": self.policies,
@@ -249,9 +268,10 @@ class Trainer:
         if done and done[-1].iteration == self.iteration:
             return  # before the checkpoint from which this run goes on
         arguments: dict[str, Any] = {"iteration": self.iteration, "accelerator": self._accelerator}
-        if self.history.base is None:
-            self.history.base = evaluate(self.policies, self.encoder, self.settings, base=True, **arguments)
-        done.append(evaluate(self.policies, self.encoder, self.settings, **arguments))
+        with self._advising():
+            if self.history.base is None:
+                self.history.base = evaluate(self.policies, self.encoder, self.settings, base=True, **arguments)
+            done.append(evaluate(self.policies, self.encoder, self.settings, **arguments))
 
 
 def _optimiser(policies: Policies, settings: ReinforceSettings) -> torch.optim.Optimizer:
