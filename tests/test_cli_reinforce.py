@@ -1,0 +1,74 @@
+"""``edpbrl reproduce reinforce`` end to end on a tiny model."""
+
+from __future__ import annotations
+
+import pytest
+
+from edpbrl_gym.cli import main
+from edpbrl_gym.experiments.runs import read_results
+from tests.tiny_language_model import write_tiny_model
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return write_tiny_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("words")
+    (folder / "a.txt").write_text("a red fox\na blue boat\nan old clock\na green hill\n")
+    (folder / "b.txt").write_text("at dawn\nin the rain\nunder stars\nby candle light\n")
+    return str(folder)
+
+
+def command(model, words, out, *more):
+    small = ["--policies", "2", "--words", "2", "--meta-samples", "2", "--episodes", "2", "--evaluation-samples", "2"]
+    given = ["--model", model, "--vocabulary", words, "--out", str(out), "--questions", "2", "4", "--max-tokens", "6"]
+    return ["reproduce", "reinforce", "--quick", "--iterations", "2", "--rank", "2", *small, *given, *more]
+
+
+def test_the_experiment_is_told_and_goes_on_where_it_was_stopped(model, words, tmp_path, capsys, monkeypatch):
+    out = tmp_path / "run"
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("edpbrl_gym.experiments.reinforce.run.map_prompts", interrupted)
+        assert main(command(model, words, out)) == 130
+    capsys.readouterr()
+    assert (out / "parts" / "similarity.parquet").is_file() and not (out / "results.parquet").exists()
+    assert main(command(model, words, out)) == 0
+    printed = capsys.readouterr().out
+    for text in ("After 2 iterations", "Between-policy similarity", "Perplexity", "Prompts of the trained policies"):
+        assert text in printed
+    config = read_results(out).config
+    assert config["training"]["iterations"] == 2 and config["counts"] == [2, 4]
+    assert config["training"]["checkpoint_every"] == 5 and config["map_prompts"] == 25  # what was left to --quick
+    (out / "REPORT.md").unlink()
+    assert main(["report", str(out)]) == 0 and (out / "REPORT.md").is_file()
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "said"),
+    [
+        (["--policies", "1"], 2, "policies (K)"),
+        (["--iterations", "0"], 2, "iterations"),
+        (["--learning-rate", "0"], 2, "learning_rate"),
+        (["--meta-samples", "1"], 2, "meta_samples"),
+        (["--model", "/nowhere/at/all"], 1, "model folder"),
+        (["--policies", "5"], 1, "at least K = 5 tokens"),
+        (["--precision", "bf16"], 1, "CUDA"),
+    ],
+)
+def test_mistakes_are_explained(model, words, tmp_path, capsys, more, code, said):
+    assert main(command(model, words, tmp_path / "run", *more)) == code
+    error = capsys.readouterr().err
+    assert said in error and "Traceback" not in error
+
+
+def test_without_a_model_it_says_how_to_train_one(words, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("EDPBRL_CACHE", str(tmp_path / "empty"))
+    assert main(["reproduce", "reinforce", "--vocabulary", words, "--out", str(tmp_path / "run")]) == 1
+    assert "edpbrl train-prompt-lm" in capsys.readouterr().err
