@@ -91,6 +91,31 @@ def test_more_iterations_go_on_from_the_end(folder, tmp_path):
     assert same(anew.state(), policies.state())
 
 
+def test_fewer_iterations_than_were_taken_are_refused(folder, tmp_path):
+    settings = tiny_settings(iterations=3)
+    train(tiny_policies(folder), HashEncoder(), settings, folder=tmp_path)
+    policies = tiny_policies(folder)
+    before = policies.state()
+    with pytest.raises(ValueError, match="at least the 3 iterations .* got iterations = 2; give more, or begin anew"):
+        train(policies, HashEncoder(), replace(settings, iterations=2), folder=tmp_path)
+    assert same(policies.state(), before)
+
+
+def test_a_run_that_begins_anew_forgets_the_old_one(folder, tmp_path):
+    """Also when it is interrupted before its first checkpoint."""
+    settings = tiny_settings(iterations=2, checkpoint_every=10)
+    train(tiny_policies(folder), HashEncoder(), settings, folder=tmp_path)
+
+    def interrupt(history):
+        if history.iterations:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(tiny_policies(folder), HashEncoder(), settings, folder=tmp_path, resume=False, callback=interrupt)
+    trainer = Trainer(tiny_policies(folder), HashEncoder(), settings)
+    assert not trainer.resume(tmp_path) and trainer.iteration == 0
+
+
 def test_a_failing_write_leaves_the_last_checkpoint(folder, tmp_path, monkeypatch):
     import torch
 

@@ -89,8 +89,8 @@ def read_checkpoint(
         policies: Get their weights back.
         optimiser: Gets its state back.
         credit: Gets its state back.
-        settings: Must be those of the run; more iterations, and other intervals of evaluations and checkpoints, are
-            allowed.
+        settings: Must be those of the run; other iterations (at least those that were taken), and other intervals of
+            evaluations and checkpoints, are allowed.
         encoder: Must be that of the run.
         processes: Must be that of the run.
 
@@ -98,7 +98,8 @@ def read_checkpoint(
         Steps that were taken, and the history.
 
     Raises:
-        ValueError: If the file is damaged, or the run was another one; the message names what differs.
+        ValueError: If the file is damaged, the run was another one (the message names what differs), or it has taken
+            more steps than are asked for.
     """
     import torch
 
@@ -119,6 +120,11 @@ def read_checkpoint(
         raise ValueError(
             f"Expected the settings of the run in {folder}, got {name} = {wanted[name]!r} instead of "
             f"{run.get(name)!r}; use those settings, or another folder"
+        )
+    if iteration > settings.iterations:
+        raise ValueError(
+            f"Expected at least the {iteration} iterations that the run in {folder} has taken, got iterations = "
+            f"{settings.iterations}; give more, or begin anew, or use another folder"
         )
     policies.load_state(data["policies"])
     optimiser.load_state_dict(data["optimiser"])

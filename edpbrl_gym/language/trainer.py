@@ -50,7 +50,7 @@ def train(
         settings: See `ReinforceSettings`; None are the paper's.
         folder: Where checkpoints (and TensorBoard's files) go; None keeps nothing.
         resume: Go on from the folder's checkpoint, to exactly the weights of a run that was not interrupted; False
-            begins anew.
+            removes it and begins anew.
         callback: Called with the history after every iteration and evaluation, in the first process.
         accelerator: ``accelerate.Accelerator`` for several processes (``accelerate launch``); every process calls
             ``train`` with policies on its device. One process gives the same as None.
@@ -74,6 +74,8 @@ def train(
     target.mkdir(parents=True, exist_ok=True)
     if resume:
         trainer.resume(target)
+    else:
+        trainer.forget(target)
     writer = Scalars(target / "tensorboard", trainer.iteration) if tensorboard and trainer.processes.first else None
     try:
         return trainer.run(folder=target, callback=_both(writer, callback))
@@ -240,11 +242,17 @@ class Trainer:
         """Go on from a folder's checkpoint; returns whether there was one.
 
         Raises:
-            ValueError: If the checkpoint is damaged or of another run.
+            ValueError: If the checkpoint is damaged, of another run, or of more iterations.
         """
         found = (folder / CHECKPOINT).is_file()
         self.iteration, self.history = read_checkpoint(folder, optimiser=self.optimiser, **self._parts())
         return found
+
+    def forget(self, folder: Path) -> None:
+        """Remove a folder's checkpoint, so that an interruption before the next one can't bring the old run back."""
+        if self.processes.first:
+            (folder / CHECKPOINT).unlink(missing_ok=True)
+        self.processes.wait()
 
     @contextmanager
     def _advising(self) -> Iterator[None]:
