@@ -8,6 +8,9 @@ import pytest
 
 from edpbrl_gym.language.model import load_language_model
 from edpbrl_gym.language.policies import AdapterPolicies, CopiedPolicies, load_policies, make_policies
+from edpbrl_gym.language.policy_set import policy_stream
+from edpbrl_gym.language.rollouts import EVALUATING, PLAYING, TRAINING, random_stream
+from edpbrl_gym.language.training import _generator
 from tests.tiny_language_model import write_tiny_model
 
 KINDS = ("adapters", "copies")
@@ -37,6 +40,20 @@ def shake(policies, index, seed=0):
     with torch.no_grad():
         for _, parameter in policies.named_parameters(index):
             parameter.add_(torch.empty(parameter.shape).normal_(generator=generator), alpha=0.1)
+
+
+def test_first_weights_share_no_stream_with_other_draws_of_the_seed():
+    """Training the prompt model, sampling, and the weights of the policies all begin at one small seed."""
+    for seed in (0, 1, 1000):
+        found = [policy_stream(seed, q) for q in range(4)]
+        found += [_generator(seed, stream).initial_seed() for stream in range(4)]
+        found += [
+            random_stream(seed, purpose, iteration, q, 0).initial_seed()
+            for purpose in (TRAINING, EVALUATING, PLAYING)
+            for iteration in range(3)
+            for q in range(4)
+        ]
+        assert len({number % 2**32 for number in found}) == len(found)  # torch keeps 32 bits
 
 
 @pytest.mark.parametrize("kind", KINDS)

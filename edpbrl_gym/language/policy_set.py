@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Policies", "add_noise", "policy_stream", "weight_bytes"]
 
+_FIRST_WEIGHTS = int.from_bytes(b"policies", "big")  # purpose of the random streams here, a word no other module uses
+
 
 class Policies(ABC):
     """K policies that begin at one language model, the base.
@@ -134,8 +136,8 @@ def add_noise(parameters: list[torch.nn.Parameter], noise: float, seed: int, pol
 
 
 def policy_stream(seed: int, policy: int) -> int:
-    """Seed of a policy's own random stream."""
-    return int(np.random.SeedSequence([seed, policy]).generate_state(1, np.uint64)[0] >> 1)
+    """Seed of a policy's own random stream; not the stream of anything else that is made from the same seed."""
+    return int(np.random.SeedSequence([seed, _FIRST_WEIGHTS, policy]).generate_state(1, np.uint64)[0] >> 1)
 
 
 def weight_bytes(models: Sequence[Any]) -> int:

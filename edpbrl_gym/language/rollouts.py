@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EVALUATING", "PLAYING", "TRAINING", "Rollout", "embed", "mixed_precision", "random_stream", "roll_out"]
 
-# purposes of random streams: none of them shares a draw with another
+# purposes of random streams: each has streams of its own
 TRAINING, EVALUATING, PLAYING = 0, 1, 2
 
 
@@ -40,10 +40,11 @@ class Rollout:
 
 
 def random_stream(seed: int, purpose: int, iteration: int, policy: int, process: int) -> torch.Generator:
-    """Return a generator on the CPU that no other combination shares.
+    """Return a generator on the CPU for this combination.
 
-    Since a stream is a function of where it is used, a run that goes on from a checkpoint draws what it would have
-    drawn.
+    All five numbers decide the seed, of which torch's CPU generator keeps 32 bits: two given combinations have the same
+    stream with probability 2^-32, and are independent otherwise. Since a stream is a function of where it is used, a
+    run that goes on from a checkpoint draws what it would have drawn.
     """
     import torch
 
