@@ -21,7 +21,7 @@ from tests.tiny_language_model import write_tiny_model
 from tests.tiny_reinforce import HashEncoder, tiny_policies, tiny_settings
 
 ROOT = Path(__file__).resolve().parent.parent
-CREDIT = "marginal_causal"
+CREDIT, KL = "marginal_causal", 0.1
 
 CHILD = f"""
 import sys
@@ -34,7 +34,7 @@ model, out = sys.argv[1:]
 accelerator = Accelerator(cpu=True)
 policies = tiny_policies(model)
 history = train(
-    policies, HashEncoder(), tiny_settings(iterations=1, credit={CREDIT!r}), folder=Path(out) / "run",
+    policies, HashEncoder(), tiny_settings(iterations=1, credit={CREDIT!r}, kl_weight={KL}), folder=Path(out) / "run",
     accelerator=accelerator,
 )
 torch.save({{"state": policies.state(), "history": history.as_dict(), "count": accelerator.num_processes}},
@@ -50,7 +50,7 @@ def folder(tmp_path_factory):
 def by_hand(folder):
     """One step of one process with the prompts of both: streams of process 0 and 1, two meta-samples each."""
     policies, encoder = tiny_policies(folder), HashEncoder()
-    settings = tiny_settings(credit=CREDIT)
+    settings = tiny_settings(credit=CREDIT, kl_weight=KL)
     trainer = Trainer(policies, encoder, settings)
     parts = [
         roll_out(policies, encoder, settings, meta_samples=2, purpose=TRAINING, process=process) for process in (0, 1)
@@ -58,10 +58,14 @@ def by_hand(folder):
     features = np.concatenate([part.features for part in parts])
     rewards = Rewards.of(TruncatedObjective(features, settings.regularization))
     weights = trainer.credit.weights(rewards)
-    for process, part in enumerate(parts):
+    divergences = [
         accumulate_gradient(policies, part, weights[2 * process : 2 * process + 2], settings, meta_samples=4)
+        for process, part in enumerate(parts)
+    ]
     trainer.optimiser.step()
-    return policies, rewards
+    words = [np.mean([len(text.split()) for one in part.samples for text in one.texts]) for part in parts]
+    assert words[0] != words[1] and divergences[0] != pytest.approx(divergences[1])
+    return policies, rewards, np.mean(words), np.mean(divergences)
 
 
 def test_two_processes_take_one_step_together(folder, tmp_path):
@@ -83,7 +87,7 @@ def test_two_processes_take_one_step_together(folder, tmp_path):
         )
         for rank in (0, 1)
     ]
-    policies, rewards = by_hand(folder)
+    policies, rewards, words, divergence = by_hand(folder)
     errors = [child.communicate(timeout=300)[1] for child in children]
     assert [child.returncode for child in children] == [0, 0], errors
     first, second = (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in (0, 1))
@@ -93,6 +97,9 @@ def test_two_processes_take_one_step_together(folder, tmp_path):
         torch.testing.assert_close(first["state"][name], value, rtol=1e-5, atol=1e-7)
     step = first["history"]["iterations"][0]
     assert step["objective"] == pytest.approx(rewards.values.mean(), rel=1e-9)
+    assert step["words"] == pytest.approx(words, rel=1e-12)
+    assert step["divergence"] == pytest.approx(divergence, rel=1e-5, abs=1e-7)
+    assert {**step, "seconds": 0} == {**second["history"]["iterations"][0], "seconds": 0}
     assert first["history"]["evaluations"] == second["history"]["evaluations"]
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["checkpoint.pt"]
 

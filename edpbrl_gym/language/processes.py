@@ -67,6 +67,10 @@ class Processes:
         found = self._accelerator.gather(data.to(self._accelerator.device)).cpu().numpy()
         return np.ascontiguousarray(found).view(array.dtype).reshape(-1, *array.shape[1:])
 
+    def mean(self, value: float) -> float:
+        """Mean of a number of each process; the processes have equally many prompts."""
+        return float(self.gather(np.array([value], dtype=np.float64)).mean())
+
     def sum_gradients(self, parameters: Sequence[torch.nn.Parameter]) -> None:
         """Replace every gradient by the sum over all processes."""
         if self.count == 1:

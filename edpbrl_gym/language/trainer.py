@@ -192,7 +192,7 @@ class Trainer:
         self.optimiser.step()
         if not self.policies.finite():
             raise DivergedError("Expected finite weights after the gradient step, got some that are not")
-        words = np.mean([len(text.split()) for samples in rollout.samples for text in samples.texts])
+        words = self.processes.mean(np.mean([len(text.split()) for part in rollout.samples for text in part.texts]))
         self.history.iterations.append(
             Iteration(
                 iteration=self.iteration,
@@ -200,7 +200,7 @@ class Trainer:
                 deviation=float(rewards.values.std(ddof=1)) if len(rewards.values) > 1 else 0.0,
                 gradient_norm=float(norm),
                 divergence=divergence,
-                words=float(words),
+                words=words,
                 seconds=time.perf_counter() - began,
             )
         )
@@ -210,7 +210,8 @@ class Trainer:
         """Add this iteration's gradient (of minus the objective, of this process) to ``.grad`` of the parameters.
 
         Returns:
-            The rewards of all meta-samples, the divergence from the base (None if not needed), and the prompts.
+            The rewards and the divergence from the base (None if not needed) of all meta-samples, and the prompts of
+            this process.
         """
         rollout = roll_out(
             self.policies,
@@ -228,7 +229,7 @@ class Trainer:
         divergence = accumulate_gradient(
             self.policies, rollout, weights, self.settings, meta_samples=self.settings.meta_samples
         )
-        return rewards, divergence, rollout
+        return rewards, None if divergence is None else self.processes.mean(divergence), rollout
 
     def save(self, folder: Path) -> None:
         """Write a checkpoint (the first process does)."""
