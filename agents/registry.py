@@ -68,7 +68,7 @@ def make_agent(
     num_policies: int,
     episodes: int,
     regularization: float = 1.0,
-    criterion: str = "V",
+    criterion: str | None = None,
     seed: int = 0,
     **options: Any,
 ) -> Agent:
@@ -80,7 +80,7 @@ def make_agent(
         num_policies: K, the options of a question.
         episodes: T, the episodes planned for.
         regularization: lambda of the estimate.
-        criterion: "V" (the paper's), "A" or "D".
+        criterion: "V" (the paper's), "A" or "D"; None is the agent's own default, "V" for most.
         seed: Seed of the agent.
         **options: More arguments of that agent, such as ``max_iterations`` of ``frank_wolfe``.
 
@@ -92,13 +92,14 @@ def make_agent(
         ValueError: If the name or an argument is wrong.
     """
     cls = agent_class(name)
+    if criterion is not None:
+        options["criterion"] = criterion
     try:
         return cls(
             env,
             num_policies=num_policies,
             episodes=episodes,
             regularization=regularization,
-            criterion=criterion,
             seed=seed,
             **options,
         )

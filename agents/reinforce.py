@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym._base_environment import base_environment, question_lanes
 from edpbrl_gym._validation import check_choice_of, check_count
 from edpbrl_gym.agents.base import Agent, EpisodeStart, State
 from edpbrl_gym.comparisons import Queries
@@ -23,29 +24,39 @@ if TYPE_CHECKING:
 
 __all__ = ["ReinforceAgent"]
 
+_RECIPE = (
+    "make the agent on the environment of gymnasium.make_vec, let it learn, and ask on words = WordSteps(venv, "
+    "agent.policies.language_models(), temperature=agent.training.temperature) with agent.play_on(words)"
+)
 _OWN = ("episodes", "words", "max_tokens", "regularization", "seed")  # settings that the agent or environment fixes
 
 
 class ReinforceAgent(Agent):
-    """K language models on a text-generation environment; lane i plays model i mod K.
+    """K language models on a text-generation environment; lane i plays model i mod K, a single environment model 0.
 
     ``learn`` maximises the D-criterion of truncated prompts by REINFORCE (`edpbrl_gym.language.trainer`) with T =
     ``episodes`` trajectories. The models begin at the environment's own, of which the agent takes a copy.
 
     Lanes that write tokens are played by ``predict``, each at its own step; keys and values of every lane are kept, so
-    that a step feeds the models one token a lane. To compare the lanes word by word, let the models write whole words:
-    ``WordSteps(venv, agent.policies.language_models())``, whose actions ``numpy.arange(num_envs) % K`` need no agent.
-    ``sample_queries`` gives the same questions without an environment's steps.
+    that a step feeds the models one token a lane. Such lanes can't be compared step by step, as their words have
+    different numbers of tokens. To ask questions, let the models write whole words::
+
+        words = WordSteps(venv, agent.policies.language_models(), temperature=agent.training.temperature)
+        comparisons = collect(words, agent.play_on(words), oracle, episodes=...)
+
+    There ``predict`` names the model that writes each lane's next word, ``numpy.arange(num_envs) % K``.
+    ``sample_queries`` gives the same kind of questions without an environment's steps.
 
     Args:
         env: A text-generation environment, single or vector, with ``.language_model``, ``.encoder`` and ``.model``.
         kind: "adapters" (LoRA adapters on one frozen model) or "copies" (K full models).
         rank: Of the adapters.
         noise: Standard deviation of the noise on the models' first weights, so that they differ.
-        training: `ReinforceSettings`, or some of its fields as a dict (not words, max_tokens, episodes, regularization
-            and seed, which are those of the environment and the agent).
+        training: Some fields of `ReinforceSettings` as a dict (not words, max_tokens, episodes, regularization and
+            seed, which are those of the environment and the agent), or a `ReinforceSettings` that agrees with these.
         folder: Where training keeps its checkpoints, to go on from; None keeps none.
-        **arguments: See ``Agent``; ``criterion`` must be "D".
+        criterion: "D", the only one that it optimises.
+        **arguments: See ``Agent``.
 
     Attributes:
         policies: The K models, after ``learn``.
@@ -54,7 +65,8 @@ class ReinforceAgent(Agent):
 
     Raises:
         TypeError: If the environment lacks one of the attributes, or ``training`` has an unknown field.
-        ValueError: If the criterion is another one, or a setting is out of range.
+        ValueError: If the criterion is another one, a setting is out of range or not that of the environment or the
+            agent, or the environment can't be played (see `play_on`).
     """
 
     name = "reinforce"
@@ -68,9 +80,10 @@ class ReinforceAgent(Agent):
         noise: float = 0.0,
         training: ReinforceSettings | dict[str, Any] | None = None,
         folder: str | Path | None = None,
+        criterion: str = "D",
         **arguments: Any,
     ) -> None:
-        super().__init__(env, **arguments)
+        super().__init__(env, criterion=criterion, **arguments)
         for needed in ("language_model", "encoder", "model"):
             if not hasattr(type(self.base), needed) and not hasattr(self.base, needed):
                 raise TypeError(
@@ -88,6 +101,7 @@ class ReinforceAgent(Agent):
         self.policies: Policies | None = None
         self.history: History | None = None
         self._decoders: list[Any] = []
+        self._whole_words = self._writes_words(env)
 
     def _settings(self, given: ReinforceSettings | dict[str, Any] | None) -> ReinforceSettings:
         """The training's settings with those of the agent and the environment in place."""
@@ -99,13 +113,55 @@ class ReinforceAgent(Agent):
             "seed": self.seed,
         }
         if isinstance(given, ReinforceSettings):
-            return replace(given, **fixed)
+            for name, value in fixed.items():
+                if getattr(given, name) != value:
+                    raise ValueError(
+                        f"Expected training with {name} = {value!r}, that of the agent or its environment, got "
+                        f"{getattr(given, name)!r}; give the other fields as a dict, and {name} to the agent or the "
+                        "environment."
+                    )
+            return given
         fields = dict(given or {})
         unknown = [name for name in fields if name in _OWN or name not in ReinforceSettings.__dataclass_fields__]
         if unknown:
             known = ", ".join(name for name in ReinforceSettings.__dataclass_fields__ if name not in _OWN)
             raise TypeError(f"Expected training with fields among {known}, got {unknown[0]!r}")
         return ReinforceSettings(**fields, **fixed)
+
+    def play_on(self, env: Any) -> Self:
+        """Play another environment of the same words, tokens and most tokens from now on, such as ``WordSteps``.
+
+        Raises:
+            ValueError: If its words or tokens are others, if its ``WordSteps`` has another number of models, or if it
+                compares lanes that write tokens.
+        """
+        base = base_environment(env)
+        model, own = getattr(base, "model", None), self.base.model
+        if getattr(model, "words", None) != own.words or getattr(model, "horizon", None) != own.horizon:
+            raise ValueError(
+                f"Expected a text-generation environment of {own.words} words and {own.horizon} tokens at most, as the "
+                f"agent's, got {type(base).__name__} of other ones; make it with the same words and max_tokens."
+            )
+        base.model.check_language_model(self.base.language_model)
+        self._whole_words = self._writes_words(env)
+        self.env, self.base, self._decoders = env, base, []
+        return self
+
+    def _writes_words(self, env: Any) -> bool:
+        """Whether a step of ``env`` is a whole word; refuses environments that can't be played."""
+        models = _models_of_words(env)
+        if models is None:
+            lanes = question_lanes(env)
+            if lanes is not None:
+                raise ValueError(
+                    f"Expected lanes that write whole words under PreferenceQuery, got lanes that write tokens, whose "
+                    f"words have different lengths; {_RECIPE}."
+                )
+        elif models != self.num_policies:
+            raise ValueError(
+                f"Expected WordSteps with num_policies = {self.num_policies} models, got {models}; {_RECIPE}."
+            )
+        return models is not None
 
     def learn(self) -> Self:
         """Train the models; goes on from the last checkpoint in ``folder`` if there is one."""
@@ -129,10 +185,11 @@ class ReinforceAgent(Agent):
     ) -> tuple[NDArray[Any], State]:
         """Draw the next token of every lane from its model; a complete lane's action is EOS. See the base class.
 
-        The observation is the prefix, so ``state`` and ``episode_start`` are not needed.
+        The observation is the prefix, so ``state`` and ``episode_start`` are not needed. On ``WordSteps`` the action is
+        the index of the lane's model, which draws the word itself.
 
         Raises:
-            RuntimeError: Before ``learn``.
+            RuntimeError: Before ``learn``, on lanes that write tokens.
             ValueError: If the observations aren't those of the environment.
         """
         array = np.asarray(observation)
@@ -142,6 +199,8 @@ class ReinforceAgent(Agent):
             raise ValueError(
                 f"Expected observations as token ids of shape (n, {width}), got {array.dtype} of shape {array.shape}"
             )
+        if self._whole_words:
+            return np.arange(len(lanes)) % self.num_policies, state
         decoders = self._ready(len(lanes))
         actions = np.full(len(lanes), self.base.model.rules.eos, dtype=np.int64)
         uniforms = self.rng.random(len(lanes))
@@ -259,6 +318,16 @@ class ReinforceAgent(Agent):
             self.policies = load_policies(folder / "policies", self._base_copy())
         if (folder / "history.json").is_file():
             self.history = History.from_dict(json.loads((folder / "history.json").read_text(encoding="utf-8")))
+
+
+def _models_of_words(env: Any) -> int | None:
+    """Number of models of the ``WordSteps`` that ``env`` is or wraps; None elsewhere."""
+    while env is not None:
+        parts = getattr(env, "__dict__", {})
+        if "policies" in parts and "lanes_env" in parts:
+            return len(parts["policies"])
+        env = parts.get("env")
+    return None
 
 
 def _most_probable(scores: NDArray[np.float64], stop: NDArray[np.bool_], eos: int) -> int:

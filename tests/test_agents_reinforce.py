@@ -8,8 +8,12 @@ import pytest
 
 from edpbrl_gym.agents.base import Agent
 from edpbrl_gym.agents.registry import make_agent
+from edpbrl_gym.agents.reinforce import ReinforceAgent
+from edpbrl_gym.envs.wrappers import PreferenceQuery, WordSteps
+from edpbrl_gym.experiments.collect import collect
 from edpbrl_gym.language.sampling import word_prefixes
 from edpbrl_gym.language.settings import ReinforceSettings
+from edpbrl_gym.oracles import SyntheticUser
 from tests.lane_environments import ChainEnv
 from tests.tiny_language_model import write_tiny_model
 from tests.tiny_reinforce import HashEncoder
@@ -30,13 +34,20 @@ def lanes(folder, number=4, **options):
 
 
 def made(env, **options):
-    arguments = dict(num_policies=2, episodes=2, criterion="D", training=TRAINING, noise=0.1)
+    arguments = dict(num_policies=2, episodes=2, training=TRAINING, noise=0.1)
     return make_agent("reinforce", env, **{**arguments, **options})
 
 
 @pytest.fixture(scope="module")
 def learnt(folder):
     return made(lanes(folder)).learn()
+
+
+@pytest.fixture(scope="module")
+def saved(learnt, tmp_path_factory):
+    target = tmp_path_factory.mktemp("saved")
+    learnt.save(target)
+    return target
 
 
 def play(agent, env, steps=8, **options):
@@ -127,13 +138,45 @@ def test_a_single_environment(folder, learnt):
 
 
 def test_word_steps_are_played_by_its_models(folder, learnt):
-    from edpbrl_gym.envs.wrappers.word_steps import WordSteps
-
     env = WordSteps(lanes(folder), learnt.policies.language_models(), seed=0)
     env.reset(seed=0)
     for _ in range(3):
         _, _, terminated, _, info = env.step(np.arange(4) % 2)
     assert terminated.all() and all(len(text.split()) <= 3 for text in info["prompt"])
+
+
+def test_questions_of_an_environment_by_the_recipe(folder, learnt, saved):
+    """``collect`` over WordSteps: what the agent's models write word by word, at the temperature they learnt at."""
+    agent = type(learnt).load(saved, lanes(folder))
+    venv, user = lanes(folder, number=6), SyntheticUser(np.ones(6), mode="argmax")
+    words = WordSteps(venv, agent.policies.language_models(), temperature=agent.training.temperature)
+    assert agent.play_on(words) is agent
+    actions, state = agent.predict(words.reset(seed=1)[0])
+    np.testing.assert_array_equal(actions, [0, 1, 0, 1, 0, 1])
+    assert state is None
+    found = collect(words, agent, user, episodes=5, seed=3)
+    assert found.features.shape == (15, 2, 6) and np.unique(found.episode, return_counts=True)[1].tolist() == [3] * 5
+    for episode in range(5):
+        for option in range(2):
+            prefixes = [found.texts[i][option] for i in np.flatnonzero(found.episode == episode)]
+            assert prefixes == word_prefixes(prefixes[-1], 3)
+    rows = HashEncoder().encode([text for question in found.texts for text in question])
+    np.testing.assert_array_equal(found.features, rows.reshape(15, 2, 6))
+
+
+def test_lanes_of_tokens_are_not_compared(folder, learnt, saved):
+    agent = type(learnt).load(saved, lanes(folder))
+    user = SyntheticUser(np.ones(6))
+    asked = PreferenceQuery(lanes(folder), lanes=2, oracle=user)
+    for refused in (lambda: agent.play_on(asked), lambda: made(asked)):
+        with pytest.raises(ValueError, match="whole words under PreferenceQuery.*words = WordSteps.*play_on"):
+            refused()
+    with pytest.raises(ValueError, match="WordSteps with num_policies = 2 models, got 1"):
+        agent.play_on(WordSteps(lanes(folder)))
+    other = gymnasium.make_vec(ID, num_envs=4, model=folder, words=4, max_tokens=8)
+    with pytest.raises(ValueError, match="of 3 words and 8 tokens"):
+        agent.play_on(other)
+    agent.play_on(PreferenceQuery(WordSteps(lanes(folder), agent.policies.language_models()), lanes=2, oracle=user))
 
 
 def test_questions_are_truncated_prompts(learnt):
@@ -178,8 +221,18 @@ def test_training_goes_on_in_its_folder(folder, tmp_path):
 
 
 def test_settings_as_an_object(folder):
-    agent = made(lanes(folder), training=ReinforceSettings(**TRAINING, words=8, seed=9), seed=2)
-    assert (agent.training.words, agent.training.seed, agent.training.max_tokens) == (3, 2, 8)
+    fitting = dict(TRAINING, words=3, max_tokens=8, episodes=2, regularization=0.5, seed=2)
+    settings = ReinforceSettings(**fitting)
+    assert made(lanes(folder), training=settings, seed=2, regularization=0.5).training == settings
+    for name, other in [("words", 8), ("max_tokens", 9), ("episodes", 3), ("regularization", 1.0), ("seed", 9)]:
+        with pytest.raises(ValueError, match=f"training with {name} = .*, got {other}"):
+            made(lanes(folder), training=ReinforceSettings(**{**fitting, name: other}), seed=2, regularization=0.5)
+
+
+def test_the_criterion_is_d_by_default(folder):
+    assert made(lanes(folder)).criterion == "D"
+    assert ReinforceAgent(lanes(folder), num_policies=2, episodes=2).criterion == "D"
+    assert make_agent("random", ChainEnv(), num_policies=2, episodes=2).criterion == "V"
 
 
 @pytest.mark.parametrize(
