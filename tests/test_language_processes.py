@@ -134,6 +134,20 @@ def test_shares():
     assert one.first and one.share(3, "samples") == 3 and one.gather(array) is array
 
 
+def test_a_mean_is_that_of_all_processes():
+    class Other(Both):
+        """The other process has 4.0."""
+
+        @staticmethod
+        def gather(tensor):
+            import torch
+
+            return torch.cat([torch.from_numpy(np.array([[4.0]]).view(np.uint8)), tensor])
+
+    assert Processes(Other()).mean(1.0) == 2.5
+    assert Processes().mean(1.0) == 1.0
+
+
 def test_a_missing_gradient_counts_as_zero():
     import torch
 
