@@ -59,8 +59,10 @@ class TableModel:
         drawn = [rng.choice(len(self.prompts), size=shape, p=p) for p in self.probabilities]
         prompts = np.stack(drawn, axis=-1)
         objective = self.objective(prompts.reshape(-1, *prompts.shape[2:]))
-        split = [part.reshape(batches, samples, *part.shape[1:]) for part in vars(Rewards.of(objective)).values()]
-        weights = np.array([credit.weights(Rewards(*parts)) for parts in zip(*split, strict=True)])
+        found = Rewards.of(objective)
+        parts = (found.values, found.gains, found.contributions)
+        split = [part.reshape(batches, samples, *part.shape[1:]) for part in parts]
+        weights = np.array([credit.weights(Rewards(*batch, found.sizes)) for batch in zip(*split, strict=True)])
         scores = self.scores[np.arange(self.policies), prompts]  # (batches, M, T, K, WORDS, parameters)
         # token j is drawn when j words are complete
         return np.einsum("bmtqj,bmtqjp->bqp", weights[..., :WORDS], scores) / samples
@@ -182,6 +184,23 @@ def test_the_moving_average_knows_only_the_past():
     again.load_state(credit.state())
     np.testing.assert_allclose(again.weights(third)[:, 0, 0, 0], third.values - average)
     assert Credit("marginal").state() == {"average": None}
+
+
+@pytest.mark.parametrize("name", CREDITS)
+def test_only_the_parts_of_the_credit_are_evaluated(name):
+    rows = np.random.default_rng(0).normal(size=(3, 2, 3, 4, 5))
+    objective, credit = TruncatedObjective(rows, 1.0), Credit(name)
+    few = Rewards.of(objective, credit.parts)
+    evaluated = {part for part in ("gains", "contributions") if part in vars(objective)}
+    assert evaluated == {"causal": {"gains"}, "marginal": {"contributions"}, "marginal_causal": {"contributions"}}.get(
+        name, set()
+    )
+    found = credit.weights(few)
+    assert found.shape == (3, 2, 3, 5)
+    np.testing.assert_array_equal(found, Credit(name).weights(rewards()))
+    if credit.parts:
+        with pytest.raises(ValueError, match=f"rewards with {credit.parts[0]}, got some without"):
+            Credit(name).weights(Rewards.of(objective, ()))
 
 
 @pytest.mark.parametrize("name", ["batch_mean", "leave_one_out", "moving_average"])

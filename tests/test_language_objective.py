@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -129,3 +131,21 @@ def test_equal_prompts_add_nothing():
 def test_wrong_input(features, regularization, error, message):
     with pytest.raises(error, match=message):
         d_objective(features, regularization)
+
+
+@pytest.mark.parametrize("shape", [(2, 8, 4, 8, 384), (1, 8, 4, 8, 40), (1, 2, 3, 2, 30)])
+def test_a_lambda_that_is_too_small_for_rounding_says_so(shape):
+    """As embeddings are: float32 rows of length 1, many of them nearly equal. Finite values are right, or refused."""
+    rows = embeddings(shape, 5)
+    rows = (rows / np.linalg.norm(rows, axis=-1, keepdims=True)).astype(np.float32)
+    message = r"regularization \(lambda\) large enough .* got 1e-\d+; raise it"
+    refused = 0
+    for regularization in (1e-10, 1e-17):
+        objective = TruncatedObjective(rows, regularization)
+        for part in ("values", "gains", "contributions"):
+            try:
+                assert np.isfinite(getattr(objective, part)).all()
+            except ValueError as error:
+                assert re.search(message, str(error))
+                refused += 1
+    assert refused

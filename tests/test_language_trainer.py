@@ -196,7 +196,7 @@ def test_a_gradient_that_is_not_finite_stops_the_run(folder):
 
     policies = tiny_policies(folder)
     trainer = Trainer(policies, HashEncoder(), tiny_settings())
-    trainer.credit.weights = lambda rewards: np.full_like(rewards.contributions, np.nan)
+    trainer.credit.weights = lambda rewards: np.full(rewards.shape, np.nan)
     before = policies.state()
     with pytest.raises(DivergedError, match="iteration 0: .*finite gradient.*lower the learning rate.*now 0.05"):
         trainer.step()
@@ -228,7 +228,7 @@ def test_a_diverging_run_stops_with_advice_and_keeps_no_such_weights(folder, tmp
 def test_a_step_to_weights_that_are_not_finite_stops_the_run(folder):
     """The gradient is finite, the step is too long."""
     trainer = Trainer(tiny_policies(folder), HashEncoder(), tiny_settings(learning_rate=3e38))
-    trainer.credit.weights = lambda rewards: np.full_like(rewards.contributions, 1e6)
+    trainer.credit.weights = lambda rewards: np.full(rewards.shape, 1e6)
     with pytest.raises(DivergedError, match="iteration 0: Expected finite weights after the gradient step"):
         trainer.step()
 

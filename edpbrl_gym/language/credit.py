@@ -32,6 +32,7 @@ the first h positions of all prompts. See `TruncatedObjective`.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -45,6 +46,7 @@ __all__ = ["CREDITS", "Credit", "CreditName", "Rewards"]
 
 FloatArray = NDArray[np.float64]
 CreditName = Literal["batch_mean", "leave_one_out", "moving_average", "marginal", "causal", "marginal_causal"]
+Part = Literal["gains", "contributions"]
 CREDITS: tuple[str, ...] = get_args(CreditName)
 
 
@@ -54,18 +56,48 @@ class Rewards:
 
     Attributes:
         values: the objective, (M,).
-        gains: what the positions from h on add, (M, H + 1).
-        contributions: what each prompt adds from position h on, (M, T, K, H + 1).
+        gains: what the positions from h on add, (M, H + 1); None if no credit needs it.
+        contributions: what each prompt adds from position h on, (M, T, K, H + 1); None if no credit needs it.
+        sizes: (T, K, H).
     """
 
     values: FloatArray
-    gains: FloatArray
-    contributions: FloatArray
+    gains: FloatArray | None
+    contributions: FloatArray | None
+    sizes: tuple[int, int, int]
 
     @classmethod
-    def of(cls, objective: TruncatedObjective) -> Rewards:
-        """Evaluate an objective's values and parts."""
-        return cls(objective.values, objective.gains, objective.contributions)
+    def of(cls, objective: TruncatedObjective, parts: Collection[Part] = ("gains", "contributions")) -> Rewards:
+        """Evaluate an objective's values and the parts that are needed."""
+        _, episodes, policies, words, _ = objective.shape
+        return cls(
+            objective.values,
+            objective.gains if "gains" in parts else None,
+            objective.contributions if "contributions" in parts else None,
+            (episodes, policies, words),
+        )
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """Shape of the weights, (M, T, K, H + 1)."""
+        episodes, policies, words = self.sizes
+        return len(self.values), episodes, policies, words + 1
+
+    def gathered(self, gather: Callable[[FloatArray], FloatArray]) -> Rewards:
+        """The rewards with ``gather`` applied to every array, which puts meta-samples of other processes beside."""
+        gains, contributions = (None if a is None else gather(a) for a in (self.gains, self.contributions))
+        return Rewards(gather(self.values), gains, contributions, self.sizes)
+
+    def part(self, name: Part) -> FloatArray:
+        """The gains or contributions.
+
+        Raises:
+            ValueError: they were not evaluated.
+        """
+        found = self.gains if name == "gains" else self.contributions
+        if found is None:
+            raise ValueError(f"Expected rewards with {name}, got some without; give Rewards.of the credit's parts")
+        return found
 
 
 class Credit:
@@ -89,6 +121,13 @@ class Credit:
             raise ValueError(f"Expected decay in [0, 1), got {self.decay}")
         self.average: float | None = None
 
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """What it needs of the rewards besides the values."""
+        if self.name in ("marginal", "marginal_causal"):
+            return ("contributions",)
+        return ("gains",) if self.name == "causal" else ()
+
     def weights(self, rewards: Rewards) -> FloatArray:
         """Return the weight of a token by the number of words that were complete before it was drawn.
 
@@ -96,23 +135,23 @@ class Credit:
         earlier one, uses leave_one_out.
 
         Args:
-            rewards: of M >= 2 meta-samples; with one, batch_mean and leave_one_out have no baseline, and marginal and
-                causal are not centred.
+            rewards: with the credit's ``parts``, of M >= 2 meta-samples; with one, batch_mean and leave_one_out have no
+                baseline, and marginal and causal are not centred.
 
         Returns:
             Shape (M, T, K, H + 1); entry h is the weight of tokens drawn when h words were complete.
 
         Raises:
-            ValueError: M = 1 with batch_mean, leave_one_out, or the first iteration of moving_average.
+            ValueError: M = 1 with batch_mean, leave_one_out, or the first iteration of moving_average; or the rewards
+                lack a part.
         """
-        shape = rewards.contributions.shape
         if self.name == "marginal_causal":
-            return _centred(rewards.contributions)
+            return _centred(rewards.part("contributions"))
         if self.name == "marginal":
-            return np.broadcast_to(_centred(rewards.contributions[..., :1]), shape)
+            return np.broadcast_to(_centred(rewards.part("contributions")[..., :1]), rewards.shape)
         if self.name == "causal":
-            return np.broadcast_to(_centred(rewards.gains[:, None, None, :]), shape)
-        return np.broadcast_to(self._advantages(rewards.values)[:, None, None, None], shape)
+            return np.broadcast_to(_centred(rewards.part("gains")[:, None, None, :]), rewards.shape)
+        return np.broadcast_to(self._advantages(rewards.values)[:, None, None, None], rewards.shape)
 
     def _advantages(self, values: FloatArray) -> FloatArray:
         """Objectives minus their baseline, (M,)."""

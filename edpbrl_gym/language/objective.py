@@ -65,7 +65,8 @@ def objective_without(features: ArrayLike, regularization: float = 1.0) -> Float
 class TruncatedObjective:
     """The D-criterion of M meta-samples, and its parts.
 
-    The mathematics is float64 in any case. Parts are computed when they are asked for.
+    The mathematics is float64 in any case. Parts are computed when they are asked for, and raise a ValueError where
+    lambda is too small for it.
 
     Args:
         features: (M, T, K, H, d), see `d_objective`; K >= 2.
@@ -112,7 +113,17 @@ class TruncatedObjective:
         product = rows @ rows.swapaxes(1, 2) if self._wide else rows.swapaxes(1, 2) @ rows
         size = product.shape[-1]
         product[:, range(size), range(size)] += self.regularization
-        return np.asarray(np.linalg.cholesky(product))
+        return self._cholesky(product)
+
+    def _cholesky(self, matrices: FloatArray) -> FloatArray:
+        """Cholesky factors, or a ValueError where rounding leaves a matrix that is not positive definite."""
+        try:
+            return np.asarray(np.linalg.cholesky(matrices))
+        except np.linalg.LinAlgError as error:
+            raise ValueError(
+                "Expected regularization (lambda) large enough that the information of the prompts is positive "
+                f"definite in float64, got {self.regularization:g}; raise it"
+            ) from error
 
     @cached_property
     def values(self) -> FloatArray:
@@ -143,7 +154,8 @@ class TruncatedObjective:
         for position in range(words - 1):
             rows = self._rows[:, position].reshape(samples, -1, dimension)
             information += rows.swapaxes(1, 2) @ rows
-            before[:, position + 1] = np.linalg.slogdet(information)[1]
+            diagonal = np.diagonal(self._cholesky(information), axis1=1, axis2=2)
+            before[:, position + 1] = 2.0 * np.log(diagonal).sum(axis=1)
         return np.asarray(self.values[:, None] - before)
 
     @cached_property
@@ -166,7 +178,7 @@ class TruncatedObjective:
         blocks = self._leverage_blocks().reshape(-1, words, words)
         inner = np.eye(words) - blocks * (policies / (policies - 1))
         # reversed order: the leading blocks of the factor are those of the last positions
-        diagonal = np.diagonal(np.linalg.cholesky(inner[:, ::-1, ::-1]), axis1=1, axis2=2)
+        diagonal = np.diagonal(self._cholesky(inner[:, ::-1, ::-1]), axis1=1, axis2=2)
         added = -2.0 * np.cumsum(np.log(diagonal), axis=1)[:, ::-1]
         result = np.zeros((samples, episodes, policies, words + 1))
         result[..., :words] = np.maximum(added, 0.0).reshape(samples, episodes, policies, words)

@@ -222,9 +222,8 @@ class Trainer:
             iteration=self.iteration,
             process=self.processes.rank,
         )
-        own = Rewards.of(TruncatedObjective(rollout.features, self.settings.regularization))
-        gather = self.processes.gather
-        rewards = Rewards(gather(own.values), gather(own.gains), gather(own.contributions))
+        objective = TruncatedObjective(rollout.features, self.settings.regularization)
+        rewards = Rewards.of(objective, self.credit.parts).gathered(self.processes.gather)
         weights = self.processes.own(self.credit.weights(rewards))
         divergence = accumulate_gradient(
             self.policies, rollout, weights, self.settings, meta_samples=self.settings.meta_samples
