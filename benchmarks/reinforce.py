@@ -1,8 +1,9 @@
 """Measure REINFORCE on language models: variance of the credits, speed of an iteration's prompts, memory of K policies.
 
     python benchmarks/reinforce.py variance --model FOLDER --batches 24   # a few minutes on one core
-    python benchmarks/reinforce.py speed --model FOLDER                   # about a minute
-    python benchmarks/reinforce.py memory --model FOLDER                  # also at GPT-2 124M (random weights)
+    python benchmarks/reinforce.py speed --model FOLDER                   # about a minute of CPU time
+    python benchmarks/reinforce.py memory --model FOLDER                  # one to two minutes of CPU time
+    python benchmarks/reinforce.py memory --model FOLDER --size gpt2      # GPT-2 124M of random weights: long
 
 Without --model the project's own prompt model is used (edpbrl train-prompt-lm). Times are CPU time of the process.
 """
@@ -97,35 +98,53 @@ def variance_table(found: dict[str, list[torch.Tensor]]) -> None:
 
 
 def speed(model: str | None) -> None:
-    """CPU seconds of sampling and scoring prompts (their truncations embedded) against the plain loop."""
+    """CPU seconds of sampling and scoring prompts, their truncations embedded, against the plain loop.
+
+    Both ways stop at the same word budget and embed H truncations of every prompt.
+    """
     language, encoder = load_language_model(model, device="cpu"), small_encoder()
     policies, settings = make_policies(language, K, rank=8), ReinforceSettings(seed=SEED)
     roll_out(policies, encoder, settings, meta_samples=1, purpose=PLAYING, episodes=1)  # loads and warms up
-    rows = []
+    print(
+        "| prompts | way | mean words | truncations | prompts a CPU second | a wall-clock second | ratio of CPU time |"
+    )
+    print("|---|---|---|---|---|---|---|", flush=True)
     for samples, episodes in ((1, 8), (8, 8)):
-        began, wall = time.process_time(), time.perf_counter()
-        rollout = roll_out(policies, encoder, settings, meta_samples=samples, purpose=PLAYING, episodes=episodes)
-        for q, part in enumerate(rollout.samples):
-            with policies.policy(q) as policy, torch.no_grad():
-                log_probabilities(policy, part, batch_size=64)
-        count = samples * episodes * K
-        rows.append((f"batched, {count} prompts", count, time.process_time() - began, time.perf_counter() - wall))
-    began, wall = time.process_time(), time.perf_counter()
-    plain_loop(policies, encoder, settings, 8)
-    rows.append(("plain loop, 32 prompts", 32, time.process_time() - began, time.perf_counter() - wall))
-    plain = rows[-1][1] / rows[-1][2]
-    print("| way | prompts a CPU second | times the plain loop | prompts a second of wall-clock time |")
-    print("|---|---|---|---|")
-    for name, count, seconds, wall in rows:
-        print(f"| {name} | {count / seconds:.2f} | {count / seconds / plain:.1f} | {count / wall:.2f} |")
+        found = {}
+        for way, run in (("batched", batched), ("plain loop", plain_loop)):
+            began, wall = time.process_time(), time.perf_counter()
+            texts, prefixes = run(policies, encoder, settings, samples, episodes)
+            found[way] = (texts, prefixes, time.process_time() - began, time.perf_counter() - wall)
+        for way, (texts, prefixes, seconds, elapsed) in found.items():
+            count, words = len(texts), np.mean([len(text.split()) for text in texts])
+            print(
+                f"| {count} | {way} | {words:.2f} | {prefixes} | {count / seconds:.2f} | {count / elapsed:.2f} "
+                f"| {found['plain loop'][2] / seconds:.1f} |",
+                flush=True,
+            )
 
 
-def plain_loop(policies: Any, encoder: Any, settings: ReinforceSettings, episodes: int) -> None:
-    """``generate`` for each prompt, one encoder call for each prefix, one forward for each log-probability."""
+def batched(
+    policies: Any, encoder: Any, settings: ReinforceSettings, samples: int, episodes: int
+) -> tuple[list[str], int]:
+    """The library's way; returns the prompts, and how many truncations have an embedding."""
+    rollout = roll_out(policies, encoder, settings, meta_samples=samples, purpose=PLAYING, episodes=episodes)
+    for q, part in enumerate(rollout.samples):
+        with policies.policy(q) as policy, torch.no_grad():
+            log_probabilities(policy, part, batch_size=settings.batch_size)
+    return [text for part in rollout.samples for text in part.texts], int(np.prod(rollout.features.shape[:-1]))
+
+
+def plain_loop(
+    policies: Any, encoder: Any, settings: ReinforceSettings, samples: int, episodes: int
+) -> tuple[list[str], int]:
+    """``generate`` for each prompt, one encoder call for each truncation, one forward for each log-probability."""
     torch.manual_seed(SEED)
+    texts, embedded = [], 0
     for q in range(K):
         with policies.policy(q) as language, torch.no_grad():
-            for _ in range(episodes):
+            budget = word_budget(language.rules, settings.words)
+            for _ in range(samples * episodes):
                 tokens = language.model.generate(
                     torch.tensor([[language.start]]),
                     attention_mask=torch.ones(1, 1, dtype=torch.long),
@@ -133,61 +152,94 @@ def plain_loop(policies: Any, encoder: Any, settings: ReinforceSettings, episode
                     top_k=0,
                     max_new_tokens=settings.max_tokens,
                     pad_token_id=language.tokenizer.eos_token_id,
+                    stopping_criteria=budget,
                 )
-                for prefix in word_prefixes(language.rules.text(tokens[0, 1:].tolist()), settings.words):
-                    encoder.encode([prefix])
                 logits = language.model(tokens[:, :-1]).logits.log_softmax(-1)
                 logits.gather(-1, tokens[:, 1:, None]).sum()
+                written = tokens[0, 1:].tolist()
+                if language.rules.state(written)[0] > settings.words:
+                    written.pop()  # the token that begins word H + 1 is not part of the prompt
+                texts.append(language.rules.text(written))
+                for prefix in word_prefixes(texts[-1], settings.words):
+                    encoder.encode([prefix])
+                    embedded += 1
+    return texts, embedded
 
 
-def memory(model: str | None) -> None:
-    """Bytes of weights, and the growth of the process's peak memory, of one model and of K policies that learn.
+def word_budget(rules: Any, words: int) -> Any:
+    """Stops ``generate`` where the word budget ends a prompt."""
+    from transformers import StoppingCriteria, StoppingCriteriaList
 
-    At the size of the small model the peak is mostly what the libraries load on first use; read it at GPT-2's size.
-    """
-    print("| model | what | weights, MB | peak growth, MB |")
-    print("|---|---|---|---|")
-    for size in ("own", "gpt2"):
-        one = None
-        for what in ("one", "adapters", "copies"):
-            command = [sys.executable, __file__, "memory-of", "--what", what, "--size", size]
-            command += [] if model is None else ["--model", model]
-            done = subprocess.run(command, capture_output=True, text=True, check=True)
-            row = json.loads(done.stdout.strip().splitlines()[-1])
-            one = row if one is None else one
-            shares = [row[key] / one[key] for key in ("weights", "peak")]
-            print(
-                f"| {size} ({row['parameters'] / 1e6:.1f} M) | {what} | {row['weights']:.1f} ({shares[0]:.2f}x) "
-                f"| {row['peak']:.0f} ({shares[1]:.2f}x) |"
+    class Budget(StoppingCriteria):
+        def __call__(self, input_ids: torch.Tensor, scores: Any, **options: Any) -> torch.Tensor:
+            states = [rules.state(row[1:].tolist()) for row in input_ids]
+            return torch.tensor(
+                [begun > words or bool(rules.complete(begun, inside, words)) for begun, inside in states]
             )
+
+    return StoppingCriteriaList([Budget()])
+
+
+def memory(model: str | None, size: str) -> None:
+    """Bytes of weights, and the growth of the process's peak memory, in one iteration at the default settings.
+
+    That is M x T = 64 prompts of every policy, 32 tokens at most, batches of 64. "frozen" is one model that samples and
+    scores all K x 64 prompts; "learning" is one model that also takes its full gradient on them; adapters and copies
+    are K policies that learn. At the size of the small model the peak is mostly what the libraries load on first use.
+    """
+    print("| model | what | weights, MB | peak growth, MB | times learning's |")
+    print("|---|---|---|---|---|", flush=True)
+    reference = None
+    for what in ("learning", "frozen", "adapters", "copies"):
+        command = [sys.executable, __file__, "memory-of", "--what", what, "--size", size]
+        command += [] if model is None else ["--model", model]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        row = json.loads(done.stdout.strip().splitlines()[-1])
+        reference = row if reference is None else reference
+        shares = [row[key] / reference[key] for key in ("weights", "peak")]
+        print(
+            f"| {size} ({row['parameters'] / 1e6:.1f} M) | {what} | {row['weights']:.1f} | {row['peak']:.0f} "
+            f"| {shares[0]:.2f} (weights), {shares[1]:.2f} (peak) |",
+            flush=True,
+        )
 
 
 def memory_of(model: str | None, what: str, size: str) -> None:
-    """One measurement, in a process of its own: sample and score 16 prompts; K policies also take their gradient."""
+    """One measurement, in a process of its own."""
     base = load_language_model(model, device="cpu")
-    settings = ReinforceSettings(seed=SEED, batch_size=8, max_tokens=16)
-    texts = np.random.default_rng(SEED).normal(size=(2, 2, K, 8, 16))  # what embeddings would be, without an encoder
+    settings = ReinforceSettings(seed=SEED)
+    shape = (settings.meta_samples, settings.episodes, K, settings.words, 384)
+    texts = np.random.default_rng(SEED).normal(size=shape)  # what embeddings would be, without an encoder
+    weights = Credit(settings.credit).weights(Rewards.of(TruncatedObjective(texts), Credit(settings.credit).parts))
     before = _peak()
     if size == "gpt2":
         base = replace(base, model=random_gpt2(base))
     parameters = sum(p.numel() for p in base.model.parameters())
-    if what == "one":
-        weights = sum(p.numel() * p.element_size() for p in base.model.parameters())
-        for _ in range(K):
-            samples = draw(base, settings, 4)
-            with torch.no_grad():
-                log_probabilities(base, samples, batch_size=8)
+    count = settings.meta_samples * settings.episodes
+    if what in ("frozen", "learning"):
+        held = sum(p.numel() * p.element_size() for p in base.model.parameters())
+        base.model.requires_grad_(what == "learning")
+        parts = [draw(base, settings, count) for _ in range(K)]
+        for q, samples in enumerate(parts):
+            own = torch.from_numpy(np.array(weights[:, :, q])).reshape(count, -1).gather(1, samples.word - 1)
+            for start in range(0, count, settings.batch_size):
+                rows = slice(start, start + settings.batch_size)
+                with torch.set_grad_enabled(what == "learning"):
+                    loss = -(log_probabilities(base, samples.select(rows)) * own[rows].float()).sum()
+                if what == "learning":
+                    loss.backward()
+        learnt = list(base.model.parameters())
     else:
         options: dict[str, Any] = {"rank": 8} if what == "adapters" else {}
         policies = make_policies(base, K, kind=what, **options)
-        weights = policies.memory()
-        parts = []
+        held, learnt, parts = policies.memory(), policies.parameters(), []
         for q in range(K):
             with policies.policy(q) as language:
-                parts.append(draw(language, settings, 4))
-        rewards = Rewards.of(TruncatedObjective(texts))
-        accumulate_gradient(policies, _Drawn(parts), Credit().weights(rewards), settings, meta_samples=2)
-    print(json.dumps({"weights": weights / 1e6, "peak": (_peak() - before) / 1e6, "parameters": parameters}))
+                parts.append(draw(language, settings, count))
+        accumulate_gradient(policies, _Drawn(parts), weights, settings, meta_samples=settings.meta_samples)
+    if what != "frozen":
+        torch.optim.SGD(learnt, lr=settings.learning_rate).step()
+    print(json.dumps({"weights": held / 1e6, "peak": (_peak() - before) / 1e6, "parameters": parameters}))
 
 
 class _Drawn:
@@ -227,7 +279,7 @@ def main() -> None:
     parser.add_argument("part", choices=["variance", "speed", "memory", "memory-of"])
     parser.add_argument("--model", help="folder or hub id of a language model")
     parser.add_argument("--batches", type=int, default=24)
-    parser.add_argument("--what", default="one", choices=["one", "adapters", "copies"])
+    parser.add_argument("--what", default="frozen", choices=["frozen", "learning", "adapters", "copies"])
     parser.add_argument("--size", default="own", choices=["own", "gpt2"])
     arguments = parser.parse_args()
     if arguments.part == "variance":
@@ -235,7 +287,7 @@ def main() -> None:
     elif arguments.part == "speed":
         speed(arguments.model)
     elif arguments.part == "memory":
-        memory(arguments.model)
+        memory(arguments.model, arguments.size)
     else:
         memory_of(arguments.model, arguments.what, arguments.size)
 
