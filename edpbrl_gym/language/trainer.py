@@ -192,7 +192,7 @@ class Trainer:
         self.optimiser.step()
         if not self.policies.finite():
             raise DivergedError("Expected finite weights after the gradient step, got some that are not")
-        words = self.processes.mean(np.mean([len(text.split()) for part in rollout.samples for text in part.texts]))
+        counts = [len(text.split()) for part in rollout.samples for text in part.texts]
         self.history.iterations.append(
             Iteration(
                 iteration=self.iteration,
@@ -200,7 +200,7 @@ class Trainer:
                 deviation=float(rewards.values.std(ddof=1)) if len(rewards.values) > 1 else 0.0,
                 gradient_norm=float(norm),
                 divergence=divergence,
-                words=words,
+                words=self.processes.mean(float(np.mean(counts))),
                 seconds=time.perf_counter() - began,
             )
         )
