@@ -97,6 +97,9 @@ def _run(
     observe: bool,
 ) -> Comparisons:
     venv = PreferenceQuery(env, lanes=lanes, oracle=oracle, feedback=feedback)
+    play_on = getattr(agent, "play_on", None)
+    if play_on is not None:  # an agent that must know which environment it plays, and may refuse it
+        play_on(venv)
     finished = 0
     observation, _ = venv.reset(seed=seed)
     state = None
