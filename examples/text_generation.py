@@ -5,6 +5,7 @@ python examples/text_generation.py --episodes 20
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -42,17 +43,19 @@ args = tyro.cli(Args, description=__doc__)
 
 # token by token: the language model is a policy over the legal tokens
 env = gymnasium.make("edpbrl/TextGeneration-v0", model=args.model, words=args.words, render_mode="ansi")
+writer: Any = env.unwrapped
 observation, info = env.reset(seed=args.seed)
 rng, done = np.random.default_rng(args.seed), False
 while not done:
-    probabilities = env.unwrapped.next_token_probabilities(args.temperature)  # one token is fed to the model
+    probabilities = writer.next_token_probabilities(args.temperature)  # one token is fed to the model
     observation, reward, done, truncated, info = env.step(rng.choice(len(probabilities), p=probabilities))
 print(f"{info['step']} tokens, {info['word']} words: {info['prompt']!r}")
 env.close()
 
 # word by word: every lane writes a whole word, then the user compares the lanes
 lanes = gymnasium.make_vec("edpbrl/TextGeneration-v0", num_envs=args.lanes, model=args.model, words=args.words)
-user = SyntheticUser.from_text(args.taste, lanes.unwrapped.encoder, mode="argmax")
+base: Any = lanes.unwrapped
+user = SyntheticUser.from_text(args.taste, base.encoder, mode="argmax")
 questions = PreferenceQuery(
     WordSteps(lanes, temperature=args.temperature, seed=args.seed), lanes=args.lanes, oracle=user
 )
@@ -60,11 +63,11 @@ everyone = np.zeros(args.lanes, dtype=np.int64)  # all lanes play policy 0; Word
 for episode in range(args.episodes):
     questions.reset()
     for word in range(args.words):
-        observation, reward, terminated, truncated, info = questions.step(everyone)
+        observation, rewards, terminated, _, info = questions.step(everyone)
         if episode == 0:
             print(f"word {word + 1}")
             for lane, text in enumerate(info["question"][0]):
-                print(f"  {'>' if reward[lane] else ' '} {text!r}")
+                print(f"  {'>' if rewards[lane] else ' '} {text!r}")
 
 answers = questions.comparisons
 taste = estimate_comparisons(answers, regularization=1.0)
