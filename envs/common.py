@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym.features import TextEncoder, load_encoder
 
-__all__ = ["check_jsonable", "check_reset_mask", "parse_autoreset_mode", "shared_encoder"]
+__all__ = [
+    "check_jsonable",
+    "check_observations",
+    "final_infos",
+    "first_seed",
+    "lanes_to_reset",
+    "parse_autoreset_mode",
+    "shared_encoder",
+]
 
 
 @functools.lru_cache(maxsize=4)
@@ -57,7 +67,7 @@ def parse_autoreset_mode(mode: str | AutoresetMode) -> AutoresetMode:
     raise ValueError(f"Expected autoreset_mode to be one of {sorted(modes)}, got {mode!r}.")
 
 
-def check_reset_mask(mask: Any, num_envs: int) -> NDArray[np.bool_]:
+def _check_reset_mask(mask: Any, num_envs: int) -> NDArray[np.bool_]:
     """Return ``options["reset_mask"]`` if it is boolean, (num_envs,), with at least one True, else a ValueError."""
     if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != (num_envs,):
         got = f"{mask.dtype} of shape {mask.shape}" if isinstance(mask, np.ndarray) else type(mask).__name__
@@ -65,3 +75,60 @@ def check_reset_mask(mask: Any, num_envs: int) -> NDArray[np.bool_]:
     if not mask.any():
         raise ValueError("Expected options['reset_mask'] with at least one True, got none.")
     return mask
+
+
+def check_observations(observations: ArrayLike, horizon: int, padding: int, *, length: str) -> NDArray[np.int64]:
+    """Return observations, one or many, as integers (n, horizon) in 0..padding, else a ValueError.
+
+    Args:
+        observations: Of lanes.
+        horizon: Entries of an observation.
+        padding: The largest entry.
+        length: Symbol of the horizon in the message.
+    """
+    lanes = np.asarray(observations)
+    if lanes.ndim == 1:
+        lanes = lanes[None]
+    if (
+        lanes.ndim != 2
+        or lanes.shape[1] != horizon
+        or not np.issubdtype(lanes.dtype, np.integer)
+        or (lanes.size and (lanes.min() < 0 or lanes.max() > padding))
+    ):
+        raise ValueError(
+            f"Expected observations as integers in 0..{padding} of shape (n, {length}) = (n, {horizon}), "
+            f"got {lanes.dtype} of shape {lanes.shape}."
+        )
+    return lanes.astype(np.int64, copy=False)
+
+
+def first_seed(seed: int | Sequence[int | None] | None, num_envs: int) -> int | None:
+    """Return the one seed of a vector environment; a sequence must hold one for each lane, and the first counts."""
+    if seed is not None and not isinstance(seed, int | np.integer):
+        if len(seed) != num_envs:
+            raise ValueError(f"Expected one seed for each of {num_envs} lanes, got {len(seed)}.")
+        seed = seed[0]
+    return None if seed is None else int(seed)
+
+
+def lanes_to_reset(options: dict[str, Any] | None, num_envs: int, *, begun: bool) -> NDArray[np.bool_]:
+    """Return which lanes a reset begins, (num_envs,): those of ``options["reset_mask"]``, or all.
+
+    Raises:
+        ValueError: A mask that is no boolean array, or empty.
+        ResetNeeded: A mask that leaves lanes out before all were ``begun``.
+    """
+    if options is None or "reset_mask" not in options:
+        return np.ones(num_envs, dtype=np.bool_)
+    mask = _check_reset_mask(options["reset_mask"], num_envs)
+    if not begun and not mask.all():
+        raise ResetNeeded("The first reset must begin all lanes; call reset() without a reset_mask.")
+    return mask
+
+
+def final_infos(observations: NDArray[np.int64], infos: dict[str, Any], mask: NDArray[np.bool_]) -> dict[str, Any]:
+    """Return Gymnasium's infos about lanes that end in a step that also begins them anew."""
+    final = np.full(len(mask), None, dtype=object)
+    for lane in np.flatnonzero(mask):
+        final[lane] = observations[lane].copy()
+    return {"final_obs": final, "_final_obs": mask.copy(), "final_info": infos, "_final_info": mask.copy()}

@@ -10,7 +10,7 @@ from gymnasium.spaces import MultiDiscrete
 from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._validation import check_count
-from edpbrl_gym.envs.common import check_jsonable, shared_encoder
+from edpbrl_gym.envs.common import check_jsonable, check_observations, shared_encoder
 from edpbrl_gym.envs.spaces import TokenDiscrete
 from edpbrl_gym.features import TextEncoder
 from edpbrl_gym.mdp import PromptMDP
@@ -177,20 +177,7 @@ class PromptModel:
         return np.array(image, dtype=np.uint8)
 
     def _lanes(self, observations: ArrayLike) -> IntArray:
-        lanes = np.asarray(observations)
-        if lanes.ndim == 1:
-            lanes = lanes[None]
-        if (
-            lanes.ndim != 2
-            or lanes.shape[1] != self.horizon
-            or not np.issubdtype(lanes.dtype, np.integer)
-            or (lanes.size and (lanes.min() < 0 or lanes.max() > self.padding))
-        ):
-            raise ValueError(
-                f"Expected observations as integers in 0..{self.padding} of shape (n, H) = (n, {self.horizon}), "
-                f"got {lanes.dtype} of shape {lanes.shape}."
-            )
-        return lanes.astype(np.int64, copy=False)
+        return check_observations(observations, self.horizon, self.padding, length="H")
 
     def _last_rows(self, observations: ArrayLike) -> IntArray:
         lanes = self._lanes(observations)

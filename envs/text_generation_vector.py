@@ -13,7 +13,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._validation import check_count
-from edpbrl_gym.envs.common import check_reset_mask, parse_autoreset_mode
+from edpbrl_gym.envs.common import final_infos, first_seed, lanes_to_reset, parse_autoreset_mode
 from edpbrl_gym.envs.text_generation import TextGenerationEnv
 from edpbrl_gym.envs.text_model import TextAttributes, TextModel
 
@@ -81,16 +81,8 @@ class TextGenerationVectorEnv(TextAttributes, VectorEnv):
 
         As in Gymnasium's own vector environments the seed may be a list with one for each lane. Nothing is random here.
         """
-        if seed is not None and not isinstance(seed, int | np.integer):
-            if len(seed) != self.num_envs:
-                raise ValueError(f"Expected one seed for each of {self.num_envs} lanes, got {len(seed)}.")
-            seed = seed[0]
-        super().reset(seed=None if seed is None else int(seed))
-        mask = np.ones(self.num_envs, dtype=np.bool_)
-        if options is not None and "reset_mask" in options:
-            mask = check_reset_mask(options["reset_mask"], self.num_envs)
-            if not self._begun and not mask.all():
-                raise ResetNeeded("The first reset must begin all lanes; call reset() without a reset_mask.")
+        super().reset(seed=first_seed(seed, self.num_envs))
+        mask = lanes_to_reset(options, self.num_envs, begun=self._begun)
         self._begun = True
         self.model.restart(self.state, mask)
         if self._decoder is not None:
@@ -192,12 +184,4 @@ class TextGenerationVectorEnv(TextAttributes, VectorEnv):
         return infos
 
     def _final_infos(self, mask: BoolArray) -> dict[str, Any]:
-        final = np.full(self.num_envs, None, dtype=object)
-        for lane in np.flatnonzero(mask):
-            final[lane] = self.state.tokens[lane].copy()
-        return {
-            "final_obs": final,
-            "_final_obs": mask.copy(),
-            "final_info": self._infos(mask),
-            "_final_info": mask.copy(),
-        }
+        return final_infos(self.state.tokens, self._infos(mask), mask)

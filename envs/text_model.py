@@ -13,7 +13,7 @@ from gymnasium.spaces import MultiDiscrete
 from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._validation import check_count, check_number
-from edpbrl_gym.envs.common import check_jsonable, shared_encoder
+from edpbrl_gym.envs.common import check_jsonable, check_observations, shared_encoder
 from edpbrl_gym.envs.prompt_model import PromptModel
 from edpbrl_gym.envs.text_spaces import LegalDiscrete
 from edpbrl_gym.features import TextEncoder
@@ -239,20 +239,7 @@ class TextModel:
         return self.encoder.encode(self.trajectory_texts(observations))
 
     def _rows(self, observations: ArrayLike) -> list[list[int]]:
-        lanes = np.asarray(observations)
-        if lanes.ndim == 1:
-            lanes = lanes[None]
-        if (
-            lanes.ndim != 2
-            or lanes.shape[1] != self.horizon
-            or not np.issubdtype(lanes.dtype, np.integer)
-            or (lanes.size and (lanes.min() < 0 or lanes.max() > self.padding))
-        ):
-            raise ValueError(
-                f"Expected observations as integers in 0..{self.padding} of shape (n, L) = (n, {self.horizon}), "
-                f"got {lanes.dtype} of shape {lanes.shape}."
-            )
-        return list(lanes.tolist())
+        return list(check_observations(observations, self.horizon, self.padding, length="L").tolist())
 
 
 class TextAttributes:
