@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Protocol, runtime_checkable
 
@@ -13,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._validation import check_count
 
-__all__ = ["BatchedEncoder", "TextEncoder", "check_texts", "normalise", "require", "resolve_device"]
+__all__ = ["BatchedEncoder", "TextEncoder", "check_texts", "normalise", "quiet_loading", "require", "resolve_device"]
 
 Embeddings = NDArray[np.float32]
 
@@ -191,3 +192,16 @@ class BatchedEncoder(ABC):
             return rows
         position = {text: i for i, text in enumerate(unique)}
         return rows[[position[text] for text in wanted]]
+
+
+@contextmanager
+def quiet_loading(what: str, install: str) -> Iterator[None]:
+    """Keep transformers from drawing a progress bar for the loading of weights; the arguments are ``require``'s."""
+    logging = require("transformers.utils.logging", what, install)
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()

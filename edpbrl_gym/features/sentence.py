@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from edpbrl_gym.features._hashing import hash_file, hash_settings, hash_state_dict
-from edpbrl_gym.features.base import BatchedEncoder, require, resolve_device
+from edpbrl_gym.features.base import BatchedEncoder, quiet_loading, require, resolve_device
 
 __all__ = ["MINILM_DIMENSION", "MINILM_SHA256", "MiniLMEncoder", "SentenceTransformerEncoder"]
 
@@ -31,24 +30,11 @@ _MINILM_SETTINGS = (
 _INSTALL = "pip install edpbrl-gym"
 
 
-@contextmanager
-def _quiet_loading() -> Iterator[None]:
-    """Keep transformers from drawing a progress bar for the loading of weights."""
-    logging = require("transformers.utils.logging", "sentence encoders", _INSTALL)
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
-
-
 def _load_model(source: str, device: str | None) -> Any:
     """Return a SentenceTransformer in float32, in evaluation mode."""
     package = require("sentence_transformers", "sentence encoders", _INSTALL)
     target = resolve_device(device)
-    with _quiet_loading():
+    with quiet_loading("sentence encoders", _INSTALL):
         model = package.SentenceTransformer(source, device=target)
     return model.float().eval()
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from edpbrl_gym.features import default_cache_folder
 from edpbrl_gym.features._hashing import hash_settings, hash_state_dict
-from edpbrl_gym.features.base import require, resolve_device
+from edpbrl_gym.features.base import quiet_loading, require, resolve_device
 from edpbrl_gym.language.words import WordRules
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def load_language_model(
         _require_files(folder, _WEIGHTS, "weights")
     tokenizer = load_tokenizer(source)
     package = require("transformers", "language models", _INSTALL)
-    with _readable_errors(source, folder, "a causal language model"), _no_progress_bars():
+    with _readable_errors(source, folder, "a causal language model"), quiet_loading("language models", _INSTALL):
         config = package.AutoConfig.from_pretrained(source)
         if getattr(config, "is_encoder_decoder", False):
             raise ValueError("it is an encoder-decoder model")
@@ -235,18 +235,6 @@ def _readable_errors(source: str, folder: Path | None, what: str) -> Iterator[No
                 "project's own model (edpbrl train-prompt-lm), which needs none."
             ) from error
         raise ValueError(f"Expected {what} in {source!r}, got {type(error).__name__}: {error}") from error
-
-
-@contextmanager
-def _no_progress_bars() -> Iterator[None]:
-    logging = require("transformers.utils.logging", "language models", _INSTALL)
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
 
 
 def _dtype(dtype: str | torch.dtype | None) -> torch.dtype:
