@@ -1,0 +1,1 @@
+"""A language model that answers questions, behind any OpenAI-compatible chat endpoint."""
