@@ -1,0 +1,310 @@
+"""Contact sheets: pictures in rows and columns with their captions, drawn with Pillow."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edpbrl_gym._files import replacing
+from edpbrl_gym._validation import check_count
+
+__all__ = ["Tile", "contact_sheet", "in_rows"]
+
+FLAGGED = "flagged by the model's safety checker, not shown"
+
+_MARGIN = 24  # around the sheet
+_GAP = 20  # between cells
+_INK, _SOFT, _GREY, _LINE = (24, 24, 24), (96, 96, 96), (205, 205, 205), (165, 165, 165)
+_MAX_HEIGHT = 12_000  # pixels of one page: what image viewers and 32-bit decoders still open without trouble
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One picture of a sheet with what stands under it.
+
+    Attributes:
+        image: A file, a Pillow image, or None where there is no picture (a light tile says ``note``).
+        caption: Text below the picture, wrapped to its width.
+        lines: Short lines between picture and caption, such as scores; wrapped too.
+        flagged: Whether a safety checker has flagged it: it is then never opened, a marked grey tile stands for it.
+        note: What the tile of a picture that isn't there says.
+    """
+
+    image: Path | str | Any | None
+    caption: str = ""
+    lines: tuple[str, ...] = ()
+    flagged: bool = False
+    note: str = "no picture"
+
+
+@dataclass(frozen=True)
+class _Cell:
+    tile: Tile
+    lines: list[str]
+    caption: list[str]
+
+
+@dataclass(frozen=True)
+class _Style:
+    """Fonts and measures of a sheet; sizes in pixels."""
+
+    tile: int
+    label_width: int
+    text: Any
+    head: Any
+    title: Any
+
+    def line_height(self, font: Any) -> int:
+        ascent, descent = font.getmetrics()
+        return int(round(1.15 * (ascent + descent)))
+
+
+def in_rows(tiles: Sequence[Tile], columns: int) -> list[list[Tile]]:
+    """Return tiles in rows of ``columns``, the last row possibly shorter."""
+    width = check_count(columns, "columns")
+    return [list(tiles[start : start + width]) for start in range(0, len(tiles), width)]
+
+
+def contact_sheet(
+    rows: Sequence[Sequence[Tile | None]],
+    path: str | os.PathLike[str],
+    *,
+    columns: Sequence[str] = (),
+    labels: Sequence[str] = (),
+    title: str = "",
+    tile: int = 256,
+    text_size: int = 15,
+    max_height: int = _MAX_HEIGHT,
+) -> list[Path]:
+    """Draw pictures with their captions into a PNG file.
+
+    Every cell is as wide as a picture, captions are wrapped to that width, and a row is as high as its highest cell,
+    so nothing overlaps. Pictures keep their proportions. A flagged picture is not opened: a grey tile with a cross
+    says that it is not shown. Rows that don't fit on a page of ``max_height`` go on to further files
+    (``sheet-2.png``, ...). The same rows give the same bytes; every file is written whole or not at all.
+
+    Args:
+        rows: The cells of every row; rows may differ in length, None leaves a cell empty.
+        path: Where to write; the folder is made.
+        columns: Headers of the columns; none or one for each column.
+        labels: Labels at the left of the rows; none or one for each row.
+        title: Text over the whole sheet.
+        tile: Width and largest height of a picture in pixels.
+        text_size: Height of the captions' font in pixels.
+        max_height: Height of a page in pixels; a single row may exceed it.
+
+    Returns:
+        The files, in order.
+
+    Raises:
+        ValueError: No cells, or another number of headers or labels than columns or rows, or a file that holds no
+            picture.
+        FileNotFoundError: A picture's file isn't there.
+        ModuleNotFoundError: Pillow isn't installed.
+    """
+    cells = [list(row) for row in rows]
+    width = max((len(row) for row in cells), default=0)
+    if width == 0:
+        raise ValueError("Expected at least one picture for a contact sheet, got none")
+    if len(columns) not in (0, width):
+        raise ValueError(f"Expected a header for each of the {width} columns, got {len(columns)}")
+    if len(labels) not in (0, len(cells)):
+        raise ValueError(f"Expected a label for each of the {len(cells)} rows, got {len(labels)}")
+    texts = [title, *columns, *labels, *(part for row in cells for one in row if one for part in _texts(one))]
+    size = check_count(text_size, "text_size", minimum=6)
+    style = _style(check_count(tile, "tile", minimum=32), size, bool(labels), plain="".join(texts).isascii())
+    laid = [[None if one is None else _lay(one, style) for one in row] for row in cells]
+    pictures = [[None if cell is None else _picture(cell.tile, style) for cell in row] for row in laid]
+    heights = [
+        max((_cell_height(c, p, style) for c, p in zip(row, drawn, strict=True) if c is not None), default=0)
+        for row, drawn in zip(laid, pictures, strict=True)
+    ]
+    wrapped = [_wrap(label, style.head, style.label_width - _GAP) for label in labels]
+    if wrapped:
+        heights = [max(h, len(w) * style.line_height(style.head)) for h, w in zip(heights, wrapped, strict=True)]
+    total = 2 * _MARGIN + (style.label_width if labels else 0) + width * style.tile + (width - 1) * _GAP
+    head = _head(title, columns, style, total)
+    files = []
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    for number, chosen in enumerate(_pages(heights, max_height - head.height), start=1):
+        sheet = _page(head, chosen, laid, pictures, heights, wrapped, style, total)
+        name = target if number == 1 else target.with_name(f"{target.stem}-{number}{target.suffix}")
+        with replacing(name) as part:
+            sheet.save(part, format="PNG")
+        files.append(name)
+    return files
+
+
+def _texts(tile: Tile) -> tuple[str, ...]:
+    return (tile.caption, *tile.lines, tile.note)
+
+
+def _style(tile: int, text_size: int, labels: bool, *, plain: bool) -> _Style:
+    try:
+        from PIL import ImageFont
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            'Expected Pillow for contact sheets, got no such package; run: pip install "edpbrl-gym[images]"',
+            name="PIL",
+        ) from error
+    sizes = [round(text_size * factor) for factor in (1.0, 1.2, 1.5)]
+    if plain:
+        text, head, title = (ImageFont.load_default(size) for size in sizes)
+    else:  # Pillow's own font has the letters of ASCII only; matplotlib's has accents, Greek, Cyrillic
+        import matplotlib
+
+        font = Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf"
+        text, head, title = (ImageFont.truetype(font, size) for size in sizes)
+    return _Style(tile, max(96, tile // 2) if labels else 0, text, head, title)
+
+
+def _lay(tile: Tile, style: _Style) -> _Cell:
+    lines = [part for line in tile.lines for part in _wrap(line, style.text, style.tile)]
+    return _Cell(tile, lines, _wrap(tile.caption, style.text, style.tile))
+
+
+def _wrap(text: str, font: Any, width: int) -> list[str]:
+    """Break a text into lines of at most ``width`` pixels, between words, inside a word only where it is wider."""
+    lines: list[str] = []
+    for paragraph in text.splitlines():
+        current = ""
+        for word in paragraph.split():
+            if font.getlength(f"{current} {word}".strip()) <= width:
+                current = f"{current} {word}".strip()
+                continue
+            if current:
+                lines.append(current)
+            *full, current = _broken(word, font, width)
+            lines.extend(full)
+        if current:
+            lines.append(current)
+    return lines
+
+
+def _broken(word: str, font: Any, width: int) -> list[str]:
+    """Pieces of a word, each at most ``width`` pixels wide (or one letter)."""
+    pieces = [""]
+    for letter in word:
+        if pieces[-1] and font.getlength(pieces[-1] + letter) > width:
+            pieces.append("")
+        pieces[-1] += letter
+    return pieces
+
+
+def _picture(tile: Tile, style: _Style) -> Any:
+    """The picture of a cell, at most tile x tile pixels."""
+    from PIL import Image, UnidentifiedImageError
+
+    if tile.flagged:
+        return _placeholder(FLAGGED, style, crossed=True)
+    if tile.image is None:
+        return _placeholder(tile.note, style, crossed=False)
+    if isinstance(tile.image, (str, os.PathLike)):
+        try:
+            with Image.open(tile.image) as opened:
+                picture = opened.convert("RGB")
+        except (UnidentifiedImageError, SyntaxError) as error:
+            raise ValueError(f"Expected a picture in {tile.image}, could not read one ({error})") from None
+    else:
+        picture = tile.image.convert("RGB")
+    scale = min(style.tile / picture.width, style.tile / picture.height)
+    size = (max(1, round(picture.width * scale)), max(1, round(picture.height * scale)))
+    # small pictures are enlarged without smoothing, so that what a tiny model drew is seen as it is
+    return picture.resize(size, Image.Resampling.NEAREST if scale >= 2 else Image.Resampling.LANCZOS)
+
+
+def _placeholder(text: str, style: _Style, *, crossed: bool) -> Any:
+    from PIL import Image, ImageDraw
+
+    size = style.tile
+    tile = Image.new("RGB", (size, size), _GREY if crossed else (238, 238, 238))
+    draw = ImageDraw.Draw(tile)
+    draw.rectangle((0, 0, size - 1, size - 1), outline=_LINE, width=2)
+    if crossed:
+        draw.line((0, 0, size, size), fill=_LINE, width=2)
+        draw.line((0, size, size, 0), fill=_LINE, width=2)
+    lines = _wrap(text, style.text, size - 32)
+    step = style.line_height(style.text)
+    top = (size - step * len(lines)) // 2
+    widest = max((style.text.getlength(line) for line in lines), default=0)
+    box = ((size - widest) / 2 - 8, top - 6, (size + widest) / 2 + 8, top + step * len(lines) + 6)
+    draw.rectangle(box, fill=tile.getpixel((size // 2, 3)))
+    for number, line in enumerate(lines):
+        draw.text(((size - style.text.getlength(line)) / 2, top + number * step), line, font=style.text, fill=_INK)
+    return tile
+
+
+def _cell_height(cell: _Cell, picture: Any, style: _Style) -> int:
+    text = (len(cell.lines) + len(cell.caption)) * style.line_height(style.text)
+    return int(picture.height) + (8 + text if text else 0)
+
+
+def _pages(heights: list[int], room: int) -> list[list[int]]:
+    """Row numbers of each page."""
+    pages: list[list[int]] = [[]]
+    used = 2 * _MARGIN
+    for number, height in enumerate(heights):
+        if pages[-1] and used + height + _GAP > room:
+            pages.append([])
+            used = 2 * _MARGIN
+        pages[-1].append(number)
+        used += height + _GAP
+    return pages
+
+
+def _head(title: str, columns: Sequence[str], style: _Style, total: int) -> Any:
+    """Title and headers as a strip as wide as the sheet; every page begins with it."""
+    from PIL import Image, ImageDraw
+
+    titles = _wrap(title, style.title, total - 2 * _MARGIN)
+    headers = [_wrap(column, style.head, style.tile) for column in columns]
+    title_step, head_step = style.line_height(style.title), style.line_height(style.head)
+    below = len(titles) * title_step + (_GAP // 2 if titles else 0)
+    height = below + max((len(lines) for lines in headers), default=0) * head_step + (_GAP // 2 if headers else 0)
+    strip = Image.new("RGB", (total, max(height, 1)), "white")
+    draw = ImageDraw.Draw(strip)
+    for number, line in enumerate(titles):
+        draw.text((_MARGIN, number * title_step), line, font=style.title, fill=_INK)
+    for column, lines in enumerate(headers):
+        left = _MARGIN + style.label_width + column * (style.tile + _GAP)
+        for number, line in enumerate(lines):
+            draw.text((left, below + number * head_step), line, font=style.head, fill=_INK)
+    return strip
+
+
+def _page(
+    head: Any,
+    chosen: list[int],
+    laid: list[list[_Cell | None]],
+    pictures: list[list[Any]],
+    heights: list[int],
+    labels: list[list[str]],
+    style: _Style,
+    total: int,
+) -> Any:
+    from PIL import Image, ImageDraw
+
+    height = 2 * _MARGIN + head.height + sum(heights[row] for row in chosen) + _GAP * (len(chosen) - 1)
+    sheet = Image.new("RGB", (total, height), "white")
+    sheet.paste(head, (0, _MARGIN))
+    draw = ImageDraw.Draw(sheet)
+    top = _MARGIN + head.height
+    text_step, head_step = style.line_height(style.text), style.line_height(style.head)
+    for row in chosen:
+        for number, line in enumerate(labels[row] if labels else []):
+            draw.text((_MARGIN, top + number * head_step), line, font=style.head, fill=_INK)
+        for column, (cell, picture) in enumerate(zip(laid[row], pictures[row], strict=True)):
+            if cell is None:
+                continue
+            left = _MARGIN + style.label_width + column * (style.tile + _GAP)
+            sheet.paste(picture, (left + (style.tile - picture.width) // 2, top))
+            below = top + picture.height + 8
+            for number, line in enumerate([*cell.lines, *cell.caption]):
+                colour = _INK if number < len(cell.lines) else _SOFT
+                draw.text((left, below + number * text_step), line, font=style.text, fill=colour)
+        top += heights[row] + _GAP
+    return sheet
