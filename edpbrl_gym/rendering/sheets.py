@@ -265,7 +265,7 @@ def _head(title: str, columns: Sequence[str], style: _Style, total: int) -> Any:
     title_step, head_step = style.line_height(style.title), style.line_height(style.head)
     below = len(titles) * title_step + (_GAP // 2 if titles else 0)
     height = below + max((len(lines) for lines in headers), default=0) * head_step + (_GAP // 2 if headers else 0)
-    strip = Image.new("RGB", (total, max(height, 1)), "white")
+    strip = Image.new("RGB", (total, height), "white")
     draw = ImageDraw.Draw(strip)
     for number, line in enumerate(titles):
         draw.text((_MARGIN, number * title_step), line, font=style.title, fill=_INK)
