@@ -1,0 +1,311 @@
+"""Loading a text-to-image pipeline of diffusers, its fingerprint, and one batch of pixels from it."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edpbrl_gym._compat import declare_torchvision_schemas
+from edpbrl_gym.rendering.settings import RenderSettings
+
+__all__ = ["LoadedPipeline", "cut_prompts", "find_model", "generate", "load_pipeline", "model_fingerprint", "quiet"]
+
+_INSTALL = 'pip install "edpbrl-gym[images]"'
+_INDEX = "model_index.json"
+_WEIGHTS = (".safetensors", ".bin")  # in the order in which diffusers prefers them
+_TEXTS = (".json", ".txt", ".model")  # configs, vocabularies, merges
+# what a saved config says about its saving, not about the model
+_INCIDENTAL = ("_diffusers_version", "_name_or_path", "_commit_hash", "transformers_version")
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedPipeline:
+    """A pipeline that is ready to run.
+
+    Attributes:
+        pipeline: the diffusers pipeline, in evaluation mode on its device; its safety checker is as the model ships it.
+        fingerprint: sha256 (hex) of weights and configs (``model_fingerprint``).
+        name: the model as the settings name it.
+        device: the torch device.
+    """
+
+    pipeline: Any
+    fingerprint: str
+    name: str
+    device: str
+
+
+def _diffusers() -> Any:
+    """Import diffusers."""
+    declare_torchvision_schemas()
+    try:
+        import diffusers
+    except ModuleNotFoundError as error:
+        missing = error.name or "diffusers"
+        raise ModuleNotFoundError(
+            f"Expected the package {missing!r} for rendering, got no such package; run: {_INSTALL}", name=missing
+        ) from error
+    return diffusers
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep notes and bars of diffusers and transformers off the terminal; they may quote prompts."""
+    _diffusers()
+    from diffusers.utils import logging as diffusers_logging
+    from transformers.utils import logging as transformers_logging
+
+    libraries = (diffusers_logging, transformers_logging)
+    before = [(library.get_verbosity(), library.is_progress_bar_enabled()) for library in libraries]
+    for library in libraries:
+        library.set_verbosity_error()
+        library.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of diffusers about its own arguments and configs
+            yield
+    finally:
+        for library, (verbosity, bar) in zip(libraries, before, strict=True):
+            library.set_verbosity(verbosity)
+            if bar:
+                library.enable_progress_bar()
+
+
+def _resolve_device(device: str | None) -> str:
+    import torch
+
+    if device is None:
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        kind = torch.device(device).type
+    except (RuntimeError, TypeError):
+        raise ValueError(f"Expected device as 'cpu', 'cuda' or 'cuda:<number>', got {device!r}") from None
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"Expected an available device, got {device!r}, but torch finds no CUDA; use device='cpu'")
+    return str(device)
+
+
+def find_model(settings: RenderSettings) -> Path:
+    """Return the folder of the model, downloaded from the hub where ``settings.model`` is a hub id.
+
+    Raises:
+        FileNotFoundError: no such folder, or one without a pipeline.
+        ConnectionError: the hub can't be reached, or has no such model.
+        ModuleNotFoundError: diffusers is not installed.
+    """
+    folder = Path(settings.model).expanduser()
+    if folder.is_file():
+        raise FileNotFoundError(
+            f"Expected a folder with {_INDEX}, got the file {folder}; load a single checkpoint with diffusers' "
+            "from_single_file and save it with save_pretrained"
+        )
+    if folder.is_dir():
+        if not (folder / _INDEX).is_file():
+            raise FileNotFoundError(
+                f"Expected {_INDEX} in {folder}, got no such file; save the pipeline there with save_pretrained"
+            )
+        return folder
+    if settings.model.startswith((".", "/", "~")) or settings.model.count("/") != 1:
+        raise FileNotFoundError(
+            f"Expected a model folder or a hub id of the form owner/name, got {settings.model!r} and no such folder"
+        )
+    diffusers = _diffusers()
+    try:
+        with quiet():
+            return Path(
+                diffusers.DiffusionPipeline.download(
+                    settings.model, variant=settings.variant, revision=settings.revision
+                )
+            )
+    except Exception as error:  # the hub's errors are of many classes, with the reason in the text
+        reason = " ".join(str(error).split())[:300]
+        raise ConnectionError(
+            f"Expected the model {settings.model} from the hub, but it could not be loaded ({type(error).__name__}: "
+            f"{reason}); check the id, accept the model's terms on its page if it has any, or download it where there "
+            "is a connection and give its folder"
+        ) from error
+
+
+def _weight_files(folder: Path, variant: str | None) -> list[Path]:
+    """Return the files of weights that diffusers reads in a component's folder: of the variant where it has one."""
+    for wanted in dict.fromkeys((variant, None)):
+        for suffix in _WEIGHTS:
+            found = []
+            for path in sorted(folder.glob(f"*{suffix}")):
+                # model.fp16.safetensors, model.fp16-00001-of-00002.safetensors
+                between = path.name.removesuffix(suffix).partition(".")[2].partition("-")[0]
+                if between == (wanted or ""):
+                    found.append(path)
+            if found:
+                return found
+    return []
+
+
+def _hash_config(path: Path) -> str:
+    """Return the sha256 (hex) of a JSON object without the notes of its saving, of the bytes of anything else."""
+    data = path.read_bytes()
+    if path.name == _INDEX or path.name.endswith("config.json"):
+        try:
+            config = json.loads(data)
+        except ValueError:
+            raise ValueError(f"Expected JSON in {path}, got something else; save or download the model again") from None
+        if isinstance(config, dict):
+            kept = {name: value for name, value in config.items() if name not in _INCIDENTAL}
+            data = json.dumps(kept, sort_keys=True).encode()
+    return hashlib.sha256(data).hexdigest()
+
+
+def model_fingerprint(folder: Path, variant: str | None = None) -> str:
+    """Return the sha256 (hex) of everything in a model's folder that decides its images.
+
+    These are the pipeline's class and components, and of each component its configs (those of scheduler and safety
+    checker too), vocabulary files and the weights that are loaded. Versions and paths noted in configs, files of other
+    variants and of other formats beside them do not count.
+
+    Raises:
+        ValueError: a config that is no JSON.
+        FileNotFoundError: no ``model_index.json``.
+    """
+    index = json.loads((folder / _INDEX).read_bytes())
+    parts = [name for name, value in index.items() if isinstance(value, list) and any(value)]
+    places = [folder / name for name in parts if (folder / name).is_dir()]
+    if len(places) < len(parts):  # some models keep a component's files beside the index
+        places.append(folder)
+    found = {_INDEX: _hash_config(folder / _INDEX)}
+    for place in places:
+        for path in sorted(place.iterdir()):
+            if path.suffix in _TEXTS and not path.name.endswith(".index.json") and path.name != _INDEX:
+                found[path.relative_to(folder).as_posix()] = _hash_config(path)
+        for path in _weight_files(place, variant):
+            with open(path, "rb") as file:
+                name = path.relative_to(folder).as_posix()
+                found[name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
+
+
+def load_pipeline(
+    settings: RenderSettings, device: str | None = None, attention_slicing: bool = False
+) -> LoadedPipeline:
+    """Load the text-to-image pipeline of ``settings.model``, in ``settings.dtype``, on a device.
+
+    Any pipeline that diffusers' ``AutoPipelineForText2Image`` knows will do. Nothing of it is replaced: scheduler and
+    safety checker are those of the model.
+
+    Args:
+        settings: model, variant, revision and dtype are read.
+        device: torch device; None is "cuda" where there is one, else "cpu".
+        attention_slicing: compute attention in slices: less memory, more time.
+
+    Raises:
+        FileNotFoundError: no such folder.
+        ConnectionError: the hub can't be reached, or has no such model.
+        ValueError: an unknown device, or a folder that holds no text-to-image pipeline or damaged weights.
+        ModuleNotFoundError: diffusers is not installed.
+    """
+    diffusers = _diffusers()
+    import torch
+
+    target = _resolve_device(device)
+    folder = find_model(settings)
+    fingerprint = model_fingerprint(folder, settings.variant)
+    with quiet():
+        try:
+            # "dtype" in newer versions, which still take the old name
+            pipeline = diffusers.AutoPipelineForText2Image.from_pretrained(
+                folder, torch_dtype=getattr(torch, settings.dtype), variant=settings.variant, local_files_only=True
+            )
+        except Exception as error:  # missing classes, missing files, shapes that do not fit: many classes
+            reason = " ".join(str(error).split())[:300]
+            raise ValueError(
+                f"Expected a text-to-image pipeline of diffusers at {settings.model}, but it could not be loaded "
+                f"({type(error).__name__}: {reason}); check that the folder is whole and that its pipeline makes "
+                "images from texts"
+            ) from error
+        pipeline.set_progress_bar_config(disable=True)
+        pipeline.to(target)
+        if attention_slicing:
+            pipeline.enable_attention_slicing()
+    return LoadedPipeline(pipeline=pipeline, fingerprint=fingerprint, name=settings.model, device=target)
+
+
+def cut_prompts(pipeline: Any, prompts: Sequence[str]) -> list[bool]:
+    """Return for each prompt whether it is longer than the pipeline reads; the longest limit of its tokenizers counts.
+
+    Stable Diffusion reads 75 tokens and two marks. A longer prompt gets its image all the same, from its beginning.
+    """
+    tokenizers = [getattr(pipeline, name, None) for name in ("tokenizer", "tokenizer_2", "tokenizer_3")]
+    known = [tokenizer for tokenizer in tokenizers if callable(tokenizer) and hasattr(tokenizer, "model_max_length")]
+    if not known or not prompts:
+        return [False] * len(prompts)
+    longest = max(known, key=lambda tokenizer: tokenizer.model_max_length)
+    with quiet():
+        lengths = [len(ids) for ids in longest(list(prompts))["input_ids"]]
+    return [length > longest.model_max_length for length in lengths]
+
+
+def generate(
+    loaded: LoadedPipeline, settings: RenderSettings, prompts: Sequence[str], seeds: Sequence[int]
+) -> tuple[NDArray[np.float32], list[bool]]:
+    """Make one batch of images, before rounding to 8 bits.
+
+    Every image has a generator of its own, on the CPU, so that its noise is the same on every device and in every
+    batch. What is left of the batch is the rounding of matrix products.
+
+    Args:
+        loaded: the pipeline.
+        settings: steps, guidance, size and negative prompt are read.
+        prompts: n texts.
+        seeds: n seeds, of the generators.
+
+    Returns:
+        Pixels of shape (n, height, width, 3) with values in 0..1, and whether the safety checker objected to each.
+
+    Raises:
+        ValueError: the pipeline does not know a setting that is not the default, or its images are not finite.
+    """
+    import torch
+
+    takes = inspect.signature(type(loaded.pipeline).__call__).parameters
+    arguments: dict[str, Any] = {}
+    negative = [settings.negative] * len(prompts) if settings.negative else None
+    for name, value, default in (
+        ("guidance_scale", settings.guidance, RenderSettings.guidance),
+        ("height", settings.height, None),
+        ("width", settings.width, None),
+        ("negative_prompt", negative, None),
+    ):
+        if name in takes:
+            arguments[name] = value
+        elif value != default:
+            raise ValueError(
+                f"Expected no {name} for {loaded.name}, as {type(loaded.pipeline).__name__} has none; leave it out"
+            )
+    generators = [torch.Generator("cpu").manual_seed(seed) for seed in seeds]
+    with quiet(), torch.inference_mode():
+        output = loaded.pipeline(
+            prompt=list(prompts),
+            num_inference_steps=settings.steps,
+            generator=generators,
+            output_type="np",
+            **arguments,
+        )
+    pixels = np.asarray(output.images, dtype=np.float32)
+    if pixels.ndim != 4 or len(pixels) != len(prompts) or pixels.shape[3] != 3:
+        raise ValueError(f"Expected {len(prompts)} RGB images from {loaded.name}, got an array of shape {pixels.shape}")
+    if not np.isfinite(pixels).all():
+        raise ValueError(
+            f"Expected finite pixels from {loaded.name}, got NaN or infinity in dtype {settings.dtype}; use 'float32' "
+            "or, on a GPU, 'bfloat16'"
+        )
+    flags = getattr(output, "nsfw_content_detected", None) or getattr(output, "nsfw_detected", None)
+    return pixels, [False] * len(prompts) if flags is None else [bool(flag) for flag in flags]

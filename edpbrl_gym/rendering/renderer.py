@@ -1,0 +1,212 @@
+"""``Renderer``: images of prompts, in batches, each made once and kept on disk."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from importlib.metadata import version
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edpbrl_gym._validation import check_count
+from edpbrl_gym.rendering.cache import ImageCache, RenderedImage, encode_png
+from edpbrl_gym.rendering.pipelines import (
+    LoadedPipeline,
+    cut_prompts,
+    find_model,
+    generate,
+    load_pipeline,
+    model_fingerprint,
+)
+from edpbrl_gym.rendering.settings import RenderSettings, check_seed, image_key
+
+__all__ = ["Renderer"]
+
+_log = logging.getLogger(__name__)
+
+
+class Renderer:
+    """Renders prompts, truncated ones as any other; nothing is rendered twice.
+
+    The model is loaded when the first image is missing: where all are in the cache, it is only hashed. A batch is on
+    disk before the next one begins, so a stop loses at most one batch and the same call goes on where it stopped. Where
+    the memory does not hold a batch, the batch is halved, and stays so. Threads wait for each other.
+
+    Args:
+        settings: the model and how it is run.
+        cache_folder: where the images are kept, for all models together.
+        device: torch device; None is "cuda" where there is one, else "cpu".
+        batch_size: the most images that are made at once.
+        attention_slicing: less memory for more time.
+
+    Raises:
+        ValueError: ``batch_size`` below 1.
+    """
+
+    def __init__(
+        self,
+        settings: RenderSettings,
+        *,
+        cache_folder: str | PathLike[str],
+        device: str | None = None,
+        batch_size: int = 4,
+        attention_slicing: bool = False,
+    ) -> None:
+        self.settings = settings
+        self.cache = ImageCache(Path(cache_folder))
+        self.device = device
+        self.batch_size = check_count(batch_size, "batch_size")
+        self.attention_slicing = bool(attention_slicing)
+        self._lock = threading.RLock()
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """sha256 (hex) of the model's weights and configs; a model on the hub is downloaded for it, but not loaded."""
+        if "loaded" in self.__dict__:
+            return self.loaded.fingerprint
+        return model_fingerprint(find_model(self.settings), self.settings.variant)
+
+    @cached_property
+    def loaded(self) -> LoadedPipeline:
+        """The pipeline, loaded on first use; for the errors see ``load_pipeline``."""
+        return load_pipeline(self.settings, self.device, self.attention_slicing)
+
+    def render(
+        self,
+        prompts: Sequence[str],
+        *,
+        seed: int | Sequence[int] = 0,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> list[RenderedImage]:
+        """Return the image of every prompt, from the cache or rendered now.
+
+        Args:
+            prompts: n texts; equal ones with equal seeds share an image.
+            seed: of the noise: one for all prompts, or n.
+            progress: called with the number of different images that are there and the number wanted, at the
+                beginning and after every batch.
+
+        Returns:
+            n images, number i of ``prompts[i]``; flagged ones are marked.
+
+        Raises:
+            TypeError: something else than texts, or seeds that are no integers.
+            ValueError: as many seeds as prompts are wanted; a model or setting that does not fit.
+            RuntimeError: the memory does not hold one image.
+            OSError: the cache folder can't be written.
+        """
+        wanted = _pairs(prompts, seed)
+        with self._lock:
+            keys = [image_key(text, number, self.settings, self.fingerprint) for text, number in wanted]
+            tasks = dict(zip(keys, wanted, strict=True))
+            found = {key: image for key in tasks if (image := self.cache.get(key)) is not None}
+            missing = [key for key in tasks if key not in found]
+            if progress is not None:
+                progress(len(found), len(tasks))
+            while missing:
+                batch = missing[: self.batch_size]
+                images = self._batch(batch, [tasks[key] for key in batch])
+                if images is None:
+                    self._halve(len(batch))
+                    continue
+                found.update((image.key, image) for image in images)
+                missing = missing[len(batch) :]
+                if progress is not None:
+                    progress(len(found), len(tasks))
+            return [found[key] for key in keys]
+
+    def _batch(self, keys: list[str], tasks: list[tuple[str, int]]) -> list[RenderedImage] | None:
+        """Render one batch and write it; None where the memory does not hold it."""
+        prompts, seeds = [text for text, _ in tasks], [number for _, number in tasks]
+        loaded = self.loaded
+        if loaded.fingerprint != self.fingerprint:
+            raise ValueError(f"Expected the model {loaded.name} as it was, but its files have changed; start again")
+        pixels: NDArray[np.float32]
+        try:
+            pixels, flags = generate(loaded, self.settings, prompts, seeds)
+        except (MemoryError, RuntimeError) as error:
+            if not _is_out_of_memory(error):
+                raise
+            return None  # leaving the handler frees the tensors that the traceback holds
+        cut = cut_prompts(loaded.pipeline, prompts)
+        if any(cut):
+            _log.warning(
+                "%d of %d prompts are longer than the model reads; their ends have no effect", sum(cut), len(cut)
+            )
+        made = self._made(len(keys))
+        return [
+            self.cache.put(
+                keys[i],
+                encode_png(pixels[i]),
+                prompt=prompts[i],
+                seed=seeds[i],
+                flagged=flags[i],
+                cut=cut[i],
+                made=made,
+            )
+            for i in range(len(keys))
+        ]
+
+    def _halve(self, size: int) -> None:
+        """Go on with batches of half the size; at one image there is nothing left to halve."""
+        if size == 1:
+            raise RuntimeError(
+                "Expected memory for one image, got an out-of-memory error from torch; use attention slicing, a "
+                "smaller height and width, float16 or bfloat16 on a GPU, or another device"
+            )
+        self.batch_size = size // 2
+        _log.warning("Out of memory with %d images at once; going on with %d", size, self.batch_size)
+        gc.collect()
+        import torch
+
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    def _made(self, batch: int) -> dict[str, Any]:
+        """Return the note of how a batch is made: what decides the images, and what decides their rounding."""
+        import torch
+
+        return {
+            "settings": self.settings.as_dict(),
+            "model_fingerprint": self.fingerprint,
+            "pipeline": type(self.loaded.pipeline).__name__,
+            "scheduler": type(getattr(self.loaded.pipeline, "scheduler", None)).__name__,
+            "device": torch.device(self.loaded.device).type,
+            "batch": batch,
+            "attention_slicing": self.attention_slicing,
+            "versions": {name: version(name) for name in ("diffusers", "torch", "transformers")},
+        }
+
+
+def _pairs(prompts: Sequence[str], seed: int | Sequence[int]) -> list[tuple[str, int]]:
+    """Return (prompt, seed) pairs, checked."""
+    if isinstance(prompts, (str, bytes)):
+        raise TypeError("Expected a list of prompts, got a single text; write [prompt]")
+    texts = list(prompts)
+    for index, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TypeError(f"Expected texts as prompts, got {type(text).__name__} at index {index}; convert it first")
+    if isinstance(seed, Sequence) or isinstance(seed, np.ndarray):
+        seeds = [check_seed(number, f"seed[{index}]") for index, number in enumerate(seed)]
+        if len(seeds) != len(texts):
+            raise ValueError(f"Expected one seed, or one for each of the {len(texts)} prompts, got {len(seeds)} seeds")
+    else:
+        seeds = [check_seed(seed)] * len(texts)
+    return list(zip(texts, seeds, strict=True))
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    """Whether this is torch's way of saying that a device's memory is too small (the CPU has no class of its own)."""
+    import torch
+
+    if isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError)):
+        return True
+    said = str(error).lower()
+    return any(text in said for text in ("out of memory", "not enough memory", "can't allocate memory", "alloc_failed"))

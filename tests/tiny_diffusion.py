@@ -1,0 +1,144 @@
+"""A Stable Diffusion so small that a test can run it: built from configs, random weights, saved as real models are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from edpbrl_gym._compat import declare_torchvision_schemas
+from edpbrl_gym.vocabulary import load_vocabulary
+
+__all__ = ["save_tiny_stable_diffusion"]
+
+_START, _END = "<|startoftext|>", "<|endoftext|>"
+_CONTEXT = 77  # tokens that the text encoder reads, as in CLIP
+_VOCABULARY = 1200
+
+
+def _tokenizer(folder: Path) -> Any:
+    """A byte-level BPE tokenizer of CLIP's kind, its merges learnt from the built-in words."""
+    import json
+
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+    from transformers import CLIPTokenizer
+
+    bpe = Tokenizer(models.BPE(end_of_word_suffix="</w>"))
+    bpe.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Whitespace(), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(
+        vocab_size=_VOCABULARY, initial_alphabet=alphabet, end_of_word_suffix="</w>", show_progress=False
+    )
+    words = sorted({token.lower() for step in load_vocabulary().tokens for token in step})
+    bpe.train_from_iterator(words, trainer)
+    merges = json.loads(bpe.to_str())["model"]["merges"]
+    # CLIP's order: bytes, bytes that end a word, merges, the two marks; whatever the trainer left out is there too
+    names = [*alphabet, *(f"{letter}</w>" for letter in alphabet), *("".join(pair) for pair in merges), _START, _END]
+    vocab = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "vocab.json").write_text(json.dumps(vocab), encoding="utf-8")
+    (folder / "merges.txt").write_text(
+        "#version: 0.2\n" + "".join(f"{left} {right}\n" for left, right in merges), encoding="utf-8"
+    )
+    return CLIPTokenizer.from_pretrained(folder, model_max_length=_CONTEXT)
+
+
+def _safety_checker(flagging: bool) -> Any:
+    """A checker of images: its thresholds flag every image, or none."""
+    import torch
+    from diffusers.pipelines.stable_diffusion import StableDiffusionSafetyChecker
+    from transformers import CLIPConfig, CLIPTextConfig, CLIPVisionConfig
+
+    vision = CLIPVisionConfig(
+        hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=32, patch_size=8
+    )
+    checker = StableDiffusionSafetyChecker(
+        CLIPConfig(vision_config=vision.to_dict(), text_config=CLIPTextConfig().to_dict(), projection_dim=8)
+    )
+    with torch.no_grad():
+        threshold = -2.0 if flagging else 2.0  # a cosine is above the one and below the other
+        checker.concept_embeds_weights.fill_(threshold)
+        checker.special_care_embeds_weights.fill_(2.0)
+    return checker
+
+
+def save_tiny_stable_diffusion(
+    folder: Path,
+    *,
+    seed: int = 0,
+    safety_checker: bool = False,
+    flagging: bool = True,
+    scheduler: str = "PNDMScheduler",
+) -> Path:
+    """Build a StableDiffusionPipeline with random weights and save it; images have 64 x 64 pixels unless asked.
+
+    Args:
+        folder: where ``save_pretrained`` writes.
+        seed: of the weights; the global generator stays as it was.
+        safety_checker: ship one.
+        flagging: the checker flags every image (True) or none (False).
+        scheduler: class name of a diffusers scheduler; PNDM is Stable Diffusion 1.4's.
+
+    Returns:
+        The folder.
+    """
+    declare_torchvision_schemas()
+    import diffusers
+    import torch
+    from transformers import CLIPImageProcessor, CLIPTextConfig, CLIPTextModel
+    from transformers.utils import logging
+
+    tokenizer = _tokenizer(folder / "tokenizer")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        text_encoder = CLIPTextModel(
+            CLIPTextConfig(
+                vocab_size=len(tokenizer),
+                hidden_size=32,
+                intermediate_size=37,
+                num_hidden_layers=2,
+                num_attention_heads=4,
+                max_position_embeddings=_CONTEXT,
+                bos_token_id=tokenizer.bos_token_id,
+                eos_token_id=tokenizer.eos_token_id,
+                pad_token_id=tokenizer.pad_token_id,
+            )
+        )
+        unet = diffusers.UNet2DConditionModel(
+            block_out_channels=(16, 32),
+            layers_per_block=1,
+            sample_size=8,
+            in_channels=4,
+            out_channels=4,
+            down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
+            up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
+            cross_attention_dim=32,
+            attention_head_dim=8,
+            norm_num_groups=8,
+        )
+        vae = diffusers.AutoencoderKL(
+            block_out_channels=[8, 8, 16, 16],
+            in_channels=3,
+            out_channels=3,
+            down_block_types=["DownEncoderBlock2D"] * 4,
+            up_block_types=["UpDecoderBlock2D"] * 4,
+            latent_channels=4,
+            norm_num_groups=4,
+        )
+        checker = _safety_checker(flagging) if safety_checker else None
+    noise = {"beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear", "steps_offset": 1}
+    steps = getattr(diffusers, scheduler)(**noise, **({"skip_prk_steps": True} if "PNDM" in scheduler else {}))
+    pipeline = diffusers.StableDiffusionPipeline(
+        vae=vae,
+        text_encoder=text_encoder,
+        tokenizer=tokenizer,
+        unet=unet,
+        scheduler=steps,
+        safety_checker=checker,
+        feature_extractor=CLIPImageProcessor(crop_size=32, size=32) if safety_checker else None,
+        requires_safety_checker=safety_checker,
+    )
+    logging.disable_progress_bar()
+    pipeline.save_pretrained(folder)
+    return folder
