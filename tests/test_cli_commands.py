@@ -184,6 +184,7 @@ def test_the_demo_tells_its_story(words, tmp_path, capsys):
         "personalize",
         "reproduce synthetic",
         "reproduce reinforce",
+        "reproduce llm",
         "train-prompt-lm",
         "bench",
         "report",

@@ -26,6 +26,7 @@ _MODULES = {
     "Personalize": "personalize",
     "Synthetic": "synthetic",
     "Reinforce": "reinforce",
+    "LLM": "llm",
     "Bench": "bench",
     "TrainPromptLM": "train_prompt_lm",
     "Report": "report",

@@ -40,14 +40,18 @@ def write_report(results: Results, folder: str | os.PathLike[str]) -> list[Path]
         from edpbrl_gym.experiments.reinforce.report import write_report as write_reinforce
 
         return write_reinforce(results, target)
+    if results.kind == "llm":
+        from edpbrl_gym.experiments.llm.report import write_report as write_llm
+
+        return write_llm(results, target)
     if results.kind == "synthetic":
         figures, text = _synthetic(results, target)
     elif results.kind == "demo":
         figures, text = _demo(results, target)
     else:
         raise RunFolderError(
-            f"Expected results of 'synthetic', 'demo', 'queries' or 'reinforce', got {results.kind!r}; use a newer "
-            "edpbrl-gym"
+            f"Expected results of 'synthetic', 'demo', 'queries', 'reinforce' or 'llm', got {results.kind!r}; use a "
+            "newer edpbrl-gym"
         )
     path = target / "REPORT.md"
     write_atomically(path, lambda name: name.write_text(text, encoding="utf-8"))

@@ -8,11 +8,13 @@ from typing import Annotated
 import tyro
 
 from edpbrl_gym.cli.options.bench import Bench
+from edpbrl_gym.cli.options.llm import LLM
 from edpbrl_gym.cli.options.main import Demo, Design, Estimate, Report
 from edpbrl_gym.cli.options.personalize import Personalize
 from edpbrl_gym.cli.options.reproduce import Reinforce, Synthetic, TrainPromptLM
 
 __all__ = [
+    "LLM",
     "Bench",
     "Command",
     "Demo",
@@ -35,6 +37,7 @@ class Reproduce:
         tyro.conf.OmitSubcommandPrefixes[
             Annotated[Synthetic, tyro.conf.subcommand("synthetic")]
             | Annotated[Reinforce, tyro.conf.subcommand("reinforce")]
+            | Annotated[LLM, tyro.conf.subcommand("llm")]
         ]
     ]
 

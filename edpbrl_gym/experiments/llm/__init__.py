@@ -1,1 +1,1 @@
-"""The experiment of the paper in which a language model is the user."""
+"""The paper's second experiment: a language model answers as a person who follows a style, ``edpbrl reproduce llm``."""

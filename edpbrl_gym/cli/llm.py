@@ -1,0 +1,237 @@
+"""``edpbrl reproduce llm``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edpbrl_gym.cli.console import output, quiet_libraries, shown, track
+from edpbrl_gym.cli.errors import UsageError, bad_arguments
+from edpbrl_gym.cli.options import LLM
+
+if TYPE_CHECKING:
+    from edpbrl_gym.experiments.llm.settings import LLMSettings
+    from edpbrl_gym.oracles.judge import JudgeSettings
+    from edpbrl_gym.rendering.renderer import Renderer
+
+__all__ = ["run"]
+
+
+def run(options: LLM) -> None:
+    """Run or resume the experiment; print the per-style table, what came out and where the files are."""
+    begun = time.monotonic()
+    with bad_arguments():
+        settings = _settings(options)
+        judge = _judge(options, next(iter(settings.styles.values())))
+        if options.jobs is not None and options.jobs < 1:
+            raise UsageError(f"Expected --jobs >= 1, got {options.jobs}")
+    quiet_libraries()
+    if options.dry_run:
+        _plan(settings, judge, options)
+        return
+    from edpbrl_gym.experiments.llm.report import account_line, setting_line, write_report
+    from edpbrl_gym.experiments.llm.run import run_llm
+    from edpbrl_gym.experiments.llm.summary import findings
+
+    with bad_arguments():
+        renderer = _renderer(options)
+    out = options.out or Path("runs/llm")
+    with _asking() as advance:
+        results = run_llm(
+            settings, judge, out, renderer=renderer, jobs=options.jobs, track=_after(advance), advance=advance
+        )
+    files = write_report(results, out)
+    console = output()
+    console.print()
+    console.print(_table(results))
+    console.print(setting_line(results), markup=False)
+    console.print(account_line(results), markup=False)
+    console.print("\nWhat came out", style="bold")
+    for sentence in findings(results.table, results.config):
+        console.print(f"  - {sentence}", markup=False)
+    console.print(f"\nDone in {time.monotonic() - begun:.0f} s. Report: {shown(files[-1])}", markup=False)
+    for path in files[:-1]:
+        if path.suffix == ".png":
+            console.print(f"Figure: {shown(path)}", markup=False)
+
+
+def _settings(options: LLM) -> LLMSettings:
+    from edpbrl_gym.experiments.llm.settings import LLMSettings
+    from edpbrl_gym.experiments.llm.styles import STYLES
+
+    styles: dict[str, str] = {}
+    for text in options.styles or tuple(STYLES):
+        name, equals, guidance = text.partition("=")
+        if not equals and name not in STYLES:
+            raise UsageError(f"Expected styles among {', '.join(STYLES)} or as name=guidance, got {text!r}")
+        if name in styles:
+            raise UsageError(f"Expected every style once, got {name!r} twice")
+        styles[name] = guidance if equals else STYLES[name]
+    return LLMSettings(
+        styles=styles,
+        agents=options.agents,
+        episodes=options.episodes,
+        train_sizes=options.train_sizes,
+        test_episodes=options.test_episodes,
+        folds=options.folds,
+        lambdas=options.lambdas,
+        num_policies=options.policies,
+        criterion=options.criterion,
+        regularization=options.regularization,
+        iterations=options.iterations,
+        image_seed=options.image_seed,
+        vocabulary=None if options.vocabulary is None else str(options.vocabulary),
+        encoder=options.encoder,
+        tokens_per_step=options.tokens_per_step,
+        seed=options.seed,
+    )
+
+
+def _judge(options: LLM, style: str) -> JudgeSettings:
+    from edpbrl_gym.oracles.judge.settings import JudgeSettings
+
+    return JudgeSettings(
+        model=options.judge_model,
+        style=style,
+        base_url=options.base_url,
+        api_key_variable=options.key_variable,
+        show="texts" if options.render_model is None else "images",
+        structured=options.structured,
+        second_look=options.second_look,
+        concurrency=options.concurrency,
+        timeout=options.timeout,
+        max_retries=options.max_retries,
+        temperature=options.temperature,
+        image_size=options.image_size,
+        tokens_per_image=options.tokens_per_image,
+        seed=options.seed,
+        price_per_million_input=options.input_price,
+        price_per_million_output=options.output_price,
+        max_questions=options.max_questions,
+        max_tokens=options.max_tokens,
+        max_answer_tokens=options.max_answer_tokens,
+    )
+
+
+def _renderer(options: LLM) -> Renderer | None:
+    """The renderer, None in text mode; its model is loaded when the first image is missing."""
+    if options.render_model is None:
+        return None
+    from edpbrl_gym.features import default_cache_folder
+    from edpbrl_gym.rendering.renderer import Renderer
+    from edpbrl_gym.rendering.settings import RenderSettings
+
+    return Renderer(
+        RenderSettings(
+            model=options.render_model,
+            steps=options.render_steps,
+            guidance=options.render_guidance,
+            height=options.render_size,
+            width=options.render_size,
+            dtype=options.render_dtype,
+        ),
+        cache_folder=default_cache_folder() / "images" if options.images is None else options.images,
+        device=options.device,
+        batch_size=options.render_batch,
+    )
+
+
+class _Bars:
+    """Progress of pictures and styles on stderr, a line each; begins with the first and stops between them."""
+
+    def __init__(self, progress: Any) -> None:
+        self._progress = progress
+        self._tasks: dict[str, Any] = {}
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        if stage not in self._tasks:
+            self._progress.start()
+            self._tasks[stage] = self._progress.add_task(stage, total=total)
+        self._progress.update(self._tasks[stage], completed=done, total=total)
+
+    def stop(self) -> None:
+        """Leave the terminal to what follows; may be called again."""
+        self._progress.stop()
+
+
+@contextmanager
+def _asking() -> Iterator[_Bars]:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description:<12}"), BarColumn(), MofNCompleteColumn(), TextColumn("elapsed"),
+        TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
+    )  # fmt: skip
+    bars = _Bars(Progress(*columns, console=Console(stderr=True)))
+    try:
+        yield bars
+    finally:
+        bars.stop()
+
+
+def _after(bars: _Bars) -> Any:
+    """``track`` of the console, once the bars before it are done."""
+
+    def tracked(name: str, steps: Any, total: int) -> Any:
+        bars.stop()
+        return track(name, steps, total)
+
+    return tracked
+
+
+def _plan(settings: LLMSettings, judge: JudgeSettings, options: LLM) -> None:
+    """Print what a run would ask."""
+    from edpbrl_gym.experiments.llm.plan import make_plan
+
+    with bad_arguments():
+        plan = make_plan(settings, judge)
+    console = output()
+    looks = " x 2 looks" if plan.looks == 2 else ""
+    told = [
+        f"{plan.questions} questions to {judge.model} at {judge.address}: {plan.styles} styles x {plan.arms} agents x "
+        f"{plan.questions_per_arm} questions{looks}.",
+        f"About {plan.input_tokens:,} input and {plan.output_tokens:,} output tokens, an estimate from random prompts "
+        f"(a server that reports no counts is taken to read at most {plan.most_input_tokens:,}).",
+    ]
+    if plan.images:
+        told.append(
+            f"At most {plan.images} images to render with {options.render_model}; each is taken to cost "
+            f"{judge.tokens_per_image} tokens (--tokens-per-image), which for most models is far too many."
+        )
+    if plan.cost is None:
+        told.append("Cost: give --input-price and --output-price (per million tokens) to have it estimated.")
+    else:
+        told.append(f"Cost: about {plan.cost:.2f} in the currency of the prices.")
+    told.append("Nothing was asked.")
+    for line in told:
+        console.print(line, markup=False)
+
+
+def _table(results: Any) -> Any:
+    """The per-style table, its last row the average."""
+    from rich.table import Table
+
+    from edpbrl_gym.experiments.llm.report import style_rows
+    from edpbrl_gym.experiments.llm.summary import headline
+
+    header, *rows, average = style_rows(results)
+    name, last = headline(results.config), max(results.config["train_sizes"])
+    table = Table(title=f"Held-out accuracy in percent, {name}, {last} training episodes", title_justify="left")
+    for place, column in enumerate(header):
+        table.add_column(column, justify="right" if place else "left")
+    for row in rows:
+        table.add_row(*row)
+    table.add_section()
+    table.add_row(*average, style="bold")
+    return table

@@ -1,0 +1,166 @@
+"""How well estimated tastes predict the judge's held-out choices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from edpbrl_gym._validation import check_array
+from edpbrl_gym.estimation import estimate
+from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
+from edpbrl_gym.experiments.llm.folds import Fold
+from edpbrl_gym.experiments.llm.questions import ArmQuestions
+from edpbrl_gym.experiments.llm.settings import LLMSettings
+from edpbrl_gym.experiments.memo import single_thread
+
+__all__ = ["GUIDANCE", "WORDS", "Agreement", "AnsweredArm", "agreement", "estimator_names", "fit_words", "measure"]
+
+WORDS = "words"  # our default estimate
+GUIDANCE = "guidance text"  # a reference that asks nothing
+
+_Found = tuple[NDArray[np.float64], bool]  # theta, converged
+_Fit = Callable[[NDArray[np.float64], NDArray[np.int64]], _Found]
+
+
+@dataclass(frozen=True, eq=False)
+class AnsweredArm:
+    """The questions of an arm with the judge's choices under one style.
+
+    Attributes:
+        questions: The questions.
+        choices: Chosen options, (n,); -1 where there is no answer.
+    """
+
+    questions: ArmQuestions
+    choices: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Predicted against given choices.
+
+    Attributes:
+        answered: Questions that the judge answered.
+        correct: Those whose choice was predicted.
+    """
+
+    answered: int
+    correct: int
+
+    @property
+    def accuracy(self) -> float:
+        """Share of the answered questions; NaN without any."""
+        return self.correct / self.answered if self.answered else float("nan")
+
+
+def estimator_names(lambdas: Sequence[float]) -> dict[str, float]:
+    """Name and lambda (NaN where there is none) of every estimator, in the order of tables."""
+    nan = float("nan")
+    return {**{f"ridge, lambda = {value:g}": value for value in lambdas}, WORDS: nan, GUIDANCE: nan}
+
+
+def agreement(
+    theta: ArrayLike, features: NDArray[np.float32], choices: NDArray[np.int64], first_equal: NDArray[np.int64]
+) -> Agreement:
+    """Count the questions where argmax_q theta . phi(tau_q) is the judge's choice (paper, hold-out accuracy).
+
+    Args:
+        theta: The estimate, (d,).
+        features: Embeddings of the options, (n, K, d).
+        choices: Chosen options, (n,); -1 where the judge gave no answer, which isn't counted.
+        first_equal: First option with the same text, (n, K): of two equal options either counts as predicted.
+
+    Returns:
+        The counts. Where different options score exactly the same, the first of them is the prediction.
+    """
+    taste = check_array(theta, "theta", shape=(features.shape[2],))
+    answered = np.flatnonzero(choices >= 0)
+    predicted = np.argmax(features[answered].astype(np.float64) @ taste, axis=1)
+    same = first_equal[answered, predicted] == first_equal[answered, choices[answered]]
+    return Agreement(len(answered), int(same.sum()))
+
+
+def measure(
+    settings: LLMSettings,
+    style: str,
+    arms: Sequence[AnsweredArm],
+    tokens: NDArray[np.float32],
+    guidance: NDArray[np.float64],
+) -> list[dict[str, Any]]:
+    """Estimate the taste from each arm's answers under one style; judge it on the held-out questions of every arm.
+
+    The paper tests an arm on held-out questions of its own. Those of two arms differ in how easy they are to predict,
+    so each estimate is also tested on the same episodes of the other arms: there, all predict the same choices.
+
+    Args:
+        settings: Folds, train sizes, lambdas.
+        style: Name of the style.
+        arms: All arms.
+        tokens: Embeddings of the vocabulary, (N, d), for our default estimate (`VocabularyPrior`).
+        guidance: Embedding of the style's guidance text, (d,): a prediction without any question.
+
+    Returns:
+        A row for each arm, estimator, fold, train size and arm whose questions are predicted.
+    """
+    fits = _fits(settings, VocabularyPrior(tokens), guidance)
+    rows: list[dict[str, Any]] = []
+    with single_thread():
+        for arm in arms:
+            for name, regularization in estimator_names(settings.lambdas).items():
+                for fold in settings.all_folds:
+                    for size in settings.train_sizes:
+                        head: dict[str, Any] = {"style": style, "arm": arm.questions.arm, "estimator": name}
+                        head |= {"regularization": regularization, "fold": fold.number, "episodes": size}
+                        rows += [head | row for row in _one(fits[name], arm, arms, fold, size)]
+    return rows
+
+
+def _one(fit: _Fit, arm: AnsweredArm, arms: Sequence[AnsweredArm], fold: Fold, size: int) -> list[dict[str, Any]]:
+    """One estimate, tested on the questions of every arm."""
+    train, _ = fold.masks(arm.questions.episode, size)
+    used = train & (arm.choices >= 0)
+    theta, converged = fit(arm.questions.features[used].astype(np.float64), arm.choices[used])
+    rows = []
+    for other in arms:
+        _, test = fold.masks(other.questions.episode, size)
+        found = agreement(theta, other.questions.features[test], other.choices[test], other.questions.first_equal[test])
+        rows.append(
+            {
+                "tested_on": other.questions.arm, "train_questions": int(train.sum()),
+                "train_answered": int(used.sum()), "test_questions": int(test.sum()),
+                "test_answered": found.answered, "correct": found.correct, "accuracy": found.accuracy,
+                "converged": converged,
+            }
+        )  # fmt: skip
+    return rows
+
+
+def fit_words(prior: VocabularyPrior, options: NDArray[np.float64], chosen: NDArray[np.int64]) -> _Found:
+    """Our default estimate: theta, and whether it converged; 0 without any answer."""
+    if not len(chosen):
+        return np.zeros(options.shape[2]), True
+    fitted = prior.fit(options, chosen).estimate
+    return fitted.theta, fitted.converged
+
+
+def _fits(settings: LLMSettings, prior: VocabularyPrior, guidance: NDArray[np.float64]) -> dict[str, _Fit]:
+    found: dict[str, _Fit] = {
+        WORDS: lambda options, chosen: fit_words(prior, options, chosen),
+        GUIDANCE: lambda options, chosen: (guidance, True),
+    }
+    for name, value in estimator_names(settings.lambdas).items():
+        if name not in found:
+            found[name] = _ridge(value)
+    return found
+
+
+def _ridge(regularization: float) -> _Fit:
+    def fit(options: NDArray[np.float64], chosen: NDArray[np.int64]) -> _Found:
+        result = estimate(options, chosen, regularization=regularization)
+        return result.theta, result.converged
+
+    return fit

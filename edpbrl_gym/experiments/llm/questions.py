@@ -1,0 +1,150 @@
+"""The questions of every arm: drawn once from its design, embedded once, the same for all styles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edpbrl_gym.agents.registry import agent_class
+from edpbrl_gym.experiments.collect import ENVIRONMENT, draw_questions
+from edpbrl_gym.experiments.designs import Tokens, has_design, make_lanes, obtain_agent, solve_and_save
+from edpbrl_gym.experiments.llm.settings import LLMSettings
+from edpbrl_gym.experiments.memo import raw_encoder, single_thread
+from edpbrl_gym.experiments.processes import Track, in_parallel
+from edpbrl_gym.experiments.runs import RunFolder
+from edpbrl_gym.experiments.seeds import derive_seed
+
+__all__ = ["ArmQuestions", "check_agents", "make_questions"]
+
+
+@dataclass(frozen=True, eq=False)
+class ArmQuestions:
+    """The T * H questions of one arm, ordered by episode and step.
+
+    Attributes:
+        arm: Label of the agent.
+        texts: The K partial prompts of each question.
+        features: Their embeddings, (n, K, d); equal texts have equal rows.
+        episode: Episode of each question, (n,).
+        step: Step of each question, (n,).
+    """
+
+    arm: str
+    texts: list[list[str]]
+    features: NDArray[np.float32]
+    episode: NDArray[np.int64]
+    step: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        """Number of questions n."""
+        return len(self.texts)
+
+    def identity(self, number: int) -> str:
+        """Name of a question within the run; the order of its labels is a function of it."""
+        return f"{self.arm}: episode {self.episode[number]}, step {self.step[number]}"
+
+    @property
+    def first_equal(self) -> NDArray[np.int64]:
+        """For each option the first option of its question with the same text, (n, K).
+
+        A design that shows few tokens often draws the same one for several options, at the first step above all.
+        """
+        return np.array([[texts.index(text) for text in texts] for texts in self.texts], dtype=np.int64)
+
+    @property
+    def with_equal_options(self) -> int:
+        """Number of questions in which two options are the same."""
+        return sum(len(set(texts)) < len(texts) for texts in self.texts)
+
+
+def check_agents(settings: LLMSettings) -> None:
+    """Raise a ValueError for an unknown agent or one that adapts to the answers: it would cost minutes later."""
+    from edpbrl_gym.agents.base import Agent
+
+    for agent in settings.parsed_agents:
+        if agent_class(agent.name).observe is not Agent.observe:
+            raise ValueError(
+                f"Expected agents whose questions don't depend on the answers, {agent.name!r} adapts them; this "
+                "experiment asks the same questions for all styles. Use `edpbrl bench queries` for adaptive ones"
+            )
+
+
+def make_questions(
+    settings: LLMSettings, folder: RunFolder, tokens: Tokens, *, processes: int, track: Track
+) -> list[ArmQuestions]:
+    """Solve the designs, draw and embed the questions of every arm; what the folder has already is read from there.
+
+    Args:
+        settings: The experiment.
+        folder: Designs go to ``designs/``, questions to ``parts/questions-NN.parquet``.
+        tokens: Tokens of the train part.
+        processes: For the designs.
+        track: Shows progress over designs and arms.
+    """
+    agents = settings.parsed_agents
+    missing = [place for place in range(len(agents)) if not folder.has_part(_part(place))]
+    if missing:
+        designed = [place for place, agent in enumerate(agents) if has_design(agent)]
+        work = [(settings.design, place, settings.episodes, folder.path, tokens) for place in designed]
+        solved = list(track("designs", in_parallel(solve_and_save, work, processes), len(work))) if work else []
+        solved.sort(key=lambda design: design["agent"])
+        folder.note(designs=solved)
+        for _ in track("questions", _drawing(settings, missing, folder, tokens), len(missing)):
+            pass
+    return [_read(folder, place) for place in range(len(agents))]
+
+
+def _part(place: int) -> str:
+    return f"questions-{place:02d}"
+
+
+def _drawing(settings: LLMSettings, places: list[int], folder: RunFolder, tokens: Tokens) -> Iterator[int]:
+    for place in places:
+        _draw(settings, place, folder, tokens)
+        yield place
+
+
+def _draw(settings: LLMSettings, place: int, folder: RunFolder, tokens: Tokens) -> None:
+    """Draw the questions of one arm, embed their options and write them."""
+    import pandas
+
+    agent = settings.parsed_agents[place]
+    seed = derive_seed(settings.seed, "llm questions", agent.text)
+    with single_thread():
+        env = make_lanes(settings.design, tokens, settings.num_policies * settings.episodes)
+        player = obtain_agent(settings.design, place, settings.episodes, folder.path, env, seed)
+        drawn = draw_questions(
+            ENVIRONMENT, player, episodes=settings.episodes, env_arguments=settings.design.environment
+        )
+        env.close()
+        # all texts in one call: the batches, and so the last bits, are then the same whenever this is done
+        texts = list(dict.fromkeys(text for _, _, options in drawn for text in options))
+        encoder = raw_encoder(settings.encoder, tokens.fingerprint)
+        rows = dict(zip(texts, encoder.encode(texts), strict=True))
+    table: list[dict[str, Any]] = [
+        {
+            "arm": agent.label, "episode": episode, "step": step, "option": option, "text": text,
+            "features": rows[text],
+        }
+        for episode, step, options in drawn
+        for option, text in enumerate(options)
+    ]  # fmt: skip
+    folder.write_part(_part(place), pandas.DataFrame(table))
+
+
+def _read(folder: RunFolder, place: int) -> ArmQuestions:
+    table = folder.read_parts([_part(place)])
+    options = int(table["option"].max()) + 1
+    features = np.stack([np.asarray(row, dtype=np.float32) for row in table["features"]])
+    first = table[table["option"] == 0]
+    return ArmQuestions(
+        arm=str(table["arm"].iloc[0]),
+        texts=table["text"].to_numpy().reshape(-1, options).tolist(),
+        features=features.reshape(-1, options, features.shape[1]),
+        episode=first["episode"].to_numpy(dtype=np.int64),
+        step=first["step"].to_numpy(dtype=np.int64),
+    )
