@@ -1,16 +1,20 @@
-"""Text encoders behind one protocol, with an on-disk cache."""
+"""Text and image encoders behind one protocol each, with an on-disk cache for texts."""
 
 from edpbrl_gym.features.base import TextEncoder
 from edpbrl_gym.features.cache import CachedEncoder, default_cache_folder
+from edpbrl_gym.features.images import IMAGE_ENCODER_FORMS, ImageEncoder, load_image_encoder
 from edpbrl_gym.features.loading import ENCODER_FORMS, load_encoder
 from edpbrl_gym.features.precomputed import PrecomputedEncoder, save_precomputed
 
 __all__ = [
     "ENCODER_FORMS",
+    "IMAGE_ENCODER_FORMS",
     "CachedEncoder",
+    "ImageEncoder",
     "PrecomputedEncoder",
     "TextEncoder",
     "default_cache_folder",
     "load_encoder",
+    "load_image_encoder",
     "save_precomputed",
 ]

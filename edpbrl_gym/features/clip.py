@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from edpbrl_gym.features._hashing import hash_settings, hash_state_dict
 from edpbrl_gym.features.base import BatchedEncoder, require, resolve_device
 
-__all__ = ["OpenClipEncoder"]
+__all__ = ["OpenClipEncoder", "open_clip_model"]
 
 _INSTALL = 'pip install "edpbrl-gym[clip]"'
 _LOCAL = "local-dir:"
@@ -75,6 +75,28 @@ def _load(package: Any, model: str, pretrained: str | None, device: str) -> Any:
         ) from error
 
 
+def open_clip_model(source: str, device: str | None) -> tuple[Any, str, Any, str]:
+    """Load both towers of an open_clip model, in float32 and evaluation mode.
+
+    Args:
+        source: ``<model>/<pretrained tag>``, ``<model>/<weights file>``, ``hf-hub:<id>`` or ``local-dir:<folder>``.
+        device: torch device; None is "cuda" where there is one, else "cpu".
+
+    Returns:
+        The package, the model's name as the package takes it, the model, and the device.
+
+    Raises:
+        ModuleNotFoundError: open_clip is not installed.
+        ValueError: an unknown model or tag, no tag, or weights that do not fit the config.
+        FileNotFoundError: a missing folder or config.
+        ConnectionError: the hub can't be reached.
+    """
+    package = require("open_clip", "CLIP encoders", _INSTALL)
+    target = resolve_device(device)
+    model, pretrained = _split_source(source, package)
+    return package, model, _load(package, model, pretrained, target).eval(), target
+
+
 class OpenClipEncoder(BatchedEncoder):
     """The text tower of an open_clip model, in float32. The paper uses ViT-L-14/openai (d = 768).
 
@@ -96,11 +118,8 @@ class OpenClipEncoder(BatchedEncoder):
 
     def __init__(self, source: str, *, batch_size: int = 256, device: str | None = None) -> None:
         super().__init__(batch_size=batch_size)
-        package = require("open_clip", "CLIP encoders", _INSTALL)
         self.name = f"open_clip:{source}"
-        self.device = resolve_device(device)
-        model, pretrained = _split_source(source, package)
-        self.model = _load(package, model, pretrained, self.device).eval()
+        package, model, self.model, self.device = open_clip_model(source, device)
         if hasattr(self.model, "visual"):
             self.model.visual = None
         self.tokenizer = package.get_tokenizer(model)

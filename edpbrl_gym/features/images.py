@@ -1,0 +1,163 @@
+"""Image encoders: pictures to unit-norm rows in the space of a CLIP text encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edpbrl_gym._validation import check_count
+from edpbrl_gym.features._hashing import hash_settings, hash_state_dict
+from edpbrl_gym.features.base import normalise
+from edpbrl_gym.features.clip import open_clip_model
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+__all__ = ["IMAGE_ENCODER_FORMS", "ImageEncoder", "OpenClipImageEncoder", "load_image_encoder"]
+
+IMAGE_ENCODER_FORMS = {
+    "open_clip:<model>/<pretrained tag or weights file>": "a CLIP image tower, such as open_clip:ViT-L-14/openai",
+    "open_clip:local-dir:<folder>": "the same from a folder with open_clip_config.json and weights",
+}
+
+
+@runtime_checkable
+class ImageEncoder(Protocol):
+    """Anything that turns n pictures into an (n, d) array of unit-norm float32 rows."""
+
+    @property
+    def name(self) -> str:
+        """What was loaded, as a user would write it; equal to the name of the text encoder of the same model."""
+
+    @property
+    def dimension(self) -> int:
+        """d, the number of features."""
+
+    @property
+    def fingerprint(self) -> str:
+        """sha256 (hex) of the weights and of the settings on which the embeddings depend."""
+
+    def encode_images(self, images: Sequence[Image | PathLike[str] | str]) -> NDArray[np.float32]:
+        """Return the embeddings, shape (n, d), float32, unit norm, row i for ``images[i]``."""
+
+
+class OpenClipImageEncoder:
+    """The image tower of an open_clip model, in float32, with the model's own resizing, crop and colour statistics.
+
+    The text tower is dropped after loading. The embeddings lie in the space of ``OpenClipEncoder`` with the same
+    source: their inner products are CLIP similarities. The fingerprint covers the image tower's weights and the
+    preprocessing, not the place from where the model came.
+
+    Args:
+        source: ``<model>/<pretrained tag>``, ``<model>/<weights file>``, ``hf-hub:<id>`` or ``local-dir:<folder>``.
+        batch_size: the most pictures in one call of the model.
+        device: torch device; None is "cuda" where there is one, else "cpu".
+
+    Raises:
+        ModuleNotFoundError: open_clip is not installed.
+        ValueError: an unknown model, tag or device, no tag, or weights that do not fit the config.
+        FileNotFoundError: a missing folder or config.
+        ConnectionError: the hub can't be reached.
+    """
+
+    def __init__(self, source: str, *, batch_size: int = 32, device: str | None = None) -> None:
+        self.batch_size = check_count(batch_size, "batch_size")
+        self.name = f"open_clip:{source}"
+        package, _, self.model, self.device = open_clip_model(source, device)
+        for part in ("text", "transformer", "token_embedding"):
+            if hasattr(self.model, part):
+                setattr(self.model, part, None)
+        preprocessing = dict(self.model.visual.preprocess_cfg)
+        self._prepare = package.transform.image_transform_v2(
+            package.transform.PreprocessCfg(**preprocessing), is_train=False
+        )
+        self.fingerprint = hash_settings(
+            {
+                "kind": "open_clip image",
+                "model": type(self.model).__name__,
+                # the activation is no weight: the same weights with another one are another encoder
+                "activations": sorted({type(part).__name__ for part in self.model.visual.modules()}),
+                "preprocessing": preprocessing,
+                "weights": hash_state_dict(self.model.visual.state_dict()),
+            }
+        )
+        self.dimension = int(self._encode_batch([_blank()]).shape[1])
+
+    def encode_images(self, images: Sequence[Image | PathLike[str] | str]) -> NDArray[np.float32]:
+        """Return the embeddings of n pictures.
+
+        Args:
+            images: PIL images or image files; colour with any mode is read as RGB.
+
+        Returns:
+            Shape (n, d), float32, unit norm; (0, d) for none.
+
+        Raises:
+            TypeError: an element that is no picture, or a single picture instead of a list.
+            FileNotFoundError: a missing file.
+            ValueError: a file that is no image, or a model that returns NaN, infinity or a zero vector.
+        """
+        if isinstance(images, (str, bytes, PathLike)) or not hasattr(images, "__len__"):
+            raise TypeError(f"Expected a list of pictures, got {type(images).__name__}; write [picture]")
+        rows = np.empty((len(images), self.dimension), dtype=np.float32)
+        for start in range(0, len(images), self.batch_size):
+            chunk = [_open(image, start + i) for i, image in enumerate(images[start : start + self.batch_size])]
+            labels = [f"picture {start + i}" for i in range(len(chunk))]
+            rows[start : start + len(chunk)] = normalise(self._encode_batch(chunk), labels, self.dimension, self.name)
+        return rows
+
+    def _encode_batch(self, images: list[Image]) -> NDArray[np.float32]:
+        import torch
+
+        with torch.inference_mode():
+            pixels = torch.stack([self._prepare(image) for image in images]).to(self.device)
+            return self.model.encode_image(pixels).float().cpu().numpy()
+
+
+def load_image_encoder(spec: str, *, batch_size: int = 32, device: str | None = None) -> ImageEncoder:
+    """Return the image encoder that ``spec`` names.
+
+    Args:
+        spec: one of ``IMAGE_ENCODER_FORMS``; ``load_encoder(spec)`` is the text encoder of the same space.
+        batch_size: the most pictures in one call of the model.
+        device: torch device; None is "cuda" where there is one, else "cpu".
+
+    Raises:
+        ValueError: an unknown form, model, tag or device, or weights that do not fit.
+        ModuleNotFoundError: open_clip is not installed.
+        FileNotFoundError: a missing folder or file.
+        ConnectionError: a model hub that can't be reached.
+    """
+    kind, separator, source = spec.partition(":") if isinstance(spec, str) else ("", "", "")
+    if kind != "open_clip" or not separator or not source:
+        forms = "; ".join(f"'{form}' ({what})" for form, what in IMAGE_ENCODER_FORMS.items())
+        raise ValueError(f"Expected an image encoder of one of the forms {forms}; got {spec!r}")
+    return OpenClipImageEncoder(source, batch_size=batch_size, device=device)
+
+
+def _blank() -> Image:
+    """A small grey picture."""
+    from PIL import Image
+
+    return Image.new("RGB", (8, 8), (128, 128, 128))
+
+
+def _open(image: Any, index: int) -> Image:
+    """Return a picture in RGB."""
+    from PIL import Image, UnidentifiedImageError
+
+    if isinstance(image, (str, PathLike)):
+        try:
+            with Image.open(fspath(image)) as opened:
+                return opened.convert("RGB")
+        except FileNotFoundError:
+            raise FileNotFoundError(f"Expected an image file at {fspath(image)}, found none") from None
+        except (UnidentifiedImageError, OSError, SyntaxError) as error:  # PIL's errors for cut or damaged files
+            raise ValueError(f"Expected an image file at {fspath(image)}, but it can't be read ({error})") from None
+    if not isinstance(image, Image.Image):
+        raise TypeError(f"Expected PIL images or image files, got {type(image).__name__} at index {index}")
+    return image.convert("RGB")

@@ -1,0 +1,146 @@
+"""A user who looks at pictures: how similar is each to a sentence?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edpbrl_gym._validation import check_array
+from edpbrl_gym.comparisons import Queries
+from edpbrl_gym.oracles.base import Answers
+from edpbrl_gym.oracles.synthetic import SyntheticUser
+from edpbrl_gym.rendering.settings import check_seed
+
+if TYPE_CHECKING:
+    from edpbrl_gym.features import TextEncoder
+    from edpbrl_gym.features.images import ImageEncoder
+    from edpbrl_gym.rendering import RenderedImage, Renderer
+
+__all__ = ["ImageScoreUser"]
+
+_CHUNK = 64  # pictures that are in memory at once
+
+
+class ImageScoreUser:
+    """A user who sees the picture of every option and prefers the one that is most like a sentence.
+
+    The utility of an option is the CLIP similarity <f(image), g(sentence)> of its picture with the style sentence,
+    f and g the two towers of one CLIP model, both of unit norm. The answers follow from the utilities as those of
+    :class:`SyntheticUser` do, whose theta is here g(sentence) and whose features are the pictures'. CLIP similarities
+    of pictures with one sentence lie close together (differences of a few hundredths), so that ``mode="sampled"``
+    needs a large scale; CLIP itself was trained at a scale of 100.
+
+    What is estimated from such answers is a taste over the features of the questions (texts, say), which are not those
+    that the user looks at: unlike a synthetic user, this one is not a linear model of them.
+
+    A picture that the model's safety checker has flagged is not shown. A question with such an option is left without
+    an answer (choice -1), and the details count these questions.
+
+    Args:
+        style: the sentence, for example "An image with warm colors depicting bright sunshine".
+        renderer: makes the pictures of the options' texts.
+        image_encoder: f.
+        text_encoder: g, the text tower of the same model.
+        mode: "argmax" or "sampled".
+        scale: inverse temperature of ``mode="sampled"``.
+        seed: of the draws of ``mode="sampled"``.
+        image_seed: of the noise of every picture; the same for all, so that options differ by their texts alone.
+        name: who this is, recorded with every comparison.
+        progress: called while pictures are rendered with the numbers of those that are there and those wanted.
+
+    Raises:
+        ValueError: an empty sentence, encoders of different models, or a mode, scale or seed that does not fit.
+    """
+
+    def __init__(
+        self,
+        style: str,
+        renderer: Renderer,
+        image_encoder: ImageEncoder,
+        text_encoder: TextEncoder,
+        *,
+        mode: Literal["argmax", "sampled"] = "argmax",
+        scale: float = 100.0,
+        seed: int = 0,
+        image_seed: int = 0,
+        name: str = "image score",
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        if image_encoder.dimension != text_encoder.dimension or image_encoder.name != text_encoder.name:
+            raise ValueError(
+                f"Expected both towers of one CLIP model, got the image tower {image_encoder.name} (d = "
+                f"{image_encoder.dimension}) and the text tower {text_encoder.name} (d = {text_encoder.dimension}); "
+                "load both with the same name"
+            )
+        self._user = SyntheticUser.from_text(style, text_encoder, mode=mode, scale=scale, seed=seed, name=name)
+        self.style = style
+        self.renderer = renderer
+        self.image_encoder = image_encoder
+        self.image_seed = check_seed(image_seed, "image_seed")
+        self.progress = progress
+        self._rows: dict[str, NDArray[np.float32]] = {}  # embeddings of pictures, by key
+
+    @property
+    def name(self) -> str:
+        """Who answers."""
+        return self._user.name
+
+    def reset(self) -> None:
+        """Start the sequence of draws again, as if no question had been asked."""
+        self._user.reset()
+
+    def choose(self, queries: Queries) -> Answers:
+        """Answer every question, in order.
+
+        Args:
+            queries: n questions with texts.
+
+        Returns:
+            The choices (-1 where an option was flagged), with name, mode, scale and seeds in the details.
+
+        Raises:
+            ValueError: the questions have no texts; see also ``Renderer.render``.
+        """
+        if queries.texts is None:
+            raise ValueError("Expected questions with texts, as pictures are made from them, got questions without")
+        texts = [text for options in queries.texts for text in options]
+        pictures = self.renderer.render(texts, seed=self.image_seed, progress=self.progress)
+        shape = (len(queries), queries.num_options)
+        rows = self._embed(pictures).reshape(*shape, self.image_encoder.dimension)
+        seen = Queries(features=rows, episode=queries.episode, step=queries.step)
+        answers = self._user.choose(seen)  # also for questions that are left out: question i uses draw i
+        flagged = np.array([picture.flagged for picture in pictures], dtype=bool).reshape(shape).any(axis=1)
+        details = {**answers.details, "image_seed": self.image_seed, "flagged_questions": int(flagged.sum())}
+        return Answers(choices=np.where(flagged, -1, answers.choices), details=details)
+
+    def scores(self, pictures: list[RenderedImage]) -> NDArray[np.float64]:
+        """Return the utility of each picture, (n,), in -1..1; NaN for a flagged one, which nobody is shown."""
+        values = self._embed(pictures).astype(np.float64) @ self._user.theta
+        return np.where([picture.flagged for picture in pictures], np.nan, values)
+
+    def describe(self) -> dict[str, Any]:
+        """Everything that tells this user from another, JSON-able."""
+        return {
+            **self._user.describe(),
+            "kind": "image score",
+            "image_seed": self.image_seed,
+            "image_encoder_fingerprint": self.image_encoder.fingerprint,
+            "renderer": self.renderer.settings.as_dict(),
+            "model_fingerprint": self.renderer.fingerprint,
+        }
+
+    def _embed(self, pictures: list[RenderedImage]) -> NDArray[np.float32]:
+        """Return the embeddings of pictures, (n, d); each picture is embedded once."""
+        new = [*{picture.key: picture for picture in pictures if picture.key not in self._rows}.values()]
+        hint = f"the image encoder {self.image_encoder.name} must return one row for each picture"
+        for start in range(0, len(new), _CHUNK):
+            chunk = new[start : start + _CHUNK]
+            rows = self.image_encoder.encode_images([picture.load() for picture in chunk])
+            rows = check_array(rows, "embeddings", shape=(len(chunk), self.image_encoder.dimension), hint=hint)
+            self._rows.update(zip([picture.key for picture in chunk], rows.astype(np.float32), strict=True))
+        if not pictures:
+            return np.empty((0, self.image_encoder.dimension), dtype=np.float32)
+        return np.stack([self._rows[picture.key] for picture in pictures])
