@@ -1,0 +1,166 @@
+"""``GuidedRenderer``: pictures of prompts that were moved towards a taste, in the same cache as all others."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from functools import cached_property
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from edpbrl_gym._validation import check_array
+from edpbrl_gym.rendering.cache import RenderedImage, encode_png
+from edpbrl_gym.rendering.guidance import GuidedPrompt, PromptGuide, load_projection, replaced_embeddings
+from edpbrl_gym.rendering.pipelines import cut_prompts, quiet
+from edpbrl_gym.rendering.renderer import Renderer
+from edpbrl_gym.rendering.settings import check_seed, image_key
+
+__all__ = ["GuidedRenderer", "guided_key"]
+
+_KEY_FORMAT = 1
+
+
+def guided_key(key: str, theta: ArrayLike, projection: NDArray[Any], strength: float) -> str:
+    """Return the key of a guided picture: sha256 (hex) of the plain picture's key and of what guides it.
+
+    Strength 0 guides nothing: the picture is the plain one and its key is ``key``.
+
+    Args:
+        key: ``image_key`` of prompt, seed, settings and model.
+        theta: The taste, shape (d,).
+        projection: The text projection, shape (d, D).
+        strength: Of the guidance.
+    """
+    if strength == 0:
+        return key
+    decides = {
+        "format": _KEY_FORMAT,
+        "image": key,
+        "theta": hashlib.sha256(np.ascontiguousarray(theta, dtype=np.float64).tobytes()).hexdigest(),
+        "projection": hashlib.sha256(np.ascontiguousarray(projection, dtype=np.float64).tobytes()).hexdigest(),
+        "strength": float(strength),
+    }
+    return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
+
+
+class GuidedRenderer:
+    """Renders prompts that ``PromptGuide`` has moved; the pictures share the renderer's cache under keys of their own.
+
+    Args:
+        renderer: Model, settings and cache. Its pipeline needs one CLIP text encoder and ``prompt_embeds``, as Stable
+            Diffusion 1.x has.
+        projection: Hub id or folder of the CLIPTextModelWithProjection whose text tower the pipeline uses; None where
+            the pipeline's own text encoder has a projection.
+    """
+
+    def __init__(self, renderer: Renderer, projection: str | None = None) -> None:
+        self.renderer = renderer
+        self.source = projection
+
+    @cached_property
+    def guide(self) -> PromptGuide:
+        """The guide of the pipeline's text encoder, made on first use.
+
+        Raises:
+            TypeError: The pipeline can't be guided; the message says why.
+            ValueError: There is no projection, or it doesn't fit.
+        """
+        pipeline = self.renderer.loaded.pipeline
+        takes = inspect.signature(type(pipeline).__call__).parameters
+        name = type(pipeline).__name__
+        if "prompt_embeds" not in takes or not hasattr(pipeline, "encode_prompt"):
+            raise TypeError(f"Expected a pipeline that takes prompt_embeds for score guidance, got {name}")
+        if getattr(pipeline, "text_encoder_2", None) is not None or getattr(pipeline, "text_encoder", None) is None:
+            raise TypeError(
+                f"Expected a pipeline with one CLIP text encoder for score guidance, such as Stable Diffusion 1.x, got "
+                f"{name}; leave --score-guided out for this model"
+            )
+        weight = None if self.source is None else load_projection(self.source).weight
+        return PromptGuide(pipeline.text_encoder, pipeline.tokenizer, weight)
+
+    def render(
+        self, prompt: str, theta: ArrayLike, strength: float, *, seed: int = 0
+    ) -> tuple[RenderedImage, GuidedPrompt]:
+        """Return the picture of a prompt moved towards a taste, from the cache or rendered now, and the moved prompt.
+
+        With strength 0 it is the picture that ``Renderer.render`` gives, byte for byte.
+
+        Args:
+            prompt: The text.
+            theta: The taste, shape (d,), in the space of the projection (``check_same_features`` tells).
+            strength: Path length as a share of the norm of the prompt's token embeddings, >= 0.
+            seed: Of the noise.
+
+        Raises:
+            TypeError: The pipeline can't be guided.
+            ValueError: A theta, strength or projection that doesn't fit, or pixels that aren't finite.
+        """
+        renderer, guide = self.renderer, self.guide
+        taste = check_array(theta, "theta", shape=(guide.dimension,), hint="it must be of the projection's space")
+        moved = guide.ascend(prompt, taste, strength)
+        plain = image_key(prompt, check_seed(seed), renderer.settings, renderer.fingerprint)
+        key = guided_key(plain, taste, guide.projection.double().cpu().numpy(), moved.strength)
+        found = renderer.cache.get(key)
+        if found is not None:
+            return found, moved
+        pixels, flagged = self._draw(moved, seed)
+        made = {
+            "settings": renderer.settings.as_dict(),
+            "model_fingerprint": renderer.fingerprint,
+            "score_guided": {"strength": moved.strength, "before": moved.before, "after": moved.after},
+            "versions": {name: version(name) for name in ("diffusers", "torch", "transformers")},
+        }
+        image = renderer.cache.put(
+            key,
+            encode_png(pixels),
+            prompt=prompt,
+            seed=seed,
+            flagged=flagged,
+            cut=cut_prompts(renderer.loaded.pipeline, [prompt])[0],
+            made=made,
+        )
+        return image, moved
+
+    def conditioning(self, moved: GuidedPrompt) -> Any:
+        """Return what the pipeline makes of a moved prompt, torch tensor (1, L, D): its ``prompt_embeds``."""
+        import torch
+
+        pipeline = self.renderer.loaded.pipeline
+        with torch.inference_mode(), quiet(), replaced_embeddings(pipeline.text_encoder, moved.embeddings):
+            states, _ = pipeline.encode_prompt(
+                prompt=moved.prompt,
+                device=self.renderer.loaded.device,
+                num_images_per_prompt=1,
+                do_classifier_free_guidance=False,
+            )
+        return states
+
+    def _draw(self, moved: GuidedPrompt, seed: int) -> tuple[NDArray[np.float32], bool]:
+        """Pixels (height, width, 3) in 0..1, and whether the safety checker objected."""
+        import torch
+
+        settings, loaded = self.renderer.settings, self.renderer.loaded
+        states = self.conditioning(moved)
+        with quiet(), torch.inference_mode():
+            output = loaded.pipeline(
+                prompt_embeds=states,
+                negative_prompt=[settings.negative] if settings.negative else None,
+                num_inference_steps=settings.steps,
+                guidance_scale=settings.guidance,
+                height=settings.height,
+                width=settings.width,
+                generator=[torch.Generator("cpu").manual_seed(seed)],
+                output_type="np",
+            )
+        pixels = np.asarray(output.images, dtype=np.float32)[0]
+        if not np.isfinite(pixels).all():
+            raise ValueError(
+                f"Expected finite pixels from {loaded.name} for a guided prompt, got NaN or infinity; use a smaller "
+                "strength, or dtype float32"
+            )
+        flags = getattr(output, "nsfw_content_detected", None)
+        return pixels, bool(flags[0]) if flags else False
