@@ -18,6 +18,7 @@ RUNS = {
     "plug_in_environment.py": ["--episodes", "10"],
     "maskable_ppo.py": [],
     "text_generation.py": ["--episodes", "4", "--words", "3"],
+    "local_judge.py": ["--demo", "--seed", "1"],
     "ask_tell.py": ["--planner", "random", "--tokens-per-step", "6", "--questions", "30"],
 }
 
@@ -114,3 +115,9 @@ def test_text_generation(tmp_path):
         len(re.findall(r"^  > ", output, flags=re.M)) == 3 and len(re.findall(r"^    ['\"]", output, flags=re.M)) == 9
     )
     assert re.search(r"^12 answers, cosine with the true taste -?[01]\.\d+$", output, flags=re.M)
+
+
+def test_local_judge():
+    pytest.importorskip("openai", reason="needs the extra judge: pip install 'edpbrl-gym[judge]'")
+    output = run("local_judge.py", *RUNS["local_judge.py"])
+    assert re.search(r"^verdict: a dark alley in the rain \(answered, \d+ tokens\)$", output, flags=re.M)

@@ -1,1 +1,8 @@
 """A language model that answers questions, behind any OpenAI-compatible chat endpoint."""
+
+from edpbrl_gym.oracles.judge.judge import Judge
+from edpbrl_gym.oracles.judge.ledger import Ledger
+from edpbrl_gym.oracles.judge.questions import JudgeQuestion, Usage, Verdict
+from edpbrl_gym.oracles.judge.settings import JudgeSettings
+
+__all__ = ["Judge", "JudgeQuestion", "JudgeSettings", "Ledger", "Usage", "Verdict"]

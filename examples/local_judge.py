@@ -1,0 +1,389 @@
+"""A judge on this machine: a chat server that speaks the OpenAI protocol, without a language model and without a key.
+
+It reads the style guidance and the candidates and picks the one whose sentence embedding is nearest the style's, with
+noise. It stands in for a paid model in tests, in rehearsals of a study and where there is no network; it can also
+misbehave on purpose. The answer to a question is always the same: it depends on the question and the seed, not on time.
+
+python examples/local_judge.py --port 8399            # serve until Ctrl-C; point a judge at http://127.0.0.1:8399/v1
+python examples/local_judge.py --demo                 # ask it one question through edpbrl_gym's own client, and stop
+"""
+
+import base64
+import hashlib
+import io
+import json
+import re
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+
+import numpy as np
+import tyro
+
+from edpbrl_gym.features import TextEncoder, load_encoder
+
+HTTP_FAULTS = ("503", "429", "timeout", "broken_body")
+ANSWER_FAULTS = ("truncated", "wrong_label", "empty", "refused")
+# what a picture is judged by: how near its mean colour is to those that the style brings to mind
+COLOURS = {
+    "red": (200, 30, 30),
+    "orange": (240, 140, 30),
+    "yellow": (245, 220, 60),
+    "green": (40, 140, 50),
+    "blue": (40, 80, 200),
+    "purple": (120, 40, 150),
+    "brown": (120, 75, 40),
+    "black": (15, 15, 15),
+    "grey": (128, 128, 128),
+    "white": (240, 240, 240),
+}
+
+
+@dataclass
+class Args:
+    """Arguments of the server."""
+
+    port: int = 8399
+    """port on 127.0.0.1; 0 takes a free one"""
+    seed: int = 0
+    """seed of the noise and of the faults"""
+    scale: float = 30.0
+    """how much the similarity counts beside the noise (inverse temperature)"""
+    position_bias: float = 0.0
+    """what the first label gains over the others, as careless judges give it"""
+    schema: Literal["supported", "refused", "ignored"] = "supported"
+    """what it makes of a JSON schema: follow it, answer 400, or answer in a sentence"""
+    faults: dict[str, float] = field(default_factory=dict)
+    """probability of each fault: 503 429 timeout broken_body truncated wrong_label empty refused"""
+    demo: bool = False
+    """ask one question and stop"""
+
+
+def uniform(*parts: Any) -> float:
+    """A number in (0, 1) that is a function of the parts."""
+    digest = hashlib.sha256(json.dumps(parts).encode()).digest()
+    return (int.from_bytes(digest[:7], "big") + 0.5) / 2**56
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One question as the server read it: candidates by label, texts or the mean colours of pictures."""
+
+    style: str
+    labels: tuple[str, ...]
+    candidates: tuple[str, ...]
+    pictures: tuple[tuple[float, float, float], ...] | None = None
+
+    @property
+    def identity(self) -> str:
+        """What is asked, whatever the order of the labels."""
+        return json.dumps([self.style, sorted(self.candidates)])
+
+
+def read_question(messages: list[dict[str, Any]]) -> Asked:
+    """Find the style, the labels and the candidates in the messages; pictures are decoded."""
+    style = messages[0]["content"].partition("Style guidance:\n")[2].strip()
+    content = messages[1]["content"]
+    if isinstance(content, str):
+        found = re.findall(r"^([A-Z]): (.*)$", content, flags=re.M)
+        return Asked(style, tuple(label for label, _ in found), tuple(text for _, text in found))
+    labels, candidates, pictures = [], [], []
+    for part in content:
+        if part["type"] == "text" and re.fullmatch(r"[A-Z]:", part["text"]):
+            labels.append(part["text"][0])
+        elif part["type"] == "image_url":
+            data = base64.b64decode(part["image_url"]["url"].removeprefix("data:image/png;base64,"), validate=True)
+            candidates.append(hashlib.sha256(data).hexdigest())
+            pictures.append(mean_colour(data))
+    return Asked(style, tuple(labels), tuple(candidates), tuple(pictures))
+
+
+def mean_colour(png: bytes) -> tuple[float, float, float]:
+    """Mean red, green and blue of a picture, 0 to 255."""
+    from PIL import Image
+
+    with Image.open(io.BytesIO(png), formats=["PNG"]) as picture:
+        red, green, blue = np.asarray(picture.convert("RGB"), dtype=float).reshape(-1, 3).mean(axis=0)
+    return float(red), float(green), float(blue)
+
+
+class Embeddings:
+    """Sentence embeddings kept in memory; texts of requests that arrive together are encoded together."""
+
+    def __init__(self, encoder: TextEncoder | None) -> None:
+        self._encoder = encoder
+        self._known: dict[str, Any] = {}
+        self._wanted: set[str] = set()
+        self._encoding = threading.Lock()
+
+    def __call__(self, texts: list[str]) -> Any:
+        """Rows for the texts, (n, d)."""
+        missing = [text for text in texts if text not in self._known]
+        if missing:
+            self._wanted.update(missing)  # atomic; whoever encodes next takes them along
+            with self._encoding:
+                batch = [text for text in list(self._wanted) if text not in self._known]
+                if batch:
+                    if self._encoder is None:
+                        self._encoder = load_encoder("minilm", cache=False)
+                    self._known.update(zip(batch, self._encoder.encode(batch), strict=True))
+                self._wanted.difference_update(batch)
+        return np.stack([self._known[text] for text in texts])
+
+
+class LocalJudge:
+    """The server; ``with LocalJudge(port=0) as server: server.base_url``.
+
+    Attributes:
+        requests: requests received, refused ones included.
+        asked: every question that was answered in full, in the order of answers; one asked twice is in it twice.
+        injected: how often each fault was played.
+    """
+
+    def __init__(
+        self,
+        port: int = 0,
+        *,
+        faults: dict[str, float] | None = None,
+        seed: int = 0,
+        scale: float = 30.0,
+        position_bias: float = 0.0,
+        schema: Literal["supported", "refused", "ignored"] = "supported",
+        encoder: TextEncoder | None = None,
+        retry_after: float = 0.05,
+        hang: float = 30.0,
+        delay: float = 0.0,
+        api_key: str | None = None,
+        report_usage: bool = True,
+    ) -> None:
+        unknown = set(faults or {}) - {*HTTP_FAULTS, *ANSWER_FAULTS}
+        if unknown:
+            raise ValueError(f"Expected faults among {(*HTTP_FAULTS, *ANSWER_FAULTS)}, got {sorted(unknown)}")
+        self.faults = dict(faults or {})
+        self.seed, self.scale, self.position_bias = seed, scale, position_bias
+        self.schema, self.retry_after, self.hang, self.delay = schema, retry_after, hang, delay
+        self.api_key, self.report_usage = api_key, report_usage
+        self.requests = 0
+        self.most_at_once = 0
+        self.asked: list[Asked] = []
+        self.injected: Counter[str] = Counter()
+        self.embed = Embeddings(encoder)
+        self.stopping = threading.Event()
+        self._attempts: Counter[str] = Counter()
+        self._under_way = 0
+        self._lock = threading.Lock()
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), _make_handler(self))
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+
+    @property
+    def base_url(self) -> str:
+        """What to give a judge as its ``base_url``."""
+        return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+
+    def __enter__(self) -> "LocalJudge":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stopping.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def begin(self) -> None:
+        """Count a request that has come in."""
+        with self._lock:
+            self.requests += 1
+            self._under_way += 1
+            self.most_at_once = max(self.most_at_once, self._under_way)
+
+    def end(self) -> None:
+        """Count a request that is over."""
+        with self._lock:
+            self._under_way -= 1
+
+    def http_fault(self, question: Asked) -> str | None:
+        """The fault of this attempt at a question, drawn anew for every attempt."""
+        with self._lock:
+            attempt = self._attempts[question.identity]
+            self._attempts[question.identity] += 1
+        return self._draw(HTTP_FAULTS, question, attempt)
+
+    def _draw(self, faults: tuple[str, ...], question: Asked, attempt: int) -> str | None:
+        left = uniform("fault", self.seed, question.identity, faults[0], attempt)
+        for name in faults:
+            left -= self.faults.get(name, 0.0)
+            if left < 0:
+                with self._lock:
+                    self.injected[name] += 1
+                return name
+        return None
+
+    def choose(self, question: Asked) -> str:
+        """The label of the best candidate: scale * similarity + Gumbel noise that only the question decides."""
+        if question.pictures is None:
+            rows = self.embed([question.style, *question.candidates])
+            similarity = rows[1:] @ rows[0]
+        else:
+            similarity = self._colour_match(question.style, np.array(question.pictures))
+        noise = [-np.log(-np.log(uniform("noise", self.seed, question.identity, text))) for text in question.candidates]
+        utility = self.scale * similarity + np.array(noise)
+        utility[0] += self.position_bias
+        return question.labels[int(np.argmax(utility))]
+
+    def _colour_match(self, style: str, pictures: Any) -> Any:
+        rows = self.embed([style, *COLOURS])
+        weights = np.exp(20 * (rows[1:] @ rows[0]))
+        wanted = weights @ np.array(list(COLOURS.values()), dtype=float) / weights.sum()
+        return -np.linalg.norm(pictures - wanted, axis=1) / 255
+
+    def answer(self, question: Asked, schema: bool) -> tuple[str | None, str | None, str]:
+        """Content, refusal and finish reason of the answer."""
+        fault = self._draw(ANSWER_FAULTS, question, 0)
+        with self._lock:
+            self.asked.append(question)
+        if fault == "refused":
+            return None, "I can't help with that.", "stop"
+        if fault == "empty":
+            return "", None, "stop"
+        label = "Z" if fault == "wrong_label" else self.choose(question)
+        text = json.dumps({"preference": label})
+        if fault == "truncated":
+            return text[: len(text) // 2], None, "length"
+        return (text if schema else f"The best one is:\n```json\n{text}\n```"), None, "stop"
+
+
+def _make_handler(judge: LocalJudge) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+        wbufsize = -1  # one packet an answer
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Say nothing."""
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            judge.begin()
+            try:
+                self.serve(json.loads(body))
+            except (BrokenPipeError, ConnectionResetError):
+                self.close_connection = True
+            finally:
+                judge.end()
+
+        def reply(self, status: int, answer: dict[str, Any], headers: dict[str, str] | None = None) -> None:
+            data = json.dumps(answer).encode()
+            self.send_response_only(status)
+            for name, value in {"Content-Type": "application/json", **(headers or {})}.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+            self.wfile.flush()
+
+        def refuse(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
+            self.reply(status, {"error": {"message": message, "type": "local", "code": None}}, headers)
+
+        def serve(self, request: dict[str, Any]) -> None:
+            if judge.api_key is not None and self.headers.get("Authorization") != f"Bearer {judge.api_key}":
+                return self.refuse(401, f"wrong key: {self.headers.get('Authorization')}")
+            if not self.path.endswith("/chat/completions"):
+                return self.refuse(404, f"no such path: {self.path}")
+            schema = "response_format" in request
+            if schema and judge.schema == "refused":
+                return self.refuse(400, "response_format json_schema is not supported")
+            question = read_question(request["messages"])
+            fault = judge.http_fault(question)
+            if fault == "503":
+                return self.refuse(503, f"overloaded while judging {question.candidates}")
+            if fault == "429":
+                return self.refuse(429, "too many requests", {"Retry-After": str(judge.retry_after)})
+            if fault == "timeout":
+                judge.stopping.wait(judge.hang)
+                self.close_connection = True
+                return None
+            if judge.delay:
+                judge.stopping.wait(judge.delay)
+            content, refusal, finish = judge.answer(question, schema and judge.schema == "supported")
+            answer = {
+                "id": "local",
+                "object": "chat.completion",
+                "created": 0,
+                "model": f"{request['model']}-local",
+                "choices": [
+                    {
+                        "index": 0,
+                        "message": {"role": "assistant", "content": content, "refusal": refusal},
+                        "finish_reason": finish,
+                    }
+                ],
+            }
+            if judge.report_usage:
+                read, wrote = count_tokens(request["messages"]), len(content or "") // 4 + 1
+                answer["usage"] = {"prompt_tokens": read, "completion_tokens": wrote, "total_tokens": read + wrote}
+            if fault == "broken_body":
+                data = json.dumps(answer).encode()
+                self.send_response_only(200)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(data) // 2))
+                self.end_headers()
+                self.wfile.write(data[: len(data) // 2])
+                self.wfile.flush()
+                return None
+            return self.reply(200, answer)
+
+    return Handler
+
+
+def count_tokens(messages: list[dict[str, Any]]) -> int:
+    """About the tokens of the messages: four letters a token, 85 for a picture."""
+    total = 0
+    for message in messages:
+        parts = message["content"] if isinstance(message["content"], list) else [message["content"]]
+        for part in parts:
+            text = part if isinstance(part, str) else part.get("text")
+            total += 85 if text is None else len(text) // 4 + 1
+    return total
+
+
+def demo(server: LocalJudge) -> None:
+    """Ask one question through the library's client."""
+    from edpbrl_gym.oracles.judge import Judge, JudgeQuestion, JudgeSettings
+
+    settings = JudgeSettings(
+        model="local", style="noir, black and white, rain at night", base_url=server.base_url, show="texts"
+    )
+    candidates = ["a sunny beach", "a dark alley in the rain", "a bowl of fruit", "a spaceship"]
+    with TemporaryDirectory() as folder, Judge(settings, ledger=Path(folder) / "ledger.jsonl") as judge:
+        verdict = judge.ask([JudgeQuestion(texts=candidates, identity="demo")])[0]
+        shown = "nothing" if verdict.choice is None else candidates[verdict.choice]
+        print(f"style: {settings.style}\nverdict: {shown} ({verdict.reason}, {verdict.usage.total} tokens)")
+
+
+def main(args: Args) -> None:
+    """Serve until Ctrl-C."""
+    with LocalJudge(
+        0 if args.demo else args.port,
+        faults=args.faults,
+        seed=args.seed,
+        scale=args.scale,
+        position_bias=args.position_bias,
+        schema=args.schema,
+    ) as server:
+        if args.demo:
+            return demo(server)
+        print(f"judging at {server.base_url}; Ctrl-C stops it", flush=True)
+        try:
+            threading.Event().wait()
+        except KeyboardInterrupt:
+            print(f"{server.requests} requests")
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Args, description=__doc__))
