@@ -52,13 +52,16 @@ class RenderSettings:
             raise ValueError(f"Expected model as a hub id or a folder, got {self.model!r}")
         if not isinstance(self.negative, str):
             raise TypeError(f"Expected negative as a text, got {type(self.negative).__name__}")
-        check_count(self.steps, "steps")
+        object.__setattr__(self, "steps", check_count(self.steps, "steps"))
         object.__setattr__(self, "guidance", check_number(self.guidance, "guidance", minimum=0.0))
         check_choice_of(self.dtype, "dtype", DTYPES)
         for name in ("height", "width"):
-            size = getattr(self, name)
-            if size is not None and check_count(size, name, minimum=8) % 8:
+            if getattr(self, name) is None:
+                continue
+            size = check_count(getattr(self, name), name, minimum=8)
+            if size % 8:
                 raise ValueError(f"Expected {name} as a multiple of 8 pixels, got {size}")
+            object.__setattr__(self, name, size)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the settings as a JSON-able dict; ``RenderSettings(**that)`` are the same settings."""

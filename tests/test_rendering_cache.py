@@ -1,0 +1,209 @@
+"""The image cache and the key of an image: what is served is whole, and the key is what decides an image."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import logging
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from edpbrl_gym.rendering import ImageCache, RenderSettings, image_key
+from edpbrl_gym.rendering.cache import encode_png
+from edpbrl_gym.rendering.settings import MAX_SEED, check_seed
+
+PRIVATE = "a very private prompt"
+
+
+def png(seed: int = 0, size: int = 16) -> bytes:
+    return encode_png(np.random.default_rng(seed).random((size, size, 3)).astype(np.float32))
+
+
+def key_of(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def put(cache: ImageCache, key: str, data: bytes, **changes):
+    return cache.put(key, data, **{"prompt": PRIVATE, "seed": 3, "flagged": False, "cut": False, "made": {}, **changes})
+
+
+def test_what_is_put_comes_back_byte_for_byte(tmp_path):
+    data, key = png(), key_of("one")
+    assert ImageCache(tmp_path / "new").get(key) is None
+    written = put(ImageCache(tmp_path / "new"), key, data, flagged=True, cut=True)
+    read = ImageCache(tmp_path / "new").get(key)
+    assert read == written and read.png == data and read.flagged and read.cut
+    assert (read.prompt, read.seed, read.width, read.height) == (PRIVATE, 3, 16, 16)
+    assert read.load().size == (16, 16) and read.load().mode == "RGB"
+    assert PRIVATE not in repr(read)
+    assert ImageCache(tmp_path / "new").get(key_of("two")) is None
+
+
+def test_png_holds_the_rounded_levels():
+    pixels = np.linspace(-0.1, 1.1, 3 * 40, dtype=np.float32).reshape(5, 8, 3)
+    import io
+
+    levels = np.asarray(Image.open(io.BytesIO(encode_png(pixels))))
+    np.testing.assert_array_less(np.abs(levels - np.clip(pixels.astype(float), 0, 1) * 255), 0.5 + 1e-4)
+    assert levels.min() == 0 and levels.max() == 255
+
+
+def test_a_cut_or_changed_file_is_never_served(tmp_path, caplog):
+    cache, data, key = ImageCache(tmp_path), png(), key_of("one")
+    image = put(cache, key, data)
+    record = image.path.with_suffix(".json")
+    whole = record.read_bytes()
+    caplog.set_level(logging.DEBUG)
+    for size in [*range(0, len(data), 37), len(data) - 1]:
+        image.path.write_bytes(data[:size])
+        assert cache.get(key) is None
+        with pytest.raises(OSError, match="render it again"):
+            image.load()
+    changed = bytearray(data)
+    changed[-20] ^= 1
+    image.path.write_bytes(bytes(changed))
+    assert cache.get(key) is None
+    image.path.write_bytes(data)
+    for size in range(0, len(whole), 11):
+        record.write_bytes(whole[:size])
+        assert cache.get(key) is None
+    for wrong in ({"key": key_of("two")}, {"flagged": "no"}, {"sha256": key_of("x")}):
+        record.write_text(json.dumps({**json.loads(whole), **wrong}))
+        assert cache.get(key) is None
+    record.write_bytes(b"[1, 2]")
+    assert cache.get(key) is None
+    record.write_bytes(whole)
+    image.path.unlink()
+    assert cache.get(key) is None
+    with pytest.raises(FileNotFoundError, match="found none; render it again"):
+        _ = image.png
+    assert "is damaged" in caplog.text and PRIVATE not in caplog.text
+    put(cache, key, data)
+    assert cache.get(key).png == data
+
+
+def test_a_stop_between_the_two_files_leaves_nothing_to_serve(tmp_path, monkeypatch):
+    cache, key = ImageCache(tmp_path), key_of("one")
+    calls = []
+
+    def stop_at_the_second(source, target):
+        calls.append(target)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        os.rename(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", stop_at_the_second)
+        with pytest.raises(KeyboardInterrupt):
+            put(cache, key, png())
+    assert cache.path(key).is_file() and cache.get(key) is None
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == [f"{key}.png"]
+    put(cache, key, png(1))
+    assert cache.get(key).png == png(1)
+
+
+WRITER = """
+import sys
+import numpy as np
+from edpbrl_gym.rendering.cache import ImageCache, encode_png
+cache = ImageCache(sys.argv[1])
+number = 0
+while True:
+    if number == 4:
+        print("ready", flush=True)
+    for key in (f"{i:064x}" for i in range(4)):
+        number += 1
+        pixels = np.random.default_rng(number).random((64, 64, 3)).astype(np.float32)
+        cache.put(key, encode_png(pixels), prompt=str(number), seed=number, flagged=False, cut=False, made={})
+"""
+
+
+def test_a_killed_writer_leaves_whole_images_or_none(tmp_path):
+    delays = random.Random(1000)
+    served = 0
+    for _ in range(4):
+        writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+        assert writer.stdout.readline() == "ready\n"
+        time.sleep(delays.uniform(0.01, 0.2))
+        writer.send_signal(signal.SIGKILL)
+        writer.wait()
+        writer.stdout.close()
+        for i in range(4):
+            image = ImageCache(tmp_path).get(f"{i:064x}")
+            if image is not None:
+                served += 1
+                expected = np.random.default_rng(image.seed).random((64, 64, 3)).astype(np.float32)
+                assert image.prompt == str(image.seed) and image.png == encode_png(expected)
+    assert served >= 12  # at most one of the four keys is between its files at the moment of a kill
+
+
+def test_unusable_folders_and_keys(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="Expected a cache folder for images that can be written.*EDPBRL_CACHE"):
+        put(ImageCache(tmp_path / "file"), key_of("one"), png())
+    for key in ("", "../../etc", key_of("one").upper(), key_of("one")[:-1]):
+        with pytest.raises(ValueError, match="64 hexadecimal digits"):
+            ImageCache(tmp_path).get(key)
+    with pytest.raises(ValueError, match="Expected the bytes of an image"):
+        put(ImageCache(tmp_path), key_of("one"), b"no image")
+    assert ImageCache(tmp_path).get(key_of("one")) is None
+
+
+def test_the_key_is_what_decides_the_image_and_nothing_else():
+    settings = RenderSettings(model="a/b")
+    key = image_key("a gate", 0, settings, "f" * 64)
+    assert key == image_key("a gate", 0, replace(settings, model="c/d", variant="fp16", revision="x"), "f" * 64)
+    others = [
+        image_key("a gate ", 0, settings, "f" * 64),
+        image_key("a gate", 1, settings, "f" * 64),
+        image_key("a gate", 0, settings, "e" * 64),
+        *(
+            image_key("a gate", 0, replace(settings, **change), "f" * 64)
+            for change in (
+                {"steps": 4},
+                {"guidance": 0},
+                {"height": 64},
+                {"width": 64},
+                {"negative": "dark"},
+                {"dtype": "float16"},
+            )
+        ),
+    ]
+    assert len({key, *others}) == len(others) + 1
+    assert key == image_key("a gate", 0, replace(settings, guidance=np.float64(7.5), steps=np.int64(50)), "f" * 64)
+    # pinned: a changed key would silently render every image again
+    assert key == "c31352f33b9265b3d74f71a240f8d89e1fa35f13283147a3fe3df1ccba04aef1"
+
+
+def test_settings_are_json_and_checked():
+    settings = RenderSettings(model="stabilityai/sd-turbo", steps=1, guidance=0, dtype="float16")
+    assert RenderSettings(**json.loads(json.dumps(settings.as_dict()))) == settings
+    assert settings.guidance == 0.0 and isinstance(settings.guidance, float)
+    for wrong, text in (
+        ({"model": " "}, "hub id or a folder"),
+        ({"steps": 0}, "steps >= 1"),
+        ({"guidance": -1}, "guidance >= 0"),
+        ({"guidance": float("nan")}, "finite guidance"),
+        ({"dtype": "int8"}, "'float32', 'float16', 'bfloat16'"),
+        ({"height": 100}, "multiple of 8"),
+        ({"width": 0}, "width >= 8"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            RenderSettings(**{"model": "a/b", **wrong})
+    for wrong in ({"steps": 2.5}, {"guidance": "7"}, {"negative": None}, {"height": "64"}):
+        with pytest.raises(TypeError, match="Expected"):
+            RenderSettings(**{"model": "a/b", **wrong})
+    assert check_seed(MAX_SEED) == MAX_SEED
+    for wrong in (-1, MAX_SEED + 1):
+        with pytest.raises(ValueError, match="seed"):
+            check_seed(wrong)
