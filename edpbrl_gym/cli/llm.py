@@ -50,8 +50,7 @@ def run(options: LLM) -> None:
     console.print(setting_line(results), markup=False)
     console.print(account_line(results), markup=False)
     console.print("\nWhat came out", style="bold")
-    for sentence in findings(results.table, results.config):
-        console.print(f"  - {sentence}", markup=False)
+    console.print(_listed(findings(results.table, results.config)))
     console.print(f"\nDone in {time.monotonic() - begun:.0f} s. Report: {shown(files[-1])}", markup=False)
     for path in files[:-1]:
         if path.suffix == ".png":
@@ -216,6 +215,17 @@ def _plan(settings: LLMSettings, judge: JudgeSettings, options: LLM) -> None:
     told.append("Nothing was asked.")
     for line in told:
         console.print(line, markup=False)
+
+
+def _listed(sentences: list[str]) -> Any:
+    """A list whose lines are indented where they are wrapped."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    for sentence in sentences:
+        grid.add_row(" -", escape(sentence))
+    return grid
 
 
 def _table(results: Any) -> Any:

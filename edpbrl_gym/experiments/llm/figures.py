@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -53,10 +54,8 @@ def curves_figure(table: Any, config: Mapping[str, Any], *, subtitle: str) -> Fi
         for axis in axes[-1]:
             axis.set_xlabel("training episodes")
         _legend(figure, list(axes.ravel()))
-        figure.suptitle(
-            f"Predicting the judge's choices; mean ± standard error over {len(config['styles'])} styles\n{subtitle}",
-            fontsize=9,
-        )
+        styles = len(config["styles"])
+        _title(figure, f"Predicting the judge's choices; mean ± standard error over {styles} styles", subtitle)
     return figure
 
 
@@ -99,6 +98,12 @@ def _legend(figure: Any, axes: Sequence[Any]) -> None:
     figure.legend(list(drawn.values()), list(drawn), loc="outside lower center", ncols=min(len(drawn), 4))
 
 
+def _title(figure: Any, title: str, subtitle: str) -> None:
+    """Both above the figure, the setting wrapped to its width."""
+    width = int(13.5 * figure.get_size_inches()[0])
+    figure.suptitle("\n".join([title, *textwrap.wrap(subtitle, width)]), fontsize=9)
+
+
 def bars_figure(table: Any, config: Mapping[str, Any], *, subtitle: str) -> Figure:
     """Accuracy at the largest train size for every estimator, on own and on the same questions."""
     import matplotlib
@@ -114,35 +119,52 @@ def bars_figure(table: Any, config: Mapping[str, Any], *, subtitle: str) -> Figu
         axes = figure.subplots(len(tests), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
         width = 0.8 / len(arms)
         for axis, tested in zip(axes, tests, strict=True):
+            # on the same questions the guidance text predicts the same, whatever the arm: one bar, without its colour
+            shared = [] if tested is None else [GUIDANCE]
             for place, arm in enumerate(arms):
-                cells = [_cell(means, name, arm, tested).iloc[0] for name in names]
-                values = np.array([float(cell["mean"]) for cell in cells])
-                errors = np.nan_to_num(np.array([float(cell["sem"]) for cell in cells]))
-                x = np.arange(len(names)) + (place - (len(arms) - 1) / 2) * width
-                axis.bar(
-                    x, values, width * 0.94, yerr=errors, capsize=2.5, color=PALETTE[place % len(PALETTE)], alpha=0.85,
-                    hatch=_HATCHES[place % len(_HATCHES)], edgecolor="white", linewidth=0.0, label=arm,
-                    error_kw={"linewidth": 1.0},
-                )  # fmt: skip
-                for position, value, error in zip(x, values, errors, strict=True):
-                    axis.text(position, value + error + 0.8, f"{value:.0f}", ha="center", va="bottom", fontsize=7.5)
+                offset = (place - (len(arms) - 1) / 2) * width
+                _bars(axis, means, [name for name in names if name not in shared], arm, tested, place, offset, width)
+            for name in shared:
+                _bars(axis, means, [name], arms[0], tested, None, 0.0, width, start=names.index(name))
             _paper_marks(axis, config, arms, names, tested, width)
             axis.axhline(
                 100.0 / config["num_policies"], color=_GREY, linewidth=0.9, linestyle=(0, (1, 2)), label="guessing"
             )
-            where = "each on its own held-out questions (the paper's test)" if tested is None else (
-                f"all on {tested}'s held-out questions"
-            )  # fmt: skip
-            axis.set_title(where, fontsize=9, loc="left")
+            own = "each on its own held-out questions (the paper's test)"
+            axis.set_title(own if tested is None else f"all on {tested}'s held-out questions", fontsize=9, loc="left")
             axis.set_ylabel("held-out accuracy (%)")
             axis.grid(visible=False, axis="x")
         axes[-1].set_xticks(np.arange(len(names)), [_tick(name) for name in names])
         _legend(figure, list(axes))
-        figure.suptitle(
-            f"{last} training episodes; mean ± standard error over {len(config['styles'])} styles\n{subtitle}",
-            fontsize=9,
-        )
+        styles = len(config["styles"])
+        _title(figure, f"{last} training episodes; mean ± standard error over {styles} styles", subtitle)
     return figure
+
+
+def _bars(
+    axis: Any,
+    means: Any,
+    names: Sequence[str],
+    arm: str,
+    tested: str | None,
+    place: int | None,
+    offset: float,
+    width: float,
+    start: int = 0,
+) -> None:
+    """A bar with its whisker and value for each estimator; ``place`` of the arm in the palette, None is grey."""
+    cells = [_cell(means, name, arm, tested).iloc[0] for name in names]
+    values = np.array([float(cell["mean"]) for cell in cells])
+    errors = np.nan_to_num(np.array([float(cell["sem"]) for cell in cells]))
+    x = start + np.arange(len(names)) + offset
+    axis.bar(
+        x, values, width * 0.94, yerr=errors, capsize=2.5, alpha=0.85, edgecolor="white", linewidth=0.0,
+        color="#b0b0b0" if place is None else PALETTE[place % len(PALETTE)],
+        hatch="" if place is None else _HATCHES[place % len(_HATCHES)],
+        label=None if place is None else arm, error_kw={"linewidth": 1.0},
+    )  # fmt: skip
+    for position, value, error in zip(x, values, errors, strict=True):
+        axis.text(position, value + error + 0.8, f"{value:.0f}", ha="center", va="bottom", fontsize=7.5)
 
 
 def _tick(name: str) -> str:
@@ -198,9 +220,6 @@ def styles_figure(table: Any, config: Mapping[str, Any], *, subtitle: str) -> Fi
             axis.set_xlabel("training episodes")
         _legend(figure, list(axes[: len(names)]))
         folds = config["folds"]
-        figure.suptitle(
-            f"{name.capitalize()}, each arm on its own held-out questions, mean of {folds} fold{'s' * (folds > 1)}\n"
-            f"{subtitle}",
-            fontsize=9,
-        )
+        told = f"{name.capitalize()}, each arm on its own held-out questions, mean of {folds} fold{'s' * (folds > 1)}"
+        _title(figure, told, subtitle)
     return figure
