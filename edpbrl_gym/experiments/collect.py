@@ -8,7 +8,7 @@ import numpy as np
 
 from edpbrl_gym._base_environment import base_environment
 from edpbrl_gym._validation import check_count
-from edpbrl_gym.comparisons import Comparisons, Queries
+from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.envs.wrappers.preference_query import PreferenceQuery
 
 if TYPE_CHECKING:
@@ -68,10 +68,12 @@ def collect(
             next begins only if T = 1.
 
     Returns:
-        T * H comparisons (for a horizon of H), ordered by step within each batch of episodes.
+        T * H comparisons (for a horizon of H), ordered by step within each batch of episodes; less those that the
+        oracle left without an answer.
 
     Raises:
         ValueError: If T < 1 or the lanes of the environment are no multiple of K.
+        RuntimeError: If no question was answered.
     """
     total = check_count(episodes, "episodes (T)")
     options = check_count(agent.num_policies if lanes is None else lanes, "lanes (K)", minimum=2)
@@ -107,9 +109,9 @@ def _run(
         actions, state = agent.predict(observation, state, venv.episode_start)
         observation, _, terminations, truncations, infos = venv.step(actions)
         ended = np.logical_or(terminations, truncations)
-        asked = np.asarray(infos["_preference"])
-        finished += int((ended.reshape(-1, lanes).all(axis=1) & asked).sum())
-        if observe and asked.any():
+        # an episode ends with its last question, whether or not that got an answer
+        finished += int((ended.reshape(-1, lanes).all(axis=1) & infos["_question"]).sum())
+        if observe and infos["_preference"].any():
             agent.observe(venv.comparisons)
     found = venv.comparisons
     if int(found.episode.max()) >= episodes:
@@ -121,21 +123,23 @@ def answer_again(comparisons: Comparisons, oracle: Oracle) -> Comparisons:
     """Return the same questions, answered by another oracle (nothing is encoded again).
 
     Right for agents whose questions don't depend on the answers: one set of questions then serves every user.
+    Questions that the oracle leaves without an answer (choice -1) are dropped; episodes and steps keep their numbers.
 
     Args:
         comparisons: Answered questions.
         oracle: Who answers now.
     """
-    queries = Queries(comparisons.features, comparisons.episode, comparisons.step, comparisons.texts)
-    answers = oracle.choose(queries)
+    choices = oracle.choose(comparisons.queries).choices
     describe = getattr(oracle, "describe", None)
     told = describe() if callable(describe) else {"name": oracle.name}
+    answered = np.flatnonzero(choices >= 0)
+    asked = comparisons if answered.size == len(comparisons) else comparisons.select(answered)
     return Comparisons(
-        features=comparisons.features,
-        choice=answers.choices,
-        episode=comparisons.episode,
-        step=comparisons.step,
-        texts=comparisons.texts,
+        features=asked.features,
+        choice=choices[answered],
+        episode=asked.episode,
+        step=asked.step,
+        texts=asked.texts,
         who=oracle.name,
         metadata={**comparisons.metadata, "oracle": told},
     )

@@ -20,19 +20,20 @@ class Answers:
     """The answers to a batch of questions.
 
     Attributes:
-        choices: index of the chosen option of each question, (n,).
+        choices: index of the chosen option of each question, (n,); -1 where it was not answered (refused, lost,
+            unreadable): such a question tells nothing and is left out of what is estimated from.
         details: who answered and how (oracle, mode, scale, ...); JSON-able.
 
     Raises:
         TypeError: the choices are no integers.
-        ValueError: a negative choice, or no one-dimensional array.
+        ValueError: a choice below -1, or no one-dimensional array.
     """
 
     choices: NDArray[np.int64]
     details: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "choices", check_integers(self.choices, "choices", shape=("n",), low=0))
+        object.__setattr__(self, "choices", check_integers(self.choices, "choices", shape=("n",), low=-1))
 
 
 @runtime_checkable
@@ -48,7 +49,7 @@ class Oracle(Protocol):
         ...
 
     def choose(self, queries: Queries) -> Answers:
-        """Pick one of the K options of every question."""
+        """Pick one of the K options of every question, or -1 where there is no answer."""
         ...
 
 

@@ -29,8 +29,10 @@ class PreferenceQuery(VectorWrapper, RecordConstructorArgs):
     once and encoders see large batches. Works over the package's own vector environments and over Gymnasium's
     SyncVectorEnv and AsyncVectorEnv. A step that only resets lanes asks nothing.
 
-    ``infos["preference"]`` (B,) holds the chosen option of each group, -1 where none was asked, with the boolean
-    ``infos["_preference"]``; ``infos["question"]`` (B, K) holds the options as text where the environment has texts.
+    ``infos["preference"]`` (B,) holds the chosen option of each group, -1 where none was asked or the oracle gave no
+    answer, with the boolean ``infos["_preference"]`` (an answer is there); ``infos["question"]`` (B, K) holds the
+    options as text where the environment has texts, and ``infos["_question"]`` (B,) says which groups were asked. A
+    question without an answer rewards no lane and is not in ``comparisons``.
 
     Args:
         env: Vector environment with B * K lanes.
@@ -84,10 +86,13 @@ class PreferenceQuery(VectorWrapper, RecordConstructorArgs):
         Where the oracle changed how it answers (its scale, its model), the metadata list each way under ``parts``.
 
         Raises:
-            RuntimeError: If nothing was asked yet.
+            RuntimeError: If nothing was answered yet.
         """
         if not self._asked:
-            raise RuntimeError("No question was asked yet; step the environment first.")
+            raise RuntimeError(
+                "No question was answered yet; step the environment first, and look at infos['preference'] for "
+                "questions that the oracle left without an answer (-1)."
+            )
         runs = groupby(self._asked, key=lambda part: part.metadata)
         self._asked = [Comparisons.concatenate(list(run)) for _, run in runs]
         return self._asked[0] if len(self._asked) == 1 else Comparisons.concatenate(self._asked)
@@ -139,11 +144,13 @@ class PreferenceQuery(VectorWrapper, RecordConstructorArgs):
             lanes = (groups[:, None] * self.lanes + np.arange(self.lanes)).ravel()
             features, texts = self._options(reached[lanes], previous[lanes], np.asarray(actions)[lanes])
             choices[groups] = self._ask(groups, features, texts)
-            rewards[groups * self.lanes + choices[groups]] = 1.0
+            chosen = np.flatnonzero(choices >= 0)
+            rewards[chosen * self.lanes + choices[chosen]] = 1.0
             if texts is not None:
                 question = np.full((self.groups, self.lanes), None, dtype=object)
                 question[groups] = np.array(texts, dtype=object).reshape(-1, self.lanes)
                 infos["question"] = question
+        infos["_question"] = np.isin(np.arange(self.groups), groups)
         infos["preference"], infos["_preference"] = choices, choices >= 0
         return observations, rewards, terminations, truncations, infos
 
@@ -197,24 +204,26 @@ class PreferenceQuery(VectorWrapper, RecordConstructorArgs):
         )
         answers = self.oracle.choose(queries)
         choices = np.asarray(answers.choices)
-        if choices.shape != (number,) or choices.min() < 0 or choices.max() >= self.lanes:
+        if choices.shape != (number,) or choices.min() < -1 or choices.max() >= self.lanes:
             raise ValueError(
-                f"Expected {self.oracle.name} to answer {number} questions with options in 0..{self.lanes - 1}, got "
-                f"{choices.tolist()}."
+                f"Expected {self.oracle.name} to answer {number} questions with options in 0..{self.lanes - 1} (-1: no "
+                f"answer), got {choices.tolist()}."
             )
-        self._asked.append(
-            Comparisons(
-                features=queries.features,
-                choice=choices,
-                episode=queries.episode,
-                step=queries.step,
-                texts=grouped,
-                who=self.oracle.name,
-                # numpy's own "now" is cut to whole seconds
-                answered_at=np.full(number, np.datetime64(datetime.now(UTC).replace(tzinfo=None), "us")),
-                metadata=self._origin(answers.details),
+        answered = np.flatnonzero(choices >= 0)
+        if answered.size:
+            self._asked.append(
+                Comparisons(
+                    features=queries.features[answered],
+                    choice=choices[answered],
+                    episode=queries.episode[answered],
+                    step=queries.step[answered],
+                    texts=None if grouped is None else [grouped[i] for i in answered],
+                    who=self.oracle.name,
+                    # numpy's own "now" is cut to whole seconds
+                    answered_at=np.full(answered.size, np.datetime64(datetime.now(UTC).replace(tzinfo=None), "us")),
+                    metadata=self._origin(answers.details),
+                )
             )
-        )
         return choices.astype(np.int64)
 
     def _origin(self, details: dict[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 from edpbrl_gym.oracles.judge.judge import Judge
 from edpbrl_gym.oracles.judge.ledger import Ledger
+from edpbrl_gym.oracles.judge.oracle import JudgeOracle
 from edpbrl_gym.oracles.judge.questions import JudgeQuestion, Usage, Verdict
 from edpbrl_gym.oracles.judge.settings import JudgeSettings
 
-__all__ = ["Judge", "JudgeQuestion", "JudgeSettings", "Ledger", "Usage", "Verdict"]
+__all__ = ["Judge", "JudgeOracle", "JudgeQuestion", "JudgeSettings", "Ledger", "Usage", "Verdict"]

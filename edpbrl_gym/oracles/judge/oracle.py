@@ -1,0 +1,143 @@
+"""The judge in the place of a user: for environments, sessions and everything else that asks an oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from edpbrl_gym.comparisons import Queries
+from edpbrl_gym.oracles.base import Answers
+from edpbrl_gym.oracles.judge.judge import Judge
+from edpbrl_gym.oracles.judge.questions import JudgeQuestion
+from edpbrl_gym.responses import Response
+
+__all__ = ["JudgeOracle", "Picture", "PromptRenderer"]
+
+
+class Picture(Protocol):
+    """A picture of a prompt; :class:`edpbrl_gym.rendering.RenderedImage` is one."""
+
+    @property
+    def png(self) -> bytes:
+        """The picture as PNG."""
+        ...
+
+    @property
+    def flagged(self) -> bool:
+        """Whether the model's safety checker has flagged it."""
+        ...
+
+
+class PromptRenderer(Protocol):
+    """What makes pictures of prompts; :class:`edpbrl_gym.rendering.Renderer` is one."""
+
+    def render(self, prompts: Sequence[str], *, seed: int = 0) -> Sequence[Picture]:
+        """One picture for every prompt, in order."""
+        ...
+
+
+class JudgeOracle:
+    """A :class:`Judge` as an :class:`~edpbrl_gym.oracles.Oracle` and as a responder.
+
+    A question without an answer (refused, unreadable, lost, over the budget) is a choice of -1, or a skip. A question
+    is called "episode/step" in the ledger.
+
+    Args:
+        judge: Asks the model.
+        renderer: Makes the pictures of the options' texts; needed where the judge is shown images. A question with a
+            picture that the safety checker has flagged is not asked.
+        image_seed: Of the noise of every picture; the same for all, so that options differ by their texts alone.
+        name: Who this is, recorded with every comparison.
+
+    Raises:
+        ValueError: The judge is shown images and there is no renderer.
+    """
+
+    def __init__(
+        self, judge: Judge, renderer: PromptRenderer | None = None, *, image_seed: int = 0, name: str = "judge"
+    ) -> None:
+        if judge.settings.show == "images" and renderer is None:
+            raise ValueError(
+                "Expected a renderer for a judge that is shown images, got none; give one, or use "
+                "JudgeSettings(show='texts')"
+            )
+        self.judge = judge
+        self.renderer = renderer
+        self.image_seed = image_seed
+        self._name = name
+
+    @property
+    def name(self) -> str:
+        """Who answers."""
+        return self._name
+
+    def describe(self) -> dict[str, Any]:
+        """How this judge answers: JSON-able."""
+        settings = self.judge.settings
+        described: dict[str, Any] = {
+            "name": self.name,
+            "kind": "judge",
+            "model": settings.model,
+            "address": settings.address,
+            "style": settings.style,
+            "show": settings.show,
+            "temperature": settings.temperature,
+            "second_look": settings.second_look,
+            "seed": settings.seed,
+        }
+        if settings.show == "images":
+            described["image_seed"] = self.image_seed
+            described["renderer"] = getattr(self.renderer, "fingerprint", type(self.renderer).__name__)
+        return described
+
+    def choose(self, queries: Queries) -> Answers:
+        """Ask the judge all questions.
+
+        Args:
+            queries: With texts.
+
+        Returns:
+            The choices, -1 where there is no answer.
+
+        Raises:
+            ValueError: Questions without texts.
+            ConnectionError: The server refuses the key, knows no such model, or stopped answering.
+        """
+        if queries.texts is None:
+            raise ValueError(
+                "Expected questions with texts for a judge, got features only; use an environment with "
+                "trajectory_texts (or state_texts), or give Queries their texts"
+            )
+        choices = np.full(len(queries), -1, dtype=np.int64)
+        asked, questions = self._questions(queries, queries.texts)
+        verdicts = self.judge.ask(questions)
+        for place, verdict in zip(asked, verdicts, strict=True):
+            if verdict.choice is not None:
+                choices[place] = verdict.choice
+        return Answers(choices, self.describe())
+
+    def respond(self, queries: Queries) -> list[Response]:
+        """The same as responses: the best option, or a skip."""
+        choices = self.choose(queries).choices.tolist()
+        return [Response.skip() if choice < 0 else Response.best(choice) for choice in choices]
+
+    def _questions(self, queries: Queries, texts: list[list[str]]) -> tuple[list[int], list[JudgeQuestion]]:
+        """The questions that can be asked, and which these are."""
+        names = [f"{episode}/{step}" for episode, step in zip(queries.episode, queries.step, strict=True)]
+        if self.judge.settings.show == "texts":
+            asked = list(range(len(queries)))
+            return asked, [JudgeQuestion(texts=texts[i], identity=names[i]) for i in asked]
+        assert self.renderer is not None
+        pictures = self.renderer.render([text for options in texts for text in options], seed=self.image_seed)
+        asked, questions = [], []
+        for i in range(len(queries)):
+            shown = pictures[i * queries.num_options : (i + 1) * queries.num_options]
+            if any(picture.flagged for picture in shown):
+                continue
+            asked.append(i)
+            questions.append(
+                JudgeQuestion(texts=texts[i], images=[picture.png for picture in shown], identity=names[i])
+            )
+        return asked, questions
