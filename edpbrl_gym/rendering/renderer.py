@@ -161,7 +161,7 @@ class Renderer:
                 "Expected memory for one image, got an out-of-memory error from torch; use attention slicing, a "
                 "smaller height and width, float16 or bfloat16 on a GPU, or another device"
             )
-        self.batch_size = size // 2
+        self.batch_size = (size + 1) // 2
         _log.warning("Out of memory with %d images at once; going on with %d", size, self.batch_size)
         gc.collect()
         import torch
