@@ -2,81 +2,296 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from edpbrl_gym.cli.console import output, quiet_libraries, shown
-from edpbrl_gym.cli.errors import UsageError, bad_arguments
+from edpbrl_gym.cli.errors import Stopped, UsageError, bad_arguments
 from edpbrl_gym.cli.options import Personalize
 
 __all__ = ["run"]
 
+_RANDOM = "Random"
+
 
 def run(options: Personalize) -> None:
-    """Search the best prompts for a taste and write them as CSV."""
-    import pandas
-    from rich.table import Table
+    """Search the best prompts for one or more tastes, write them as CSV and draw them."""
+    from edpbrl_gym.experiments.personalize_rankings import rank_prompts
 
-    from edpbrl_gym._validation import check_array, check_count
-    from edpbrl_gym.experiments.personalize import best_prompts
-    from edpbrl_gym.experiments.runs import write_atomically
-    from edpbrl_gym.experiments.taste import load_taste
-    from edpbrl_gym.vocabulary import load_vocabulary
+    names = _check(options)
+    quiet_libraries()
+    tastes, encoder = _tastes(options, names)
+    vocabulary = _vocabulary(options)
+    searches = _searches(options, list(names), vocabulary, encoder)
+    truth = None if options.truth is None else _truth(options.truth, encoder)
+    studio = None if options.model is None else _studio(options, encoder)
+    encoder.encode(vocabulary.all_tokens, progress=True)
+    bases = options.base or (None,)
+    rankings = rank_prompts(tastes, searches, encoder, bases=bases, truth=truth)
+    _write(options, rankings)
+    console = output()
+    for ranking in rankings:
+        console.print(_table(ranking))
+    if studio is not None:
+        try:
+            files = _draw(options, studio, rankings, tastes, truth)
+        except KeyboardInterrupt:
+            raise Stopped(
+                f"stopped; the prompts are in {shown(options.out)}, and the same command goes on with the pictures"
+            ) from None
+        for file in files:
+            console.print(f"Contact sheet: {shown(file)}", markup=False, soft_wrap=True)
+    console.print(f"Written: {shown(options.out)}", markup=False, soft_wrap=True)
+
+
+def _check(options: Personalize) -> dict[str, Path]:
+    """Check the arguments; return the taste files by name."""
+    from edpbrl_gym._validation import check_count, check_number
 
     with bad_arguments():
-        for name in ("count", "width", "shortlist", "per_base"):
-            check_count(getattr(options, name), f"--{name.replace('_', '-')}")
+        for count in ("count", "width", "shortlist", "per_base", "policy_samples", "pictures", "batch_size"):
+            check_count(getattr(options, count), f"--{count.replace('_', '-')}")
         check_count(options.seed, "--seed", minimum=0)
-        if not options.theta.is_file():
-            raise UsageError(f"Expected a taste file at {options.theta}, found none; make one with `edpbrl estimate`")
-    quiet_libraries()
-    taste = load_taste(options.theta)
-    vocabulary = load_vocabulary(options.vocabulary)
-    if options.split != "all":
-        vocabulary = vocabulary.split(options.seed)[0 if options.split == "train" else 1]
-    encoder = _encoder(options, taste.provenance)
-    check_array(taste.theta, "theta", shape=(encoder.dimension,), hint=f"it was not estimated with {encoder.name}")
-    encoder.encode(vocabulary.all_tokens, progress=True)
-    prompts = best_prompts(
-        vocabulary,
-        encoder,
-        taste.theta,
-        count=options.count,
-        base=options.base,
-        width=options.width,
-        shortlist=options.shortlist,
-        per_base=options.per_base,
-    )
-    rows = pandas.DataFrame(
-        {
-            "rank": range(1, len(prompts) + 1),
-            "score": [prompt.score for prompt in prompts],
-            "prompt": [prompt.text for prompt in prompts],
-        }
-    )
-    write_atomically(options.out, lambda name: rows.to_csv(name, index=False))
-    table = Table(title="Best prompts by the estimated taste", title_justify="left")
-    table.add_column("#", justify="right")
-    table.add_column("estimated score", justify="right")
-    table.add_column("prompt")
-    for row in rows.itertuples():
-        table.add_row(str(row.rank), f"{row.score:.3f}", row.prompt)
-    console = output()
-    console.print(table)
-    console.print(f"Written: {shown(options.out)}", markup=False)
+        check_count(options.subset_seed, "--subset-seed", minimum=0)
+        if options.tokens_per_step is not None:
+            check_count(options.tokens_per_step, "--tokens-per-step")
+        files = {options.name: options.theta}
+        given = [] if options.theta_random is None else [f"{_RANDOM}={options.theta_random}"]
+        for pair in [*given, *options.compare]:
+            name, sign, file = pair.partition("=")
+            if not sign or not name.strip() or not file:
+                raise UsageError(f"Expected --compare as NAME=FILE, got {pair!r}")
+            if name in files:
+                raise UsageError(f"Expected tastes with different names, got {name!r} twice; give --name or --compare")
+            files[name] = Path(file)
+        for taste in files.values():
+            if not taste.is_file():
+                raise UsageError(f"Expected a taste file at {taste}, found none; make one with `edpbrl estimate`")
+        if any(not base.strip() for base in options.base) or len(set(options.base)) < len(options.base):
+            raise UsageError("Expected different base prompts with words in them; leave --base out to search bases too")
+        if options.score_guided is not None:
+            check_number(options.score_guided, "--score-guided", minimum=0.0)
+            if options.model is None or not options.base:
+                raise UsageError("Expected --model and --base with --score-guided: it draws the base moved to a taste")
+        if options.sheet is not None and options.model is None:
+            raise UsageError("Expected --model with --sheet: a sheet needs a text-to-image model for its pictures")
+    return files
+
+
+def _tastes(options: Personalize, files: dict[str, Path]) -> tuple[dict[str, Any], Any]:
+    """Each theta by name, and the encoder with which all of them were estimated."""
+    from edpbrl_gym.experiments.taste import load_taste
+
+    loaded = {name: load_taste(file) for name, file in files.items()}
+    encoder = _encoder(options, loaded[options.name].provenance)
+    for name, taste in loaded.items():
+        _check_taste(taste, encoder, files[name])
+    return {name: taste.theta for name, taste in loaded.items()}, encoder
 
 
 def _encoder(options: Personalize, provenance: dict[str, Any]) -> Any:
-    """The encoder of the taste; another one would give scores without meaning."""
     from edpbrl_gym.features import load_encoder
 
     spec = options.encoder or provenance.get("encoder")
     if spec is None:
         raise UsageError(f"Expected --encoder, as {options.theta} doesn't say with which one it was estimated")
-    encoder = load_encoder(spec)
-    wanted = provenance.get("encoder_fingerprint")
+    return load_encoder(spec)
+
+
+def _check_taste(taste: Any, encoder: Any, file: Path) -> None:
+    """Refuse a taste of another encoder: its scores would have no meaning."""
+    from edpbrl_gym._validation import check_array
+
+    wanted = taste.provenance.get("encoder_fingerprint")
     if wanted is not None and encoder.fingerprint != wanted:
         raise ValueError(
-            f"Expected the encoder with which the taste was estimated ({provenance.get('encoder')}, sha256 "
+            f"Expected the encoder with which {file} was estimated ({taste.provenance.get('encoder')}, sha256 "
             f"{wanted[:16]}), got {encoder.name} (sha256 {encoder.fingerprint[:16]}); load the same weights"
         )
-    return encoder
+    check_array(taste.theta, "theta", shape=(encoder.dimension,), hint=f"it was not estimated with {encoder.name}")
+
+
+def _truth(given: str, encoder: Any) -> Any:
+    """The true theta of a sentence, or of a taste file."""
+    from edpbrl_gym.experiments.taste import load_taste
+
+    path = Path(given)
+    if given.endswith(".safetensors") or (len(given) < 200 and path.is_file()):
+        taste = load_taste(path)
+        _check_taste(taste, encoder, path)
+        return taste.theta
+    if not given.strip():
+        raise UsageError("Expected --truth as a sentence or a taste file, got an empty text")
+    return encoder.encode([given])[0].astype(float)
+
+
+def _vocabulary(options: Personalize) -> Any:
+    from edpbrl_gym.vocabulary import load_vocabulary
+
+    vocabulary = load_vocabulary(options.vocabulary)
+    if options.split != "all":
+        vocabulary = vocabulary.split(options.seed)[0 if options.split == "train" else 1]
+    if options.tokens_per_step is not None:
+        vocabulary = vocabulary.subset(options.tokens_per_step, options.subset_seed)
+    return vocabulary
+
+
+def _searches(options: Personalize, names: list[str], vocabulary: Any, encoder: Any) -> list[tuple[str, str, Any]]:
+    """What looks for prompts: beam search for every taste, and the policy for the taste for which it was trained."""
+    from edpbrl_gym.experiments.personalize import best_prompts
+    from edpbrl_gym.experiments.personalize_policy import PromptPolicy, policy_prompts
+    from edpbrl_gym.experiments.seeds import generator
+
+    def beam(theta: Any, base: str | None) -> Any:
+        return best_prompts(
+            vocabulary,
+            encoder,
+            theta,
+            count=options.count,
+            base=base,
+            width=options.width,
+            shortlist=options.shortlist,
+            per_base=options.per_base,
+        )
+
+    searches: list[tuple[str, str, Any]] = [(name, "beam", beam) for name in names]
+    if options.policy is not None:
+        policy = PromptPolicy(options.policy, vocabulary)
+
+        def sampled(theta: Any, base: str | None) -> Any:
+            return policy_prompts(
+                policy,
+                encoder,
+                theta,
+                generator(options.seed, "policy", base or ""),
+                count=options.count,
+                samples=options.policy_samples,
+                base=base,
+                per_base=options.per_base,
+            )
+
+        searches.insert(1, (options.name, "policy", sampled))
+    return searches
+
+
+def _studio(options: Personalize, encoder: Any) -> tuple[Any, Any]:
+    """The renderer and, for score guidance, what guides it; wrong models are told before anything is searched."""
+    from edpbrl_gym.features import default_cache_folder
+    from edpbrl_gym.rendering import Renderer, RenderSettings
+    from edpbrl_gym.rendering.guidance import check_same_features
+    from edpbrl_gym.rendering.guided import GuidedRenderer
+    from edpbrl_gym.rendering.settings import check_seed
+
+    with bad_arguments():
+        settings = RenderSettings(
+            model=str(options.model),
+            steps=options.steps,
+            guidance=options.guidance,
+            height=options.image_height,
+            width=options.image_width,
+            negative=options.negative,
+            dtype=options.dtype,
+        )
+        check_seed(options.image_seed, "--image-seed")
+    renderer = Renderer(
+        settings,
+        cache_folder=options.images or default_cache_folder() / "images",
+        device=options.device,
+        batch_size=options.batch_size,
+        attention_slicing=options.attention_slicing,
+    )
+    if not renderer.fingerprint or options.score_guided is None:
+        return renderer, None
+    guided = GuidedRenderer(renderer, options.projection)
+    texts = list(options.base)
+    check_same_features(guided.guide, encoder.encode(texts), texts, encoder.name)
+    return renderer, guided
+
+
+def _draw(options: Personalize, studio: tuple[Any, Any], rankings: Any, tastes: Any, truth: Any) -> list[Path]:
+    """Render, complete the CSV with where the pictures are, and draw the sheet."""
+    from edpbrl_gym.experiments.personalize_rankings import GuidedPicture, Picture
+    from edpbrl_gym.experiments.personalize_sheet import comparison_sheet
+
+    renderer, guided = studio
+    best = [prompt.text for ranking in rankings for prompt in ranking.prompts[: options.pictures]]
+    prompts = list(dict.fromkeys([*(base.strip() for base in options.base), *best]))
+    with _progress("render") as progress:
+        images = renderer.render(prompts, seed=options.image_seed, progress=progress)
+    pictures = {image.prompt: Picture(image.path, image.flagged) for image in images}
+    steered = []
+    if guided is not None:
+        wanted = [(base.strip(), name) for base in options.base for name in tastes]
+        with _progress("guide") as progress:
+            for number, (base, name) in enumerate(wanted):
+                progress(number, len(wanted))
+                image, moved = guided.render(base, tastes[name], options.score_guided, seed=options.image_seed)
+                steered.append(
+                    GuidedPicture(
+                        taste=name,
+                        base=base,
+                        strength=moved.strength,
+                        score=moved.after,
+                        base_score=moved.before,
+                        true_score=None if truth is None else float(moved.features @ truth),
+                        picture=Picture(image.path, image.flagged),
+                    )
+                )
+            progress(len(wanted), len(wanted))
+    _write(options, rankings, pictures=pictures, guided=steered)
+    height, width = options.image_height, options.image_width
+    size = f", {width or 'own'} x {height or 'own'} pixels" if height or width else ""
+    title = f"{options.model}, {options.steps} steps, guidance {options.guidance:g}, seed {options.image_seed}{size}"
+    return comparison_sheet(
+        rankings,
+        pictures,
+        options.sheet or options.out.with_suffix(".png"),
+        guided=steered,
+        count=options.pictures,
+        title=title,
+    )
+
+
+def _write(options: Personalize, rankings: Any, **pictures: Any) -> None:
+    from edpbrl_gym.experiments.personalize_rankings import rankings_table
+    from edpbrl_gym.experiments.runs import write_atomically
+
+    table = rankings_table(rankings, **pictures)
+    write_atomically(options.out, lambda name: table.to_csv(name, index=False))
+
+
+def _table(ranking: Any) -> Any:
+    """A ranking for the terminal."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    whose = "the estimated taste" if ranking.source == "beam" else f"the estimated taste, {ranking.source}"
+    title = f"Best prompts by {whose} ({ranking.taste})"
+    if ranking.base is not None:
+        title += f" for '{ranking.base}': RankScore {ranking.base_score:.3f}"
+        title += "" if ranking.base_true_score is None else f", GTScore {ranking.base_true_score:.3f}"
+    table = Table(title=escape(title), title_justify="left")
+    table.add_column("#", justify="right")
+    table.add_column("RankScore", justify="right")
+    if ranking.true_scores is not None:
+        table.add_column("GTScore", justify="right")
+    table.add_column("prompt")
+    for number, prompt in enumerate(ranking.prompts):
+        true = [] if ranking.true_scores is None else [f"{ranking.true_scores[number]:.3f}"]
+        table.add_row(str(number + 1), f"{prompt.score:.3f}", *true, escape(prompt.text))
+    return table
+
+
+@contextmanager
+def _progress(name: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on stderr that is told (done, total)."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description:<8}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task(name, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

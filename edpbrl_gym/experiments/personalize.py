@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,7 @@ from edpbrl_gym._validation import check_array, check_count
 from edpbrl_gym.features import TextEncoder
 from edpbrl_gym.vocabulary import SEPARATOR, Vocabulary
 
-__all__ = ["Prompt", "best_prompts", "random_prompts"]
+__all__ = ["Prompt", "best_prompts", "pick", "random_prompts"]
 
 FloatArray = NDArray[np.float64]
 
@@ -93,13 +93,13 @@ def best_prompts(
     for number, step in enumerate(steps):
         beam = _extend(beam, step, encoder, taste, shortlist)
         diverse = base is None and number > 0
-        keep = _pick(beam, width, max(per_base, 2) if diverse else None)
+        keep = pick(beam.scores, beam.tokens, width, max(per_base, 2) if diverse else None)
         beam = _Beam([beam.texts[i] for i in keep], [beam.tokens[i] for i in keep], beam.scores[keep])
         if track is not None:
             track(number + 1, len(steps))
     if not steps:
         beam = _Beam(beam.texts, beam.tokens, encoder.encode(beam.texts).astype(np.float64) @ taste)
-    final = _pick(beam, count, per_base if base is None else None)
+    final = pick(beam.scores, beam.tokens, count, per_base if base is None else None)
     return [Prompt(beam.texts[i], float(beam.scores[i]), beam.tokens[i]) for i in final]
 
 
@@ -114,12 +114,12 @@ def _extend(beam: _Beam, step: tuple[str, ...], encoder: TextEncoder, taste: Flo
     return _Beam(texts, tokens, encoder.encode(texts).astype(np.float64) @ taste)
 
 
-def _pick(beam: _Beam, count: int, per_base: int | None) -> list[int]:
-    """Indices of the best, at most ``per_base`` of them with the same first token."""
+def pick(scores: FloatArray, tokens: Sequence[tuple[int, ...]], count: int, per_base: int | None) -> list[int]:
+    """Return the indices of the ``count`` best scores, best first, at most ``per_base`` with the same first token."""
     found: list[int] = []
     used: dict[int, int] = {}
-    for index in np.argsort(-beam.scores, kind="stable").tolist():
-        first = beam.tokens[index][0] if beam.tokens[index] else -1
+    for index in np.argsort(-scores, kind="stable").tolist():
+        first = tokens[index][0] if tokens[index] else -1
         if per_base is not None and used.get(first, 0) >= per_base:
             continue
         used[first] = used.get(first, 0) + 1

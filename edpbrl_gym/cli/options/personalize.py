@@ -13,7 +13,7 @@ __all__ = ["Personalize"]
 
 @dataclass(frozen=True)
 class Personalize:
-    """Write the best prompts for a taste."""
+    """Write the best prompts for a taste, compare tastes, draw the prompts."""
 
     theta: tyro.conf.Positional[Path]
     """Taste file of `edpbrl estimate`."""
@@ -21,10 +21,10 @@ class Personalize:
     """Folder of token files, one per step, in alphabetical order (None: the built-in one)."""
     encoder: str | None = None
     """Text encoder (None: the one named in the taste file)."""
-    base: str | None = None
-    """Text that every prompt begins with, in place of the first step."""
+    base: tuple[str, ...] = ()
+    """Base prompts, in quotes: every prompt begins with one of them, in place of the first step."""
     count: int = 10
-    """Prompts wanted."""
+    """Prompts wanted for each base and taste."""
     width: int = 20
     """Partial prompts kept after each step; more finds better prompts and takes longer."""
     shortlist: int = 16
@@ -32,8 +32,58 @@ class Personalize:
     per_base: int = 1
     """At most so many prompts with the same first token."""
     split: Literal["all", "train", "test"] = "all"
-    """Use all tokens, or one part of the split."""
+    """Use all tokens, or one part of the split (test: the held-out 25%)."""
     seed: int = 0
-    """Seed of the split."""
+    """Seed of the split and of the policy's draws."""
+    tokens_per_step: int | None = None
+    """Use at most so many tokens of each step, drawn with --subset-seed (None: all)."""
+    subset_seed: int = 0
+    """Seed of the drawn tokens."""
     out: Path = Path("runs/prompts.csv")
     """CSV file for the prompts."""
+
+    name: str = "ED-PBRL"
+    """Name of the taste in tables and on the sheet."""
+    theta_random: Path | None = None
+    """Taste file learnt from Random questions, to compare with; the same as --compare Random=FILE."""
+    compare: tuple[str, ...] = ()
+    """More tastes to compare with, as NAME=FILE."""
+    truth: str | None = None
+    """The true taste where it is known: a sentence, or a taste file. Gives every prompt its GTScore."""
+    policy: Path | None = None
+    """PPO or MaskablePPO (.zip) trained for the taste, whose prompts are ranked too. A pickle: trust its source."""
+    policy_samples: int = 256
+    """Prompts drawn from the policy."""
+
+    model: str | None = None
+    """Text-to-image model by hub id or folder: draws the best prompts and a contact sheet (None: no pictures)."""
+    pictures: int = 3
+    """Prompts drawn for each base and taste."""
+    sheet: Path | None = None
+    """Contact sheet (None: beside the prompts, with .png)."""
+    steps: int = 50
+    """Denoising steps."""
+    guidance: float = 7.5
+    """Classifier-free guidance scale."""
+    negative: str = ""
+    """Negative prompt."""
+    image_height: int | None = None
+    """Height of the pictures in pixels (None: the model's own)."""
+    image_width: int | None = None
+    """Width of the pictures in pixels (None: the model's own)."""
+    image_seed: int = 0
+    """Seed of the noise, the same for all pictures, so that they differ by their prompts only."""
+    dtype: Literal["float32", "float16", "bfloat16"] = "float32"
+    """Of the model's weights."""
+    device: str | None = None
+    """Torch device for the model (None: cuda where there is one)."""
+    batch_size: int = 4
+    """Pictures at once."""
+    attention_slicing: bool = False
+    """Less memory for more time."""
+    images: Path | None = None
+    """Folder that keeps the pictures (None: images in the cache folder)."""
+    score_guided: float | None = None
+    """Also draw each base moved towards each taste: path length as a share of its embeddings' norm, such as 0.1."""
+    projection: str | None = None
+    """For --score-guided: CLIPTextModelWithProjection of the model's text encoder, by hub id or folder."""
