@@ -51,8 +51,6 @@ def test_what_is_put_comes_back_byte_for_byte(tmp_path):
 
 def test_png_holds_the_rounded_levels():
     pixels = np.linspace(-0.1, 1.1, 3 * 40, dtype=np.float32).reshape(5, 8, 3)
-    import io
-
     levels = np.asarray(Image.open(io.BytesIO(encode_png(pixels))))
     np.testing.assert_array_less(np.abs(levels - np.clip(pixels.astype(float), 0, 1) * 255), 0.5 + 1e-4)
     assert levels.min() == 0 and levels.max() == 255
