@@ -140,6 +140,7 @@ class LocalJudge:
 
     Attributes:
         requests: requests received, refused ones included.
+        tokens: tokens that a real server would have billed: those of every answer, read by the client or not.
         asked: every question that was answered in full, in the order of answers; one asked twice is in it twice.
         injected: how often each fault was played.
     """
@@ -168,6 +169,7 @@ class LocalJudge:
         self.schema, self.retry_after, self.hang, self.delay = schema, retry_after, hang, delay
         self.api_key, self.report_usage = api_key, report_usage
         self.requests = 0
+        self.tokens = 0
         self.most_at_once = 0
         self.asked: list[Asked] = []
         self.injected: Counter[str] = Counter()
@@ -201,6 +203,11 @@ class LocalJudge:
             self.requests += 1
             self._under_way += 1
             self.most_at_once = max(self.most_at_once, self._under_way)
+
+    def bill(self, tokens: int) -> None:
+        """Count the tokens of an answer."""
+        with self._lock:
+            self.tokens += tokens
 
     def end(self) -> None:
         """Count a request that is over."""
@@ -324,8 +331,9 @@ def _make_handler(judge: LocalJudge) -> type[BaseHTTPRequestHandler]:
                     }
                 ],
             }
+            read, wrote = count_tokens(request["messages"]), len(content or "") // 4 + 1
+            judge.bill(read + wrote)
             if judge.report_usage:
-                read, wrote = count_tokens(request["messages"]), len(content or "") // 4 + 1
                 answer["usage"] = {"prompt_tokens": read, "completion_tokens": wrote, "total_tokens": read + wrote}
             if fault == "broken_body":
                 data = json.dumps(answer).encode()

@@ -1,0 +1,225 @@
+"""The ledger survives kills and torn lines, and the budget survives concurrency."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from edpbrl_gym.oracles.judge.budget import Budget, BudgetExhausted
+from edpbrl_gym.oracles.judge.ledger import FORMAT, Ledger
+from edpbrl_gym.oracles.judge.questions import Usage
+
+
+def answer(key, tokens=10, **more):
+    usage = {"input_tokens": tokens, "output_tokens": 0, "unreported": 0}
+    return {"kind": "answer", "key": key, "usage": usage, "choice": 1, "lost": 0, **more}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "run" / "ledger.jsonl"
+
+
+def filled(path, number=3):
+    ledger = Ledger(path)
+    for i in range(number):
+        ledger.append({"kind": "sent", "key": f"k{i}", "tokens": 100}, durable=False)
+        ledger.append(answer(f"k{i}"), durable=True)
+    ledger.close()
+    return path.read_bytes()
+
+
+def test_what_was_written_is_read(path):
+    data = filled(path)
+    assert json.loads(data.splitlines()[0]) == {"kind": "ledger", "format": FORMAT}
+    ledger = Ledger(path)
+    assert set(ledger.answers) == {"k0", "k1", "k2"} and ledger.spent == (3, 30)
+    assert not any(ledger.under_way.values()) and path.read_bytes() == data
+    ledger.close()
+
+
+def test_a_file_cut_at_any_byte_keeps_every_whole_line_and_goes_on(path):
+    """Also cut right before the end of a line: the line is whole, and paid for."""
+    data = filled(path, 2)
+    for cut in range(len(data)):
+        path.write_bytes(data[:cut])
+        whole = {f"k{i}" for i in range(2) if (f'"answer","key":"k{i}"').encode() in _lines(data[:cut])}
+        ledger = Ledger(path)
+        assert set(ledger.answers) == whole, cut
+        ledger.append(answer("new"), durable=False)
+        ledger.close()
+        again = Ledger(path)
+        assert set(again.answers) == {*whole, "new"}, cut
+        again.close()
+
+
+def _lines(data):
+    """The part of the data that is whole lines, an unterminated one included if it is whole JSON."""
+    head, _, tail = data.rpartition(b"\n")
+    try:
+        json.loads(tail)
+    except ValueError:
+        return head
+    return data
+
+
+def test_a_damaged_line_in_the_middle_is_an_error_with_its_number(path):
+    lines = filled(path).splitlines(keepends=True)
+    lines[3] = lines[3][:20] + b"\n"
+    path.write_bytes(b"".join(lines))
+    with pytest.raises(ValueError, match=r"line 4 is damaged"):
+        Ledger(path)
+    assert path.read_bytes() == b"".join(lines)
+
+
+@pytest.mark.parametrize("data", [b"hello", b"hello\n", b'{"kind":"ledger","format":"other 2"}\n', b"\x00" * 40])
+def test_a_file_that_is_no_ledger_stays_as_it_is(path, data):
+    path.parent.mkdir()
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match="Expected a ledger of the format"):
+        Ledger(path)
+    assert path.read_bytes() == data
+
+
+def test_two_processes_on_one_ledger_are_refused_with_a_clear_message(path):
+    ledger = Ledger(path)
+    code = f"from edpbrl_gym.oracles.judge.ledger import Ledger; Ledger({str(path)!r})"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert found.returncode and "is open already (here or in another process)" in found.stderr
+    with pytest.raises(RuntimeError, match="open already"):
+        Ledger(path)
+    ledger.close()
+    assert not subprocess.run([sys.executable, "-c", code]).returncode
+    with pytest.raises(ValueError, match="has been closed"):
+        ledger.append(answer("k"), durable=True)
+
+
+def test_questions_under_way_at_a_kill_count_as_spent(path):
+    ledger = Ledger(path)
+    for key in ("a", "b", "b"):
+        ledger.append({"kind": "sent", "key": key, "tokens": 100}, durable=False)
+    ledger.append(answer("b", tokens=7), durable=True)
+    assert ledger.spent == (3, 207)  # a, and one of the two times that b went out
+    ledger.close()
+
+
+def test_a_full_disk_leaves_the_file_as_it_was(path, monkeypatch):
+    import os
+
+    filled(path, 1)
+    ledger = Ledger(path)
+    before = path.read_bytes()
+    write = os.write
+
+    def half(handle, data):
+        if len(data) > 20:
+            return write(handle, data[:20])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "write", half)
+    with pytest.raises(OSError, match="No space"):
+        ledger.append({"kind": "sent", "key": "k" * 25, "tokens": 1}, durable=False)
+    monkeypatch.undo()
+    assert path.read_bytes() == before
+    ledger.append(answer("k9"), durable=True)
+    ledger.close()
+    again = Ledger(path)
+    assert set(again.answers) == {"k0", "k9"}
+    again.close()
+
+
+def test_many_threads_write_whole_lines(path):
+    ledger = Ledger(path)
+
+    def work(name):
+        for i in range(20):
+            ledger.append(answer(f"{name}-{i}"), durable=i % 5 == 0)
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    ledger.close()
+    again = Ledger(path)
+    assert len(again.answers) == 160 and again.spent == (160, 1600)
+    again.close()
+
+
+@pytest.mark.parametrize(("questions", "tokens"), [(50, None), (None, 2000), (37, 5000), (0, None), (None, 99)])
+def test_concurrent_requests_never_exceed_the_budget(questions, tokens):
+    """20 threads, each request sets aside 100 tokens and costs up to 100; what is spent is watched all the time."""
+    budget = Budget(questions, tokens)
+    spent = []
+    lock = threading.Lock()
+
+    def work(seed):
+        rng = np.random.default_rng(seed)
+        while True:
+            try:
+                held = budget.reserve(100)
+            except BudgetExhausted:
+                return
+            time.sleep(float(rng.uniform(0, 0.002)))
+            kind = rng.integers(4)
+            try:
+                if kind == 0:
+                    held.renew()
+                paid = (
+                    held.release(lost=False)
+                    if kind == 1
+                    else held.settle(None if kind == 2 else Usage(int(rng.integers(1, 90)), 9))
+                )
+            except BudgetExhausted:
+                paid = held.release(lost=False)
+            with lock:
+                spent.append(paid.total)
+                if kind == 1 and len(spent) > 2000:
+                    return
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(spent) == budget.tokens
+    assert questions is None or budget.questions == questions
+    assert tokens is None or budget.tokens <= tokens
+    assert questions is not None or tokens is None or tokens - 100 < budget.tokens or tokens < 100
+    assert budget._held_questions == budget._held_tokens == 0
+
+
+def test_a_request_waits_for_room_that_may_become_free():
+    budget = Budget(None, 150)
+    first = budget.reserve(100)
+    threading.Timer(0.1, first.settle, [Usage(20, 5)]).start()
+    second = budget.reserve(100)  # 100 + 100 > 150 until the first turns out to cost 25
+    assert budget.tokens == 25
+    stop = threading.Event()
+    threading.Timer(0.1, stop.set).start()
+    with pytest.raises(BudgetExhausted):
+        budget.reserve(100, stop)
+    second.release(lost=False)
+    assert (budget.questions, budget.tokens) == (1, 25)
+
+
+def test_lost_attempts_are_booked_and_a_server_that_reports_more_than_thought_is_believed():
+    budget = Budget(10, 1000)
+    held = budget.reserve(100)
+    held.renew()
+    assert held.settle(Usage(30, 10)) == Usage(130, 10, unreported=100) and budget.tokens == 140
+    assert budget.reserve(100).settle(Usage(290, 10)) == Usage(290, 10)
+    held = budget.reserve(100)
+    assert held.tokens == 300  # the most that an answer did cost
+    held.release(lost=False)
+    assert budget.reserve(50).release(lost=True) == Usage(300, 0, unreported=300)
+    assert (budget.questions, budget.tokens) == (3, 740)
+    with pytest.raises(BudgetExhausted):
+        held = Budget(None, 150).reserve(100)
+        held.renew()  # 100 lost, and no room for 100 more
