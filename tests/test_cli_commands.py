@@ -185,6 +185,7 @@ def test_the_demo_tells_its_story(words, tmp_path, capsys):
         "reproduce synthetic",
         "reproduce reinforce",
         "reproduce llm",
+        "render",
         "train-prompt-lm",
         "bench",
         "report",

@@ -24,6 +24,7 @@ _MODULES = {
     "Design": "design",
     "Estimate": "estimate",
     "Personalize": "personalize",
+    "Render": "render",
     "Synthetic": "synthetic",
     "Reinforce": "reinforce",
     "LLM": "llm",

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = ["bullet", "output", "quiet_libraries", "shown", "solving", "track"]
+__all__ = ["bullet", "counting", "output", "quiet_libraries", "shown", "solving", "track"]
 
 
 def output() -> Any:
@@ -68,6 +68,40 @@ def track(name: str, steps: Iterable[Any], total: int) -> Iterable[Any]:
         for step in steps:
             progress.advance(task)
             yield step
+
+
+@contextmanager
+def counting(name: str) -> Iterator[Callable[[int, int], None]]:
+    """Show a progress bar with the time left on stderr for work that says itself how far it is.
+
+    Args:
+        name: What is done, at the left of the bar.
+
+    Yields:
+        A callback for the work, called with the numbers of things done and wanted.
+    """
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description:<8}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("elapsed"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task(name, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
 @contextmanager

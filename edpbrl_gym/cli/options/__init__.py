@@ -11,6 +11,7 @@ from edpbrl_gym.cli.options.bench import Bench
 from edpbrl_gym.cli.options.llm import LLM
 from edpbrl_gym.cli.options.main import Demo, Design, Estimate, Report
 from edpbrl_gym.cli.options.personalize import Personalize
+from edpbrl_gym.cli.options.render import Render
 from edpbrl_gym.cli.options.reproduce import Reinforce, Synthetic, TrainPromptLM
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "Estimate",
     "Personalize",
     "Reinforce",
+    "Render",
     "Report",
     "Reproduce",
     "Synthetic",
@@ -47,6 +49,7 @@ Command = (
     | Annotated[Design, tyro.conf.subcommand("design")]
     | Annotated[Estimate, tyro.conf.subcommand("estimate")]
     | Annotated[Personalize, tyro.conf.subcommand("personalize")]
+    | Annotated[Render, tyro.conf.subcommand("render")]
     | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
     | Annotated[Bench, tyro.conf.subcommand("bench")]
     | Annotated[TrainPromptLM, tyro.conf.subcommand("train-prompt-lm")]

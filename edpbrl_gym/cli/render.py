@@ -1,0 +1,193 @@
+"""``edpbrl render``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edpbrl_gym.cli.console import counting, output, quiet_libraries, shown
+from edpbrl_gym.cli.errors import Stopped, UsageError, bad_arguments
+from edpbrl_gym.cli.options import Render
+
+if TYPE_CHECKING:
+    from edpbrl_gym.rendering import RenderedImage, Renderer, RenderSettings
+
+__all__ = ["run"]
+
+_SHEET_IMAGES = 400  # a sheet of more is no longer looked at, and its file grows without end
+_JOIN = ", "  # between the tokens of a prompt
+
+
+def run(options: Render) -> None:
+    """Render the prompts of a file, and write the images, a manifest and a contact sheet.
+
+    Raises:
+        Stopped: After Ctrl-C; finished batches are in the cache.
+    """
+    from edpbrl_gym._validation import check_count
+    from edpbrl_gym.features import default_cache_folder
+    from edpbrl_gym.rendering import Renderer
+    from edpbrl_gym.rendering.settings import check_seed
+
+    with bad_arguments():
+        settings = _settings(options)
+        check_count(options.batch_size, "--batch-size")
+        check_count(options.sheet_columns, "--sheet-columns", minimum=0)
+        seeds = list(dict.fromkeys(check_seed(seed, "--seed") for seed in options.seed))
+        if not seeds:
+            raise UsageError("Expected at least one --seed, got none")
+        prompts = _prompts(options)
+    quiet_libraries()
+    renderer = Renderer(
+        settings,
+        cache_folder=options.cache or default_cache_folder() / "images",
+        device=options.device,
+        batch_size=options.batch_size,
+        attention_slicing=options.attention_slicing,
+    )
+    images = _render(renderer, prompts, seeds)
+    files = _write(images, options.out)
+    sheets = _sheet(images, files, options, len(seeds))
+    console = output()
+    flagged, cut = sum(image.flagged for image in images), sum(image.cut for image in images)
+    console.print(f"Images: {len(images)} of {len(prompts)} prompts in {shown(options.out)}", markup=False)
+    if flagged:
+        console.print(f"Flagged by the model's safety checker, not shown: {flagged}", markup=False)
+    if cut:
+        console.print(f"Longer than the model reads, rendered from their beginnings: {cut}", markup=False)
+    console.print(f"Manifest: {shown(options.out / 'manifest.csv')}", markup=False, soft_wrap=True)
+    for sheet in sheets:
+        console.print(f"Contact sheet: {shown(sheet)}", markup=False, soft_wrap=True)
+
+
+def _settings(options: Render) -> RenderSettings:
+    from edpbrl_gym.rendering import RenderSettings
+
+    return RenderSettings(
+        model=options.model,
+        steps=options.steps,
+        guidance=options.guidance,
+        height=options.height,
+        width=options.width,
+        negative=options.negative,
+        dtype=options.dtype,
+        variant=options.variant,
+        revision=options.revision,
+    )
+
+
+def _prompts(options: Render) -> list[str]:
+    """The different prompts of the file, in its order; with their truncations before them where these are wanted."""
+    source = options.prompts
+    if not source.is_file():
+        raise UsageError(f"Expected a file of prompts at {source}, found none")
+    if source.suffix.lower() in (".csv", ".tsv"):
+        found = _from_table(source, options.column)
+    elif options.column:
+        raise UsageError(f"Expected a CSV file with --column, got {source}")
+    else:
+        try:
+            lines = source.read_text(encoding="utf-8-sig").splitlines()
+        except UnicodeDecodeError:
+            raise UsageError(f"Expected text in UTF-8 in {source}, got other bytes; save it as UTF-8") from None
+        found = [line.strip() for line in lines if line.strip()]
+    if options.prefixes:
+        found = [
+            _JOIN.join(parts[: i + 1]) for text in found for parts in [text.split(_JOIN)] for i in range(len(parts))
+        ]
+    if not found:
+        raise UsageError(f"Expected at least one prompt in {source}, found none")
+    return list(dict.fromkeys(found))
+
+
+def _from_table(source: Path, columns: tuple[str, ...]) -> list[str]:
+    """The texts of some columns, row by row; empty cells are left out."""
+    import pandas
+
+    try:
+        separator = "\t" if source.suffix.lower() == ".tsv" else ","
+        table = pandas.read_csv(source, sep=separator, dtype=str, keep_default_na=False, encoding="utf-8-sig")
+    except (ValueError, pandas.errors.ParserError) as error:
+        raise UsageError(f"Expected a CSV file with a header at {source}, but it can't be read ({error})") from None
+    names = list(columns)
+    if not names:
+        options = [name for name in table.columns if name.startswith("option_")]
+        names = next((found for found in (["prompt"], ["text"], options) if found and found[0] in table.columns), [])
+    missing = [name for name in names if name not in table.columns]
+    if missing or not names:
+        wanted = ", ".join(missing) or "prompt, text or option_1, option_2, ..."
+        raise UsageError(
+            f"Expected the column(s) {wanted} in {source}, which has {', '.join(map(str, table.columns))}; name the "
+            "columns with prompts by --column"
+        )
+    return [text.strip() for row in table[names].itertuples(index=False) for text in row if text.strip()]
+
+
+def _render(renderer: Renderer, prompts: list[str], seeds: list[int]) -> list[RenderedImage]:
+    """The images of every prompt and seed, the seeds of a prompt together."""
+    texts = [prompt for prompt in prompts for _ in seeds]
+    reached = [0, len(texts)]
+    try:
+        with counting("render") as show:
+
+            def progress(done: int, total: int) -> None:
+                reached[:] = done, total
+                show(done, total)
+
+            return renderer.render(texts, seed=seeds * len(prompts), progress=progress)
+    except KeyboardInterrupt:
+        raise Stopped(
+            f"stopped by you; {reached[0]} of {reached[1]} images are in the cache, and the same command makes the rest"
+        ) from None
+
+
+def _write(images: list[RenderedImage], out: Path) -> list[Path | None]:
+    """Copy the images and write the manifest; a flagged image is named there but not copied."""
+    import pandas
+
+    from edpbrl_gym.experiments.runs import write_atomically
+
+    rows, files = [], []
+    for image in images:
+        # by key, so that a file keeps its content whatever prompts are added or moved
+        path = None if image.flagged else out / f"{image.key[:20]}.png"
+        files.append(path)
+        if path is not None and not (path.is_file() and path.read_bytes() == image.png):
+            data = image.png
+            write_atomically(path, lambda part, data=data: part.write_bytes(data))  # type: ignore[misc]
+        rows.append(
+            {
+                "prompt": image.prompt,
+                "seed": image.seed,
+                "file": "" if path is None else path.name,
+                "flagged": image.flagged,
+                "cut": image.cut,
+                "width": image.width,
+                "height": image.height,
+                "sha256": image.sha256,
+                "key": image.key,
+            }
+        )
+    table = pandas.DataFrame(rows)
+    write_atomically(out / "manifest.csv", lambda part: table.to_csv(part, index=False))
+    return files
+
+
+def _sheet(images: list[RenderedImage], files: list[Path | None], options: Render, seeds: int) -> list[Path]:
+    """Draw the contact sheet: the images in rows, with their prompts."""
+    if not options.sheet_columns:
+        return []
+    from edpbrl_gym.rendering.sheets import Tile, contact_sheet, in_rows
+
+    tiles = [
+        Tile(
+            image=path,
+            caption=image.prompt,
+            lines=(f"seed {image.seed}",) if seeds > 1 else (),
+            flagged=image.flagged,
+        )
+        for image, path in zip(images[:_SHEET_IMAGES], files, strict=False)
+    ]
+    left = len(images) - len(tiles)
+    title = f"{options.model}: {len(tiles)} of {len(images)} images" if left else ""
+    return contact_sheet(in_rows(tiles, options.sheet_columns), options.out / "sheet.png", title=title)
