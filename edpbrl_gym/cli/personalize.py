@@ -33,7 +33,7 @@ def run(options: Personalize) -> None:
     _write(options, rankings)
     console = output()
     for ranking in rankings:
-        console.print(_table(ranking))
+        _print(console, ranking)
     if studio is not None:
         try:
             files = _draw(options, studio, rankings, tastes, truth)
@@ -262,17 +262,18 @@ def _write(options: Personalize, rankings: Any, **pictures: Any) -> None:
     write_atomically(options.out, lambda name: table.to_csv(name, index=False))
 
 
-def _table(ranking: Any) -> Any:
-    """A ranking for the terminal."""
+def _print(console: Any, ranking: Any) -> None:
+    """Print a ranking as a headed table."""
     from rich.markup import escape
     from rich.table import Table
 
-    whose = "the estimated taste" if ranking.source == "beam" else f"the estimated taste, {ranking.source}"
-    title = f"Best prompts by {whose} ({ranking.taste})"
+    kind = "Best" if ranking.source == "beam" else f"Best {ranking.source}"
+    title = f"{kind} prompts by the estimated taste {ranking.taste}"
     if ranking.base is not None:
-        title += f" for '{ranking.base}': RankScore {ranking.base_score:.3f}"
-        title += "" if ranking.base_true_score is None else f", GTScore {ranking.base_true_score:.3f}"
-    table = Table(title=escape(title), title_justify="left")
+        title += f" for '{ranking.base}' (RankScore {ranking.base_score:.3f}"
+        title += ")" if ranking.base_true_score is None else f", GTScore {ranking.base_true_score:.3f})"
+    console.print(title, markup=False, style="bold")
+    table = Table()
     table.add_column("#", justify="right")
     table.add_column("RankScore", justify="right")
     if ranking.true_scores is not None:
@@ -281,7 +282,7 @@ def _table(ranking: Any) -> Any:
     for number, prompt in enumerate(ranking.prompts):
         true = [] if ranking.true_scores is None else [f"{ranking.true_scores[number]:.3f}"]
         table.add_row(str(number + 1), f"{prompt.score:.3f}", *true, escape(prompt.text))
-    return table
+    console.print(table)
 
 
 @contextmanager
