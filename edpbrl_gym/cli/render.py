@@ -47,10 +47,11 @@ def run(options: Render) -> None:
     )
     images = _render(renderer, prompts, seeds)
     files = _write(images, options.out)
-    sheets = _sheet(images, files, options, len(seeds))
+    sheets = _sheet(images, files, options, seeds)
     console = output()
     flagged, cut = sum(image.flagged for image in images), sum(image.cut for image in images)
-    console.print(f"Images: {len(images)} of {len(prompts)} prompts in {shown(options.out)}", markup=False)
+    written = f"{len(images) - flagged} images of {len(prompts)} prompts in {shown(options.out)}"
+    console.print(f"Written: {written}", markup=False, soft_wrap=True)
     if flagged:
         console.print(f"Flagged by the model's safety checker, not shown: {flagged}", markup=False)
     if cut:
@@ -126,18 +127,19 @@ def _from_table(source: Path, columns: tuple[str, ...]) -> list[str]:
 def _render(renderer: Renderer, prompts: list[str], seeds: list[int]) -> list[RenderedImage]:
     """The images of every prompt and seed, the seeds of a prompt together."""
     texts = [prompt for prompt in prompts for _ in seeds]
-    reached = [0, len(texts)]
+    reached = "finished"
     try:
         with counting("render") as show:
 
             def progress(done: int, total: int) -> None:
-                reached[:] = done, total
+                nonlocal reached
+                reached = f"{done} of {total}"
                 show(done, total)
 
             return renderer.render(texts, seed=seeds * len(prompts), progress=progress)
     except KeyboardInterrupt:
         raise Stopped(
-            f"stopped by you; {reached[0]} of {reached[1]} images are in the cache, and the same command makes the rest"
+            f"stopped by you; {reached} images are in the cache, and the same command makes the rest"
         ) from None
 
 
@@ -173,21 +175,22 @@ def _write(images: list[RenderedImage], out: Path) -> list[Path | None]:
     return files
 
 
-def _sheet(images: list[RenderedImage], files: list[Path | None], options: Render, seeds: int) -> list[Path]:
-    """Draw the contact sheet: the images in rows, with their prompts."""
+def _sheet(images: list[RenderedImage], files: list[Path | None], options: Render, seeds: list[int]) -> list[Path]:
+    """Draw the contact sheet: the images with their prompts, those of several seeds side by side."""
     if not options.sheet_columns:
         return []
     from edpbrl_gym.rendering.sheets import Tile, contact_sheet, in_rows
 
+    several = len(seeds) > 1
+    columns = len(seeds) if several else options.sheet_columns
+    drawn = images[: max(columns, _SHEET_IMAGES // columns * columns)]
     tiles = [
-        Tile(
-            image=path,
-            caption=image.prompt,
-            lines=(f"seed {image.seed}",) if seeds > 1 else (),
-            flagged=image.flagged,
-        )
-        for image, path in zip(images[:_SHEET_IMAGES], files, strict=False)
+        Tile(image=path, caption=image.prompt, flagged=image.flagged)
+        for image, path in zip(drawn, files[: len(drawn)], strict=True)
     ]
-    left = len(images) - len(tiles)
-    title = f"{options.model}: {len(tiles)} of {len(images)} images" if left else ""
-    return contact_sheet(in_rows(tiles, options.sheet_columns), options.out / "sheet.png", title=title)
+    return contact_sheet(
+        in_rows(tiles, columns),
+        options.out / "sheet.png",
+        columns=[f"seed {seed}" for seed in seeds] if several else (),
+        title=f"The first {len(drawn)} of {len(images)} images" if len(drawn) < len(images) else "",
+    )
