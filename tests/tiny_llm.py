@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from edpbrl_gym.experiments.llm.settings import LLMSettings
+from edpbrl_gym.experiments.llm.styles import STYLES as ALL_STYLES
 from edpbrl_gym.features import save_precomputed
 from edpbrl_gym.oracles.judge import JudgeSettings
 from edpbrl_gym.vocabulary import load_vocabulary
@@ -16,10 +17,10 @@ QUESTIONS = EPISODES * STEPS  # of one arm
 
 
 def save_embeddings(folder, encoder):
-    """Write a small vocabulary, and the embeddings of all its partial prompts; return both paths."""
+    """Write a small vocabulary, and the embeddings of all its partial prompts and of the styles; return both paths."""
     words = write_vocabulary(folder / "words")
     tokens = load_vocabulary(words).tokens
-    texts = [*STYLES.values(), *(token for step in tokens for token in step)]
+    texts = [*STYLES.values(), *ALL_STYLES.values(), *(token for step in tokens for token in step)]
     prefixes = [""]
     for step in tokens:
         prefixes = [f"{prefix}, {token}".removeprefix(", ") for prefix in prefixes for token in step]
