@@ -173,7 +173,7 @@ def test_estimates_see_answered_training_questions_only_and_are_tested_on_every_
                 row = table[(table["arm"] == arm.arm) & (table["tested_on"] == other.arm) & (table["fold"] == fold)]
                 row = row.set_index("estimator")
                 held = other.episode == test
-                for name, taste in (("ridge, lambda = 1", theta), (GUIDANCE, guidance)):
+                for name, taste in (("ridge (lambda = 1)", theta), (GUIDANCE, guidance)):
                     found = agreement(taste, other.features[held], theirs[held], other.first_equal[held])
                     assert row.loc[name, "correct"] == found.correct, (name, arm.arm, other.arm, fold)
                 assert row.loc[WORDS, "train_answered"] == used.sum()
@@ -214,7 +214,7 @@ def full_table(designed, plain):
 
 def test_differences_are_paired_by_style():
     table = full_table([0.7, 0.5, 0.6], [0.5, 0.35, 0.5])
-    gap = difference(by_style(table), "ridge, lambda = 100", "ED-PBRL", "Random", episodes=50)
+    gap = difference(by_style(table), "ridge (lambda = 100)", "ED-PBRL", "Random", episodes=50)
     gaps = np.array([20.0, 15.0, 10.0])
     assert gap.mean == pytest.approx(15.0) and gap.error == pytest.approx(gaps.std(ddof=1) / np.sqrt(3))
     assert gap.higher == gap.styles == 3 and gap.clear
@@ -223,7 +223,7 @@ def test_differences_are_paired_by_style():
 
 
 def test_sentences_name_whoever_is_clearly_higher():
-    assert headline(CONFIG) == "ridge, lambda = 100"
+    assert headline(CONFIG) == "ridge (lambda = 100)"
     said = " ".join(findings(full_table([0.7, 0.51, 0.6], [0.5, 0.3, 0.41]), CONFIG))
     assert "ED-PBRL is clearly higher" in said and "Random is clearly higher" not in said
     said = " ".join(findings(full_table([0.5, 0.3, 0.41], [0.7, 0.51, 0.6]), CONFIG))

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pandas
 import pytest
+from PIL import Image
 
-from edpbrl_gym.experiments.llm.asking import LEDGER, BudgetSpent
+from edpbrl_gym.experiments.llm.asking import FLAGGED, LEDGER, BudgetSpent, ask_style, read_answers
+from edpbrl_gym.experiments.llm.questions import ArmQuestions
 from edpbrl_gym.experiments.llm.run import run_llm
-from edpbrl_gym.experiments.runs import RunFolderError, read_results
+from edpbrl_gym.experiments.runs import RunFolder, RunFolderError, read_results
+from edpbrl_gym.oracles.judge import Judge
+from edpbrl_gym.rendering.cache import RenderedImage
 from examples.local_judge import LocalJudge
 from tests.tiny_llm import QUESTIONS, STYLES, judge_settings, save_embeddings, small_settings
 
@@ -56,3 +62,28 @@ def test_a_judge_that_answers_nothing_is_an_error(inputs, tmp_path, minilm):
         with pytest.raises(RunFolderError, match="got none to 36 questions"):
             run_llm(small_settings(*inputs), judge_settings(server.base_url), tmp_path / "run", jobs=1)
     assert not list((tmp_path / "run" / "parts").glob("answers*"))
+
+
+def test_a_question_with_a_flagged_picture_is_not_asked(tmp_path, minilm):
+    colours = {"red": (250, 0, 0), "green": (0, 250, 0), "blue": (0, 0, 250), "grey": (9, 9, 9)}
+    images = {}
+    for number, (name, colour) in enumerate(colours.items()):
+        path = tmp_path / f"{name}.png"
+        Image.new("RGB", (8, 8), colour).save(path)
+        images[name] = RenderedImage(
+            key=str(number), prompt=name, seed=0, path=path, flagged=name == "grey", width=8, height=8, sha256=""
+        )
+    texts = [["red", "green"], ["blue", "grey"], ["green", "blue"]]
+    arm = ArmQuestions("arm", texts, np.zeros((3, 2, 4), dtype=np.float32), np.arange(3), np.zeros(3, dtype=np.int64))
+    folder = RunFolder.open(tmp_path / "run", kind="llm", config={})
+    with LocalJudge(encoder=minilm) as server:
+        settings = judge_settings(server.base_url, show="images", style="green leaves")
+        with Judge(settings, ledger=tmp_path / "run" / LEDGER) as judge:
+            ask_style(judge, "leaves", [arm], folder, "answers-00-leaves", images=images)
+        assert len(server.asked) == 2 and {len(asked.pictures or ()) for asked in server.asked} == {2}
+    table = pandas.read_parquet(folder.part_path("answers-00-leaves"))
+    assert table["reason"].tolist() == ["answered", FLAGGED, "answered"] and table["choice"][1] == -1
+    (read,) = read_answers(table, [arm])
+    assert (read.choices >= 0).tolist() == [True, False, True]
+    with pytest.raises(RunFolderError, match="do not belong together"):
+        read_answers(table[:2], [arm])

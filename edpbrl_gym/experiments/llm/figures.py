@@ -100,7 +100,7 @@ def _legend(figure: Any, axes: Sequence[Any]) -> None:
 
 def _title(figure: Any, title: str, subtitle: str) -> None:
     """Both above the figure, the setting wrapped to its width."""
-    width = int(13.5 * figure.get_size_inches()[0])
+    width = int(15.2 * figure.get_size_inches()[0])
     figure.suptitle("\n".join([title, *textwrap.wrap(subtitle, width)]), fontsize=9)
 
 
@@ -169,7 +169,7 @@ def _bars(
 
 def _tick(name: str) -> str:
     return {WORDS: "default estimate\n(words)", GUIDANCE: "guidance text\n(asks nothing)"}.get(
-        name, name.replace("ridge, lambda = ", "ridge\nlambda = ")
+        name, name.replace("ridge (", "ridge\n").removesuffix(")")
     )
 
 
@@ -177,7 +177,7 @@ def _paper_marks(
     axis: Any, config: Mapping[str, Any], arms: list[str], names: list[str], tested: str | None, width: float
 ) -> None:
     """The paper's two averages beside the bars of its setting."""
-    name = f"ridge, lambda = {100.0:g}"
+    name = f"ridge (lambda = {100.0:g})"
     known = {"ED-PBRL": PAPER_AVERAGE.design, "Random": PAPER_AVERAGE.random}
     if tested is not None or name not in names or set(config["styles"]) != set(PAPER_RESULTS):
         return

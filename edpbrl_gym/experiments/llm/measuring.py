@@ -60,7 +60,7 @@ class Agreement:
 def estimator_names(lambdas: Sequence[float]) -> dict[str, float]:
     """Name and lambda (NaN where there is none) of every estimator, in the order of tables."""
     nan = float("nan")
-    return {**{f"ridge, lambda = {value:g}": value for value in lambdas}, WORDS: nan, GUIDANCE: nan}
+    return {**{f"ridge (lambda = {value:g})": value for value in lambdas}, WORDS: nan, GUIDANCE: nan}
 
 
 def agreement(

@@ -116,9 +116,10 @@ def style_rows(results: Results) -> list[list[str]]:
     return [*found, line]
 
 
-def _markdown(rows: list[list[str]]) -> list[str]:
+def _markdown(rows: list[list[str]], *, words: int = 1) -> list[str]:
+    """Rows, the first of them the header, as a table; the first ``words`` columns are no numbers."""
     header, *body = rows
-    rule = "|---|" + "---:|" * (len(header) - 1)
+    rule = "|" + "---|" * words + "---:|" * (len(header) - words)
     return ["| " + " | ".join(header) + " |", rule, *("| " + " | ".join(row) + " |" for row in body)]
 
 
@@ -156,7 +157,7 @@ def _average_tables(results: Results) -> list[str]:
                     f"{cell.loc[size, 'mean']:.1f} ± {np.nan_to_num(cell.loc[size, 'sem']):.1f}" for size in sizes
                 ]
                 rows.append([name, arm if tested is None or name != GUIDANCE else "none", *values])
-        lines += [where, "", *_markdown(rows), ""]
+        lines += [where, "", *_markdown(rows, words=2), ""]
     return [
         *lines,
         'Percent, mean ± standard error over the styles. "words" is the library\'s default estimate '
