@@ -101,7 +101,7 @@ def test_the_gradient_agrees_with_finite_differences(guided, theta):
             for sign in (1, -1):
                 there = here.clone()
                 there[0, place, entry] += sign * step
-                sides.append(float(taste @ guide.features_of(tokens, there)))
+                sides.append(float((taste @ guide.features_of(tokens, there)).detach()))
             assert float(slope[0, place, entry]) == pytest.approx(
                 (sides[0] - sides[1]) / (2 * step), rel=1e-6, abs=1e-9
             )
@@ -141,6 +141,17 @@ def test_strength_zero_gives_the_bytes_of_the_plain_picture_and_its_key(model, p
     # its own cache: the bytes come from prompt_embeds, not from the cache
     image, moved = GuidedRenderer(renderer, str(projection)).render(PROMPT, theta, 0.0, seed=4)
     assert image.png == ordinary.png and image.key == ordinary.key and moved.steps == 0
+
+
+def test_half_precision_is_guided_in_float32(model, projection, theta, tmp_path):
+    settings = RenderSettings(model=str(model), steps=2, height=32, width=32, dtype="bfloat16")
+    renderer = Renderer(settings, cache_folder=tmp_path / "one", device="cpu")
+    ordinary = renderer.render([PROMPT])[0]
+    guided = GuidedRenderer(Renderer(settings, cache_folder=tmp_path / "two", device="cpu"), str(projection))
+    same, _ = guided.render(PROMPT, theta, 0.0)
+    moved, facts = guided.render(PROMPT, theta, 0.3)
+    assert same.png == ordinary.png and moved.png != ordinary.png and facts.after > facts.before + 0.1
+    assert str(facts.embeddings.dtype) == "torch.float32" and str(guided.conditioning(facts).dtype) == "torch.bfloat16"
 
 
 def test_a_guided_picture_has_a_key_of_its_own_and_is_drawn_once(guided, plain, theta, monkeypatch):

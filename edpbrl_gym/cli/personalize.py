@@ -243,7 +243,9 @@ def _draw(options: Personalize, studio: tuple[Any, Any], rankings: Any, tastes: 
     _write(options, rankings, pictures=pictures, guided=steered)
     height, width = options.image_height, options.image_width
     size = f", {width or 'own'} x {height or 'own'} pixels" if height or width else ""
-    title = f"{options.model}, {options.steps} steps, guidance {options.guidance:g}, seed {options.image_seed}{size}"
+    model = Path(str(options.model))
+    name = model.resolve().name if model.is_dir() else str(options.model)
+    title = f"{name}, {options.steps} steps, guidance {options.guidance:g}, seed {options.image_seed}{size}"
     return comparison_sheet(
         rankings,
         pictures,

@@ -61,7 +61,7 @@ def comparison_sheet(
         if steered:
             tastes = {ranking.taste for ranking in group.values() if ranking.source == "beam"}
             rows.append([None, *(_guided(steered.get(name)) if name in tastes else None for name in names)])
-            labels.append(f"score-guided, strength {next(iter(steered.values())).strength:g}")
+            labels.append(f"guided by score, strength {next(iter(steered.values())).strength:g}")
     columns = [*(["Base"] if bases != [None] else []), *names]
     return contact_sheet(rows, path, columns=columns, labels=labels, title=title, tile=tile)
 
