@@ -102,6 +102,48 @@ def test_dtypes_slices_and_variants(model, tmp_path):
     assert loaded.device == "cpu" and loaded.name == str(tmp_path / "variant")
 
 
+def test_a_pipeline_of_another_class(model, tmp_path):
+    """Stable Diffusion XL: two text encoders, larger images, no safety checker; with the settings of its turbo."""
+    import diffusers
+    import torch
+    from transformers import CLIPTextConfig, CLIPTextModelWithProjection
+
+    small = load_pipeline(RenderSettings(model=str(model))).pipeline
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        config = CLIPTextConfig(**{**small.text_encoder.config.to_dict(), "projection_dim": 32})
+        unet = diffusers.UNet2DConditionModel.from_config(
+            dict(small.unet.config)
+            | {
+                "cross_attention_dim": 64,
+                "addition_embed_type": "text_time",
+                "addition_time_embed_dim": 8,
+                "projection_class_embeddings_input_dim": 32 + 6 * 8,
+            }
+        )
+        xl = diffusers.StableDiffusionXLPipeline(
+            vae=small.vae,
+            text_encoder=small.text_encoder,
+            text_encoder_2=CLIPTextModelWithProjection(config),
+            tokenizer=small.tokenizer,
+            tokenizer_2=small.tokenizer,
+            unet=unet,
+            scheduler=diffusers.EulerAncestralDiscreteScheduler(timestep_spacing="trailing"),
+        )
+        xl.save_pretrained(tmp_path / "xl")
+    settings = RenderSettings(model=str(tmp_path / "xl"), steps=1, guidance=0)
+    loaded = load_pipeline(settings)
+    assert type(loaded.pipeline).__name__ == "StableDiffusionXLPipeline"
+    prompts = ["a gate", "a sea, fog"]
+    together, flags = generate(loaded, settings, prompts, [0, 1])
+    assert together.shape == (2, 64, 64, 3) and flags == [False, False]
+    for i, prompt in enumerate(prompts):
+        assert np.abs(generate(loaded, settings, [prompt], [i])[0][0] - together[i]).max() < 1e-5
+    images = Renderer(settings, cache_folder=tmp_path / "images").render([*prompts, "a " * 90])
+    assert [image.cut for image in images] == [False, False, True]
+    assert len({image.sha256 for image in images}) == 3
+
+
 def test_settings_that_a_pipeline_has_not_are_refused(model):
     class Plain:
         """A pipeline without negative prompts and sizes; real ones of this kind are too large for a test."""
@@ -145,7 +187,10 @@ def test_what_cannot_be_loaded_is_explained(model, tmp_path):
     with pytest.raises(ValueError, match="makes images from texts"):
         load(broken)
     (broken / "scheduler" / "scheduler_config.json").write_text("{")
-    with pytest.raises(ValueError, match="Expected JSON in .*scheduler_config"):
+    with pytest.raises(ValueError, match="Expected a JSON object in .*scheduler_config"):
+        load(broken)
+    (broken / "model_index.json").write_text("[]")
+    with pytest.raises(ValueError, match="Expected a JSON object in .*model_index"):
         load(broken)
     with pytest.raises(ValueError, match="could not be loaded"):
         load(model, variant="fp16")

@@ -152,17 +152,21 @@ def _weight_files(folder: Path, variant: str | None) -> list[Path]:
 
 
 def _hash_config(path: Path) -> str:
-    """Return the sha256 (hex) of a JSON object without the notes of its saving, of the bytes of anything else."""
-    data = path.read_bytes()
+    """Return the sha256 (hex) of a config without the notes of its saving, of the bytes of any other file."""
     if path.name == _INDEX or path.name.endswith("config.json"):
-        try:
-            config = json.loads(data)
-        except ValueError:
-            raise ValueError(f"Expected JSON in {path}, got something else; save or download the model again") from None
-        if isinstance(config, dict):
-            kept = {name: value for name, value in config.items() if name not in _INCIDENTAL}
-            data = json.dumps(kept, sort_keys=True).encode()
-    return hashlib.sha256(data).hexdigest()
+        kept = {name: value for name, value in _read_config(path).items() if name not in _INCIDENTAL}
+        return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    try:
+        config = json.loads(path.read_bytes())
+    except ValueError:
+        config = None
+    if not isinstance(config, dict):
+        raise ValueError(f"Expected a JSON object in {path}, got something else; save or download the model again")
+    return config
 
 
 def model_fingerprint(folder: Path, variant: str | None = None) -> str:
@@ -173,10 +177,10 @@ def model_fingerprint(folder: Path, variant: str | None = None) -> str:
     variants and of other formats beside them do not count.
 
     Raises:
-        ValueError: a config that is no JSON.
+        ValueError: a config that is no JSON object.
         FileNotFoundError: no ``model_index.json``.
     """
-    index = json.loads((folder / _INDEX).read_bytes())
+    index = _read_config(folder / _INDEX)
     parts = [name for name, value in index.items() if isinstance(value, list) and any(value)]
     places = [folder / name for name in parts if (folder / name).is_dir()]
     if len(places) < len(parts):  # some models keep a component's files beside the index
