@@ -13,6 +13,7 @@ import hashlib
 import io
 import json
 import re
+import sys
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
@@ -135,6 +136,17 @@ class Embeddings:
         return np.stack([self._known[text] for text in texts])
 
 
+class QuietServer(ThreadingHTTPServer):
+    """A server that doesn't mind clients that hang up, or are killed."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Report an error of the server itself only."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
+
 class LocalJudge:
     """The server; ``with LocalJudge(port=0) as server: server.base_url``.
 
@@ -178,8 +190,7 @@ class LocalJudge:
         self._attempts: Counter[str] = Counter()
         self._under_way = 0
         self._lock = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), _make_handler(self))
-        self._server.daemon_threads = True
+        self._server = QuietServer(("127.0.0.1", port), _make_handler(self))
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
 
     @property
@@ -275,7 +286,11 @@ def _make_handler(judge: LocalJudge) -> type[BaseHTTPRequestHandler]:
             """Say nothing."""
 
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            length = int(self.headers.get("Content-Length", 0))
+            body = self.rfile.read(length)
+            if len(body) < length:  # the client is gone
+                self.close_connection = True
+                return
             judge.begin()
             try:
                 self.serve(json.loads(body))

@@ -176,10 +176,14 @@ class BrokenEncoder:
         (lambda: SyntheticUser.from_text("x", BrokenEncoder([[0, 0, 0]])), ValueError, "not zero, got zeros"),
         (lambda: SyntheticUser.from_text("x", BrokenEncoder([[1, 2]])), ValueError, "embedding of shape"),
         (lambda: SyntheticUser.from_text("x", BrokenEncoder([[1, 2, np.nan]])), ValueError, "finite embedding"),
-        (lambda: Answers(np.array([0, -1])), ValueError, "got -1"),
+        (lambda: Answers(np.array([0, -2])), ValueError, "choices in -1..inf, got -2"),
         (lambda: Answers(np.array([0.5])), TypeError, "choices as integers"),
     ],
 )
 def test_bad_input_is_named(make, error, message):
     with pytest.raises(error, match=message):
         make()
+
+
+def test_a_choice_of_minus_one_is_no_answer():
+    np.testing.assert_array_equal(Answers(np.array([0, -1, 2])).choices, [0, -1, 2])

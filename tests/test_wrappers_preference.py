@@ -138,11 +138,11 @@ def test_infos_carry_the_question(folder, theta):
 
 def test_clear_begins_again(folder, theta):
     query = PreferenceQuery(make("own", folder), lanes=3, oracle=SyntheticUser(theta))
-    with pytest.raises(RuntimeError, match="No question was asked"):
+    with pytest.raises(RuntimeError, match="No question was answered"):
         query.comparisons  # noqa: B018
     play(query, episodes=1)
     query.clear()
-    with pytest.raises(RuntimeError, match="No question was asked"):
+    with pytest.raises(RuntimeError, match="No question was answered"):
         query.comparisons  # noqa: B018
     play(query, episodes=1)
     assert sorted(set(query.comparisons.episode.tolist())) == [0, 1]

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Literal
@@ -43,6 +44,7 @@ class Look:
         look: 0, or 1 for the second look.
         key: the name of its answer in the ledger.
         outcome: what came of it: None until it is known, "stopped" where the run stopped before.
+        over: whether the thread that asked it is done with it.
     """
 
     settings: JudgeSettings
@@ -54,6 +56,7 @@ class Look:
     attempts: Attempts | None = field(default=None, repr=False)
     reservation: Reservation | None = field(default=None, repr=False)
     begun: float = 0.0
+    over: bool = False
     _claim: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def claim(self) -> bool:
@@ -114,11 +117,13 @@ class Asker:
                 except IndexError:
                     return
                 started.append(look)
+                error: BaseException | None = None
                 try:
                     self._ask_one(look, stop)
-                    ended.put(None)
-                except BaseException as error:  # carried over to the thread that waits
-                    ended.put(error)
+                except BaseException as caught:  # carried over to the thread that waits
+                    error = caught
+                look.over = True
+                ended.put(error)
 
         number = min(self.client.settings.concurrency, len(looks))
         threads = [threading.Thread(target=work, name=f"judge-{i}", daemon=True) for i in range(number)]
@@ -141,13 +146,13 @@ class Asker:
         """Wait for answers that are under way; end the looks that wait to be sent again."""
         longest = self.client.settings.timeout + 1.0
         for look in list(started):
-            while look.outcome is None:
-                sent_at = None if look.attempts is None else look.attempts.sent_at
-                if sent_at is None or time.monotonic() > sent_at + longest:
-                    time.sleep(0.02)  # it may be between the answer and the ledger
-                    if look.outcome is None and _is_idle(look, longest) and look.claim():
-                        self._end_unanswered(look, "stopped", "stopped")
-                    continue
+            while not look.over:
+                if _is_idle(look, longest):
+                    time.sleep(0.02)  # it may be between the server's answer and the ledger
+                    if _is_idle(look, longest) and look.claim():
+                        with suppress(OSError, ValueError):  # there is an error already
+                            self._end_unanswered(look, "stopped", "stopped")
+                        break
                 time.sleep(0.005)
 
     def _ask_one(self, look: Look, stop: threading.Event) -> None:
