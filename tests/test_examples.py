@@ -17,6 +17,7 @@ RUNS = {
     "custom_agent.py": ["--episodes", "6", "--tokens-per-step", "10"],
     "plug_in_environment.py": ["--episodes", "10"],
     "maskable_ppo.py": [],
+    "personalize_policy.py": ["--total-timesteps", "2304", "--tokens-per-step", "4", "--episodes", "10"],
     "text_generation.py": ["--episodes", "4", "--words", "3"],
     "local_judge.py": ["--demo", "--seed", "1"],
     "ask_tell.py": ["--planner", "random", "--tokens-per-step", "6", "--questions", "30"],
@@ -97,6 +98,19 @@ def test_maskable_ppo_beats_random():
              re.findall(r"^\s+(MaskablePPO|Random)\s+(\S+) \+- (\S+)$", output, flags=re.M)}  # fmt: skip
     (ours, our_error), (random, random_error) = found["MaskablePPO"], found["Random"]
     assert ours - random > max(our_error, random_error, (our_error**2 + random_error**2) ** 0.5)
+
+
+def test_the_saved_policy_beats_random_and_serves_personalize(tmp_path):
+    pytest.importorskip("sb3_contrib", reason="needs the extra rl: pip install 'edpbrl-gym[rl]'")
+    output = run("personalize_policy.py", *RUNS["personalize_policy.py"], "--out", str(tmp_path))
+    means = dict(re.findall(r"^\s+(MaskablePPO|Random)\s+(\S+) \S+$", output, flags=re.M))
+    assert float(means["MaskablePPO"]) > float(means["Random"])
+    from edpbrl_gym.cli import main
+
+    command = output.splitlines()[-1].split()
+    assert command[:2] == ["edpbrl", "personalize"]
+    assert main([*command[1:], "--count", "2", "--out", str(tmp_path / "prompts.csv")]) == 0
+    assert "policy" in (tmp_path / "prompts.csv").read_text()
 
 
 def test_ask_tell(tmp_path):

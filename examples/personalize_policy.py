@@ -1,0 +1,103 @@
+"""Train MaskablePPO to write prompts for a taste from held-out words, and save it for `edpbrl personalize --policy`.
+
+python examples/personalize_policy.py            # a simulated user first answers questions about the other words
+python examples/personalize_policy.py --theta runs/theta.safetensors
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import tyro
+from sb3_contrib import MaskablePPO
+
+import edpbrl_gym  # noqa: F401  (registers the environments)
+from edpbrl_gym.agents.registry import make_agent
+from edpbrl_gym.envs.wrappers import LearnedReward
+from edpbrl_gym.estimation import estimate_comparisons
+from edpbrl_gym.experiments.collect import collect
+from edpbrl_gym.experiments.personalize_policy import PromptPolicy, policy_prompts, save_policy
+from edpbrl_gym.experiments.taste import load_taste, save_taste
+from edpbrl_gym.oracles import SyntheticUser
+
+
+@dataclass
+class Args:
+    """Arguments of the run."""
+
+    theta: Path | None = None
+    """taste file of `edpbrl estimate`, estimated with MiniLM; without one a simulated user answers questions"""
+    user: str = "a stormy sea at night, dark and dramatic"
+    """what the simulated user likes"""
+    episodes: int = 30
+    """episodes of questions to the simulated user, K = 4 options each"""
+    tokens_per_step: int = 8
+    """size of the held-out vocabulary"""
+    total_timesteps: int = 6_000
+    """steps of training"""
+    samples: int = 100
+    """prompts that the trained policy and a uniform one write in the end"""
+    seed: int = 0
+    """seed of everything"""
+    out: Path = Path("runs/policy")
+    """folder for policy.zip and theta.safetensors"""
+
+
+def learn_taste(args: Args) -> Path:
+    """Ask the simulated user random questions about the train words; write the estimate and return its file."""
+    words: dict[str, Any] = {"split": "train", "tokens_per_step": args.tokens_per_step}
+    lanes: Any = gymnasium.make_vec("edpbrl/PromptConstruction-v0", num_envs=4 * args.episodes, **words)
+    user = SyntheticUser.from_text(args.user, lanes.unwrapped.encoder, seed=args.seed)
+    agent = make_agent("random", lanes, num_policies=4, episodes=args.episodes, seed=args.seed)
+    answers = collect(lanes, agent, user, episodes=args.episodes, seed=args.seed)
+    estimate = estimate_comparisons(answers, regularization=1.0)
+    encoder = lanes.unwrapped.encoder
+    provenance = {"encoder": encoder.name, "encoder_fingerprint": encoder.fingerprint, "questions": len(answers)}
+    return save_taste(args.out / "theta.safetensors", estimate.theta, provenance)
+
+
+def main(args: Args) -> dict[str, tuple[float, float]]:
+    """Train, save, print and return mean and best score of the policy's prompts and of uniform ones."""
+    file = args.theta or learn_taste(args)
+    theta = load_taste(file).theta
+    held_out: dict[str, Any] = {"split": "test", "tokens_per_step": args.tokens_per_step}
+    env: Any = gymnasium.make("edpbrl/PromptConstruction-v0", **held_out)
+    direction = theta / np.linalg.norm(theta)  # the scale of a linear reward doesn't change what is best
+    model = MaskablePPO(
+        "MlpPolicy",
+        LearnedReward(env, direction),
+        n_steps=384,
+        batch_size=96,
+        learning_rate=1e-3,
+        gamma=1.0,
+        ent_coef=0.01,
+        seed=args.seed,
+        device="cpu",
+    )
+    model.learn(args.total_timesteps)
+    saved = save_policy(model, args.out / "policy.zip", env)
+
+    words, encoder = env.unwrapped.vocabulary, env.unwrapped.encoder
+    rng = np.random.default_rng(args.seed)
+    policy = PromptPolicy(saved, words)
+    tokens = {
+        "MaskablePPO": policy.sample(args.samples, rng),
+        "Random": np.stack([rng.integers(size, size=args.samples) for size in words.sizes], axis=1),
+    }
+    results = {}
+    print(f"theta . phi over {args.samples} prompts, mean and best")
+    for name, rows in tokens.items():
+        scores = encoder.encode([words.prompt(row) for row in rows]).astype(float) @ direction
+        results[name] = (float(scores.mean()), float(scores.max()))
+        print(f"  {name:12s} {results[name][0]:.4f} {results[name][1]:.4f}")
+    best = policy_prompts(policy, encoder, theta, rng, count=1, samples=args.samples)[0]
+    print(f"best prompt of the policy: {best.text}")
+    options = f"--split test --tokens-per-step {args.tokens_per_step}"
+    print(f"edpbrl personalize {file} --policy {saved} {options}")
+    return results
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Args, description=__doc__))
