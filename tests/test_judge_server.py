@@ -126,8 +126,8 @@ FAULTS = {
 
 def test_with_every_fault_injected_the_run_ends_and_every_answer_is_accounted_for(tmp_path):
     asked = questions(120)
-    with local_judge(faults=FAULTS, hang=2.0, seed=3) as server:
-        chosen = settings(server, timeout=0.8, max_retries=2, concurrency=16)
+    with local_judge(faults=FAULTS, hang=9.0, seed=3) as server:
+        chosen = settings(server, timeout=3.0, max_retries=2, concurrency=16)
         with Judge(chosen, ledger=tmp_path / "l") as judge:
             verdicts = judge.ask(asked)
             account = judge.account()
@@ -143,7 +143,7 @@ def test_with_every_fault_injected_the_run_ends_and_every_answer_is_accounted_fo
             if tried is None:
                 wanted.append(("failed", None, 2))
             elif tries[tried] == "broken_body":
-                wanted.append(("invalid", None, tried))
+                wanted.append(("failed", None, tried))
             elif bad is not None:
                 wanted.append(("refused" if bad == "refused" else "invalid", None, tried))
             else:
@@ -154,6 +154,7 @@ def test_with_every_fault_injected_the_run_ends_and_every_answer_is_accounted_fo
     assert account["retries"] == requests - 120 and account["retried"] == sum(w[2] > 0 for w in wanted)
     assert all(account["missing"][reason] == sum(w[0] == reason for w in wanted) for reason in account["missing"])
     assert account["missing"]["budget"] == 0
+    assert all(verdict.usage.total > 0 for verdict in verdicts if verdict.reason != "failed")
     # a second run asks only what failed; what was answered badly was paid for and stays
     with local_judge() as healthy, Judge(replace(chosen, base_url=healthy.base_url), ledger=tmp_path / "l") as judge:
         later = judge.ask(asked)
@@ -271,3 +272,19 @@ def test_minilm_prefers_what_fits_the_style(tmp_path, minilm):
         question = JudgeQuestion(texts=["a bowl of fruit", "a sunny beach", "a dark alley at night in the rain"])
         assert judge.ask([question])[0].choice == 2
     assert WordEncoder().encode(["a b"]).shape == (1, 16)
+
+
+def test_a_server_that_is_no_chat_endpoint_stops_the_run_and_leaves_no_answers(tmp_path):
+    with local_judge() as server:
+        server._server.RequestHandlerClass.do_POST = lambda self: self.reply(200, {"hello": "world"})
+        with Judge(settings(server), ledger=tmp_path / "l") as judge:
+            with pytest.raises(ConnectionError, match="200, but no chat completion"):
+                judge.ask(questions(60))
+    assert not lines(tmp_path / "l", "answer") and len(lines(tmp_path / "l", "failed")) < 60
+
+
+@pytest.mark.parametrize("fault", ["empty", "wrong_label"])
+def test_answers_that_never_name_a_label_give_a_warning(tmp_path, caplog, fault):
+    with local_judge(faults={fault: 1.0}) as server, Judge(settings(server), ledger=tmp_path / "l") as judge:
+        assert {verdict.reason for verdict in judge.ask(questions(45))} == {"invalid"}
+    assert caplog.text.count("larger max_answer_tokens") == 1

@@ -84,6 +84,7 @@ class Asker:
             self._how = "text"
         self._probing = threading.Lock()
         self._failures = 0
+        self._unread = 0
 
     @property
     def structured(self) -> str:
@@ -248,9 +249,22 @@ class Asker:
             },
             durable=True,
         )
-        if reason != "answered":
-            _log.info("an answer is missing: %s (%s)", reason, reply.status)
         look.outcome = "answer"
+        self._watch(reason, reply.status)
+
+    def _watch(self, reason: str, status: str) -> None:
+        """Warn, once in a row, where the model answers but never in the agreed form: every answer costs."""
+        self._unread = 0 if reason == "answered" else self._unread + 1
+        if reason != "answered":
+            _log.info("an answer is missing: %s (%s)", reason, status)
+        if self._unread == _GIVE_UP:
+            _log.warning(
+                "the last %d answers named no label (the last: %s, %s), and each is paid for; a model that thinks "
+                "before it answers needs a larger max_answer_tokens",
+                _GIVE_UP,
+                reason,
+                status,
+            )
 
     def _end_unanswered(self, look: Look, outcome: Literal["failed", "budget", "stopped"], status: str) -> None:
         attempts, reservation = look.attempts, look.reservation

@@ -63,7 +63,8 @@ class Attempts:
         before_retry: called before every sending but the first, with whether the one before got no answer; an exception
             ends the question.
         sent: how often it went out.
-        lost: how many of these got no answer (a timeout, a lost connection): they may have been billed.
+        lost: how many of these got no answer that can be read (a timeout, a lost connection, a body cut off): they may
+            have been billed.
         sent_at: when it went out last (``time.monotonic``); None while nothing is under way.
     """
 
@@ -139,7 +140,9 @@ class ChatClient:
             request["response_format"] = response_format
         self._here.attempts = attempts
         try:
-            return _read(self._client.chat.completions.create(**request))
+            reply = _read(self._client.chat.completions.create(**request))
+            attempts.lost += reply.kind == "failed"
+            return reply
         except self._stop_type:
             return Reply("stopped", status=type(attempts.ended).__name__)
         except (openai.AuthenticationError, openai.PermissionDeniedError, openai.NotFoundError) as error:
@@ -149,8 +152,9 @@ class ChatClient:
         except openai.APIConnectionError as error:  # a timeout is one
             attempts.lost += attempts.sent_at is not None
             return Reply("failed", status=type(error.__cause__ or error).__name__)
-        except (openai.OpenAIError, ValueError) as error:  # an answer that is no answer of a chat endpoint
-            return Reply("text", status=type(error).__name__)
+        except (openai.OpenAIError, ValueError) as error:  # an answer that nobody can read
+            attempts.lost += 1
+            return Reply("failed", status=type(error).__name__)
         finally:
             self._here.attempts = None
             attempts.sent_at = None
@@ -224,7 +228,9 @@ def _read(completion: Any) -> Reply:
     model = getattr(completion, "model", None)
     model = model if isinstance(model, str) else ""
     choices = getattr(completion, "choices", None)
-    if not isinstance(choices, list) or not choices:
+    if not isinstance(choices, list):  # cut off on the way, or no chat endpoint at all
+        return Reply("failed", status="200, but no chat completion")
+    if not choices:
         return Reply("text", usage=reported, status="no choices in the answer", model=model)
     message, finish = getattr(choices[0], "message", None), getattr(choices[0], "finish_reason", None)
     if getattr(message, "refusal", None) or finish == "content_filter":
