@@ -233,6 +233,15 @@ def test_sentences_name_whoever_is_clearly_higher():
     assert "The paper has" not in said  # other styles than the paper's
 
 
+def test_the_difference_is_split_into_easier_questions_and_what_was_learnt():
+    table = full_table([0.6, 0.6], [0.5, 0.5])
+    easier = (table["arm"] == "Random") & (table["tested_on"] == "ED-PBRL")
+    table.loc[easier, "accuracy"] += 0.13  # what Random taught is worth more on the other's questions
+    (said,) = [line for line in findings(table, CONFIG) if "two parts" in line]
+    assert f"{headline(CONFIG)}: +10.0 = +13.0 (ED-PBRL's questions are easier" in said and "63.0%" in said
+    assert "-3.0 (what was learnt" in said
+
+
 def test_the_account_adds_up():
     rows = [
         {"part": "answer", "style": "a", "choice": choice, "reason": reason, "label": label, "retries": retries,

@@ -53,7 +53,7 @@ def curves_figure(table: Any, config: Mapping[str, Any], *, subtitle: str) -> Fi
             axes[row, 0].set_ylabel("held-out accuracy (%)")
         for axis in axes[-1]:
             axis.set_xlabel("training episodes")
-        _legend(figure, list(axes.ravel()))
+        _legend(figure, list(axes.ravel()), arms)
         styles = len(config["styles"])
         _title(figure, f"Predicting the judge's choices; mean ± standard error over {styles} styles", subtitle)
     return figure
@@ -93,9 +93,11 @@ def _references(axis: Any, means: Any, config: Mapping[str, Any], tested: str | 
         )  # fmt: skip
 
 
-def _legend(figure: Any, axes: Sequence[Any]) -> None:
+def _legend(figure: Any, axes: Sequence[Any], arms: list[str]) -> None:
+    """One for all panels, the arms first."""
     drawn = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
-    figure.legend(list(drawn.values()), list(drawn), loc="outside lower center", ncols=min(len(drawn), 4))
+    names = sorted(drawn, key=lambda name: name not in arms)
+    figure.legend([drawn[name] for name in names], names, loc="outside lower center", ncols=min(len(drawn), 4))
 
 
 def _title(figure: Any, title: str, subtitle: str) -> None:
@@ -135,7 +137,7 @@ def bars_figure(table: Any, config: Mapping[str, Any], *, subtitle: str) -> Figu
             axis.set_ylabel("held-out accuracy (%)")
             axis.grid(visible=False, axis="x")
         axes[-1].set_xticks(np.arange(len(names)), [_tick(name) for name in names])
-        _legend(figure, list(axes))
+        _legend(figure, list(axes), arms)
         styles = len(config["styles"])
         _title(figure, f"{last} training episodes; mean ± standard error over {styles} styles", subtitle)
     return figure
@@ -218,7 +220,7 @@ def styles_figure(table: Any, config: Mapping[str, Any], *, subtitle: str) -> Fi
         for axis in axes[max(0, len(names) - columns) : len(names)]:
             axis.tick_params(labelbottom=True)
             axis.set_xlabel("training episodes")
-        _legend(figure, list(axes[: len(names)]))
+        _legend(figure, list(axes[: len(names)]), arms)
         folds = config["folds"]
         told = f"{name.capitalize()}, each arm on its own held-out questions, mean of {folds} fold{'s' * (folds > 1)}"
         _title(figure, told, subtitle)

@@ -121,6 +121,7 @@ def findings(table: Any, config: Mapping[str, Any]) -> list[str]:
         sentences.append(_headline_sentence(styles, means, name, agent, baseline, last))
         sentences.append(_estimator_sentence(styles, config, agent, baseline))
         sentences.append(_same_questions(styles, config, agent, baseline, last))
+        sentences.append(_parts_of_the_difference(means, config, agent, baseline, last))
     sentences += [_best_estimate(means, arm, config, last) for arm in [*agents, baseline]]
     sentences.append(_fewest(styles, means, agents, baseline, config))
     sentences.append(_guidance_sentence(means, [*agents, baseline], last))
@@ -170,6 +171,20 @@ def _same_questions(styles: Any, config: Mapping[str, Any], agent: str, baseline
         f"{agent} - {baseline} at {last} training episodes where both predict the same held-out choices: "
         f"{'; '.join(told)}."
     )
+
+
+def _parts_of_the_difference(means: Any, config: Mapping[str, Any], agent: str, baseline: str, last: int) -> str:
+    """How much of the difference on own questions is the questions', and how much what was learnt."""
+    told = []
+    for name in dict.fromkeys([headline(config), WORDS]):
+        own = _value(means, name, agent, last), _value(means, name, baseline, last)
+        moved = _value(means, name, baseline, last, tested_on=agent)
+        told.append(
+            f"{name}: {own[0] - own[1]:+.1f} = {moved - own[1]:+.1f} ({agent}'s questions are "
+            f"{'easier' if moved > own[1] else 'no easier'} to predict: what {baseline} questions taught predicts "
+            f"{moved:.1f}% of them) {own[0] - moved:+.1f} (what was learnt, on {agent}'s questions)"
+        )
+    return f"So the difference on own questions at {last} training episodes has two parts. {'; '.join(told)}."
 
 
 def _best_estimate(means: Any, arm: str, config: Mapping[str, Any], last: int) -> str:
