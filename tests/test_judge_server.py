@@ -191,8 +191,8 @@ def test_a_hard_budget_in_questions(tmp_path):
 @pytest.mark.parametrize("report_usage", [True, False])
 def test_a_hard_budget_in_tokens(tmp_path, faults, report_usage):
     """What the server would bill stays within the budget, whatever is lost or not reported, and most of it is used."""
-    with local_judge(delay=0.005, faults=faults, hang=0.5, report_usage=report_usage) as server:
-        chosen = settings(server, max_tokens=15_000, concurrency=16, timeout=0.25, max_retries=1)
+    with local_judge(delay=0.005, faults=faults, hang=9.0, report_usage=report_usage) as server:
+        chosen = settings(server, max_tokens=15_000, concurrency=16, timeout=3.0, max_retries=1)
         with Judge(chosen, ledger=tmp_path / "l") as judge:
             judge.ask(questions(150))
             account = judge.account()
