@@ -161,6 +161,17 @@ def test_a_missing_key_is_said_before_anything_is_designed(inputs, tmp_path, cap
     assert "NO_SUCH_KEY" in capsys.readouterr().err and not (tmp_path / "run" / "designs").exists()
 
 
+def test_a_wrong_key_stops_the_run_and_is_not_said(inputs, tmp_path, capsys, monkeypatch, minilm):
+    monkeypatch.setenv("JUDGE_KEY", "another-" + KEY)
+    with LocalJudge(encoder=minilm, api_key=KEY) as server:
+        given = arguments(inputs, tmp_path / "run", "--base-url", server.base_url, "--key-variable", "JUDGE_KEY")
+        assert main([*given, "--agents", "random"]) == 1
+        assert server.requests < 30 and not server.asked
+    said = capsys.readouterr().err
+    assert "JUDGE_KEY" in said and KEY not in said and "401" in said
+    assert not list((tmp_path / "run" / "parts").glob("answers*"))
+
+
 def test_images_are_rendered_shown_and_kept(inputs, tmp_path, minilm):
     model = tmp_path / "model"
     save_tiny_stable_diffusion(model)

@@ -205,8 +205,8 @@ def _plan(settings: LLMSettings, judge: JudgeSettings, options: LLM) -> None:
     ]
     if plan.images:
         told.append(
-            f"At most {plan.images} images to render with {options.render_model}; each is taken to cost "
-            f"{judge.tokens_per_image} tokens (--tokens-per-image), which for most models is far too many."
+            f"At most {plan.images} images to render with {options.render_model}, each counted as "
+            f"{judge.tokens_per_image} tokens (--tokens-per-image; its default is far more than most models count)."
         )
     if plan.cost is None:
         told.append("Cost: give --input-price and --output-price (per million tokens) to have it estimated.")
