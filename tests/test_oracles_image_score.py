@@ -76,6 +76,8 @@ def test_argmax_takes_the_picture_that_is_most_similar(renderer, towers):
     assert not np.array_equal(other.choices, answers.choices)  # the noise of a picture counts too
     pictures = renderer.render(queries.texts[0])
     np.testing.assert_allclose(user.scores(pictures), expected[0], atol=1e-6)
+    again = user.scores([picture for picture in pictures for _ in range(3)])
+    np.testing.assert_array_equal(again.reshape(4, 3), np.repeat(user.scores(pictures)[:, None], 3, axis=1))
 
 
 def test_sampled_answers_are_a_logit_of_the_similarities(renderer, towers):

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym._validation import check_array
+from edpbrl_gym.choice import utilities
 from edpbrl_gym.comparisons import Queries
 from edpbrl_gym.oracles.base import Answers
 from edpbrl_gym.oracles.synthetic import SyntheticUser
@@ -118,7 +119,7 @@ class ImageScoreUser:
 
     def scores(self, pictures: list[RenderedImage]) -> NDArray[np.float64]:
         """Return the utility of each picture, (n,), in -1..1; NaN for a flagged one, which nobody is shown."""
-        values = self._embed(pictures).astype(np.float64) @ self._user.theta
+        values = utilities(self._embed(pictures).astype(np.float64), self._user.theta)
         return np.where([picture.flagged for picture in pictures], np.nan, values)
 
     def describe(self) -> dict[str, Any]:
