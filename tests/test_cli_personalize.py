@@ -175,6 +175,8 @@ def test_mistakes_are_told_in_one_line(tiny, tmp_path, capsys, minilm):
     refused(capsys, [*ask, "--truth", "none.safetensors"], 1, "none.safetensors")
     refused(capsys, [*ask, "--sheet", "x.png"], 2, "--model")
     refused(capsys, [*ask, "--score-guided", "0.1"], 2, "--model and --base")
+    refused(capsys, [*ask, "--projection", tiny / "clip"], 2, "--score-guided with --projection")
+    refused(capsys, [*ask, "--model", tiny / "model", "--out", "x.png"], 2, "different files")
     refused(capsys, [*ask, "--policy-samples", "0"], 2, "--policy-samples >= 1")
     refused(capsys, [*ask, "--model", tmp_path / "none"], 1, "none")
     refused(capsys, [*ask, "--model", tiny / "model", "--steps", "0"], 2, "steps >= 1")

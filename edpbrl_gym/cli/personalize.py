@@ -29,7 +29,8 @@ def run(options: Personalize) -> None:
     studio = None if options.model is None else _studio(options, encoder)
     encoder.encode(vocabulary.all_tokens, progress=True)
     bases = options.base or (None,)
-    rankings = rank_prompts(tastes, searches, encoder, bases=bases, truth=truth)
+    with _progress("search") as progress:
+        rankings = rank_prompts(tastes, searches, encoder, bases=bases, truth=truth, track=progress)
     _write(options, rankings)
     console = output()
     for ranking in rankings:
@@ -75,6 +76,10 @@ def _check(options: Personalize) -> dict[str, Path]:
             check_number(options.score_guided, "--score-guided", minimum=0.0)
             if options.model is None or not options.base:
                 raise UsageError("Expected --model and --base with --score-guided: it draws the base moved to a taste")
+        if options.projection is not None and options.score_guided is None:
+            raise UsageError("Expected --score-guided with --projection, which nothing else uses")
+        if options.model is not None and _sheet(options) == options.out:
+            raise UsageError(f"Expected different files for the prompts and the sheet, got {options.out} for both")
         if options.sheet is not None and options.model is None:
             raise UsageError("Expected --model with --sheet: a sheet needs a text-to-image model for its pictures")
     return files
@@ -249,11 +254,15 @@ def _draw(options: Personalize, studio: tuple[Any, Any], rankings: Any, tastes: 
     return comparison_sheet(
         rankings,
         pictures,
-        options.sheet or options.out.with_suffix(".png"),
+        _sheet(options),
         guided=steered,
         count=options.pictures,
         title=title,
     )
+
+
+def _sheet(options: Personalize) -> Path:
+    return options.sheet or options.out.with_suffix(".png")
 
 
 def _write(options: Personalize, rankings: Any, **pictures: Any) -> None:

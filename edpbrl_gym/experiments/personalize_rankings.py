@@ -84,6 +84,7 @@ def rank_prompts(
     *,
     bases: Sequence[str | None] = (None,),
     truth: FloatArray | None = None,
+    track: Callable[[int, int], object] = lambda done, total: None,
 ) -> list[Ranking]:
     """Search prompts for every base with every taste, and score them.
 
@@ -94,11 +95,14 @@ def rank_prompts(
         encoder: The encoder of all tastes.
         bases: Base prompts; None searches without one.
         truth: The true taste theta*, shape (d,), where it is known.
+        track: Called with (searches done, searches in all), at the beginning and after each.
 
     Returns:
         A ranking for each base and search: all of the first base, then all of the second.
     """
-    found = []
+    found: list[Ranking] = []
+    total = len(bases) * len(searches)
+    track(0, total)
     for base in bases:
         own = None if base is None else encoder.encode([base.strip()])[0].astype(np.float64)
         for name, source, search in searches:
@@ -119,6 +123,7 @@ def rank_prompts(
                     base_true_score=None if own is None or truth is None else float(own @ truth),
                 )
             )
+            track(len(found), total)
     return found
 
 

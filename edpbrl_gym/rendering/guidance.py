@@ -215,7 +215,7 @@ class PromptGuide:
         with self._torch.no_grad():
             for row, prompt in zip(rows, prompts, strict=True):
                 tokens = self.tokens(prompt)
-                row[:] = self.features_of(tokens, self.embed(tokens)).double().cpu().numpy()
+                row[:] = self.features_of(tokens, self.embed(tokens)).cpu().double().numpy()
         return rows
 
     def gradient(self, tokens: _Tokens, embeddings: Any, theta: Any) -> tuple[float, Any]:
@@ -263,7 +263,7 @@ class PromptGuide:
             taken += 1
             score, slope = self.gradient(tokens, here, wanted)
         with self._torch.no_grad():
-            reached = self.features_of(tokens, here).double().cpu().numpy()
+            reached = self.features_of(tokens, here).cpu().double().numpy()
             moved = float((here - start).norm()) / norm if norm else 0.0
         return GuidedPrompt(prompt, strength, here, reached, before, score, moved, taken)
 

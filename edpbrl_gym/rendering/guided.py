@@ -103,7 +103,7 @@ class GuidedRenderer:
         taste = check_array(theta, "theta", shape=(guide.dimension,), hint="it must be of the projection's space")
         moved = guide.ascend(prompt, taste, strength)
         plain = image_key(prompt, check_seed(seed), renderer.settings, renderer.fingerprint)
-        key = guided_key(plain, taste, guide.projection.double().cpu().numpy(), moved.strength)
+        key = guided_key(plain, taste, guide.projection.cpu().double().numpy(), moved.strength)
         found = renderer.cache.get(key)
         if found is not None:
             return found, moved
