@@ -5,7 +5,10 @@ noise. It stands in for a paid model in tests, in rehearsals of a study and wher
 misbehave on purpose. The answer to a question is always the same: it depends on the question and the seed, not on time.
 
 python examples/local_judge.py --port 8399            # serve until Ctrl-C; point a judge at http://127.0.0.1:8399/v1
+
 python examples/local_judge.py --demo                 # ask it one question through edpbrl_gym's own client, and stop
+
+python examples/local_judge.py --speed 600            # how many questions a second of CPU time client and server manage
 """
 
 import base64
@@ -15,6 +18,7 @@ import json
 import re
 import sys
 import threading
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -62,6 +66,8 @@ class Args:
     """probability of each fault: 503 429 timeout broken_body truncated wrong_label empty refused"""
     demo: bool = False
     """ask one question and stop"""
+    speed: int | None = None
+    """ask so many questions, twice, say what they cost, and stop"""
 
 
 def uniform(*parts: Any) -> float:
@@ -389,10 +395,31 @@ def demo(server: LocalJudge) -> None:
         print(f"style: {settings.style}\nverdict: {shown} ({verdict.reason}, {verdict.usage.total} tokens)")
 
 
+def speed(server: LocalJudge, number: int) -> None:
+    """Ask random prompts of the built-in vocabulary under two styles; the second finds all embeddings but its own."""
+    from edpbrl_gym.oracles.judge import Judge, JudgeQuestion, JudgeSettings
+    from edpbrl_gym.vocabulary import load_vocabulary
+
+    words, rng = load_vocabulary(), np.random.default_rng(server.seed)
+    questions = []
+    for index in range(number):
+        prompts = [[int(rng.integers(size)) for size in words.sizes] for _ in range(4)]
+        texts = [words.prompt(prompt[: index % words.horizon + 1]) for prompt in prompts]
+        questions.append(JudgeQuestion(texts=texts, identity=str(index)))
+    server.embed(["load the encoder"])
+    settings = JudgeSettings(model="local", style="sunny", base_url=server.base_url, show="texts")
+    with TemporaryDirectory() as folder, Judge(settings, ledger=Path(folder) / "ledger.jsonl") as judge:
+        for what, asked in (("new prompts", judge), ("known prompts", judge.for_style("noir")), ("the ledger", judge)):
+            wall, cpu = time.perf_counter(), time.process_time()
+            asked.ask(questions)
+            wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+            print(f"{what}: {1e3 * cpu / number:.2f} ms of CPU time a question, {number / wall:.0f} questions a second")
+
+
 def main(args: Args) -> None:
     """Serve until Ctrl-C."""
     with LocalJudge(
-        0 if args.demo else args.port,
+        0 if args.demo or args.speed else args.port,
         faults=args.faults,
         seed=args.seed,
         scale=args.scale,
@@ -401,6 +428,8 @@ def main(args: Args) -> None:
     ) as server:
         if args.demo:
             return demo(server)
+        if args.speed:
+            return speed(server, args.speed)
         print(f"judging at {server.base_url}; Ctrl-C stops it", flush=True)
         try:
             threading.Event().wait()

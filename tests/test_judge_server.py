@@ -288,3 +288,45 @@ def test_answers_that_never_name_a_label_give_a_warning(tmp_path, caplog, fault)
     with local_judge(faults={fault: 1.0}) as server, Judge(settings(server), ledger=tmp_path / "l") as judge:
         assert {verdict.reason for verdict in judge.ask(questions(45))} == {"invalid"}
     assert caplog.text.count("larger max_answer_tokens") == 1
+
+
+COUNTS = {"prompt_tokens": 40, "completion_tokens": 2, "total_tokens": 42}
+
+
+def completion(message, finish="stop", usage=COUNTS, **more):
+    choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish}
+    body = {"id": "1", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage}
+    return {**body, **more}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "reason", "paid"),
+    [
+        (200, completion({"content": '{"preference": "B"}'}), "answered", 42),
+        (200, completion({"content": '{"preference": "B"}'}, usage=None), "answered", None),
+        (200, completion({"content": '{"preference": "B"}'}, usage={"prompt_tokens": "many"}),
+         "answered", None),
+        (200, completion({"content": None, "refusal": "no"}), "refused", 42),
+        (200, completion({"content": "", "refusal": None}, finish="content_filter"), "refused", 42),
+        (200, completion({"content": None}), "invalid", 42),
+        (200, completion({"content": ["parts"]}), "invalid", 42),
+        (200, completion({}, choices=[]), "invalid", 42),
+        (200, completion({}, choices=None), "failed", None),
+        (200, [1, 2], "failed", None),
+        (200, "text", "failed", None),
+        (400, {"error": {"message": "filtered", "code": "content_filter"}}, "refused", 0),
+        (400, {"error": {"message": "bad", "code": None}}, "failed", 0),
+        (422, {"detail": "bad"}, "failed", 0),
+        (402, {"error": {"message": "pay first"}}, "failed", 0),
+    ],
+)  # fmt: skip
+def test_odd_answers_of_a_server(tmp_path, status, body, reason, paid):
+    with local_judge() as server:
+        server._server.RequestHandlerClass.serve = lambda self, request: self.reply(status, body)
+        with Judge(settings(server, max_retries=0), ledger=tmp_path / "l") as judge:
+            verdict = judge.ask(questions(1))[0]
+            assert verdict.reason == reason
+            assert verdict.choice == (verdict.order[1] if reason == "answered" else None)
+            bound = verdict.usage.unreported
+            assert verdict.usage.total == judge.budget.tokens == (bound if paid is None else paid)
+            assert (bound > 500) == (paid is None)

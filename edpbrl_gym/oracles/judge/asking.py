@@ -161,7 +161,7 @@ class Asker:
         messages = make_messages(settings, look.question, look.order)
         most = most_input_tokens(settings, look.question) + settings.max_answer_tokens
         try:
-            look.reservation = reservation = self.budget.reserve(most, stop)
+            reservation = self.budget.reserve(most, stop)
         except BudgetExhausted:
             look.outcome = "stopped" if stop.is_set() else "budget"
             return
@@ -174,9 +174,9 @@ class Asker:
 
         attempts = Attempts(before_retry)
         look.begun = time.monotonic()
-        look.attempts = attempts
-        self.ledger.append({"kind": "sent", "key": look.key, "tokens": reservation.tokens}, durable=False)
+        look.attempts, look.reservation = attempts, reservation
         try:
+            self.ledger.append({"kind": "sent", "key": look.key, "tokens": reservation.tokens}, durable=False)
             reply = self._send(look, messages, attempts, stop)
         except BaseException:
             if look.claim():
@@ -268,17 +268,12 @@ class Asker:
 
     def _end_unanswered(self, look: Look, outcome: Literal["failed", "budget", "stopped"], status: str) -> None:
         attempts, reservation = look.attempts, look.reservation
-        if reservation is not None:
-            under_way = attempts is not None and attempts.sent_at is not None
-            usage = reservation.release(lost=under_way or (attempts is not None and self._lost_last(look)))
-            if attempts is not None:
-                self.ledger.append({"kind": "failed", **_facts(look, usage), "status": status}, durable=True)
+        if reservation is not None and attempts is not None:
+            if attempts.sent_at is not None:  # given up while it was under way
+                attempts.lost, attempts.sent_at = attempts.lost + 1, None
+            usage = reservation.release(lost=attempts.lost > reservation.renewals)
+            self.ledger.append({"kind": "failed", **_facts(look, usage), "status": status}, durable=True)
         look.outcome = outcome
-
-    def _lost_last(self, look: Look) -> bool:
-        """Whether the last attempt got no answer and was not yet booked as lost by a retry."""
-        assert look.attempts is not None and look.reservation is not None
-        return look.attempts.lost > look.reservation.renewals
 
     def _count_failure(self, status: str) -> None:
         self._failures += 1
