@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from edpbrl_gym.cli.console import output, quiet_libraries, shown
+from edpbrl_gym.cli.console import counting, output, quiet_libraries, shown
 from edpbrl_gym.cli.errors import Stopped, UsageError, bad_arguments
 from edpbrl_gym.cli.options import Personalize
 
@@ -29,7 +27,7 @@ def run(options: Personalize) -> None:
     studio = None if options.model is None else _studio(options, encoder)
     encoder.encode(vocabulary.all_tokens, progress=True)
     bases = options.base or (None,)
-    with _progress("search") as progress:
+    with counting("search") as progress:
         rankings = rank_prompts(tastes, searches, encoder, bases=bases, truth=truth, track=progress)
     _write(options, rankings)
     console = output()
@@ -198,11 +196,13 @@ def _studio(options: Personalize, encoder: Any) -> tuple[Any, Any]:
             width=options.image_width,
             negative=options.negative,
             dtype=options.dtype,
+            variant=options.variant,
+            revision=options.revision,
         )
         check_seed(options.image_seed, "--image-seed")
     renderer = Renderer(
         settings,
-        cache_folder=options.images or default_cache_folder() / "images",
+        cache_folder=options.cache or default_cache_folder() / "images",
         device=options.device,
         batch_size=options.batch_size,
         attention_slicing=options.attention_slicing,
@@ -223,13 +223,13 @@ def _draw(options: Personalize, studio: tuple[Any, Any], rankings: Any, tastes: 
     renderer, guided = studio
     best = [prompt.text for ranking in rankings for prompt in ranking.prompts[: options.pictures]]
     prompts = list(dict.fromkeys([*(base.strip() for base in options.base), *best]))
-    with _progress("render") as progress:
+    with counting("render") as progress:
         images = renderer.render(prompts, seed=options.image_seed, progress=progress)
     pictures = {image.prompt: Picture(image.path, image.flagged) for image in images}
     steered = []
     if guided is not None:
         wanted = [(base.strip(), name) for base in options.base for name in tastes]
-        with _progress("guide") as progress:
+        with counting("guide") as progress:
             for number, (base, name) in enumerate(wanted):
                 progress(number, len(wanted))
                 image, moved = guided.render(base, tastes[name], options.score_guided, seed=options.image_seed)
@@ -294,16 +294,3 @@ def _print(console: Any, ranking: Any) -> None:
         true = [] if ranking.true_scores is None else [f"{ranking.true_scores[number]:.3f}"]
         table.add_row(str(number + 1), f"{prompt.score:.3f}", *true, escape(prompt.text))
     console.print(table)
-
-
-@contextmanager
-def _progress(name: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on stderr that is told (done, total)."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description:<8}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task(name, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -62,27 +62,31 @@ class Personalize:
     sheet: Path | None = None
     """Contact sheet (None: beside the prompts, with .png)."""
     steps: int = 50
-    """Denoising steps."""
+    """Denoising steps; turbo-class models take 1 to 4."""
     guidance: float = 7.5
-    """Classifier-free guidance scale."""
+    """Guidance scale; turbo-class models take 0."""
     negative: str = ""
-    """Negative prompt."""
+    """What the pictures should not show."""
     image_height: int | None = None
-    """Height of the pictures in pixels (None: the model's own)."""
+    """Pixels (None: the model's own)."""
     image_width: int | None = None
-    """Width of the pictures in pixels (None: the model's own)."""
+    """Pixels (None: the model's own)."""
     image_seed: int = 0
     """Seed of the noise, the same for all pictures, so that they differ by their prompts only."""
     dtype: Literal["float32", "float16", "bfloat16"] = "float32"
-    """Of the model's weights."""
+    """Number format of weights and noise; the short ones are for GPUs."""
+    variant: str | None = None
+    """File variant of the weights, such as fp16 (None: the main one)."""
+    revision: str | None = None
+    """Branch, tag or commit on the hub (None: the main branch)."""
     device: str | None = None
-    """Torch device for the model (None: cuda where there is one)."""
+    """Torch device (None: cuda where there is one, else cpu)."""
     batch_size: int = 4
-    """Pictures at once."""
+    """Most pictures made at once; halved when the memory is too small."""
     attention_slicing: bool = False
     """Less memory for more time."""
-    images: Path | None = None
-    """Folder that keeps the pictures (None: images in the cache folder)."""
+    cache: Path | None = None
+    """Folder of the image cache (None: images/ in the folder that EDPBRL_CACHE names, else in the user's cache)."""
     score_guided: float | None = None
     """Also draw each base moved towards each taste: path length as a share of its embeddings' norm, such as 0.1."""
     projection: str | None = None
