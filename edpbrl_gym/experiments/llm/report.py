@@ -101,7 +101,7 @@ def style_rows(results: Results) -> list[list[str]]:
     for style in config["styles"]:
         values = wide.loc[style]
         line = [style, *(f"{values[arm]:.1f}" for arm in [*agents, baseline])]
-        line += [f"{values[agent] - values[baseline]:+.1f}" for agent in agents]
+        line += [f"{round(values[agent] - values[baseline], 1) + 0.0:+.1f}" for agent in agents]  # never -0.0
         known = PAPER_RESULTS.get(style)
         told = ["", "", ""] if known is None else [
             f"{known.design:.1f}", f"{known.random:.1f}", f"{known.difference:+.1f}"

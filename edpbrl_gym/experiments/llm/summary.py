@@ -181,7 +181,7 @@ def _parts_of_the_difference(means: Any, config: Mapping[str, Any], agent: str, 
         moved = _value(means, name, baseline, last, tested_on=agent)
         told.append(
             f"{name}: {own[0] - own[1]:+.1f} = {moved - own[1]:+.1f} ({agent}'s questions are "
-            f"{'easier' if moved > own[1] else 'no easier'} to predict: what {baseline} questions taught predicts "
+            f"{'easier' if moved > own[1] else 'harder'} to predict: what {baseline} questions taught predicts "
             f"{moved:.1f}% of them) {own[0] - moved:+.1f} (what was learnt, on {agent}'s questions)"
         )
     return f"So the difference on own questions at {last} training episodes has two parts. {'; '.join(told)}."
