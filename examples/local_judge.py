@@ -332,7 +332,8 @@ def _make_handler(judge: LocalJudge) -> type[BaseHTTPRequestHandler]:
                 return self.refuse(503, f"overloaded while judging {question.candidates}")
             if fault == "429":
                 return self.refuse(429, "too many requests", {"Retry-After": str(judge.retry_after)})
-            if fault == "timeout":
+            if fault == "timeout":  # as a model that is slow: it does the work, and nobody is there for the answer
+                judge.bill(count_tokens(request["messages"]) + 6)
                 judge.stopping.wait(judge.hang)
                 self.close_connection = True
                 return None

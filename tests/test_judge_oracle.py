@@ -109,3 +109,18 @@ def test_what_is_missing_is_explained(tmp_path):
     with local_judge() as server, Judge(settings(server, show="images"), ledger=tmp_path / "i") as judge:
         with pytest.raises(ValueError, match="a renderer for a judge that is shown images"):
             JudgeOracle(judge)
+
+
+def test_a_session_skips_what_the_judge_does_not_answer(tmp_path, minilm):
+    from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
+    from edpbrl_gym.session import RandomPlanner, Session, run
+    from edpbrl_gym.vocabulary import load_vocabulary
+
+    words = load_vocabulary(write_vocabulary(tmp_path / "words"), order=["bases", "lighting", "style"])
+    prior = VocabularyPrior(minilm.encode(words.all_tokens))
+    planner = RandomPlanner(words.sizes, prior=prior, num_options=2, seed=0)
+    with local_judge(faults={"empty": 0.4}, seed=2) as server, Judge(settings(server), ledger=tmp_path / "l") as judge:
+        session = Session(planner, vocabulary=words, encoder=minilm, num_options=2)
+        assert run(session, JudgeOracle(judge), 9) == 9
+        missing = sum(line["choice"] is None for line in judge.ledger.answers.values())
+        assert 0 < missing < 9 and session.answered == 9 and len(session.comparisons) == 9 - missing

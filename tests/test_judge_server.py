@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from edpbrl_gym.oracles.judge import Judge, JudgeQuestion, JudgeSettings, Usage
-from edpbrl_gym.oracles.judge.messages import label_order
+from edpbrl_gym.oracles.judge.messages import label_order, most_input_tokens
 from tests.judge_tools import STYLE, WordEncoder, load_local_judge, local_judge, png, questions, settings
 
 pytest.importorskip("openai", reason="needs the extra judge: pip install 'edpbrl-gym[judge]'")
@@ -204,6 +204,22 @@ def test_a_hard_budget_in_tokens(tmp_path, faults, report_usage):
     assert (account["unreported_tokens"] > 0) == (bool(faults) or not report_usage)
 
 
+def test_every_attempt_without_an_answer_is_booked_at_its_bound(tmp_path):
+    """A slow model does the work, and bills it, also where nobody waits for the answer any more."""
+    with local_judge(faults={"timeout": 0.5}, hang=9.0, seed=5) as server:
+        chosen = settings(server, timeout=2.0, max_retries=1, concurrency=12)
+        asked = questions(12)
+        with Judge(chosen, ledger=tmp_path / "l") as judge:
+            judge.ask(asked)
+            assert server.tokens <= judge.budget.tokens == judge.usage.total
+    found = lines(tmp_path / "l", "answer") + lines(tmp_path / "l", "failed")
+    bounds = {q.identity: most_input_tokens(chosen, q) + chosen.max_answer_tokens for q in asked}
+    assert {(line["kind"], line["lost"]) for line in found} >= {("answer", 0), ("answer", 1), ("failed", 2)}
+    for line in found:
+        assert line["usage"]["unreported"] == line["lost"] * bounds[line["identity"]]
+        assert line["lost"] == line["retries"] + (line["kind"] == "failed")
+
+
 def test_judges_of_several_styles_share_ledger_and_budget(tmp_path):
     with local_judge() as server:
         with Judge(settings(server, max_questions=15), ledger=tmp_path / "l") as first:
@@ -212,6 +228,14 @@ def test_judges_of_several_styles_share_ledger_and_budget(tmp_path):
             assert sum(verdict.reason == "budget" for verdict in second.ask(questions(10))) == 5
             assert first.account()["answered"] == 10 and second.account()["answered"] == 5
             assert {question.style for question in server.asked} == {STYLE, "watercolor"}
+
+
+def test_no_proxy_stands_between_this_machine_and_itself(tmp_path, monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    with local_judge() as server, Judge(settings(server, max_retries=0), ledger=tmp_path / "l") as judge:
+        assert judge.ask(questions(1))[0].reason == "answered"
 
 
 def test_cost(tmp_path):
