@@ -104,7 +104,15 @@ def test_the_key_is_nowhere_in_the_run_folder_or_the_logs_nor_are_prompts_in_the
 def test_the_report_says_what_was_done_and_is_rebuilt_from_the_parquet_alone(finished, tmp_path):
     out, _, _ = finished
     report = (out / "REPORT.md").read_text()
-    for text in ("paper: ED-PBRL", "47.2", "guidance text", "judge local", "Cost at the given prices", STYLES["night"]):
+    for text in (
+        "paper: ED-PBRL",
+        "47.2",
+        "guidance text",
+        "judge local",
+        "D-design with lambda = 1,",
+        "Cost at the given prices",
+        STYLES["night"],
+    ):
         assert text in report, text
     assert "100.0%" in report  # both looks agree
     names = {path.name for path in (out / "figures").iterdir()}

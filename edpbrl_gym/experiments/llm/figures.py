@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -97,7 +98,10 @@ def _legend(figure: Any, axes: Sequence[Any], arms: list[str]) -> None:
     """One for all panels, the arms first."""
     drawn = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
     names = sorted(drawn, key=lambda name: name not in arms)
-    figure.legend([drawn[name] for name in names], names, loc="outside lower center", ncols=min(len(drawn), 4))
+    width = sum(len(name) + 7 for name in names) / 13.5  # about, in inches
+    rows = math.ceil(width / figure.get_size_inches()[0])
+    columns = math.ceil(len(names) / rows)
+    figure.legend([drawn[name] for name in names], names, loc="outside lower center", ncols=columns)
 
 
 def _title(figure: Any, title: str, subtitle: str) -> None:

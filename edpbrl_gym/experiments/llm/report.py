@@ -78,9 +78,18 @@ def setting_line(results: Results) -> str:
     shown = "partial prompts as text" if config["rendering"] is None else f"images by {_model_name(config)}"
     return (
         f"judge {config['judge']['model']}, shown {shown}; T = {config['episodes']}, K = {config['num_policies']}, "
-        f"H = {len(known['steps'])}, {config['criterion']}-design with lambda = {config['regularization']:g}, features "
-        f"{known['encoder']}, seed {config['seed']}"
+        f"H = {len(known['steps'])}, {_design_kinds(results)}features {known['encoder']}, seed {config['seed']}"
     )
+
+
+def _design_kinds(results: Results) -> str:
+    """Criterion and lambda of the designs, "" without one; an agent may have its own."""
+    kinds = []
+    for design in results.provenance.get("designs", []):
+        given = design["regularization"]
+        prior = "a prior of its own" if given is None else f"lambda = {given:g}"
+        kinds.append(f"{design['criterion']}-design with {prior}")
+    return "".join(f"{kind}, " for kind in dict.fromkeys(kinds))
 
 
 def _model_name(config: Mapping[str, Any]) -> str:
