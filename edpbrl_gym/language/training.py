@@ -60,14 +60,14 @@ class PromptLMSettings:
         samples: Prompts drawn from the trained model for the report.
     """
 
-    prompts: int = 48_000
+    prompts: int = 72_000
     held_out: int = 2_000
     tokens_per_step: int | None = 250
     steps: int | None = None
     batch_size: int = 16
     learning_rate: float = 5e-3
     weight_decay: float = 0.01
-    vocabulary_size: int = 3_072
+    vocabulary_size: int = 4_608
     width: int = 128
     layers: int = 3
     heads: int = 4

@@ -142,7 +142,7 @@ class TrainPromptLM:
     quick: bool = False
     """A much smaller one in half a minute: 50 tokens of each step in place of 250, a sixth of the parameters."""
     prompts: int | None = None
-    """Training prompts, composed from the vocabulary (None: 48000, quick: 12000)."""
+    """Training prompts, composed from the vocabulary (None: 72000, quick: 12000)."""
     steps: int | None = None
     """Optimiser steps (None: one pass over the prompts)."""
     vocabulary: Path | None = None
