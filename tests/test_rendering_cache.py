@@ -59,7 +59,7 @@ def test_png_holds_the_rounded_levels():
 def test_a_cut_or_changed_file_is_never_served(tmp_path, caplog):
     cache, data, key = ImageCache(tmp_path), png(), key_of("one")
     image = put(cache, key, data)
-    record = image.path.with_suffix(".json")
+    record = image.path.with_name(f"{key}.json")
     whole = record.read_bytes()
     caplog.set_level(logging.DEBUG)
     for size in [*range(0, len(data), 37), len(data) - 1]:
@@ -75,7 +75,7 @@ def test_a_cut_or_changed_file_is_never_served(tmp_path, caplog):
     for size in range(0, len(whole), 11):
         record.write_bytes(whole[:size])
         assert cache.get(key) is None
-    for wrong in ({"key": key_of("two")}, {"flagged": "no"}, {"sha256": key_of("x")}):
+    for wrong in ({"key": key_of("two")}, {"flagged": "no"}, {"sha256": key_of("x")}, {"sha256": "../.."}):
         record.write_text(json.dumps({**json.loads(whole), **wrong}))
         assert cache.get(key) is None
     record.write_bytes(b"[1, 2]")
@@ -104,10 +104,27 @@ def test_a_stop_between_the_two_files_leaves_nothing_to_serve(tmp_path, monkeypa
         patch.setattr(os, "replace", stop_at_the_second)
         with pytest.raises(KeyboardInterrupt):
             put(cache, key, png())
-    assert cache.path(key).is_file() and cache.get(key) is None
-    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == [f"{key}.png"]
+    name = f"{key}-{hashlib.sha256(png()).hexdigest()[:16]}.png"
+    assert cache.get(key) is None and [path.name for path in tmp_path.rglob("*") if path.is_file()] == [name]
     put(cache, key, png(1))
     assert cache.get(key).png == png(1)
+
+
+def test_two_writers_of_a_key_do_not_spoil_each_others_images(tmp_path, monkeypatch):
+    """Batches of different sizes round differently: both pictures are right, and each writer keeps its own."""
+    key, replaced, other = key_of("one"), os.replace, []
+
+    def other_writes_in_between(source, target):
+        replaced(source, target)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "replace", replaced)
+            if not other:
+                other.append(put(ImageCache(tmp_path), key, png(2)))
+
+    monkeypatch.setattr(os, "replace", other_writes_in_between)
+    mine = put(ImageCache(tmp_path), key, png(1))
+    assert len(other) == 1 and mine.png == png(1) and other[0].png == png(2)
+    assert ImageCache(tmp_path).get(key) == mine  # written last
 
 
 WRITER = """
@@ -147,8 +164,11 @@ def test_a_killed_writer_leaves_whole_images_or_none(tmp_path):
 
 def test_unusable_folders_and_keys(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match="Expected a cache folder for images that can be written.*EDPBRL_CACHE"):
+    with pytest.raises(OSError, match="Expected a cache folder for images that can be.*EDPBRL_CACHE"):
         put(ImageCache(tmp_path / "file"), key_of("one"), png())
+    for use in (lambda cache: cache.get(key_of("one")), ImageCache.prepare):
+        with pytest.raises(OSError, match=r"at .*file, got (Not a directory|File exists); choose another folder"):
+            use(ImageCache(tmp_path / "file"))
     for key in ("", "../../etc", key_of("one").upper(), key_of("one")[:-1]):
         with pytest.raises(ValueError, match="64 hexadecimal digits"):
             ImageCache(tmp_path).get(key)

@@ -159,7 +159,7 @@ def test_a_guided_picture_has_a_key_of_its_own_and_is_drawn_once(guided, plain, 
     image, moved = guided.render(PROMPT, theta, 0.5, seed=1)
     assert image.key != ordinary.key and image.png != ordinary.png and moved.after > moved.before
     assert plain.render([PROMPT], seed=1)[0].png == ordinary.png  # guiding left the pipeline as it was
-    record = json.loads(image.path.with_suffix(".json").read_text())
+    record = json.loads(image.path.with_name(f"{image.key}.json").read_text())
     assert record["made"]["score_guided"]["strength"] == 0.5 and record["prompt"] == PROMPT
 
     def broken(*given):

@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import logging
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -92,9 +93,11 @@ def encode_png(pixels: NDArray[np.float32]) -> bytes:
 class ImageCache:
     """The images of a folder, by key. Any number of processes may read and write it.
 
-    The PNG is written first, then its record, which holds the PNG's sha256; each appears under its name only when it
-    is whole on disk. An image is served only when its record is readable and belongs to its key and the PNG has the
-    recorded bytes. So a stop at any moment, a file cut short or a changed file costs a rendering and is never served.
+    The record of a key names its PNG by the PNG's sha256. The PNG is written first, then the record; each appears under
+    its name only when it is whole on disk, and a PNG never changes. An image is served only when its record is readable
+    and belongs to its key and the PNG has the recorded bytes. So a stop at any moment, a file cut short or a changed
+    file costs a rendering and is never served; and of two processes that render the same image at the same time (with
+    another rounding, where their batches differ) each keeps what it has, and later readers get what was written last.
 
     Args:
         folder: made on first writing.
@@ -103,31 +106,38 @@ class ImageCache:
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder).expanduser()
 
-    def path(self, key: str) -> Path:
-        """Return where the PNG of ``key`` lies (or would lie).
+    def _path(self, key: str, sha256: str | None = None) -> Path:
+        """Where the record of a key lies, or with a sha256 the PNG of these bytes.
 
         Raises:
             ValueError: no sha256 in hex.
         """
-        if not re.fullmatch("[0-9a-f]{64}", key):
-            raise ValueError(f"Expected a key of 64 hexadecimal digits (image_key), got {key!r}")
-        return self.folder / key[:2] / f"{key}.png"
+        for name, digest in (("a key", key), ("a sha256", sha256 or key)):
+            if not isinstance(digest, str) or not re.fullmatch("[0-9a-f]{64}", digest):
+                raise ValueError(f"Expected {name} of 64 hexadecimal digits (image_key), got {digest!r}")
+        return self.folder / key[:2] / (f"{key}.json" if sha256 is None else f"{key}-{sha256[:16]}.png")
 
     def get(self, key: str) -> RenderedImage | None:
-        """Return the image of ``key``, or None where there is none that is whole."""
-        path = self.path(key)
-        record_path = path.with_suffix(".json")
+        """Return the image of ``key``, or None where there is none that is whole.
+
+        Raises:
+            ValueError: no key of ``image_key``.
+            OSError: the folder can't be read.
+        """
+        record_path = self._path(key)
         try:
             text = record_path.read_bytes()
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise self._unusable(error) from error
         try:
             record = json.loads(text)
             image = RenderedImage(
                 key=record["key"],
                 prompt=record["prompt"],
                 seed=record["seed"],
-                path=path,
+                path=self._path(key, record["sha256"]),
                 flagged=record["flagged"],
                 width=record["width"],
                 height=record["height"],
@@ -142,6 +152,19 @@ class ImageCache:
             _log.warning("Image %s in the cache is damaged (%s); it is rendered again", key[:16], type(error).__name__)
             return None
         return image
+
+    def prepare(self) -> None:
+        """Make the folder, so that one that can't be used is found before anything is rendered.
+
+        Raises:
+            OSError: the folder can't be written.
+        """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if not os.access(self.folder, os.W_OK):
+                raise PermissionError("no permission to write")
+        except OSError as error:
+            raise self._unusable(error) from error
 
     def put(
         self, key: str, png: bytes, *, prompt: str, seed: int, flagged: bool, cut: bool, made: dict[str, Any]
@@ -163,34 +186,38 @@ class ImageCache:
         """
         from PIL import Image, UnidentifiedImageError
 
-        path = self.path(key)
         try:
             width, height = Image.open(io.BytesIO(png)).size
         except UnidentifiedImageError:
             raise ValueError(f"Expected the bytes of an image, got {len(png)} bytes that are none") from None
+        digest = hashlib.sha256(png).hexdigest()
+        image = RenderedImage(
+            key=key, prompt=prompt, seed=seed, path=self._path(key, digest), flagged=bool(flagged), width=width,
+            height=height, sha256=digest, cut=bool(cut),
+        )  # fmt: skip
         record = {
             "key": key,
             "prompt": prompt,
             "seed": seed,
-            "flagged": bool(flagged),
-            "cut": bool(cut),
+            "flagged": image.flagged,
+            "cut": image.cut,
             "width": width,
             "height": height,
-            "sha256": hashlib.sha256(png).hexdigest(),
+            "sha256": digest,
             "made": made,
         }
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(path) as part:
+            image.path.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(image.path) as part:
                 part.write_bytes(png)
-            with replacing(path.with_suffix(".json")) as part:
+            with replacing(self._path(key)) as part:
                 part.write_text(json.dumps(record, indent=1), encoding="utf-8")
         except OSError as error:
-            raise OSError(
-                f"Expected a cache folder for images that can be written at {self.folder}, got {error}; choose "
-                "another folder (EDPBRL_CACHE sets the default one)"
-            ) from error
-        return RenderedImage(
-            key=key, prompt=prompt, seed=seed, path=path, flagged=bool(flagged), width=width, height=height,
-            sha256=str(record["sha256"]), cut=bool(cut),
-        )  # fmt: skip
+            raise self._unusable(error) from error
+        return image
+
+    def _unusable(self, error: OSError) -> OSError:
+        return OSError(
+            f"Expected a cache folder for images that can be read and written at {self.folder}, got "
+            f"{error.strerror or error}; choose another folder (EDPBRL_CACHE sets the default one)"
+        )

@@ -110,6 +110,8 @@ class Renderer:
             missing = [key for key in tasks if key not in found]
             if progress is not None:
                 progress(len(found), len(tasks))
+            if missing:
+                self.cache.prepare()
             while missing:
                 batch = missing[: self.batch_size]
                 images = self._batch(batch, [tasks[key] for key in batch])
