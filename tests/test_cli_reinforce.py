@@ -72,3 +72,23 @@ def test_without_a_model_it_says_how_to_train_one(words, tmp_path, capsys, monke
     monkeypatch.setenv("EDPBRL_CACHE", str(tmp_path / "empty"))
     assert main(["reproduce", "reinforce", "--vocabulary", words, "--out", str(tmp_path / "run")]) == 1
     assert "edpbrl train-prompt-lm" in capsys.readouterr().err
+
+
+def test_a_recipe_fills_what_is_not_set(model, words, tmp_path):
+    """The paper's is the default; what is set beats the recipe."""
+    from edpbrl_gym.cli import _parse
+    from edpbrl_gym.cli.reinforce import _settings
+    from edpbrl_gym.experiments.reinforce.settings import ReinforceExperiment
+
+    def settings(*more):
+        return _settings(_parse(["reproduce", "reinforce", *more]).experiment)
+
+    assert settings() == ReinforceExperiment()
+    tuned = settings("--recipe", "tuned", "--regularization", "3")
+    assert (tuned.kind, tuned.training.optimiser, tuned.training.credit) == ("copies", "adamw", "marginal_causal")
+    assert (tuned.training.regularization, tuned.training.kl_weight) == (3.0, 0.015)
+    assert settings("--recipe", "tuned", "--kind", "adapters", "--kl-weight", "0").kind == "adapters"
+    out = tmp_path / "run"
+    assert main(command(model, words, out, "--recipe", "tuned")) == 0
+    config = read_results(out).config
+    assert config["kind"] == "copies" and config["training"]["meta_samples"] == 2

@@ -70,12 +70,13 @@ def run(options: Reinforce) -> None:
 
 
 def _settings(options: Reinforce) -> ReinforceExperiment:
-    """The settings; what the user leaves open is the paper's, or that of the quick version."""
-    from edpbrl_gym.experiments.reinforce.settings import QUICK, ReinforceExperiment
+    """The settings; what the user leaves open is the recipe's, or that of the quick version."""
+    from edpbrl_gym.experiments.reinforce.settings import QUICK, TUNED, ReinforceExperiment
     from edpbrl_gym.language.settings import ReinforceSettings
 
     quick: dict[str, Any] = QUICK if options.quick else {}
-    training: dict[str, Any] = dict(quick.get("training", {}))
+    recipe: dict[str, Any] = TUNED if options.recipe == "tuned" else {}
+    training: dict[str, Any] = recipe.get("training", {}) | quick.get("training", {})
     for field in fields(ReinforceSettings):
         value = getattr(options, field.name)
         if value is not None:
@@ -87,7 +88,7 @@ def _settings(options: Reinforce) -> ReinforceExperiment:
         training=ReinforceSettings(**training),
         model=options.model,
         num_policies=options.policies,
-        kind=options.kind,
+        kind=options.kind or recipe.get("kind", "adapters"),
         rank=options.rank,
         noise=options.noise,
         encoder=options.encoder,
@@ -100,7 +101,7 @@ def _accelerator() -> Any:
     """One of several processes that a launcher has started; None for a process of its own."""
     if int(os.environ.get("WORLD_SIZE", "1")) < 2:
         return None
-    from edpbrl_gym.features.base import require
+    from edpbrl_gym._compat import require
 
     return require("accelerate", "several processes", 'pip install "edpbrl-gym[language]"').Accelerator()
 

@@ -75,8 +75,11 @@ class Reinforce:
     (None: the project's own, made by `edpbrl train-prompt-lm`)."""
     policies: int = 4
     """K, policies and options of a question."""
-    kind: Literal["adapters", "copies"] = "adapters"
-    """LoRA adapters on one frozen model, or K full copies (the paper's)."""
+    recipe: Literal["paper", "tuned"] = "paper"
+    """What the options below are where you do not set them: the paper's, or what learnt most on other seeds: copies,
+    adamw 0.001, marginal_causal, lambda 10, KL weight 0.015 (docs/reinforce.md)."""
+    kind: Literal["adapters", "copies"] | None = None
+    """LoRA adapters on one frozen model (None: so, but in the recipe tuned), or K full copies (the paper's)."""
     rank: int = 8
     """Rank of the adapters."""
     noise: float = 0.0
@@ -91,20 +94,20 @@ class Reinforce:
     """H, words of a prompt."""
     max_tokens: int = 32
     """Most tokens of a prompt, whatever its words."""
-    regularization: float = 1.0
-    """Lambda of the objective."""
-    optimiser: Literal["sgd", "adamw"] = "sgd"
-    """Optimiser of the policies."""
-    learning_rate: float = 1e-3
-    """Its step size."""
-    credit: Literal["batch_mean", "leave_one_out", "moving_average", "marginal", "causal", "marginal_causal"] = (
-        "batch_mean"
+    regularization: float | None = None
+    """Lambda of the objective (None: 1, tuned: 10)."""
+    optimiser: Literal["sgd", "adamw"] | None = None
+    """Optimiser of the policies (None: sgd, tuned: adamw)."""
+    learning_rate: float | None = None
+    """Its step size (None: 0.001)."""
+    credit: Literal["batch_mean", "leave_one_out", "moving_average", "marginal", "causal", "marginal_causal"] | None = (
+        None
     )
-    """Baseline or credit of the gradient: the batch mean (the paper's), or with less variance (docs/reinforce.md)."""
+    """Baseline or credit of the gradient (None: batch_mean, tuned: marginal_causal, which varies least)."""
     average_decay: float = 0.9
     """Of the credit moving_average."""
-    kl_weight: float = 0.0
-    """Weight of the divergence from the base model, which keeps prompts readable."""
+    kl_weight: float | None = None
+    """Weight of the divergence from the base model, which keeps prompts readable (None: 0, tuned: 0.015)."""
     max_gradient_norm: float | None = None
     """Shorten gradients to this norm (None: never)."""
     temperature: float = 1.0

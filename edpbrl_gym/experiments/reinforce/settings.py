@@ -10,7 +10,19 @@ from edpbrl_gym._validation import check_choice_of, check_count, check_number
 from edpbrl_gym.experiments.settings import PAPER_USERS, UserSettings
 from edpbrl_gym.language.settings import ReinforceSettings
 
-__all__ = ["QUICK", "ReinforceExperiment"]
+__all__ = ["QUICK", "TUNED", "ReinforceExperiment"]
+
+# what learnt most on development seeds (docs/reinforce.md); the defaults below are the paper's numbers
+TUNED: dict[str, Any] = {
+    "kind": "copies",
+    "training": {
+        "optimiser": "adamw",
+        "learning_rate": 1e-3,
+        "credit": "marginal_causal",
+        "regularization": 10.0,
+        "kl_weight": 0.015,
+    },
+}
 
 # the quick version: a check that everything works, not a result
 QUICK: dict[str, Any] = {
