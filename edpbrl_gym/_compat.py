@@ -1,12 +1,14 @@
-"""Small repairs of common installation mismatches, applied before the first import of a heavy package."""
+"""What an installation has: optional packages, torch devices, and small repairs of common mismatches."""
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import sys
 from pathlib import Path
+from types import ModuleType
 
-__all__ = ["declare_torchvision_schemas"]
+__all__ = ["declare_torchvision_schemas", "require", "resolve_device"]
 
 # the operators for which torchvision registers a Python kernel at import, without asking whether they exist
 _SCHEMAS = {
@@ -56,3 +58,44 @@ def declare_torchvision_schemas() -> None:
             torch.library.define(f"torchvision::{name}", schema)
         except RuntimeError:  # someone else has applied the same repair
             continue
+
+
+def require(package: str, purpose: str, install: str) -> ModuleType:
+    """Import an optional package.
+
+    Raises:
+        ModuleNotFoundError: it is not installed; the message says what to install.
+        ImportError: it is installed but broken.
+    """
+    try:
+        declare_torchvision_schemas()
+        return importlib.import_module(package)
+    except ModuleNotFoundError as error:
+        missing = error.name or package
+        raise ModuleNotFoundError(
+            f"Expected the package {missing!r} for {purpose}, got no such package; run: {install}", name=missing
+        ) from error
+    except (ImportError, RuntimeError) as error:
+        raise ImportError(
+            f"Expected to import {package!r} for {purpose}, got {error}; the package is installed but broken, "
+            f"run: {install} --upgrade"
+        ) from error
+
+
+def resolve_device(device: str | None) -> str:
+    """Return the torch device name: the given one, else "cuda" where there is one, else "cpu".
+
+    Raises:
+        ValueError: an unknown device, or CUDA where there is none.
+    """
+    import torch
+
+    if device is None:
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        kind = torch.device(device).type
+    except (RuntimeError, TypeError):
+        raise ValueError(f"Expected device as 'cpu', 'cuda' or 'cuda:<number>', got {device!r}") from None
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"Expected an available device, got {device!r}, but torch finds no CUDA; use device='cpu'")
+    return str(device)

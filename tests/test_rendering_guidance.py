@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import threading
 
 import numpy as np
 import pytest
@@ -162,12 +163,44 @@ def test_a_guided_picture_has_a_key_of_its_own_and_is_drawn_once(guided, plain, 
     record = json.loads(image.path.with_name(f"{image.key}.json").read_text())
     assert record["made"]["score_guided"]["strength"] == 0.5 and record["prompt"] == PROMPT
 
-    def broken(*given):
+    def broken(*given, **options):
         raise AssertionError("drawn again")
 
-    monkeypatch.setattr(guided, "_draw", broken)
+    monkeypatch.setattr("edpbrl_gym.rendering.guided.generate", broken)
     again, _ = guided.render(PROMPT, theta, 0.5, seed=1)
     assert again.key == image.key and again.png == image.png
+
+
+def test_threads_that_guide_and_that_render_wait_for_each_other(guided, plain, theta, tmp_path):
+    """While a prompt is guided the text encoder reads moved embeddings: an ordinary picture must not be made then."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    renderer = guided.renderer
+    prompts = [f"{PROMPT}, number {i}" for i in range(12)]
+    seen = []
+    encoder = renderer.loaded.pipeline.text_encoder
+    handle = encoder.register_forward_pre_hook(lambda module, inputs: seen.append(threading.get_ident()))
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            moving = pool.submit(lambda: [guided.render(prompt, theta, 0.02, seed=9)[0] for prompt in prompts[:4]])
+            images = [image for prompt in prompts for image in renderer.render([prompt], seed=9)]
+            moving.result()
+    finally:
+        handle.remove()
+    assert len(set(seen)) == 2
+    alone = Renderer(renderer.settings, cache_folder=tmp_path / "alone", device="cpu", batch_size=1)
+    for image, expected in zip(images, alone.render(prompts, seed=9), strict=True):
+        assert image.png == expected.png
+
+
+def test_too_little_memory_for_a_guided_picture_says_what_to_do(projection, model, theta, tmp_path):
+    import torch
+
+    settings = RenderSettings(model=str(model), steps=2)
+    renderer = Renderer(settings, cache_folder=tmp_path / "images", device="cpu")
+    renderer.loaded.pipeline.unet.register_forward_pre_hook(lambda *given: torch.empty(2**60, dtype=torch.uint8))
+    with pytest.raises(RuntimeError, match="memory for one image.*attention slicing"):
+        GuidedRenderer(renderer, str(projection)).render(PROMPT, theta, 0.1)
 
 
 def test_the_key_of_a_guided_picture_knows_what_guides_it(theta):

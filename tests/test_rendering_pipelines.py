@@ -6,11 +6,12 @@ import json
 import logging
 import shutil
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from edpbrl_gym.rendering import Renderer, RenderSettings, load_pipeline
+from edpbrl_gym.rendering import LoadedPipeline, Renderer, RenderSettings, load_pipeline
 from edpbrl_gym.rendering.pipelines import cut_prompts, find_model, generate, model_fingerprint
 from tests.tiny_diffusion import save_tiny_stable_diffusion
 
@@ -161,6 +162,34 @@ def test_settings_that_a_pipeline_has_not_are_refused(model):
         generate(plain, RenderSettings(model="a/b", negative="dark"), ["a"], [0])
     assert cut_prompts(plain.pipeline, ["a " * 500]) == [False]
     assert cut_prompts(loaded.pipeline, []) == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ({"nsfw_content_detected": [False, True]}, [False, True]),
+        ({"nsfw_detected": np.array([True, False])}, [True, False]),
+        ({"nsfw_content_detected": None}, [False, False]),
+        ({}, [False, False]),
+    ],
+)
+def test_what_is_not_asked_for_stays_the_pipelines_own(flags, expected):
+    class Sized:
+        """A pipeline with sizes of its own in its signature, as Kandinsky and Sana have, which take no None."""
+
+        def __call__(self, prompt, num_inference_steps, generator, output_type, guidance_scale=4.0, height=48, width=40,
+                     negative_prompt=""):  # fmt: skip
+            assert negative_prompt == ""
+            return SimpleNamespace(images=np.zeros((len(prompt), height, width, 3)), **flags)
+
+    loaded = LoadedPipeline(pipeline=Sized(), fingerprint="", name="sized", device="cpu")
+    pixels, found = generate(loaded, RenderSettings(model="a/b"), ["a", "b"], [0, 1])
+    assert pixels.shape == (2, 48, 40, 3) and found == expected
+    pixels, _ = generate(loaded, RenderSettings(model="a/b", height=64), ["a", "b"], [0, 1])
+    assert pixels.shape == (2, 64, 40, 3)
+    if any(expected):
+        with pytest.raises(ValueError, match="for each of 1 images, got 2"):
+            generate(loaded, RenderSettings(model="a/b"), ["a"], [0])
 
 
 def test_what_cannot_be_loaded_is_explained(model, tmp_path):

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from types import ModuleType
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from edpbrl_gym._compat import require
 from edpbrl_gym._validation import check_count
 
-__all__ = ["BatchedEncoder", "TextEncoder", "check_texts", "normalise", "quiet_loading", "require", "resolve_device"]
+__all__ = ["BatchedEncoder", "TextEncoder", "check_texts", "normalise", "quiet_loading"]
 
 Embeddings = NDArray[np.float32]
 
@@ -77,49 +76,6 @@ def normalise(raw: ArrayLike, texts: Sequence[str], dimension: int, name: str) -
             f"({bad.size} of {len(texts)} texts); check the weights of this encoder"
         )
     return (rows / norms[:, None]).astype(np.float32)
-
-
-def require(package: str, purpose: str, install: str) -> ModuleType:
-    """Import an optional package.
-
-    Raises:
-        ModuleNotFoundError: it is not installed; the message says what to install.
-        ImportError: it is installed but broken.
-    """
-    from edpbrl_gym._compat import declare_torchvision_schemas
-
-    try:
-        declare_torchvision_schemas()
-        return importlib.import_module(package)
-    except ModuleNotFoundError as error:
-        missing = error.name or package
-        raise ModuleNotFoundError(
-            f"Expected the package {missing!r} for {purpose}, got no such package; run: {install}", name=missing
-        ) from error
-    except (ImportError, RuntimeError) as error:
-        raise ImportError(
-            f"Expected to import {package!r} for {purpose}, got {error}; the package is installed but broken, "
-            f"run: {install} --upgrade"
-        ) from error
-
-
-def resolve_device(device: str | None) -> str:
-    """Return the torch device name: the given one, else "cuda" where there is one, else "cpu".
-
-    Raises:
-        ValueError: an unknown device, or CUDA where there is none.
-    """
-    import torch
-
-    if device is None:
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        kind = torch.device(device).type
-    except (RuntimeError, TypeError):
-        raise ValueError(f"Expected device as 'cpu', 'cuda' or 'cuda:<number>', got {device!r}") from None
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"Expected an available device, got {device!r}, but torch finds no CUDA; use device='cpu'")
-    return str(device)
 
 
 class BatchedEncoder(ABC):

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from edpbrl_gym._compat import require, resolve_device
 from edpbrl_gym.features._hashing import hash_settings, hash_state_dict
-from edpbrl_gym.features.base import BatchedEncoder, require, resolve_device
+from edpbrl_gym.features.base import BatchedEncoder
 
 __all__ = ["OpenClipEncoder", "open_clip_model"]
 

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from edpbrl_gym._compat import require, resolve_device
 from edpbrl_gym.features._hashing import hash_file, hash_settings, hash_state_dict
-from edpbrl_gym.features.base import BatchedEncoder, quiet_loading, require, resolve_device
+from edpbrl_gym.features.base import BatchedEncoder, quiet_loading
 
 __all__ = ["MINILM_DIMENSION", "MINILM_SHA256", "MiniLMEncoder", "SentenceTransformerEncoder"]
 

@@ -11,9 +11,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edpbrl_gym._compat import require, resolve_device
 from edpbrl_gym.features import default_cache_folder
 from edpbrl_gym.features._hashing import hash_settings, hash_state_dict
-from edpbrl_gym.features.base import quiet_loading, require, resolve_device
+from edpbrl_gym.features.base import quiet_loading
 from edpbrl_gym.language.words import WordRules
 
 if TYPE_CHECKING:

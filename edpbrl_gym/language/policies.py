@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edpbrl_gym._compat import require
 from edpbrl_gym._validation import check_choice_of, check_count, check_number
-from edpbrl_gym.features.base import require
 from edpbrl_gym.language.model import LanguageModel
 from edpbrl_gym.language.policy_set import Policies, add_noise, policy_stream, weight_bytes
 

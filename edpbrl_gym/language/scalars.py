@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edpbrl_gym.features.base import require
+from edpbrl_gym._compat import require
 from edpbrl_gym.language.history import History
 
 __all__ = ["Scalars"]

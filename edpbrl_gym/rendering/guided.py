@@ -6,7 +6,6 @@ import hashlib
 import inspect
 import json
 from functools import cached_property
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 from edpbrl_gym._validation import check_array
 from edpbrl_gym.rendering.cache import RenderedImage, encode_png
 from edpbrl_gym.rendering.guidance import GuidedPrompt, PromptGuide, load_projection, replaced_embeddings
-from edpbrl_gym.rendering.pipelines import cut_prompts, quiet
-from edpbrl_gym.rendering.renderer import Renderer
+from edpbrl_gym.rendering.pipelines import cut_prompts, generate, is_out_of_memory, quiet
+from edpbrl_gym.rendering.renderer import NO_MEMORY, Renderer
 from edpbrl_gym.rendering.settings import check_seed, image_key
 
 __all__ = ["GuidedRenderer", "guided_key"]
@@ -98,30 +97,39 @@ class GuidedRenderer:
         Raises:
             TypeError: The pipeline can't be guided.
             ValueError: A theta, strength or projection that doesn't fit, or pixels that aren't finite.
+            RuntimeError: The memory does not hold one image.
+            OSError: The cache folder can't be written.
         """
+        check_seed(seed)
+        with self.renderer.lock:  # guiding changes what the text encoder reads
+            try:
+                return self._render(prompt, theta, strength, seed)
+            except (MemoryError, RuntimeError) as error:
+                if not is_out_of_memory(error):
+                    raise
+            raise RuntimeError(NO_MEMORY)
+
+    def _render(self, prompt: str, theta: ArrayLike, strength: float, seed: int) -> tuple[RenderedImage, GuidedPrompt]:
         renderer, guide = self.renderer, self.guide
         taste = check_array(theta, "theta", shape=(guide.dimension,), hint="it must be of the projection's space")
         moved = guide.ascend(prompt, taste, strength)
-        plain = image_key(prompt, check_seed(seed), renderer.settings, renderer.fingerprint)
+        plain = image_key(prompt, seed, renderer.settings, renderer.fingerprint)
         key = guided_key(plain, taste, guide.projection.cpu().double().numpy(), moved.strength)
         found = renderer.cache.get(key)
         if found is not None:
             return found, moved
-        pixels, flagged = self._draw(moved, seed)
-        made = {
-            "settings": renderer.settings.as_dict(),
-            "model_fingerprint": renderer.fingerprint,
-            "score_guided": {"strength": moved.strength, "before": moved.before, "after": moved.after},
-            "versions": {name: version(name) for name in ("diffusers", "torch", "transformers")},
-        }
+        renderer.cache.prepare()
+        loaded = renderer.loaded
+        pixels, flags = generate(loaded, renderer.settings, [prompt], [seed], embeddings=self.conditioning(moved))
+        facts = {"strength": moved.strength, "before": moved.before, "after": moved.after}
         image = renderer.cache.put(
             key,
-            encode_png(pixels),
+            encode_png(pixels[0]),
             prompt=prompt,
             seed=seed,
-            flagged=flagged,
-            cut=cut_prompts(renderer.loaded.pipeline, [prompt])[0],
-            made=made,
+            flagged=flags[0],
+            cut=cut_prompts(loaded.pipeline, [prompt])[0],
+            made={**renderer.made(1), "score_guided": facts},
         )
         return image, moved
 
@@ -138,29 +146,3 @@ class GuidedRenderer:
                 do_classifier_free_guidance=False,
             )
         return states
-
-    def _draw(self, moved: GuidedPrompt, seed: int) -> tuple[NDArray[np.float32], bool]:
-        """Pixels (height, width, 3) in 0..1, and whether the safety checker objected."""
-        import torch
-
-        settings, loaded = self.renderer.settings, self.renderer.loaded
-        states = self.conditioning(moved)
-        with quiet(), torch.inference_mode():
-            output = loaded.pipeline(
-                prompt_embeds=states,
-                negative_prompt=[settings.negative] if settings.negative else None,
-                num_inference_steps=settings.steps,
-                guidance_scale=settings.guidance,
-                height=settings.height,
-                width=settings.width,
-                generator=[torch.Generator("cpu").manual_seed(seed)],
-                output_type="np",
-            )
-        pixels = np.asarray(output.images, dtype=np.float32)[0]
-        if not np.isfinite(pixels).all():
-            raise ValueError(
-                f"Expected finite pixels from {loaded.name} for a guided prompt, got NaN or infinity; use a smaller "
-                "strength, or dtype float32"
-            )
-        flags = getattr(output, "nsfw_content_detected", None)
-        return pixels, bool(flags[0]) if flags else False

@@ -15,12 +15,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edpbrl_gym._compat import declare_torchvision_schemas
+from edpbrl_gym._compat import require, resolve_device
 from edpbrl_gym.rendering.settings import RenderSettings
 
-__all__ = ["LoadedPipeline", "cut_prompts", "find_model", "generate", "load_pipeline", "model_fingerprint", "quiet"]
+__all__ = [
+    "INSTALL",
+    "LoadedPipeline",
+    "cut_prompts",
+    "find_model",
+    "generate",
+    "is_out_of_memory",
+    "load_pipeline",
+    "model_fingerprint",
+    "quiet",
+]
 
-_INSTALL = 'pip install "edpbrl-gym[images]"'
+INSTALL = 'pip install "edpbrl-gym[images]"'
 _INDEX = "model_index.json"
 _WEIGHTS = (".safetensors", ".bin")  # in the order in which diffusers prefers them
 _TEXTS = (".json", ".txt", ".model")  # configs, vocabularies, merges
@@ -47,15 +57,7 @@ class LoadedPipeline:
 
 def _diffusers() -> Any:
     """Import diffusers."""
-    declare_torchvision_schemas()
-    try:
-        import diffusers
-    except ModuleNotFoundError as error:
-        missing = error.name or "diffusers"
-        raise ModuleNotFoundError(
-            f"Expected the package {missing!r} for rendering, got no such package; run: {_INSTALL}", name=missing
-        ) from error
-    return diffusers
+    return require("diffusers", "rendering", INSTALL)
 
 
 @contextmanager
@@ -79,20 +81,6 @@ def quiet() -> Iterator[None]:
             library.set_verbosity(verbosity)
             if bar:
                 library.enable_progress_bar()
-
-
-def _resolve_device(device: str | None) -> str:
-    import torch
-
-    if device is None:
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        kind = torch.device(device).type
-    except (RuntimeError, TypeError):
-        raise ValueError(f"Expected device as 'cpu', 'cuda' or 'cuda:<number>', got {device!r}") from None
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"Expected an available device, got {device!r}, but torch finds no CUDA; use device='cpu'")
-    return str(device)
 
 
 def find_model(settings: RenderSettings) -> Path:
@@ -219,7 +207,7 @@ def load_pipeline(
     diffusers = _diffusers()
     import torch
 
-    target = _resolve_device(device)
+    target = resolve_device(device)
     folder = find_model(settings)
     fingerprint = model_fingerprint(folder, settings.variant)
     with quiet():
@@ -257,8 +245,23 @@ def cut_prompts(pipeline: Any, prompts: Sequence[str]) -> list[bool]:
     return [length > longest.model_max_length for length in lengths]
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether this is torch's way of saying that a device's memory is too small (the CPU has no class of its own)."""
+    import torch
+
+    if isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError)):
+        return True
+    said = str(error).lower()
+    return any(text in said for text in ("out of memory", "not enough memory", "can't allocate memory", "alloc_failed"))
+
+
 def generate(
-    loaded: LoadedPipeline, settings: RenderSettings, prompts: Sequence[str], seeds: Sequence[int]
+    loaded: LoadedPipeline,
+    settings: RenderSettings,
+    prompts: Sequence[str],
+    seeds: Sequence[int],
+    *,
+    embeddings: Any = None,
 ) -> tuple[NDArray[np.float32], list[bool]]:
     """Make one batch of images, before rounding to 8 bits.
 
@@ -270,6 +273,8 @@ def generate(
         settings: steps, guidance, size and negative prompt are read.
         prompts: n texts.
         seeds: n seeds, of the generators.
+        embeddings: what the pipeline's text encoder makes of the prompts (``prompt_embeds``), torch tensor (n, L, D),
+            for a pipeline that takes it; None lets the pipeline encode the prompts.
 
     Returns:
         Pixels of shape (n, height, width, 3) with values in 0..1, and whether the safety checker objected to each.
@@ -279,25 +284,12 @@ def generate(
     """
     import torch
 
-    takes = inspect.signature(type(loaded.pipeline).__call__).parameters
-    arguments: dict[str, Any] = {}
-    negative = [settings.negative] * len(prompts) if settings.negative else None
-    for name, value, default in (
-        ("guidance_scale", settings.guidance, RenderSettings.guidance),
-        ("height", settings.height, None),
-        ("width", settings.width, None),
-        ("negative_prompt", negative, None),
-    ):
-        if name in takes:
-            arguments[name] = value
-        elif value != default:
-            raise ValueError(
-                f"Expected no {name} for {loaded.name}, as {type(loaded.pipeline).__name__} has none; leave it out"
-            )
+    arguments = _arguments(loaded, settings, len(prompts))
+    texts = {"prompt": list(prompts)} if embeddings is None else {"prompt_embeds": embeddings}
     generators = [torch.Generator("cpu").manual_seed(seed) for seed in seeds]
     with quiet(), torch.inference_mode():
         output = loaded.pipeline(
-            prompt=list(prompts),
+            **texts,
             num_inference_steps=settings.steps,
             generator=generators,
             output_type="np",
@@ -311,5 +303,38 @@ def generate(
             f"Expected finite pixels from {loaded.name}, got NaN or infinity in dtype {settings.dtype}; use 'float32' "
             "or, on a GPU, 'bfloat16'"
         )
-    flags = getattr(output, "nsfw_content_detected", None) or getattr(output, "nsfw_detected", None)
-    return pixels, [False] * len(prompts) if flags is None else [bool(flag) for flag in flags]
+    return pixels, _flags(output, loaded, len(prompts))
+
+
+def _arguments(loaded: LoadedPipeline, settings: RenderSettings, count: int) -> dict[str, Any]:
+    """Return the settings as arguments of the pipeline; one that is None keeps the pipeline's own default."""
+    takes = inspect.signature(type(loaded.pipeline).__call__).parameters
+    arguments: dict[str, Any] = {}
+    for name, value, default in (
+        ("guidance_scale", settings.guidance, RenderSettings.guidance),
+        ("height", settings.height, None),
+        ("width", settings.width, None),
+        ("negative_prompt", [settings.negative] * count if settings.negative else None, None),
+    ):
+        if name in takes:
+            if value is not None:
+                arguments[name] = value
+        elif value != default:
+            raise ValueError(
+                f"Expected no {name} for {loaded.name}, as {type(loaded.pipeline).__name__} has none; leave it out"
+            )
+    return arguments
+
+
+def _flags(output: Any, loaded: LoadedPipeline, count: int) -> list[bool]:
+    """Whether the safety checker objected to each of ``count`` images; a pipeline without one objects to none."""
+    for name in ("nsfw_content_detected", "nsfw_detected"):
+        found = getattr(output, name, None)
+        if found is None:
+            continue
+        flags = [bool(flag) for flag in found]
+        if len(flags) != count:  # nobody knows which image is meant: show none of them
+            raise ValueError(f"Expected a mark of the safety checker of {loaded.name} for each of {count} images, got "
+                             f"{len(flags)}")  # fmt: skip
+        return flags
+    return [False] * count

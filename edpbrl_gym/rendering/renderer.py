@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edpbrl_gym._validation import check_count
 from edpbrl_gym.rendering.cache import ImageCache, RenderedImage, encode_png
@@ -22,13 +21,18 @@ from edpbrl_gym.rendering.pipelines import (
     cut_prompts,
     find_model,
     generate,
+    is_out_of_memory,
     load_pipeline,
     model_fingerprint,
 )
 from edpbrl_gym.rendering.settings import RenderSettings, check_seed, image_key
 
-__all__ = ["Renderer"]
+__all__ = ["NO_MEMORY", "Renderer"]
 
+NO_MEMORY = (
+    "Expected memory for one image, got an out-of-memory error from torch; use attention slicing, a smaller height and "
+    "width, float16 or bfloat16 on a GPU, or another device"
+)
 _log = logging.getLogger(__name__)
 
 
@@ -45,6 +49,9 @@ class Renderer:
         device: torch device; None is "cuda" where there is one, else "cpu".
         batch_size: the most images that are made at once.
         attention_slicing: less memory for more time.
+
+    Attributes:
+        lock: held while the pipeline is used; whoever else changes the pipeline or runs it must hold it.
 
     Raises:
         ValueError: ``batch_size`` below 1.
@@ -64,7 +71,7 @@ class Renderer:
         self.device = device
         self.batch_size = check_count(batch_size, "batch_size")
         self.attention_slicing = bool(attention_slicing)
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
 
     @cached_property
     def fingerprint(self) -> str:
@@ -76,7 +83,10 @@ class Renderer:
     @cached_property
     def loaded(self) -> LoadedPipeline:
         """The pipeline, loaded on first use; for the errors see ``load_pipeline``."""
-        return load_pipeline(self.settings, self.device, self.attention_slicing)
+        loaded = load_pipeline(self.settings, self.device, self.attention_slicing)
+        if self.__dict__.get("fingerprint", loaded.fingerprint) != loaded.fingerprint:
+            raise ValueError(f"Expected the model {loaded.name} as it was, but its files have changed; start again")
+        return loaded
 
     def render(
         self,
@@ -103,7 +113,7 @@ class Renderer:
             OSError: the cache folder can't be written.
         """
         wanted = _pairs(prompts, seed)
-        with self._lock:
+        with self.lock:
             keys = [image_key(text, number, self.settings, self.fingerprint) for text, number in wanted]
             tasks = dict(zip(keys, wanted, strict=True))
             found = {key: image for key in tasks if (image := self.cache.get(key)) is not None}
@@ -128,13 +138,10 @@ class Renderer:
         """Render one batch and write it; None where the memory does not hold it."""
         prompts, seeds = [text for text, _ in tasks], [number for _, number in tasks]
         loaded = self.loaded
-        if loaded.fingerprint != self.fingerprint:
-            raise ValueError(f"Expected the model {loaded.name} as it was, but its files have changed; start again")
-        pixels: NDArray[np.float32]
         try:
             pixels, flags = generate(loaded, self.settings, prompts, seeds)
         except (MemoryError, RuntimeError) as error:
-            if not _is_out_of_memory(error):
+            if not is_out_of_memory(error):
                 raise
             return None  # leaving the handler frees the tensors that the traceback holds
         cut = cut_prompts(loaded.pipeline, prompts)
@@ -142,7 +149,7 @@ class Renderer:
             _log.warning(
                 "%d of %d prompts are longer than the model reads; their ends have no effect", sum(cut), len(cut)
             )
-        made = self._made(len(keys))
+        made = self.made(len(keys))
         return [
             self.cache.put(
                 keys[i],
@@ -159,10 +166,7 @@ class Renderer:
     def _halve(self, size: int) -> None:
         """Go on with batches of half the size; at one image there is nothing left to halve."""
         if size == 1:
-            raise RuntimeError(
-                "Expected memory for one image, got an out-of-memory error from torch; use attention slicing, a "
-                "smaller height and width, float16 or bfloat16 on a GPU, or another device"
-            )
+            raise RuntimeError(NO_MEMORY)
         self.batch_size = (size + 1) // 2
         _log.warning("Out of memory with %d images at once; going on with %d", size, self.batch_size)
         gc.collect()
@@ -171,7 +175,7 @@ class Renderer:
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
-    def _made(self, batch: int) -> dict[str, Any]:
+    def made(self, batch: int) -> dict[str, Any]:
         """Return the note of how a batch is made: what decides the images, and what decides their rounding."""
         import torch
 
@@ -202,13 +206,3 @@ def _pairs(prompts: Sequence[str], seed: int | Sequence[int]) -> list[tuple[str,
     else:
         seeds = [check_seed(seed)] * len(texts)
     return list(zip(texts, seeds, strict=True))
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    """Whether this is torch's way of saying that a device's memory is too small (the CPU has no class of its own)."""
-    import torch
-
-    if isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError)):
-        return True
-    said = str(error).lower()
-    return any(text in said for text in ("out of memory", "not enough memory", "can't allocate memory", "alloc_failed"))
