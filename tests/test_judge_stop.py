@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from edpbrl_gym.oracles.judge import Judge
+from edpbrl_gym.oracles.judge import Judge, Ledger
+from edpbrl_gym.oracles.judge.messages import most_input_tokens
 from tests.judge_tools import local_judge, questions, settings
 
 pytest.importorskip("openai", reason="needs the extra judge: pip install 'edpbrl-gym[judge]'")
@@ -155,3 +158,47 @@ def test_a_ledger_that_can_not_be_written_stops_the_run(tmp_path, monkeypatch):
         assert server.requests <= 5 + 2 * 8
         monkeypatch.undo()
         assert all(verdict.choice is not None for verdict in judge.ask(questions(40)))
+
+
+@pytest.mark.parametrize("slow", ["before it is sent", "before it is kept"])
+def test_an_interrupt_loses_no_answer_where_threads_are_slow(tmp_path, monkeypatch, slow):
+    """On a busy machine a thread may pause anywhere: also between its last look at the stop and the sending."""
+    with local_judge() as server, Judge(settings(server, concurrency=6), ledger=tmp_path / "l") as judge:
+        ask = judge._asker.client.ask
+
+        def paused(*arguments):
+            if slow == "before it is sent":
+                time.sleep(0.2)
+            reply = ask(*arguments)
+            if slow == "before it is kept":
+                time.sleep(0.2)
+            return reply
+
+        monkeypatch.setattr(judge._asker.client, "ask", paused)
+        with pytest.raises(KeyboardInterrupt):
+            judge.ask(questions(30), progress=interrupt_at(3))
+        time.sleep(0.5)  # the threads end
+        assert server.requests == len(answered(tmp_path / "l")) == judge.budget.questions < 30
+        assert not any(judge.ledger.under_way.values()) and judge.budget.tokens == server.tokens
+        assert judge.budget._held_questions == judge.budget._held_tokens == 0
+
+
+def test_lost_attempts_of_a_question_count_as_spent_after_a_kill(tmp_path):
+    """The ledger as a kill leaves it in the middle of the third attempt: three attempts may have been billed."""
+    path, copy = tmp_path / "l", tmp_path / "copy"
+    with local_judge(faults={"timeout": 1.0}, hang=60.0) as server:
+        chosen = settings(server, timeout=0.5, max_retries=2, structured="text")
+        (question,) = questions(1)
+        bound = most_input_tokens(chosen, question) + chosen.max_answer_tokens
+        with Judge(chosen, ledger=path) as judge:
+            asking = threading.Thread(target=judge.ask, args=([question],))
+            asking.start()
+            while server.requests < 3:
+                assert asking.is_alive()
+                time.sleep(0.002)
+            shutil.copy(path, copy)
+            asking.join()
+            assert judge.ledger.spent == (1, 3 * bound)
+    ledger = Ledger(copy)
+    assert ledger.spent == (1, 3 * bound) and not ledger.failures
+    ledger.close()

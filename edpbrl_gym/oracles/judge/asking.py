@@ -148,12 +148,10 @@ class Asker:
         longest = self.client.settings.timeout + 1.0
         for look in list(started):
             while not look.over:
-                if _is_idle(look, longest):
-                    time.sleep(0.02)  # it may be between the server's answer and the ledger
-                    if _is_idle(look, longest) and look.claim():
-                        with suppress(OSError, ValueError):  # there is an error already
-                            self._end_unanswered(look, "stopped", "stopped")
-                        break
+                if _is_idle(look, longest) and look.claim():
+                    with suppress(OSError, ValueError):  # there is an error already
+                        self._end_unanswered(look, "stopped", "stopped")
+                    break
                 time.sleep(0.005)
 
     def _ask_one(self, look: Look, stop: threading.Event) -> None:
@@ -166,18 +164,25 @@ class Asker:
             look.outcome = "stopped" if stop.is_set() else "budget"
             return
 
-        def before_retry(lost: bool) -> None:
+        def sent(**more: bool) -> None:
+            tokens = reservation.lost + reservation.tokens
+            self.ledger.append({"kind": "sent", "key": look.key, "tokens": tokens, **more}, durable=False)
+
+        def before_sending(lost: bool) -> None:
             if stop.is_set():
                 raise _StoppedError
             if lost:
                 reservation.renew()
+                sent(again=True)
 
-        attempts = Attempts(before_retry)
+        attempts = Attempts(before_sending)
         look.begun = time.monotonic()
-        look.attempts, look.reservation = attempts, reservation
+        look.reservation, look.attempts = reservation, attempts
         try:
-            self.ledger.append({"kind": "sent", "key": look.key, "tokens": reservation.tokens}, durable=False)
+            sent()
             reply = self._send(look, messages, attempts, stop)
+            if attempts.ended is not None and not isinstance(attempts.ended, (_StoppedError, BudgetExhausted)):
+                raise attempts.ended  # the ledger can't be written
         except BaseException:
             if look.claim():
                 self._end_unanswered(look, "failed", "refused by the server")
@@ -296,8 +301,16 @@ def _next(ended: queue.SimpleQueue[BaseException | None]) -> BaseException | Non
 
 
 def _is_idle(look: Look, longest: float) -> bool:
-    sent_at = None if look.attempts is None else look.attempts.sent_at
-    return sent_at is None or time.monotonic() > sent_at + longest
+    """Whether a stopped run may give a look up: it waits to be sent, which it will not be, or its server is silent.
+
+    Not one that has not come that far (it sees the stop by itself), nor one whose answer is there to be kept.
+    """
+    attempts = look.attempts
+    if attempts is None or attempts.ready:
+        return False
+    sent_at = attempts.sent_at
+    waits = sent_at is None or time.monotonic() > sent_at + longest
+    return waits and not attempts.ready  # the answer may have come between the two
 
 
 def _facts(look: Look, usage: Usage) -> dict[str, object]:

@@ -16,6 +16,8 @@ from edpbrl_gym.oracles.judge.settings import JudgeSettings
 
 __all__ = ["Attempts", "ChatClient", "Reply", "import_openai"]
 
+# those of the protocol; anything else may be text of the server's own, which is not shown
+_FINISHES = ("stop", "length", "tool_calls", "function_call")
 _INSTALL = "pip install 'edpbrl-gym[judge]'"
 
 
@@ -60,18 +62,20 @@ class Attempts:
     """How often one question went out, told by hooks in the HTTP client.
 
     Attributes:
-        before_retry: called before every sending but the first, with whether the one before got no answer; an exception
-            ends the question.
+        before_sending: called before every sending, with whether the one before got no answer; an exception ends the
+            question.
         sent: how often it went out.
         lost: how many of these got no answer that can be read (a timeout, a lost connection, a body cut off): they may
             have been billed.
         sent_at: when it went out last (``time.monotonic``); None while nothing is under way.
+        ready: whether what came of it is there, and only has to be kept.
     """
 
-    before_retry: Callable[[bool], None]
+    before_sending: Callable[[bool], None]
     sent: int = 0
     lost: int = 0
     sent_at: float | None = None
+    ready: bool = False
     ended: BaseException | None = field(default=None, repr=False)
 
     @property
@@ -139,6 +143,7 @@ class ChatClient:
         if response_format is not None:
             request["response_format"] = response_format
         self._here.attempts = attempts
+        attempts.ready = False
         try:
             reply = _read(self._client.chat.completions.create(**request))
             attempts.lost += reply.kind == "failed"
@@ -157,6 +162,7 @@ class ChatClient:
             return Reply("failed", status=type(error).__name__)
         finally:
             self._here.attempts = None
+            attempts.ready = True  # first: an answer that is there must never look like a question that waits
             attempts.sent_at = None
 
     @property
@@ -181,17 +187,17 @@ class ChatClient:
         attempts: Attempts | None = getattr(self._here, "attempts", None)
         if attempts is None:
             return
-        if attempts.sent:
-            lost = attempts.sent_at is not None
-            attempts.lost += lost
-            attempts.sent_at = None
-            try:
-                attempts.before_retry(lost)
-            except Exception as error:
-                attempts.ended = error
-                raise self._stop_type("stopped") from None
-        attempts.sent += 1
+        lost = attempts.sent_at is not None
+        attempts.lost += lost
+        # under way before it is asked whether the run stops: a stop after that waits for the answer
         attempts.sent_at = time.monotonic()
+        try:
+            attempts.before_sending(lost)
+        except Exception as error:
+            attempts.sent_at = None
+            attempts.ended = error
+            raise self._stop_type("stopped") from None
+        attempts.sent += 1
 
     def _on_response(self, response: Any) -> None:
         attempts: Attempts | None = getattr(self._here, "attempts", None)
@@ -234,6 +240,8 @@ def _read(completion: Any) -> Reply:
         return Reply("text", usage=reported, status="no choices in the answer", model=model)
     message, finish = getattr(choices[0], "message", None), getattr(choices[0], "finish_reason", None)
     if getattr(message, "refusal", None) or finish == "content_filter":
-        return Reply("refused", usage=reported, status=str(finish), model=model)
+        status = "content_filter" if finish == "content_filter" else "refusal"
+        return Reply("refused", usage=reported, status=status, model=model)
     text = getattr(message, "content", None)
-    return Reply("text", text if isinstance(text, str) else "", reported, str(finish), model)
+    status = finish if finish in _FINISHES else "an unknown finish reason"
+    return Reply("text", text if isinstance(text, str) else "", reported, status, model)

@@ -3,6 +3,7 @@
 The first line names the format. Then, one line each:
 
 sent     a question goes out: its key and the most tokens that it can cost. Tells, after a kill, what was under way.
+         With "again" it replaces the line before: an attempt was lost, and the tokens are those of both.
 answer   what came back, with key, verdict, order, tokens, latency, retries. On the disk before anybody sees it.
 failed   a question got no answer after all retries; it will be asked again by the next run.
 mode     the server takes no JSON schema, so its answers are read as text.
@@ -110,7 +111,8 @@ class Ledger:
         """Keep a line in memory."""
         kind, key = line.get("kind"), line.get("key", "")
         if kind == "sent":
-            self.under_way.setdefault(key, []).append(line["tokens"])
+            sent = self.under_way.setdefault(key, [])
+            sent[len(sent) - bool(line.get("again")) :] = [line["tokens"]]
         elif kind == "answer":
             self.answers[key] = line
             self.failures.pop(key, None)
