@@ -1,0 +1,163 @@
+"""What a rule of the literature is, and the search that all rules given by a question score share."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edpbrl_gym._validation import check_count
+from edpbrl_gym.selection.rules.state import PoolState
+
+__all__ = ["QuestionValue", "Rule", "ScoreRule", "search_questions"]
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+QuestionValue = Callable[[Indices], Floats]
+"""Values (m,) of questions (m, K), higher is better; it must not depend on the order of the options."""
+
+_GAIN = 1e-10  # relative: smaller ones are rounding
+
+
+@runtime_checkable
+class Rule(Protocol):
+    """A rule that chooses the next question.
+
+    Attributes:
+        name: Its key in the registry.
+        title: Its name for people, in tables and figures.
+        source: Authors, year, title.
+        adaptive: Whether its questions depend on the answers.
+        higher: What it optimises, in one line.
+    """
+
+    name: str
+    title: str
+    source: str
+    adaptive: bool
+    higher: str
+
+    def propose(self, state: PoolState) -> Indices:
+        """The next question: K indices of distinct items."""
+        ...
+
+
+class ScoreRule(ABC):
+    """A rule that is given by the value of a question: it asks the question with the largest one.
+
+    Small pools are searched exhaustively, larger ones by coordinate exchange (`search_questions`).
+
+    Args:
+        starts: Random questions from which the exchange starts, >= 1.
+        exhaustive: Pools with no more questions than this are searched exhaustively, >= 0.
+        repeats: Whether an item may stand in a question more than once. No question that makes sense has it so; it
+            shows what a rule would do if it were free to.
+    """
+
+    name: str
+    title: str
+    source: str
+    adaptive: bool = True
+    higher: str
+
+    def __init__(self, *, starts: int = 3, exhaustive: int = 5000, repeats: bool = False) -> None:
+        self.starts = check_count(starts, "starts")
+        self.exhaustive = check_count(exhaustive, "exhaustive", minimum=0)
+        self.repeats = repeats
+
+    @abstractmethod
+    def prepare(self, state: PoolState) -> QuestionValue:
+        """The value of questions in a state: called with (m, K) indices, gives (m,), higher is better."""
+
+    def propose(self, state: PoolState) -> Indices:
+        """The question with the largest value that the search finds, K indices."""
+        question, _ = search_questions(
+            self.prepare(state),
+            state.num_items,
+            state.num_options,
+            rng=state.rng,
+            starts=self.starts,
+            exhaustive=self.exhaustive,
+            repeats=self.repeats,
+        )
+        return question
+
+
+def search_questions(
+    value: QuestionValue,
+    num_items: int,
+    num_options: int,
+    *,
+    rng: np.random.Generator,
+    starts: int = 3,
+    exhaustive: int = 5000,
+    repeats: bool = False,
+) -> tuple[Indices, float]:
+    """The question with the largest value: exhaustively, or by coordinate exchange over the whole pool.
+
+    From each start one option after the other is replaced by the best of all n items, scored at once, until no
+    replacement of any option gains.
+
+    Args:
+        value: Of questions (m, K), (m,).
+        num_items: n >= K.
+        num_options: K.
+        rng: Of the starts and the order of the options.
+        starts: Random questions to start from, >= 1.
+        exhaustive: Score all questions where there are no more than this.
+        repeats: Whether an item may stand in a question more than once.
+
+    Returns:
+        The question, (K,), and its value.
+
+    Raises:
+        ValueError: A value that is NaN.
+    """
+    options = num_items + num_options - 1 if repeats else num_items
+    if math.comb(options, num_options) <= exhaustive:
+        tuples = itertools.combinations_with_replacement if repeats else itertools.combinations
+        table = np.array(list(tuples(range(num_items), num_options)), dtype=np.int64)
+        values = _checked(value(table))
+        best = int(values.argmax())
+        return table[best], float(values[best])
+    found = [
+        _exchange(value, rng.choice(num_items, num_options, replace=False), num_items, rng=rng, repeats=repeats)
+        for _ in range(check_count(starts, "starts"))
+    ]
+    return max(found, key=lambda one: one[1])
+
+
+def _exchange(
+    value: QuestionValue, start: Indices, num_items: int, *, rng: np.random.Generator, repeats: bool
+) -> tuple[Indices, float]:
+    """Replace options by the best item until none of K replacements in a row gains."""
+    chosen, worth, idle = np.array(start, dtype=np.int64), -np.inf, 0
+    items = np.arange(num_items)
+    while idle < len(chosen):
+        for lane in rng.permutation(len(chosen)):
+            table = np.tile(chosen, (num_items, 1))
+            table[:, lane] = items
+            values = _checked(value(table))
+            if not repeats:
+                values[np.delete(chosen, lane)] = -np.inf
+            best, now = int(values.argmax()), values[chosen[lane]]
+            if values[best] > now + _GAIN * abs(now):
+                chosen[lane], worth, idle = best, float(values[best]), 1
+            else:
+                worth, idle = float(now), idle + 1
+            if idle >= len(chosen):
+                break
+    return chosen, worth
+
+
+def _checked(values: Floats) -> Floats:
+    table = np.array(values, dtype=np.float64)
+    if np.isnan(table).any():
+        raise ValueError(f"Expected values of questions, got {int(np.isnan(table).sum())} NaN of {table.size}")
+    return table
