@@ -119,26 +119,26 @@ def test_an_interrupted_run_says_how_far_it_came_and_goes_on(given, tmp_path, ca
 
 
 def test_a_killed_run_goes_on(given, tmp_path, capsys):
-    prompts = [f"a gate, number {i}" for i in range(40)]
+    prompts = [f"a gate, number {i}" for i in range(24)]
     (tmp_path / "prompts.txt").write_text("\n".join(prompts))
-    command = ["render", str(tmp_path / "prompts.txt"), *given, "--batch-size", "2"]
+    command = ["render", str(tmp_path / "prompts.txt"), *given, "--batch-size", "1", "--sheet-columns", "0"]
     run = subprocess.Popen([sys.executable, "-m", "edpbrl_gym.cli", *command], stderr=subprocess.DEVNULL)
     cache = tmp_path / "cache"
     try:
-        for _ in range(6000):  # at most 10 minutes on a busy machine
+        for _ in range(30_000):  # at most 10 minutes on a busy machine
             if len(list(cache.rglob("*.json"))) >= 4 or run.poll() is not None:
                 break
-            time.sleep(0.1)
+            time.sleep(0.02)
         os.kill(run.pid, signal.SIGKILL)
     finally:
         assert run.wait() == -signal.SIGKILL
     done = {path: path.stat().st_mtime_ns for path in cache.rglob("*.json")}
-    assert 4 <= len(done) < 40
+    assert 4 <= len(done) < 24
     assert main(command) == 0
-    assert "40 images of 40 prompts" in capsys.readouterr().out
+    assert "24 images of 24 prompts" in capsys.readouterr().out
     assert {path: path.stat().st_mtime_ns for path in done} == done  # none was rendered again
     assert manifest(tmp_path)["prompt"].tolist() == prompts
-    assert len(list((tmp_path / "out").glob("*.png"))) == 41
+    assert len(list((tmp_path / "out").glob("*.png"))) == 24
 
 
 @pytest.mark.parametrize(
@@ -170,8 +170,20 @@ def test_wrong_files_are_explained(given, tmp_path, capsys):
         ("empty.csv", b"", "CSV file with a header"),
         ("other.csv", b"a,b\n1,2\n", "Expected the column(s) prompt, text or option_1"),
         ("blank.csv", b"prompt,b\n,2\n", "at least one prompt"),
+        (
+            "unquoted.csv",
+            b'prompt\n"a sea"\na gate, fog\n',
+            "got 2 in line 3; put prompts with commas in double quotes",
+        ),
+        ("open.csv", b'prompt\n"a gate', "it can't be read"),
+        ("latin.csv", "prompt\nZürich".encode("latin-1"), "CSV file in UTF-8"),
     ):
         if content is not None:
             (tmp_path / name).write_bytes(content)
         assert main(["render", str(tmp_path / name), *given]) == 2
         assert text in capsys.readouterr().err
+    (tmp_path / "out").write_text("")
+    (tmp_path / "prompts.txt").write_text("a gate")
+    assert main(["render", str(tmp_path / "prompts.txt"), *given]) == 2
+    assert "Expected a folder for the images with --out, got the file" in capsys.readouterr().err
+    assert not (tmp_path / "cache").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ def run(options: Personalize) -> None:
     """Search the best prompts for one or more tastes, write them as CSV and draw them."""
     from edpbrl_gym.experiments.personalize_rankings import rank_prompts
 
+    options = replace(options, base=tuple(base.strip() for base in options.base))
     names = _check(options)
     quiet_libraries()
     tastes, encoder = _tastes(options, names)
@@ -59,8 +61,8 @@ def _check(options: Personalize) -> dict[str, Path]:
         files = {options.name: options.theta}
         given = [] if options.theta_random is None else [f"{_RANDOM}={options.theta_random}"]
         for pair in [*given, *options.compare]:
-            name, sign, file = pair.partition("=")
-            if not sign or not name.strip() or not file:
+            name, sign, file = (part.strip() for part in pair.partition("="))
+            if not sign or not name or not file:
                 raise UsageError(f"Expected --compare as NAME=FILE, got {pair!r}")
             if name in files:
                 raise UsageError(f"Expected tastes with different names, got {name!r} twice; give --name or --compare")
@@ -68,7 +70,7 @@ def _check(options: Personalize) -> dict[str, Path]:
         for taste in files.values():
             if not taste.is_file():
                 raise UsageError(f"Expected a taste file at {taste}, found none; make one with `edpbrl estimate`")
-        if any(not base.strip() for base in options.base) or len(set(options.base)) < len(options.base):
+        if not all(options.base) or len(set(options.base)) < len(options.base):
             raise UsageError("Expected different base prompts with words in them; leave --base out to search bases too")
         if options.score_guided is not None:
             check_number(options.score_guided, "--score-guided", minimum=0.0)
@@ -222,13 +224,13 @@ def _draw(options: Personalize, studio: tuple[Any, Any], rankings: Any, tastes: 
 
     renderer, guided = studio
     best = [prompt.text for ranking in rankings for prompt in ranking.prompts[: options.pictures]]
-    prompts = list(dict.fromkeys([*(base.strip() for base in options.base), *best]))
+    prompts = list(dict.fromkeys([*options.base, *best]))
     with counting("render") as progress:
         images = renderer.render(prompts, seed=options.image_seed, progress=progress)
     pictures = {image.prompt: Picture(image.path, image.flagged) for image in images}
     steered = []
     if guided is not None:
-        wanted = [(base.strip(), name) for base in options.base for name in tastes]
+        wanted = [(base, name) for base in options.base for name in tastes]
         with counting("guide") as progress:
             for number, (base, name) in enumerate(wanted):
                 progress(number, len(wanted))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,8 @@ def run(options: Render) -> None:
         if not seeds:
             raise UsageError("Expected at least one --seed, got none")
         prompts = _prompts(options)
+        if options.out.exists() and not options.out.is_dir():
+            raise UsageError(f"Expected a folder for the images with --out, got the file {options.out}")
     quiet_libraries()
     renderer = Renderer(
         settings,
@@ -103,25 +106,47 @@ def _prompts(options: Render) -> list[str]:
 
 def _from_table(source: Path, columns: tuple[str, ...]) -> list[str]:
     """The texts of some columns, row by row; empty cells are left out."""
-    import pandas
-
-    try:
-        separator = "\t" if source.suffix.lower() == ".tsv" else ","
-        table = pandas.read_csv(source, sep=separator, dtype=str, keep_default_na=False, encoding="utf-8-sig")
-    except (ValueError, pandas.errors.ParserError) as error:
-        raise UsageError(f"Expected a CSV file with a header at {source}, but it can't be read ({error})") from None
+    header, rows = _table(source)
     names = list(columns)
     if not names:
-        options = [name for name in table.columns if name.startswith("option_")]
-        names = next((found for found in (["prompt"], ["text"], options) if found and found[0] in table.columns), [])
-    missing = [name for name in names if name not in table.columns]
+        options = [name for name in header if name.startswith("option_")]
+        names = next((found for found in (["prompt"], ["text"], options) if found and found[0] in header), [])
+    missing = [name for name in names if name not in header]
     if missing or not names:
         wanted = ", ".join(missing) or "prompt, text or option_1, option_2, ..."
         raise UsageError(
-            f"Expected the column(s) {wanted} in {source}, which has {', '.join(map(str, table.columns))}; name the "
-            "columns with prompts by --column"
+            f"Expected the column(s) {wanted} in {source}, which has {', '.join(header)}; name the columns with "
+            "prompts by --column"
         )
-    return [text.strip() for row in table[names].itertuples(index=False) for text in row if text.strip()]
+    places = [header.index(name) for name in names]
+    return [text for row in rows for text in (row[place].strip() for place in places) if text]
+
+
+def _table(source: Path) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of a CSV file, as many fields in each row as in the header; blank lines are left out.
+
+    Prompts hold commas. A row of more fields than the header has such a prompt without quotes: to read a part of it as
+    the prompt, as pandas does, would render something else without a word.
+    """
+    separator = "\t" if source.suffix.lower() == ".tsv" else ","
+    rows = []
+    try:
+        with open(source, newline="", encoding="utf-8-sig") as file:
+            reader = csv.reader(file, delimiter=separator, strict=True)
+            header = [name.strip() for name in next(reader, [])]
+            for row in reader:
+                if len(row) > len(header):
+                    raise UsageError(
+                        f"Expected {len(header)} field(s) in each row of {source}, as in its header, got {len(row)} in "
+                        f'line {reader.line_num}; put prompts with commas in double quotes ("a gate, fog")'
+                    )
+                if row:
+                    rows.append(row + [""] * (len(header) - len(row)))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f"Expected a CSV file in UTF-8 at {source}, but it can't be read ({error})") from None
+    if not any(header):
+        raise UsageError(f"Expected a CSV file with a header at {source}, got none")
+    return header, rows
 
 
 def _render(renderer: Renderer, prompts: list[str], seeds: list[int]) -> list[RenderedImage]:
@@ -154,9 +179,10 @@ def _write(images: list[RenderedImage], out: Path) -> list[Path | None]:
         # by key, so that a file keeps its content whatever prompts are added or moved
         path = None if image.flagged else out / f"{image.key[:20]}.png"
         files.append(path)
-        if path is not None and not (path.is_file() and path.read_bytes() == image.png):
+        if path is not None:
             data = image.png
-            write_atomically(path, lambda part, data=data: part.write_bytes(data))  # type: ignore[misc]
+            if not (path.is_file() and path.read_bytes() == data):
+                write_atomically(path, lambda part, data=data: part.write_bytes(data))  # type: ignore[misc]
         rows.append(
             {
                 "prompt": image.prompt,
