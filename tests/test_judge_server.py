@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -56,7 +58,21 @@ def test_the_verdict_names_the_candidate_that_the_server_chose(tmp_path):
 def test_equal_questions_are_asked_once(tmp_path):
     with local_judge() as server, Judge(settings(server), ledger=tmp_path / "l") as judge:
         verdicts = judge.ask([*questions(3), *questions(3)])
-        assert server.requests == 3 and verdicts[:3] == verdicts[3:] and judge.account()["questions"] == 3
+        assert server.requests == 3 and judge.account()["questions"] == 3
+        assert [verdict.choice for verdict in verdicts[:3]] == [verdict.choice for verdict in verdicts[3:]]
+        # a sum over all verdicts is what was paid
+        assert sum(verdict.usage.total for verdict in verdicts) == server.tokens == judge.usage.total
+
+
+def test_what_failed_attempts_of_an_earlier_run_cost_stays_in_the_account(tmp_path):
+    with local_judge(faults={"broken_body": 1.0}) as server, Judge(settings(server), ledger=tmp_path / "l") as judge:
+        lost = sum(verdict.usage.total for verdict in judge.ask(questions(2)))
+        assert lost == judge.usage.unreported > 0
+    with local_judge() as server, Judge(settings(server), ledger=tmp_path / "l") as judge:
+        verdicts = judge.ask(questions(2))
+        assert [verdict.reason for verdict in verdicts] == ["answered"] * 2
+        assert judge.usage.total == judge.budget.tokens == lost + server.tokens
+        assert judge.account()["unreported_tokens"] == lost == sum(verdict.usage.unreported for verdict in verdicts)
 
 
 def test_an_empty_list_asks_nothing(tmp_path):
@@ -98,6 +114,28 @@ def test_the_second_look_finds_a_judge_that_likes_labels(tmp_path):
                 assert all(verdict.choice is not None for verdict in verdicts)
 
 
+@pytest.mark.parametrize("show", ["texts", "images"])
+def test_looks_that_choose_one_or_the_other_of_two_equal_candidates_agree(tmp_path, show):
+    """The server chooses the equal ones, always that with the first label; the third candidate is never chosen."""
+    black, white = png("black"), png("white")
+    asked = [
+        JudgeQuestion(
+            texts=["a dark alley", "a dark  alley", f"beach {i}"], images=[black, bytes(bytearray(black)), white],
+            identity=str(i),
+        )
+        for i in range(8)
+    ]  # fmt: skip
+    with local_judge() as server:
+        embed = {"a dark alley": 1.0, "noir": 1.0}
+        server.embed = lambda texts: np.array([[embed.get(text, 0.0)] for text in texts])
+        server._colour_match = lambda style, pictures: -np.array(pictures).mean(axis=1)
+        with Judge(settings(server, style="noir", show=show, second_look=True), ledger=tmp_path / "l") as judge:
+            verdicts = judge.ask(asked)
+            assert judge.account()["consistency"] == 1.0 and {verdict.choice for verdict in verdicts} <= {0, 1}
+        chosen = Counter(line["choice"] for line in lines(tmp_path / "l", "answer"))
+    assert chosen[0] and chosen[1] and not chosen[2]
+
+
 @pytest.mark.parametrize("structured", ["auto", "schema", "text"])
 @pytest.mark.parametrize("server_does", ["supported", "ignored", "refused"])
 def test_schema_and_text_answers(tmp_path, structured, server_does):
@@ -126,8 +164,9 @@ FAULTS = {
 
 def test_with_every_fault_injected_the_run_ends_and_every_answer_is_accounted_for(tmp_path):
     asked = questions(120)
-    with local_judge(faults=FAULTS, hang=9.0, seed=3) as server:
-        chosen = settings(server, timeout=3.0, max_retries=2, concurrency=16)
+    with local_judge(faults=FAULTS, hang=60.0, seed=3) as server:
+        # long enough that no answer of a busy machine times out by itself
+        chosen = settings(server, timeout=8.0, max_retries=2, concurrency=24)
         with Judge(chosen, ledger=tmp_path / "l") as judge:
             verdicts = judge.ask(asked)
             account = judge.account()
@@ -191,8 +230,8 @@ def test_a_hard_budget_in_questions(tmp_path):
 @pytest.mark.parametrize("report_usage", [True, False])
 def test_a_hard_budget_in_tokens(tmp_path, faults, report_usage):
     """What the server would bill stays within the budget, whatever is lost or not reported, and most of it is used."""
-    with local_judge(delay=0.005, faults=faults, hang=9.0, report_usage=report_usage) as server:
-        chosen = settings(server, max_tokens=15_000, concurrency=16, timeout=3.0, max_retries=1)
+    with local_judge(delay=0.005, faults=faults, hang=60.0, report_usage=report_usage) as server:
+        chosen = settings(server, max_tokens=15_000, concurrency=16, timeout=3.0 if faults else 30.0, max_retries=1)
         with Judge(chosen, ledger=tmp_path / "l") as judge:
             judge.ask(questions(150))
             account = judge.account()
@@ -206,8 +245,8 @@ def test_a_hard_budget_in_tokens(tmp_path, faults, report_usage):
 
 def test_every_attempt_without_an_answer_is_booked_at_its_bound(tmp_path):
     """A slow model does the work, and bills it, also where nobody waits for the answer any more."""
-    with local_judge(faults={"timeout": 0.5}, hang=9.0, seed=5) as server:
-        chosen = settings(server, timeout=2.0, max_retries=1, concurrency=12)
+    with local_judge(faults={"timeout": 0.5}, hang=60.0, seed=5) as server:
+        chosen = settings(server, timeout=5.0, max_retries=1, concurrency=12)
         asked = questions(12)
         with Judge(chosen, ledger=tmp_path / "l") as judge:
             judge.ask(asked)
@@ -331,6 +370,7 @@ def completion(message, finish="stop", usage=COUNTS, **more):
         (200, completion({"content": '{"preference": "B"}'}, usage={"prompt_tokens": "many"}),
          "answered", None),
         (200, completion({"content": None, "refusal": "no"}), "refused", 42),
+        (200, completion({"content": "?"}, finish="repeats: a canary"), "invalid", 42),
         (200, completion({"content": "", "refusal": None}, finish="content_filter"), "refused", 42),
         (200, completion({"content": None}), "invalid", 42),
         (200, completion({"content": ["parts"]}), "invalid", 42),
@@ -344,7 +384,8 @@ def completion(message, finish="stop", usage=COUNTS, **more):
         (402, {"error": {"message": "pay first"}}, "failed", 0),
     ],
 )  # fmt: skip
-def test_odd_answers_of_a_server(tmp_path, status, body, reason, paid):
+def test_odd_answers_of_a_server(tmp_path, caplog, status, body, reason, paid):
+    caplog.set_level(logging.INFO, logger="edpbrl_gym")
     with local_judge() as server:
         server._server.RequestHandlerClass.serve = lambda self, request: self.reply(status, body)
         with Judge(settings(server, max_retries=0), ledger=tmp_path / "l") as judge:
@@ -354,3 +395,4 @@ def test_odd_answers_of_a_server(tmp_path, status, body, reason, paid):
             bound = verdict.usage.unreported
             assert verdict.usage.total == judge.budget.tokens == (bound if paid is None else paid)
             assert (bound > 500) == (paid is None)
+    assert "canary" not in caplog.text + (tmp_path / "l").read_text()

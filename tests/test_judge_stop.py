@@ -177,7 +177,8 @@ def test_an_interrupt_loses_no_answer_where_threads_are_slow(tmp_path, monkeypat
         monkeypatch.setattr(judge._asker.client, "ask", paused)
         with pytest.raises(KeyboardInterrupt):
             judge.ask(questions(30), progress=interrupt_at(3))
-        time.sleep(0.5)  # the threads end
+        for thread in [thread for thread in threading.enumerate() if thread.name.startswith("judge-")]:
+            thread.join()
         assert server.requests == len(answered(tmp_path / "l")) == judge.budget.questions < 30
         assert not any(judge.ledger.under_way.values()) and judge.budget.tokens == server.tokens
         assert judge.budget._held_questions == judge.budget._held_tokens == 0

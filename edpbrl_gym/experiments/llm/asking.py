@@ -99,13 +99,11 @@ def _row(style: str, arm: ArmQuestions, number: int, verdict: Verdict | None) ->
             "input_tokens": 0, "output_tokens": 0, "latency": 0.0, "retries": 0,
         }  # fmt: skip
     choice = -1 if verdict.choice is None else int(verdict.choice)
-    # of two equal options another look may well choose the other
-    looked = verdict.consistent is not None and len(set(arm.texts[number])) == arm.features.shape[1]
     return row | {
         "choice": choice,
         "label": -1 if choice < 0 else verdict.order.index(choice),
         "reason": verdict.reason,
-        "consistent": float(bool(verdict.consistent)) if looked else None,
+        "consistent": None if verdict.consistent is None else float(verdict.consistent),
         "order": list(verdict.order) or None,
         "input_tokens": verdict.usage.input_tokens,
         "output_tokens": verdict.usage.output_tokens,

@@ -1,4 +1,4 @@
-"""What a run will ask, about how much that costs, and how much of it a run folder has already."""
+"""What a run will ask, and about how much that costs."""
 
 from __future__ import annotations
 

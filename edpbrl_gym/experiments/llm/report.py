@@ -204,8 +204,8 @@ def _account_table(results: Results) -> list[str]:
         "",
         "A missing answer is left out of training and of the test. Labels are put on the options in an order drawn for "
         "each question, so a judge without a favourite label chooses all about equally often. Questions with equal "
-        f"options among the {results.config['num_policies']} (either then counts as predicted, and looks are not "
-        "compared): "
+        f"options among the {results.config['num_policies']} (either then counts as predicted, and as the same in both "
+        "looks): "
         + ", ".join(f"{arm} {count}" for arm, count in equal.items())
         + f" of {results.provenance['questions'] // len(equal)} each.",
     ]

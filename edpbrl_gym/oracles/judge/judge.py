@@ -12,7 +12,7 @@ from edpbrl_gym.oracles.judge.asking import Asker, Look
 from edpbrl_gym.oracles.judge.budget import Budget
 from edpbrl_gym.oracles.judge.client import ChatClient
 from edpbrl_gym.oracles.judge.ledger import Ledger
-from edpbrl_gym.oracles.judge.messages import label_order, question_key
+from edpbrl_gym.oracles.judge.messages import label_order, question_key, same_candidate
 from edpbrl_gym.oracles.judge.questions import REASONS, JudgeQuestion, Reason, Usage, Verdict
 from edpbrl_gym.oracles.judge.settings import JudgeSettings
 
@@ -108,8 +108,10 @@ class Judge:
         if fresh:
             self._asker.ask(fresh, advance)
         verdicts = []
+        counted: set[str] = set()
         for question, plan in zip(questions, plans, strict=True):
-            verdict = self._verdict(plan, looks, cached=all(look.key in known for look in plan))
+            verdict = self._verdict(plan, looks, counted, cached=all(look.key in known for look in plan))
+            counted |= {look.key for look in plan}
             verdicts.append(verdict)
             self._verdicts[(question.identity, *(look.key for look in plan))] = (plan, verdict)
         return verdicts
@@ -128,7 +130,8 @@ class Judge:
             plan.append(Look(settings, question, order, look, question_key(settings, question, order, look)))
         return plan
 
-    def _verdict(self, plan: list[Look], looks: dict[str, Look], *, cached: bool) -> Verdict:
+    def _verdict(self, plan: list[Look], looks: dict[str, Look], counted: set[str], *, cached: bool) -> Verdict:
+        """What the looks at a question have come to; those in ``counted`` were an equal question's too."""
         lines = [self._line(look) for look in plan]
         choices = [line.get("choice") for line in lines]
         given = [place for place, choice in enumerate(choices) if choice is not None]
@@ -143,10 +146,10 @@ class Judge:
             choice=choices[place],
             reason=reason,
             order=plan[place].order,
-            consistent=choices[0] == choices[1] if len(given) == 2 else None,
-            usage=sum((Usage(**line["usage"]) for line in lines if line), Usage()),
+            consistent=same_candidate(self.settings, plan[0].question, choices) if len(given) == 2 else None,
+            usage=sum((self._cost(look) for look in plan if look.key not in counted), Usage()),
             latency=sum(line.get("latency", 0.0) for line in lines),
-            retries=sum(line.get("retries", 0) for line in lines),
+            retries=sum(line.get("retries", 0) for line in lines if line and line["key"] not in counted),
             cached=cached,
         )
 
@@ -154,11 +157,16 @@ class Judge:
         """What the ledger knows of a look, {} for nothing."""
         return self.ledger.answers.get(look.key) or self.ledger.failures.get(look.key) or {}
 
+    def _cost(self, look: Look) -> Usage:
+        """What a look has cost so far, with the attempts of earlier runs that failed."""
+        line, lost = self.ledger.answers.get(look.key), self.ledger.lost.get(look.key, Usage())
+        return lost if line is None else lost + Usage(**line["usage"])
+
     @property
     def usage(self) -> Usage:
         """Tokens of all questions of this judge so far, whenever they were paid for."""
-        lines = {look.key: self._line(look) for plan, _ in self._verdicts.values() for look in plan}
-        return sum((Usage(**line["usage"]) for line in lines.values() if line), Usage())
+        looks = {look.key: look for plan, _ in self._verdicts.values() for look in plan}
+        return sum((self._cost(look) for look in looks.values()), Usage())
 
     def account(self) -> dict[str, Any]:
         """What became of all questions of this judge so far, as a dict that JSON can hold.

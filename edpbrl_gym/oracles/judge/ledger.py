@@ -19,6 +19,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from edpbrl_gym.oracles.judge.questions import Usage
+
 try:
     import fcntl
 except ImportError:  # not on Windows, where two processes can open one ledger
@@ -40,6 +42,7 @@ class Ledger:
         path: The file.
         answers: The answer lines by key.
         failures: The last failed line of every key that has no answer.
+        lost: What failed attempts of a key have cost, as usage, answered later or not.
         under_way: Tokens set aside for questions that went out and of which nothing more is known: the run was killed.
             They may have been billed, so they count as spent; they are asked again.
 
@@ -53,6 +56,7 @@ class Ledger:
         self.path = Path(path)
         self.answers: dict[str, Line] = {}
         self.failures: dict[str, Line] = {}
+        self.lost: dict[str, Usage] = {}
         self.under_way: dict[str, list[int]] = {}
         self.text_only: set[tuple[str, str]] = set()
         self.questions = 0
@@ -118,6 +122,7 @@ class Ledger:
             self.failures.pop(key, None)
         elif kind == "failed":
             self.failures[key] = line
+            self.lost[key] = self.lost.get(key, Usage()) + Usage(**line["usage"])
         elif kind == "mode" and line["structured"] == "text":
             self.text_only.add((line["model"], line["address"]))
         if kind in ("answer", "failed"):

@@ -15,7 +15,15 @@ import numpy as np
 from edpbrl_gym.oracles.judge.questions import JudgeQuestion
 from edpbrl_gym.oracles.judge.settings import JudgeSettings
 
-__all__ = ["LABELS", "answer_schema", "label_order", "make_messages", "most_input_tokens", "question_key"]
+__all__ = [
+    "LABELS",
+    "answer_schema",
+    "label_order",
+    "make_messages",
+    "most_input_tokens",
+    "question_key",
+    "same_candidate",
+]
 
 LABELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 # Part of every key: an answer to other words is another answer. Raise it with any change of the words below.
@@ -118,6 +126,22 @@ def question_key(settings: JudgeSettings, question: JudgeQuestion, order: Sequen
         "look": look,
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def same_candidate(settings: JudgeSettings, question: JudgeQuestion, choices: Sequence[int]) -> bool:
+    """Whether two choices are the same candidate, or two that are shown as the same.
+
+    Raises:
+        OSError: an image file that can't be read.
+    """
+    first, second = choices
+    if first == second:
+        return True
+    if settings.show == "texts":
+        assert question.texts is not None
+        return question.texts[first].split() == question.texts[second].split()
+    assert question.images is not None
+    return _bytes(question.images[first]) == _bytes(question.images[second])
 
 
 def most_input_tokens(settings: JudgeSettings, question: JudgeQuestion) -> int:

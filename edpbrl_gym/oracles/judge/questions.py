@@ -100,8 +100,10 @@ class Verdict:
         reason: "answered"; or why there is no answer: "invalid" (an answer that names no label in the agreed form),
             "refused" (the model or the server declined), "failed" (no answer after all retries), "budget".
         order: order[p] is the index of the candidate that label p named (of the look that gave the choice).
-        consistent: whether both looks chose the same candidate; None without a second look, or where one has no answer.
-        usage: tokens of this question, both looks.
+        consistent: whether both looks chose the same candidate, or one that looks the same; None without a second look,
+            or where one has no answer.
+        usage: tokens of this question, both looks, attempts of earlier runs that failed included. Of equal questions in
+            one call, which are asked once, the first has the tokens and retries, so that sums are what was paid.
         latency: seconds from the first sending of the question to its answer, retries included, both looks.
         retries: how often it was sent again, both looks.
         cached: whether nothing was asked now: all of it was in the ledger.

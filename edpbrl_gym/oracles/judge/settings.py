@@ -106,13 +106,13 @@ class JudgeSettings:
             return
         try:
             parts = urlsplit(self.base_url)
-            right = parts.scheme in ("http", "https") and bool(parts.hostname)
+            right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
         except (ValueError, TypeError, AttributeError):
             right = False
         if not right:
+            got = "one with a password" if "@" in str(self.base_url) else repr(self.base_url)  # not to be shown
             raise ValueError(
-                f"Expected base_url as an http or https address such as 'http://127.0.0.1:8399/v1', got "
-                f"{self.base_url!r}"
+                f"Expected base_url as an http or https address such as 'http://127.0.0.1:8399/v1', got {got}"
             )
         if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
             raise ValueError(
