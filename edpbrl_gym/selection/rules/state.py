@@ -206,7 +206,7 @@ def _softmax(values: Floats) -> Floats:
 
 def _cholesky(matrix: Floats, name: str) -> Floats:
     try:
-        return np.linalg.cholesky(matrix)
+        return np.asarray(np.linalg.cholesky(matrix), dtype=np.float64)
     except np.linalg.LinAlgError:
         raise ValueError(
             f"Expected {name} as a positive definite matrix, got a singular or indefinite one; use a proper prior"
