@@ -1,0 +1,236 @@
+"""Rules that plan many questions at once, without answers, and the baselines: random questions, random rollouts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edpbrl_gym._validation import check_array, check_count
+from edpbrl_gym.selection.rules.base import Rule
+from edpbrl_gym.selection.rules.state import PoolState
+from edpbrl_gym.selection.rules.subsets import SubsetDesign, check_share, draw_questions, solve_subset_design, thin
+
+if TYPE_CHECKING:
+    from edpbrl_gym.mdp import FiniteHorizonMDP
+
+__all__ = ["DopeWolfe", "RandomQuestions", "RolloutPool", "Rollouts", "Thinning", "sample_rollouts"]
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+
+class RandomQuestions:
+    """K different items, each set equally likely.
+
+    Source: the baseline of all papers on the subject.
+
+    Rule: S uniform over the K-subsets of the pool.
+    """
+
+    name = "random"
+    title = "Random"
+    source = "baseline"
+    adaptive = False
+    higher = "nothing"
+
+    def propose(self, state: PoolState) -> Indices:
+        """K items, (K,)."""
+        return draw_questions(1, state.num_items, state.num_options, state.rng)[0]
+
+    def plan(self, state: PoolState, questions: int) -> Indices:
+        """So many independent questions, (T, K)."""
+        return draw_questions(check_count(questions, "questions"), state.num_items, state.num_options, state.rng)
+
+
+class Thinning:
+    """Batch thinning: of a batch of candidate questions ask as few as carry the information of all of them.
+
+    Source: Schlaginhaufen, Ouhamma and Kamgarpour (2025), "Efficient preference-based reinforcement learning:
+    randomized exploration meets experimental design".
+
+    Rule: W = V; keep picking argmax over the batch of x' W^-1 x, x the difference of a pair, and add x x' to W, until
+    det W is that of V plus the whole batch. For K options x x' is F(S; 0), and the pick is
+    argmax log det(W + F(S; 0)), the same for K = 2 where F(S; 0) = x x' / 4. A candidate may be picked again: it is
+    what lets fewer questions reach the determinant of all. Where they don't, the batch is asked as it is.
+
+    The candidates are random questions, ``oversampling`` times as many as there are to ask; ``thin`` takes any batch.
+
+    Args:
+        oversampling: Candidates for each question, >= 1.
+        repeats: Whether a candidate may be picked again.
+        share: Stop at this share of the whole batch's gain in log det, in (0, 1].
+    """
+
+    name = "thinning"
+    title = "Batch thinning"
+    source = (
+        'Schlaginhaufen et al. (2025), "Efficient preference-based reinforcement learning: randomized exploration '
+        'meets experimental design"'
+    )
+    adaptive = False
+    higher = "log det of the information at theta = 0, with few of the questions of a batch"
+
+    def __init__(self, *, oversampling: int = 4, repeats: bool = True, share: float = 1.0) -> None:
+        self.oversampling = check_count(oversampling, "oversampling")
+        self.repeats = bool(repeats)
+        self.share = check_share(share)
+
+    def propose(self, state: PoolState) -> Indices:
+        """The first pick of a batch that is drawn for it, (K,).
+
+        One question has the candidates of 64, so that the best of them is worth something.
+        """
+        candidates = draw_questions(64 * self.oversampling, state.num_items, state.num_options, state.rng)
+        return thin(candidates, state.items, state.agnostic, limit=1)[0]
+
+    def plan(self, state: PoolState, questions: int) -> Indices:
+        """At most so many questions, in the order of the picks, (T, K)."""
+        count = check_count(questions, "questions")
+        candidates = draw_questions(self.oversampling * count, state.num_items, state.num_options, state.rng)
+        return thin(candidates, state.items, state.agnostic, limit=count, repeats=self.repeats, share=self.share)
+
+
+class DopeWolfe:
+    """D-optimal design over distributions on K-subsets, by a randomised Frank-Wolfe method; its questions are samples.
+
+    Source: Thekumparampil, Hiranandani, Kalantari, Sabach and Kveton (2025), "Comparing few to rank many: active human
+    preference learning using randomized Frank-Wolfe method".
+
+    Rule: max over distributions pi on K-subsets of log det sum_S pi_S K^2 F(S; 0), K^2 F(S; 0) = sum over the pairs of
+    S of (x_i - x_j)(x_i - x_j)'. Each step scores random subsets only and moves to the best of them. T independent
+    samples from pi are the questions.
+
+    The design of a pool is solved once and kept.
+
+    Args:
+        subsets: Random subsets scored in each step, >= 1.
+        iterations: Steps, >= 1.
+    """
+
+    name = "dopewolfe"
+    title = "DopeWolfe"
+    source = 'Thekumparampil et al. (2025), "Comparing few to rank many"'
+    adaptive = False
+    higher = "log det of the expected information at theta = 0 of a distribution of questions"
+
+    def __init__(self, *, subsets: int = 128, iterations: int = 300) -> None:
+        self.subsets = check_count(subsets, "subsets")
+        self.iterations = check_count(iterations, "iterations")
+        self._solved: tuple[Floats, SubsetDesign] | None = None  # with the pool that it is of
+
+    def propose(self, state: PoolState) -> Indices:
+        """One sample of the design, (K,)."""
+        return self.plan(state, 1)[0]
+
+    def plan(self, state: PoolState, questions: int) -> Indices:
+        """So many independent samples of the design, (T, K)."""
+        return self.design(state).sample(check_count(questions, "questions"), state.rng)
+
+    def design(self, state: PoolState) -> SubsetDesign:
+        """The design of the state's pool; the first state of a pool solves it."""
+        kept = self._solved
+        if kept is None or kept[0] is not state.items or kept[1].questions.shape[1] != state.num_options:
+            design = solve_subset_design(
+                state.items, state.num_options, rng=state.rng, subsets=self.subsets, iterations=self.iterations
+            )
+            self._solved = kept = (state.items, design)
+        return kept[1]
+
+
+class RolloutPool:
+    """Any rule on a pool of random rollouts: the candidates are drawn once, and no search looks beyond them.
+
+    Source: baseline; what sampling-based packages do where a trajectory is an option.
+
+    Rule: that of ``rule``, on ``size`` random items of the pool (all of a smaller one). Where the items are to be
+    prompts of an MDP, ``sample_rollouts`` draws them.
+
+    Args:
+        rule: The rule that chooses from the candidates: its name, or itself.
+        size: Candidates, >= 2.
+        seed: Of the candidates.
+    """
+
+    name = "rollout_pool"
+    source = "baseline"
+
+    def __init__(self, *, rule: str | Rule = "random", size: int = 2000, seed: int = 0) -> None:
+        if isinstance(rule, str):
+            from edpbrl_gym.selection.rules.registry import make_rule  # which knows this module
+
+            rule = make_rule(rule)
+        self.rule = rule
+        self.size = check_count(size, "size", minimum=2)
+        self.seed = check_count(seed, "seed", minimum=0)
+        self.title = f"{rule.title} of random rollouts"
+        self.adaptive = rule.adaptive
+        self.higher = rule.higher
+        self._drawn: tuple[Floats, Indices, Floats] | None = None  # the whole pool, the candidates, their features
+
+    def propose(self, state: PoolState) -> Indices:
+        """The rule's question, (K,), of candidates only."""
+        places, features = self._candidates(state)
+        # some rules look at the options asked before: they follow the candidates, but only candidates may be chosen
+        asked = np.array(state.asked, dtype=np.int64).reshape(-1, state.num_options)
+        known = np.isin(asked, places)
+        if not known.all():
+            raise ValueError(
+                f"Expected questions of the {len(places)} candidates, got a state with other items asked; "
+                f"let one rule ask all questions, or give it another seed or size"
+            )
+        position = {int(place): index for index, place in enumerate(places)}
+        inner = PoolState(
+            items=features,
+            mean=state.mean,
+            precision=state.precision,
+            draws=state.draws,
+            agnostic=state.agnostic,
+            num_options=state.num_options,
+            rng=state.rng,
+            asked=tuple(tuple(position[int(i)] for i in row) for row in asked),
+        )
+        return places[self.rule.propose(inner)]
+
+    def _candidates(self, state: PoolState) -> tuple[Indices, Floats]:
+        if self._drawn is None or self._drawn[0] is not state.items:
+            rng = np.random.default_rng([self.seed, state.num_items])
+            size = max(state.num_options, min(self.size, state.num_items))
+            places = np.sort(rng.choice(state.num_items, size, replace=False))
+            self._drawn = (state.items, places, state.items[places])
+        return self._drawn[1], self._drawn[2]
+
+
+@dataclass(frozen=True, eq=False)
+class Rollouts:
+    """Different trajectories of an MDP, the items of a pool.
+
+    Attributes:
+        actions: Action of each step, (n, H).
+        rows: Feature row of each step, (n, H).
+    """
+
+    actions: NDArray[np.intp]
+    rows: NDArray[np.intp]
+
+    def features(self, rows: Floats, step: int | None = None) -> Floats:
+        """Features of the items, (n, d): the row that step ``step`` shows, or the sum over the steps (None).
+
+        Args:
+            rows: Phi, (N, d).
+            step: 0..H-1, negative ones from the end; None for the whole trajectory.
+        """
+        table = check_array(rows, "rows", shape=("N", "d"))
+        if step is not None:
+            return np.asarray(table[self.rows[:, step]])
+        return np.asarray(sum(table[self.rows[:, h]] for h in range(self.rows.shape[1])))
+
+
+def sample_rollouts(mdp: FiniteHorizonMDP, *, size: int = 2000, rng: np.random.Generator) -> Rollouts:
+    """Trajectories of the uniform policy, each of them once: at most ``size``, fewer where some come again."""
+    drawn = mdp.sample(mdp.uniform_policy(), check_count(size, "size"), rng)
+    _, first = np.unique(np.concatenate([drawn.actions, drawn.rows], axis=1), axis=0, return_index=True)
+    first = np.sort(first)
+    return Rollouts(drawn.actions[first], drawn.rows[first])
