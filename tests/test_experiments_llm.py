@@ -242,6 +242,21 @@ def test_the_difference_is_split_into_easier_questions_and_what_was_learnt():
     assert "-3.0 (what was learnt" in said
 
 
+def test_f12_accuracy_on_own_questions_also_measures_how_easy_they_are():
+    """The worse of two estimates wins where each is tested on questions of its own, and its own are easier."""
+    rng = np.random.default_rng(1012)
+    taste, equal = rng.standard_normal(8), np.tile(np.arange(4), (2000, 1))
+    better, worse = taste + 0.2 * rng.standard_normal(8), taste + 0.6 * rng.standard_normal(8)
+    shares = {}
+    for name, spread in (("easy", 2.0), ("hard", 0.3)):
+        features = (spread * rng.standard_normal((2000, 4, 8))).astype(np.float32)
+        choices = np.argmax(features @ taste + rng.gumbel(size=(2000, 4)), axis=1)
+        for which, theta in (("better", better), ("worse", worse)):
+            shares[which, name] = agreement(theta, features, choices, equal).accuracy
+    assert shares["worse", "easy"] > shares["better", "hard"] + 0.1
+    assert all(shares["better", name] > shares["worse", name] for name in ("easy", "hard"))
+
+
 def test_the_account_adds_up():
     rows = [
         {"part": "answer", "style": "a", "choice": choice, "reason": reason, "label": label, "retries": retries,
