@@ -13,7 +13,7 @@ from edpbrl_gym.selection.rules.base import QuestionValue, ScoreRule, search_que
 from edpbrl_gym.selection.rules.information import DirectedFisher
 from edpbrl_gym.selection.rules.state import PoolState
 
-__all__ = ["DuelingThompson", "InformationDirected", "MaximumRegret"]
+__all__ = ["DuelingThompson", "Idrl", "MaximumRegret"]
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -59,7 +59,7 @@ class DuelingThompson:
         return _filled(chosen, state)
 
 
-class InformationDirected(ScoreRule):
+class Idrl(ScoreRule):
     """Information directed reward learning.
 
     Source: Lindner et al. (2021), "Information directed reward learning for reinforcement learning".

@@ -19,12 +19,13 @@ Indices = NDArray[np.int64]
 
 _LONGEST = 1.0 - 1e-6  # step of the design: a whole step to one subset may be singular
 _REACHED = 1e-9  # of the batch's gain in log det: rounding
+_SLACK = 1e-9  # of d: a gap as small as this is rounding
 
 
 def draw_questions(count: int, num_items: int, num_options: int, rng: np.random.Generator) -> Indices:
     """Independent questions of K different items, each set equally likely, (count, K).
 
-    Option k is drawn from the n - k items that are left, by its rank among them (Floyd's algorithm without a table).
+    Option k is drawn from the n - k items that are left, by its rank among them.
     """
     table = np.empty((count, num_options), dtype=np.int64)
     for k in range(num_options):
@@ -156,7 +157,7 @@ def solve_subset_design(
         traces = np.einsum("skd,skd->s", moved, rows)
         best = int(traces.argmax())
         gap = float(traces[best]) - dimension
-        if gap <= 0.0:
+        if gap <= _SLACK * dimension:
             continue
         gram = moved[best] @ rows[best].T
         length, gain = _best_step(np.linalg.eigvalsh((gram + gram.T) / 2), dimension)
@@ -182,7 +183,7 @@ def _best_step(eigenvalues: Floats, dimension: int) -> tuple[float, float]:
     def slope(step: float) -> float:
         return float((excess / (1.0 + step * excess)).sum()) - rest / (1.0 - step)
 
-    step = _LONGEST if slope(_LONGEST) >= 0.0 else float(brentq(slope, 0.0, _LONGEST))
+    step = _LONGEST if slope(_LONGEST) >= 0.0 else float(brentq(slope, 0.0, _LONGEST, xtol=1e-15))
     return step, rest * float(np.log1p(-step)) + float(np.log1p(step * excess).sum())
 
 

@@ -17,7 +17,7 @@ from edpbrl_gym.selection.rules.base import QuestionValue, ScoreRule
 from edpbrl_gym.selection.rules.products import ItemProducts
 from edpbrl_gym.selection.rules.state import PoolState
 
-__all__ = ["Bald", "Disagreement", "DrawMoments", "ExpectedBestOption", "Moments", "VolumeRemoval"]
+__all__ = ["Bald", "Disagreement", "DrawMoments", "Moments", "QEubo", "VolumeRemoval"]
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -178,7 +178,7 @@ class Disagreement(ScoreRule):
         return value
 
 
-class ExpectedBestOption(ScoreRule):
+class QEubo(ScoreRule):
     """Expected utility of the best option.
 
     Source: Astudillo, Lin, Bakshy and Frazier (2023), "qEUBO: a decision-theoretic acquisition function for
