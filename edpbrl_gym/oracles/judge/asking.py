@@ -282,7 +282,8 @@ class Asker:
 
     def _count_failure(self, status: str) -> None:
         self._failures += 1
-        _log.warning("a question got no answer (%s)", status)
+        # of several in a row one warning is enough: the error at the end, or the account, tells the rest
+        _log.log(logging.WARNING if self._failures == 1 else logging.INFO, "a question got no answer (%s)", status)
         if self._failures >= _GIVE_UP:
             raise ConnectionError(
                 f"Expected answers from {self.client.settings.address}, the last {self._failures} questions got none "

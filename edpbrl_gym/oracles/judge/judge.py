@@ -135,6 +135,7 @@ class Judge:
         lines = [self._line(look) for look in plan]
         choices = [line.get("choice") for line in lines]
         given = [place for place, choice in enumerate(choices) if choice is not None]
+        both = [choice for choice in choices if choice is not None]
         place = given[0] if given else 0
         if given:
             reason: Reason = "answered"
@@ -146,7 +147,7 @@ class Judge:
             choice=choices[place],
             reason=reason,
             order=plan[place].order,
-            consistent=same_candidate(self.settings, plan[0].question, choices) if len(given) == 2 else None,
+            consistent=same_candidate(self.settings, plan[0].question, *both) if len(both) == 2 else None,
             usage=sum((self._cost(look) for look in plan if look.key not in counted), Usage()),
             latency=sum(line.get("latency", 0.0) for line in lines),
             retries=sum(line.get("retries", 0) for line in lines if line and line["key"] not in counted),

@@ -128,13 +128,12 @@ def question_key(settings: JudgeSettings, question: JudgeQuestion, order: Sequen
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def same_candidate(settings: JudgeSettings, question: JudgeQuestion, choices: Sequence[int]) -> bool:
+def same_candidate(settings: JudgeSettings, question: JudgeQuestion, first: int, second: int) -> bool:
     """Whether two choices are the same candidate, or two that are shown as the same.
 
     Raises:
         OSError: an image file that can't be read.
     """
-    first, second = choices
     if first == second:
         return True
     if settings.show == "texts":
