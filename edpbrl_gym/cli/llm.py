@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,7 +41,7 @@ def run(options: LLM) -> None:
     with bad_arguments():
         renderer = _renderer(options)
     out = options.out or Path("runs/llm")
-    with _asking() as advance:
+    with _asking() as advance, _terminated_like_ctrl_c():
         results = run_llm(
             settings, judge, out, renderer=renderer, jobs=options.jobs, track=_after(advance), advance=advance
         )
@@ -177,6 +179,23 @@ def _asking() -> Iterator[_Bars]:
         yield bars
     finally:
         bars.stop()
+
+
+@contextmanager
+def _terminated_like_ctrl_c() -> Iterator[None]:
+    """SIGTERM, with which machines and schedulers end a job, keeps the answers under way as Ctrl-C does."""
+
+    def stop(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():  # handlers can be set there only
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _after(bars: _Bars) -> Any:
