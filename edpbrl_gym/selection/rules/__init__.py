@@ -1,7 +1,22 @@
-"""The rules of the literature that choose the next question from a finite pool of items."""
+"""The rules of the literature that choose the next question from a finite pool of items.
+
+``make_rule(name).propose(PoolState.of(items, prior, questions, choices, num_options=K))`` is the next question; `RULES`
+lists the names.
+"""
 
 from edpbrl_gym.selection.rules.base import QuestionValue, Rule, ScoreRule, search_questions
 from edpbrl_gym.selection.rules.products import ItemProducts
+from edpbrl_gym.selection.rules.registry import RULES, make_rule, rule_class
 from edpbrl_gym.selection.rules.state import PoolState
 
-__all__ = ["ItemProducts", "PoolState", "QuestionValue", "Rule", "ScoreRule", "search_questions"]
+__all__ = [
+    "RULES",
+    "ItemProducts",
+    "PoolState",
+    "QuestionValue",
+    "Rule",
+    "ScoreRule",
+    "make_rule",
+    "rule_class",
+    "search_questions",
+]

@@ -138,23 +138,23 @@ def search_questions(
 def _exchange(
     value: QuestionValue, start: Indices, num_items: int, *, rng: np.random.Generator, repeats: bool
 ) -> tuple[Indices, float]:
-    """Replace options by the best item until none of K replacements in a row gains."""
+    """Replace one option after the other by the best item until none of the K gains."""
     chosen, worth, idle = np.array(start, dtype=np.int64), -np.inf, 0
     items = np.arange(num_items)
-    while idle < len(chosen):
-        for lane in rng.permutation(len(chosen)):
-            table = np.tile(chosen, (num_items, 1))
-            table[:, lane] = items
-            values = _checked(value(table))
-            if not repeats:
-                values[np.delete(chosen, lane)] = -np.inf
-            best, now = int(values.argmax()), values[chosen[lane]]
-            if values[best] > now + _GAIN * abs(now):
-                chosen[lane], worth, idle = best, float(values[best]), 1
-            else:
-                worth, idle = float(now), idle + 1
-            if idle >= len(chosen):
-                break
+    # in a circle: no option comes again before all others have had their turn
+    for lane in itertools.cycle(rng.permutation(len(chosen)).tolist()):
+        table = np.tile(chosen, (num_items, 1))
+        table[:, lane] = items
+        values = _checked(value(table))
+        if not repeats:
+            values[np.delete(chosen, lane)] = -np.inf
+        best, now = int(values.argmax()), float(values[chosen[lane]])
+        gains = bool(values[best] > now + _GAIN * abs(now))
+        if gains:
+            chosen[lane] = best
+        worth, idle = float(values[chosen[lane]]), 1 if gains else idle + 1
+        if idle == len(chosen):
+            break
     return chosen, worth
 
 
