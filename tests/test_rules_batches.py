@@ -156,8 +156,8 @@ def test_dopewolfe_finds_the_optimal_distribution(K: int) -> None:
 def test_the_method_keeps_count_of_its_own_information() -> None:
     state = make_state(n=9, d=4, K=3)
     design = solve_subset_design(state.items, 3, rng=np.random.default_rng(0), subsets=20, iterations=60)
-    rows = np.array([state.items[q] for q in draw_questions(20, 9, 3, np.random.default_rng(0))])
-    scale = 0.01 * 9 * np.trace(fisher_information(rows)) / (20 * 4)
+    first = draw_questions(32 * 4 // 2, 9, 3, np.random.default_rng(0))
+    scale = 9 * np.trace(information(state.items, first)) / (len(first) * 4)
     matrix = design.start * scale * np.eye(4) + (1 - design.start) * design.information(state.items)
     assert design.log_determinant == pytest.approx(log_det(matrix), abs=1e-8)
 
@@ -223,10 +223,23 @@ def test_a_pool_of_all_items_is_the_rule_itself() -> None:
         assert set(RolloutPool(rule=rule).propose(state).tolist()) == set(rule.propose(state).tolist())
 
 
-def test_a_rollout_pool_refuses_questions_that_it_could_not_have_asked() -> None:
+def test_a_rollout_pool_goes_on_from_questions_of_others() -> None:
     state = make_state(n=40, K=2, asked=6)
-    with pytest.raises(ValueError, match="candidates"):
-        RolloutPool(rule="adaptive_d", size=5).propose(state)
+    places = set(np.random.default_rng([0, 40]).choice(40, 5, replace=False).tolist())
+    known = sorted(places | {item for question in state.asked for item in question})
+    assert len(known) < 20
+    for rule in (AdaptiveD(), NaiveDesign()):
+        second = state.agnostic + sum(np.outer(m, m) for m in state.items[np.array(state.asked)].mean(axis=1))
+        base = state.precision if isinstance(rule, AdaptiveD) else second
+
+        def gain(question: tuple[int, ...], rule: Rule = rule, base: np.ndarray = base) -> float:
+            options = state.items[list(question)]
+            naive = options.T @ options / 2
+            added = fisher_information(options[None], state.mean) if isinstance(rule, AdaptiveD) else naive
+            return log_det(base + added)
+
+        best = max(itertools.combinations(known, 2), key=gain)
+        assert set(RolloutPool(rule=rule, size=5).propose(state).tolist()) == set(best)
 
 
 def test_options_are_checked() -> None:
@@ -237,5 +250,5 @@ def test_options_are_checked() -> None:
         DopeWolfe(subsets=0)
     with pytest.raises(ValueError, match="rule"):
         RolloutPool(rule="none")
-    with pytest.raises(ValueError, match="positive definite|Singular|Matrix"):
+    with pytest.raises(ValueError, match="positive definite"):
         thin(np.array([[0, 1]]), np.eye(2), np.zeros((2, 2)))

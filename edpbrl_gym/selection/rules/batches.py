@@ -116,7 +116,7 @@ class DopeWolfe:
     adaptive = False
     higher = "log det of the expected information at theta = 0 of a distribution of questions"
 
-    def __init__(self, *, subsets: int = 128, iterations: int = 300) -> None:
+    def __init__(self, *, subsets: int = 64, iterations: int = 600) -> None:
         self.subsets = check_count(subsets, "subsets")
         self.iterations = check_count(iterations, "iterations")
         self._solved: tuple[Floats, SubsetDesign] | None = None  # with the pool that it is of
@@ -145,8 +145,8 @@ class RolloutPool:
 
     Source: baseline; what sampling-based packages do where a trajectory is an option.
 
-    Rule: that of ``rule``, on ``size`` random items of the pool (all of a smaller one). Where the items are to be
-    prompts of an MDP, ``sample_rollouts`` draws them.
+    Rule: that of ``rule``, on ``size`` random items of the pool (all of a smaller one), and on items asked about before
+    by anybody. Where the items are to be prompts of an MDP, ``sample_rollouts`` draws them.
 
     Args:
         rule: The rule that chooses from the candidates: its name, or itself.
@@ -155,7 +155,10 @@ class RolloutPool:
     """
 
     name = "rollout_pool"
+    title = "Random rollouts"  # these three are those of the rule inside
     source = "baseline"
+    adaptive = False
+    higher = "nothing"
 
     def __init__(self, *, rule: str | Rule = "random", size: int = 2000, seed: int = 0) -> None:
         if isinstance(rule, str):
@@ -165,22 +168,20 @@ class RolloutPool:
         self.rule = rule
         self.size = check_count(size, "size", minimum=2)
         self.seed = check_count(seed, "seed", minimum=0)
-        self.title = f"{rule.title} of random rollouts"
+        self.title = f"{rule.title}, random rollouts"
         self.adaptive = rule.adaptive
         self.higher = rule.higher
         self._drawn: tuple[Floats, Indices, Floats] | None = None  # the whole pool, the candidates, their features
 
     def propose(self, state: PoolState) -> Indices:
-        """The rule's question, (K,), of candidates only."""
+        """The rule's question, (K,), of the candidates and of items that were asked about before."""
         places, features = self._candidates(state)
-        # some rules look at the options asked before: they follow the candidates, but only candidates may be chosen
         asked = np.array(state.asked, dtype=np.int64).reshape(-1, state.num_options)
-        known = np.isin(asked, places)
-        if not known.all():
-            raise ValueError(
-                f"Expected questions of the {len(places)} candidates, got a state with other items asked; "
-                f"let one rule ask all questions, or give it another seed or size"
-            )
+        # some rules look at the options asked before, so these are items of the inner pool too
+        outside = np.setdiff1d(asked, places)
+        if len(outside):
+            places = np.concatenate([places, outside])
+            features = state.items[places]
         position = {int(place): index for index, place in enumerate(places)}
         inner = PoolState(
             items=features,

@@ -19,6 +19,8 @@ Indices = NDArray[np.int64]
 
 _LONGEST = 1.0 - 1e-6  # step of the design: a whole step to one subset may be singular
 _REACHED = 1e-9  # of the batch's gain in log det: rounding
+_START = 32  # rows of the random subsets at the start, in multiples of d
+_IDENTITY = 0.01  # weight of the identity at the start, of the mean eigenvalue of the rest
 _SLACK = 1e-9  # of d: a gap as small as this is rounding
 
 
@@ -65,7 +67,13 @@ def thin(
     pool = check_array(items, "items", shape=("n", "d"))
     batch = check_integers(candidates, "candidates", shape=("b", "K"), low=0, high=len(pool) - 1)
     most = len(batch) if limit is None else min(check_count(limit, "limit"), len(batch) if not repeats else limit)
-    factor = np.linalg.cholesky(check_array(agnostic, "agnostic", shape=(pool.shape[1], pool.shape[1])))
+    prior = check_array(agnostic, "agnostic", shape=(pool.shape[1], pool.shape[1]))
+    try:
+        factor = np.linalg.cholesky(prior)
+    except np.linalg.LinAlgError:
+        raise ValueError(
+            "Expected agnostic as a positive definite matrix, got a singular or indefinite one; use a proper prior"
+        ) from None
     wanted = check_share(share) * _log_det_gain(factor, fisher_information(pool[batch]))
     rows = _information_rows(pool, batch)  # (b, K - 1, d): F(S; 0) = rows' rows
     white = _white(factor, rows)
@@ -92,7 +100,7 @@ class SubsetDesign:
         questions: Its support, (s, K).
         weights: pi, (s,), sums to 1.
         log_determinant: of the information of which the last step was taken: that of pi and, with the weight
-            ``start``, the small multiple of the identity with which the method starts.
+            ``start``, that of the multiple of the identity with which the method starts.
         gap: max over the last step's subsets of tr(M^-1 K^2 F(S; 0)) - d: what a step could still gain at first order.
         start: Weight that the identity is left with.
     """
@@ -119,14 +127,15 @@ def solve_subset_design(
     num_options: int,
     *,
     rng: np.random.Generator,
-    subsets: int = 128,
-    iterations: int = 300,
+    subsets: int = 64,
+    iterations: int = 600,
 ) -> SubsetDesign:
     """The randomised Frank-Wolfe method for the D-optimal distribution on K-subsets of a pool.
 
-    M starts as a small multiple of the identity, which is as good as an atom: steps M <- (1 - a) M + a K^2 F(S; 0) take
-    its weight away, and have rank K - 1, so that M^-1 costs O(K d^2) and the best a the eigenvalues of a matrix of size
-    K - 1. The design of items that don't span all directions exists as well: the others keep what is left of the start.
+    It starts from equal weights on random subsets, 32 d / (K - 1) of them: from a single one it would take d / (K - 1)
+    steps to see every direction once. A hundredth of the start is the identity, so that M^-1 exists where the items
+    don't span all directions. Steps M <- (1 - a) M + a K^2 F(S; 0) have rank K - 1, so that M^-1 costs O(K d^2) and the
+    best a the eigenvalues of a matrix of size K - 1.
 
     Args:
         items: (n, d).
@@ -141,20 +150,26 @@ def solve_subset_design(
     pool = check_array(items, "items", shape=("n", "d"))
     size = check_count(num_options, "num_options (K)", minimum=2)
     dimension = pool.shape[1]
-    drawn = draw_questions(subsets, len(pool), size, rng)
-    rows = size * _information_rows(pool, drawn)
-    scale = 0.01 * float(np.vdot(rows, rows)) / (len(drawn) * dimension)  # a hundredth of a mean subset's eigenvalues
+    check_count(subsets, "subsets")
+    first = draw_questions(-(-_START * dimension // (size - 1)), len(pool), size, rng)
+    flat = size * _information_rows(pool, first).reshape(-1, dimension)
+    moment = flat.T @ flat / len(first)
+    scale = float(np.trace(moment)) / dimension
     if scale <= 0.0:
         raise ValueError("Expected items that differ, got a pool in which all are the same")
-    inverse, log_det = np.eye(dimension) / scale, dimension * float(np.log(scale))
+    matrix = _IDENTITY * scale * np.eye(dimension) + (1.0 - _IDENTITY) * moment
+    factor = cho_factor(matrix, lower=True)
+    inverse, log_det = cho_solve(factor, np.eye(dimension)), 2.0 * float(np.log(np.diagonal(factor[0])).sum())
+    # weights are kept in units of what steps have left of the start
     weights: dict[tuple[int, ...], float] = {}
-    start, gap = 1.0, 0.0
-    for step in range(check_count(iterations, "iterations")):
-        if step:
-            drawn = draw_questions(subsets, len(pool), size, rng)
-            rows = size * _information_rows(pool, drawn)
-        moved = rows @ inverse
-        traces = np.einsum("skd,skd->s", moved, rows)
+    for question in np.sort(first, axis=1).tolist():
+        weights[tuple(question)] = weights.get(tuple(question), 0.0) + (1.0 - _IDENTITY) / len(first)
+    left, gap = 1.0, 0.0
+    for _ in range(check_count(iterations, "iterations")):
+        drawn = draw_questions(subsets, len(pool), size, rng)
+        rows = size * _information_rows(pool, drawn)
+        moved = (rows.reshape(-1, dimension) @ inverse).reshape(rows.shape)  # one product, not one a subset
+        traces = np.vecdot(rows, moved).sum(axis=1)
         best = int(traces.argmax())
         gap = float(traces[best]) - dimension
         if gap <= _SLACK * dimension:
@@ -164,12 +179,11 @@ def solve_subset_design(
         inner = gram + (1.0 - length) / length * np.eye(len(gram))
         inverse = (inverse - moved[best].T @ cho_solve(cho_factor(inner), moved[best])) / (1.0 - length)
         log_det += gain
-        start *= 1.0 - length
-        weights = {question: weight * (1.0 - length) for question, weight in weights.items()}
-        question = tuple(sorted(drawn[best].tolist()))
-        weights[question] = weights.get(question, 0.0) + length
+        left *= 1.0 - length
+        chosen = tuple(sorted(drawn[best].tolist()))
+        weights[chosen] = weights.get(chosen, 0.0) + length / left
     mass = np.array(list(weights.values()))
-    return SubsetDesign(np.array(list(weights), dtype=np.int64), mass / mass.sum(), log_det, gap, start)
+    return SubsetDesign(np.array(list(weights), dtype=np.int64), mass / mass.sum(), log_det, gap, _IDENTITY * left)
 
 
 def _best_step(eigenvalues: Floats, dimension: int) -> tuple[float, float]:
