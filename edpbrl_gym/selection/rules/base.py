@@ -55,8 +55,8 @@ class ScoreRule(ABC):
     Small pools are searched exhaustively, larger ones by coordinate exchange (`search_questions`).
 
     Args:
-        starts: Random questions from which the exchange starts, >= 1; None: 32 / K, at least 1. On pools of 100 to 1,000
-            items the question found is worth 0.99 of the best known one on average, that of a single start 0.97.
+        starts: Random questions from which the exchange starts, >= 1; None: 32 / K, at least 1. On pools of 100 to
+            1,000 items the question found is worth 0.99 of the best known one on average, that of one start 0.97.
         exhaustive: Pools with no more questions than this are searched exhaustively, >= 0.
         repeats: Whether an item may stand in a question more than once. No question that makes sense has it so; it
             shows what a rule would do if it were free to.
