@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and files that one process holds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["replacing"]
+try:
+    import fcntl
+except ImportError:  # Windows: no lock
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["hold", "replacing"]
+
+
+def hold(handle: int) -> bool:
+    """Lock an open file for this handle until it is closed; return whether no other handle holds it.
+
+    The lock ends with its process, however that ends. Without locks (Windows) nothing is held and the answer is True.
+    """
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 @contextmanager

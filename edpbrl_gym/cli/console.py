@@ -8,9 +8,12 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["bullet", "counting", "output", "quiet_libraries", "shown", "solving", "track"]
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+__all__ = ["bullet", "counting", "output", "progress_bars", "quiet_libraries", "shown", "solving", "track"]
 
 
 def output() -> Any:
@@ -42,8 +45,13 @@ def shown(path: str | Path) -> str:
         return str(path)
 
 
-def track(name: str, steps: Iterable[Any], total: int) -> Iterable[Any]:
-    """Show a progress bar with the time left on stderr while the steps are done."""
+def progress_bars(*more: Any, width: int = 8) -> Progress:
+    """Bars on stderr with counts, time and time left; a context manager.
+
+    Args:
+        *more: Further columns at the right.
+        width: Of the names at the left.
+    """
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -55,7 +63,7 @@ def track(name: str, steps: Iterable[Any], total: int) -> Iterable[Any]:
     )
 
     columns = (
-        TextColumn("{task.description:<8}"),
+        TextColumn(f"{{task.description:<{width}}}"),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("elapsed"),
@@ -63,7 +71,12 @@ def track(name: str, steps: Iterable[Any], total: int) -> Iterable[Any]:
         TextColumn("left"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True)) as progress:
+    return Progress(*columns, *more, console=Console(stderr=True))
+
+
+def track(name: str, steps: Iterable[Any], total: int) -> Iterable[Any]:
+    """Show a progress bar with the time left on stderr while the steps are done."""
+    with progress_bars() as progress:
         task = progress.add_task(name, total=total)
         for step in steps:
             progress.advance(task)
@@ -80,26 +93,7 @@ def counting(name: str) -> Iterator[Callable[[int, int], None]]:
     Yields:
         A callback for the work, called with the numbers of things done and wanted.
     """
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (
-        TextColumn("{task.description:<8}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("elapsed"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True)) as progress:
+    with progress_bars() as progress:
         task = progress.add_task(name, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
 

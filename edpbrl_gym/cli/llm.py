@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edpbrl_gym.cli.console import output, quiet_libraries, shown, track
+from edpbrl_gym.cli.console import output, progress_bars, quiet_libraries, shown, track
 from edpbrl_gym.cli.errors import UsageError, bad_arguments
 from edpbrl_gym.cli.options import LLM
 
@@ -160,21 +160,7 @@ class _Bars:
 
 @contextmanager
 def _asking() -> Iterator[_Bars]:
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (
-        TextColumn("{task.description:<12}"), BarColumn(), MofNCompleteColumn(), TextColumn("elapsed"),
-        TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
-    )  # fmt: skip
-    bars = _Bars(Progress(*columns, console=Console(stderr=True)))
+    bars = _Bars(progress_bars(width=12))
     try:
         yield bars
     finally:

@@ -10,7 +10,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edpbrl_gym.cli.console import output, quiet_libraries, shown
+from edpbrl_gym.cli.console import output, progress_bars, quiet_libraries, shown
 from edpbrl_gym.cli.errors import bad_arguments
 from edpbrl_gym.cli.options import Reinforce
 
@@ -127,21 +127,9 @@ class _Bar:
 
 @contextmanager
 def _training(iterations: int) -> Iterator[_Bar]:
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import TextColumn
 
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("elapsed"),
-        TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.fields[told]}"),
-    )  # fmt: skip
-    with Progress(*columns, console=Console(stderr=True)) as progress:
+    with progress_bars(TextColumn("{task.fields[told]}")) as progress:
         yield _Bar(progress, iterations)
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from edpbrl_gym._validation import check_choice_of, check_count, check_number
 
-__all__ = ["PAPER_USERS", "QUICK", "AgentSettings", "SyntheticSettings", "UserSettings"]
+__all__ = ["PAPER_USERS", "QUICK", "AgentSettings", "SyntheticSettings", "UserSettings", "parse_agents"]
 
 # The three sentences of the paper's ground-truth models (appendix, "Ground Truth Scorer Models").
 PAPER_USERS: dict[str, str] = {
@@ -81,6 +81,21 @@ class AgentSettings:
 
 def _short(key: str) -> str:
     return {"criterion": "", "regularization": "lambda "}.get(key, f"{key} ")
+
+
+def parse_agents(texts: Sequence[str]) -> tuple[AgentSettings, ...]:
+    """Parse agents, see ``AgentSettings.parse``.
+
+    Raises:
+        ValueError: No agent, two with the same label, or one that can't be parsed.
+    """
+    agents = tuple(AgentSettings.parse(text) for text in texts)
+    labels = [agent.label for agent in agents]
+    if not labels or len(set(labels)) != len(labels):
+        raise ValueError(
+            f"Expected at least one agent, and each another label, got {labels}; add label=... to tell them apart"
+        )
+    return agents
 
 
 @dataclass(frozen=True)
@@ -184,16 +199,12 @@ class SyntheticSettings:
             raise ValueError(
                 'Expected at least one scale for the mode "sampled", got none; write for example --scales 20'
             )
-        labels = [agent.label for agent in self.parsed_agents]
-        if not labels or len(set(labels)) != len(labels):
-            raise ValueError(
-                f"Expected at least one agent, and each another label, got {labels}; add label=... to tell them apart"
-            )
+        parse_agents(self.agents)
 
     @property
     def parsed_agents(self) -> tuple[AgentSettings, ...]:
         """The agents, parsed."""
-        return tuple(AgentSettings.parse(text) for text in self.agents)
+        return parse_agents(self.agents)
 
     @property
     def answering(self) -> tuple[UserSettings, ...]:

@@ -22,12 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from edpbrl_gym._files import replacing
-
-try:
-    import fcntl
-except ImportError:  # not on Windows, where two processes can open one session
-    fcntl = None  # type: ignore[assignment]
+from edpbrl_gym._files import hold, replacing
 
 __all__ = ["FORMAT", "Journal", "is_plain", "read_settings"]
 
@@ -170,15 +165,11 @@ class Journal:
         return journal, events
 
     def _lock(self) -> None:
-        if fcntl is None:
-            return
-        try:
-            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not hold(self._handle):
             raise RuntimeError(
                 f"Expected the session {self.folder} to be closed, it is open already (here or in another process); "
                 "close() it there first"
-            ) from None
+            )
 
     def _read(self) -> list[Event]:
         path = self.folder / _JOURNAL

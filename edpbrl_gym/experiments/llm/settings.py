@@ -9,7 +9,7 @@ from typing import Any
 from edpbrl_gym._validation import check_choice_of, check_count, check_number
 from edpbrl_gym.experiments.llm.folds import Fold, make_folds
 from edpbrl_gym.experiments.llm.styles import STYLES
-from edpbrl_gym.experiments.settings import AgentSettings, SyntheticSettings
+from edpbrl_gym.experiments.settings import AgentSettings, SyntheticSettings, parse_agents
 
 __all__ = ["LLMSettings"]
 
@@ -80,16 +80,12 @@ class LLMSettings:
         for size in self.train_sizes:
             folds[0].training(size)
         object.__setattr__(self, "train_sizes", tuple(sorted(set(self.train_sizes))))
-        labels = [agent.label for agent in self.parsed_agents]
-        if not labels or len(set(labels)) != len(labels):
-            raise ValueError(
-                f"Expected at least one agent, and each another label, got {labels}; add label=... to tell them apart"
-            )
+        parse_agents(self.agents)
 
     @property
     def parsed_agents(self) -> tuple[AgentSettings, ...]:
         """The agents, parsed."""
-        return tuple(AgentSettings.parse(text) for text in self.agents)
+        return parse_agents(self.agents)
 
     @property
     def all_folds(self) -> tuple[Fold, ...]:

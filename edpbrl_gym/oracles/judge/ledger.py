@@ -19,12 +19,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from edpbrl_gym._files import hold
 from edpbrl_gym.oracles.judge.questions import Usage
-
-try:
-    import fcntl
-except ImportError:  # not on Windows, where two processes can open one ledger
-    fcntl = None  # type: ignore[assignment]
 
 __all__ = ["FORMAT", "Ledger"]
 
@@ -72,15 +68,11 @@ class Ledger:
             raise
 
     def _lock(self) -> None:
-        if fcntl is None:
-            return
-        try:
-            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not hold(self._handle):
             raise RuntimeError(
                 f"Expected the ledger {self.path} to be closed, it is open already (here or in another process); wait "
                 "for that run or stop it, or give this one a ledger of its own"
-            ) from None
+            )
 
     def _read(self) -> None:
         data = self.path.read_bytes()
