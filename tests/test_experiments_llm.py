@@ -62,7 +62,7 @@ def test_the_defaults_are_the_papers_numbers():
         100,
         100,
     )
-    assert settings.agents == ("frank_wolfe", "random") and settings.headline == 100.0
+    assert settings.agents == ("frank_wolfe", "random") and headline(settings.as_config()) == "ridge (lambda = 100)"
     assert settings.design.episodes == (60,) and settings.design.environment["split"] == "train"
 
 

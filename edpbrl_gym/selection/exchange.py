@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edpbrl_gym.selection.scores import QuestionScore
-
-__all__ = ["exchange"]
+__all__ = ["Replacing", "exchange"]
 
 Mask = NDArray[np.bool_]
 
 _GAIN = 1e-9  # relative: smaller ones are rounding
 
 
+class Replacing(Protocol):
+    """A score of questions that can try all candidates in the place of one option."""
+
+    def replacements(self, chosen: NDArray[np.int64], lane: int) -> NDArray[np.float64]:
+        """The values of the question with each candidate in place of option ``lane``, (n,)."""
+
+
 def exchange(
-    score: QuestionScore,
+    score: Replacing,
     allowed: Callable[[int, NDArray[np.int64]], Mask],
     start: NDArray[np.int64],
     *,

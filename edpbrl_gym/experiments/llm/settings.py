@@ -93,11 +93,6 @@ class LLMSettings:
         return make_folds(self.episodes, self.test_episodes, self.folds)
 
     @property
-    def headline(self) -> float:
-        """Lambda of the per-style table: that of the designs where estimates have it, else the largest."""
-        return self.regularization if self.regularization in self.lambdas else self.lambdas[-1]
-
-    @property
     def design(self) -> SyntheticSettings:
         """The same designs as those of the synthetic experiment at the largest T: its settings."""
         return SyntheticSettings(

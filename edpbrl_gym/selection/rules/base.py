@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym._validation import check_count
+from edpbrl_gym.selection.exchange import exchange
 from edpbrl_gym.selection.rules.state import PoolState
 
 __all__ = ["QuestionValue", "Rule", "ScoreRule", "search_questions"]
@@ -23,7 +24,7 @@ QuestionValue = Callable[[Indices], Floats]
 """Values (m,) of questions (m, K), higher is better; it must not depend on the order of the options."""
 
 _MOVED = 32  # options that all starts have together
-_GAIN = 1e-10  # relative: smaller ones are rounding
+_SWEEPS = 100  # far more than any search takes; it ends where no replacement gains
 
 
 @runtime_checkable
@@ -128,34 +129,31 @@ def search_questions(
         values = _checked(value(table))
         best = int(values.argmax())
         return table[best], float(values[best])
+    score = _Replacements(value, num_items)
+
+    def allowed(lane: int, chosen: Indices) -> NDArray[np.bool_]:
+        mask = np.ones(num_items, dtype=np.bool_)
+        if not repeats:
+            mask[np.delete(chosen, lane)] = False
+        return mask
+
     found = [
-        _exchange(value, rng.choice(num_items, num_options, replace=False), num_items, rng=rng, repeats=repeats)
+        exchange(score, allowed, rng.choice(num_items, num_options, replace=False), sweeps=_SWEEPS, rng=rng)
         for _ in range(max(1, _MOVED // num_options) if starts is None else check_count(starts, "starts"))
     ]
     return max(found, key=lambda one: one[1])
 
 
-def _exchange(
-    value: QuestionValue, start: Indices, num_items: int, *, rng: np.random.Generator, repeats: bool
-) -> tuple[Indices, float]:
-    """Replace one option after the other by the best item until none of the K gains."""
-    chosen, worth, idle = np.array(start, dtype=np.int64), -np.inf, 0
-    items = np.arange(num_items)
-    # in a circle: no option comes again before all others have had their turn
-    for lane in itertools.cycle(rng.permutation(len(chosen)).tolist()):
-        table = np.tile(chosen, (num_items, 1))
-        table[:, lane] = items
-        values = _checked(value(table))
-        if not repeats:
-            values[np.delete(chosen, lane)] = -np.inf
-        best, now = int(values.argmax()), float(values[chosen[lane]])
-        gains = bool(values[best] > now + _GAIN * abs(now))
-        if gains:
-            chosen[lane] = best
-        worth, idle = float(values[chosen[lane]]), 1 if gains else idle + 1
-        if idle == len(chosen):
-            break
-    return chosen, worth
+class _Replacements:
+    """The value of questions as `exchange` asks for it."""
+
+    def __init__(self, value: QuestionValue, num_items: int) -> None:
+        self._value, self._items = value, np.arange(num_items)
+
+    def replacements(self, chosen: Indices, lane: int) -> Floats:
+        table = np.tile(chosen, (len(self._items), 1))
+        table[:, lane] = self._items
+        return _checked(self._value(table))
 
 
 def _checked(values: Floats) -> Floats:
