@@ -59,6 +59,11 @@ HEAVY = {
     "peft",
     "accelerate",
     "tensorboard",
+    "botorch",
+    "gpytorch",
+    "linear_operator",
+    "optuna",
+    "optuna_dashboard",
 }
 MATHEMATICS = {"mdp", "choice", "responses", "comparisons", "estimation", "design"}
 # rooms that also read one room of their own floor
