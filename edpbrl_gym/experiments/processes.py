@@ -8,7 +8,7 @@ from typing import Any
 
 from edpbrl_gym._validation import check_count
 
-__all__ = ["Track", "in_parallel", "no_track", "workers"]
+__all__ = ["Track", "do_all", "in_parallel", "no_track", "workers"]
 
 # called with (what is being done, the steps of it, how many there are); yields the steps
 Track = Callable[[str, Iterable[Any], int], Iterable[Any]]
@@ -40,3 +40,12 @@ def in_parallel(function: Callable[..., Any], arguments: list[tuple[Any, ...]], 
         n_jobs=processes, return_as="generator_unordered", pre_dispatch=processes, inner_max_num_threads=1
     )
     return pool(joblib.delayed(function)(*given) for given in arguments)
+
+
+def do_all(
+    name: str, function: Callable[..., Any], arguments: list[tuple[Any, ...]], processes: int, track: Track
+) -> None:
+    """Call a function with each of the arguments, for what it writes; nothing is shown where there is nothing to do."""
+    if arguments:
+        for _ in track(name, in_parallel(function, arguments, processes), len(arguments)):
+            pass

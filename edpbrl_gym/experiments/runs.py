@@ -22,7 +22,7 @@ from typing import Any
 
 from edpbrl_gym._files import replacing
 
-__all__ = ["Results", "RunFolder", "RunFolderError", "read_results", "versions", "write_atomically"]
+__all__ = ["Results", "RunFolder", "RunFolderError", "gather_parts", "read_results", "versions", "write_atomically"]
 
 _KEY = b"edpbrl"
 _PACKAGES = (
@@ -255,6 +255,42 @@ class RunFolder:
         path = self.path / "results.parquet"
         write_atomically(path, lambda name: pyarrow.parquet.write_table(arrow, name))
         return path
+
+
+def gather_parts(folder: str | os.PathLike[str], *, kind: str, command: str, order: list[str]) -> Results:
+    """Write results.parquet from all finished units of a run folder, and return it.
+
+    A folder without parts is taken as it is: its results.parquet stands alone.
+
+    Args:
+        folder: The run folder.
+        kind: Of the experiment.
+        command: That makes such folders, for messages.
+        order: Columns by which the rows are sorted.
+
+    Raises:
+        FileNotFoundError: If there are neither parts nor results.
+        RunFolderError: If the folder holds another experiment.
+    """
+    place = Path(folder)
+    parts = sorted(path.stem for path in place.glob("parts/*.parquet"))
+    if not parts:
+        results = read_results(place)
+    else:
+        try:
+            stored = json.loads((place / "config.json").read_text(encoding="utf-8"))
+            held, config = stored["kind"], stored["config"]
+        except (OSError, ValueError, KeyError, TypeError):
+            raise RunFolderError(f"Expected the settings of a run in {place / 'config.json'}, found none") from None
+        if held == kind:
+            found = RunFolder(place, kind=kind, config=config)
+            table = found.read_parts([name for name in parts if found.has_part(name)])
+            results = read_results(found.write_results(table.sort_values(order, ignore_index=True)))
+        else:
+            results = Results(None, kind=held, config=config, provenance={})
+    if results.kind != kind:
+        raise RunFolderError(f"Expected a run of `{command}` in {place}, it holds one of {results.kind!r}")
+    return results
 
 
 def _now() -> str:

@@ -52,6 +52,7 @@ STATIC_RULES: dict[str, StaticRule] = {
     "static-V100": StaticRule("newton", "V-design (lambda 100)", {"criterion": "V", "regularization": 100.0}),
     "static-D": StaticRule("newton", "D-design (lambda 1)", _D_DESIGN),
     "exact": StaticRule("exact", "exact D-design", _D_DESIGN),
+    "exact-V100": StaticRule("exact", "exact V-design (lambda 100)", {"criterion": "V", "regularization": 100.0}),
     "tuples": StaticRule("tuples", "tuples", _D_DESIGN, learns_per_seed=True, takes_feedback=True),
     "tuples-state": StaticRule("tuples", "tuples chosen on tokens", _D_DESIGN, learns_per_seed=True),
 }

@@ -16,7 +16,7 @@ from edpbrl_gym.agents.registry import AGENTS, agent_class, make_agent
 from edpbrl_gym.comparisons import Queries
 from edpbrl_gym.experiments.collect import make_prompt_lanes, reseed
 from edpbrl_gym.experiments.memo import single_thread
-from edpbrl_gym.experiments.query_bench.arms import ANSWERS, STATIC_RULES, Arm
+from edpbrl_gym.experiments.query_bench.arms import ANSWERS, STATIC_RULES, Arm, StaticRule
 from edpbrl_gym.experiments.query_bench.settings import BenchSettings, Regime
 from edpbrl_gym.experiments.query_bench.worlds import World, load_world, option_texts, vocabulary_folder
 from edpbrl_gym.experiments.runs import write_atomically
@@ -32,8 +32,11 @@ __all__ = [
     "draw_and_save",
     "load_questions",
     "make_user",
+    "open_lanes",
+    "play",
     "questions_path",
     "solve_and_save",
+    "static_agent",
 ]
 
 
@@ -120,29 +123,66 @@ def questions_path(folder: Path, world: str, rule: str, seed: int) -> Path:
     return folder / "questions" / f"{world}-{rule}-s{seed:04d}.npz"
 
 
-def _lanes(settings: BenchSettings, regime: Regime, world: World, folder: Path, encoder: TextEncoder) -> Any:
-    total = max(settings.episodes) * regime.num_policies
-    place = str(vocabulary_folder(folder, regime.vocabulary))
-    lanes: Any = make_prompt_lanes(total, vocabulary=place, encoder=settings.encoder)
-    lanes.unwrapped.model.use_encoder(encoder)
-    if lanes.unwrapped.vocabulary.tokens != world.vocabulary.tokens:
+def open_lanes(world: World, folder: Path, encoder: TextEncoder, *, vocabulary: str, lanes: int) -> Any:
+    """A vector environment over a world's vocabulary, which the run folder holds, with a live encoder.
+
+    Args:
+        world: What is asked about.
+        folder: The run folder.
+        encoder: Embeds in place of the one that the world names.
+        vocabulary: Name of the vocabulary in the run folder.
+        lanes: T * K, so that all episodes are played at once.
+
+    Raises:
+        RuntimeError: If the folder's vocabulary is not the world's.
+    """
+    place = str(vocabulary_folder(folder, vocabulary))
+    made: Any = make_prompt_lanes(lanes, vocabulary=place, encoder=world.encoder_spec)
+    made.unwrapped.model.use_encoder(encoder)
+    if made.unwrapped.vocabulary.tokens != world.vocabulary.tokens:
         raise RuntimeError(f"Expected in {place} the vocabulary with which the run began; begin a new run")
-    return lanes
+    return made
 
 
-def _make(settings: BenchSettings, regime: Regime, rule: str, lanes: Any, seed: int) -> Agent:
-    options = dict(STATIC_RULES[rule].options)
-    if STATIC_RULES[rule].takes_feedback:
-        options["feedback"] = regime.feedback
+def static_agent(rule: StaticRule, lanes: Any, *, num_options: int, episodes: int, feedback: str, seed: int) -> Agent:
+    """Make the agent of a static rule; ``learn`` comes next.
+
+    Args:
+        rule: Which one.
+        lanes: The environment.
+        num_options: K.
+        episodes: T.
+        feedback: "truncated" or "state", for the agents that are told.
+        seed: Of the agent.
+    """
+    options = dict(rule.options)
+    if rule.takes_feedback:
+        options["feedback"] = feedback
     return make_agent(
-        STATIC_RULES[rule].agent,
+        rule.agent,
         lanes,
-        num_policies=regime.num_policies,
-        episodes=max(settings.episodes),
+        num_policies=num_options,
+        episodes=episodes,
         regularization=options.pop("regularization", 1.0),
         criterion=options.pop("criterion", "D"),
         seed=seed,
         **options,
+    )
+
+
+def _lanes(settings: BenchSettings, regime: Regime, world: World, folder: Path, encoder: TextEncoder) -> Any:
+    total = max(settings.episodes) * regime.num_policies
+    return open_lanes(world, folder, encoder, vocabulary=regime.vocabulary, lanes=total)
+
+
+def _make(settings: BenchSettings, regime: Regime, rule: str, lanes: Any, seed: int) -> Agent:
+    return static_agent(
+        STATIC_RULES[rule],
+        lanes,
+        num_options=regime.num_policies,
+        episodes=max(settings.episodes),
+        feedback=regime.feedback,
+        seed=seed,
     )
 
 
@@ -184,7 +224,7 @@ def draw_and_save(
             planning = float(json.loads((place / "solved.json").read_text(encoding="utf-8"))["seconds"])
             agent = agent_class(STATIC_RULES[rule].agent).load(place, lanes)
             reseed(agent, own)
-        tokens = _play(agent, lanes, regime.num_policies)
+        tokens = play(agent, lanes, regime.num_policies)
         seconds = planning + time.process_time() - begun - encoder.seconds
         features = _embed(world, tokens, encoder)
         lanes.close()
@@ -201,7 +241,7 @@ def draw_and_save(
     write_atomically(questions_path(folder, regime.world, rule, seed), save)
 
 
-def _play(agent: Agent, lanes: Any, num_options: int) -> NDArray[np.int64]:
+def play(agent: Agent, lanes: Any, num_options: int) -> NDArray[np.int64]:
     """Let the agent choose all tokens, (T, K, H); lane e * K + q is option q of episode e."""
     observation, _ = lanes.reset()
     state = None

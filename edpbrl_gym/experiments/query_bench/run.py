@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from edpbrl_gym._validation import check_count
-from edpbrl_gym.experiments.processes import Track, in_parallel, no_track, workers
+from edpbrl_gym.experiments.processes import Track, do_all, no_track, workers
 from edpbrl_gym.experiments.query_bench.arms import ABLATION_ARMS, HEADLINE_ARMS, SIDE_ARMS, STATIC_RULES, get_arm
 from edpbrl_gym.experiments.query_bench.asking import (
     check_available,
@@ -21,7 +21,7 @@ from edpbrl_gym.experiments.query_bench.measuring import ceiling_path, find_ceil
 from edpbrl_gym.experiments.query_bench.settings import REGIMES, BenchSettings, get_regime
 from edpbrl_gym.experiments.query_bench.unit import KIND, Unit, perform
 from edpbrl_gym.experiments.query_bench.worlds import prepare_world
-from edpbrl_gym.experiments.runs import Results, RunFolder, RunFolderError, read_results
+from edpbrl_gym.experiments.runs import Results, RunFolder, gather_parts
 from edpbrl_gym.features import load_encoder
 from edpbrl_gym.vocabulary import load_vocabulary
 
@@ -112,8 +112,8 @@ def run_queries(
     for regime in dict.fromkeys(get_regime(unit.regime) for unit in todo):
         prepare_world(settings, regime, encoder, folder.path, progress=progress)
     for name, function, work in _preparations(settings, todo, folder.path, encoder.fingerprint):
-        _do(name, function, work, processes, track)
-    _do("units", perform, [(settings, unit, folder.path, encoder.fingerprint) for unit in todo], processes, track)
+        do_all(name, function, work, processes, track)
+    do_all("units", perform, [(settings, unit, folder.path, encoder.fingerprint) for unit in todo], processes, track)
     folder.finish()
     return gather(folder.path)
 
@@ -155,32 +155,5 @@ def gather(folder: str | os.PathLike[str]) -> Results:
         FileNotFoundError: If there are neither parts nor results.
         RunFolderError: If the folder holds another experiment.
     """
-    import json
-
-    place = Path(folder)
-    parts = sorted(path.stem for path in place.glob("parts/*.parquet"))
-    if not parts:
-        results = read_results(place)
-    else:
-        try:
-            stored = json.loads((place / "config.json").read_text(encoding="utf-8"))
-            kind, config = stored["kind"], stored["config"]
-        except (OSError, ValueError, KeyError, TypeError):
-            raise RunFolderError(f"Expected the settings of a run in {place / 'config.json'}, found none") from None
-        if kind == KIND:
-            found = RunFolder(place, kind=kind, config=config)
-            table = found.read_parts([name for name in parts if found.has_part(name)])
-            table = table.sort_values(["regime", "arm", "seed", "sentence", "episodes"], ignore_index=True)
-            results = read_results(found.write_results(table))
-        else:
-            results = Results(None, kind=kind, config=config, provenance={})
-    if results.kind != KIND:
-        raise RunFolderError(f"Expected a run of `edpbrl bench queries` in {place}, it holds one of {results.kind!r}")
-    return results
-
-
-def _do(name: str, function: Callable[..., Any], work: list[tuple[Any, ...]], processes: int, track: Track) -> None:
-    """Call the function with each of the arguments, for what it writes."""
-    if work:
-        for _ in track(name, in_parallel(function, work, processes), len(work)):
-            pass
+    order = ["regime", "arm", "seed", "sentence", "episodes"]
+    return gather_parts(folder, kind=KIND, command="edpbrl bench queries", order=order)

@@ -40,11 +40,14 @@ _ROOMS = (
 )  # fmt: skip
 
 
-@functools.lru_cache(maxsize=1)
-def code_fingerprint() -> str:
+@functools.lru_cache(maxsize=2)
+def code_fingerprint(*more: str) -> str:
     """First 12 hex digits of the sha256 of the code that decides the numbers; every row of the results has it.
 
     Units are added to a folder over days: a table that mixes two versions of the library must say so.
+
+    Args:
+        *more: Files of the package beside those of every benchmark, such as "experiments/race/playing.py".
     """
     package = Path(edpbrl_gym.__file__).parent
     digest = hashlib.sha256()
@@ -52,6 +55,9 @@ def code_fingerprint() -> str:
         for path in sorted((package / room).glob("**/*.py")):
             digest.update(f"{room}/{path.name}\0".encode())
             digest.update(path.read_bytes())
+    for name in more:
+        digest.update(f"{name}\0".encode())
+        digest.update((package / name).read_bytes())
     return digest.hexdigest()[:12]
 
 

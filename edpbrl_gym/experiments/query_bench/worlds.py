@@ -23,7 +23,16 @@ from edpbrl_gym.features import TextEncoder
 from edpbrl_gym.vocabulary import SEPARATOR, Vocabulary, load_vocabulary
 from edpbrl_gym.vocabulary.vocabulary import fold
 
-__all__ = ["World", "bench_vocabulary", "load_world", "near_duplicates", "prepare_world", "vocabulary_folder"]
+__all__ = [
+    "World",
+    "bench_vocabulary",
+    "load_world",
+    "near_duplicates",
+    "option_texts",
+    "prepare_world",
+    "vocabulary_folder",
+    "write_vocabulary",
+]
 
 _BEFORE = ("", "very ", "quite ", "really ", "rather ", "truly ", "somewhat ", "slightly ")
 _AFTER = ("", " indeed", " of course", " as ever", " once more", " here")
@@ -147,7 +156,7 @@ def prepare_world(
     if path.is_file():
         return
     vocabulary, test = bench_vocabulary(settings, regime.vocabulary), bench_vocabulary(settings, "test")
-    _write_tokens(vocabulary_folder(folder, regime.vocabulary), vocabulary)
+    write_vocabulary(vocabulary_folder(folder, regime.vocabulary), vocabulary)
     rng = generator(settings.split_seed, "evaluation")
     sample = sample_pairs(test.sizes, prompts=settings.prompts, pairs=settings.pairs, rng=rng)
     prompts = encoder.encode([test.prompt(row) for row in sample.tokens], progress=progress)
@@ -180,7 +189,8 @@ def _held_out(
     return rows.reshape(-1, regime.num_policies, rows.shape[1])
 
 
-def _write_tokens(folder: Path, vocabulary: Vocabulary) -> None:
+def write_vocabulary(folder: Path, vocabulary: Vocabulary) -> None:
+    """Write token files that ``load_vocabulary`` reads."""
     for number, (name, words) in enumerate(zip(vocabulary.names, vocabulary.tokens, strict=True)):
         _write_text(folder / f"{number}-{name}.txt", words)
 
