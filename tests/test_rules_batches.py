@@ -13,8 +13,9 @@ from edpbrl_gym.mdp import PromptMDP
 from edpbrl_gym.selection.rules import Rule
 from edpbrl_gym.selection.rules.batches import DopeWolfe, RandomQuestions, RolloutPool, Thinning, sample_rollouts
 from edpbrl_gym.selection.rules.information import AdaptiveD, NaiveDesign
+from edpbrl_gym.selection.rules.lanes import draw_questions
 from edpbrl_gym.selection.rules.state import PoolState
-from edpbrl_gym.selection.rules.subsets import draw_questions, solve_subset_design, thin
+from edpbrl_gym.selection.rules.subsets import solve_subset_design, thin
 
 
 def make_state(*, n: int = 10, d: int = 3, K: int = 2, asked: int = 0, seed: int = 1000) -> PoolState:

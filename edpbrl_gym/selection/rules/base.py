@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from edpbrl_gym._validation import check_count
 from edpbrl_gym.selection.exchange import exchange
+from edpbrl_gym.selection.rules.lanes import check_lanes, draw_questions
 from edpbrl_gym.selection.rules.state import PoolState
 
 __all__ = ["QuestionValue", "Rule", "ScoreRule", "search_questions"]
@@ -88,6 +89,7 @@ class ScoreRule(ABC):
             starts=self.starts,
             exhaustive=self.exhaustive,
             repeats=self.repeats,
+            lanes=state.lanes,
         )
         return question
 
@@ -101,11 +103,12 @@ def search_questions(
     starts: int | None = None,
     exhaustive: int = 5000,
     repeats: bool = False,
+    lanes: Sequence[NDArray[np.integer]] | None = None,
 ) -> tuple[Indices, float]:
     """The question with the largest value: exhaustively, or by coordinate exchange over the whole pool.
 
-    From each start one option after the other is replaced by the best of all n items, scored at once, until no
-    replacement of any option gains.
+    From each start one option after the other is replaced by the best of all n items (of its lane), scored at once,
+    until no replacement of any option gains.
 
     Args:
         value: Of questions (m, K), (m,).
@@ -115,45 +118,77 @@ def search_questions(
         starts: Random questions to start from, >= 1; None: 32 / K, at least 1.
         exhaustive: Score all questions where there are no more than this.
         repeats: Whether an item may stand in a question more than once.
+        lanes: Items that each option may be, see `PoolState`; None: all.
 
     Returns:
-        The question, (K,), and its value.
+        The question, (K,), and its value; with lanes, item q is one of lane q.
 
     Raises:
-        ValueError: A value that is NaN.
+        ValueError: A value that is NaN, or lanes that don't fit.
     """
+    if lanes is not None:
+        own = check_lanes(lanes, num_items, num_options)
+        if math.prod(len(items) for items in own) <= exhaustive:
+            return _best_of(_lane_product(own, repeats=repeats), value)
+    else:
+        own = (np.arange(num_items),) * num_options
     options = num_items + num_options - 1 if repeats else num_items
-    if math.comb(options, num_options) <= exhaustive:
+    if lanes is None and math.comb(options, num_options) <= exhaustive:
         tuples = itertools.combinations_with_replacement if repeats else itertools.combinations
-        table = np.array(list(tuples(range(num_items), num_options)), dtype=np.int64)
-        values = _checked(value(table))
-        best = int(values.argmax())
-        return table[best], float(values[best])
-    score = _Replacements(value, num_items)
+        return _best_of(np.array(list(tuples(range(num_items), num_options)), dtype=np.int64), value)
+    score = _Replacements(value, own, repeats=repeats)
 
-    def allowed(lane: int, chosen: Indices) -> NDArray[np.bool_]:
-        mask = np.ones(num_items, dtype=np.bool_)
-        if not repeats:
-            mask[np.delete(chosen, lane)] = False
-        return mask
+    def start() -> Indices:
+        if lanes is None:
+            return rng.choice(num_items, num_options, replace=False)
+        return score.places(draw_questions(1, num_items, num_options, rng, lanes=own)[0])
 
     found = [
-        exchange(score, allowed, rng.choice(num_items, num_options, replace=False), sweeps=_SWEEPS, rng=rng)
+        exchange(score, score.allowed, start(), sweeps=_SWEEPS, rng=rng)
         for _ in range(max(1, _MOVED // num_options) if starts is None else check_count(starts, "starts"))
     ]
-    return max(found, key=lambda one: one[1])
+    places, worth = max(found, key=lambda one: one[1])
+    return score.items(places), worth
 
 
 class _Replacements:
-    """The value of questions as `exchange` asks for it."""
+    """The value of questions as `exchange` asks for it: an option is its item's place in its lane."""
 
-    def __init__(self, value: QuestionValue, num_items: int) -> None:
-        self._value, self._items = value, np.arange(num_items)
+    def __init__(self, value: QuestionValue, lanes: tuple[Indices, ...], *, repeats: bool) -> None:
+        self._value, self._lanes, self._repeats = value, lanes, repeats
 
     def replacements(self, chosen: Indices, lane: int) -> Floats:
-        table = np.tile(chosen, (len(self._items), 1))
-        table[:, lane] = self._items
+        table = np.tile(self.items(chosen), (len(self._lanes[lane]), 1))
+        table[:, lane] = self._lanes[lane]
         return _checked(self._value(table))
+
+    def allowed(self, lane: int, chosen: Indices) -> NDArray[np.bool_]:
+        items = self._lanes[lane]
+        mask = np.ones(len(items), dtype=np.bool_)
+        if not self._repeats:
+            mask[[chosen[q] for q in range(len(chosen)) if q != lane and self._lanes[q] is items]] = False
+        return mask
+
+    def items(self, places: Indices) -> Indices:
+        return np.array([items[place] for items, place in zip(self._lanes, places, strict=True)], dtype=np.int64)
+
+    def places(self, items: Indices) -> Indices:
+        return np.array([np.searchsorted(lane, item) for lane, item in zip(self._lanes, items, strict=True)])
+
+
+def _lane_product(lanes: tuple[Indices, ...], *, repeats: bool) -> Indices:
+    """All questions with an item of each lane, (m, K)."""
+    table = np.stack([axis.ravel() for axis in np.meshgrid(*lanes, indexing="ij")], axis=1)
+    if repeats:
+        return table
+    ordered = np.sort(table, axis=1)
+    return table[(ordered[:, 1:] != ordered[:, :-1]).all(axis=1)]
+
+
+def _best_of(questions: Indices, value: QuestionValue) -> tuple[Indices, float]:
+    values = _checked(value(questions))
+    best = int(values.argmax())
+    return questions[best], float(values[best])
 
 
 def _checked(values: Floats) -> Floats:

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from edpbrl_gym._validation import check_array, check_count
 from edpbrl_gym.selection.rules.base import Rule
+from edpbrl_gym.selection.rules.lanes import draw_questions
 from edpbrl_gym.selection.rules.state import PoolState
-from edpbrl_gym.selection.rules.subsets import SubsetDesign, check_share, draw_questions, solve_subset_design, thin
+from edpbrl_gym.selection.rules.subsets import SubsetDesign, check_share, solve_subset_design, thin
 
 if TYPE_CHECKING:
     from edpbrl_gym.mdp import FiniteHorizonMDP
@@ -38,11 +39,11 @@ class RandomQuestions:
 
     def propose(self, state: PoolState) -> Indices:
         """K items, (K,)."""
-        return draw_questions(1, state.num_items, state.num_options, state.rng)[0]
+        return self.plan(state, 1)[0]
 
     def plan(self, state: PoolState, questions: int) -> Indices:
         """So many independent questions, (T, K)."""
-        return draw_questions(check_count(questions, "questions"), state.num_items, state.num_options, state.rng)
+        return _random(check_count(questions, "questions"), state)
 
 
 class Thinning:
@@ -83,13 +84,13 @@ class Thinning:
 
         One question has the candidates of 64, so that the best of them is worth something.
         """
-        candidates = draw_questions(64 * self.oversampling, state.num_items, state.num_options, state.rng)
+        candidates = _random(64 * self.oversampling, state)
         return thin(candidates, state.items, state.agnostic, limit=1)[0]
 
     def plan(self, state: PoolState, questions: int) -> Indices:
         """At most so many questions, in the order of the picks, (T, K)."""
         count = check_count(questions, "questions")
-        candidates = draw_questions(self.oversampling * count, state.num_items, state.num_options, state.rng)
+        candidates = _random(self.oversampling * count, state)
         return thin(candidates, state.items, state.agnostic, limit=count, repeats=self.repeats, share=self.share)
 
 
@@ -103,11 +104,12 @@ class DopeWolfe:
     S of (x_i - x_j)(x_i - x_j)'. Each step scores random subsets only and moves to the best of them. T independent
     samples from pi are the questions.
 
-    The design of a pool is solved once and kept.
+    The design of a pool is solved once and kept; with its own seed, so that it depends on the pool only.
 
     Args:
         subsets: Random subsets scored in each step, >= 1.
         iterations: Steps, >= 1.
+        seed: Of the random subsets.
     """
 
     name = "dopewolfe"
@@ -116,10 +118,11 @@ class DopeWolfe:
     adaptive = False
     higher = "log det of the expected information at theta = 0 of a distribution of questions"
 
-    def __init__(self, *, subsets: int = 64, iterations: int = 600) -> None:
+    def __init__(self, *, subsets: int = 64, iterations: int = 600, seed: int = 0) -> None:
         self.subsets = check_count(subsets, "subsets")
         self.iterations = check_count(iterations, "iterations")
-        self._solved: tuple[Floats, SubsetDesign] | None = None  # with the pool that it is of
+        self.seed = check_count(seed, "seed", minimum=0)
+        self._solved: tuple[_Pool, SubsetDesign] | None = None  # with the pool that it is of
 
     def propose(self, state: PoolState) -> Indices:
         """One sample of the design, (K,)."""
@@ -132,11 +135,16 @@ class DopeWolfe:
     def design(self, state: PoolState) -> SubsetDesign:
         """The design of the state's pool; the first state of a pool solves it."""
         kept = self._solved
-        if kept is None or kept[0] is not state.items or kept[1].questions.shape[1] != state.num_options:
+        if kept is None or not kept[0].is_of(state) or kept[1].questions.shape[1] != state.num_options:
             design = solve_subset_design(
-                state.items, state.num_options, rng=state.rng, subsets=self.subsets, iterations=self.iterations
+                state.items,
+                state.num_options,
+                rng=np.random.default_rng([self.seed, state.num_items]),
+                subsets=self.subsets,
+                iterations=self.iterations,
+                lanes=state.lanes,
             )
-            self._solved = kept = (state.items, design)
+            self._solved = kept = (_Pool.of(state), design)
         return kept[1]
 
 
@@ -171,11 +179,12 @@ class RolloutPool:
         self.title = f"{rule.title}, random rollouts"
         self.adaptive = rule.adaptive
         self.higher = rule.higher
-        self._drawn: tuple[Floats, Indices, Floats] | None = None  # the whole pool, the candidates, their features
+        self._drawn: tuple[_Pool, Indices, Floats] | None = None  # the whole pool, the candidates, their features
 
     def propose(self, state: PoolState) -> Indices:
         """The rule's question, (K,), of the candidates and of items that were asked about before."""
         places, features = self._candidates(state)
+        known = len(places)
         asked = np.array(state.asked, dtype=np.int64).reshape(-1, state.num_options)
         # some rules look at the options asked before, so these are items of the inner pool too
         outside = np.setdiff1d(asked, places)
@@ -192,16 +201,50 @@ class RolloutPool:
             num_options=state.num_options,
             rng=state.rng,
             asked=tuple(tuple(position[int(i)] for i in row) for row in asked),
+            lanes=_lanes_within(places[:known], state),
+            past=state.past,
         )
         return places[self.rule.propose(inner)]
 
     def _candidates(self, state: PoolState) -> tuple[Indices, Floats]:
-        if self._drawn is None or self._drawn[0] is not state.items:
+        if self._drawn is None or not self._drawn[0].is_of(state):
             rng = np.random.default_rng([self.seed, state.num_items])
-            size = max(state.num_options, min(self.size, state.num_items))
-            places = np.sort(rng.choice(state.num_items, size, replace=False))
-            self._drawn = (state.items, places, state.items[places])
+            parts = []
+            for group in state.groups:  # each gets its share of the candidates
+                options = len(group.lanes)
+                size = max(options, min(-(-self.size * options // state.num_options), len(group.items)))
+                parts.append(group.items[rng.choice(len(group.items), size, replace=False)])
+            places = np.sort(np.concatenate(parts))
+            self._drawn = (_Pool.of(state), places, state.items[places])
         return self._drawn[1], self._drawn[2]
+
+
+@dataclass(frozen=True, eq=False)
+class _Pool:
+    """What is kept with a pool: its items are known again as the same array, whatever that holds."""
+
+    items: Floats
+    lanes: tuple[Indices, ...] | None
+
+    @classmethod
+    def of(cls, state: PoolState) -> _Pool:
+        return cls(state.items, state.lanes)
+
+    def is_of(self, state: PoolState) -> bool:
+        if self.items is not state.items or (self.lanes is None) != (state.lanes is None):
+            return False
+        return all(np.array_equal(a, b) for a, b in zip(self.lanes or (), state.lanes or (), strict=True))
+
+
+def _random(count: int, state: PoolState) -> Indices:
+    return draw_questions(count, state.num_items, state.num_options, state.rng, lanes=state.lanes)
+
+
+def _lanes_within(places: Indices, state: PoolState) -> tuple[Indices, ...] | None:
+    """The lanes of a part of the pool, as places in the ascending indices of that part."""
+    if state.lanes is None:
+        return None
+    return tuple(np.flatnonzero(np.isin(places, items, assume_unique=True)) for items in state.lanes)
 
 
 @dataclass(frozen=True, eq=False)

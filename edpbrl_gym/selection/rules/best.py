@@ -11,6 +11,7 @@ from edpbrl_gym._validation import check_choice_of, check_count
 from edpbrl_gym.estimation import Posterior
 from edpbrl_gym.selection.rules.base import QuestionValue, ScoreRule, search_questions
 from edpbrl_gym.selection.rules.information import DirectedFisher
+from edpbrl_gym.selection.rules.lanes import LaneGroup
 from edpbrl_gym.selection.rules.state import PoolState
 
 __all__ = ["DuelingThompson", "Idrl", "MaximumRegret"]
@@ -47,16 +48,26 @@ class DuelingThompson:
         self.attempts = check_count(attempts, "attempts", minimum=0)
 
     def propose(self, state: PoolState) -> Indices:
-        """The favourites of K draws, (K,)."""
-        chosen = _distinct(state.draw_utilities.argmax(axis=0))[: state.num_options]
+        """The favourites of K draws, each among the items that the option may be, (K,)."""
+        question = np.empty(state.num_options, dtype=np.int64)
+        for group in state.groups:
+            question[group.lanes] = group.items[self._favourites(state, group)]
+        return question
+
+    def _favourites(self, state: PoolState, group: LaneGroup) -> Indices:
+        """Places of different items in a group, one for each of its options; other groups begin at other draws."""
+        size = len(group.lanes)
+        utilities = np.roll(_part(state.draw_utilities, group, state), -int(group.lanes[0]), axis=1)
+        chosen = _distinct(utilities.argmax(axis=0))[:size]
         left, posterior = self.attempts, None
-        while len(chosen) < state.num_options and left > 0:
+        while len(chosen) < size and left > 0:
             posterior = Posterior(state.mean, state.precision) if posterior is None else posterior
-            size = min(left, len(state.draws))
-            left -= size
-            favourites = (state.items @ posterior.draws(size, state.rng).T).argmax(axis=0)
-            chosen = _distinct(np.concatenate([chosen, favourites]))[: state.num_options]
-        return _filled(chosen, state)
+            count = min(left, len(state.draws))
+            left -= count
+            items = _part(state.items, group, state)
+            favourites = (items @ posterior.draws(count, state.rng).T).argmax(axis=0)
+            chosen = _distinct(np.concatenate([chosen, favourites]))[:size]
+        return _filled(chosen, _part(state.utilities, group, state), size)
 
 
 class Idrl(ScoreRule):
@@ -81,7 +92,7 @@ class Idrl(ScoreRule):
     def direction(self, state: PoolState) -> Floats:
         """w, the difference of the two candidates, (d,)."""
         candidates = _distinct(state.draw_utilities.argmax(axis=0))
-        candidates = candidates if len(candidates) > 1 else _filled(candidates, state, size=2)
+        candidates = candidates if len(candidates) > 1 else _filled(candidates, state.utilities, 2)
         first, second = np.triu_indices(len(candidates), k=1)
         pairs = np.stack([candidates[first], candidates[second]], axis=1)
         best = pairs[state.products.squared_distances(pairs)[1, 0].argmax()]
@@ -130,14 +141,22 @@ class MaximumRegret:
         self.weights = check_choice_of(weights, "weights", ("density", "equal"))
 
     def propose(self, state: PoolState) -> Indices:
-        """The favourites of the chosen draws, (K,); filled up with the best items of theta_hat where draws lack."""
+        """The favourites of the chosen draws, (K,); filled up with the best items of theta_hat where draws lack.
+
+        With lanes, option q is the favourite of its draw among the items of lane q.
+        """
+        draws = np.arange(len(state.draws))
         favourites = state.draw_utilities.argmax(axis=0)
-        distinct = _distinct(favourites)
-        if len(distinct) <= state.num_options:
-            return _filled(distinct, state)
-        logs = self.log_weights(state)
-        regrets = self.regrets(state, favourites)
-        clashes = favourites[:, None] == favourites[None]
+        lanes = None
+        if state.lanes is not None:
+            lanes = tuple(q * len(draws) + draws for q in range(state.num_options))
+            own = [items[state.draw_utilities[items].argmax(axis=0)] for items in state.lanes]
+            draws, favourites = np.tile(draws, len(lanes)), np.concatenate(own)
+        elif len(_distinct(favourites)) <= state.num_options:
+            return _filled(_distinct(favourites), state.utilities, state.num_options)
+        logs = self.log_weights(state)[draws]
+        regrets = self.regrets(state, favourites, draws)
+        clashes = (favourites[:, None] == favourites[None]) | (draws[:, None] == draws[None])
 
         def value(sets: Indices) -> Floats:
             total, lost = np.zeros(len(sets)), np.zeros(len(sets))
@@ -149,8 +168,13 @@ class MaximumRegret:
                 np.log(np.maximum(total, np.finfo(np.float64).tiny)) + logs[sets].sum(axis=1) - _CLASH * lost
             )
 
-        draws, _ = search_questions(value, len(logs), state.num_options, rng=state.rng, exhaustive=_SETS)
-        return _filled(_distinct(favourites[draws]), state)
+        found, _ = search_questions(value, len(logs), state.num_options, rng=state.rng, exhaustive=_SETS, lanes=lanes)
+        question = np.empty(state.num_options, dtype=np.int64)
+        for group in state.groups:
+            chosen = np.searchsorted(group.items, _distinct(favourites[found[group.lanes]]))
+            filled = _filled(chosen, _part(state.utilities, group, state), len(group.lanes))
+            question[group.lanes] = group.items[filled]
+        return question
 
     def log_weights(self, state: PoolState) -> Floats:
         """Log density P of each draw up to a constant, (M,)."""
@@ -159,9 +183,16 @@ class MaximumRegret:
         moved = state.draws - state.mean
         return np.asarray(-0.5 * np.vecdot(moved, moved @ state.precision))
 
-    def regrets(self, state: PoolState, favourites: Indices) -> Floats:
-        """Both terms of the bracket for every two draws, (M, M), of the draws' favourites (M,)."""
-        table = state.draw_utilities[favourites].T  # theta_m . b_n
+    def regrets(self, state: PoolState, favourites: Indices, draws: Indices | None = None) -> Floats:
+        """Both terms of the bracket for every two favourites, (M, M), of the draws' favourites (M,).
+
+        Args:
+            state: With the draws.
+            favourites: Items, (M,).
+            draws: Whose favourites they are, (M,); None: draw m's is the m-th.
+        """
+        table = state.draw_utilities[favourites]
+        table = table.T if draws is None else table[:, draws].T  # theta_m . b_n
         own = np.diagonal(table)
         one = own[:, None] - (table if self.form == "regret" else table.T)
         one = np.maximum(one, 0.0)
@@ -174,8 +205,12 @@ def _distinct(items: NDArray[np.integer]) -> Indices:
     return np.asarray(items[np.sort(first)], dtype=np.int64)
 
 
-def _filled(chosen: Indices, state: PoolState, *, size: int | None = None) -> Indices:
-    """``chosen``, and as many of the best other items of theta_hat as are needed for ``size`` (K) items."""
-    wanted = state.num_options if size is None else size
-    order = np.argsort(-state.utilities, kind="stable")
-    return _distinct(np.concatenate([chosen, order]))[:wanted]
+def _filled(chosen: NDArray[np.integer], utilities: Floats, size: int) -> Indices:
+    """``chosen``, and as many of the best other items of theta_hat as are needed for ``size`` items."""
+    order = np.argsort(-utilities, kind="stable")
+    return _distinct(np.concatenate([chosen, order]))[:size]
+
+
+def _part(table: Floats, group: LaneGroup, state: PoolState) -> Floats:
+    """The rows of a group's items: the table itself, not a copy, where these are all."""
+    return table if len(group.items) == state.num_items else table[group.items]

@@ -184,8 +184,9 @@ class NaiveDesign(ScoreRule):
         """Gain log det(V + (1/K) sum_k x_k x_k') - log det V."""
         size = state.num_options
         second = state.agnostic  # F(S; 0) is the options' second moment less that of their mean
-        if state.asked:
-            means = state.items[np.array(state.asked)].mean(axis=1)
+        past = state.asked_options
+        if len(past):
+            means = past.mean(axis=1)
             second = second + means.T @ means
         root = np.linalg.cholesky(second)
         products = ItemProducts(solve_triangular(root, state.items.T, lower=True, check_finite=False).T.copy())

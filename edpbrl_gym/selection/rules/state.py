@@ -13,6 +13,7 @@ from scipy.linalg import solve_triangular
 from edpbrl_gym._validation import check_array, check_count, check_integers
 from edpbrl_gym.choice import fisher_information
 from edpbrl_gym.estimation import GaussianPrior, Posterior, estimate
+from edpbrl_gym.selection.rules.lanes import LaneGroup, check_lanes, lane_groups
 from edpbrl_gym.selection.rules.products import ItemProducts
 
 __all__ = ["PoolState"]
@@ -37,10 +38,14 @@ class PoolState:
         num_options: K, at least 2 and at most n.
         rng: Of the searches and of the rules that draw.
         asked: The questions asked, each K indices.
+        lanes: Items that option q of the question may be, K arrays of indices; None: all items. Two lanes have the same
+            items or none in common. All rules keep to it: item q of what they propose is one of lane q.
+        past: Features of the options of all questions asked, (t, K, d), where they are no items of this pool; None:
+            those of ``asked``.
 
     Raises:
-        ValueError: Shapes that don't fit, NaN, K out of range, or a precision that is not positive definite (when it
-            is first used).
+        ValueError: Shapes that don't fit, NaN, K out of range, lanes that don't fit, or a precision that is not
+            positive definite (when it is first used).
     """
 
     items: Floats
@@ -51,6 +56,8 @@ class PoolState:
     num_options: int
     rng: np.random.Generator = field(default_factory=np.random.default_rng)
     asked: tuple[tuple[int, ...], ...] = ()
+    lanes: tuple[Indices, ...] | None = None
+    past: Floats | None = None
 
     def __post_init__(self) -> None:
         items = check_array(self.items, "items", shape=("n", "d"))
@@ -67,6 +74,11 @@ class PoolState:
             hint = f"the items have {dimension} features"
             object.__setattr__(self, name, check_array(getattr(self, name), name, shape=shape, hint=hint))
         object.__setattr__(self, "items", items)
+        if self.lanes is not None:
+            object.__setattr__(self, "lanes", check_lanes(self.lanes, count, num_options))
+        if self.past is not None:
+            past = check_array(self.past, "past", shape=("t", num_options, dimension))
+            object.__setattr__(self, "past", past)
 
     @classmethod
     def of(
@@ -132,6 +144,18 @@ class PoolState:
     def dimension(self) -> int:
         """Number of features d."""
         return self.items.shape[1]
+
+    @property
+    def asked_options(self) -> Floats:
+        """Features of the options of all questions asked, (t, K, d)."""
+        if self.past is not None:
+            return self.past
+        return self.items[np.array(self.asked, dtype=np.int64).reshape(-1, self.num_options)]
+
+    @cached_property
+    def groups(self) -> list[LaneGroup]:
+        """Options that are chosen from the same items."""
+        return lane_groups(self.num_items, self.num_options, self.lanes)
 
     @cached_property
     def factor(self) -> Floats:

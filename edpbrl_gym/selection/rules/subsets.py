@@ -11,8 +11,9 @@ from scipy.optimize import brentq
 
 from edpbrl_gym._validation import check_array, check_count, check_integers, check_number
 from edpbrl_gym.choice import fisher_information
+from edpbrl_gym.selection.rules.lanes import draw_questions
 
-__all__ = ["SubsetDesign", "check_share", "draw_questions", "solve_subset_design", "thin"]
+__all__ = ["SubsetDesign", "check_share", "solve_subset_design", "thin"]
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -22,21 +23,6 @@ _REACHED = 1e-9  # of the batch's gain in log det: rounding
 _START = 32  # rows of the random subsets at the start, in multiples of d
 _IDENTITY = 0.01  # weight of the identity at the start, of the mean eigenvalue of the rest
 _SLACK = 1e-9  # of d: a gap as small as this is rounding
-
-
-def draw_questions(count: int, num_items: int, num_options: int, rng: np.random.Generator) -> Indices:
-    """Independent questions of K different items, each set equally likely, (count, K).
-
-    Option k is drawn from the n - k items that are left, by its rank among them.
-    """
-    table = np.empty((count, num_options), dtype=np.int64)
-    for k in range(num_options):
-        rank = rng.integers(num_items - k, size=count)
-        taken = np.sort(table[:, :k], axis=1)
-        for j in range(k):
-            rank += rank >= taken[:, j]
-        table[:, k] = rank
-    return table
 
 
 def thin(
@@ -129,6 +115,7 @@ def solve_subset_design(
     rng: np.random.Generator,
     subsets: int = 64,
     iterations: int = 600,
+    lanes: tuple[Indices, ...] | None = None,
 ) -> SubsetDesign:
     """The randomised Frank-Wolfe method for the D-optimal distribution on K-subsets of a pool.
 
@@ -143,6 +130,7 @@ def solve_subset_design(
         rng: Of the subsets.
         subsets: Random subsets scored in each step.
         iterations: Steps.
+        lanes: Checked lanes, see `PoolState`; None: all subsets.
 
     Raises:
         ValueError: Fewer items than K, or items that are all the same.
@@ -151,7 +139,7 @@ def solve_subset_design(
     size = check_count(num_options, "num_options (K)", minimum=2)
     dimension = pool.shape[1]
     check_count(subsets, "subsets")
-    first = draw_questions(-(-_START * dimension // (size - 1)), len(pool), size, rng)
+    first = draw_questions(-(-_START * dimension // (size - 1)), len(pool), size, rng, lanes=lanes)
     flat = size * _information_rows(pool, first).reshape(-1, dimension)
     moment = flat.T @ flat / len(first)
     scale = float(np.trace(moment)) / dimension
@@ -162,11 +150,11 @@ def solve_subset_design(
     inverse, log_det = cho_solve(factor, np.eye(dimension)), 2.0 * float(np.log(np.diagonal(factor[0])).sum())
     # weights are kept in units of what steps have left of the start
     weights: dict[tuple[int, ...], float] = {}
-    for question in np.sort(first, axis=1).tolist():
+    for question in (np.sort(first, axis=1) if lanes is None else first).tolist():
         weights[tuple(question)] = weights.get(tuple(question), 0.0) + (1.0 - _IDENTITY) / len(first)
     left, gap = 1.0, 0.0
     for _ in range(check_count(iterations, "iterations")):
-        drawn = draw_questions(subsets, len(pool), size, rng)
+        drawn = draw_questions(subsets, len(pool), size, rng, lanes=lanes)
         rows = size * _information_rows(pool, drawn)
         moved = (rows.reshape(-1, dimension) @ inverse).reshape(rows.shape)  # one product, not one a subset
         traces = np.vecdot(rows, moved).sum(axis=1)
@@ -180,7 +168,7 @@ def solve_subset_design(
         inverse = (inverse - moved[best].T @ cho_solve(cho_factor(inner), moved[best])) / (1.0 - length)
         log_det += gain
         left *= 1.0 - length
-        chosen = tuple(sorted(drawn[best].tolist()))
+        chosen = tuple(sorted(drawn[best].tolist()) if lanes is None else drawn[best].tolist())
         weights[chosen] = weights.get(chosen, 0.0) + length / left
     mass = np.array(list(weights.values()))
     return SubsetDesign(np.array(list(weights), dtype=np.int64), mass / mass.sum(), log_det, gap, _IDENTITY * left)
