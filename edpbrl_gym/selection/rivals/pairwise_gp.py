@@ -227,6 +227,9 @@ def _linear_model() -> Any:
     """The BoTorch model of utilities theta . x, theta ~ N(mean, covariance)."""
     base: Any = load("botorch.models.model", _PURPOSE).Model
     normal = load("gpytorch.distributions", _PURPOSE).MultivariateNormal
+    lazy = load(
+        "linear_operator", _PURPOSE
+    ).to_linear_operator  # no Cholesky factor: a search may pair an item with itself
     posterior = load("botorch.posteriors.gpytorch", _PURPOSE).GPyTorchPosterior
     size = load("torch", _PURPOSE).Size
 
@@ -240,7 +243,7 @@ def _linear_model() -> Any:
             self.datapoints = mean[None]  # EUBO looks at its type
 
         def posterior(self, X: Any, **_: Any) -> Any:  # noqa: N803
-            return posterior(normal(X @ self.theta, X @ self.covariance @ X.transpose(-1, -2)))
+            return posterior(normal(X @ self.theta, lazy(X @ self.covariance @ X.transpose(-1, -2))))
 
     return LinearModel
 
