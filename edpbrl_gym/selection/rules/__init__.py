@@ -1,10 +1,11 @@
-"""The rules of the literature that choose the next question from a finite pool of items.
+"""The rules of the literature that choose the next question from a finite pool of items, and the planner that asks them.
 
 ``make_rule(name).propose(PoolState.of(items, prior, questions, choices, num_options=K))`` is the next question; `RULES`
-lists the names.
+lists the names. `RulePlanner` asks by any of them, about a pool of items or about the prompts of a vocabulary.
 """
 
 from edpbrl_gym.selection.rules.base import QuestionValue, Rule, ScoreRule, search_questions
+from edpbrl_gym.selection.rules.planner import RulePlanner
 from edpbrl_gym.selection.rules.products import ItemProducts
 from edpbrl_gym.selection.rules.registry import RULES, make_rule, rule_class
 from edpbrl_gym.selection.rules.state import PoolState
@@ -15,6 +16,7 @@ __all__ = [
     "PoolState",
     "QuestionValue",
     "Rule",
+    "RulePlanner",
     "ScoreRule",
     "make_rule",
     "rule_class",

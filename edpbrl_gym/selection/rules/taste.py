@@ -54,6 +54,8 @@ class ExactTaste:
             "responses": [response.as_json() for response in self._responses],
             "start": None if self._start is None else self._start.copy(),
             "used": self._used,
+            "mean": self.planned.mean.copy(),
+            "precision": self.planned.precision.copy(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -64,7 +66,7 @@ class ExactTaste:
         self._used = int(state["used"])
         if state["start"] is not None:
             self._start = np.array(state["start"], dtype=np.float64)
-            self.planned = Posterior.from_estimate(self._estimated(self._used))
+            self.planned = Posterior(np.array(state["mean"]), np.array(state["precision"]))
 
     def tell(self, features: Floats, responses: Sequence[Response]) -> None:
         """Keep n answers about options (n, K, d).
