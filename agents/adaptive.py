@@ -15,6 +15,7 @@ from edpbrl_gym.agents.tabular import TabularAgent, require
 from edpbrl_gym.estimation import GaussianPrior
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.selection import AdaptivePlanner, ComposedFeatures, TokenFeatures
+from edpbrl_gym.selection.planner import SCORES, Score
 
 if TYPE_CHECKING:
     from edpbrl_gym.comparisons import Comparisons
@@ -59,7 +60,7 @@ class AdaptiveAgent(TabularAgent):
         *,
         feedback: Literal["truncated", "state"] = "truncated",
         mode: Literal["learn", "best"] = "learn",
-        score: Literal["information", "mutual"] = "information",
+        score: Score = "information",
         draws: int = 16,
         memory: int | None = None,
         prior: GaussianPrior | None = None,
@@ -70,7 +71,7 @@ class AdaptiveAgent(TabularAgent):
         for value, option, known in (
             (feedback, "feedback", ("truncated", "state")),
             (mode, "mode", ("learn", "best")),
-            (score, "score", ("information", "mutual")),
+            (score, "score", SCORES),
         ):
             check_choice_of(value, option, known)
         self.feedback, self.mode, self.score = feedback, mode, score

@@ -251,11 +251,42 @@ def test_state_feedback():
     assert cosine_error(planner.estimate.theta, TASTE) < 0.05
 
 
-@pytest.mark.parametrize("options", [{"score": "mutual"}, {"draws": 0}, {"draws": 1}, {"mode": "best"}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"score": "trace"},
+        {"score": "variance"},
+        {"score": "variance", "draws": 0},
+        {"score": "mutual"},
+        {"draws": 0},
+        {"draws": 1},
+        {"mode": "best"},
+    ],
+)
 def test_every_way_of_asking_learns(options):
     planner = make(**options)
     play(planner, 12)
     assert cosine_error(planner.estimate.theta, TASTE) < 0.25
+
+
+@pytest.mark.parametrize("score", ["trace", "variance"])
+def test_the_variance_scores_ask_what_lowers_their_variance_most(score):
+    planner = make(score=score, options=TokenFeatures(WORDS, ROWS), draws=0, num_options=2)
+    steps = np.split(ROWS, np.cumsum(SIZES)[:-1])
+    pairs = np.concatenate([(table[:, None] - table[None]).reshape(-1, D) for table in steps])
+    counts = np.repeat(1.0 / np.square(SIZES), np.square(SIZES)) / len(SIZES)
+    weights = np.eye(D) if score == "trace" else (pairs * counts[:, None]).T @ pairs
+    precision = planner.posterior.precision
+    covariance = np.linalg.inv(precision)
+
+    def taken_off(pair):
+        data = 0.25 * np.outer(pair, pair)  # at theta = 0
+        return np.trace(weights @ (covariance - np.linalg.inv(precision + data)))
+
+    best = max(taken_off(one - other) for one in steps[0] for other in steps[0])
+    first, second = planner.ask(np.empty((2, 0), dtype=int))
+    # the search starts from one pair and changes one option at a time
+    assert taken_off(steps[0][first] - steps[0][second]) > 0.95 * best
 
 
 def utility_of(lanes):

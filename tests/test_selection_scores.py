@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from edpbrl_gym.choice import choice_probabilities, fisher_information
 from edpbrl_gym.selection.exchange import exchange
-from edpbrl_gym.selection.scores import ExpectedBest, ExpectedInformation, MutualInformation
+from edpbrl_gym.selection.scores import ExpectedBest, ExpectedInformation, ExpectedVariance, MutualInformation
 
-SCORES = ("information", "mutual", "best")
+SCORES = ("information", "trace", "variance", "direction", "mutual", "best")
 
 
 class Case:
@@ -26,13 +26,19 @@ class Case:
         self.tokens = size * rng.normal(size=(tokens, d))
         self.offsets = rng.normal(size=(options, d))
         self.draws = rng.normal(size=(draws, d))
+        self.contrasts = rng.normal(size=(d, 3))
+        self.away = rng.normal(size=d)
         self.chosen = rng.permutation(tokens)[:options]
         self.lane = int(rng.integers(options))
 
     def score(self, name: str, dtype=np.float64):
         """The score of that name, prepared."""
+        root = ExpectedInformation.covariance_root(self.precision)
         made = {
-            "information": lambda: ExpectedInformation(self.draws, ExpectedInformation.covariance_root(self.precision)),
+            "information": lambda: ExpectedInformation(self.draws, root),
+            "trace": lambda: ExpectedVariance(self.draws, root),
+            "variance": lambda: ExpectedVariance(self.draws, root, contrasts=self.contrasts),
+            "direction": lambda: ExpectedVariance(self.draws, root, contrasts=self.contrasts, away=self.away),
             "mutual": lambda: MutualInformation(self.draws),
             "best": lambda: ExpectedBest(self.draws),
         }[name]()
@@ -44,12 +50,25 @@ class Case:
         options = self.tokens[np.asarray(chosen)] + self.offsets
         if name == "best":
             return float(np.mean([(options @ theta).max() for theta in self.draws]))
+        data = np.mean([fisher_information(options[None], theta) for theta in self.draws], axis=0)
+        if name in ("trace", "variance", "direction"):
+            taken_off = np.linalg.inv(self.precision) - np.linalg.inv(self.precision + data)
+            return float(np.trace(self.weights(name) @ taken_off))
         if name == "information":
-            data = np.mean([fisher_information(options[None], theta) for theta in self.draws], axis=0)
             return float(np.linalg.slogdet(self.precision + data)[1] - np.linalg.slogdet(self.precision)[1])
         each = np.array([choice_probabilities(options[None], theta)[0] for theta in self.draws])
         joint = each / len(each)  # of the draw m and the answer k
         return float((joint * np.log(joint / (joint.sum(axis=0) * joint.sum(axis=1, keepdims=True)))).sum())
+
+    def weights(self, name: str):
+        """S of the variance tr(S P), (d, d)."""
+        if name == "trace":
+            return np.eye(len(self.away))
+        moment = self.contrasts @ self.contrasts.T
+        if name == "variance":
+            return moment
+        rest = np.eye(len(self.away)) - np.outer(self.away, self.away) / (self.away @ self.away)
+        return rest @ moment @ rest
 
     def replaced(self, name: str) -> list[float]:
         """Value of the question with each token in the lane."""

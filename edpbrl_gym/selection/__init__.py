@@ -2,13 +2,20 @@
 
 from edpbrl_gym.selection.composed import ComposedFeatures, TokenFeatures
 from edpbrl_gym.selection.planner import AdaptivePlanner
-from edpbrl_gym.selection.scores import ExpectedBest, ExpectedInformation, MutualInformation, QuestionScore
+from edpbrl_gym.selection.scores import (
+    ExpectedBest,
+    ExpectedInformation,
+    ExpectedVariance,
+    MutualInformation,
+    QuestionScore,
+)
 
 __all__ = [
     "AdaptivePlanner",
     "ComposedFeatures",
     "ExpectedBest",
     "ExpectedInformation",
+    "ExpectedVariance",
     "MutualInformation",
     "QuestionScore",
     "TokenFeatures",

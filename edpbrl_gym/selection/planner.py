@@ -11,19 +11,31 @@ from numpy.typing import ArrayLike, NDArray
 from edpbrl_gym._threads import single_thread
 from edpbrl_gym._validation import check_array, check_choice_of, check_count, check_integers
 from edpbrl_gym.choice import check_options
+from edpbrl_gym.design.criteria import positive_semidefinite_factor
 from edpbrl_gym.design.restrictions import Restrictions, TokenRules
 from edpbrl_gym.estimation import Estimate, GaussianPrior, Posterior
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.responses import BestOf, Response, ResponseModel
 from edpbrl_gym.selection.composed import OptionFeatures
 from edpbrl_gym.selection.exchange import exchange
-from edpbrl_gym.selection.scores import ExpectedBest, ExpectedInformation, MutualInformation, QuestionScore
+from edpbrl_gym.selection.scores import (
+    ExpectedBest,
+    ExpectedInformation,
+    ExpectedVariance,
+    MutualInformation,
+    QuestionScore,
+)
 from edpbrl_gym.selection.tracking import TasteTracker
 
 if TYPE_CHECKING:
     from edpbrl_gym.vocabulary import Vocabulary
 
-__all__ = ["AdaptivePlanner"]
+__all__ = ["SCORES", "AdaptivePlanner", "Score"]
+
+Score = Literal["information", "trace", "variance", "mutual"]
+
+SCORES: tuple[Score, ...] = ("information", "trace", "variance", "mutual")
+"""What a question can be valued by, to learn the taste; see `AdaptivePlanner`."""
 
 Floats = NDArray[np.float64]
 
@@ -52,7 +64,9 @@ class AdaptivePlanner:
         num_options: K, at least 2.
         seed: Of the draws.
         mode: "learn" theta, or find the "best" prompt.
-        score: "information" (D), or "mutual" information; only for mode "learn".
+        score: Of mode "learn": "information", the expected gain in log det of the posterior precision (D); "trace",
+            what is taken off the sum of the posterior variances of theta's coordinates (A); "variance", off the mean
+            posterior variance of the differences in utility between tokens of a step (V); or "mutual" information.
         draws: M; 0 takes theta_hat alone.
         model: Format of the answers.
         restrictions: Which tokens may stand together; None: options of a question are distinct. A base that all
@@ -78,7 +92,7 @@ class AdaptivePlanner:
         num_options: int = 4,
         seed: int = 0,
         mode: Literal["learn", "best"] = "learn",
-        score: Literal["information", "mutual"] = "information",
+        score: Score = "information",
         draws: int = 16,
         model: ResponseModel | None = None,
         restrictions: Restrictions | None = None,
@@ -92,7 +106,7 @@ class AdaptivePlanner:
         self.num_options = check_count(num_options, "num_options (K)", minimum=2)
         self.seed = check_count(seed, "seed", minimum=0)
         self.mode = check_choice_of(mode, "mode", ("learn", "best"))
-        self.score = check_choice_of(score, "score", ("information", "mutual"))
+        self.score = check_choice_of(score, "score", SCORES)
         self.draws = check_count(draws, "draws", minimum=0)
         if self.draws < 2 and (mode == "best" or score == "mutual"):
             raise ValueError(f"Expected at least 2 draws for mode='best' and score='mutual', got {draws}")
@@ -102,6 +116,7 @@ class AdaptivePlanner:
         self._taste = TasteTracker(prior, self.model, self.num_options, self.memory)
         self.dimension = self._taste.dimension
         self._tokens = _tables(options, self.dimension)
+        self._contrasts = _contrasts(self._tokens) if score == "variance" else None
         self.reset()
 
     def reset(self) -> None:
@@ -208,7 +223,9 @@ class AdaptivePlanner:
             return MutualInformation(draws)
         if self._root is None:
             self._root = ExpectedInformation.covariance_root(posterior.precision)
-        return ExpectedInformation(draws, self._root)
+        if self.score == "information":
+            return ExpectedInformation(draws, self._root)
+        return ExpectedVariance(draws, self._root, contrasts=self._contrasts)
 
     def _checked(self, prefixes: ArrayLike) -> NDArray[np.int64]:
         before = check_integers(np.asarray(prefixes), "prefixes", shape=(self.num_options, "h"), low=0)
@@ -252,6 +269,14 @@ def _tables(options: OptionFeatures, dimension: int) -> list[NDArray[np.float32]
     for table in tables:
         check_array(table, "the options' features", shape=("n", dimension), keep=(np.float32,), hint="the prior's")
     return tables
+
+
+def _contrasts(tables: Sequence[NDArray[np.float32]]) -> Floats:
+    """B with B B' the second moment of the difference of two random tokens of a random step, (d, r)."""
+    moments = [
+        2.0 * np.cov(table, rowvar=False, bias=True, dtype=np.float64).reshape(2 * table.shape[1:]) for table in tables
+    ]
+    return positive_semidefinite_factor(np.mean(moments, axis=0), "the tokens' second moment")
 
 
 def _rules(vocabulary: Vocabulary, restrictions: Restrictions | None) -> TokenRules:

@@ -19,7 +19,7 @@ from scipy.linalg import solve_triangular
 from scipy.linalg.blas import dtrmm, strmm
 from scipy.special import expit, logsumexp
 
-__all__ = ["ExpectedBest", "ExpectedInformation", "MutualInformation", "QuestionScore"]
+__all__ = ["ExpectedBest", "ExpectedInformation", "ExpectedVariance", "MutualInformation", "QuestionScore"]
 
 Floats = NDArray[np.float64]
 Table = NDArray[np.floating]
@@ -68,11 +68,11 @@ class QuestionScore(ABC):
         return expit(self._utilities + (self._offset_utilities[lane] - whole)), np.exp(others - whole)
 
 
-class ExpectedInformation(QuestionScore):
-    """D-criterion: log det(P^-1 + X' W X) - log det P^-1.
+class _InformationScore(QuestionScore):
+    """What the scores of X' W X have in common.
 
-    With the differences Y = x_j - x_a to the replaced option, X' W X = Y' V Y, V the other rows and columns of W, and
-    the value is log det(E + L' Y P Y' L), V = L L'.
+    With the differences Y = x_j - x_a to the replaced option, X' W X = Y' V Y, V = L L' the other rows and columns of
+    W. The determinant and the trace need M = E + L' Y P Y' L only, of size K - 1.
 
     Args:
         draws: theta_m, (M, d).
@@ -92,28 +92,16 @@ class ExpectedInformation(QuestionScore):
     def prepare(self, tokens: Table, offsets: Floats) -> None:
         """See the base class."""
         super().prepare(tokens, offsets)
-        product = strmm if tokens.dtype == np.float32 else dtrmm
-        white = product(1.0, self._root.astype(tokens.dtype, order="F"), tokens.T, lower=1).T  # tokens @ root.T
-        self._norms = np.einsum("nd,nd->n", white, white, dtype=np.float64)
-        self._white_offsets = offsets @ self._root.T
-        self._white = white
-        self._token_offset = np.asarray(white @ self._white_offsets.T.astype(tokens.dtype), dtype=np.float64)
-        self._cross: dict[int, Floats] = {}
+        # the rows R x: tokens @ root.T
+        self._white = _Rows(_triangular(self._root, tokens.T).T, offsets @ self._root.T)
 
-    def replacements(self, chosen: NDArray[np.int64], lane: int) -> Floats:
-        """See the base class."""
-        weights = self._weights(chosen, lane)
-        gram = self._gram(chosen, lane)
-        root = _cholesky(weights)
-        size = len(root)
-        inner = np.zeros_like(gram)  # E + root' gram root, the lower half
-        for j in range(size):
-            moved = np.einsum("ikn,kn->in", gram[:, j:], root[j:, j])
-            for i in range(j, size):
-                inner[i, j] = np.einsum("kn,kn->n", root[i:, i], moved[i:])
-            inner[j, j] += 1.0
-        factor = _cholesky(inner)
-        return np.asarray(2.0 * np.log(factor[np.arange(size), np.arange(size)]).sum(axis=0))
+    def _information(self, chosen: NDArray[np.int64], lane: int) -> tuple[Floats, Floats]:
+        """L and the Cholesky factor of M with each replacement, (K - 1, K - 1, n) each."""
+        root = _cholesky(self._weights(chosen, lane))
+        inner = _congruent(root, self._white.gram(chosen, lane))
+        places = np.arange(len(root))
+        inner[places, places] += 1.0
+        return root, _cholesky(inner)
 
     def _weights(self, chosen: NDArray[np.int64], lane: int) -> Floats:
         """V with each replacement, (K - 1, K - 1, n)."""
@@ -125,25 +113,73 @@ class ExpectedInformation(QuestionScore):
         weights[places, places] += q @ rest.T
         return np.asarray(weights / q.shape[1])
 
-    def _gram(self, chosen: NDArray[np.int64], lane: int) -> Floats:
-        """Y P Y' with each replacement, (K - 1, K - 1, n)."""
-        others = _without(chosen, lane)
-        white = self._white[chosen[others]] + self._white_offsets[others]
-        own = self._white_offsets[lane]
-        norms = self._norms + 2.0 * self._token_offset[:, lane] + own @ own
-        cross = [
-            self._products(int(chosen[other])) + self._token_offset[:, other] + float(own @ row)
-            for other, row in zip(others, white, strict=True)
-        ]
-        between = white @ white.T
-        lines = np.stack(cross)
-        return np.asarray(between[:, :, None] - lines[:, None] - lines[None] + norms)
 
-    def _products(self, token: int) -> Floats:
-        """g_v P g_token for all v, (n,)."""
-        if token not in self._cross:
-            self._cross[token] = np.asarray(self._white @ self._white[token], dtype=np.float64)
-        return self._cross[token]
+class ExpectedInformation(_InformationScore):
+    """D-criterion: log det(P^-1 + X' W X) - log det P^-1 = log det M.
+
+    Args:
+        draws: theta_m, (M, d).
+        root: Lower triangular R with P = R' R, (d, d), of ``covariance_root``.
+    """
+
+    def replacements(self, chosen: NDArray[np.int64], lane: int) -> Floats:
+        """See the base class."""
+        _, factor = self._information(chosen, lane)
+        places = np.arange(len(factor))
+        return np.asarray(2.0 * np.log(factor[places, places]).sum(axis=0))
+
+
+class ExpectedVariance(_InformationScore):
+    """A- and V-criterion: what an answer takes off the posterior variance, tr(S P) - tr(S (P^-1 + X' W X)^-1).
+
+    It is tr(M^-1 L' Y P S P Y' L). S = E (A) weighs all coordinates of theta alike; S = B B' (V) is a variance of
+    contrasts: with the second moment of differences of items it is the mean variance of these differences. ``away``
+    takes a direction u out, S = (E - u u') B B' (E - u u'): with u along theta_hat what is left is the variance of the
+    direction of theta, as the norm of theta changes neither which of two items it likes nor its cosine to anything.
+
+    Source: classical optimal design (Chaloner & Verdinelli, 1995), with the Fisher information of a choice averaged
+    over posterior draws.
+
+    Args:
+        draws: theta_m, (M, d).
+        root: Lower triangular R with P = R' R, (d, d), of ``covariance_root``.
+        contrasts: B, (d, r); None: E.
+        away: u, (d,), not 0, of any length; None: no direction is taken out.
+    """
+
+    def __init__(
+        self, draws: Floats, root: Floats, *, contrasts: Floats | None = None, away: Floats | None = None
+    ) -> None:
+        super().__init__(draws, root)
+        self._contrasts = contrasts
+        self._away = None if away is None else away / np.linalg.norm(away)
+
+    def prepare(self, tokens: Table, offsets: Floats) -> None:
+        """See the base class."""
+        super().prepare(tokens, offsets)
+        # the rows B' (E - u u') P x, with P x = R' (R x)
+        rows = _triangular(self._root, self._white.tokens.T, transposed=True).T
+        others = self._white.offsets @ self._root
+        self._targets = _Rows(self._contrasted(rows), self._contrasted(others))
+
+    def replacements(self, chosen: NDArray[np.int64], lane: int) -> Floats:
+        """See the base class."""
+        root, factor = self._information(chosen, lane)
+        inner = _congruent(root, self._targets.gram(chosen, lane))
+        # tr(C^-1 T C'^-1) of M = C C': only its diagonal is needed, but every row solved depends on those before it
+        inverse = _inverse(factor)
+        value = np.zeros(inner.shape[-1])
+        for i in range(len(inner)):
+            for j in range(i + 1):
+                for k in range(j + 1):
+                    value += (1.0 if j == k else 2.0) * inverse[i, j] * inverse[i, k] * inner[j, k]
+        return value
+
+    def _contrasted(self, rows: Table) -> Table:
+        if self._away is not None:
+            away = self._away.astype(rows.dtype)
+            rows = rows - np.outer(rows @ away, away)
+        return rows if self._contrasts is None else rows @ self._contrasts.astype(rows.dtype)
 
 
 class MutualInformation(QuestionScore):
@@ -167,6 +203,69 @@ class ExpectedBest(QuestionScore):
         fixed = self._others(chosen, lane).max(axis=0)
         own = self._utilities + self._offset_utilities[lane]
         return np.asarray(np.maximum(own, fixed).mean(axis=1))
+
+
+class _Rows:
+    """Inner products of differences of options, for options that are sums of a token's row and an offset's.
+
+    Args:
+        tokens: (n, r).
+        offsets: (K, r).
+    """
+
+    def __init__(self, tokens: Table, offsets: Table) -> None:
+        self.tokens = tokens
+        self.offsets = offsets
+        self._norms = np.einsum("nd,nd->n", tokens, tokens, dtype=np.float64)
+        self._token_offset = np.asarray(tokens @ offsets.T.astype(tokens.dtype), dtype=np.float64)
+        self._cross: dict[int, Floats] = {}
+
+    def gram(self, chosen: NDArray[np.int64], lane: int) -> Floats:
+        """(x_j - x_a) . (x_k - x_a) with each replacement a of option ``lane``, (K - 1, K - 1, n)."""
+        others = _without(chosen, lane)
+        rows = self.tokens[chosen[others]] + self.offsets[others]
+        own = self.offsets[lane]
+        norms = self._norms + 2.0 * self._token_offset[:, lane] + own @ own
+        cross = [
+            self._products(int(chosen[other])) + self._token_offset[:, other] + float(own @ row)
+            for other, row in zip(others, rows, strict=True)
+        ]
+        between = rows @ rows.T
+        lines = np.stack(cross)
+        return np.asarray(between[:, :, None] - lines[:, None] - lines[None] + norms)
+
+    def _products(self, token: int) -> Floats:
+        """Inner products of all tokens with one, (n,)."""
+        if token not in self._cross:
+            self._cross[token] = np.asarray(self.tokens @ self.tokens[token], dtype=np.float64)
+        return self._cross[token]
+
+
+def _triangular(root: Floats, columns: Table, *, transposed: bool = False) -> Table:
+    """R c, or R' c, of a lower triangular R for each column c, in the columns' precision."""
+    product = strmm if columns.dtype == np.float32 else dtrmm
+    return np.asarray(product(1.0, root.astype(columns.dtype, order="F"), columns, lower=1, trans_a=int(transposed)))
+
+
+def _congruent(root: Floats, matrices: Floats) -> Floats:
+    """The lower half of L' A L for n matrices A and n lower triangular L, all (size, size, n)."""
+    size = len(root)
+    found = np.zeros_like(matrices)
+    for j in range(size):
+        moved = np.einsum("ikn,kn->in", matrices[:, j:], root[j:, j])
+        for i in range(j, size):
+            found[i, j] = np.einsum("kn,kn->n", root[i:, i], moved[i:])
+    return found
+
+
+def _inverse(factor: Floats) -> Floats:
+    """L^-1 for n lower triangular L without zeros on the diagonal, all (size, size, n)."""
+    found = np.zeros_like(factor)
+    for i in range(len(factor)):
+        found[i, i] = 1.0 / factor[i, i]
+        for j in range(i):
+            found[i, j] = -(factor[i, j:i] * found[j:i, j]).sum(axis=0) * found[i, i]
+    return found
 
 
 def _without(chosen: NDArray[np.int64], lane: int) -> NDArray[np.intp]:
