@@ -1,8 +1,9 @@
-"""``edpbrl bench queries``."""
+"""``edpbrl bench queries`` and ``edpbrl bench race``."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,26 +16,11 @@ __all__ = ["run"]
 
 def run(options: Bench) -> None:
     """Run or resume the benchmark, or rewrite its report; print the main tables and where the files are."""
-    from edpbrl_gym.experiments.query_bench.report import write_report
-    from edpbrl_gym.experiments.query_bench.run import gather, plan_units, run_queries
-    from edpbrl_gym.experiments.query_bench.tables import headline_tables
-
     begun = time.monotonic()
     quiet_libraries()
-    if options.report is not None:
-        out = options.report
-        results = gather(out)
-    else:
-        with bad_arguments():
-            settings, plan = _settings(options)
-            if options.jobs is not None and options.jobs < 1:
-                raise UsageError(f"Expected --jobs >= 1, got {options.jobs}")
-            plan_units(settings, **plan)
-        out = options.out or Path("runs/queries-quick" if options.quick else "runs/queries")
-        results = run_queries(settings, out, **plan, jobs=options.jobs, track=track, progress=True)
-    files = write_report(results, out, page=options.page)
+    tables, files = (_race if options.benchmark == "race" else _queries)(options)
     console = output()
-    for table in headline_tables(results):
+    for table in tables:
         console.print()
         console.print(table.rich())
     console.print(f"\nDone in {time.monotonic() - begun:.0f} s. Report: {shown(files[-1])}", markup=False)
@@ -43,7 +29,42 @@ def run(options: Bench) -> None:
             console.print(f"Figure: {shown(path)}", markup=False)
 
 
-def _settings(options: Bench) -> tuple[Any, dict[str, Any]]:
+def _place(options: Bench) -> Path:
+    return options.out or Path("runs") / (options.benchmark + ("-quick" if options.quick else ""))
+
+
+def _check(options: Bench, *foreign: str) -> None:
+    """Refuse what no benchmark takes, and options (name: not given) that belong to the other one."""
+    if options.jobs is not None and options.jobs < 1:
+        raise UsageError(f"Expected --jobs >= 1, got {options.jobs}")
+    for name in foreign:
+        if getattr(options, name) not in (None, False, 0):
+            raise UsageError(f"Expected no --{name.replace('_', '-')} with `bench {options.benchmark}`; leave it out")
+
+
+# -- queries ---------------------------------------------------------------------------------------------------------
+
+
+def _queries(options: Bench) -> tuple[Sequence[Any], list[Path]]:
+    from edpbrl_gym.experiments.query_bench.report import write_report
+    from edpbrl_gym.experiments.query_bench.run import gather, plan_units, run_queries
+    from edpbrl_gym.experiments.query_bench.tables import headline_tables
+
+    if options.report is not None:
+        out = options.report
+        results = gather(out)
+    else:
+        with bad_arguments():
+            settings, plan = _query_settings(options)
+            _check(options, "questions", "first_seed")
+            plan_units(settings, **plan)
+        out = _place(options)
+        results = run_queries(settings, out, **plan, jobs=options.jobs, track=track, progress=True)
+    files = write_report(results, out, page=options.page)
+    return headline_tables(results), files
+
+
+def _query_settings(options: Bench) -> tuple[Any, dict[str, Any]]:
     """Settings of the units, and which units there are."""
     from edpbrl_gym.experiments.query_bench.settings import QUICK, SENTENCES, BenchSettings
 
@@ -58,10 +79,54 @@ def _settings(options: Bench) -> tuple[Any, dict[str, Any]]:
     settings = BenchSettings(
         vocabulary=None if options.vocabulary is None else str(options.vocabulary), encoder=options.encoder, **changes
     )
-    # what the user says counts, also in the quick version
-    plan = {
+    return settings, _plan(options, quick)
+
+
+def _plan(options: Bench, quick: dict[str, Any]) -> dict[str, Any]:
+    """Which units there are: what the user says counts, also in the quick version."""
+    return {
         "regimes": options.regime or quick.get("regimes"),
         "arms": options.arm or quick.get("arms"),
         "seeds": quick.get("seeds", 20) if options.seeds is None else options.seeds,
     }
-    return settings, plan
+
+
+# -- race ------------------------------------------------------------------------------------------------------------
+
+
+def _race(options: Bench) -> tuple[Sequence[Any], list[Path]]:
+    from edpbrl_gym.experiments.race.report import write_report
+    from edpbrl_gym.experiments.race.run import check_contenders, gather, plan_units, run_race
+    from edpbrl_gym.experiments.race.tables import headline_tables, summarise
+
+    if options.report is not None:
+        out = options.report
+        results = gather(out)
+    else:
+        with bad_arguments():
+            settings, plan = _race_settings(options)
+            _check(options, "full")
+            units = plan_units(settings, **plan)
+        check_contenders(units)
+        out = _place(options)
+        results = run_race(settings, out, **plan, jobs=options.jobs, track=track, progress=True)
+    summary = summarise(results.table)
+    files = write_report(results, out, page=options.page, summary=summary)
+    return headline_tables(summary), files
+
+
+def _race_settings(options: Bench) -> tuple[Any, dict[str, Any]]:
+    """Settings of the units, and which units there are."""
+    from edpbrl_gym.experiments.race.settings import QUICK, RaceSettings
+
+    quick = QUICK if options.quick else {}
+    changes: dict[str, Any] = {
+        name: quick[name] for name in ("questions", "pairs", "held_out_questions") if name in quick
+    }
+    for name in ("episodes", "questions"):
+        if getattr(options, name) is not None:
+            changes[name] = getattr(options, name)
+    settings = RaceSettings(
+        vocabulary=None if options.vocabulary is None else str(options.vocabulary), encoder=options.encoder, **changes
+    )
+    return settings, _plan(options, quick) | {"first_seed": options.first_seed}

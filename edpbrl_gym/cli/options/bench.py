@@ -13,22 +13,31 @@ __all__ = ["Bench"]
 
 @dataclass(frozen=True)
 class Bench:
-    """Count the questions that each way of asking and estimating needs, with simulated users."""
+    """Compare ways of asking and estimating with simulated users: questions needed, or a race of all rules."""
 
-    benchmark: tyro.conf.Positional[Literal["queries"]]
-    """queries: learning curves, questions needed, wins and losses against Random, what each piece buys."""
+    benchmark: tyro.conf.Positional[Literal["queries", "race"]]
+    """queries: learning curves, questions needed, wins and losses against Random, what each piece buys. race: ranks of
+    our planner and of every rule of the literature, and the time of their questions."""
     quick: bool = False
-    """A small version in about 5 minutes on 2 cores: 2 regimes, 3 arms and 2 seeds where you do not set them."""
+    """A small version (queries: about 5 minutes on 2 cores, 2 regimes, 3 arms and 2 seeds; race: about 2 minutes, 3
+    regimes, 6 contenders and 4 seeds) where you do not set them."""
     regime: tuple[str, ...] = ()
-    """Who answers what, such as argmax, scale-20, pairs-argmax (none given: all)."""
+    """Who answers what, such as argmax, scale-20, pairs-argmax (queries) or items-d10-K4, mdp-truncated-K4 (race; none
+    given: all)."""
     arm: tuple[str, ...] = ()
-    """Rule+estimator[+answers], such as random+ours, tuples+ours+ranking, adaptive (none given: all of the study)."""
+    """queries: rule+estimator[+answers], such as random+ours, tuples+ours+ranking, adaptive. race: a contender, such as
+    ours, paper-text, bald, or bald@ours for a rule with our posterior (none given: all of the study)."""
     seeds: int | None = None
-    """Seeds of the headline regimes; side regimes and ablations take at most 5 (None: 20, quick: 2)."""
+    """Seeds (None: 20, quick: 2 or 4); side regimes and ablations of queries take at most 5."""
+    first_seed: int = 0
+    """First seed of race; choices are made on seeds from 1000 on."""
     full: bool = False
-    """Every seed with all ten sentences instead of two."""
+    """queries: every seed with all ten sentences instead of two."""
     episodes: tuple[int, ...] | None = None
-    """The T at which estimates are judged; questions are asked up to the largest (None: 1 to 60)."""
+    """The T at which estimates are judged; questions are asked up to the largest (None: queries 1 to 60, race 1 to
+    10)."""
+    questions: tuple[int, ...] | None = None
+    """The same for the items of race, in questions (None: 5 to 60)."""
     vocabulary: Path | None = None
     """Folder of token files, one per step, in alphabetical order (None: the built-in one)."""
     encoder: str = "minilm"
@@ -36,7 +45,7 @@ class Bench:
     jobs: int | None = None
     """Processes (None: one for each core); the results do not depend on it, the times do."""
     out: Path | None = None
-    """Run folder (None: runs/queries, or runs/queries-quick). A stopped run goes on; arms may be added later."""
+    """Run folder (None: runs/queries or runs/race, with -quick). A stopped run goes on; arms may be added later."""
     report: Path | None = None
     """Run nothing: rewrite results, figures and REPORT.md of this run folder from what is finished."""
     page: Path | None = None

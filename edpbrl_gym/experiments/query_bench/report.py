@@ -30,7 +30,7 @@ from edpbrl_gym.experiments.query_bench.tables import (
 )
 from edpbrl_gym.experiments.runs import Results, write_atomically
 
-__all__ = ["write_report"]
+__all__ = ["code_line", "write_report"]
 
 
 def write_report(results: Results, folder: str | os.PathLike[str], *, page: Path | None = None) -> list[Path]:
@@ -162,12 +162,12 @@ def _how(results: Results) -> list[str]:
         f"skipped questions: {float(table['skipped'].mean()):.3f} over all rows.",
         f"- Encoder sha256 {config['encoder_fingerprint'][:16]}, vocabulary sha256 "
         f"{config['vocabulary_fingerprint'][:16]}.",
-        f"- {_code_line(table)}",
+        f"- {code_line(table)}",
         f"- {software}.",
     ]
 
 
-def _code_line(table: Any) -> str:
+def code_line(table: Any) -> str:
     """Which versions of the code made the rows; a mixture is said arm by arm."""
     if "code" not in table:
         return "The version of the code was not recorded."

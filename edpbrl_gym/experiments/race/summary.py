@@ -1,0 +1,295 @@
+"""From rows to ranks: who is first, who is tied with the first, and how sure that is.
+
+A block is a (regime, seed, user): all contenders see the same items and the same user with the same draws. In a block
+a contender has one value of each metric, the mean over the checkpoints (the area under its learning curve), and a rank
+among the contenders; ties share the mean of their ranks. Ranks are averaged over the blocks of a regime, then over
+regimes, and every bootstrap resamples the blocks of each regime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edpbrl_gym.experiments.race.settings import REGIMES, get_regime
+
+__all__ = [
+    "KNOWLEDGE",
+    "METRICS",
+    "Blocks",
+    "Ranking",
+    "Value",
+    "block_values",
+    "critical_difference",
+    "groups",
+    "rank_blocks",
+    "ranking",
+]
+
+Floats = NDArray[np.float64]
+Value = Literal["area", "last"]
+
+# lower is better in all of them
+METRICS: dict[str, str] = {
+    "cosine_error": "cosine error",
+    "preference_error": "preference error",
+    "choice_error": "held-out choice error",
+    "regret": "regret of the best item",
+}
+KNOWLEDGE: tuple[str, ...] = ("cosine_error", "preference_error", "choice_error")
+
+_RESAMPLES = 2000
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """One value of each metric, contender and block.
+
+    Attributes:
+        regimes: Name of each block's regime, (b,).
+        keys: (regime, seed, user) of each block.
+        arms: Names of the contenders, those that have a value in all blocks.
+        left_out: Names of those that lack one.
+        values: Metric -> (b, k), lower is better.
+    """
+
+    regimes: NDArray[np.str_]
+    keys: list[tuple[str, int, str]]
+    arms: list[str]
+    left_out: list[str]
+    values: dict[str, Floats]
+
+
+def block_values(
+    table: Any,
+    *,
+    score: str,
+    metrics: Sequence[str],
+    value: Value = "area",
+    regimes: Sequence[str] | None = None,
+    arms: Sequence[str] | None = None,
+) -> Blocks | None:
+    """Return the values of a results table; None where there are no two contenders with a block in common.
+
+    All contenders of the values have all of the blocks, and every regime has one. In a run that was stopped, or that
+    has fewer seeds of some, contenders or seeds are left out so that as many values as possible stay.
+
+    Args:
+        table: Results (pandas DataFrame).
+        score: "ours" or "own".
+        metrics: Names.
+        value: "area", the mean over the checkpoints at which the metric was measured, or "last".
+        regimes: Names; None takes all.
+        arms: Names; None takes all.
+    """
+    rows = table[table["score"] == score]
+    rows = rows[rows["regime"].isin(list(REGIMES) if regimes is None else list(regimes))]
+    if arms is not None:
+        rows = rows[rows["arm"].isin(list(arms))]
+    if not len(rows):
+        return None
+    found = {}
+    for metric in metrics:
+        measured = rows.dropna(subset=[metric]).sort_values("episodes")
+        cells = measured.groupby(["regime", "seed", "user", "arm"])[metric]
+        found[metric] = (cells.mean() if value == "area" else cells.last()).unstack("arm")
+    shared = found[metrics[0]].index
+    for frame in found.values():
+        shared = shared.union(frame.index)
+    names = [str(arm) for arm in dict.fromkeys(rows["arm"])]
+    tables = {name: frame.reindex(index=shared, columns=names) for name, frame in found.items()}
+    there = np.logical_and.reduce([frame.notna().to_numpy() for frame in tables.values()])
+    kept, present = _complete(there, np.array([str(key[0]) for key in shared]))
+    if present.sum() < 2:
+        return None
+    keys = [(str(regime), int(seed), str(user)) for regime, seed, user in shared[kept]]
+    return Blocks(
+        regimes=np.array([key[0] for key in keys]),
+        keys=keys,
+        arms=[name for name, is_there in zip(names, present, strict=True) if is_there],
+        left_out=[name for name, is_there in zip(names, present, strict=True) if not is_there],
+        values={name: frame.to_numpy(dtype=np.float64)[kept][:, present] for name, frame in tables.items()},
+    )
+
+
+def _complete(there: NDArray[np.bool_], regimes: NDArray[np.str_]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Blocks and contenders that form a table without holes, of which (b, k) tells where there is a value.
+
+    Contenders join in the order of their numbers of blocks, as long as no regime is lost; the largest table counts, of
+    equal ones that with more contenders.
+    """
+    order = np.argsort(-there.sum(axis=0), kind="stable")
+    blocks, joined = np.ones(len(there), dtype=np.bool_), np.zeros(there.shape[1], dtype=np.bool_)
+    best, most = (blocks, joined), 0
+    wanted = len(set(regimes.tolist()))
+    for place in order:
+        with_it = blocks & there[:, place]
+        if len(set(regimes[with_it].tolist())) < wanted:
+            continue
+        blocks = with_it
+        joined = joined.copy()
+        joined[place] = True
+        if blocks.sum() * joined.sum() >= most and joined.sum() >= 2:
+            best, most = (blocks, joined), int(blocks.sum() * joined.sum())
+    return best
+
+
+def rank_blocks(values: Floats) -> Floats:
+    """Ranks within each block, (b, k): 1 for the lowest value; equal values share the mean of their ranks.
+
+    Values that differ by rounding only (1e-12) are equal: two contenders with the same questions must not win or lose.
+    """
+    from scipy.stats import rankdata
+
+    return np.asarray(rankdata(np.round(values, 12), axis=1), dtype=np.float64)
+
+
+def critical_difference(contenders: int, blocks: float, *, alpha: float = 0.05) -> float:
+    """Nemenyi's critical difference of average ranks (Demsar 2006, section 3.2.2).
+
+    Args:
+        contenders: k >= 2.
+        blocks: N.
+        alpha: Level.
+
+    Returns:
+        q_alpha sqrt(k (k + 1) / (6 N)), q_alpha the studentized range of k groups and infinitely many degrees of
+        freedom, divided by sqrt(2).
+    """
+    return nemenyi_quantile(contenders, alpha=alpha) * float(np.sqrt(contenders * (contenders + 1) / (6.0 * blocks)))
+
+
+def nemenyi_quantile(contenders: int, *, alpha: float = 0.05) -> float:
+    """q_alpha of Nemenyi's test, the studentized range divided by sqrt(2)."""
+    from scipy.stats import studentized_range
+
+    return float(studentized_range.ppf(1.0 - alpha, contenders, np.inf) / np.sqrt(2.0))
+
+
+def groups(ranks: Sequence[float], difference: float) -> list[tuple[int, int]]:
+    """Groups that a critical difference does not tell apart, as (first, last) places of ascending ranks.
+
+    Only groups of at least two that are part of no larger one.
+    """
+    found: list[tuple[int, int]] = []
+    for first, rank in enumerate(ranks):
+        last = max(place for place, other in enumerate(ranks) if other - rank <= difference)
+        if last > first and (not found or last > found[-1][1]):
+            found.append((first, last))
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """Average ranks of contenders, best first.
+
+    Attributes:
+        title: What is ranked.
+        arms: Names, best first.
+        ranks: Average ranks, (k,).
+        low: Lower ends of their 95% bootstrap intervals, (k,); NaN where a regime has a single block.
+        high: Upper ends.
+        behind_low: Lower ends of the 95% intervals of the rank minus that of the first, (k,).
+        behind_high: Upper ends.
+        by_regime: Regime -> average ranks there, (k,).
+        blocks: How many in all.
+        friedman: p-value of Friedman's test that all are alike; NaN with fewer than three contenders or two blocks.
+        difference: Nemenyi's critical difference.
+        left_out: Contenders that lack a block.
+    """
+
+    title: str
+    arms: list[str]
+    ranks: Floats
+    low: Floats
+    high: Floats
+    behind_low: Floats
+    behind_high: Floats
+    by_regime: dict[str, Floats]
+    blocks: int
+    friedman: float
+    difference: float
+    left_out: list[str] = field(default_factory=list)
+
+    @property
+    def tied(self) -> list[str]:
+        """Names of the first and of those whose interval of the rank difference to it includes 0."""
+        return [arm for place, arm in enumerate(self.arms) if place == 0 or not self.behind_low[place] > 0]
+
+    def place(self, arm: str) -> int | None:
+        """1 for the first; None for one that is not ranked."""
+        return self.arms.index(arm) + 1 if arm in self.arms else None
+
+
+def ranking(title: str, blocks: Blocks, *, seed: int = 0) -> Ranking:
+    """Rank contenders by the mean of their ranks in the metrics of the blocks.
+
+    The critical difference is that of one rank a block; a mean over several metrics' ranks varies less, so it is too
+    wide rather than too narrow. Regimes weigh the same: with different numbers of blocks n_r in R regimes, N is
+    R^2 / sum 1 / n_r.
+
+    Args:
+        title: What is ranked.
+        blocks: Their values.
+        seed: Of the bootstrap.
+    """
+    from scipy.stats import friedmanchisquare
+
+    of_metric = np.stack([rank_blocks(values) for values in blocks.values.values()])
+    ranks = of_metric.mean(axis=0)
+    names = list(dict.fromkeys(blocks.regimes.tolist()))
+    members = [np.flatnonzero(blocks.regimes == name) for name in names]
+    means = np.stack([ranks[places].mean(axis=0) for places in members])
+    overall = means.mean(axis=0)
+    order = np.argsort(overall, kind="stable")
+    count, arms = ranks.shape
+    friedman = float("nan")
+    if arms >= 3 and count >= 2 and np.ptp(ranks, axis=1).any():
+        friedman = float(friedmanchisquare(*ranks.T).pvalue)
+    ends = np.full((2, arms), np.nan)
+    behind = np.full((2, arms), np.nan)
+    if all(len(places) > 1 for places in members):
+        drawn = _resampled(ranks[:, order], members, seed)
+        ends = np.quantile(drawn, (0.025, 0.975), axis=0)
+        behind = np.quantile(drawn - drawn[:, :1], (0.025, 0.975), axis=0)
+    effective = len(members) ** 2 / sum(1.0 / len(places) for places in members)
+    return Ranking(
+        title,
+        [blocks.arms[place] for place in order],
+        overall[order],
+        ends[0],
+        ends[1],
+        behind[0],
+        behind[1],
+        {name: mean[order] for name, mean in zip(names, means, strict=True)},
+        count,
+        friedman,
+        critical_difference(arms, effective),
+        list(blocks.left_out),
+    )
+
+
+def _resampled(ranks: Floats, members: Sequence[NDArray[np.intp]], seed: int) -> Floats:
+    """Average ranks of resampled blocks, (resamples, k)."""
+    rng = np.random.default_rng(seed)
+    total = np.zeros((_RESAMPLES, ranks.shape[1]))
+    for places in members:
+        own = ranks[places]
+        weights = rng.multinomial(len(places), np.full(len(places), 1.0 / len(places)), size=_RESAMPLES)
+        total += weights @ own / len(places)
+    return total / len(members)
+
+
+def regimes_of(table: Any) -> list[str]:
+    """Names of the regimes that a table holds, in their order."""
+    present = set(table["regime"])
+    return [name for name in REGIMES if name in present]
+
+
+def pairs_of(table: Any) -> list[str]:
+    """Those with K = 2."""
+    return [name for name in regimes_of(table) if get_regime(name).num_options == 2]

@@ -1,0 +1,307 @@
+"""The tables of the race, for the terminal and for Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from edpbrl_gym.experiments.query_bench.tables import TextTable
+from edpbrl_gym.experiments.race.contenders import CONTENDERS, get_contender
+from edpbrl_gym.experiments.race.settings import get_regime
+from edpbrl_gym.experiments.race.summary import (
+    KNOWLEDGE,
+    METRICS,
+    Ranking,
+    block_values,
+    pairs_of,
+    ranking,
+    regimes_of,
+)
+
+__all__ = [
+    "SCORES",
+    "Loss",
+    "Summary",
+    "estimator_table",
+    "headline_tables",
+    "losses",
+    "losses_table",
+    "means_table",
+    "ranking_table",
+    "summarise",
+    "time_table",
+]
+
+SCORES: dict[str, str] = {"ours": "our estimator", "own": "its own estimator"}
+_WHAT: dict[str, tuple[str, ...]] = {"knowledge": KNOWLEDGE, "regret": ("regret",)}
+# ours by what it is after
+_CHAMPIONS: dict[str, str] = {"knowledge": "ours", "regret": "ours-best"}
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A contender that is better than ours in a regime.
+
+    Attributes:
+        regime: Name.
+        what: "knowledge" or "regret".
+        champion: Which of ours.
+        arm: Who is better.
+        ahead: Mean rank of ours minus that of the other.
+        low: Lower end of its 95% interval.
+        high: Upper end.
+    """
+
+    regime: str
+    what: str
+    champion: str
+    arm: str
+    ahead: float
+    low: float
+    high: float
+
+    @property
+    def sure(self) -> bool:
+        """Whether the interval excludes 0."""
+        return self.low > 0
+
+
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """Everything that tables and figures show.
+
+    Attributes:
+        regimes: Names that the results hold, in their order.
+        arms: Names, in the order of the contenders.
+        rankings: By (what, score, value): what "knowledge" or "regret", score "ours" or "own", value "area" or "last";
+            over all regimes.
+        pairs: By (what, score), over the regimes with K = 2 in which other packages ran.
+        single: By (what, score, regime).
+        losses: Where others are better than ours.
+    """
+
+    regimes: list[str]
+    arms: list[str]
+    rankings: dict[tuple[str, str, str], Ranking] = field(default_factory=dict)
+    pairs: dict[tuple[str, str], Ranking] = field(default_factory=dict)
+    single: dict[tuple[str, str, str], Ranking] = field(default_factory=dict)
+    losses: list[Loss] = field(default_factory=list)
+
+
+def summarise(table: Any) -> Summary:
+    """Compute the summary of a results table."""
+    present = set(table["arm"])
+    arms = [name for name in dict.fromkeys((*CONTENDERS, *sorted(present))) if name in present]
+    summary = Summary(regimes_of(table), arms)
+    packages = {name for name in arms if get_contender(name).family == "packages"}
+    guests = set(table.loc[table["arm"].isin(packages), "regime"])
+    pairs = [name for name in pairs_of(table) if name in guests]
+    for what, metrics in _WHAT.items():
+        for score, name in SCORES.items():
+            title = f"{what}, {name}"
+            for value in ("area", "last"):
+                blocks = block_values(table, score=score, metrics=metrics, value=value)
+                if blocks is not None:
+                    summary.rankings[what, score, value] = ranking(title, blocks)
+            blocks = block_values(table, score=score, metrics=metrics, regimes=pairs) if pairs else None
+            if blocks is not None:
+                summary.pairs[what, score] = ranking(f"{title}, K = 2", blocks)
+            for regime in summary.regimes:
+                blocks = block_values(table, score=score, metrics=metrics, regimes=[regime])
+                if blocks is not None:
+                    summary.single[what, score, regime] = ranking(f"{title}, {get_regime(regime).title}", blocks)
+    summary.losses.extend(losses(table, summary.regimes))
+    return summary
+
+
+def losses(table: Any, regimes: Sequence[str]) -> list[Loss]:
+    """Contenders whose mean rank in a regime is better than that of ours, by our estimator, largest gap first.
+
+    The two are compared with each other: ranks are those among all, their difference is resampled by blocks.
+    """
+    found = []
+    for what, metrics in _WHAT.items():
+        champion = _CHAMPIONS[what]
+        for regime in regimes:
+            blocks = block_values(table, score="ours", metrics=metrics, regimes=[regime])
+            if blocks is None or champion not in blocks.arms:
+                continue
+            for arm, ahead, low, high in paired(blocks, champion):
+                if ahead > 0 and get_contender(arm).family != "ours":
+                    found.append(Loss(regime, what, champion, arm, ahead, low, high))
+    return sorted(found, key=lambda loss: (regimes.index(loss.regime), loss.what, -loss.ahead))
+
+
+def paired(blocks: Any, champion: str) -> list[tuple[str, float, float, float]]:
+    """(name, mean rank of the champion minus its own, 95% interval) of all others in the blocks of one regime."""
+    from edpbrl_gym.experiments.query_bench.summary import interval
+    from edpbrl_gym.experiments.race.summary import rank_blocks
+
+    ranks = np.mean([rank_blocks(values) for values in blocks.values.values()], axis=0)
+    mine = ranks[:, blocks.arms.index(champion)]
+    found = []
+    for place, arm in enumerate(blocks.arms):
+        if arm != champion:
+            gaps = mine - ranks[:, place]
+            low, high = interval(lambda chosen, gaps=gaps: np.asarray(gaps[chosen].mean(axis=-1)), len(gaps))
+            found.append((arm, float(gaps.mean()), low, high))
+    return found
+
+
+# -- ranks -----------------------------------------------------------------------------------------------------------
+
+
+def headline_tables(summary: Summary) -> list[TextTable]:
+    """The tables for the terminal: ranks by our estimator, over all regimes."""
+    found = [
+        ranking_table(summary.rankings[what, "ours", "area"], what)
+        for what in _WHAT
+        if (what, "ours", "area") in summary.rankings
+    ]
+    return [table for table in found if table.rows]
+
+
+def ranking_table(ranked: Ranking, what: str) -> TextTable:
+    """Average ranks with intervals, the difference to the first, and the ranks by regime."""
+    rows = []
+    tied = set(ranked.tied)
+    for place, arm in enumerate(ranked.arms):
+        behind = "first"
+        if place:
+            gap = ranked.ranks[place] - ranked.ranks[0]
+            behind = f"+{gap:.2f}{_ends(ranked.behind_low[place], ranked.behind_high[place])}"
+            behind += " (tied)" if arm in tied else ""
+        rows.append(
+            (
+                arm,
+                get_contender(arm).title,
+                f"{ranked.ranks[place]:.2f}{_ends(ranked.low[place], ranked.high[place])}",
+                behind,
+                *(f"{ranks[place]:.1f}" for ranks in ranked.by_regime.values()),
+            )
+        )
+    return TextTable(
+        f"Average ranks: {ranked.title}",
+        ("contender", "what it is", "average rank", "behind the first", *ranked.by_regime),
+        tuple(rows),
+        _note(ranked, what),
+    )
+
+
+def _ends(low: float, high: float) -> str:
+    return "" if np.isnan(low) else f" [{low:.2f}, {high:.2f}]"
+
+
+def _note(ranked: Ranking, what: str) -> str:
+    metrics = ", ".join(METRICS[name] for name in _WHAT[what])
+    number = f"{ranked.blocks} blocks" if ranked.blocks > 1 else "1 block"
+    friedman = "" if np.isnan(ranked.friedman) else f" Friedman's test that all are alike: p = {ranked.friedman:.2g}."
+    missing = ""
+    if ranked.left_out:
+        missing = f" Not ranked here, because they did not run in all of the blocks: {', '.join(ranked.left_out)}."
+    return (
+        f"By {metrics}; {number}, {len(ranked.arms)} contenders. In brackets: 95% bootstrap intervals over blocks; "
+        f"tied: the interval of the difference to the first includes 0.{friedman} Critical difference (Nemenyi, 5%): "
+        f"{ranked.difference:.2f}.{missing}"
+    )
+
+
+def losses_table(summary: Summary) -> TextTable:
+    """Where ours is not the best."""
+    rows = []
+    for loss in summary.losses:
+        certain = "yes" if loss.sure else "one block" if np.isnan(loss.low) else "no"
+        gap = f"{loss.ahead:.2f}{_ends(loss.low, loss.high)}"
+        title = get_contender(loss.arm).title
+        rows.append((get_regime(loss.regime).title, loss.what, loss.champion, f"{loss.arm} ({title})", gap, certain))
+    return TextTable(
+        "What ours loses at",
+        ("regime", "what", "ours", "who is better", "ranks ahead", "interval excludes 0"),
+        tuple(rows),
+        "Contenders whose average rank in a regime is better than that of ours, scored by our estimator (mean over the "
+        "checkpoints), with 95% bootstrap intervals over the blocks of the regime. For knowledge ours is `ours`, for "
+        "regret `ours-best`.",
+    )
+
+
+# -- means, estimators, times ----------------------------------------------------------------------------------------
+
+
+def means_table(summary: Summary, table: Any, regime: str, score: str) -> TextTable:
+    """Mean of every metric in a regime: over the checkpoints, and at the last one."""
+    from edpbrl_gym.experiments.query_bench.summary import interval
+
+    rows = []
+    own = table[(table["regime"] == regime) & (table["score"] == score)]
+    for arm in summary.arms:
+        mine = own[own["arm"] == arm]
+        if not len(mine):
+            continue
+        cells = []
+        for metric in METRICS:
+            measured = mine.dropna(subset=[metric]).sort_values("episodes").groupby(["seed", "user"])[metric]
+            for values in (measured.mean().to_numpy(dtype=float), measured.last().to_numpy(dtype=float)):
+                if not len(values):
+                    cells.append("-")
+                    continue
+                low, high = interval(lambda chosen, v=values: np.asarray(v[chosen].mean(axis=-1)), len(values))
+                cells.append(f"{values.mean():.3f}{'' if np.isnan(low) else f' [{low:.3f}, {high:.3f}]'}")
+        rows.append((arm, *cells))
+    header = tuple(f"{name}, {when}" for name in METRICS.values() for when in ("mean", "last"))
+    questions = sorted({int(value) for value in own["questions"]})
+    return TextTable(
+        f"{get_regime(regime).title}: {SCORES[score]}",
+        ("contender", *header),
+        tuple(rows),
+        f"Mean: over the checkpoints, after {', '.join(map(str, questions))} questions. 95% bootstrap intervals over "
+        f"{own[['seed', 'user']].drop_duplicates().shape[0]} blocks.",
+    )
+
+
+def estimator_table(summary: Summary, table: Any) -> TextTable:
+    """What our estimator makes of each contender's questions, beside its own estimator: cosine error and regret."""
+    rows = []
+    metrics = ("cosine_error", "regret")
+    means = table.groupby(["regime", "arm", "score"])[list(metrics)].mean()
+    for arm in summary.arms:
+        for regime in summary.regimes:
+            if (regime, arm, "ours") in means.index:
+                cells = [f"{means.loc[(regime, arm, s), m]:.3f}" for m in metrics for s in SCORES]
+                rows.append((arm, get_regime(regime).title, *(c.replace("nan", "-") for c in cells)))
+    return TextTable(
+        "Our estimator and their own on the same answers",
+        ("contender", "regime", *(f"{METRICS[m]}: {name}" for m in metrics for name in SCORES.values())),
+        tuple(rows),
+        "Means over blocks and checkpoints. The rules of the literature estimate with a ridge of 1, the paper's "
+        "designs with a ridge of 100; where a dash stands the contender estimates no taste.",
+    )
+
+
+def time_table(summary: Summary, table: Any) -> TextTable:
+    """CPU time of a question of every contender in every regime, and whether it stays under a second."""
+    rows = []
+    for arm in summary.arms:
+        for regime in summary.regimes:
+            mine = table[(table["arm"] == arm) & (table["regime"] == regime)]
+            if not len(mine):
+                continue
+            last = mine[mine["episodes"] == mine["episodes"].max()]
+            setup, first, mean = (
+                1e3 * float(last[f"seconds_{part}"].median()) for part in ("setup", "first", "question")
+            )
+            longest = 1e3 * float(last["seconds_longest"].max())
+            encoder = 1e3 * float(last["seconds_encoder"].median())
+            cells = [f"{value:.1f}" for value in (setup, first, mean, longest, encoder)]
+            rows.append((arm, get_regime(regime).title, *cells, "yes" if mean < 1000 else "no"))
+    return TextTable(
+        "Milliseconds per question",
+        ("contender", "regime", "setup", "first", "others, mean", "longest", "encoder", "under a second"),
+        tuple(rows),
+        "CPU time on one core, medians over blocks (longest: the longest of all). A question's time has choosing it "
+        "and taking in the answer before; embedding the options (encoder) is in none of the others. Setup: what comes "
+        "before the first question; contenders that need no answers do nearly all of it there, and designs that all "
+        "seeds share were solved before.",
+    )
