@@ -7,6 +7,7 @@ import inspect
 from typing import Any
 
 from edpbrl_gym.agents.base import Agent
+from edpbrl_gym.selection.rules.registry import RULES
 
 __all__ = ["AGENTS", "agent_class", "make_agent"]
 
@@ -15,6 +16,7 @@ AGENTS: dict[str, str] = {
     "exact": "edpbrl_gym.agents.exact:ExactAgent",
     "tuples": "edpbrl_gym.agents.tuples:TuplesAgent",
     "adaptive": "edpbrl_gym.agents.adaptive:AdaptiveAgent",
+    "rule": "edpbrl_gym.agents.rule:RuleAgent",
     "reinforce": "edpbrl_gym.agents.reinforce:ReinforceAgent",
     "random": "edpbrl_gym.agents.random:RandomAgent",
     "frank_wolfe": "edpbrl_gym.agents.frank_wolfe:FrankWolfeAgent",
@@ -23,7 +25,7 @@ AGENTS: dict[str, str] = {
 
 
 def agent_class(name: str) -> type[Agent]:
-    """Return the agent class of a registered name or of an import string "package.module:Class".
+    """Return the agent class of a registered name, of a rule, or of an import string "package.module:Class".
 
     Raises:
         ValueError: If the name is unknown; the message lists the known ones.
@@ -35,11 +37,12 @@ def agent_class(name: str) -> type[Agent]:
             f"Expected the name of an agent or an import string, got {name!r}; a class can be called directly, without "
             "make_agent."
         )
-    path = AGENTS.get(name, name)
+    path = AGENTS["rule"] if _is_rule(name) else AGENTS.get(name, name)
     module_name, colon, class_name = path.partition(":")
     if not colon or not module_name or not class_name:
         raise ValueError(
-            f"Expected an agent among {', '.join(sorted(AGENTS))}, or an import string such as "
+            f"Expected an agent among {', '.join(sorted(AGENTS))}, a rule of the literature among "
+            f"{', '.join(sorted(set(RULES) - set(AGENTS)))}, or an import string such as "
             f"'my_package.my_module:MyAgent', got {name!r}."
         )
     try:
@@ -75,7 +78,8 @@ def make_agent(
     """Make an agent; call its ``learn()`` before it plays.
 
     Args:
-        name: "random", "frank_wolfe", "reference", or an import string "package.module:Class" of a user's own.
+        name: One of ``AGENTS``, such as "newton" or "adaptive"; a rule of the literature (``selection.rules.RULES``),
+            such as "bald"; or an import string "package.module:Class" of a user's own.
         env: Environment or vector environment that it will play.
         num_policies: K, the options of a question.
         episodes: T, the episodes planned for.
@@ -92,6 +96,10 @@ def make_agent(
         ValueError: If the name or an argument is wrong.
     """
     cls = agent_class(name)
+    if _is_rule(name):
+        if "rule" in options:
+            raise TypeError(f"The agent {name!r} is a rule itself and has no option 'rule'; the agent 'rule' has.")
+        options["rule"] = name
     if criterion is not None:
         options["criterion"] = criterion
     try:
@@ -109,6 +117,10 @@ def make_agent(
             raise
         known = ", ".join(_own_options(cls)) or "none"
         raise TypeError(f"The agent {name!r} has no option {unknown[0]!r}; its options: {known}.") from error
+
+
+def _is_rule(name: str) -> bool:
+    return name not in AGENTS and name in RULES
 
 
 def _own_options(cls: type[Agent]) -> list[str]:

@@ -40,8 +40,8 @@ def folder(tmp_path_factory):
     return write_vocabulary(tmp_path_factory.mktemp("words"))
 
 
-# adaptive needs prompts, reinforce a language model: tests/test_agents_adaptive.py, tests/test_agents_reinforce.py
-@pytest.mark.parametrize("name", sorted(set(AGENTS) - {"adaptive", "reinforce"}))
+# adaptive and rule need prompts, reinforce a language model: tests/test_agents_{adaptive,rule,reinforce}.py
+@pytest.mark.parametrize("name", sorted(set(AGENTS) - {"adaptive", "rule", "reinforce"}))
 def test_every_registered_agent(name):
     env = ChainEnv()
     if name in ("newton", "tuples"):  # on a prompt MDP: trajectories of a random one cannot be chosen

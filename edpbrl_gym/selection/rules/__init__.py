@@ -1,4 +1,4 @@
-"""The rules of the literature that choose the next question from a finite pool of items, and the planner that asks them.
+"""The rules of the literature that choose the next question from a finite pool of items, and who asks by them.
 
 ``make_rule(name).propose(PoolState.of(items, prior, questions, choices, num_options=K))`` is the next question; `RULES`
 lists the names. `RulePlanner` asks by any of them, about a pool of items or about the prompts of a vocabulary.
