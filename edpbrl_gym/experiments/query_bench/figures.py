@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edpbrl_gym.experiments.figures import PALETTE, STYLE
 from edpbrl_gym.experiments.query_bench.settings import REGIMES
@@ -19,6 +18,7 @@ from edpbrl_gym.experiments.query_bench.summary import (
     RunIndex,
     curves_of,
     interval,
+    mean_of,
 )
 
 if TYPE_CHECKING:
@@ -59,16 +59,12 @@ def _curve(axis: Any, index: RunIndex, regime: str, arm: str, metric: str, look:
     colour, line, marker = look
     mean = values.mean(axis=0)
     if len(values) > 1:
-        ends = np.array([interval(_mean_of(column), len(values), resamples=500) for column in values.T])
+        ends = np.array([interval(mean_of(column), len(values), resamples=500) for column in values.T])
         axis.fill_between(found.episodes, ends[:, 0], ends[:, 1], color=colour, alpha=0.18, linewidth=0)
     axis.plot(
         found.episodes, mean, color=colour, linestyle=line, marker=marker, markersize=3.8, linewidth=1.5, label=arm
     )
     return found
-
-
-def _mean_of(values: NDArray[np.float64]) -> Callable[[NDArray[np.int64]], NDArray[np.float64]]:
-    return lambda chosen: np.asarray(values[chosen].mean(axis=-1))
 
 
 def _episode_axis(axis: Any, episodes: Any) -> None:

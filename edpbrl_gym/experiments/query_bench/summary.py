@@ -29,6 +29,7 @@ __all__ = [
     "duel",
     "episodes_to_reach",
     "interval",
+    "mean_of",
     "needed",
     "piece",
 ]
@@ -194,6 +195,11 @@ def interval(
         rng=np.random.default_rng(seed),
     ).confidence_interval  # fmt: skip
     return float(found.low), float(found.high)
+
+
+def mean_of(values: Floats) -> Callable[[NDArray[np.int64]], Floats]:
+    """The statistic for ``interval`` that is the mean of a value of each run, (runs,)."""
+    return lambda chosen: np.asarray(values[chosen].mean(axis=-1))
 
 
 @dataclass(frozen=True)

@@ -128,10 +128,12 @@ def ranks_figure(rankings: Sequence[Ranking]) -> Figure:
     panels = []
     for ranked in rankings:
         joined = groups(ranked.ranks.tolist(), ranked.difference)
-        panels.append((ranked, joined, 1.6 + 0.16 * len(joined) + 0.25 * -(-len(ranked.arms) // 2)))
+        panels.append((ranked, joined, 0.45 + 0.16 * len(joined) + 0.25 * -(-len(ranked.arms) // 2)))
     with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(9.2, 0.75 * sum(height for *_, height in panels) + 0.4), layout="constrained")
-        axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=[height for *_, height in panels])[:, 0]
+        figure = Figure(figsize=(9.2, 0.75 * sum(height + 1.1 for *_, height in panels) + 0.4), layout="constrained")
+        axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=[height + 1.1 for *_, height in panels])[
+            :, 0
+        ]
         for axis, (ranked, joined, height) in zip(axes, panels, strict=True):
             _rank_panel(axis, ranked, joined, height)
         figure.suptitle(
@@ -207,7 +209,7 @@ def heat_figure(rankings: Sequence[tuple[str, Ranking]]) -> Figure:
                         f"{value:.1f}", (column, row), ha="center", va="center", fontsize=7,
                         color="#ffffff" if dark else "#000000",
                     )  # fmt: skip
-            names = ["all", *(get_regime(name).title for name in ranked.by_regime)]
+            names = ["all regimes", *ranked.by_regime]
             axis.set_xticks(range(len(names)), names, rotation=55, ha="right", rotation_mode="anchor", fontsize=7.5)
             axis.set_yticks(range(len(order)), [get_contender(arm).title for arm in order], fontsize=8)
             axis.axvline(0.5, color="#ffffff", linewidth=2)

@@ -29,7 +29,7 @@ from edpbrl_gym.features import TextEncoder
 from edpbrl_gym.responses import Response
 from edpbrl_gym.selection import AdaptivePlanner, ComposedFeatures, TokenFeatures
 
-__all__ = ["Asker", "Replay", "Seat", "design_needed", "make_planner", "solve_design"]
+__all__ = ["Asker", "Replay", "Seat", "design_needed", "make_planner", "solve_design", "warm_up"]
 
 Tokens = NDArray[np.int64]
 
@@ -99,6 +99,12 @@ class Seat:
 def make_planner(contender: Contender, seat: Seat) -> Asker:
     """Return a new planner for one user."""
     return _MAKERS[contender.kind](contender, seat)
+
+
+def warm_up(world: World) -> None:
+    """Make what all planners of a world share in this process: it is in nobody's time."""
+    if world.feedback == "truncated":
+        _composed(world)
 
 
 def _options(seat: Seat) -> ComposedFeatures | TokenFeatures:

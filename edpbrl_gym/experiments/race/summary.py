@@ -241,7 +241,7 @@ def ranking(title: str, blocks: Blocks, *, seed: int = 0) -> Ranking:
 
     of_metric = np.stack([rank_blocks(values) for values in blocks.values.values()])
     ranks = of_metric.mean(axis=0)
-    names = list(dict.fromkeys(blocks.regimes.tolist()))
+    names = [name for name in REGIMES if (blocks.regimes == name).any()]
     members = [np.flatnonzero(blocks.regimes == name) for name in names]
     means = np.stack([ranks[places].mean(axis=0) for places in members])
     overall = means.mean(axis=0)

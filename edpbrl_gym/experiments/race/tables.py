@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from edpbrl_gym.experiments.query_bench.summary import interval, mean_of
 from edpbrl_gym.experiments.query_bench.tables import TextTable
 from edpbrl_gym.experiments.race.contenders import CONTENDERS, get_contender
 from edpbrl_gym.experiments.race.settings import get_regime
@@ -17,6 +18,7 @@ from edpbrl_gym.experiments.race.summary import (
     Ranking,
     block_values,
     pairs_of,
+    rank_blocks,
     ranking,
     regimes_of,
 )
@@ -137,16 +139,13 @@ def losses(table: Any, regimes: Sequence[str]) -> list[Loss]:
 
 def paired(blocks: Any, champion: str) -> list[tuple[str, float, float, float]]:
     """(name, mean rank of the champion minus its own, 95% interval) of all others in the blocks of one regime."""
-    from edpbrl_gym.experiments.query_bench.summary import interval
-    from edpbrl_gym.experiments.race.summary import rank_blocks
-
     ranks = np.mean([rank_blocks(values) for values in blocks.values.values()], axis=0)
     mine = ranks[:, blocks.arms.index(champion)]
     found = []
     for place, arm in enumerate(blocks.arms):
         if arm != champion:
             gaps = mine - ranks[:, place]
-            low, high = interval(lambda chosen, gaps=gaps: np.asarray(gaps[chosen].mean(axis=-1)), len(gaps))
+            low, high = interval(mean_of(gaps), len(gaps))
             found.append((arm, float(gaps.mean()), low, high))
     return found
 
@@ -157,16 +156,17 @@ def paired(blocks: Any, champion: str) -> list[tuple[str, float, float, float]]:
 def headline_tables(summary: Summary) -> list[TextTable]:
     """The tables for the terminal: ranks by our estimator, over all regimes."""
     found = [
-        ranking_table(summary.rankings[what, "ours", "area"], what)
+        ranking_table(summary.rankings[what, "ours", "area"], what, regimes=False)
         for what in _WHAT
         if (what, "ours", "area") in summary.rankings
     ]
     return [table for table in found if table.rows]
 
 
-def ranking_table(ranked: Ranking, what: str) -> TextTable:
-    """Average ranks with intervals, the difference to the first, and the ranks by regime."""
+def ranking_table(ranked: Ranking, what: str, *, regimes: bool = True) -> TextTable:
+    """Average ranks with intervals, the difference to the first, and the ranks by regime (unless they are left out)."""
     rows = []
+    columns = ranked.by_regime if regimes else {}
     tied = set(ranked.tied)
     for place, arm in enumerate(ranked.arms):
         behind = "first"
@@ -180,12 +180,12 @@ def ranking_table(ranked: Ranking, what: str) -> TextTable:
                 get_contender(arm).title,
                 f"{ranked.ranks[place]:.2f}{_ends(ranked.low[place], ranked.high[place])}",
                 behind,
-                *(f"{ranks[place]:.1f}" for ranks in ranked.by_regime.values()),
+                *(f"{ranks[place]:.1f}" for ranks in columns.values()),
             )
         )
     return TextTable(
         f"Average ranks: {ranked.title}",
-        ("contender", "what it is", "average rank", "behind the first", *ranked.by_regime),
+        ("contender", "what it is", "average rank", "behind the first", *columns),
         tuple(rows),
         _note(ranked, what),
     )
@@ -232,8 +232,6 @@ def losses_table(summary: Summary) -> TextTable:
 
 def means_table(summary: Summary, table: Any, regime: str, score: str) -> TextTable:
     """Mean of every metric in a regime: over the checkpoints, and at the last one."""
-    from edpbrl_gym.experiments.query_bench.summary import interval
-
     rows = []
     own = table[(table["regime"] == regime) & (table["score"] == score)]
     for arm in summary.arms:
@@ -247,7 +245,7 @@ def means_table(summary: Summary, table: Any, regime: str, score: str) -> TextTa
                 if not len(values):
                     cells.append("-")
                     continue
-                low, high = interval(lambda chosen, v=values: np.asarray(v[chosen].mean(axis=-1)), len(values))
+                low, high = interval(mean_of(values), len(values))
                 cells.append(f"{values.mean():.3f}{'' if np.isnan(low) else f' [{low:.3f}, {high:.3f}]'}")
         rows.append((arm, *cells))
     header = tuple(f"{name}, {when}" for name in METRICS.values() for when in ("mean", "last"))
