@@ -36,6 +36,9 @@ class RuleAgent(PlannerAgent[RulePlanner]):
         **arguments: ``feedback`` and ``prior`` of `PlannerAgent`, and those of ``Agent``; batch rules plan ``episodes``
             questions at once. ``criterion`` is not used.
 
+    Attributes:
+        static: Whether its questions don't depend on the answers.
+
     Raises:
         TypeError: If the environment has no vocabulary, or in ``learn`` no features or encoder; if the rule has no such
             option.
@@ -59,7 +62,7 @@ class RuleAgent(PlannerAgent[RulePlanner]):
         self.name = self.rule
         super().__init__(env, **arguments)
         self.rule_options = dict(rule_options or {})
-        make_rule(self.rule, **self.rule_options)  # wrong options are said now
+        self.static = not make_rule(self.rule, **self.rule_options).adaptive  # wrong options are said now
         self.posterior = check_choice_of(posterior, "posterior", ("ridge", "vocabulary"))
         self.draws = check_count(draws, "draws (M)")
         self.rollouts = check_count(rollouts, "rollouts", minimum=self.num_policies)
@@ -71,7 +74,7 @@ class RuleAgent(PlannerAgent[RulePlanner]):
         elif self.posterior == "vocabulary":
             prior = VocabularyPrior(rows)
         elif self.regularization > 0:
-            prior = GaussianPrior.from_precision(self.regularization * np.eye(rows.shape[1]))
+            prior = GaussianPrior.isotropic(rows.shape[1], self.regularization)
         else:
             raise ValueError("Expected regularization (lambda) > 0, got 0; rules need a proper posterior")
         return RulePlanner(
