@@ -51,6 +51,28 @@ def test_newton_designs_unless_another_solver_is_named(words, tmp_path, capsys):
     assert paper["value"] <= newton["upper_bound"] and newton["value"] <= paper["upper_bound"]
 
 
+@pytest.mark.parametrize("feedback", ["truncated", "state"])
+@pytest.mark.parametrize("solver", ["greedy_d", "thinning"])
+def test_a_rule_that_needs_no_answers_designs(words, tmp_path, capsys, solver, feedback):
+    given = ["design", "--vocabulary", str(words), "--episodes", "3", "--solver", solver, "--feedback", feedback]
+    assert main([*given, "--out", str(tmp_path)]) == 0
+    assert f"agent {solver} has no design" in capsys.readouterr().out
+    table = pandas.read_csv(tmp_path / "questions.csv")
+    assert len(table) == 9
+    shown = [column for column in table.columns if column.startswith("option")]
+    assert len(shown) == 4 and all(table[shown].nunique(axis=1) == 4)
+    assert document(tmp_path)["design"] is None
+    saved = json.loads((tmp_path / "agent" / "agent.json").read_text())["arguments"]
+    assert (saved["rule"], saved["feedback"]) == (solver, feedback)
+
+
+@pytest.mark.parametrize("solver", ["bald", "adaptive"])
+def test_a_rule_that_needs_the_answers_is_refused_before_anything_is_written(words, tmp_path, capsys, solver):
+    assert main(["design", "--vocabulary", str(words), "--solver", solver, "--out", str(tmp_path / "run")]) == 2
+    assert "whose questions don't depend on the answers" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
 def test_torch_designs_the_same(words, tmp_path):
     given = ["design", "--vocabulary", str(words), "--episodes", "2", "--out"]
     assert main([*given, str(tmp_path / "numpy")]) == 0

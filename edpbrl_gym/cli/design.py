@@ -25,7 +25,7 @@ def run(options: Design) -> None:
         Stopped: After that.
     """
     from edpbrl_gym.agents.registry import agent_class
-    from edpbrl_gym.experiments.collect import ENVIRONMENT, draw_questions, make_prompt_lanes
+    from edpbrl_gym.experiments.collect import ENVIRONMENT, check_static, draw_questions, make_prompt_lanes
     from edpbrl_gym.experiments.questions import write_questions
     from edpbrl_gym.features import load_encoder
     from edpbrl_gym.vocabulary import load_vocabulary
@@ -44,6 +44,7 @@ def run(options: Design) -> None:
     env: Any = make_prompt_lanes(options.policies, **arguments)
     with bad_arguments():
         agent = _agent(options, env)
+        check_static(agent)
     file = options.out / f"questions.{options.questions}"
     _prepare(options.out)
     _keep_answers(file)
@@ -144,10 +145,13 @@ def _keep_answers(file: Path) -> None:
 
 
 def _agent(options: Design, env: Any) -> Any:
-    from edpbrl_gym.agents.registry import make_agent
+    from edpbrl_gym.agents.planned import PlannerAgent
+    from edpbrl_gym.agents.registry import agent_class, make_agent
 
     given: dict[str, Any] = {"max_iterations": options.iterations, "tolerance": options.tolerance}
     given["device"] = None if options.device == "cpu" else options.device
+    if issubclass(agent_class(options.solver), PlannerAgent):
+        given["feedback"] = options.feedback
     extra = {name: value for name, value in given.items() if value is not None}
     return make_agent(
         options.solver,

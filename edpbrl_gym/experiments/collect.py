@@ -146,10 +146,13 @@ def answer_again(comparisons: Comparisons, oracle: Oracle) -> Comparisons:
 
 
 def check_static(agent: Agent) -> None:
-    """Raise a ValueError for an agent that adapts its questions to the answers: every user would need its own run."""
+    """Raise a ValueError for an agent that adapts its questions to the answers: every user would need its own run.
+
+    An agent that overrides ``observe`` does, unless it has ``static`` and that says otherwise (it estimates only).
+    """
     from edpbrl_gym.agents.base import Agent as Base
 
-    if type(agent).observe is not Base.observe:
+    if not getattr(agent, "static", type(agent).observe is Base.observe):
         raise ValueError(
             f"Expected an agent whose questions don't depend on the answers, {type(agent).__name__} overrides "
             "observe(); this experiment asks the same questions of all users. Use collect() with one user at a time"

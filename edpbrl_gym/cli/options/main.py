@@ -55,8 +55,9 @@ class Design:
     encoder: str = "minilm"
     """Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG, precomputed:FILE."""
     solver: str = "newton"
-    """Agent that designs: newton, exact, tuples, frank_wolfe (the paper's), reference, random, or package.module:Class
-    (adaptive needs the answers while it asks, see docs/sessions.md; reinforce writes without a vocabulary, see
+    """Agent that designs: newton, exact, tuples, frank_wolfe (the paper's), reference, random, a rule of the literature
+    that needs no answers (greedy_d, naive, thinning, dopewolfe, rollout_pool), or package.module:Class (adaptive and
+    the other rules need the answers while they ask, see docs/sessions.md; reinforce writes without a vocabulary, see
     `edpbrl reproduce reinforce`)."""
     device: str = "cpu"
     """Where newton multiplies all tokens: cpu, or cuda, cuda:1 and so on (torch)."""
