@@ -198,6 +198,10 @@ def test_sampled_rules_follow_whole_trajectories(name: str, feedback: str) -> No
     followed = [tuple(row) in known for row in played.tolist()]
     assert np.mean(followed) > 0.3  # of 40 trajectories with 8 first tokens many pairs begin alike
     assert not planner.questions()["followed"].size
+    if name != "rollout_pool":
+        other = words_planner(name, feedback, seed=8, rollout_seed=7)
+        other.ask(np.empty((K, 0)))
+        np.testing.assert_array_equal(other._trajectories, rows)
     # episodes side by side don't mix
     one, two = planner.ask(np.empty((K, 0))), planner.ask(np.empty((K, 0)))
     left = planner.questions()["followed"]
@@ -276,6 +280,7 @@ def test_an_answer_may_be_a_response() -> None:
         ({"episodes": 0}, ValueError, "episodes .*>= 1"),
         ({"draws": 0}, ValueError, "draws .*>= 1"),
         ({"rollouts": 2}, ValueError, "rollouts >= 3"),
+        ({"rollout_seed": -1}, ValueError, "rollout_seed >= 0"),
         ({"prior": GaussianPrior.isotropic(D + 1, 1.0)}, ValueError, "the options' features"),
     ],
 )

@@ -66,6 +66,8 @@ class RulePlanner:
         draws: M, of the posterior, at least 1.
         rule_options: Of the rule, where it is given by name.
         rollouts: Trajectories to choose from, at least K; `RolloutPool` has its own ``size``.
+        rollout_seed: Of these trajectories; None: ``seed``. Complete prompts take time to encode: planners with the
+            same trajectories and an encoder that remembers share it.
         model: Format of the answers.
 
     Attributes:
@@ -90,6 +92,7 @@ class RulePlanner:
         draws: int = 32,
         rule_options: dict[str, Any] | None = None,
         rollouts: int = 2000,
+        rollout_seed: int | None = None,
         model: ResponseModel | None = None,
     ) -> None:
         self.sizes = tuple(vocabulary.sizes)
@@ -104,6 +107,7 @@ class RulePlanner:
         self.episodes = None if episodes is None else check_count(episodes, "episodes (T)")
         self.draws = check_count(draws, "draws (M)")
         self.rollouts = check_count(rollouts, "rollouts", minimum=self.num_options)
+        self.rollout_seed = self.seed if rollout_seed is None else check_count(rollout_seed, "rollout_seed", minimum=0)
         self.model: ResponseModel = BestOf() if model is None else model
         self._taste: ExactTaste | TasteTracker
         if isinstance(prior, VocabularyPrior):
@@ -278,7 +282,7 @@ class RulePlanner:
     def _sampled(self) -> tuple[Indices, Floats]:
         if self._trajectories is None or self._trajectory_features is None:
             size = self.rule.size if isinstance(self.rule, RolloutPool) else self.rollouts
-            rng = np.random.default_rng([self.seed, 0, 2])  # questions have [seed, i] and [seed, i, 1]
+            rng = np.random.default_rng([self.rollout_seed, 0, 2])  # questions have [seed, i] and [seed, i, 1]
             self._trajectories = sample_trajectories(self.sizes, size, rng)
             self._trajectory_features = trajectory_features(self.options, self._trajectories)
         return self._trajectories, self._trajectory_features
