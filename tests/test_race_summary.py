@@ -19,8 +19,7 @@ from edpbrl_gym.experiments.race.summary import (
     rank_blocks,
     ranking,
 )
-from edpbrl_gym.experiments.race.tables import headline_tables, losses_table, ranking_table, summarise, time_table
-from edpbrl_gym.experiments.runs import Results
+from edpbrl_gym.experiments.race.tables import headline_tables, losses_table, ranking_table, summarise, time_tables
 
 REGIME, OTHER = "items-d10-K4", "items-d10-K2"
 
@@ -211,6 +210,8 @@ def test_tables_name_everybody(table):
     assert regret.rows[0][2].startswith("1.00") and regret.rows[0][3] == "first" and "(tied)" in knowledge.rows[1][3]
     whole = ranking_table(summary.rankings["knowledge", "ours", "area"], "knowledge")
     assert whole.header[-2:] == (REGIME, OTHER) and "Friedman" in whole.note and "12 blocks" in whole.note
-    times = time_table(summary, table)
-    assert len(times.rows) == 8 and times.rows[0][2:] == ("100.0", "200.0", "3.0", "4.0", "0.0", "yes")
-    assert Results(table, kind="race", config={}, provenance={}).table is table
+    times, first = time_tables(summary, table)
+    assert times.rows[0] == ("ours", "3.0 (4.0)", "3.0 (4.0)") and first.rows[0] == ("ours", "300", "300")
+    assert "All stay under a second" in times.note
+    table.loc[(table["arm"] == "bald") & (table["regime"] == OTHER), "seconds_question"] = 1.5
+    assert f"Not under a second: bald in {OTHER} (1.5 s)" in time_tables(summary, table)[0].note

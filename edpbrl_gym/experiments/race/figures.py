@@ -190,11 +190,11 @@ def heat_figure(rankings: Sequence[tuple[str, Ranking]]) -> Figure:
 
     order = list(dict.fromkeys(arm for _, ranked in rankings for arm in ranked.arms))
     columns = len(rankings[0][1].by_regime) + 1
+    places = (1, len(rankings)) if columns <= 7 else (len(rankings), 1)  # side by side where there is room
     with matplotlib.rc_context({**_STYLE, "axes.grid": False}):
-        figure = Figure(
-            figsize=(2.6 + 0.62 * columns * len(rankings), 0.26 * len(order) + 2.2), layout="constrained"
-        )  # fmt: skip
-        axes = figure.subplots(1, len(rankings), squeeze=False, sharey=True)[0]
+        width, height = 2.6 + 0.62 * columns * places[1], (0.24 * len(order) + 1.2) * places[0] + 0.6
+        figure = Figure(figsize=(width, height), layout="constrained")
+        axes = figure.subplots(*places, squeeze=False, sharey=True).ravel()
         for axis, (title, ranked) in zip(axes, rankings, strict=True):
             values = np.full((len(order), len(ranked.by_regime) + 1), np.nan)
             for row, arm in enumerate(order):

@@ -16,14 +16,13 @@ from edpbrl_gym.experiments.race.figures import curves_figure, heat_figure, rank
 from edpbrl_gym.experiments.race.settings import get_regime
 from edpbrl_gym.experiments.race.summary import Ranking
 from edpbrl_gym.experiments.race.tables import (
-    SCORES,
     Summary,
     estimator_table,
     losses_table,
     means_table,
     ranking_table,
     summarise,
-    time_table,
+    time_tables,
 )
 from edpbrl_gym.experiments.runs import Results, write_atomically
 
@@ -135,7 +134,8 @@ def _text(results: Results, summary: Summary, pictures: Mapping[str, str]) -> st
         "",
         *picture("own"),
         *ranks(summary.rankings, "own", "area"),
-        *section(estimator_table(summary, table)),
+        *section(estimator_table(summary, table, "cosine_error")),
+        *section(estimator_table(summary, table, "regret")),
         *(["# Pairs, with other packages", ""] if summary.pairs else []),
         *picture("pairs"),
         *ranks(summary.pairs, "ours"),
@@ -145,13 +145,12 @@ def _text(results: Results, summary: Summary, pictures: Mapping[str, str]) -> st
         *ranks(summary.rankings, "ours", "last"),
         "# Time",
         "",
-        *section(time_table(summary, table)),
+        *(line for times in time_tables(summary, table) for line in section(times)),
         "# Means",
         "",
     ]
     for regime in summary.regimes:
-        for score in SCORES:
-            lines += section(means_table(summary, table, regime, score))
+        lines += section(means_table(summary, table, regime))
     return "\n".join([*lines, *_how(results, summary)]).rstrip() + "\n"
 
 

@@ -26,6 +26,7 @@ __all__ = [
     "block_values",
     "critical_difference",
     "groups",
+    "mean_interval",
     "rank_blocks",
     "ranking",
 ]
@@ -282,6 +283,15 @@ def _resampled(ranks: Floats, members: Sequence[NDArray[np.intp]], seed: int) ->
         weights = rng.multinomial(len(places), np.full(len(places), 1.0 / len(places)), size=_RESAMPLES)
         total += weights @ own / len(places)
     return total / len(members)
+
+
+def mean_interval(values: Floats, *, seed: int = 0) -> tuple[float, float]:
+    """95% percentile bootstrap interval of a mean of blocks; NaN for a single one."""
+    if len(values) < 2:
+        return float("nan"), float("nan")
+    drawn = _resampled(values[:, None], [np.arange(len(values))], seed)
+    low, high = np.quantile(drawn, (0.025, 0.975))
+    return float(low), float(high)
 
 
 def regimes_of(table: Any) -> list[str]:

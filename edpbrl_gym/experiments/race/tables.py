@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from edpbrl_gym.experiments.query_bench.summary import interval, mean_of
 from edpbrl_gym.experiments.query_bench.tables import TextTable
 from edpbrl_gym.experiments.race.contenders import CONTENDERS, get_contender
 from edpbrl_gym.experiments.race.settings import get_regime
@@ -17,6 +16,7 @@ from edpbrl_gym.experiments.race.summary import (
     METRICS,
     Ranking,
     block_values,
+    mean_interval,
     pairs_of,
     rank_blocks,
     ranking,
@@ -34,7 +34,7 @@ __all__ = [
     "means_table",
     "ranking_table",
     "summarise",
-    "time_table",
+    "time_tables",
 ]
 
 SCORES: dict[str, str] = {"ours": "our estimator", "own": "its own estimator"}
@@ -145,7 +145,7 @@ def paired(blocks: Any, champion: str) -> list[tuple[str, float, float, float]]:
     for place, arm in enumerate(blocks.arms):
         if arm != champion:
             gaps = mine - ranks[:, place]
-            low, high = interval(mean_of(gaps), len(gaps))
+            low, high = mean_interval(gaps)
             found.append((arm, float(gaps.mean()), low, high))
     return found
 
@@ -230,76 +230,87 @@ def losses_table(summary: Summary) -> TextTable:
 # -- means, estimators, times ----------------------------------------------------------------------------------------
 
 
-def means_table(summary: Summary, table: Any, regime: str, score: str) -> TextTable:
-    """Mean of every metric in a regime: over the checkpoints, and at the last one."""
+def means_table(summary: Summary, table: Any, regime: str) -> TextTable:
+    """Mean of every metric in a regime by our estimator: over the checkpoints, and at the last one."""
     rows = []
-    own = table[(table["regime"] == regime) & (table["score"] == score)]
+    own = table[(table["regime"] == regime) & (table["score"] == "ours")]
     for arm in summary.arms:
-        mine = own[own["arm"] == arm]
+        mine = own[own["arm"] == arm].sort_values("episodes")
         if not len(mine):
             continue
         cells = []
         for metric in METRICS:
-            measured = mine.dropna(subset=[metric]).sort_values("episodes").groupby(["seed", "user"])[metric]
+            measured = mine.dropna(subset=[metric]).groupby(["seed", "user"])[metric]
             for values in (measured.mean().to_numpy(dtype=float), measured.last().to_numpy(dtype=float)):
-                if not len(values):
-                    cells.append("-")
-                    continue
-                low, high = interval(mean_of(values), len(values))
+                low, high = mean_interval(values)
                 cells.append(f"{values.mean():.3f}{'' if np.isnan(low) else f' [{low:.3f}, {high:.3f}]'}")
         rows.append((arm, *cells))
     header = tuple(f"{name}, {when}" for name in METRICS.values() for when in ("mean", "last"))
     questions = sorted({int(value) for value in own["questions"]})
     return TextTable(
-        f"{get_regime(regime).title}: {SCORES[score]}",
+        get_regime(regime).title,
         ("contender", *header),
         tuple(rows),
-        f"Mean: over the checkpoints, after {', '.join(map(str, questions))} questions. 95% bootstrap intervals over "
-        f"{own[['seed', 'user']].drop_duplicates().shape[0]} blocks.",
+        f"Our estimator. Mean: over the checkpoints, after {', '.join(map(str, questions))} questions. 95% bootstrap "
+        f"intervals over {own[['seed', 'user']].drop_duplicates().shape[0]} blocks.",
     )
 
 
-def estimator_table(summary: Summary, table: Any) -> TextTable:
-    """What our estimator makes of each contender's questions, beside its own estimator: cosine error and regret."""
-    rows = []
-    metrics = ("cosine_error", "regret")
-    means = table.groupby(["regime", "arm", "score"])[list(metrics)].mean()
-    for arm in summary.arms:
-        for regime in summary.regimes:
-            if (regime, arm, "ours") in means.index:
-                cells = [f"{means.loc[(regime, arm, s), m]:.3f}" for m in metrics for s in SCORES]
-                rows.append((arm, get_regime(regime).title, *(c.replace("nan", "-") for c in cells)))
-    return TextTable(
-        "Our estimator and their own on the same answers",
-        ("contender", "regime", *(f"{METRICS[m]}: {name}" for m in metrics for name in SCORES.values())),
-        tuple(rows),
-        "Means over blocks and checkpoints. The rules of the literature estimate with a ridge of 1, the paper's "
-        "designs with a ridge of 100; where a dash stands the contender estimates no taste.",
-    )
+def _by_regime(summary: Summary, table: Any, title: str, note: str, cell: Callable[[Any], str]) -> TextTable:
+    """A row for each contender, a column for each regime; ``cell`` says what a contender's rows there come to."""
+    found = {key: cell(rows) for key, rows in table.groupby(["arm", "regime"])}
+    rows = [(arm, *(found.get((arm, regime), "") for regime in summary.regimes)) for arm in summary.arms]
+    return TextTable(title, ("contender", *summary.regimes), tuple(rows), note)
 
 
-def time_table(summary: Summary, table: Any) -> TextTable:
-    """CPU time of a question of every contender in every regime, and whether it stays under a second."""
-    rows = []
-    for arm in summary.arms:
-        for regime in summary.regimes:
-            mine = table[(table["arm"] == arm) & (table["regime"] == regime)]
-            if not len(mine):
-                continue
-            last = mine[mine["episodes"] == mine["episodes"].max()]
-            setup, first, mean = (
-                1e3 * float(last[f"seconds_{part}"].median()) for part in ("setup", "first", "question")
-            )
-            longest = 1e3 * float(last["seconds_longest"].max())
-            encoder = 1e3 * float(last["seconds_encoder"].median())
-            cells = [f"{value:.1f}" for value in (setup, first, mean, longest, encoder)]
-            rows.append((arm, get_regime(regime).title, *cells, "yes" if mean < 1000 else "no"))
-    return TextTable(
-        "Milliseconds per question",
-        ("contender", "regime", "setup", "first", "others, mean", "longest", "encoder", "under a second"),
-        tuple(rows),
-        "CPU time on one core, medians over blocks (longest: the longest of all). A question's time has choosing it "
-        "and taking in the answer before; embedding the options (encoder) is in none of the others. Setup: what comes "
-        "before the first question; contenders that need no answers do nearly all of it there, and designs that all "
-        "seeds share were solved before.",
+def estimator_table(summary: Summary, table: Any, metric: str) -> TextTable:
+    """What our estimator makes of each contender's answers, and what its own does."""
+
+    def cell(rows: Any) -> str:
+        means = rows.groupby("score")[metric].mean()
+        return " / ".join("-" if np.isnan(means[score]) else f"{means[score]:.3f}" for score in SCORES)
+
+    note = (
+        "Our estimator / its own on the same answers, means over blocks and checkpoints. The rules of the literature "
+        "estimate with a ridge of 1, the paper's designs with a ridge of 100; where a dash stands the contender "
+        "estimates no taste."
     )
+    return _by_regime(summary, table, f"Both estimators: {METRICS[metric]}", note, cell)
+
+
+def time_tables(summary: Summary, table: Any) -> list[TextTable]:
+    """CPU time of the questions of every contender in every regime, and until the first of them."""
+    last = table[table["episodes"] == table.groupby("regime")["episodes"].transform("max")]
+
+    def question(rows: Any) -> str:
+        return f"{_ms(rows['seconds_question'].median())} ({_ms(rows['seconds_longest'].median())})"
+
+    def first(rows: Any) -> str:
+        return _ms((rows["seconds_setup"] + rows["seconds_first"]).median())
+
+    means = last.groupby(["arm", "regime"])["seconds_question"].median()
+    slow = [f"{arm} in {regime} ({seconds:.1f} s)" for (arm, regime), seconds in means.items() if seconds >= 1.0]
+    verdict = f"Not under a second: {'; '.join(slow)}." if slow else "All stay under a second on average."
+    return [
+        _by_regime(
+            summary,
+            last,
+            "Milliseconds per question",
+            "CPU time on one core: mean (longest) of a run's questions after the first, medians over blocks; choosing "
+            f"the question and taking in the answer before. Embedding the options is not counted. {verdict}",
+            question,
+        ),
+        _by_regime(
+            summary,
+            last,
+            "Milliseconds until the first question",
+            "Setup and first question, medians over blocks. Contenders that need no answers do nearly all of their "
+            "work here; designs that all seeds share were solved before and are not counted.",
+            first,
+        ),
+    ]
+
+
+def _ms(seconds: float) -> str:
+    value = 1e3 * float(seconds)
+    return f"{value:.0f}" if value >= 9.95 else f"{value:.1f}"
