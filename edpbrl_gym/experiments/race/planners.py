@@ -25,15 +25,17 @@ from edpbrl_gym.experiments.race.contenders import Contender
 from edpbrl_gym.experiments.race.settings import RaceRegime, RaceSettings
 from edpbrl_gym.experiments.race.worlds import load_world
 from edpbrl_gym.experiments.runs import write_atomically
+from edpbrl_gym.experiments.seeds import derive_seed
 from edpbrl_gym.features import TextEncoder
 from edpbrl_gym.responses import Response
 from edpbrl_gym.selection import AdaptivePlanner, ComposedFeatures, TokenFeatures
 
-__all__ = ["Asker", "Replay", "Seat", "design_needed", "make_planner", "solve_design", "warm_up"]
+__all__ = ["Asker", "Replay", "Seat", "SharedEncoder", "design_needed", "make_planner", "solve_design", "warm_up"]
 
 Tokens = NDArray[np.int64]
 
 _RIDGE = 1.0  # lambda of the literature's rules
+_LARGE = 1000  # texts of a batch that contenders share
 
 
 class Asker(Protocol):
@@ -46,6 +48,33 @@ class Asker(Protocol):
     def tell(self, options: NDArray[np.float32], responses: Sequence[Response]) -> object:
         """Learn from n answered questions, options (n, K, d)."""
         ...
+
+
+class SharedEncoder:
+    """A world's encoder with a memory of its own, but large batches are encoded once for all contenders of a process.
+
+    Thousands of random trajectories are candidates of several rules, and embedding them takes longer than all the rest.
+    Only whole batches are shared: a text's embedding depends on its batch in the last bits, and the numbers of a unit
+    must not depend on what ran before it.
+
+    Args:
+        world: Whose encoder.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world, self._own = world, world.encoder()
+        self.name, self.dimension, self.fingerprint = self._own.name, self._own.dimension, self._own.fingerprint
+
+    def encode(self, texts: Sequence[str], *, progress: bool = False) -> NDArray[np.float32]:
+        """Return the embeddings, shape (n, d)."""
+        if len(texts) < _LARGE:
+            return self._own.encode(texts, progress=progress)
+        return _large_batch(self._world, tuple(texts)).copy()
+
+
+@functools.lru_cache(maxsize=2)
+def _large_batch(world: World, texts: tuple[str, ...]) -> NDArray[np.float32]:
+    return world.encoder().encode(texts)
 
 
 class Replay:
@@ -80,6 +109,7 @@ class Seat:
         world: What is asked about.
         folder: The run folder.
         seed: Of the contender's own draws.
+        block: Seed of the block, of what contenders share.
         encoder: Its encoder; time spent there is the encoder's.
     """
 
@@ -88,6 +118,7 @@ class Seat:
     world: World
     folder: Path
     seed: int
+    block: int
     encoder: TextEncoder
 
     @property
@@ -144,6 +175,7 @@ def _rule(contender: Contender, seat: Seat) -> Asker:
         num_options=seat.regime.num_options,
         seed=seat.seed,
         episodes=seat.episodes,
+        rollout_seed=derive_seed(seat.block, "rollouts", seat.regime.name),
         **given,
     )
 
@@ -188,7 +220,7 @@ def solve_design(
 
     world = load_world(settings, regime, 0, folder, fingerprint)
     with single_thread():
-        seat = Seat(settings, regime, world, folder, 0, world.encoder())
+        seat = Seat(settings, regime, world, folder, 0, 0, world.encoder())
         begun = time.process_time()
         agent = _agent(contender, seat, _lanes(seat)).learn()
         if agent.design is not None and agent.design.status == "interrupted":

@@ -19,7 +19,7 @@ from edpbrl_gym.experiments.query_bench.measuring import Judge, load_ceiling
 from edpbrl_gym.experiments.query_bench.unit import code_fingerprint
 from edpbrl_gym.experiments.query_bench.worlds import World
 from edpbrl_gym.experiments.race.contenders import Contender, get_contender
-from edpbrl_gym.experiments.race.planners import Asker, Seat, make_planner, warm_up
+from edpbrl_gym.experiments.race.planners import Asker, Seat, SharedEncoder, make_planner, warm_up
 from edpbrl_gym.experiments.race.settings import RaceRegime, RaceSettings, get_regime
 from edpbrl_gym.experiments.race.worlds import ItemJudge, load_world
 from edpbrl_gym.experiments.runs import RunFolder
@@ -101,12 +101,12 @@ def ask_questions(
     folder: Path,
 ) -> Iterator[Asked]:  # fmt: skip
     """Let a contender ask and the user answer, question by question; what is known at each checkpoint."""
-    encoder = TimedEncoder(world.encoder())
+    encoder = TimedEncoder(SharedEncoder(world))
     clock = _Clock(encoder)
     warm_up(world)
     clock.start()
     own = derive_seed(seed, "planner", contender.name, regime.name, user.name)
-    planner = make_planner(contender, Seat(settings, regime, world, folder, own, encoder))
+    planner = make_planner(contender, Seat(settings, regime, world, folder, own, seed, encoder))
     setup = clock.stop()
     horizon = world.vocabulary.horizon
     starts = np.cumsum((0, *world.vocabulary.sizes))
