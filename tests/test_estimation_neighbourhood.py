@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.covariance import ledoit_wolf
 
 from edpbrl_gym.estimation import GaussianPrior, Posterior
 from edpbrl_gym.estimation.evidence import fit_prior, log_evidence
@@ -46,8 +47,9 @@ def test_without_a_share_it_is_the_fit_under_the_prior_of_all_embeddings(rows, d
 
 
 def test_the_local_covariance_is_the_formula(rows):
-    share, tokens = 0.3, np.array([4, 9, 100])
-    prior = VocabularyPrior(rows, share=share)
+    tokens = np.array([4, 9, 100])
+    prior = VocabularyPrior(rows, share=0.3)
+    share = 0.3 * (1.0 - prior.intensity)
     whole = prior.base.covariance
     moment = sum(np.outer(rows[token], rows[token]) for token in tokens)
     moment *= np.trace(whole) / np.trace(moment)
@@ -203,3 +205,24 @@ def test_wrong_data(prior, data):
 def test_the_base_prior_is_a_plain_one_of_the_same_embeddings(rows, prior):
     assert isinstance(prior.base, GaussianPrior) and prior.base.proper
     np.testing.assert_array_equal(prior.features, rows)
+
+
+def test_the_base_prior_is_that_of_the_shrunk_moment(rows, prior):
+    moment = rows.T @ rows / N
+    intensity = ledoit_wolf(rows, assume_centered=True)[1]
+    assert prior.intensity == pytest.approx(intensity, rel=1e-9)
+    shrunk = (1.0 - intensity) * moment + intensity * np.trace(moment) / D * np.eye(D)
+    values, vectors = np.linalg.eigh(shrunk)
+    wanted = (vectors * values**0.75) @ vectors.T
+    np.testing.assert_allclose(prior.base.covariance, wanted * D / np.trace(wanted), rtol=1e-8, atol=1e-12)
+
+
+def test_random_directions_say_nothing_about_a_taste():
+    rng = np.random.default_rng(0)
+    pool = rng.normal(size=(100, 10))
+    pool /= np.linalg.norm(pool, axis=1, keepdims=True)
+    prior = VocabularyPrior(pool)
+    assert prior.intensity > 0.9 and prior.share < 0.05
+    np.testing.assert_allclose(prior.base.precision, np.eye(10), atol=0.1)
+    plain = GaussianPrior.from_embeddings(pool, power=0.75, centred=False).precision
+    assert np.abs(plain - np.eye(10)).max() > 0.2

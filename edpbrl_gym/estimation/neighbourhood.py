@@ -11,6 +11,11 @@ the tokens there say more about the taste than the vocabulary as a whole (empiri
 All scales are chosen by the evidence. The division pays for having picked one of N / k neighbourhoods after seeing the
 answers: a person whose taste is like no words of the vocabulary gets (nearly) theta_0. The precision stays that of the
 first posterior, which has seen the answers only once.
+
+Few embeddings differ from each other by chance, too. The intensity a of Ledoit & Wolf (2004) is how much of the spread
+of C's eigenvalues is that chance: C is shrunk by it, and ``share`` by 1 - a, since where nothing but chance makes the
+tokens differ in kind there are no neighbourhoods either. It is below 0.01 for the built-in vocabulary and near 1 for a
+pool of random directions.
 """
 
 from __future__ import annotations
@@ -29,6 +34,7 @@ from edpbrl_gym.estimation.evidence import PriorFit, fit_prior
 from edpbrl_gym.estimation.map_estimate import Estimate
 from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.estimation.prior import GaussianPrior
+from edpbrl_gym.estimation.shrinkage import ledoit_wolf_intensity
 
 if TYPE_CHECKING:
     from edpbrl_gym.responses import Terms
@@ -86,11 +92,13 @@ class VocabularyPrior:
         features: Embeddings of the tokens, (N, d), N >= 2.
         power: Exponent of the eigenvalues of their second moment, >= 0.
         neighbours: Numbers of tokens that count as near; None: 20, 50 and 150, but at most N / 40, N / 16 and N / 6.
-        share: Of a local prior covariance that comes from them, in [0, 1); 0 leaves the second step out.
+        share: Of a local prior covariance that comes from them, in [0, 1), times 1 - a; 0 leaves the second step out.
 
     Attributes:
-        base: The prior from all embeddings, mean variance 1.
+        base: The prior from all embeddings, shrunk, mean variance 1.
         neighbours: The numbers, ascending.
+        intensity: a, in [0, 1]: how much of the spread of the embeddings' second moment is chance.
+        share: As used: that of the argument times 1 - a.
 
     Raises:
         ValueError: Fewer than two tokens, all equal, NaN, or an argument out of its range.
@@ -105,7 +113,7 @@ class VocabularyPrior:
         share: float = 0.5,
     ) -> None:
         self.features = check_array(features, "features", shape=("N", "d"))
-        self.base = GaussianPrior.from_embeddings(self.features, power=power, centred=False)
+        self.base = GaussianPrior.from_embeddings(self.features, power=power, centred=False, shrunk=True)
         size = len(self.features)
         if neighbours is None:
             wanted = [min(count, -(-size // part)) for count, part in zip(_NEIGHBOURS, _PARTS, strict=True)]
@@ -114,9 +122,11 @@ class VocabularyPrior:
                 raise ValueError(f"Expected neighbours as a sequence of at least one number, got {neighbours!r}")
             wanted = [min(check_count(count, "neighbours"), size) for count in neighbours]
         self.neighbours = tuple(sorted(set(wanted)))
-        self.share = check_number(share, "share", minimum=0.0)
-        if self.share >= 1.0:
+        given = check_number(share, "share", minimum=0.0)
+        if given >= 1.0:
             raise ValueError(f"Expected share in [0, 1), got {share}; the rest keeps every taste possible")
+        self.intensity = ledoit_wolf_intensity(self.features)
+        self.share = given * (1.0 - self.intensity)
         norms = np.linalg.norm(self.features, axis=1, keepdims=True)
         self._unit: Floats = self.features / np.where(norms > 0, norms, 1.0)
         self._covariance = self.base.covariance

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, lapack
 
 from edpbrl_gym._validation import check_array, check_count, check_number
-from edpbrl_gym.estimation.shrinkage import shrunk_covariance
+from edpbrl_gym.estimation.shrinkage import ledoit_wolf_intensity, shrunk_covariance
 
 __all__ = ["GaussianPrior"]
 
@@ -106,6 +106,7 @@ class GaussianPrior:
         *,
         floor: float = 1e-4,
         centred: bool = True,
+        shrunk: bool = False,
     ) -> GaussianPrior:
         """A prior that expects tastes to lie where the vocabulary's own embeddings vary.
 
@@ -122,6 +123,9 @@ class GaussianPrior:
             centred: take the covariance about the embeddings' mean. False: about 0, the second moment; the prior then
                 also expects tastes to share the direction that all embeddings share, as a taste does that is itself
                 the embedding of a text.
+            shrunk: take out of the eigenvalues what the sampling of few embeddings adds to their spread: C becomes
+                (1 - a) C + a tr(C) / d I with the intensity a of Ledoit & Wolf (2004). Without it a pool of a few
+                hundred isotropic vectors would seem to favour some directions.
 
         Raises:
             ValueError: fewer than 2 rows, NaN, rows that are all equal, or an argument out of its range.
@@ -137,6 +141,9 @@ class GaussianPrior:
         away = rows - rows.mean(axis=0)
         around = away if centred else rows
         values, vectors = np.linalg.eigh(around.T @ around / len(rows))
+        if shrunk:
+            intensity = ledoit_wolf_intensity(around)
+            values = (1.0 - intensity) * values + intensity * values.mean()
         rounding = np.finfo(np.float64).eps * float(np.square(rows).sum()) / len(rows)
         if float(np.square(away).sum()) / len(rows) <= rounding:
             raise ValueError("Expected embeddings that differ from each other, got features whose rows are all equal")
