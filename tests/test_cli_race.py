@@ -17,7 +17,7 @@ from PIL import Image
 from edpbrl_gym.cli import main
 from edpbrl_gym.experiments.query_bench.settings import SENTENCES
 from edpbrl_gym.experiments.race.contenders import CONTENDERS, FAMILIES, default_contenders, get_contender
-from edpbrl_gym.experiments.race.planners import Replay
+from edpbrl_gym.experiments.race.planners import Replay, SharedEncoder, _large_batch
 from edpbrl_gym.experiments.race.run import plan_units
 from edpbrl_gym.experiments.race.settings import REGIMES, RaceSettings
 from edpbrl_gym.experiments.race.worlds import ItemJudge, load_world
@@ -184,6 +184,20 @@ def test_replayed_questions_come_in_their_order():
             asked = planner.ask(tokens[episode, :, :step])
             assert asked.tolist() == tokens[episode, :, step].tolist()
             planner.tell(np.zeros((1, 3, 4), dtype=np.float32), [])
+
+
+def test_large_batches_are_embedded_once_for_all_contenders(tmp_path):
+    world = load_world(RaceSettings(), REGIMES[ITEMS[0]], 7, tmp_path, "")
+    names = world.vocabulary.all_tokens
+    first, second = SharedEncoder(world), SharedEncoder(world)
+    before = _large_batch.cache_info()
+    rows = first.encode(names * 10)
+    rows[:] = 0  # who changes a copy changes nobody else's
+    np.testing.assert_array_equal(second.encode(names * 10), np.tile(world.tokens, (10, 1)))
+    after = _large_batch.cache_info()
+    assert (after.hits - before.hits, after.misses - before.misses) == (1, 1)
+    np.testing.assert_array_equal(first.encode(names[:3]), world.tokens[:3])  # small ones are its own
+    assert _large_batch.cache_info() == after
 
 
 def test_every_rule_takes_part():
