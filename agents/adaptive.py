@@ -25,6 +25,7 @@ class AdaptiveAgent(PlannerAgent[AdaptivePlanner]):
         mode: "learn" the taste, or find the "best" prompt.
         score: See `AdaptivePlanner`.
         draws: See `AdaptivePlanner`.
+        starts: See `AdaptivePlanner`.
         memory: See `AdaptivePlanner`.
         **arguments: ``feedback`` and ``prior`` of `PlannerAgent` (prior None: `VocabularyPrior` of the environment's
             tokens, with its scale from the answers), and those of ``Agent``. ``regularization`` and ``criterion`` are
@@ -42,16 +43,19 @@ class AdaptiveAgent(PlannerAgent[AdaptivePlanner]):
         env: Any,
         *,
         mode: Literal["learn", "best"] = "learn",
-        score: Score = "information",
-        draws: int = 16,
+        score: Score | None = None,
+        draws: int | None = None,
+        starts: int | None = None,
         memory: int | None = None,
         **arguments: Any,
     ) -> None:
         super().__init__(env, **arguments)
         check_choice_of(mode, "mode", ("learn", "best"))
-        check_choice_of(score, "score", SCORES)
+        if score is not None:
+            check_choice_of(score, "score", SCORES)
         self.mode, self.score = mode, score
-        self.draws = check_count(draws, "draws", minimum=0)
+        self.draws = None if draws is None else check_count(draws, "draws", minimum=0)
+        self.starts = None if starts is None else check_count(starts, "starts")
         self.memory = None if memory is None else check_count(memory, "memory (answers)")
 
     def _make_planner(self, options: ComposedFeatures | TokenFeatures, rows: NDArray[Any]) -> AdaptivePlanner:
@@ -64,9 +68,10 @@ class AdaptiveAgent(PlannerAgent[AdaptivePlanner]):
             mode=self.mode,
             score=self.score,
             draws=self.draws,
+            starts=self.starts,
             memory=self.memory,
         )
 
     def _arguments(self) -> dict[str, Any]:
-        own = {"mode": self.mode, "score": self.score, "draws": self.draws, "memory": self.memory}
-        return {**super()._arguments(), **own}
+        own = {"mode": self.mode, "score": self.score, "draws": self.draws, "starts": self.starts}
+        return {**super()._arguments(), **own, "memory": self.memory}

@@ -293,6 +293,52 @@ def utility_of(lanes):
     return shown(lanes) @ TASTE
 
 
+POOL = make_words((60,))
+
+
+def pool_planner(**options):
+    given = {"options": TokenFeatures(POOL, ROWS[:60]), "prior": GaussianPrior.isotropic(D, 1.0), **options}
+    return make_on(POOL, **given)
+
+
+def make_on(words, **options):
+    return AdaptivePlanner(words, **{"num_options": 2, "seed": 5, **options})
+
+
+def test_pools_and_prompts_have_defaults_of_their_own():
+    pool, prompts = pool_planner(num_options=4), make()
+    assert (pool.score, pool.draws, pool.starts) == ("trace", 64, 8)
+    assert (prompts.score, prompts.draws, prompts.starts) == ("information", 16, 1)
+    seeking = pool_planner(mode="best")
+    assert (seeking.draws, seeking.starts) == (16, 1)
+    chosen = make(score="trace", draws=0, starts=3)
+    assert (chosen.score, chosen.draws, chosen.starts) == ("trace", 0, 3)
+    wide = make_words((6000,))
+    rows = np.random.default_rng(0).normal(size=(6000, 3))
+    large = make_on(wide, options=TokenFeatures(wide, rows), prior=GaussianPrior.isotropic(3, 1.0))
+    assert large.starts == 3  # not 16: a question must not take long
+
+
+def test_many_starts_find_the_best_pair_of_a_pool():
+    rows, precision = ROWS[:60], np.eye(D)
+    answered = np.array([[3, 9], [20, 41], [7, 58]])
+
+    def taken_off(pair):
+        x = rows[pair[0]] - rows[pair[1]]
+        chance = 1.0 / (1.0 + np.exp(-x @ theta))
+        added = chance * (1.0 - chance) * np.outer(x, x)
+        return float(np.trace(np.linalg.inv(precision)) - np.trace(np.linalg.inv(precision + added)))
+
+    found = {}
+    for starts in (1, 30):
+        planner = pool_planner(draws=0, starts=starts)
+        planner.tell(rows[answered], [0, 1, 1])
+        theta, precision = planner.posterior.mean, planner.posterior.precision
+        found[starts] = taken_off(planner.ask(np.empty((2, 0), dtype=int)))
+    best = max(taken_off(pair) for pair in itertools.combinations(range(60), 2))
+    assert found[30] == pytest.approx(best, rel=1e-4) and found[1] <= best * (1 + 1e-4)
+
+
 def test_mode_best_shows_better_prompts():
     finds = {
         mode: np.array([utility_of(play(make(mode=mode, seed=seed), 12)[-3:].reshape(-1, 3)) for seed in range(3)])
@@ -376,6 +422,7 @@ def test_options_are_distinct_where_tokens_repeat_in_two_steps():
         ({"mode": "win"}, "Expected mode as one of 'learn', 'best', got 'win'"),
         ({"score": "A"}, "Expected score as one of"),
         ({"draws": -1}, "draws >= 0"),
+        ({"starts": 0}, "starts >= 1"),
         ({"draws": 1, "mode": "best"}, "Expected at least 2 draws for mode='best'"),
         ({"draws": 0, "score": "mutual"}, "Expected at least 2 draws"),
         ({"memory": 0}, "memory .*>= 1"),
