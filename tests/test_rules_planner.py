@@ -14,6 +14,7 @@ from edpbrl_gym.responses import Response
 from edpbrl_gym.selection import ComposedFeatures, TokenFeatures
 from edpbrl_gym.selection.rules import RULES, PoolState, RulePlanner, make_rule
 from edpbrl_gym.selection.rules.trajectories import Followed, sample_trajectories, trajectory_features
+from edpbrl_gym.session import Session
 from edpbrl_gym.session.planner import Planner, Restorable
 from edpbrl_gym.vocabulary import Vocabulary
 from tests.encoders import CountingEncoder
@@ -252,6 +253,33 @@ def test_on_items_a_restored_planner_knows_what_was_asked() -> None:
     other.restore(state)
     np.testing.assert_array_equal(other.ask(np.empty((K, 0))), wanted)
     assert other.questions()["items"].shape == (4, K)
+
+
+@pytest.mark.parametrize("name", ["bald", "thinning", "naive"])
+def test_a_saved_session_goes_on_from_the_planners_state(name: str, tmp_path, monkeypatch) -> None:
+    given = {"vocabulary": WORDS, "encoder": CountingEncoder(D)}
+
+    def answered(session: Session, count: int) -> list:
+        asked = []
+        for _ in range(count):
+            question = session.ask()
+            asked.append(question.tokens[:, -1].tolist())
+            session.tell(int((question.features @ np.arange(D)).argmax()))
+        return asked
+
+    whole = Session(words_planner(name, episodes=3), num_options=K, **given)
+    wanted = answered(whole, 11)
+    first = Session(words_planner(name, episodes=3), num_options=K, folder=tmp_path / "one", **given)
+    assert answered(first, 7) == wanted[:7]
+    first.close()
+    planner, replayed = words_planner(name, episodes=3), []
+    with monkeypatch.context() as patched:
+        patched.setattr(planner, "ask", lambda prefixes: replayed.append(prefixes))
+        resumed = Session.resume(tmp_path / "one", planner, **given)
+    assert not replayed and planner.asked == 7
+    assert answered(resumed, 4) == wanted[7:]
+    assert planner.estimate.theta == pytest.approx(whole.planner.estimate.theta, abs=1e-9)
+    resumed.close()
 
 
 def test_a_rule_that_is_given_is_copied() -> None:

@@ -33,6 +33,7 @@ Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 _SAMPLED = (Thinning, DopeWolfe, RolloutPool)  # with several steps these choose among random trajectories
+_TASTE = "taste_"  # begins the names of what a state knows of the taste
 
 
 class RulePlanner:
@@ -136,13 +137,18 @@ class RulePlanner:
         self._taste.reset()
 
     def state(self) -> dict[str, Any]:
-        """All that has changed since the planner was made; later calls don't change it. See ``restore``."""
-        return {**self.questions(), "taste": self._taste.state()}
+        """All that has changed since the planner was made; later calls don't change it. See ``restore``.
+
+        Under a `GaussianPrior` these are arrays and values that JSON can hold.
+        """
+        return {**self.questions(), **{_TASTE + key: value for key, value in self._taste.state().items()}}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from a state of a planner with the same arguments."""
         self.restore_questions(state)
-        self._taste.restore(state["taste"])
+        self._taste.restore(
+            {key.removeprefix(_TASTE): value for key, value in state.items() if key.startswith(_TASTE)}
+        )
 
     def questions(self) -> dict[str, Any]:
         """The part of the state that the answers don't change, arrays and a number: what was asked and is planned."""
