@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._threads import single_thread
-from edpbrl_gym._validation import check_array, check_choice_of, check_count, check_integers
-from edpbrl_gym.choice import check_options
+from edpbrl_gym._validation import check_array, check_choice_of, check_count
 from edpbrl_gym.design.criteria import positive_semidefinite_factor
 from edpbrl_gym.design.restrictions import Restrictions, TokenRules
 from edpbrl_gym.estimation import Estimate, GaussianPrior, Posterior
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.responses import BestOf, Response, ResponseModel
+from edpbrl_gym.selection.calls import check_answers, check_prefixes
 from edpbrl_gym.selection.composed import OptionFeatures
 from edpbrl_gym.selection.exchange import exchange
 from edpbrl_gym.selection.scores import (
@@ -175,7 +175,7 @@ class AdaptivePlanner:
                 no token.
         """
         with single_thread():  # thousands of small products: twice the threads take four times as long
-            return self._next(self._checked(prefixes))
+            return self._next(check_prefixes(prefixes, self.sizes, self.num_options))
 
     def _next(self, before: NDArray[np.int64]) -> NDArray[np.int64]:
         step = before.shape[1]
@@ -210,10 +210,7 @@ class AdaptivePlanner:
         Raises:
             ValueError: Shapes that don't fit, or answers that the model does not know.
         """
-        shape = ("n", self.num_options, self.dimension)
-        features = np.array(check_array(check_options(options), "options", shape=shape))  # a copy: callers reuse theirs
-        given = [one if isinstance(one, Response) else Response.best(one) for one in responses]
-        self._taste.tell(features, given)
+        self._taste.tell(*check_answers(options, responses, self.num_options, self.dimension))
 
     def think(self) -> None:
         """Do what can be done before the answer, while the person looks at the options.
@@ -246,16 +243,6 @@ class AdaptivePlanner:
         if self.score == "information":
             return ExpectedInformation(draws, self._root)
         return ExpectedVariance(draws, self._root, contrasts=self._contrasts)
-
-    def _checked(self, prefixes: ArrayLike) -> NDArray[np.int64]:
-        before = check_integers(np.asarray(prefixes), "prefixes", shape=(self.num_options, "h"), low=0)
-        if before.shape[1] >= len(self.sizes):
-            raise ValueError(
-                f"Expected prompts of fewer than {len(self.sizes)} tokens, got {before.shape[1]}; they are complete"
-            )
-        for step, size in enumerate(self.sizes[: before.shape[1]]):
-            check_integers(before[:, step], f"prefixes[:, {step}]", shape=(self.num_options,), high=size - 1)
-        return before
 
     def _shared_token(self, before: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
         """One random first token for all lanes, kept for the next episodes where all share it."""

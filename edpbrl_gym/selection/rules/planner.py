@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._threads import single_thread
-from edpbrl_gym._validation import check_array, check_count, check_integers
-from edpbrl_gym.choice import check_options, fisher_information
+from edpbrl_gym._validation import check_array, check_count
+from edpbrl_gym.choice import fisher_information
 from edpbrl_gym.estimation import Estimate, GaussianPrior, Posterior
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.responses import BestOf, Response, ResponseModel
+from edpbrl_gym.selection.calls import check_answers, check_prefixes
 from edpbrl_gym.selection.composed import ComposedFeatures, OptionFeatures
 from edpbrl_gym.selection.rules.base import Rule
 from edpbrl_gym.selection.rules.batches import DopeWolfe, RolloutPool, Thinning
@@ -146,9 +147,7 @@ class RulePlanner:
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from a state of a planner with the same arguments."""
         self.restore_questions(state)
-        self._taste.restore(
-            {key.removeprefix(_TASTE): value for key, value in state.items() if key.startswith(_TASTE)}
-        )
+        self._taste.restore({key.removeprefix(_TASTE): value for key, value in state.items() if key.startswith(_TASTE)})
 
     def questions(self) -> dict[str, Any]:
         """The part of the state that the answers don't change, arrays and a number: what was asked and is planned."""
@@ -184,16 +183,17 @@ class RulePlanner:
             ValueError: Another number of lanes, tokens that don't exist, complete prompts, or fewer tokens than
                 options.
         """
-        before = _checked(prefixes, self.sizes, self.num_options)
+        before = check_prefixes(prefixes, self.sizes, self.num_options)
         step = before.shape[1]
         with single_thread():
             self._taste.asked()
+            offsets = self.options.offsets(before)
             if isinstance(self.rule, _SAMPLED) and len(self.sizes) > 1:
                 tokens = self._followed.next(before) if step else self._begin()
                 tokens = self._random(before) if tokens is None else tokens
             else:
-                tokens = self._chosen(before)
-        self._remember(self._tokens[step][tokens] + self.options.offsets(before))
+                tokens = self._chosen(before, offsets)
+        self._remember(self._tokens[step][tokens] + offsets)
         self.asked += 1
         return tokens
 
@@ -207,9 +207,7 @@ class RulePlanner:
         Raises:
             ValueError: Shapes that don't fit, or answers that the model does not know.
         """
-        shape = ("n", self.num_options, self.dimension)
-        features = np.array(check_array(check_options(options), "options", shape=shape))  # a copy: callers reuse theirs
-        self._taste.tell(features, [one if isinstance(one, Response) else Response.best(one) for one in responses])
+        self._taste.tell(*check_answers(options, responses, self.num_options, self.dimension))
 
     @property
     def estimate(self) -> Estimate:
@@ -221,9 +219,9 @@ class RulePlanner:
         """The Gaussian posterior from the same answers."""
         return self._taste.posterior
 
-    def _chosen(self, before: Indices) -> Indices:
+    def _chosen(self, before: Indices, offsets: Floats) -> Indices:
         """The rule's tokens among those of the step."""
-        items, lanes = self._pool(before)
+        items, lanes = self._pool(before, offsets)
         chosen = self._question(items, lanes)
         if len(self.sizes) == 1:
             self._asked_items.append(tuple(int(i) for i in chosen))
@@ -272,10 +270,9 @@ class RulePlanner:
             past=None if len(self.sizes) == 1 else np.array(self._past).reshape(-1, self.num_options, self.dimension),
         )
 
-    def _pool(self, before: Indices) -> tuple[Floats, tuple[Indices, ...] | None]:
+    def _pool(self, before: Indices, offsets: Floats) -> tuple[Floats, tuple[Indices, ...] | None]:
         """Features of the tokens of a step behind each different prefix, block by block, and the block of each lane."""
         tokens = self._tokens[before.shape[1]]
-        offsets = self.options.offsets(before)
         if not offsets.any():
             return tokens, None
         _, first, block = np.unique(before, axis=0, return_index=True, return_inverse=True)
@@ -318,16 +315,3 @@ def _made(rule: str | Rule, options: dict[str, Any] | None) -> Rule:
     if not isinstance(rule, Rule):
         raise TypeError(f"Expected rule as a name or a Rule, got {type(rule).__name__}")
     return rule
-
-
-def _checked(prefixes: ArrayLike, sizes: tuple[int, ...], num_options: int) -> Indices:
-    given = np.asarray(prefixes)
-    given = given.astype(np.int64) if given.size == 0 else given  # an empty list has no integers
-    before = check_integers(given, "prefixes", shape=(num_options, "h"), low=0)
-    if before.shape[1] >= len(sizes):
-        raise ValueError(
-            f"Expected prompts of fewer than {len(sizes)} tokens, got {before.shape[1]}; they are complete"
-        )
-    for step, size in enumerate(sizes[: before.shape[1]]):
-        check_integers(before[:, step], f"prefixes[:, {step}]", shape=(num_options,), high=size - 1)
-    return before
