@@ -253,3 +253,5 @@ def test_options_are_checked() -> None:
         RolloutPool(rule="none")
     with pytest.raises(ValueError, match="positive definite"):
         thin(np.array([[0, 1]]), np.eye(2), np.zeros((2, 2)))
+    with pytest.raises(ValueError, match="items that differ"):
+        thin(np.array([[0, 1], [1, 2]]), np.ones((3, 2)), np.eye(2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -136,6 +137,14 @@ def test_a_precision_that_is_singular_is_said():
     )
     with pytest.raises(ValueError, match="precision as a positive definite matrix"):
         _ = state.solved
+    for name in ("greedy_d", "naive", "thinning"):
+        with pytest.raises(ValueError, match="agnostic as a positive definite matrix"):
+            make_rule(name).propose(replace(Pool(asked=0).state(), agnostic=np.zeros((4, 4))))
+
+
+def test_a_state_without_draws_is_refused():
+    with pytest.raises(ValueError, match="at least one draw"):
+        replace(Pool().state(), draws=np.empty((0, 4)))  # to draw until items differ would never end
 
 
 # ---------------------------------------------------------------------------------------------------- products

@@ -18,7 +18,7 @@ from edpbrl_gym._validation import check_array
 from edpbrl_gym.design.criteria import positive_semidefinite_factor
 from edpbrl_gym.selection.rules.base import QuestionValue, ScoreRule
 from edpbrl_gym.selection.rules.products import ItemProducts
-from edpbrl_gym.selection.rules.state import PoolState
+from edpbrl_gym.selection.rules.state import PoolState, positive_definite_factor
 
 __all__ = [
     "AdaptiveA",
@@ -188,7 +188,7 @@ class NaiveDesign(ScoreRule):
         if len(past):
             means = past.mean(axis=1)
             second = second + means.T @ means
-        root = np.linalg.cholesky(second)
+        root = positive_definite_factor(second, "agnostic")
         products = ItemProducts(solve_triangular(root, state.items.T, lower=True, check_finite=False).T.copy())
         weights = np.eye(size)[:, :, None] / size
 

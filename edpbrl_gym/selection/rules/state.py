@@ -16,7 +16,7 @@ from edpbrl_gym.estimation import GaussianPrior, Posterior, estimate
 from edpbrl_gym.selection.rules.lanes import LaneGroup, check_lanes, lane_groups
 from edpbrl_gym.selection.rules.products import ItemProducts
 
-__all__ = ["PoolState"]
+__all__ = ["PoolState", "positive_definite_factor"]
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -32,7 +32,7 @@ class PoolState:
         items: Features of the items x_i, (n, d).
         mean: theta_hat, the estimate of the taste, (d,).
         precision: H, the prior precision plus the sum of F(S_t; theta_hat) over the answered questions, (d, d).
-        draws: theta_m, m = 1..M, from N(theta_hat, H^-1), (M, d).
+        draws: theta_m, m = 1..M, from N(theta_hat, H^-1), (M, d), M >= 1.
         agnostic: V, the prior precision plus the sum of F(S_t; 0) over all questions asked, (d, d): it needs no
             answers.
         num_options: K, at least 2 and at most n.
@@ -44,8 +44,8 @@ class PoolState:
             those of ``asked``.
 
     Raises:
-        ValueError: Shapes that don't fit, NaN, K out of range, lanes that don't fit, or a precision that is not
-            positive definite (when it is first used).
+        ValueError: Shapes that don't fit, NaN, K out of range, no draws, lanes that don't fit, or a precision that is
+            not positive definite (when it is first used).
     """
 
     items: Floats
@@ -74,6 +74,8 @@ class PoolState:
             hint = f"the items have {dimension} features"
             object.__setattr__(self, name, check_array(getattr(self, name), name, shape=shape, hint=hint))
         object.__setattr__(self, "items", items)
+        if not len(self.draws):
+            raise ValueError("Expected at least one draw of theta (M), got draws of shape (0, d)")
         if self.lanes is not None:
             object.__setattr__(self, "lanes", check_lanes(self.lanes, count, num_options))
         if self.past is not None:
@@ -160,12 +162,12 @@ class PoolState:
     @cached_property
     def factor(self) -> Floats:
         """Lower triangular L with H = L L', (d, d)."""
-        return _cholesky(self.precision, "precision")
+        return positive_definite_factor(self.precision, "precision")
 
     @cached_property
     def agnostic_factor(self) -> Floats:
         """Lower triangular L with V = L L', (d, d)."""
-        return _cholesky(self.agnostic, "agnostic")
+        return positive_definite_factor(self.agnostic, "agnostic")
 
     @cached_property
     def whitened(self) -> Floats:
@@ -228,7 +230,12 @@ def _softmax(values: Floats) -> Floats:
     return np.asarray(powers / powers.sum(axis=0))
 
 
-def _cholesky(matrix: Floats, name: str) -> Floats:
+def positive_definite_factor(matrix: Floats, name: str) -> Floats:
+    """Lower triangular L with L L' = matrix, (d, d).
+
+    Raises:
+        ValueError: A matrix that is not positive definite.
+    """
     try:
         return np.asarray(np.linalg.cholesky(matrix), dtype=np.float64)
     except np.linalg.LinAlgError:

@@ -12,6 +12,7 @@ from scipy.optimize import brentq
 from edpbrl_gym._validation import check_array, check_count, check_integers, check_number
 from edpbrl_gym.choice import fisher_information
 from edpbrl_gym.selection.rules.lanes import draw_questions
+from edpbrl_gym.selection.rules.state import positive_definite_factor
 
 __all__ = ["SubsetDesign", "check_share", "solve_subset_design", "thin"]
 
@@ -48,19 +49,16 @@ def thin(
         The picks, in their order, (t, K). Without a limit, b picks that don't reach the determinant give the batch.
 
     Raises:
-        ValueError: Indices out of range, or V that is not positive definite.
+        ValueError: Indices out of range, V that is not positive definite, or questions of items that are all the same.
     """
     pool = check_array(items, "items", shape=("n", "d"))
     batch = check_integers(candidates, "candidates", shape=("b", "K"), low=0, high=len(pool) - 1)
     most = len(batch) if limit is None else min(check_count(limit, "limit"), len(batch) if not repeats else limit)
     prior = check_array(agnostic, "agnostic", shape=(pool.shape[1], pool.shape[1]))
-    try:
-        factor = np.linalg.cholesky(prior)
-    except np.linalg.LinAlgError:
-        raise ValueError(
-            "Expected agnostic as a positive definite matrix, got a singular or indefinite one; use a proper prior"
-        ) from None
+    factor = positive_definite_factor(prior, "agnostic")
     wanted = check_share(share) * _log_det_gain(factor, fisher_information(pool[batch]))
+    if wanted <= 0.0:
+        raise ValueError("Expected candidates with items that differ, got a batch that says nothing about theta")
     rows = _information_rows(pool, batch)  # (b, K - 1, d): F(S; 0) = rows' rows
     white = _white(factor, rows)
     picks: list[int] = []
