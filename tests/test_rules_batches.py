@@ -9,13 +9,13 @@ import pytest
 
 from edpbrl_gym.choice import fisher_information
 from edpbrl_gym.estimation import GaussianPrior
-from edpbrl_gym.mdp import PromptMDP
 from edpbrl_gym.selection.rules import Rule
-from edpbrl_gym.selection.rules.batches import DopeWolfe, RandomQuestions, RolloutPool, Thinning, sample_rollouts
+from edpbrl_gym.selection.rules.batches import DopeWolfe, RandomQuestions, RolloutPool, Thinning
 from edpbrl_gym.selection.rules.information import AdaptiveD, NaiveDesign
 from edpbrl_gym.selection.rules.lanes import draw_questions
 from edpbrl_gym.selection.rules.state import PoolState
 from edpbrl_gym.selection.rules.subsets import solve_subset_design, thin
+from edpbrl_gym.selection.rules.trajectories import sample_trajectories
 
 
 def make_state(*, n: int = 10, d: int = 3, K: int = 2, asked: int = 0, seed: int = 1000) -> PoolState:
@@ -189,18 +189,11 @@ def test_dopewolfe_needs_no_spanning_items() -> None:
 # ---------------------------------------------------------------------------------------------------- rollouts
 
 
-def test_rollouts_are_different_trajectories_of_the_uniform_policy() -> None:
-    mdp = PromptMDP([3, 2, 4])
-    every = sample_rollouts(mdp, size=2000, rng=np.random.default_rng(0))
-    assert len(every.actions) == 24 == len(np.unique(every.actions, axis=0))
-    features = np.random.default_rng(1).standard_normal((9, 2))
-    offsets = np.array([0, 3, 5])
-    np.testing.assert_array_equal(every.rows, every.actions + offsets)
-    np.testing.assert_array_equal(every.features(features, step=1), features[3 + every.actions[:, 1]])
-    summed = np.array([sum(features[o + a] for o, a in zip(offsets, row, strict=True)) for row in every.actions])
-    np.testing.assert_allclose(every.features(features), summed)
-    few = sample_rollouts(PromptMDP([50] * 6), size=200, rng=np.random.default_rng(0))
-    assert len(few.actions) == 200
+def test_random_trajectories_are_different_and_all_come() -> None:
+    every = sample_trajectories((3, 2, 4), 2000, np.random.default_rng(0))
+    assert sorted(map(tuple, every.tolist())) == list(itertools.product(range(3), range(2), range(4)))
+    few = sample_trajectories((50,) * 6, 200, np.random.default_rng(0))
+    assert len(few) == 200 == len(np.unique(few, axis=0)) and few.min() >= 0 and few.max() == 49
 
 
 @pytest.mark.parametrize("K", [2, 3])

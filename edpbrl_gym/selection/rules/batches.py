@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edpbrl_gym._validation import check_array, check_count
+from edpbrl_gym._validation import check_count
 from edpbrl_gym.selection.rules.base import Rule
 from edpbrl_gym.selection.rules.lanes import draw_questions
 from edpbrl_gym.selection.rules.state import PoolState
 from edpbrl_gym.selection.rules.subsets import SubsetDesign, check_share, solve_subset_design, thin
 
-if TYPE_CHECKING:
-    from edpbrl_gym.mdp import FiniteHorizonMDP
-
-__all__ = ["DopeWolfe", "RandomQuestions", "RolloutPool", "Rollouts", "Thinning", "sample_rollouts"]
+__all__ = ["DopeWolfe", "RandomQuestions", "RolloutPool", "Thinning"]
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -154,7 +150,7 @@ class RolloutPool:
     Source: baseline; what sampling-based packages do where a trajectory is an option.
 
     Rule: that of ``rule``, on ``size`` random items of the pool (all of a smaller one), and on items asked about before
-    by anybody. Where the items are to be prompts of an MDP, ``sample_rollouts`` draws them.
+    by anybody. About prompts of several steps `RulePlanner` gives it random trajectories for items.
 
     Args:
         rule: The rule that chooses from the candidates: its name, or itself.
@@ -245,36 +241,3 @@ def _lanes_within(places: Indices, state: PoolState) -> tuple[Indices, ...] | No
     if state.lanes is None:
         return None
     return tuple(np.flatnonzero(np.isin(places, items, assume_unique=True)) for items in state.lanes)
-
-
-@dataclass(frozen=True, eq=False)
-class Rollouts:
-    """Different trajectories of an MDP, the items of a pool.
-
-    Attributes:
-        actions: Action of each step, (n, H).
-        rows: Feature row of each step, (n, H).
-    """
-
-    actions: NDArray[np.intp]
-    rows: NDArray[np.intp]
-
-    def features(self, rows: Floats, step: int | None = None) -> Floats:
-        """Features of the items, (n, d): the row that step ``step`` shows, or the sum over the steps (None).
-
-        Args:
-            rows: Phi, (N, d).
-            step: 0..H-1, negative ones from the end; None for the whole trajectory.
-        """
-        table = check_array(rows, "rows", shape=("N", "d"))
-        if step is not None:
-            return np.asarray(table[self.rows[:, step]])
-        return np.asarray(sum(table[self.rows[:, h]] for h in range(self.rows.shape[1])))
-
-
-def sample_rollouts(mdp: FiniteHorizonMDP, *, size: int = 2000, rng: np.random.Generator) -> Rollouts:
-    """Trajectories of the uniform policy, each of them once: at most ``size``, fewer where some come again."""
-    drawn = mdp.sample(mdp.uniform_policy(), check_count(size, "size"), rng)
-    _, first = np.unique(np.concatenate([drawn.actions, drawn.rows], axis=1), axis=0, return_index=True)
-    first = np.sort(first)
-    return Rollouts(drawn.actions[first], drawn.rows[first])
