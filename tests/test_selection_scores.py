@@ -13,7 +13,7 @@ from edpbrl_gym.choice import choice_probabilities, fisher_information
 from edpbrl_gym.selection.exchange import exchange
 from edpbrl_gym.selection.scores import ExpectedBest, ExpectedInformation, ExpectedVariance, MutualInformation
 
-SCORES = ("information", "trace", "variance", "direction", "mutual", "best")
+SCORES = ("information", "trace", "variance", "mutual", "best")
 
 
 class Case:
@@ -27,7 +27,6 @@ class Case:
         self.offsets = rng.normal(size=(options, d))
         self.draws = rng.normal(size=(draws, d))
         self.contrasts = rng.normal(size=(d, 3))
-        self.away = rng.normal(size=d)
         self.chosen = rng.permutation(tokens)[:options]
         self.lane = int(rng.integers(options))
 
@@ -38,7 +37,6 @@ class Case:
             "information": lambda: ExpectedInformation(self.draws, root),
             "trace": lambda: ExpectedVariance(self.draws, root),
             "variance": lambda: ExpectedVariance(self.draws, root, contrasts=self.contrasts),
-            "direction": lambda: ExpectedVariance(self.draws, root, contrasts=self.contrasts, away=self.away),
             "mutual": lambda: MutualInformation(self.draws),
             "best": lambda: ExpectedBest(self.draws),
         }[name]()
@@ -51,7 +49,7 @@ class Case:
         if name == "best":
             return float(np.mean([(options @ theta).max() for theta in self.draws]))
         data = np.mean([fisher_information(options[None], theta) for theta in self.draws], axis=0)
-        if name in ("trace", "variance", "direction"):
+        if name in ("trace", "variance"):
             taken_off = np.linalg.inv(self.precision) - np.linalg.inv(self.precision + data)
             return float(np.trace(self.weights(name) @ taken_off))
         if name == "information":
@@ -62,13 +60,7 @@ class Case:
 
     def weights(self, name: str):
         """S of the variance tr(S P), (d, d)."""
-        if name == "trace":
-            return np.eye(len(self.away))
-        moment = self.contrasts @ self.contrasts.T
-        if name == "variance":
-            return moment
-        rest = np.eye(len(self.away)) - np.outer(self.away, self.away) / (self.away @ self.away)
-        return rest @ moment @ rest
+        return np.eye(len(self.precision)) if name == "trace" else self.contrasts @ self.contrasts.T
 
     def replaced(self, name: str) -> list[float]:
         """Value of the question with each token in the lane."""
@@ -116,7 +108,7 @@ def test_answers_that_say_nothing_are_worth_nothing(name, size):
     found = case.score(name).replacements(case.chosen, case.lane)
     assert np.isfinite(found).all()
     if name != "best":
-        assert (found >= -1e-9).all()
+        assert (found >= -1e-14 * max(1.0, size) ** 2).all()  # rounding of inner products of this size
         np.testing.assert_allclose(np.median(found), 0.0, atol=1e-6)
 
 

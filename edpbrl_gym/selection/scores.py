@@ -133,9 +133,7 @@ class ExpectedVariance(_InformationScore):
     """A- and V-criterion: what an answer takes off the posterior variance, tr(S P) - tr(S (P^-1 + X' W X)^-1).
 
     It is tr(M^-1 L' Y P S P Y' L). S = E (A) weighs all coordinates of theta alike; S = B B' (V) is a variance of
-    contrasts: with the second moment of differences of items it is the mean variance of these differences. ``away``
-    takes a direction u out, S = (E - u u') B B' (E - u u'): with u along theta_hat what is left is the variance of the
-    direction of theta, as the norm of theta changes neither which of two items it likes nor its cosine to anything.
+    contrasts: with the second moment of differences of items it is the mean variance of these differences.
 
     Source: classical optimal design (Chaloner & Verdinelli, 1995), with the Fisher information of a choice averaged
     over posterior draws.
@@ -144,20 +142,16 @@ class ExpectedVariance(_InformationScore):
         draws: theta_m, (M, d).
         root: Lower triangular R with P = R' R, (d, d), of ``covariance_root``.
         contrasts: B, (d, r); None: E.
-        away: u, (d,), not 0, of any length; None: no direction is taken out.
     """
 
-    def __init__(
-        self, draws: Floats, root: Floats, *, contrasts: Floats | None = None, away: Floats | None = None
-    ) -> None:
+    def __init__(self, draws: Floats, root: Floats, *, contrasts: Floats | None = None) -> None:
         super().__init__(draws, root)
         self._contrasts = contrasts
-        self._away = None if away is None else away / np.linalg.norm(away)
 
     def prepare(self, tokens: Table, offsets: Floats) -> None:
         """See the base class."""
         super().prepare(tokens, offsets)
-        # the rows B' (E - u u') P x, with P x = R' (R x)
+        # the rows B' P x, with P x = R' (R x)
         rows = _triangular(self._root, self._white.tokens.T, transposed=True).T
         others = self._white.offsets @ self._root
         self._targets = _Rows(self._contrasted(rows), self._contrasted(others))
@@ -176,9 +170,6 @@ class ExpectedVariance(_InformationScore):
         return value
 
     def _contrasted(self, rows: Table) -> Table:
-        if self._away is not None:
-            away = self._away.astype(rows.dtype)
-            rows = rows - np.outer(rows @ away, away)
         return rows if self._contrasts is None else rows @ self._contrasts.astype(rows.dtype)
 
 
