@@ -41,7 +41,7 @@ def private_randomness(*seed: int) -> Iterator[None]:
     number = int(np.random.SeedSequence(seed).generate_state(1)[0])
     before = np.random.get_state()
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(number)
+        torch.default_generator.manual_seed(number)  # not those of the accelerators, which nothing here draws from
         np.random.seed(number)
         try:
             yield
