@@ -13,19 +13,19 @@ Floats = NDArray[np.float64]
 _LEAST_INTENSITY = 1e-3  # n > d + 1 users may need none, but a prior must rule no direction out
 
 
-def ledoit_wolf_intensity(centred: Floats) -> float:
+def ledoit_wolf_intensity(rows: Floats) -> float:
     """The share of the target in the best linear combination of S = X'X / n and m I, m = tr(S) / d.
 
     Best in expected squared Frobenius error (Ledoit & Wolf, 2004, Lemma 3.2 to 3.4): a = min(b2, d2) / d2 with
     d2 = |S - m I|^2 / d and b2 = sum_i |x_i x_i' - S|^2 / (n^2 d).
 
     Args:
-        centred: X, n vectors about their mean, (n, d), not all 0.
+        rows: X, n vectors about what S is taken about, their mean or 0, (n, d), not all 0.
     """
-    count, dimension = centred.shape
-    squares = np.square(centred).sum(axis=1)
+    count, dimension = rows.shape
+    squares = np.square(rows).sum(axis=1)
     # |S|^2 by the smaller Gram matrix
-    gram = centred @ centred.T if count <= dimension else centred.T @ centred
+    gram = rows @ rows.T if count <= dimension else rows.T @ rows
     size = float(np.square(gram).sum()) / count**2
     distance = size - (float(squares.sum()) / count) ** 2 / dimension
     noise = (float(np.square(squares).sum()) / count - size) / count
