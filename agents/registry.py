@@ -115,7 +115,7 @@ def make_agent(
         unknown = [option for option in options if f"unexpected keyword argument {option!r}" in str(error)]
         if not unknown:
             raise
-        known = ", ".join(_own_options(cls)) or "none"
+        known = ", ".join(one for one in _own_options(cls) if not (_is_rule(name) and one == "rule")) or "none"
         raise TypeError(f"The agent {name!r} has no option {unknown[0]!r}; its options: {known}.") from error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,7 +28,7 @@ class RuleAgent(PlannerAgent[RulePlanner]):
     Args:
         env: A prompt environment (with ``.vocabulary``, ``.features`` and, for partial prompts, ``.encoder``).
         rule: One of ``edpbrl_gym.selection.rules.RULES``.
-        rule_options: Of the rule, such as ``{"rule": "bald"}`` of "rollout_pool".
+        rule_options: Of the rule, such as ``{"rule": "bald"}`` of "rollout_pool": names, numbers and arrays.
         posterior: "ridge", the literature's: N(0, I / lambda) with lambda the ``regularization``, and the exact
             estimate; or "vocabulary": the default agent's, `VocabularyPrior` of the environment's tokens. A given
             ``prior`` takes the place of both.
@@ -41,7 +42,7 @@ class RuleAgent(PlannerAgent[RulePlanner]):
 
     Raises:
         TypeError: If the environment has no vocabulary, or in ``learn`` no features or encoder; if the rule has no such
-            option.
+            option, or one that can't be saved.
         ValueError: If the rule or an option is unknown, or in ``learn`` lambda is 0 where it is needed.
     """
 
@@ -61,7 +62,7 @@ class RuleAgent(PlannerAgent[RulePlanner]):
         self.rule = check_choice_of(rule, "rule", tuple(RULES))
         self.name = self.rule
         super().__init__(env, **arguments)
-        self.rule_options = dict(rule_options or {})
+        self.rule_options = _plain(rule_options or {})
         self.static = not make_rule(self.rule, **self.rule_options).adaptive  # wrong options are said now
         self.posterior = check_choice_of(posterior, "posterior", ("ridge", "vocabulary"))
         self.draws = check_count(draws, "draws (M)")
@@ -103,3 +104,19 @@ class RuleAgent(PlannerAgent[RulePlanner]):
     def _load_questions(self, folder: Path) -> None:
         with np.load(folder / "questions.npz", allow_pickle=False) as stored:
             self._ready().restore_questions(dict(stored))
+
+
+def _plain(options: dict[str, Any]) -> dict[str, Any]:
+    """The options as values that JSON can hold, since agents are saved with them."""
+    plain = {
+        name: value.tolist() if isinstance(value, np.ndarray | np.generic) else value for name, value in options.items()
+    }
+    for name, value in plain.items():
+        try:
+            json.dumps(value)
+        except (TypeError, ValueError):
+            raise TypeError(
+                f"Expected rule_options of names, numbers and arrays, got {type(value).__name__} for {name!r}; a rule "
+                "is given by its name"
+            ) from None
+    return plain

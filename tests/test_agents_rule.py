@@ -19,7 +19,7 @@ from edpbrl_gym.estimation import GaussianPrior, estimate_comparisons
 from edpbrl_gym.experiments.collect import collect
 from edpbrl_gym.features import save_precomputed
 from edpbrl_gym.oracles import SyntheticUser
-from edpbrl_gym.selection.rules import RULES
+from edpbrl_gym.selection.rules import RULES, make_rule
 from tests.lane_environments import TOKENS, ChainEnv, write_vocabulary
 
 ID = "edpbrl/PromptConstruction-v0"
@@ -178,6 +178,20 @@ def test_options_and_saved_arguments(world, tmp_path):
     assert RuleAgent.load(tmp_path, lanes(world)).planner is None
 
 
+def test_arrays_among_the_options_are_saved_and_what_cannot_be_is_refused(world, tmp_path):
+    sigma = np.diag(np.arange(1.0, D + 1.0))
+    venv = questions(world)
+    agent = made("adaptive_v", venv, rule_options={"sigma": sigma, "starts": np.int64(3)}).learn()
+    play(agent, venv, 2)
+    agent.save(tmp_path)
+    copy = RuleAgent.load(tmp_path, lanes(world))
+    start = np.array([[4] * H] * K)
+    np.testing.assert_array_equal(copy.predict(start)[0], agent.predict(start)[0])
+    assert copy.rule_options == {"sigma": sigma.tolist(), "starts": 3}
+    with pytest.raises(TypeError, match="got AdaptiveV for 'rule'; a rule is given by its name"):
+        made("rollout_pool", lanes(world), rule_options={"rule": make_rule("adaptive_v")})
+
+
 def test_names_and_wrong_options(world):
     env = lanes(world)
     with pytest.raises(
@@ -186,7 +200,7 @@ def test_names_and_wrong_options(world):
         made("thompson", env)
     with pytest.raises(TypeError, match="agent 'bald' is a rule itself and has no option 'rule'"):
         made("bald", env, rule="qeubo")
-    with pytest.raises(TypeError, match="agent 'bald' has no option 'starts'; its options: .*rule_options"):
+    with pytest.raises(TypeError, match=r"'bald' has no option 'starts'; its options: .*rollouts, rule_options\.$"):
         made("bald", env, starts=3)
     with pytest.raises(TypeError, match="rule 'bald' has no option 'beta'"):
         made("bald", env, rule_options={"beta": 1})
