@@ -62,7 +62,7 @@ def ask_and_answer(planner: AdaptivePlanner | RulePlanner, items: Floats, questi
     """CPU seconds of each question, (n,)."""
     rng = np.random.default_rng([SEED, 1])
     taste = rng.normal(size=items.shape[1])
-    taste *= SCALE / np.linalg.norm(taste)
+    taste *= SCALE / float(np.linalg.norm(taste))
     seconds = np.empty(questions)
     begun = time.process_time()
     for number in range(questions):
