@@ -6,9 +6,10 @@ import copy
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from edpbrl_gym.choice import fisher_information
-from edpbrl_gym.estimation import GaussianPrior, estimate
+from edpbrl_gym.estimation import GaussianPrior, estimate, estimate_terms
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.responses import Response
 from edpbrl_gym.selection import ComposedFeatures, TokenFeatures
@@ -280,6 +281,26 @@ def test_a_saved_session_goes_on_from_the_planners_state(name: str, tmp_path, mo
     assert answered(resumed, 4) == wanted[7:]
     assert planner.estimate.theta == pytest.approx(whole.planner.estimate.theta, abs=1e-9)
     resumed.close()
+
+
+def test_an_estimate_is_made_with_one_thread_whoever_looks(monkeypatch) -> None:
+    """The next question begins at an estimate that was looked at, so it must be the same to the last bit."""
+    _, items, _ = pool()
+    planner, threads = items_planner("bald"), []
+
+    def noted(*arguments, **options):
+        threads.append(
+            max((pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"), default=1)
+        )
+        return estimate_terms(*arguments, **options)
+
+    monkeypatch.setattr("edpbrl_gym.selection.rules.taste.estimate_terms", noted)
+    planner.tell(items[:K][None], [1])
+    with threadpool_limits(2, user_api="blas"):
+        _ = planner.estimate
+        planner.tell(items[:K][None], [1])
+        planner.ask(np.empty((K, 0)))
+    assert threads == [1, 1]
 
 
 def test_a_rule_that_is_given_is_copied() -> None:

@@ -142,6 +142,13 @@ def test_a_precision_that_is_singular_is_said():
             make_rule(name).propose(replace(Pool(asked=0).state(), agnostic=np.zeros((4, 4))))
 
 
+def test_a_state_without_a_generator_asks_the_same_each_time():
+    good = Pool(n=40).state()
+    parts = (good.items, good.mean, good.precision, good.draws, good.agnostic)
+    asked = [make_rule("random").propose(PoolState(*parts, num_options=3)).tolist() for _ in range(2)]
+    assert asked[0] == asked[1]
+
+
 def test_a_state_without_draws_is_refused():
     with pytest.raises(ValueError, match="at least one draw"):
         replace(Pool().state(), draws=np.empty((0, 4)))  # to draw until items differ would never end

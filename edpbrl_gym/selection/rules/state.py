@@ -36,7 +36,7 @@ class PoolState:
         agnostic: V, the prior precision plus the sum of F(S_t; 0) over all questions asked, (d, d): it needs no
             answers.
         num_options: K, at least 2 and at most n.
-        rng: Of the searches and of the rules that draw.
+        rng: Of the searches and of the rules that draw; one with the seed 0 where none is given.
         asked: The questions asked, each K indices.
         lanes: Items that option q of the question may be, K arrays of indices; None: all items. Two lanes have the same
             items or none in common. All rules keep to it: item q of what they propose is one of lane q.
@@ -54,7 +54,7 @@ class PoolState:
     draws: Floats
     agnostic: Floats
     num_options: int
-    rng: np.random.Generator = field(default_factory=np.random.default_rng)
+    rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
     asked: tuple[tuple[int, ...], ...] = ()
     lanes: tuple[Indices, ...] | None = None
     past: Floats | None = None
