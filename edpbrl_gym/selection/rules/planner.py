@@ -40,11 +40,12 @@ _TASTE = "taste_"  # begins the names of what a state knows of the taste
 class RulePlanner:
     """A rule of the literature that asks about the prompts of a vocabulary; one step makes it a pool of items.
 
-    Before every question the estimate takes in all answers: under a `GaussianPrior` the exact maximum a posteriori
-    estimate and its Laplace posterior, as in the literature; under a `VocabularyPrior` the posterior of `TasteTracker`,
-    as the default planner has it. Designs that need no answers count every question asked, answered or not. Question i
-    uses stream i of the seed, so that the same arguments and the same calls give the same questions, whether or not the
-    estimate is looked at in between.
+    Before every question of a rule that is adaptive the estimate takes in all answers: under a `GaussianPrior` the
+    exact maximum a posteriori estimate and its Laplace posterior, as in the literature; under a `VocabularyPrior` the
+    posterior of `TasteTracker`, which the default planner brings up to date at the first step of an episode only.
+    Designs that need no answers count every question asked, answered or not. Question i uses stream i of the seed, so
+    that the same arguments and the same calls give the same questions, whether or not the estimate is looked at in
+    between.
 
     The pool of a question are the tokens of its step. Where the options are partial prompts (`ComposedFeatures`), each
     option has its own prefix and so its own candidates, the lanes of the `PoolState`; options with the same prefix, and
