@@ -104,7 +104,8 @@ class DopeWolfe:
 
     Args:
         subsets: Random subsets scored in each step, >= 1.
-        iterations: Steps, >= 1.
+        iterations: Steps, >= 1. With hundreds of features 600 are few: much of the weight is still on the random
+            subsets of the start then (``gap`` and ``start`` of the design tell).
         seed: Of the random subsets.
     """
 

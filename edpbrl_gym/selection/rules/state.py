@@ -93,7 +93,6 @@ class PoolState:
         num_options: int,
         draws: int = 32,
         seed: int | Sequence[int] = 0,
-        start: ArrayLike | None = None,
     ) -> PoolState:
         """The state after n questions: the estimate under the prior, and M draws of its Laplace posterior.
 
@@ -106,7 +105,6 @@ class PoolState:
             num_options: K.
             draws: M >= 1.
             seed: Of the draws, and then of the rule's own randomness. The same arguments give the same state.
-            start: Where the estimate starts, (d,), as the last one; None: at the prior's mean.
 
         Raises:
             ValueError: An improper prior, indices or choices out of range, lengths that don't fit, or an estimate that
@@ -122,7 +120,7 @@ class PoolState:
             raise ValueError("Expected a proper prior (a positive definite precision), got a singular one")
         answered = answers >= 0
         options = pool[table]
-        found = estimate(options[answered], answers[answered], prior=prior, start=start)
+        found = estimate(options[answered], answers[answered], prior=prior)
         if not found.converged:
             raise ValueError(f"Expected an estimate that converges, got {found.reason}")
         rng = np.random.default_rng(seed)
