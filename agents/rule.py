@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -102,8 +103,14 @@ class RuleAgent(PlannerAgent[RulePlanner]):
             np.savez_compressed(folder / "questions.npz", **self.planner.questions())
 
     def _load_questions(self, folder: Path) -> None:
-        with np.load(folder / "questions.npz", allow_pickle=False) as stored:
-            self._ready().restore_questions(dict(stored))
+        planner, path = self._ready(), folder / "questions.npz"
+        try:
+            with np.load(path, allow_pickle=False) as stored:
+                planner.restore_questions(dict(stored))
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            raise ValueError(
+                f"Expected the questions of a saved agent in {path}, got {error}; save it again."
+            ) from error
 
 
 def _plain(options: dict[str, Any]) -> dict[str, Any]:

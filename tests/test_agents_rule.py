@@ -130,6 +130,14 @@ def test_a_plan_is_saved_with_the_agent(world, tmp_path):
     np.testing.assert_array_equal(play(agent, questions(world), 4, observe=False), play(copy, other, 4, observe=False))
 
 
+@pytest.mark.parametrize("damage", [lambda path: path.unlink(), lambda path: path.write_bytes(b"PK torn")])
+def test_a_damaged_folder_is_said(world, tmp_path, damage):
+    made("bald", lanes(world)).learn().save(tmp_path)
+    damage(tmp_path / "questions.npz")
+    with pytest.raises(ValueError, match=r"questions of a saved agent in .*questions\.npz, got .*; save it again"):
+        RuleAgent.load(tmp_path, lanes(world))
+
+
 def test_groups_side_by_side_and_the_posterior_of_the_words(world):
     for name in ("bald", "dopewolfe"):
         venv = questions(world, groups=3)
