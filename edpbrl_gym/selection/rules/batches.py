@@ -104,8 +104,8 @@ class DopeWolfe:
 
     Args:
         subsets: Random subsets scored in each step, >= 1.
-        iterations: Steps, >= 1. With hundreds of features 600 are few: much of the weight is still on the random
-            subsets of the start then (``gap`` and ``start`` of the design tell).
+        iterations: Steps, >= 1; None: 18 d, at least 600. With too few of them much of the weight is still on the
+            random subsets of the start (``gap`` and ``start`` of the design tell).
         seed: Of the random subsets.
     """
 
@@ -115,9 +115,9 @@ class DopeWolfe:
     adaptive = False
     higher = "log det of the expected information at theta = 0 of a distribution of questions"
 
-    def __init__(self, *, subsets: int = 64, iterations: int = 600, seed: int = 0) -> None:
+    def __init__(self, *, subsets: int = 64, iterations: int | None = None, seed: int = 0) -> None:
         self.subsets = check_count(subsets, "subsets")
-        self.iterations = check_count(iterations, "iterations")
+        self.iterations = None if iterations is None else check_count(iterations, "iterations")
         self.seed = check_count(seed, "seed", minimum=0)
         self._solved: tuple[_Pool, SubsetDesign] | None = None  # with the pool that it is of
 
@@ -138,7 +138,7 @@ class DopeWolfe:
                 state.num_options,
                 rng=np.random.default_rng([self.seed, state.num_items]),
                 subsets=self.subsets,
-                iterations=self.iterations,
+                iterations=max(600, 18 * state.dimension) if self.iterations is None else self.iterations,
                 lanes=state.lanes,
             )
             self._solved = kept = (_Pool.of(state), design)
