@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -164,3 +165,5 @@ def quiet_libraries() -> None:
     """Keep the model libraries' own notes and bars off the terminal; ours remain."""
     for name in ("transformers", "sentence_transformers", "huggingface_hub", "matplotlib", "fontTools"):
         logging.getLogger(name).setLevel(logging.ERROR)
+    # joblib replaces a worker whose memory has grown; the work goes on
+    warnings.filterwarnings("ignore", message="A worker stopped while some jobs", category=UserWarning)
