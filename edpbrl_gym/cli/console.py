@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-import warnings
 import math
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
