@@ -140,6 +140,7 @@ def _text(results: Results, summary: Summary, pictures: Mapping[str, str]) -> st
         *picture("pairs"),
         *ranks(summary.pairs, "ours"),
         *ranks(summary.pairs, "own"),
+        *(line for item in _guests(summary) for line in section(item)),
         "# After the last question",
         "",
         *ranks(summary.rankings, "ours", "last"),
@@ -151,7 +152,20 @@ def _text(results: Results, summary: Summary, pictures: Mapping[str, str]) -> st
     ]
     for regime in summary.regimes:
         lines += section(means_table(summary, table, regime))
-    return "\n".join([*lines, *_how(results, summary)]).rstrip() + "\n"
+    return "\n".join([*lines, *_how(results, summary), *_LIMITS]).rstrip() + "\n"
+
+
+def _guests(summary: Summary) -> list[TextTable]:
+    """Ranks in the regimes of those who run in too few to be ranked over all pairs, such as Optuna."""
+    found = []
+    for what in _WHAT:
+        over_all = summary.pairs.get((what, "ours"))
+        late = set() if over_all is None else set(over_all.left_out)
+        for (kind, score, regime), item in summary.single.items():
+            if (kind, score) == (what, "ours") and regime in (over_all.by_regime if over_all else ()):
+                if late & set(item.arms):
+                    found.append(ranking_table(item, what, regimes=False))
+    return found
 
 
 def _headline(summary: Summary) -> list[str]:
@@ -163,7 +177,10 @@ def _headline(summary: Summary) -> list[str]:
             continue
         tied = [arm for arm in item.tied if arm != item.arms[0]]
         line = f"- {what}: first is `{item.arms[0]}` (average rank {item.ranks[0]:.2f} of {len(item.arms)})"
-        line += f", tied with it {', '.join(f'`{arm}`' for arm in tied)}" if tied else ", alone"
+        if not item.known:
+            line += ", who is tied can't be said: a regime has a single block"
+        else:
+            line += f", tied with it {', '.join(f'`{arm}`' for arm in tied)}" if tied else ", alone"
         place = item.place(champion)
         if place is not None and place > 1:
             line += f"; `{champion}` is number {place} (average rank {item.ranks[place - 1]:.2f})"
@@ -205,7 +222,8 @@ def _how(results: Results, summary: Summary) -> list[str]:
         "best item minus that of the item that the estimate likes best, divided by the best minus the mean of the "
         "pool. Regret in prompt MDPs: the score of the best prompt that a wide beam search finds with theta* minus the "
         "true score of the one found with the estimate, in the last checkpoints only.",
-        "- The area (mean over the checkpoints) is what is ranked; equal values share ranks. The critical difference "
+        "- What is ranked is the mean over the checkpoints, which lie "
+        "roughly evenly on a log scale of questions; equal values share ranks. The critical difference "
         "is that of one rank a block; knowledge is the mean of three ranks, which varies less.",
         f"- Estimates that did not converge: {int((~table['converged'].astype(bool)).sum())} of {len(table)}.",
         f"- Encoder sha256 {config['encoder_fingerprint'][:16]}, vocabulary sha256 "
@@ -213,6 +231,26 @@ def _how(results: Results, summary: Summary) -> list[str]:
         f"- {code_line(table)}",
         f"- {software}.",
     ]
+
+
+_LIMITS = (
+    "",
+    "# Limits",
+    "",
+    "- Few seeds in the larger regimes: percentile intervals over two to five blocks are too narrow. Regimes with the "
+    "same items and other K share items and tastes of a seed, and are resampled as if they did not. Being first is "
+    "itself a choice of the best of many; no interval is corrected for that, or for the number of comparisons.",
+    "- Ranks depend on who takes part, and say nothing about how large a difference is: see the means.",
+    "- On the sphere the ridge of the literature's rules, lambda = 1, is nearly the true prior there (theta* has "
+    "length 5, the prior expects sqrt(d)); in prompts it is far from it.",
+    "- The score by our estimator uses a prior made from the pool or the vocabulary, which our planners too plan with.",
+    "- The default of our planner on pools, the trace of the posterior covariance, was chosen on development seeds "
+    "from 1000 on. It is A-optimality, the literature's idea.",
+    "- BoTorch's planner takes theta's posterior from BoTorch once for each answer and scores all pairs with it, a "
+    "shortcut that makes it faster than its own acquisition loop. Optuna estimates no theta; it is asked for its best "
+    "item.",
+    "- All users are simulated, with theta* linear in the embedding that everybody is given.",
+)
 
 
 def _listed(names: list[str]) -> str:

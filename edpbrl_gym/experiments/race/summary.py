@@ -218,8 +218,16 @@ class Ranking:
 
     @property
     def tied(self) -> list[str]:
-        """Names of the first and of those whose interval of the rank difference to it includes 0."""
-        return [arm for place, arm in enumerate(self.arms) if place == 0 or not self.behind_low[place] > 0]
+        """Names of the first and of those whose interval of the rank difference to it includes 0.
+
+        The first alone where there is no interval: see ``known``.
+        """
+        return [arm for place, arm in enumerate(self.arms) if place == 0 or self.behind_low[place] <= 0]
+
+    @property
+    def known(self) -> bool:
+        """Whether there are intervals; a regime with a single block gives none, so nobody can be called tied."""
+        return not bool(np.isnan(self.behind_low).any())
 
     def place(self, arm: str) -> int | None:
         """1 for the first; None for one that is not ranked."""

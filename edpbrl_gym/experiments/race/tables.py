@@ -201,29 +201,36 @@ def _note(ranked: Ranking, what: str) -> str:
     friedman = "" if np.isnan(ranked.friedman) else f" Friedman's test that all are alike: p = {ranked.friedman:.2g}."
     missing = ""
     if ranked.left_out:
-        missing = f" Not ranked here, because they did not run in all of the blocks: {', '.join(ranked.left_out)}."
+        missing = f" Not ranked, because they have no value in some of the blocks: {', '.join(ranked.left_out)}."
+    intervals = (
+        "In brackets: 95% bootstrap intervals over blocks; tied: that of the difference to the first includes 0."
+    )
+    if not ranked.known:
+        intervals = "No intervals, and nobody can be called tied: a regime has a single block."
     return (
-        f"By {metrics}; {number}, {len(ranked.arms)} contenders. In brackets: 95% bootstrap intervals over blocks; "
-        f"tied: the interval of the difference to the first includes 0.{friedman} Critical difference (Nemenyi, 5%): "
-        f"{ranked.difference:.2f}.{missing}"
+        f"By {metrics}; {number}, {len(ranked.arms)} contenders. {intervals}{friedman} Critical difference (Nemenyi, "
+        f"5%): {ranked.difference:.2f}.{missing}"
     )
 
 
 def losses_table(summary: Summary) -> TextTable:
-    """Where ours is not the best."""
-    rows = []
+    """Where ours is not the best: a row for each regime and metric, with those who are ahead."""
+    found: dict[tuple[str, str, str], list[Loss]] = {}
     for loss in summary.losses:
-        certain = "yes" if loss.sure else "one block" if np.isnan(loss.low) else "no"
-        gap = f"{loss.ahead:.2f}{_ends(loss.low, loss.high)}"
-        title = get_contender(loss.arm).title
-        rows.append((get_regime(loss.regime).title, loss.what, loss.champion, f"{loss.arm} ({title})", gap, certain))
+        found.setdefault((loss.regime, loss.what, loss.champion), []).append(loss)
+    rows = []
+    for (regime, what, champion), ahead in found.items():
+        sure = [f"{loss.arm} {loss.ahead:.1f}{_ends(loss.low, loss.high)}" for loss in ahead if loss.sure]
+        others = [f"{loss.arm} {loss.ahead:.1f}" for loss in ahead if not loss.sure]
+        rows.append((get_regime(regime).title, what, champion, "; ".join(sure) or "-", "; ".join(others) or "-"))
     return TextTable(
         "What ours loses at",
-        ("regime", "what", "ours", "who is better", "ranks ahead", "interval excludes 0"),
+        ("regime", "what", "ours", "ahead, interval excludes 0", "ahead, interval includes 0"),
         tuple(rows),
-        "Contenders whose average rank in a regime is better than that of ours, scored by our estimator (mean over the "
-        "checkpoints), with 95% bootstrap intervals over the blocks of the regime. For knowledge ours is `ours`, for "
-        "regret `ours-best`.",
+        "Contenders whose average rank in a regime is better than that of ours, by so many ranks, scored by our "
+        "estimator (mean over the checkpoints); 95% bootstrap intervals over the blocks of the regime, not corrected "
+        "for the number of contenders. A regime with one block has no interval: all of it stands on the right. For "
+        "knowledge ours is `ours`, for regret `ours-best`.",
     )
 
 
@@ -251,8 +258,8 @@ def means_table(summary: Summary, table: Any, regime: str) -> TextTable:
         get_regime(regime).title,
         ("contender", *header),
         tuple(rows),
-        f"Our estimator. Mean: over the checkpoints, after {', '.join(map(str, questions))} questions. 95% bootstrap "
-        f"intervals over {own[['seed', 'user']].drop_duplicates().shape[0]} blocks.",
+        f"Our estimator. Mean: over the checkpoints, after {', '.join(map(str, questions))} questions. Brackets: 95% "
+        f"bootstrap intervals over blocks ({own[['seed', 'user']].drop_duplicates().shape[0]}).",
     )
 
 
