@@ -122,9 +122,9 @@ def _text(results: Results, summary: Summary, pictures: Mapping[str, str]) -> st
         "",
         *_headline(summary),
         *picture("ranks"),
+        *_losses(summary),
         *ranks(summary.rankings, "ours", "area"),
         *picture("regimes"),
-        *_losses(summary),
         *picture("curves"),
         *picture("regret"),
         "# End to end",
@@ -168,6 +168,12 @@ def _guests(summary: Summary) -> list[TextTable]:
     return found
 
 
+_MEANT = {
+    "knowledge": "Knowledge of theta (cosine, preference and choice error)",
+    "regret": "Regret of the best item or prompt found",
+}
+
+
 def _headline(summary: Summary) -> list[str]:
     """Who is first, and where ours are."""
     lines = []
@@ -176,7 +182,7 @@ def _headline(summary: Summary) -> list[str]:
         if item is None:
             continue
         tied = [arm for arm in item.tied if arm != item.arms[0]]
-        line = f"- {what}: first is `{item.arms[0]}` (average rank {item.ranks[0]:.2f} of {len(item.arms)})"
+        line = f"- {_MEANT[what]}: first is `{item.arms[0]}` (average rank {item.ranks[0]:.2f} of {len(item.arms)})"
         if not item.known:
             line += ", who is tied can't be said: a regime has a single block"
         else:
@@ -185,6 +191,14 @@ def _headline(summary: Summary) -> list[str]:
         if place is not None and place > 1:
             line += f"; `{champion}` is number {place} (average rank {item.ranks[place - 1]:.2f})"
         lines.append(f"{line}.")
+        mine = [loss for loss in summary.losses if loss.what == what]
+        if mine:
+            sure = sum(loss.sure for loss in mine)
+            places = len({loss.regime for loss in mine})
+            lines.append(
+                f"- `{champion}` is behind somebody in {places} of {len(item.by_regime)} regimes; in {sure} of these "
+                f"{len(mine)} comparisons the interval excludes 0 (see below)."
+            )
     return [*lines, ""] if lines else []
 
 
