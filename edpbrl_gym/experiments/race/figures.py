@@ -56,7 +56,7 @@ def curves_figure(table: Any, ranked: Ranking, metric: str, *, score: str, subti
     from matplotlib.figure import Figure
 
     regimes = list(ranked.by_regime)
-    columns = min(3, len(regimes))
+    columns = min(3 if len(regimes) <= 9 else 4, len(regimes))
     rows = -(-len(regimes) // columns)
     shown = shown_arms(ranked)
     spare = iter(_SPARE)

@@ -256,7 +256,12 @@ _LIMITS = (
     "itself a choice of the best of many; no interval is corrected for that, or for the number of comparisons.",
     "- Ranks depend on who takes part, and say nothing about how large a difference is: see the means.",
     "- On the sphere the ridge of the literature's rules, lambda = 1, is nearly the true prior there (theta* has "
-    "length 5, the prior expects sqrt(d)); in prompts it is far from it.",
+    "length 5, the prior expects sqrt(d)); in prompts its length is right too (20), its directions are not.",
+    "- In prompt MDPs the rules take in every answer before the next question; our planner, as users get it, does so "
+    "before every episode.",
+    "- Maximum regret weighs pairs of draws by their posterior density and the regret of acting on the wrong one "
+    '(`form="regret"`); its other readings (`form="same_item"`, `weights="equal"`) did not run. DopeWolfe\'s design '
+    "takes 18 d steps of 64 random subsets, at least 600.",
     "- The score by our estimator uses a prior made from the pool or the vocabulary, which our planners too plan with.",
     "- The default of our planner on pools, the trace of the posterior covariance, was chosen on development seeds "
     "from 1000 on. It is A-optimality, the literature's idea.",
