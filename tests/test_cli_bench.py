@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
-import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pandas
@@ -20,6 +15,7 @@ from edpbrl_gym.experiments.query_bench.settings import SENTENCES, BenchSettings
 from edpbrl_gym.experiments.runs import read_results
 from edpbrl_gym.features import save_precomputed
 from edpbrl_gym.vocabulary import load_vocabulary
+from tests.killing import kill_when_two_parts_are_done, part_times
 from tests.small_vocabulary import write_vocabulary
 
 ARMS = ("random+ridge100", "random+ours", "static-D+ours", "adaptive")
@@ -134,7 +130,7 @@ def test_arms_may_be_added_to_a_folder_later(finished, words, tmp_path):
     assert set(first.table["arm"]) == {ARMS[0]}
     done = {path.name: path.stat().st_mtime_ns for path in out.glob("parts/*")}
     run_queries(settings, out, arms=ARMS[1:], **plan)
-    after = {path.name: path.stat().st_mtime_ns for path in out.glob("parts/*")}
+    after = part_times(out)
     assert {name: after[name] for name in done} == done
     pandas.testing.assert_frame_equal(numbers(out), numbers(finished), rtol=0, atol=1e-9)
     # an unfinished run can be looked at: what is finished counts
@@ -145,23 +141,10 @@ def test_arms_may_be_added_to_a_folder_later(finished, words, tmp_path):
 
 def test_a_killed_run_goes_on_and_ends_with_the_same_table(finished, words, tmp_path):
     out = tmp_path / "killed"
-    program = "import sys; from edpbrl_gym.cli import main; sys.exit(main(sys.argv[1:]))"
-    process = subprocess.Popen(
-        [sys.executable, "-c", program, *arguments(words, out)],
-        start_new_session=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    while len(list(out.glob("parts/*.parquet"))) < 2:
-        assert process.poll() is None, "the run ended before it could be killed"
-        time.sleep(0.005)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    done = {path.name: path.stat().st_mtime_ns for path in out.glob("parts/*.parquet")}
+    done = kill_when_two_parts_are_done(arguments(words, out), out)
     assert 2 <= len(done) < 32 and not (out / "results.parquet").exists()
     assert main(arguments(words, out)) == 0
-    after = {path.name: path.stat().st_mtime_ns for path in out.glob("parts/*.parquet")}
+    after = part_times(out)
     assert len(after) == 32 and {name: after[name] for name in done} == done
     pandas.testing.assert_frame_equal(numbers(out), numbers(finished), rtol=0, atol=1e-9)
 

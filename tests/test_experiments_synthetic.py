@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import time
-
 import numpy as np
 import pandas
 import pytest
@@ -25,6 +19,7 @@ from edpbrl_gym.experiments.runs import read_results
 from edpbrl_gym.experiments.settings import PAPER_USERS, AgentSettings, SyntheticSettings
 from edpbrl_gym.experiments.summary import differences, verdict
 from edpbrl_gym.oracles import SyntheticUser
+from tests.killing import kill_when_two_parts_are_done, part_times
 from tests.lane_environments import ChainEnv
 from tests.small_vocabulary import write_vocabulary
 
@@ -116,23 +111,10 @@ def test_the_same_seed_gives_the_same_results_in_any_number_of_processes(finishe
 
 def test_a_killed_run_goes_on_and_ends_with_the_same_table(finished, words, tmp_path):
     out = tmp_path / "killed"
-    program = "import sys; from edpbrl_gym.cli import main; sys.exit(main(sys.argv[1:]))"
-    process = subprocess.Popen(
-        [sys.executable, "-c", program, *arguments(words, out)],
-        start_new_session=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    while len(list(out.glob("parts/run-*.parquet"))) < 2:
-        assert process.poll() is None, "the run ended before it could be killed"
-        time.sleep(0.005)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    done = {path.name: path.stat().st_mtime_ns for path in out.glob("parts/run-*.parquet")}
+    done = kill_when_two_parts_are_done(arguments(words, out), out, "parts/run-*.parquet")
     assert 2 <= len(done) < RUNS and not (out / "results.parquet").exists()
     assert main(arguments(words, out)) == 0
-    after = {path.name: path.stat().st_mtime_ns for path in out.glob("parts/run-*.parquet")}
+    after = part_times(out, "parts/run-*.parquet")
     assert len(after) == RUNS and {name: after[name] for name in done} == done
     whole = read_results(finished)
     pandas.testing.assert_frame_equal(read_results(out).table, whole.table, rtol=0, atol=1e-9)

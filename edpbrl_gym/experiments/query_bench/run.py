@@ -22,10 +22,10 @@ from edpbrl_gym.experiments.query_bench.settings import REGIMES, BenchSettings, 
 from edpbrl_gym.experiments.query_bench.unit import KIND, Unit, perform
 from edpbrl_gym.experiments.query_bench.worlds import prepare_world
 from edpbrl_gym.experiments.runs import Results, RunFolder, gather_parts
-from edpbrl_gym.features import load_encoder
+from edpbrl_gym.features import TextEncoder, load_encoder
 from edpbrl_gym.vocabulary import load_vocabulary
 
-__all__ = ["FEWER_SEEDS", "gather", "plan_units", "run_queries"]
+__all__ = ["FEWER_SEEDS", "gather", "open_folder", "plan_units", "run_queries"]
 
 # seeds of side regimes and ablation arms at most; 5 seeds of 2 sentences see each of the ten sentences once
 FEWER_SEEDS = 5
@@ -99,15 +99,7 @@ def run_queries(
     """
     units = plan_units(settings, regimes=regimes, arms=arms, seeds=seeds)
     processes = workers(jobs)
-    encoder = load_encoder(settings.encoder)
-    words = load_vocabulary(settings.vocabulary)
-    config = settings.as_config() | {
-        "encoder_fingerprint": encoder.fingerprint,
-        "vocabulary_fingerprint": words.fingerprint,
-    }
-    folder = RunFolder.open(out, kind=KIND, config=config)
-    folder.begin()
-    folder.note(encoder=encoder.name, steps=list(words.names), sizes=list(words.sizes))
+    folder, encoder = open_folder(settings, out, kind=KIND)
     todo = [unit for unit in units if not folder.has_part(unit.part)]
     for regime in dict.fromkeys(get_regime(unit.regime) for unit in todo):
         prepare_world(settings, regime, encoder, folder.path, progress=progress)
@@ -116,6 +108,31 @@ def run_queries(
     do_all("units", perform, [(settings, unit, folder.path, encoder.fingerprint) for unit in todo], processes, track)
     folder.finish()
     return gather(folder.path)
+
+
+def open_folder(settings: Any, out: str | os.PathLike[str], *, kind: str) -> tuple[RunFolder, TextEncoder]:
+    """Open the run folder of a benchmark, and load its encoder.
+
+    Args:
+        settings: With ``encoder``, ``vocabulary`` and ``as_config()``; with the fingerprints of the two they are the
+            configuration that a resumed run must share.
+        out: The folder.
+        kind: Of the run.
+
+    Raises:
+        RunFolderError: If the folder holds another run or can't be written.
+        ValueError: If the vocabulary or the encoder can't be used.
+    """
+    encoder = load_encoder(settings.encoder)
+    words = load_vocabulary(settings.vocabulary)
+    config = settings.as_config() | {
+        "encoder_fingerprint": encoder.fingerprint,
+        "vocabulary_fingerprint": words.fingerprint,
+    }
+    folder = RunFolder.open(out, kind=kind, config=config)
+    folder.begin()
+    folder.note(encoder=encoder.name, steps=list(words.names), sizes=list(words.sizes))
+    return folder, encoder
 
 
 def _preparations(

@@ -11,14 +11,13 @@ import numpy as np
 from edpbrl_gym._validation import check_count
 from edpbrl_gym.experiments.processes import Track, do_all, no_track, workers
 from edpbrl_gym.experiments.query_bench.measuring import ceiling_path, find_ceiling
+from edpbrl_gym.experiments.query_bench.run import open_folder
 from edpbrl_gym.experiments.race.contenders import default_contenders, get_contender
 from edpbrl_gym.experiments.race.planners import design_needed, solve_design
 from edpbrl_gym.experiments.race.settings import REGIMES, RaceSettings, get_regime
 from edpbrl_gym.experiments.race.unit import KIND, Unit, perform
 from edpbrl_gym.experiments.race.worlds import prepare
-from edpbrl_gym.experiments.runs import Results, RunFolder, gather_parts
-from edpbrl_gym.features import load_encoder
-from edpbrl_gym.vocabulary import load_vocabulary
+from edpbrl_gym.experiments.runs import Results, gather_parts
 
 __all__ = ["check_contenders", "gather", "plan_units", "run_race"]
 
@@ -120,15 +119,7 @@ def run_race(
     units = plan_units(settings, regimes=regimes, arms=arms, seeds=seeds, first_seed=first_seed)
     processes = workers(jobs)
     check_contenders(units)
-    encoder = load_encoder(settings.encoder)
-    words = load_vocabulary(settings.vocabulary)
-    config = settings.as_config() | {
-        "encoder_fingerprint": encoder.fingerprint,
-        "vocabulary_fingerprint": words.fingerprint,
-    }
-    folder = RunFolder.open(out, kind=KIND, config=config)
-    folder.begin()
-    folder.note(encoder=encoder.name, steps=list(words.names), sizes=list(words.sizes))
+    folder, encoder = open_folder(settings, out, kind=KIND)
     todo = [unit for unit in units if not folder.has_part(unit.part)]
     for regime in dict.fromkeys(get_regime(unit.regime) for unit in todo):
         prepare(settings, regime, encoder, folder.path, progress=progress)
