@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Discrete
 
+from edpbrl_gym.features import save_precomputed
 from edpbrl_gym.mdp import FiniteHorizonMDP
 
 TOKENS = {
@@ -24,6 +27,23 @@ def write_vocabulary(folder: Path) -> str:
     for name, tokens in TOKENS.items():
         (folder / f"{name}.txt").write_text("\n".join(tokens) + "\n", encoding="utf-8")
     return str(folder)
+
+
+def write_summed_world(folder: Path, *, dimension: int, seed: int) -> dict[str, Any]:
+    """Write the vocabulary and embeddings of all partial prompts; return the arguments of the environment.
+
+    A prompt is the sum of its tokens and a little more.
+    """
+    order = ["bases", "lighting", "style"]
+    rng = np.random.default_rng(seed)
+    rows = {token: rng.normal(size=dimension) for name in order for token in TOKENS[name]}
+    known = dict(rows)
+    for step in range(2, len(order) + 1):
+        for tokens in itertools.product(*(TOKENS[name] for name in order[:step])):
+            known[", ".join(tokens)] = sum(rows[token] for token in tokens) + 0.2 * rng.normal(size=dimension)
+    path = folder / "rows.npz"
+    save_precomputed(path, list(known), np.array(list(known.values())))
+    return {"vocabulary": write_vocabulary(folder / "words"), "order": order, "encoder": f"precomputed:{path}"}
 
 
 def chain_mdp(seed: int = 3, states: int = 5, actions: int = 3, horizon: int = 4) -> FiniteHorizonMDP:

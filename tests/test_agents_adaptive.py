@@ -15,10 +15,10 @@ from edpbrl_gym.agents.registry import make_agent
 from edpbrl_gym.envs.wrappers import PreferenceQuery
 from edpbrl_gym.estimation import GaussianPrior, estimate_comparisons
 from edpbrl_gym.experiments.collect import collect
-from edpbrl_gym.features import load_encoder, save_precomputed
+from edpbrl_gym.features import load_encoder
 from edpbrl_gym.oracles import SyntheticUser
 from tests.clustered_words import cosine_error
-from tests.lane_environments import SIZES, TOKENS, ChainEnv, write_vocabulary
+from tests.lane_environments import SIZES, TOKENS, ChainEnv, write_summed_world
 
 ID = "edpbrl/PromptConstruction-v0"
 ORDER = ["bases", "lighting", "style"]
@@ -28,17 +28,7 @@ K, D, H = 2, 6, 3
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
     """Folder of the vocabulary and the encoder's name; a prompt is the sum of its tokens and a little more."""
-    folder = tmp_path_factory.mktemp("words")
-    vocabulary = write_vocabulary(folder)
-    rng = np.random.default_rng(0)
-    rows = {token: rng.normal(size=D) for name in ORDER for token in TOKENS[name]}
-    known = dict(rows)
-    for step in range(2, H + 1):
-        for tokens in itertools.product(*(TOKENS[name] for name in ORDER[:step])):
-            known[", ".join(tokens)] = sum(rows[token] for token in tokens) + 0.2 * rng.normal(size=D)
-    path = tmp_path_factory.mktemp("embeddings") / "rows.npz"
-    save_precomputed(path, list(known), np.array(list(known.values())))
-    return {"vocabulary": vocabulary, "order": ORDER, "encoder": f"precomputed:{path}"}
+    return write_summed_world(tmp_path_factory.mktemp("world"), dimension=D, seed=0)
 
 
 def lanes(world, count=K):

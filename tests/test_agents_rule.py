@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 
 import gymnasium
@@ -17,10 +16,9 @@ from edpbrl_gym.agents.rule import RuleAgent
 from edpbrl_gym.envs.wrappers import PreferenceQuery
 from edpbrl_gym.estimation import GaussianPrior, estimate_comparisons
 from edpbrl_gym.experiments.collect import collect
-from edpbrl_gym.features import save_precomputed
 from edpbrl_gym.oracles import SyntheticUser
 from edpbrl_gym.selection.rules import RULES, make_rule
-from tests.lane_environments import TOKENS, ChainEnv, write_vocabulary
+from tests.lane_environments import ChainEnv, write_summed_world
 
 ID = "edpbrl/PromptConstruction-v0"
 ORDER = ["bases", "lighting", "style"]
@@ -31,17 +29,7 @@ PLANNED = sorted((set(RULES) - set(AGENTS)) | {"rule", "adaptive"})
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
     """Folder of the vocabulary and the encoder's name; a prompt is the sum of its tokens and a little more."""
-    folder = tmp_path_factory.mktemp("words")
-    vocabulary = write_vocabulary(folder)
-    rng = np.random.default_rng(1000)
-    rows = {token: rng.normal(size=D) for name in ORDER for token in TOKENS[name]}
-    known = dict(rows)
-    for step in range(2, H + 1):
-        for tokens in itertools.product(*(TOKENS[name] for name in ORDER[:step])):
-            known[", ".join(tokens)] = sum(rows[token] for token in tokens) + 0.2 * rng.normal(size=D)
-    path = tmp_path_factory.mktemp("embeddings") / "rows.npz"
-    save_precomputed(path, list(known), np.array(list(known.values())))
-    return {"vocabulary": vocabulary, "order": ORDER, "encoder": f"precomputed:{path}"}
+    return write_summed_world(tmp_path_factory.mktemp("world"), dimension=D, seed=1000)
 
 
 def lanes(world, count=K):
