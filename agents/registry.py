@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from typing import Any
 
+from edpbrl_gym._compat import import_string
 from edpbrl_gym.agents.base import Agent
 from edpbrl_gym.selection.rules.registry import RULES
 
@@ -45,18 +45,7 @@ def agent_class(name: str) -> type[Agent]:
             f"{', '.join(sorted(set(RULES) - set(AGENTS)))}, or an import string such as "
             f"'my_package.my_module:MyAgent', got {name!r}."
         )
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and (module_name == error.name or module_name.startswith(f"{error.name}.")):
-            raise ImportError(
-                f"Expected an importable module {module_name!r} for the agent {name!r}, there is none; install it or "
-                "add its folder to PYTHONPATH."
-            ) from error
-        raise
-    found = getattr(module, class_name, None)
-    if found is None:
-        raise ImportError(f"The module {module_name!r} has no {class_name!r}, asked for by the agent {name!r}.")
+    found = import_string(path, "agent")
     if not (isinstance(found, type) and issubclass(found, Agent)):
         raise TypeError(
             f"Expected {name!r} to be a subclass of edpbrl_gym.agents.base.Agent, got {found!r}; inherit from it."

@@ -7,8 +7,9 @@ import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
-__all__ = ["declare_torchvision_schemas", "require", "resolve_device"]
+__all__ = ["declare_torchvision_schemas", "import_string", "require", "resolve_device"]
 
 # the operators for which torchvision registers a Python kernel at import, without asking whether they exist
 _SCHEMAS = {
@@ -80,6 +81,33 @@ def require(package: str, purpose: str, install: str) -> ModuleType:
             f"Expected to import {package!r} for {purpose}, got {error}; the package is installed but broken, "
             f"run: {install} --upgrade"
         ) from error
+
+
+def import_string(path: str, what: str) -> Any:
+    """Return what an import string "package.module:Class" names.
+
+    Args:
+        path: The import string.
+        what: What it stands for, for messages ("agent").
+
+    Raises:
+        ImportError: If the module or the name in it can't be found; an import that fails inside the module is raised
+            as it is.
+    """
+    module_name, _, name = path.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (module_name == error.name or module_name.startswith(f"{error.name}.")):
+            raise ImportError(
+                f"Expected an importable module {module_name!r} for the {what} {path!r}, there is none; install it or "
+                "add its folder to PYTHONPATH."
+            ) from error
+        raise
+    found = getattr(module, name, None)
+    if found is None:
+        raise ImportError(f"The module {module_name!r} has no {name!r}, asked for by the {what} {path!r}.")
+    return found
 
 
 def resolve_device(device: str | None) -> str:

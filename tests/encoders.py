@@ -84,3 +84,26 @@ def save_tiny_clip(folder: Path, *, seed: int = 0, **changes) -> Path:
     save_file({k: v.contiguous() for k, v in model.state_dict().items()}, folder / "open_clip_model.safetensors")
     (folder / "open_clip_config.json").write_text(json.dumps({"model_cfg": config, "preprocess_cfg": {}}))
     return folder
+
+
+class OwnEncoder(CountingEncoder):
+    """An encoder of one's own, named by the import string "tests.encoders:OwnEncoder"; its rows have no unit norm."""
+
+    def encode(self, texts, *, progress=False):
+        return 3.0 * super().encode(texts).astype(np.float64)
+
+
+class RaggedEncoder(OwnEncoder):
+    """Returns a column too few."""
+
+    def encode(self, texts, *, progress=False):
+        return super().encode(texts)[:, :-1]
+
+
+class NamelessEncoder:
+    """Lacks a fingerprint."""
+
+    dimension = 3
+
+    def encode(self, texts):
+        return np.ones((len(texts), 3))

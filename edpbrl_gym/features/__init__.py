@@ -3,7 +3,7 @@
 from edpbrl_gym.features.base import TextEncoder
 from edpbrl_gym.features.cache import CachedEncoder, default_cache_folder
 from edpbrl_gym.features.images import IMAGE_ENCODER_FORMS, ImageEncoder, load_image_encoder
-from edpbrl_gym.features.loading import ENCODER_FORMS, load_encoder
+from edpbrl_gym.features.loading import ENCODER_FORMS, check_encoder_spec, load_encoder
 from edpbrl_gym.features.precomputed import PrecomputedEncoder, save_precomputed
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "ImageEncoder",
     "PrecomputedEncoder",
     "TextEncoder",
+    "check_encoder_spec",
     "default_cache_folder",
     "load_encoder",
     "load_image_encoder",

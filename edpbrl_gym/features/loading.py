@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 
 from edpbrl_gym.features.base import TextEncoder
 from edpbrl_gym.features.cache import CachedEncoder
 
-__all__ = ["ENCODER_FORMS", "load_encoder"]
+__all__ = ["ENCODER_FORMS", "check_encoder_spec", "load_encoder"]
 
 ENCODER_FORMS = {
     "minilm": "all-MiniLM-L6-v2, 384 features, works offline (the default)",
@@ -15,12 +16,30 @@ ENCODER_FORMS = {
     "open_clip:<model>/<pretrained tag or weights file>": "a CLIP text tower, such as open_clip:ViT-L-14/openai",
     "open_clip:local-dir:<folder>": "the same from a folder with open_clip_config.json and weights",
     "precomputed:<file.npz or file.safetensors>": "embeddings that you computed elsewhere",
+    "package.module:Class": "an encoder of your own, made without arguments",
 }
+_SOURCES = ("sentence-transformers", "open_clip", "precomputed")  # forms with a source behind the colon
+_IMPORT_STRING = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
 def _unknown(spec: object) -> ValueError:
     forms = "; ".join(f"'{form}' ({what})" for form, what in ENCODER_FORMS.items())
     return ValueError(f"Expected an encoder of one of the forms {forms}; got {spec!r}")
+
+
+def check_encoder_spec(spec: object) -> str:
+    """Return ``spec`` if it has one of the ``ENCODER_FORMS``; nothing is imported or loaded, so it is cheap.
+
+    Raises:
+        ValueError: another form, or something else than a string; the message lists the forms.
+    """
+    if isinstance(spec, str):
+        kind, _, source = spec.partition(":")
+        if spec == "minilm" or (kind in _SOURCES and source):
+            return spec
+        if kind not in (*_SOURCES, "minilm") and _IMPORT_STRING.fullmatch(spec):
+            return spec
+    raise _unknown(spec)
 
 
 def load_encoder(
@@ -43,31 +62,30 @@ def load_encoder(
     Raises:
         ValueError: an unknown form, model, tag or device, or weights that do not fit.
         ModuleNotFoundError: a package that the encoder needs is not installed.
+        ImportError, TypeError: an import string that names no encoder.
         FileNotFoundError: a missing folder or file.
         ConnectionError: a model hub that can't be reached.
     """
-    if not isinstance(spec, str):
-        raise _unknown(spec)
-    kind, separator, source = spec.partition(":")
-    if separator and not source:
-        raise _unknown(spec)
+    kind, _, source = check_encoder_spec(spec).partition(":")
     encoder: TextEncoder
     if spec == "minilm":
         from edpbrl_gym.features.sentence import MiniLMEncoder
 
         encoder = MiniLMEncoder(batch_size=batch_size, device=device)
-    elif kind == "sentence-transformers" and separator:
+    elif kind == "sentence-transformers":
         from edpbrl_gym.features.sentence import SentenceTransformerEncoder
 
         encoder = SentenceTransformerEncoder(source, batch_size=batch_size, device=device)
-    elif kind == "open_clip" and separator:
+    elif kind == "open_clip":
         from edpbrl_gym.features.clip import OpenClipEncoder
 
         encoder = OpenClipEncoder(source, batch_size=batch_size, device=device)
-    elif kind == "precomputed" and separator:
+    elif kind == "precomputed":
         from edpbrl_gym.features.precomputed import PrecomputedEncoder
 
         return PrecomputedEncoder(source)
     else:
-        raise _unknown(spec)
+        from edpbrl_gym.features.imported import ImportedEncoder
+
+        encoder = ImportedEncoder(spec)
     return CachedEncoder(encoder, cache_folder) if cache else encoder

@@ -1,0 +1,69 @@
+"""A text encoder of one's own, named by an import string."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edpbrl_gym._compat import import_string
+from edpbrl_gym._validation import check_count
+from edpbrl_gym.features.base import check_texts, normalise
+
+__all__ = ["ImportedEncoder"]
+
+
+class ImportedEncoder:
+    """What "package.module:Class" names, made without arguments; every row that it returns is checked.
+
+    Args:
+        spec: Import string of a class, or of a function that returns an encoder. It needs ``dimension``,
+            ``fingerprint`` and ``encode(texts) -> (n, d)``; rows are divided by their norm. The fingerprint names the
+            encoder's cache: change it with everything on which the embeddings depend.
+
+    Raises:
+        ImportError: The module or the class can't be found.
+        TypeError: What was found can't be made without arguments or lacks a part of the protocol.
+        ValueError: The dimension is below 1.
+    """
+
+    def __init__(self, spec: str) -> None:
+        found = import_string(spec, "encoder")
+        if not callable(found):
+            raise TypeError(f"Expected {spec!r} to be a class that makes an encoder, got {found!r}")
+        try:
+            encoder = found()
+        except TypeError as error:
+            raise TypeError(f"Expected {spec!r} to make an encoder without arguments, got: {error}") from error
+        missing = [part for part in ("dimension", "fingerprint", "encode") if not hasattr(encoder, part)]
+        if missing:
+            raise TypeError(
+                f"Expected {spec!r} to make an encoder with dimension, fingerprint and encode, got "
+                f"{type(encoder).__name__} without {', '.join(missing)}"
+            )
+        self.name = spec  # what is written to files, and loads it again
+        self.encoder: Any = encoder
+        self.dimension = check_count(encoder.dimension, f"the dimension of {spec!r}")
+        if not isinstance(encoder.fingerprint, str) or not encoder.fingerprint:
+            raise TypeError(
+                f"Expected the fingerprint of {spec!r} as a text such as a sha256, got {encoder.fingerprint!r}"
+            )
+        self.fingerprint: str = encoder.fingerprint
+
+    def encode(self, texts: Sequence[str], *, progress: bool = False) -> NDArray[np.float32]:
+        """Return the embeddings, shape (n, d), float32, unit norm.
+
+        Args:
+            texts: n strings.
+            progress: Ignored: an encoder of one's own need not draw a bar.
+
+        Raises:
+            TypeError: Something else than a list of strings.
+            ValueError: The encoder returned another shape, NaN, infinity or a row of norm zero.
+        """
+        wanted = check_texts(texts)
+        if not wanted:
+            return np.empty((0, self.dimension), np.float32)
+        return normalise(self.encoder.encode(wanted), wanted, self.dimension, self.name)
