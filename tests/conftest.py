@@ -1,8 +1,9 @@
-"""Fixtures for all tests: an embedding cache of their own and the real default encoder."""
+"""Fixtures for all tests: Ctrl-C as in a terminal, an embedding cache of their own and the real default encoder."""
 
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 
@@ -10,6 +11,18 @@ from edpbrl_gym.features import TextEncoder, load_encoder
 
 # read when huggingface_hub is imported: no test may wait for a model hub
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interruptible():
+    """Let SIGINT interrupt, also where the suite was started with it ignored, as a script's ``pytest &`` is.
+
+    A handler becomes the default in child processes (an ignored signal stays ignored there), so this serves the
+    commands that tests start too.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session", autouse=True)
