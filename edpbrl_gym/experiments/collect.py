@@ -10,6 +10,7 @@ from edpbrl_gym._base_environment import base_environment
 from edpbrl_gym._validation import check_count
 from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.envs.wrappers.preference_query import PreferenceQuery
+from edpbrl_gym.oracles import choices_of
 
 if TYPE_CHECKING:
     from gymnasium.vector import VectorEnv
@@ -129,7 +130,7 @@ def answer_again(comparisons: Comparisons, oracle: Oracle) -> Comparisons:
         comparisons: Answered questions.
         oracle: Who answers now.
     """
-    choices = oracle.choose(comparisons.queries).choices
+    choices = choices_of(oracle, comparisons.queries).choices
     describe = getattr(oracle, "describe", None)
     told = describe() if callable(describe) else {"name": oracle.name}
     answered = np.flatnonzero(choices >= 0)

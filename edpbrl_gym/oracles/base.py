@@ -1,4 +1,4 @@
-"""What an oracle is: it answers a batch of questions and says who answered and how."""
+"""What an oracle is, and what is taken as its answers: it answers a batch of questions and says who and how."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edpbrl_gym._validation import check_integers
 from edpbrl_gym.comparisons import Queries
 from edpbrl_gym.responses import Response
 
-__all__ = ["Answers", "Oracle", "Responder"]
+__all__ = ["Answers", "Oracle", "Responder", "check_oracle", "choices_of", "responses_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,3 +68,85 @@ class Responder(Protocol):
     def respond(self, queries: Queries) -> list[Response]:
         """One response for every question, in order."""
         ...
+
+
+def check_oracle(oracle: object) -> None:
+    """Raise a TypeError for what has no ``choose`` or no name."""
+    if not callable(getattr(oracle, "choose", None)):
+        raise TypeError(
+            f"Expected an oracle with choose(queries) -> Answers, got {type(oracle).__name__}; for example "
+            "edpbrl_gym.oracles.SyntheticUser."
+        )
+    if not isinstance(getattr(oracle, "name", None), str):
+        raise TypeError(
+            f"Expected an oracle with a name, as every answer says who gave it, got {type(oracle).__name__} without; "
+            'add name = "..." to the class.'
+        )
+
+
+def choices_of(oracle: Oracle, queries: Queries) -> Answers:
+    """Ask an oracle; the one place where its answers are taken, so that a wrong one is refused at once.
+
+    Args:
+        oracle: Who answers.
+        queries: n questions with K options.
+
+    Returns:
+        The answers: n choices in -1..K-1.
+
+    Raises:
+        TypeError: No oracle; or ``choose`` returned anything but ``Answers``, or details that are no dict.
+        ValueError: Another number of choices than questions, or a choice that isn't an option.
+    """
+    check_oracle(oracle)
+    answers = oracle.choose(queries)
+    if not isinstance(answers, Answers):
+        raise TypeError(
+            f"Expected choose(queries) of {_who(oracle)} to return edpbrl_gym.oracles.Answers, got "
+            f"{type(answers).__name__}; return Answers(choices=..., details={{...}}) with one option of each question"
+        )
+    if not isinstance(answers.details, dict):
+        raise TypeError(f"Expected the details of {_who(oracle)} as a dict, got {type(answers.details).__name__}")
+    choices = answers.choices
+    if choices.shape != (len(queries),) or (choices >= queries.num_options).any():
+        raise ValueError(
+            f"Expected {_who(oracle)} to answer {len(queries)} question(s) with options in "
+            f"0..{queries.num_options - 1} (-1: no answer), got {choices.tolist()}"
+        )
+    return answers
+
+
+def responses_of(responder: Responder, queries: Queries) -> list[Response]:
+    """Ask a responder; see ``choices_of``.
+
+    Args:
+        responder: Who answers.
+        queries: n questions with K options.
+
+    Returns:
+        n responses.
+
+    Raises:
+        TypeError: ``respond`` returned anything but a list of ``Response``.
+        ValueError: Another number of responses than questions, or one that names an option which isn't there.
+    """
+    responses = responder.respond(queries)
+    what = f"Expected respond(queries) of {_who(responder)} to return a list of edpbrl_gym.responses.Response, got "
+    if not isinstance(responses, (list, tuple)):
+        raise TypeError(f"{what}{type(responses).__name__}; return one Response for each question, in order")
+    for index, response in enumerate(responses):
+        if not isinstance(response, Response):
+            raise TypeError(
+                f"{what}one with {type(response).__name__} at index {index}; use Response.best(option), .ranking(...), "
+                ".tie() or .skip()"
+            )
+    if len(responses) != len(queries):
+        raise ValueError(
+            f"Expected {_who(responder)} to answer {len(queries)} question(s), got {len(responses)} response(s)"
+        )
+    return [response.checked(queries.num_options) for response in responses]
+
+
+def _who(oracle: object) -> str:
+    """Class and name of an oracle."""
+    return f"{type(oracle).__name__} ({getattr(oracle, 'name', 'no name')!r})"

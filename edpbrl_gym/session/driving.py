@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from edpbrl_gym._validation import check_count
-from edpbrl_gym.oracles import Oracle, Responder
+from edpbrl_gym.oracles import Oracle, Responder, choices_of, responses_of
 from edpbrl_gym.session.answers import Answer
 from edpbrl_gym.session.questions import Question
 from edpbrl_gym.session.session import Session
@@ -14,10 +14,15 @@ __all__ = ["answer_of", "run"]
 
 
 def answer_of(responder: Responder | Oracle, question: Question) -> Answer:
-    """The answer of an oracle to one question: its response where it has ``respond``, else its choice."""
+    """The answer of an oracle to one question: its response where it has ``respond``, else its choice (-1: a skip).
+
+    Raises:
+        TypeError, ValueError: The oracle is none, or returned what is no answer; the message says what one is.
+    """
     if isinstance(responder, Responder):
-        return responder.respond(question.queries)[0]
-    return int(responder.choose(question.queries).choices[0])
+        return responses_of(responder, question.queries)[0]
+    choice = int(choices_of(responder, question.queries).choices[0])
+    return None if choice < 0 else choice
 
 
 def run(

@@ -15,7 +15,7 @@ from edpbrl_gym._base_environment import base_environment, mdp_states
 from edpbrl_gym._validation import check_count
 from edpbrl_gym.comparisons import Comparisons, Queries
 from edpbrl_gym.envs.wrappers.lanes import LaneTracker
-from edpbrl_gym.oracles import Oracle
+from edpbrl_gym.oracles import Oracle, check_oracle, choices_of
 
 __all__ = ["PreferenceQuery"]
 
@@ -43,7 +43,8 @@ class PreferenceQuery(VectorWrapper, RecordConstructorArgs):
 
     Raises:
         ValueError: If K < 2, num_envs isn't a multiple of K, or ``feedback`` is unknown.
-        TypeError: If ``lanes`` is no integer, or the environment can't give the features that the feedback compares.
+        TypeError: If ``lanes`` is no integer, ``oracle`` is no oracle, or the environment can't give the
+            features that the feedback compares.
     """
 
     def __init__(self, env: VectorEnv, *, lanes: int, oracle: Oracle, feedback: Feedback = "truncated") -> None:
@@ -57,11 +58,7 @@ class PreferenceQuery(VectorWrapper, RecordConstructorArgs):
             )
         if feedback not in ("truncated", "state"):
             raise ValueError(f'Expected feedback to be "truncated" or "state", got {feedback!r}.')
-        if not callable(getattr(oracle, "choose", None)):
-            raise TypeError(
-                f"Expected an oracle with choose(queries) -> Answers, got {type(oracle).__name__}; for example "
-                "edpbrl_gym.oracles.SyntheticUser."
-            )
+        check_oracle(oracle)
         self.lanes = lanes
         self.groups = int(env.num_envs) // self.lanes
         self.oracle = oracle
@@ -132,6 +129,7 @@ class PreferenceQuery(VectorWrapper, RecordConstructorArgs):
 
         Raises:
             RuntimeError: If the lanes of a group are at different steps of their episodes.
+            TypeError, ValueError: If the oracle returns what is no answer to the questions.
         """
         observations, _, terminations, truncations, infos = self.env.step(actions)
         # noted before asking: an oracle may raise, and the next question must not suffer from it
@@ -202,13 +200,8 @@ class PreferenceQuery(VectorWrapper, RecordConstructorArgs):
             step=steps,
             texts=grouped,
         )
-        answers = self.oracle.choose(queries)
-        choices = np.asarray(answers.choices)
-        if choices.shape != (number,) or choices.min() < -1 or choices.max() >= self.lanes:
-            raise ValueError(
-                f"Expected {self.oracle.name} to answer {number} questions with options in 0..{self.lanes - 1} (-1: no "
-                f"answer), got {choices.tolist()}."
-            )
+        answers = choices_of(self.oracle, queries)
+        choices = answers.choices
         answered = np.flatnonzero(choices >= 0)
         if answered.size:
             self._asked.append(
@@ -224,7 +217,7 @@ class PreferenceQuery(VectorWrapper, RecordConstructorArgs):
                     metadata=self._origin(answers.details),
                 )
             )
-        return choices.astype(np.int64)
+        return choices
 
     def _origin(self, details: dict[str, Any]) -> dict[str, Any]:
         """What produced the answers: environment, encoder and feedback, and how the oracle answered this time."""
