@@ -45,6 +45,22 @@ def test_numbers_out_of_range(command, option, said, capsys, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["design", "--vocabulary", ""],
+        ["demo", "--vocabulary="],
+        ["reproduce", "synthetic", "--out", ""],
+        ["personalize", "theta.safetensors", "--vocabulary", ""],
+        ["estimate", ""],
+    ],
+)
+def test_an_empty_path_is_not_the_current_folder(arguments, capsys, words, monkeypatch):
+    monkeypatch.chdir(words)
+    refused(capsys, arguments, 2, "an empty path", "leave the option out")
+    assert sorted(file.name for file in words.iterdir()) == sorted(file.name for file in words.glob("*.txt"))
+
+
 def test_other_values_that_make_no_sense(capsys, tmp_path):
     synthetic = ["reproduce", "synthetic", "--out", tmp_path / "out"]
     refused(capsys, [*synthetic, "--users", "windy"], 2, "sunny, medieval, technological", "'windy'")

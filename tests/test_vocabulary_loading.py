@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import unicodedata
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
+from edpbrl_gym.vocabulary.tokens import refusal
 
 tokens = st.lists(st.text("abcdefg hij", min_size=1).filter(str.strip), min_size=2, max_size=12)
 distinct = tokens.map(lambda found: tuple({" ".join(t.split()).casefold(): t for t in found}.values()))
@@ -188,3 +190,114 @@ def test_fingerprint_changes_with_names_tokens_and_their_order():
     )
     other_process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert other_process.stdout.strip() == base.fingerprint
+
+
+# -- what can't be a token, and what is no token file -------------------------------------------------------------------
+
+
+def test_every_line_end_ends_a_token(folder):
+    path = folder(cr="one\rtwo\r", crlf="one\r\ntwo", lf="one\ntwo\n", mixed="one\r\ntwo\rthree\nfour")
+    assert load_vocabulary(path).tokens == (("one", "two"),) * 3 + (("one", "two", "three", "four"),)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("fine\nbad \x1b[31mred\n", r"a\.txt, line 2, got U\+001B .* as character 5 of 'bad \\x1b\[31mred'.*remove it"),
+        ("x\r\ny\0z\r\n", r"a\.txt, line 2, got U\+0000"),
+        ("x\ry\x9bz\r", r"a\.txt, line 2, got U\+009B"),
+        ("zero\u200bwidth", r"line 1, got U\+200B \(ZERO WIDTH SPACE\)"),
+        ("\u202eevil", r"got U\+202E \(RIGHT-TO-LEFT OVERRIDE\)"),
+        ("soft\u00adhyphen", r"got U\+00AD"),
+        ("a\u2028b", r"got U\+2028"),
+        ("fog\nfog\ufeff", r"line 2, got U\+FEFF"),
+        ("x\n" + "m" * 1_000_000, r"line 2, got 1,000,000 characters, beginning 'mmm.*at most 1,000"),
+        ("Cafe\u0301\ncafé", r"got 'café' at line 2 and already at line 1"),
+        (b"x\ry\r\xff", r"got byte 0xff at line 3"),
+    ],
+)
+def test_what_cannot_be_a_token_is_refused_with_its_line(folder, content, message):
+    with pytest.raises(ValueError, match=message):
+        load_vocabulary(folder(a=content))
+
+
+def test_the_longest_token_passes_and_every_script_is_a_token(folder):
+    lines = ["x" * 1000, "Straßenlärm, früh", "雨の夜", "ضوء خافت ٪", "בוקר", "naïve", "a 😀 b", "हिन्दी"]  # noqa: RUF001
+    assert load_vocabulary(folder(a="\n".join(lines))).tokens == (tuple(lines),)
+
+
+def test_unicode_is_composed_in_tokens_names_and_orders(tmp_path):
+    (tmp_path / "ambie\u0301nce.txt").write_text("cafe\u0301 creme\n", encoding="utf-8")
+    vocabulary = load_vocabulary(tmp_path, order=["ambie\u0301nce.txt"])
+    assert vocabulary == Vocabulary(("ambiénce",), (("café creme",),))
+
+
+def test_refused_characters_are_unicodes_controls_and_formats():
+    """All of the categories but the Arabic and Kaithi number signs, which are drawn."""
+    signs = set("\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd")
+    categories = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+    bad = {chr(code) for code in range(0x110000) if unicodedata.category(chr(code)) in categories} - signs
+    assert all(refusal(f"a{character}b") for character in bad)
+    drawn = {chr(code) for code in range(0x20, 0x3000) if unicodedata.category(chr(code))[0] in "LNPS"}
+    invisible = set("\u115f\u1160")  # letters that are drawn as nothing
+    assert [character for character in drawn - invisible if refusal(character)] == []
+
+
+@pytest.mark.parametrize("text", ["\x1b]0;title\x07", "a\tb", "a\nb", "\u200d", "x" * 1001, "\udc80"])
+def test_a_vocabulary_made_in_code_refuses_them_too(text):
+    with pytest.raises(ValueError, match="Expected a readable token at index 1 of step 'a', got"):
+        Vocabulary(("a",), (("x", f"y{text}"),))
+    with pytest.raises(ValueError, match="Expected a readable name of a step, got"):
+        Vocabulary((f"n{text}",), (("x",),))
+
+
+def test_endings_in_capitals_are_token_files_too(folder, tmp_path):
+    (tmp_path / "A.TXT").write_text("x\ny\n")
+    assert load_vocabulary(folder(b="z")).sizes == (2, 1)
+    (tmp_path / "b.Txt").write_text("w")
+    with pytest.raises(ValueError, match=r"one file for the step 'b' in .*, got 'b\.Txt' and 'b\.txt'; rename one"):
+        load_vocabulary(tmp_path)
+
+
+def test_a_dangling_link_is_an_error(folder, tmp_path):
+    (tmp_path / "b.txt").symlink_to(tmp_path / "gone")
+    with pytest.raises(FileNotFoundError, match=r"at .*b\.txt, got a link to .*gone, which isn't there"):
+        load_vocabulary(folder(a="x"))
+    (tmp_path / "gone").write_text("y")
+    assert load_vocabulary(tmp_path).tokens == (("x",), ("y",))
+
+
+def test_what_was_ignored_is_named_once(folder, tmp_path, caplog):
+    (tmp_path / "notes.md").write_text("")
+    (tmp_path / ".hidden.txt").write_text("")
+    (tmp_path / "b.txt").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"got 'b\.txt' \(a folder\), 'notes\.md'; write one file"):
+        load_vocabulary(tmp_path)
+    for _ in range(2):
+        load_vocabulary(folder(a="x"))
+    assert [record.getMessage() for record in caplog.records] == [
+        f"Ignored in {tmp_path}: 'b.txt' (a folder), 'notes.md'; every step of a prompt is a file whose name ends in .txt"
+    ]
+
+
+def test_an_empty_path_is_no_folder(tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_text("x")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="got an empty path"):
+        load_vocabulary("")
+    assert load_vocabulary(".").sizes == (1,)
+
+
+@given(st.lists(st.text(max_size=12), min_size=1, max_size=6), st.sampled_from(["\n", "\r\n", "\r"]))
+def test_any_file_loads_as_tokens_that_can_be_shown_or_is_refused(tmp_path_factory, lines, end):
+    path = tmp_path_factory.mktemp("any")
+    (path / "a.txt").write_bytes(end.join(lines).encode("utf-8", "replace"))
+    try:
+        step = load_vocabulary(path).tokens[0]
+    except ValueError as error:
+        assert "a.txt" in str(error)  # noqa: PT017
+        return
+    assert not any(refusal(token) for token in step)
+    assert load_vocabulary(path) == Vocabulary(("a",), (step,))
+    (path / "a.txt").write_text("\n".join(step), encoding="utf-8")
+    assert load_vocabulary(path).tokens[0] == step

@@ -71,6 +71,7 @@ def _parse(arguments: list[str]) -> Any:
     import tyro
 
     from edpbrl_gym.cli.options import Command
+    from edpbrl_gym.cli.options.paths import PATHS
 
     said = io.StringIO()
     try:
@@ -81,6 +82,7 @@ def _parse(arguments: list[str]) -> Any:
                 description=_DESCRIPTION,
                 args=arguments,
                 config=(tyro.conf.FlagCreatePairsOff,),
+                registry=PATHS,
             )
     except SystemExit as stop:
         if not stop.code:

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._validation import check_choice_of, check_count, check_integers
 from edpbrl_gym.mdp import FiniteHorizonMDP, PromptMDP
-from edpbrl_gym.vocabulary.vocabulary import fold
+from edpbrl_gym.vocabulary.tokens import fold
 
 if TYPE_CHECKING:
     from edpbrl_gym.vocabulary import Vocabulary

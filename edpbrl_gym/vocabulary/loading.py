@@ -2,42 +2,50 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from edpbrl_gym.vocabulary.vocabulary import Vocabulary, fold
+from edpbrl_gym.vocabulary.tokens import fold, normalise, refusal
+from edpbrl_gym.vocabulary.vocabulary import Vocabulary
 
 __all__ = ["BUILT_IN_FOLDER", "BUILT_IN_ORDER", "load_vocabulary"]
 
 BUILT_IN_FOLDER = Path(__file__).resolve().parent / "data"
 BUILT_IN_ORDER = ("bases", "ambient", "style", "composition", "lighting", "detail")  # the paper's order
 
+_log = logging.getLogger(__name__)
+_LINE_END = "\r\n|\r|\n"  # not splitlines(): it also breaks at characters that are no line ends for an editor
 
 def _read_lines(path: Path) -> list[str]:
     data = path.read_bytes()
     try:
         text = data.decode("utf-8-sig")  # editors on Windows put a byte order mark first
     except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
+        line = len(re.split(_LINE_END.encode(), data[: error.start]))
         raise ValueError(
             f"Expected UTF-8 text in {path}, got byte 0x{data[error.start]:02x} at line {line}; save the file as UTF-8"
         ) from None
-    # not splitlines(): it also breaks at characters that are no line ends for an editor
-    lines = text.split("\n")
+    lines = re.split(_LINE_END, normalise(text))
     if lines[-1] == "":
         lines.pop()
     return lines
 
 
 def _read_tokens(path: Path) -> tuple[str, ...]:
-    """Return the tokens of one file, one per line, with spaces trimmed and runs of white space made one space."""
+    """Return the tokens of one file, one per line, composed, trimmed and with runs of white space as one space."""
     lines = _read_lines(path)
     if not any(line.strip() for line in lines):
         raise ValueError(f"Expected at least one token in {path}, got an empty file; write one token per line")
     first_seen: dict[str, int] = {}
     tokens = []
     for number, line in enumerate(lines, start=1):
+        problem = refusal(line.replace("\t", " "))
+        if problem is not None:
+            raise ValueError(f"Expected a readable token at {path}, line {number}, got {problem}")
         token = " ".join(line.split())
         if not token:
             raise ValueError(f"Expected a token at {path}, line {number}, got an empty line; remove it")
@@ -52,12 +60,62 @@ def _read_tokens(path: Path) -> tuple[str, ...]:
     return tuple(tokens)
 
 
+def _step_name(name: str) -> str:
+    """Return the name without its ending .txt, composed: some file systems take accents apart."""
+    return normalise(name[:-4] if name.lower().endswith(".txt") else name)
+
+
+@functools.cache  # once a process, although every environment reads the folder
+def _say_ignored(folder: Path, names: tuple[str, ...]) -> None:
+    _log.warning(
+        "Ignored in %s: %s; every step of a prompt is a file whose name ends in .txt", folder, ", ".join(names)
+    )
+
+
+def _token_files(folder: Path) -> dict[str, Path]:
+    """Return the token files of a folder by the names of their steps; what else lies there is named in the log.
+
+    Raises:
+        FileNotFoundError: there is none, or a link to a file that isn't there.
+        ValueError: two files for one step.
+    """
+    files: dict[str, Path] = {}
+    ignored = []
+    for file in sorted(folder.iterdir()):
+        if file.name.startswith("."):
+            continue
+        if file.suffix.lower() == ".txt" and not file.exists():
+            raise FileNotFoundError(
+                f"Expected a file of tokens at {file}, got a link to {os.readlink(file)}, which isn't there; mend or "
+                "remove the link"
+            )
+        if file.suffix.lower() != ".txt" or not file.is_file():
+            ignored.append(f"{file.name!a}" + (" (a folder)" if file.is_dir() else ""))
+            continue
+        step = _step_name(file.name)
+        if step in files:
+            raise ValueError(
+                f"Expected one file for the step {step!r} in {folder}, got {files[step].name!a} and {file.name!a}; "
+                "rename one"
+            )
+        files[step] = file
+    if not files:
+        found = ", ".join(ignored) or "none"
+        raise FileNotFoundError(
+            f"Expected at least one .txt file in {folder}, got {found}; write one file per prompt step, one token per "
+            "line"
+        )
+    if ignored:
+        _say_ignored(folder, tuple(ignored))
+    return files
+
+
 def _ordered_names(folder: Path, files: dict[str, Path], order: Sequence[str] | None) -> list[str]:
     if order is None:
         return sorted(files)
     if isinstance(order, str):
         raise TypeError(f"Expected order as a list of file names, got the string {order!r}; write [{order!r}, ...]")
-    names = [str(name).removesuffix(".txt") for name in order]
+    names = [_step_name(str(name)) for name in order]
     present = ", ".join(sorted(files))
     for name in names:
         if name not in files:
@@ -76,10 +134,11 @@ def _ordered_names(folder: Path, files: dict[str, Path], order: Sequence[str] | 
 def load_vocabulary(path: str | os.PathLike[str] | None = None, order: Sequence[str] | None = None) -> Vocabulary:
     """Return the vocabulary of a folder: one ``.txt`` file per prompt step, one token per line.
 
-    H is the number of ``.txt`` files directly in the folder; names that begin with a dot are ignored. Spaces around
-    a token are trimmed and runs of white space become one space; a newline at the end of the file is fine. One file
-    must not hold a token twice (case and spaces folded). Two files may hold the same token: as an action of two
-    steps it has two feature rows. The built-in files share no token.
+    H is the number of ``.txt`` files directly in the folder (``.TXT`` is one too); names that begin with a dot are
+    ignored, what else lies there is named in the log. Unicode is composed (NFC), spaces around a token are trimmed and
+    runs of white space become one space; lines end in LF, CRLF or CR, also the last one. One file must not hold a
+    token twice (composition, case and spaces folded). Two files may hold the same token: as an action of two steps it
+    has two feature rows. The built-in files share no token.
 
     Args:
         path: the folder; None for the built-in vocabulary.
@@ -87,11 +146,15 @@ def load_vocabulary(path: str | os.PathLike[str] | None = None, order: Sequence[
             vocabulary the paper's order (bases, ambient, style, composition, lighting, detail).
 
     Raises:
-        FileNotFoundError: the folder is missing or holds no ``.txt`` file.
+        FileNotFoundError: the folder is missing or holds no ``.txt`` file, or a link to a file that isn't there.
         NotADirectoryError: ``path`` is a file.
-        ValueError: an empty file, an empty line, a repeated token, bytes that are not UTF-8, or an order that names
-            a missing file, repeats one or leaves one out. The message names file and line.
+        ValueError: an empty path, an empty file, an empty line, a repeated token, a line of more than 1,000 characters
+            or with characters that can't be seen (control, zero-width, bidirectional), bytes that are not UTF-8, two
+            files for one step, or an order that names a missing file, repeats one or leaves one out. The message names
+            file and line.
     """
+    if path is not None and not os.fspath(path):
+        raise ValueError("Expected a folder of .txt files, got an empty path; leave it out for the built-in vocabulary")
     folder = BUILT_IN_FOLDER if path is None else Path(path).expanduser()
     if path is None and order is None:
         order = BUILT_IN_ORDER
@@ -99,14 +162,6 @@ def load_vocabulary(path: str | os.PathLike[str] | None = None, order: Sequence[
         raise FileNotFoundError(f"Expected a folder of .txt files at {folder}, got nothing there; check the path")
     if not folder.is_dir():
         raise NotADirectoryError(f"Expected a folder of .txt files, got the file {folder}; give the folder around it")
-    files = {
-        file.name.removesuffix(".txt"): file
-        for file in folder.iterdir()
-        if file.suffix == ".txt" and file.is_file() and not file.name.startswith(".")
-    }
-    if not files:
-        raise FileNotFoundError(
-            f"Expected at least one .txt file in {folder}, got none; write one file per prompt step, one token per line"
-        )
+    files = _token_files(folder)
     names = _ordered_names(folder, files, order)
     return Vocabulary(tuple(names), tuple(_read_tokens(files[name]) for name in names))

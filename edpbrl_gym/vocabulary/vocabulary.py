@@ -11,20 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym._validation import check_count, check_integers, check_number
+from edpbrl_gym.vocabulary.tokens import fold, refusal
 
-__all__ = ["SEPARATOR", "Vocabulary", "fold"]
+__all__ = ["SEPARATOR", "Vocabulary"]
 
 SEPARATOR = ", "  # between the tokens of a prompt, as in the paper
-
-
-def fold(token: str) -> str:
-    """Return the form under which two tokens count as the same: case folded, runs of white space as one space."""
-    return " ".join(token.split()).casefold()
 
 
 def _check_step(name: str, tokens: Sequence[str]) -> None:
     if not isinstance(name, str) or not name:
         raise ValueError(f"Expected every step's name as a non-empty string, got {name!r}")
+    problem = refusal(name)
+    if problem is not None:
+        raise ValueError(f"Expected a readable name of a step, got {problem}")
     if not tokens:
         raise ValueError(f"Expected at least one token in step {name!r}, got none; add a token or leave the step out")
     seen: dict[str, int] = {}
@@ -34,6 +33,9 @@ def _check_step(name: str, tokens: Sequence[str]) -> None:
         folded = fold(token)
         if not folded:
             raise ValueError(f"Expected non-empty tokens, got {token!r} at index {index} of step {name!r}")
+        problem = refusal(token)
+        if problem is not None:
+            raise ValueError(f"Expected a readable token at index {index} of step {name!r}, got {problem}")
         if folded in seen:
             raise ValueError(
                 f"Expected distinct tokens in step {name!r}, got {token!r} at indices {seen[folded]} and {index} "
@@ -54,7 +56,8 @@ class Vocabulary:
 
     Raises:
         TypeError: a token is no string.
-        ValueError: no step, repeated names, a step without tokens, an empty or repeated token.
+        ValueError: no step, repeated names, a step without tokens, an empty or repeated token, a token of more than
+            1,000 characters or with characters that can't be seen (control, zero-width, bidirectional).
     """
 
     names: tuple[str, ...]

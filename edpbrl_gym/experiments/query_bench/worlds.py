@@ -21,7 +21,7 @@ from edpbrl_gym.experiments.runs import write_atomically
 from edpbrl_gym.experiments.seeds import generator
 from edpbrl_gym.features import TextEncoder
 from edpbrl_gym.vocabulary import SEPARATOR, Vocabulary, load_vocabulary
-from edpbrl_gym.vocabulary.vocabulary import fold
+from edpbrl_gym.vocabulary.tokens import fold
 
 __all__ = [
     "World",

@@ -1,0 +1,32 @@
+"""How the command line reads paths."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+__all__ = ["PATHS"]
+
+PATHS = tyro.constructors.ConstructorRegistry()
+
+
+@PATHS.primitive_rule
+def _path(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.PrimitiveConstructorSpec[Any] | None:
+    """Paths as tyro reads them, but not the empty one: ``Path("")`` is the current folder, which nobody has named."""
+    if info.type is not Path:
+        return None
+
+    def read(arguments: list[str]) -> Path:
+        if not arguments[0]:
+            raise ValueError("an empty path; leave the option out for its default, or write . for the current folder")
+        return Path(arguments[0])
+
+    return tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="PATH",
+        instance_from_str=read,
+        is_instance=lambda value: isinstance(value, Path),
+        str_from_instance=lambda value: [str(value)],
+    )

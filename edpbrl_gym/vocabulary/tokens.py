@@ -1,0 +1,46 @@
+"""What text a token may be, and when two tokens count as the same."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+__all__ = ["MAX_LENGTH", "fold", "normalise", "refusal"]
+
+MAX_LENGTH = 1000  # characters; the longest phrase that a prompt writer would use is far shorter
+
+# What can't be seen in a list of tokens, yet makes two of them different or changes a terminal: control characters
+# (with tabs and line ends), separators of lines and paragraphs, zero-width and bidirectional controls, letters that
+# are drawn as nothing, tags, and surrogates. Arabic number signs are of the same category (Cf) but are drawn.
+_UNSEEN = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u2028-\u202e\u2060-\u2064"
+    "\u2066-\u206f\u3164\ud800-\udfff\ufeff\uffa0\ufff9-\ufffb\U00013430-\U0001343f\U0001bca0-\U0001bca3"
+    "\U0001d173-\U0001d17a\U000e0001\U000e0020-\U000e007f]"
+)
+
+
+def normalise(text: str) -> str:
+    """Return the text in Unicode's composed form (NFC): an accent typed as a character of its own joins its letter."""
+    return unicodedata.normalize("NFC", text)
+
+
+def fold(token: str) -> str:
+    """Return the form under which two tokens count as the same: composed, case folded, white space as one space."""
+    return normalise(" ".join(normalise(token).split()).casefold())
+
+
+def refusal(text: str) -> str | None:
+    """Return why a text can't be a token or the name of a step, as the end of "Expected ..., got"; None if it can."""
+    if len(text) > MAX_LENGTH:
+        return (
+            f"{len(text):,} characters, beginning {text[:40]!r}; write at most {MAX_LENGTH:,}, one token per line"
+        )
+    found = _UNSEEN.search(text)
+    if found is None:
+        return None
+    character = found[0]
+    name = unicodedata.name(character, "a control character")
+    return (
+        f"U+{ord(character):04X} ({name}) as character {found.start() + 1} of {text[:80]!r}, which can't be seen; "
+        "remove it or write a space"
+    )
