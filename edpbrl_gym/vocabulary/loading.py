@@ -20,6 +20,7 @@ BUILT_IN_ORDER = ("bases", "ambient", "style", "composition", "lighting", "detai
 _log = logging.getLogger(__name__)
 _LINE_END = "\r\n|\r|\n"  # not splitlines(): it also breaks at characters that are no line ends for an editor
 
+
 def _read_lines(path: Path) -> list[str]:
     data = path.read_bytes()
     try:

@@ -32,9 +32,7 @@ def fold(token: str) -> str:
 def refusal(text: str) -> str | None:
     """Return why a text can't be a token or the name of a step, as the end of "Expected ..., got"; None if it can."""
     if len(text) > MAX_LENGTH:
-        return (
-            f"{len(text):,} characters, beginning {text[:40]!r}; write at most {MAX_LENGTH:,}, one token per line"
-        )
+        return f"{len(text):,} characters, beginning {text[:40]!r}; write at most {MAX_LENGTH:,}, one token per line"
     found = _UNSEEN.search(text)
     if found is None:
         return None
