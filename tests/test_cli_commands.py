@@ -129,7 +129,8 @@ def test_estimate_from_comparisons_equals_estimate_from_the_same_questions(study
     comparisons.to_parquet(tmp_path / "comparisons.parquet")
     found = []
     for name in ("answered.parquet", "comparisons.parquet"):
-        assert main(["estimate", str(tmp_path / name), "--out", str(tmp_path / f"{name}.theta")]) == 0
+        given = ["--prior", "ridge", "--out", str(tmp_path / f"{name}.theta")]
+        assert main(["estimate", str(tmp_path / name), *given]) == 0
         found.append(load_taste(tmp_path / f"{name}.theta").theta)
     assert found[0] == pytest.approx(found[1], abs=1e-9)
 

@@ -105,7 +105,7 @@ def test_missing_empty_and_broken_vocabularies(command, capsys, tmp_path):
 
 def test_encoders_that_are_unknown_missing_or_not_installed(capsys, tmp_path, words, monkeypatch):
     given = ["design", "--vocabulary", words, "--out", tmp_path / "out", "--encoder"]
-    refused(capsys, [*given, "bert"], 1, "minilm", "'bert'")
+    refused(capsys, [*given, "bert"], 2, "minilm", "package.module:Class", "'bert'")
     refused(capsys, [*given, f"precomputed:{tmp_path / 'none.npz'}"], 1, "none.npz")
     monkeypatch.setitem(sys.modules, "open_clip", None)
     refused(capsys, [*given, "open_clip:ViT-L-14/openai"], 1, "open_clip", "pip install")

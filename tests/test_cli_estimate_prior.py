@@ -1,11 +1,17 @@
 """`edpbrl estimate` with its priors: the ridge, the vocabulary's embeddings, and a scale from the answers."""
 
+import json
+import shutil
+
 import numpy as np
+import pandas
 import pytest
 
 from edpbrl_gym.cli import main
 from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.estimation import GaussianPrior, estimate, fit_prior
+from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
+from edpbrl_gym.experiments.questions import read_answers
 from edpbrl_gym.experiments.taste import load_taste
 from edpbrl_gym.vocabulary import load_vocabulary
 from tests.small_vocabulary import write_vocabulary
@@ -46,11 +52,79 @@ def run(comparisons, tmp_path):
     return go
 
 
-def test_without_a_prior_it_is_the_ridge_of_the_regularization(run, comparisons):
-    taste = run("--regularization", 0.5)
+def test_the_ridge_of_the_regularization(run, comparisons):
+    taste = run("--prior", "ridge", "--regularization", 0.5)
     expected = estimate(comparisons.features, comparisons.choice, regularization=0.5)
     np.testing.assert_allclose(taste.theta, expected.theta, atol=1e-6)
-    assert taste.provenance["regularization"] == 0.5 and "prior" not in taste.provenance
+    assert taste.provenance["regularization"] == 0.5 and taste.provenance["prior"] == "ridge"
+    expected = estimate(comparisons.features, comparisons.choice, regularization=1.0)
+    np.testing.assert_allclose(run("--prior", "ridge").theta, expected.theta, atol=1e-6)
+
+
+def test_without_a_prior_it_is_the_librarys_default(run, comparisons, words, tokens):
+    """Near words of the vocabulary: what sessions, the demo and the adaptive agent estimate with."""
+    taste = run("--vocabulary", words)
+    expected = VocabularyPrior(tokens).fit(comparisons.features.astype(float), comparisons.choice)
+    np.testing.assert_allclose(taste.theta, expected.theta, atol=1e-6)
+    told = taste.provenance
+    assert told["prior"] == "words" and told["scale"] == pytest.approx(expected.base.scale)
+    assert told["weight_of_neighbourhoods"] == pytest.approx(1 - expected.weights[0])
+    assert told["vocabulary_fingerprint"] == load_vocabulary(words).fingerprint
+    expected = VocabularyPrior(tokens, power=0.5).fit(comparisons.features.astype(float), comparisons.choice)
+    np.testing.assert_allclose(run("--vocabulary", words, "--power", 0.5).theta, expected.theta, atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def study(words, tmp_path_factory):
+    """A design's questions, all answered with 1."""
+    folder = tmp_path_factory.mktemp("study")
+    given = ["design", "--vocabulary", str(words), "--solver", "random", "--episodes", "4", "--split", "train"]
+    assert main([*given, "--seed", "3", "--out", str(folder)]) == 0
+    table = pandas.read_csv(folder / "questions.csv")
+    table["choice"] = 1
+    table.to_csv(folder / "questions.csv", index=False)
+    return folder
+
+
+def test_the_vocabulary_is_that_of_the_design_beside_the_answers(study, words, minilm, tmp_path, capsys):
+    out = tmp_path / "theta"
+    given = ["estimate", str(study / "questions.csv"), "--out", str(out)]
+    assert main(given) == 0
+    train = load_vocabulary(words).split(3)[0]
+    assert load_taste(out).provenance["vocabulary_fingerprint"] == train.fingerprint
+    answers, _ = read_answers(study / "questions.csv", minilm)
+    expected = VocabularyPrior(minilm.encode(train.all_tokens)).fit(answers.features.astype(float), answers.choice)
+    np.testing.assert_allclose(load_taste(out).theta, expected.theta, atol=1e-6)
+
+    moved = tmp_path / "study"
+    shutil.copytree(study, moved)
+    document = json.loads((moved / "design.json").read_text())
+    for folder, said in (("nowhere", "could not read it"), (None, "its files have changed since")):
+        document["settings"]["vocabulary"] = folder
+        (moved / "design.json").write_text(json.dumps(document))
+        assert main(["estimate", str(moved / "questions.csv"), "--out", str(out)]) == 1
+        error = capsys.readouterr().err
+        assert said in error and "give --vocabulary" in error
+    assert main(["estimate", str(moved / "questions.csv"), "--vocabulary", str(words), "--out", str(out)]) == 0
+    assert load_taste(out).provenance["vocabulary_fingerprint"] == load_vocabulary(words).fingerprint
+
+
+def test_code_that_a_file_names_is_not_run_unasked(study, words, tmp_path, capsys):
+    """A design or a taste of someone else must not decide which module is imported here."""
+    moved = tmp_path / "study"
+    shutil.copytree(study, moved)
+    document = json.loads((moved / "design.json").read_text())
+    document["settings"]["encoder"] = "tests.encoders:OwnEncoder"
+    (moved / "design.json").write_text(json.dumps(document))
+    given = ["estimate", str(moved / "questions.csv"), "--out", str(tmp_path / "theta")]
+    assert main(given) == 2
+    assert "give --encoder tests.encoders:OwnEncoder" in capsys.readouterr().err
+    own = ["--encoder", "tests.encoders:OwnEncoder"]
+    assert main([*given, *own]) == 0
+    prompts = ["personalize", str(tmp_path / "theta"), "--vocabulary", str(words), "--out", str(tmp_path / "p.csv")]
+    assert main(prompts) == 2
+    assert "give --encoder tests.encoders:OwnEncoder" in capsys.readouterr().err
+    assert main([*prompts, *own]) == 0
 
 
 def test_embeddings_with_the_scale_that_fits_the_answers(run, comparisons, words, tokens, capsys):
@@ -75,18 +149,24 @@ def test_embeddings_with_a_given_scale_and_power(run, comparisons, words, tokens
 
 def test_a_ridge_with_a_scale(run, comparisons):
     expected = fit_prior(comparisons.features, comparisons.choice, base=GaussianPrior.isotropic(384, 1.0))
-    np.testing.assert_allclose(run("--scale", "auto").theta, expected.estimate.theta, atol=1e-6)
+    np.testing.assert_allclose(run("--prior", "ridge", "--scale", "auto").theta, expected.estimate.theta, atol=1e-6)
     given = estimate(comparisons.features, comparisons.choice, regularization=0.25)
-    np.testing.assert_allclose(run("--scale", "4").theta, given.theta, atol=1e-6)
+    np.testing.assert_allclose(run("--prior", "ridge", "--scale", "4").theta, given.theta, atol=1e-6)
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
         (["--scale", "0"], 2, "--scale > 0"),
+        (["--scale", "3"], 2, "--prior embeddings or ridge with a --scale"),
+        (["--regularization", "3"], 2, "--prior ridge with --regularization"),
+        (["--prior", "ridge", "--regularization", "3", "--scale", "2"], 2, "got both"),
+        (["--prior", "ridge", "--power", "1"], 2, "which the ridge doesn't have"),
+        (["--prior", "ridge", "--vocabulary", "."], 2, "which the ridge doesn't need"),
+        (["--encoder", "nonsense"], 2, "'nonsense'"),
         (["--power", "-1"], 2, "--power >= 0"),
         (["--scale", "wide"], 2, "wide"),
-        (["--prior", "flat"], 2, "'ridge', 'embeddings'"),
+        (["--prior", "flat"], 2, "'words', 'embeddings', 'ridge'"),
         (["--prior", "embeddings", "--vocabulary", "no/such/folder"], 1, "no/such/folder"),
     ],
 )

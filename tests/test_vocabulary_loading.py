@@ -192,7 +192,7 @@ def test_fingerprint_changes_with_names_tokens_and_their_order():
     assert other_process.stdout.strip() == base.fingerprint
 
 
-# -- what can't be a token, and what is no token file -------------------------------------------------------------------
+# -- what can't be a token, and what is no token file ------------------------------------------------------------------
 
 
 def test_every_line_end_ends_a_token(folder):
@@ -276,7 +276,8 @@ def test_what_was_ignored_is_named_once(folder, tmp_path, caplog):
     for _ in range(2):
         load_vocabulary(folder(a="x"))
     assert [record.getMessage() for record in caplog.records] == [
-        f"Ignored in {tmp_path}: 'b.txt' (a folder), 'notes.md'; every step of a prompt is a file whose name ends in .txt"
+        f"Ignored in {tmp_path}: 'b.txt' (a folder), 'notes.md'; every step of a prompt is a file whose name ends in "
+        ".txt"
     ]
 
 

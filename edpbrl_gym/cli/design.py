@@ -104,7 +104,9 @@ def _early(design: Any, folder: Path) -> str:
 
 def _check(options: Design) -> None:
     from edpbrl_gym._validation import check_count, check_number
+    from edpbrl_gym.features import check_encoder_spec
 
+    check_encoder_spec(options.encoder)
     check_count(options.policies, "--policies (K)", minimum=2)
     check_count(options.episodes, "--episodes (T)")
     if options.iterations is not None:
@@ -133,12 +135,9 @@ def _prepare(folder: Path) -> None:
 
 def _keep_answers(file: Path) -> None:
     """Refuse to write over questions that someone has answered."""
-    import pandas
+    from edpbrl_gym.experiments.questions import holds_answers
 
-    if not file.is_file():
-        return
-    table = pandas.read_csv(file) if file.suffix == ".csv" else pandas.read_parquet(file)
-    if "choice" in table.columns and table["choice"].notna().any():
+    if holds_answers(file):
         raise ValueError(
             f"Expected no answers in {file}, it holds some and would be written over; choose another --out"
         )

@@ -7,30 +7,29 @@ from pathlib import Path
 from typing import Any
 
 from edpbrl_gym.cli.console import bullet, output, quiet_libraries, shown
+from edpbrl_gym.cli.encoders import chosen_encoder
 from edpbrl_gym.cli.errors import UsageError, bad_arguments
 from edpbrl_gym.cli.options import Estimate
 
 __all__ = ["run"]
+
+_DESIGN = "design.json"  # of `edpbrl design`, beside its questions
 
 
 def run(options: Estimate) -> None:
     """Estimate theta from a file of answers and write it."""
     import numpy as np
 
-    from edpbrl_gym._validation import check_number
     from edpbrl_gym.experiments.metrics import choice_accuracy
     from edpbrl_gym.experiments.taste import save_taste
 
     with bad_arguments():
-        check_number(options.regularization, "--regularization (lambda)", minimum=0.0)
-        check_number(options.power, "--power", minimum=0.0)
-        if options.scale not in (None, "auto"):
-            check_number(options.scale, "--scale", minimum=0.0, exclusive=True)
-        if not options.answers.is_file():
-            raise UsageError(f"Expected a file of answers at {options.answers}, found none; check the path")
+        _check(options)
     quiet_libraries()
-    comparisons, left_out = _read(options)
-    found, prior, facts = _estimate(options, comparisons)
+    study = _study(options)
+    vocabulary = None if options.prior == "ridge" else _vocabulary(options, study)
+    comparisons, left_out, encoder = _read(options, study)
+    found, prior, facts = _estimate(options, comparisons, vocabulary, encoder)
     known = comparisons.metadata
     provenance: dict[str, Any] = {key: known[key] for key in ("encoder", "encoder_fingerprint") if key in known}
     provenance |= {
@@ -60,19 +59,57 @@ def run(options: Estimate) -> None:
     bullet(console, "Written", shown(path))
 
 
-def _estimate(options: Estimate, comparisons: Any) -> tuple[Any, str, dict[str, Any]]:
+def _check(options: Estimate) -> None:
+    """Refuse values out of range, and options that the prior doesn't have: they would change nothing."""
+    from edpbrl_gym._validation import check_number
+    from edpbrl_gym.features import check_encoder_spec
+
+    if options.regularization is not None:
+        check_number(options.regularization, "--regularization (lambda)", minimum=0.0)
+        if options.prior != "ridge":
+            raise UsageError(f"Expected --prior ridge with --regularization, which {options.prior} doesn't have")
+        if options.scale is not None:
+            raise UsageError("Expected --scale or --regularization (1 / scale), got both; leave one out")
+    if options.power is not None:
+        check_number(options.power, "--power", minimum=0.0)
+        if options.prior == "ridge":
+            raise UsageError("Expected --prior words or embeddings with --power, which the ridge doesn't have")
+    if options.scale not in (None, "auto"):
+        check_number(options.scale, "--scale", minimum=0.0, exclusive=True)
+        if options.prior == "words":
+            raise UsageError(
+                "Expected --prior embeddings or ridge with a --scale, as words takes it from the answers; leave it out"
+            )
+    if options.vocabulary is not None and options.prior == "ridge":
+        raise UsageError("Expected --prior words or embeddings with --vocabulary, which the ridge doesn't need")
+    if options.encoder is not None:
+        check_encoder_spec(options.encoder)
+    if not options.answers.is_file():
+        raise UsageError(f"Expected a file of answers at {options.answers}, found none; check the path")
+
+
+# -- prior -----------------------------------------------------------------------------------------------------------
+
+
+def _estimate(options: Estimate, comparisons: Any, vocabulary: Any, encoder: Any) -> tuple[Any, str, dict[str, Any]]:
     """The estimate, its prior in words, and what the taste file says about the prior."""
     from edpbrl_gym.estimation import GaussianPrior, estimate_comparisons, fit_prior
 
     if options.prior == "ridge" and options.scale is None:
-        found = estimate_comparisons(comparisons, regularization=options.regularization)
-        return found, f"lambda = {options.regularization:g}", {"regularization": options.regularization}
+        value = 1.0 if options.regularization is None else options.regularization
+        found = estimate_comparisons(comparisons, regularization=value)
+        return found, f"lambda = {value:g}", {"prior": "ridge", "regularization": value}
     facts: dict[str, Any] = {"prior": options.prior}
     if options.prior == "ridge":
         base, words = GaussianPrior.isotropic(comparisons.dimension, 1.0), "ridge"
     else:
-        base, words = _embedding_prior(options, comparisons), f"embeddings to the power {options.power:g}"
-        facts["power"] = options.power
+        tokens = _tokens(options, comparisons, vocabulary, encoder)
+        facts["vocabulary_fingerprint"] = vocabulary.fingerprint
+        if options.prior == "words":
+            return _near_words(options, comparisons, tokens, facts)
+        facts["power"] = 1.0 if options.power is None else options.power
+        base = GaussianPrior.from_embeddings(tokens, power=facts["power"], centred=False)
+        words = f"embeddings to the power {facts['power']:g}"
     if options.scale in (None, "auto"):
         fit = fit_prior(comparisons.features, comparisons.choice, base=base)
         facts |= {"scale": fit.scale, "scale_from": "answers", "log_evidence": fit.log_evidence}
@@ -82,61 +119,114 @@ def _estimate(options: Estimate, comparisons: Any) -> tuple[Any, str, dict[str, 
     return estimate_comparisons(comparisons, prior=base.scaled(scale)), f"{words}, scale {scale:g}", facts
 
 
-def _embedding_prior(options: Estimate, comparisons: Any) -> Any:
-    """The prior from the vocabulary's embeddings by the encoder of the answers."""
-    from edpbrl_gym.estimation import GaussianPrior
-    from edpbrl_gym.features import load_encoder
-    from edpbrl_gym.vocabulary import load_vocabulary
+def _near_words(
+    options: Estimate, comparisons: Any, tokens: Any, facts: dict[str, Any]
+) -> tuple[Any, str, dict[str, Any]]:
+    """The estimate under the prior around the words that the person seems to like: the library's default."""
+    from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 
-    name = options.encoder or comparisons.metadata.get("encoder")
-    if name is None:
-        raise UsageError(f"Expected --encoder, as {options.answers} doesn't say with which one it was made")
-    vocabulary, encoder = load_vocabulary(options.vocabulary), load_encoder(name)
-    wanted = comparisons.metadata.get("encoder_fingerprint")
+    prior = VocabularyPrior(tokens) if options.power is None else VocabularyPrior(tokens, power=options.power)
+    fit = prior.fit(comparisons.features.astype(float), comparisons.choice)
+    near = 1.0 - float(fit.weights[0])
+    facts |= {"scale": fit.base.scale, "scale_from": "answers", "log_evidence": fit.base.log_evidence}
+    facts |= {"weight_of_neighbourhoods": near} | ({} if options.power is None else {"power": options.power})
+    return fit.estimate, f"words of the vocabulary (weight of the nearest {near:.0%})", facts
+
+
+def _tokens(options: Estimate, comparisons: Any, vocabulary: Any, encoder: Any) -> Any:
+    """The embeddings of the vocabulary's tokens by the encoder of the answers."""
+    from edpbrl_gym.features import load_encoder
+
+    known = comparisons.metadata
+    if encoder is None:
+        name = chosen_encoder(
+            options.encoder,
+            known.get("encoder"),
+            options.answers,
+            advice=", or --prior ridge, which needs none",
+        )
+        encoder = load_encoder(name)
+    wanted = known.get("encoder_fingerprint")
     if encoder.dimension != comparisons.dimension or (wanted is not None and encoder.fingerprint != wanted):
         raise ValueError(
-            f"Expected the encoder of the answers ({name}, {comparisons.dimension} features, sha256 "
+            f"Expected the encoder of the answers ({known.get('encoder')}, {comparisons.dimension} features, sha256 "
             f"{str(wanted)[:16]}), got {encoder.name} ({encoder.dimension} features, sha256 "
             f"{encoder.fingerprint[:16]}); load the same weights"
         )
-    features = encoder.encode(vocabulary.all_tokens, progress=True)
-    return GaussianPrior.from_embeddings(features, power=options.power, centred=False)
+    return encoder.encode(vocabulary.all_tokens, progress=True)
 
 
-def _read(options: Estimate) -> tuple[Any, int]:
+# -- answers ---------------------------------------------------------------------------------------------------------
+
+
+def _read(options: Estimate, study: dict[str, Any] | None) -> tuple[Any, int, Any]:
+    """The answered questions, how many were left without an answer, and the encoder that has embedded them."""
     from edpbrl_gym.comparisons import Comparisons
 
-    if options.answers.suffix == ".parquet" and not _is_questions(options.answers):
+    if _is_comparisons(options.answers):
         comparisons = Comparisons.from_parquet(options.answers)
         stored = comparisons.metadata.get("encoder")
-        if options.encoder is not None and options.encoder != stored:
+        if options.encoder is not None and stored is not None and options.encoder != stored:
             raise UsageError(
                 f"Expected no --encoder or {stored!r}, with which {options.answers} was made, got {options.encoder!r}"
             )
-        return comparisons, 0
+        return comparisons, 0, None
     from edpbrl_gym.experiments.questions import read_answers
     from edpbrl_gym.features import load_encoder
 
-    encoder = load_encoder(options.encoder or _encoder_beside(options.answers))
-    return read_answers(options.answers, encoder, progress=True)
+    stored = "minilm" if study is None else study["encoder"]
+    encoder = load_encoder(chosen_encoder(options.encoder, stored, options.answers.parent / _DESIGN))
+    return *read_answers(options.answers, encoder, progress=True), encoder
 
 
-def _is_questions(path: Path) -> bool:
+def _is_comparisons(path: Path) -> bool:
     import pyarrow
     import pyarrow.parquet
 
+    if path.suffix != ".parquet":
+        return False
     try:
-        return "option_1" in pyarrow.parquet.read_schema(path).names
+        return not any(name.startswith("option_") for name in pyarrow.parquet.read_schema(path).names)
     except (pyarrow.ArrowException, OSError):
-        return False  # Comparisons.from_parquet says what is wrong with it
+        return True  # Comparisons.from_parquet says what is wrong with it
 
 
-def _encoder_beside(answers: Path) -> str:
-    """The encoder of the design that the questions came from, else the default."""
-    file = answers.parent / "design.json"
-    if not file.is_file():
-        return "minilm"
+def _study(options: Estimate) -> dict[str, Any] | None:
+    """What design.json beside a file of questions says about encoder and vocabulary; None where there is none."""
+    file = options.answers.parent / _DESIGN
+    if not file.is_file() or _is_comparisons(options.answers):
+        return None
     try:
-        return str(json.loads(file.read_text(encoding="utf-8"))["settings"]["encoder"])
-    except (ValueError, KeyError, TypeError):
-        raise ValueError(f"Expected the settings of a design in {file}, could not read them; give --encoder") from None
+        document = json.loads(file.read_text(encoding="utf-8"))
+        settings = document["settings"]
+        return {
+            "encoder": str(settings["encoder"]),
+            "vocabulary": settings.get("vocabulary"),
+            "split": settings.get("split", "all"),
+            "seed": settings.get("seed", 0),
+            "fingerprint": document.get("vocabulary_fingerprint"),
+        }
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise ValueError(
+            f"Expected the settings of a design in {file}, could not read them; move the answers to another folder and "
+            "give --encoder and --vocabulary"
+        ) from None
+
+
+def _vocabulary(options: Estimate, study: dict[str, Any] | None) -> Any:
+    """The vocabulary of the prior: the given one, that of the design, or the built-in one."""
+    from edpbrl_gym.vocabulary import load_vocabulary
+
+    if options.vocabulary is not None or study is None:
+        return load_vocabulary(options.vocabulary)
+    place = "the built-in vocabulary" if study["vocabulary"] is None else str(study["vocabulary"])
+    said = f"Expected the vocabulary with which {options.answers.parent / _DESIGN} was made ({place})"
+    try:
+        vocabulary = load_vocabulary(study["vocabulary"])
+        if study["split"] == "train":
+            vocabulary = vocabulary.split(int(study["seed"]))[0]
+    except (OSError, ValueError, TypeError) as error:
+        raise ValueError(f"{said}, could not read it ({error}); give --vocabulary") from None
+    if study["fingerprint"] not in (None, vocabulary.fingerprint):
+        raise ValueError(f"{said}, its files have changed since; give --vocabulary to use them as they are")
+    return vocabulary

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from edpbrl_gym.cli.console import counting, output, quiet_libraries, shown
+from edpbrl_gym.cli.encoders import chosen_encoder
 from edpbrl_gym.cli.errors import Stopped, UsageError, bad_arguments
 from edpbrl_gym.cli.options import Personalize
 
@@ -99,10 +100,7 @@ def _tastes(options: Personalize, files: dict[str, Path]) -> tuple[dict[str, Any
 def _encoder(options: Personalize, provenance: dict[str, Any]) -> Any:
     from edpbrl_gym.features import load_encoder
 
-    spec = options.encoder or provenance.get("encoder")
-    if spec is None:
-        raise UsageError(f"Expected --encoder, as {options.theta} doesn't say with which one it was estimated")
-    return load_encoder(spec)
+    return load_encoder(chosen_encoder(options.encoder, provenance.get("encoder"), options.theta))
 
 
 def _check_taste(taste: Any, encoder: Any, file: Path) -> None:
@@ -268,11 +266,10 @@ def _sheet(options: Personalize) -> Path:
 
 
 def _write(options: Personalize, rankings: Any, **pictures: Any) -> None:
+    from edpbrl_gym.experiments.csv_files import write_csv
     from edpbrl_gym.experiments.personalize_rankings import rankings_table
-    from edpbrl_gym.experiments.runs import write_atomically
 
-    table = rankings_table(rankings, **pictures)
-    write_atomically(options.out, lambda name: table.to_csv(name, index=False))
+    write_csv(options.out, rankings_table(rankings, **pictures))
 
 
 def _print(console: Any, ranking: Any) -> None:

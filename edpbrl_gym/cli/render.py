@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,7 +51,8 @@ def run(options: Render) -> None:
     files = _write(images, options.out)
     sheets = _sheet(images, files, options, seeds)
     console = output()
-    flagged, cut = sum(image.flagged for image in images), sum(image.cut for image in images)
+    flagged = sum(image.flagged for image in images)
+    cut = len({image.prompt for image in images if image.cut})
     written = f"{len(images) - flagged} images of {len(prompts)} prompts in {shown(options.out)}"
     console.print(f"Written: {written}", markup=False, soft_wrap=True)
     if flagged:
@@ -106,7 +106,10 @@ def _prompts(options: Render) -> list[str]:
 
 def _from_table(source: Path, columns: tuple[str, ...]) -> list[str]:
     """The texts of some columns, row by row; empty cells are left out."""
-    header, rows = _table(source)
+    from edpbrl_gym.experiments.csv_files import read_csv
+
+    table = read_csv(source)
+    header, rows = table.header, table.rows
     names = list(columns)
     if not names:
         options = [name for name in header if name.startswith("option_")]
@@ -120,33 +123,6 @@ def _from_table(source: Path, columns: tuple[str, ...]) -> list[str]:
         )
     places = [header.index(name) for name in names]
     return [text for row in rows for text in (row[place].strip() for place in places) if text]
-
-
-def _table(source: Path) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of a CSV file, as many fields in each row as in the header; blank lines are left out.
-
-    Prompts hold commas. A row of more fields than the header has such a prompt without quotes: to read a part of it as
-    the prompt, as pandas does, would render something else without a word.
-    """
-    separator = "\t" if source.suffix.lower() == ".tsv" else ","
-    rows = []
-    try:
-        with open(source, newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file, delimiter=separator, strict=True)
-            header = [name.strip() for name in next(reader, [])]
-            for row in reader:
-                if len(row) > len(header):
-                    raise UsageError(
-                        f"Expected {len(header)} field(s) in each row of {source}, as in its header, got {len(row)} in "
-                        f'line {reader.line_num}; put prompts with commas in double quotes ("a gate, fog")'
-                    )
-                if row:
-                    rows.append(row + [""] * (len(header) - len(row)))
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(f"Expected a CSV file in UTF-8 at {source}, but it can't be read ({error})") from None
-    if not any(header):
-        raise UsageError(f"Expected a CSV file with a header at {source}, got none")
-    return header, rows
 
 
 def _render(renderer: Renderer, prompts: list[str], seeds: list[int]) -> list[RenderedImage]:
@@ -172,6 +148,7 @@ def _write(images: list[RenderedImage], out: Path) -> list[Path | None]:
     """Copy the images and write the manifest; a flagged image is named there but not copied."""
     import pandas
 
+    from edpbrl_gym.experiments.csv_files import write_csv
     from edpbrl_gym.experiments.runs import write_atomically
 
     rows, files = [], []
@@ -196,8 +173,7 @@ def _write(images: list[RenderedImage], out: Path) -> list[Path | None]:
                 "key": image.key,
             }
         )
-    table = pandas.DataFrame(rows)
-    write_atomically(out / "manifest.csv", lambda part: table.to_csv(part, index=False))
+    write_csv(out / "manifest.csv", pandas.DataFrame(rows))
     return files
 
 

@@ -22,7 +22,7 @@ from edpbrl_gym.experiments.metrics import cosine_error
 from edpbrl_gym.experiments.personalize import Prompt, best_prompts, random_prompts
 from edpbrl_gym.experiments.runs import Results, RunFolder, read_results
 from edpbrl_gym.experiments.seeds import derive_seed, generator
-from edpbrl_gym.features import TextEncoder, load_encoder
+from edpbrl_gym.features import TextEncoder, check_encoder_spec, load_encoder
 from edpbrl_gym.oracles import SyntheticUser
 from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
 
@@ -86,6 +86,7 @@ class DemoSettings:
         check_number(self.scale, "scale", minimum=0.0, exclusive=True)
         check_choice_of(self.criterion, "criterion", ("V", "A", "D"))
         check_choice_of(self.mode, "mode", ("argmax", "sampled"))
+        check_encoder_spec(self.encoder)
 
 
 def run_demo(

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import os
+import re
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from edpbrl_gym.comparisons import Comparisons
+from edpbrl_gym.experiments.csv_files import read_csv, write_csv
 from edpbrl_gym.experiments.runs import write_atomically
 from edpbrl_gym.features import TextEncoder
 
-__all__ = ["read_answers", "write_questions"]
+__all__ = ["holds_answers", "read_answers", "write_questions"]
+
+_START = "start from the questions file of `edpbrl design`"
 
 
 def write_questions(path: str | os.PathLike[str], questions: Sequence[tuple[int, int, list[str]]]) -> Path:
     """Write questions to a .csv or .parquet file: columns episode, step, option_1 ... option_K and an empty choice.
 
-    A study fills in ``choice`` with the number 1..K of the option that the person likes best.
+    A study fills in ``choice`` with the number 1..K of the option that the person likes best. Options that a
+    spreadsheet would take for formulas have an apostrophe before them in a .csv file (``csv_files``).
 
     Args:
         path: File ending in .csv or .parquet.
@@ -35,7 +41,7 @@ def write_questions(path: str | os.PathLike[str], questions: Sequence[tuple[int,
     table = pandas.DataFrame(rows)
     table["choice"] = pandas.array([None] * len(table), dtype="Int64")
     if target.suffix == ".csv":
-        write_atomically(target, lambda name: table.to_csv(name, index=False))
+        write_csv(target, table)
     elif target.suffix == ".parquet":
         write_atomically(target, lambda name: table.to_parquet(name, index=False))
     else:
@@ -43,10 +49,28 @@ def write_questions(path: str | os.PathLike[str], questions: Sequence[tuple[int,
     return target
 
 
+def holds_answers(path: str | os.PathLike[str]) -> bool:
+    """Return whether someone has answered a question of the file; False where there is no such file.
+
+    Raises:
+        ValueError: If it can't be read as a table.
+    """
+    source = Path(path)
+    if not source.is_file():
+        return False
+    table = _read_table(source)
+    if "choice" not in table.header:
+        return False
+    place = table.header.index("choice")
+    return any(row[place] for row in table.rows)
+
+
 def read_answers(
     path: str | os.PathLike[str], encoder: TextEncoder, *, progress: bool = False
 ) -> tuple[Comparisons, int]:
     """Read a questions file whose ``choice`` column was filled in, and embed its options.
+
+    Rows without any cell filled are left out, as spreadsheets write them below a table.
 
     Args:
         path: File of ``write_questions`` (.csv or .parquet).
@@ -58,68 +82,116 @@ def read_answers(
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If a column is missing, no question is answered, or a choice isn't a number 1..K (the message names
-            the line).
+        ValueError: If a column is missing, the options aren't numbered 1..K without gaps, an option is empty, no
+            question is answered, or a choice isn't a number 1..K (the message names row and column).
     """
     source = Path(path)
+    if not source.is_file():
+        raise FileNotFoundError(f"Expected a file of answered questions at {source}, found none; check the path")
     table = _read_table(source)
-    options = sorted((c for c in table.columns if _number(c) > 0), key=_number)
-    if len(options) < 2 or "choice" not in table.columns:
+    names = _options(table.header, source)
+    places = [table.header.index(name) for name in names]
+    choice = table.header.index("choice")
+    asked = [number for number, row in enumerate(table.rows) if any(row)]
+    for number in asked:
+        for name, place in zip(names, places, strict=True):
+            if not table.rows[number][place]:
+                raise ValueError(
+                    f"Expected text in every option of {source}, got an empty cell in column {name} of "
+                    f"{table.where[number]}; write the option that was shown, or remove the row"
+                )
+    answered = [number for number in asked if table.rows[number][choice]]
+    if not answered:
         raise ValueError(
-            f"Expected columns option_1, option_2, ... and choice in {source}, got "
-            f"{', '.join(map(str, table.columns))}; start from the questions file of `edpbrl design`"
+            f"Expected at least one answer in the column choice of {source}, got none; fill in 1..{len(names)}"
         )
-    answered = table[table["choice"].notna() & (table["choice"].astype(str).str.strip() != "")]
-    if not len(answered):
-        raise ValueError(
-            f"Expected at least one answer in the column choice of {source}, got none; fill in 1..{len(options)}"
-        )
-    choices = [_choice(value, index, len(options), source) for index, value in answered["choice"].items()]
-    texts = answered[options].astype(str).values.tolist()
+    choices = [_choice(table.rows[number][choice], table.where[number], len(names), source) for number in answered]
+    counters = {name: _whole_numbers(name, table, answered, source) for name in ("episode", "step")}
+    texts = [[table.rows[number][place] for place in places] for number in answered]
     flat = [text for question in texts for text in question]
-    features = encoder.encode(flat, progress=progress).reshape(len(texts), len(options), -1)
-    place = {
-        name: answered[name].astype(int).to_numpy() if name in answered.columns else np.zeros(len(texts), dtype=int)
-        for name in ("episode", "step")
-    }
+    features = encoder.encode(flat, progress=progress).reshape(len(texts), len(names), -1)
     comparisons = Comparisons(
         features=features,
         choice=np.array(choices, dtype=np.int64),
-        episode=place["episode"],
-        step=place["step"],
         texts=texts,
         who=source.name,
         metadata={"encoder": encoder.name, "encoder_fingerprint": encoder.fingerprint, "file": source.name},
+        **counters,
     )
-    return comparisons, len(table) - len(answered)
+    return comparisons, len(asked) - len(answered)
 
 
-def _read_table(source: Path) -> Any:
+@dataclass(frozen=True)
+class _Table:
+    """A table as trimmed texts, "" where a cell is empty, with the words for each row's place."""
+
+    header: list[str]
+    rows: list[list[str]]
+    where: list[str]
+
+
+def _read_table(source: Path) -> _Table:
+    if source.suffix != ".parquet":
+        try:
+            found = read_csv(source)
+        except (ValueError, OSError) as error:
+            raise ValueError(f"Expected a table of questions in {source}, could not read it: {error}") from None
+        where = [f"question {number} (line {line})" for number, line in enumerate(found.lines, start=1)]
+        return _Table(found.header, [[cell.strip() for cell in row] for row in found.rows], where)
     import pandas
 
-    if not source.is_file():
-        raise FileNotFoundError(f"Expected a file of answered questions at {source}, found none; check the path")
     try:
-        if source.suffix == ".csv":
-            return pandas.read_csv(source, dtype=str, keep_default_na=False)
-        return pandas.read_parquet(source)
-    except (pandas.errors.ParserError, pandas.errors.EmptyDataError, UnicodeDecodeError, OSError, ValueError) as error:
+        table = pandas.read_parquet(source)
+    except (OSError, ValueError) as error:
         raise ValueError(f"Expected a table of questions in {source}, could not read it: {error}") from None
+    cells = table.astype(object).where(table.notna(), "").to_numpy().tolist()
+    rows = [[str(cell).strip() for cell in row] for row in cells]
+    return _Table([str(name) for name in table.columns], rows, [f"question {n}" for n in range(1, len(rows) + 1)])
 
 
-def _number(column: Any) -> int:
-    name, _, number = str(column).rpartition("_")
-    return int(number) if name == "option" and number.isdecimal() else 0
+def _options(header: list[str], source: Path) -> list[str]:
+    """The names option_1 ... option_K of the header, in order."""
+    named = [name for name in header if name.lower().startswith("option_")]
+    twice = [name for name, count in Counter(header).items() if count > 1 and name in (*named, "choice")]
+    if twice:
+        raise ValueError(f"Expected every column once in {source}, got {twice[0]} more than once; remove one")
+    wanted = [f"option_{number}" for number in range(1, len(named) + 1)]
+    if len(named) < 2 or "choice" not in header:
+        raise ValueError(
+            f"Expected columns option_1, option_2, ... and choice in {source}, got {', '.join(header)}; {_START}"
+        )
+    missing = [name for name in wanted if name not in named]
+    if missing:
+        raise ValueError(
+            f"Expected the options of {source} as the columns {', '.join(wanted)}, without a gap, got "
+            f"{', '.join(named)}; {missing[0]} is missing: {_START}"
+        )
+    return wanted
 
 
-def _choice(value: Any, index: Any, options: int, source: Path) -> int:
-    try:
-        number = int(str(value).strip().removesuffix(".0"))
-    except ValueError:
-        number = 0
+def _choice(text: str, where: str, options: int, source: Path) -> int:
+    found = re.fullmatch(r"([0-9]{1,6})(\.0+)?", text)  # spreadsheets write 2.0
+    number = int(found[1]) if found else 0
     if not 1 <= number <= options:
         raise ValueError(
-            f"Expected choices 1..{options} in {source}, got {value!r} in question {int(index) + 1} "
-            f"(line {int(index) + 2}); write the number of the preferred option"
+            f"Expected choices 1..{options} in {source}, got {text!r} in {where}; write the number of the preferred "
+            "option"
         )
     return number - 1
+
+
+def _whole_numbers(name: str, table: _Table, answered: list[int], source: Path) -> np.ndarray:
+    """The column as integers; zeros where there is no such column."""
+    if name not in table.header:
+        return np.zeros(len(answered), dtype=np.int64)
+    place = table.header.index(name)
+    numbers = []
+    for row in answered:
+        found = re.fullmatch(r"([0-9]{1,18})(\.0+)?", table.rows[row][place])
+        if found is None:
+            raise ValueError(
+                f"Expected whole numbers in the column {name} of {source}, got {table.rows[row][place]!r} in "
+                f"{table.where[row]}; write those of the questions file, or remove the column"
+            )
+        numbers.append(int(found[1]))
+    return np.array(numbers, dtype=np.int64)

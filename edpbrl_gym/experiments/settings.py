@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from edpbrl_gym._validation import check_choice_of, check_count, check_number
+from edpbrl_gym.features import check_encoder_spec
 
 __all__ = ["PAPER_USERS", "QUICK", "AgentSettings", "SyntheticSettings", "UserSettings", "parse_agents"]
 
@@ -181,6 +182,7 @@ class SyntheticSettings:
         check_count(self.prompts, "prompts", minimum=2)
         check_count(self.pairs, "pairs")
         check_count(self.seed, "seed", minimum=0)
+        check_encoder_spec(self.encoder)
         if self.tokens_per_step is not None:
             check_count(self.tokens_per_step, "tokens_per_step", minimum=2)
         check_number(self.regularization, "regularization (lambda)", minimum=0.0)

@@ -8,7 +8,7 @@ import re
 from edpbrl_gym.features.base import TextEncoder
 from edpbrl_gym.features.cache import CachedEncoder
 
-__all__ = ["ENCODER_FORMS", "check_encoder_spec", "load_encoder"]
+__all__ = ["ENCODER_FORMS", "check_encoder_spec", "is_own_encoder", "load_encoder"]
 
 ENCODER_FORMS = {
     "minilm": "all-MiniLM-L6-v2, 384 features, works offline (the default)",
@@ -37,9 +37,14 @@ def check_encoder_spec(spec: object) -> str:
         kind, _, source = spec.partition(":")
         if spec == "minilm" or (kind in _SOURCES and source):
             return spec
-        if kind not in (*_SOURCES, "minilm") and _IMPORT_STRING.fullmatch(spec):
+        if is_own_encoder(spec):
             return spec
     raise _unknown(spec)
+
+
+def is_own_encoder(spec: str) -> bool:
+    """Return whether ``spec`` is the import string of an encoder of one's own, whose module is imported to load it."""
+    return spec.partition(":")[0] not in (*_SOURCES, "minilm") and _IMPORT_STRING.fullmatch(spec) is not None
 
 
 def load_encoder(

@@ -41,7 +41,7 @@ class Bench:
     vocabulary: Path | None = None
     """Folder of token files, one per step, in alphabetical order (None: the built-in one)."""
     encoder: str = "minilm"
-    """Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG, precomputed:FILE."""
+    """Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG, precomputed:FILE, package.module:Class."""
     jobs: int | None = None
     """Processes (None: one for each core); the results do not depend on it, the times do."""
     out: Path | None = None

@@ -97,7 +97,8 @@ class LLM:
     vocabulary: Path | None = None
     """Folder of token files, one per step, in alphabetical order (None: the built-in one)."""
     encoder: str = "minilm"
-    """Text encoder of the features: minilm, sentence-transformers:ID, open_clip:MODEL/TAG (the paper: ViT-L/14)."""
+    """Text encoder of the features: minilm, sentence-transformers:ID, open_clip:MODEL/TAG (the paper: ViT-L/14),
+    package.module:Class."""
     tokens_per_step: int | None = None
     """Use at most so many train tokens of every step (None: all)."""
     seed: int = 0

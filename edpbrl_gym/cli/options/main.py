@@ -39,7 +39,7 @@ class Demo:
     vocabulary: Path | None = None
     """Folder of token files, one per step, in alphabetical order (None: the built-in one)."""
     encoder: str = "minilm"
-    """Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG."""
+    """Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG, package.module:Class."""
     seed: int = 0
     """Seed of everything."""
     out: Path | None = None
@@ -53,7 +53,7 @@ class Design:
     vocabulary: Path | None = None
     """Folder of token files, one per step, in alphabetical order (None: the built-in one)."""
     encoder: str = "minilm"
-    """Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG, precomputed:FILE."""
+    """Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG, precomputed:FILE, package.module:Class."""
     solver: str = "newton"
     """Agent that designs: newton, exact, tuples, frank_wolfe (the paper's), reference, random, a rule of the literature
     that needs no answers (greedy_d, naive, thinning, dopewolfe, rollout_pool), or package.module:Class (adaptive and
@@ -91,16 +91,19 @@ class Estimate:
 
     answers: tyro.conf.Positional[Path]
     """Comparisons (.parquet), or the questions file of `edpbrl design` with its choice column filled in (1..K)."""
-    prior: Literal["ridge", "embeddings"] = "ridge"
-    """What is expected of a taste: nothing (ridge), or that it lies where the vocabulary's embeddings vary."""
-    regularization: float = 1.0
-    """Lambda of the ridge, where --scale is not given."""
+    prior: Literal["words", "embeddings", "ridge"] = "words"
+    """What is expected of a taste: that it is near words of the vocabulary, that it lies where their embeddings vary,
+    or nothing."""
+    regularization: float | None = None
+    """Lambda of the ridge (None: 1, or what --scale says)."""
     scale: float | Literal["auto"] | None = None
-    """Mean prior variance (1 / lambda), or auto: what fits the answers best (None: auto for embeddings)."""
+    """Mean prior variance (1 / lambda) of ridge or embeddings, or auto: what fits the answers best (None: auto, but for
+    the ridge --regularization)."""
     vocabulary: Path | None = None
-    """Folder of token files whose embeddings make the prior (None: the built-in one)."""
-    power: float = 1.0
-    """Power of the embeddings' covariance; 0 is the ridge."""
+    """Folder of token files whose embeddings make the prior (None: that of design.json beside the answers, else the
+    built-in one)."""
+    power: float | None = None
+    """Power of the embeddings' covariance; 0 knows nothing of them (None: 0.75 for words, 1 for embeddings)."""
     encoder: str | None = None
     """Text encoder of a questions file (None: that of design.json beside it, else minilm)."""
     out: Path = Path("runs/theta.safetensors")

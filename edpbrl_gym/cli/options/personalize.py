@@ -20,7 +20,7 @@ class Personalize:
     vocabulary: Path | None = None
     """Folder of token files, one per step, in alphabetical order (None: the built-in one)."""
     encoder: str | None = None
-    """Text encoder (None: the one named in the taste file)."""
+    """Text encoder (None: the one named in the taste file; one of your own must be given)."""
     base: tuple[str, ...] = ()
     """Base prompts, in quotes: every prompt begins with one of them, in place of the first step."""
     count: int = 10

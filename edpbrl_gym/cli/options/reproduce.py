@@ -50,7 +50,8 @@ class Synthetic:
     vocabulary: Path | None = None
     """Folder of token files, one per step, in alphabetical order (None: the built-in one)."""
     encoder: str = "minilm"
-    """Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG (the paper: CLIP ViT-L/14)."""
+    """Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG (the paper:
+    CLIP ViT-L/14), package.module:Class."""
     tokens_per_step: int | None = None
     """Use at most so many train tokens of every step (None: all)."""
     seed: int = 0
@@ -129,7 +130,8 @@ class Reinforce:
     vocabulary: Path | None = None
     """Token files for the prior, the Random baseline and the judged prompts (None: the built-in ones)."""
     encoder: str = "minilm"
-    """Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG (the paper: CLIP ViT-L/14)."""
+    """Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG (the paper:
+    CLIP ViT-L/14), package.module:Class."""
     device: str | None = None
     """Of the language models (None: cuda where there is one)."""
     seed: int = 0

@@ -10,6 +10,7 @@ from edpbrl_gym._validation import check_choice_of, check_count, check_number
 from edpbrl_gym.experiments.llm.folds import Fold, make_folds
 from edpbrl_gym.experiments.llm.styles import STYLES
 from edpbrl_gym.experiments.settings import AgentSettings, SyntheticSettings, parse_agents
+from edpbrl_gym.features import check_encoder_spec
 
 __all__ = ["LLMSettings"]
 
@@ -81,6 +82,7 @@ class LLMSettings:
             folds[0].training(size)
         object.__setattr__(self, "train_sizes", tuple(sorted(set(self.train_sizes))))
         parse_agents(self.agents)
+        check_encoder_spec(self.encoder)
 
     @property
     def parsed_agents(self) -> tuple[AgentSettings, ...]:

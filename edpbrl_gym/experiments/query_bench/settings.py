@@ -7,6 +7,7 @@ from typing import Any
 
 from edpbrl_gym._validation import check_choice_of, check_count
 from edpbrl_gym.experiments.settings import PAPER_USERS
+from edpbrl_gym.features import check_encoder_spec
 
 __all__ = ["EPISODES", "QUICK", "REGIMES", "SENTENCES", "BenchSettings", "Regime", "get_regime"]
 
@@ -151,6 +152,7 @@ class BenchSettings:
         check_count(self.small_per_step, "small_per_step", minimum=2)
         check_count(self.skewed_per_step, "skewed_per_step", minimum=10)
         check_count(self.split_seed, "split_seed", minimum=0)
+        check_encoder_spec(self.encoder)
 
     def sentences_of(self, seed: int) -> tuple[str, ...]:
         """Names of the sentences of a seed, evenly spaced around the list from ``seed``."""

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from edpbrl_gym._validation import check_choice_of, check_count
 from edpbrl_gym.experiments.query_bench.settings import SENTENCES, BenchSettings, Regime
+from edpbrl_gym.features import check_encoder_spec
 
 __all__ = ["QUICK", "REGIMES", "RaceRegime", "RaceSettings", "get_regime"]
 
@@ -147,6 +148,7 @@ class RaceSettings:
         check_count(self.pairs, "pairs")
         check_count(self.held_out_questions, "held_out_questions")
         check_count(self.split_seed, "split_seed", minimum=0)
+        check_encoder_spec(self.encoder)
 
     @property
     def bench(self) -> BenchSettings:

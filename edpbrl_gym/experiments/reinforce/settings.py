@@ -8,6 +8,7 @@ from typing import Any
 
 from edpbrl_gym._validation import check_choice_of, check_count, check_number
 from edpbrl_gym.experiments.settings import PAPER_USERS, UserSettings
+from edpbrl_gym.features import check_encoder_spec
 from edpbrl_gym.language.settings import ReinforceSettings
 
 __all__ = ["QUICK", "TUNED", "ReinforceExperiment"]
@@ -98,6 +99,7 @@ class ReinforceExperiment:
         check_count(self.pairs, "pairs")
         check_choice_of(self.kind, "kind of policies", ("adapters", "copies"))
         check_number(self.noise, "noise", minimum=0.0)
+        check_encoder_spec(self.encoder)
         if not self.counts:
             raise ValueError("Expected at least one number of questions, got none; write for example --questions 48")
         for count in self.counts:
