@@ -132,16 +132,6 @@ def test_rankings_are_answers_too(rows, prior):
     assert cosine_error(prior.fit(terms).theta, theta) < 0.2
 
 
-def test_a_warm_start_ends_at_nearly_the_same_fit(prior, data):
-    options, choices = data
-    before = prior.fit(options[:27], choices[:27])
-    cold, warm = prior.fit(options, choices), prior.fit(options, choices, start=before, max_evaluations=4)
-    assert cosine_error(warm.theta, cold.theta) < 2e-3
-    np.testing.assert_allclose(warm.base.log_evidence, cold.base.log_evidence, atol=0.1)
-    empty = prior.fit(options[:0], choices[:0])
-    assert cosine_error(prior.fit(options, choices, start=empty).theta, cold.theta) < 2e-3
-
-
 @pytest.fixture(scope="module")
 def errors(rows, prior):
     """Mean cosine error (this prior, the plain one) by kind of user."""

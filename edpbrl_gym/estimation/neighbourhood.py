@@ -155,34 +155,23 @@ class VocabularyPrior:
         self,
         options: ArrayLike | Terms,
         choices: ArrayLike | None = None,
-        *,
-        start: TasteFit | None = None,
-        max_evaluations: int = 40,
     ) -> TasteFit:
         """Estimate the taste from answers.
 
         Args:
             options: Features of the options, (n, K, d), or the ``Terms`` of any answers.
             choices: Index of the chosen option, (n,); None with Terms.
-            start: An earlier fit, for example before the last answers.
-            max_evaluations: Scales tried at most for each prior; 3 with ``start`` follow a slowly changing scale at a
-                fixed cost.
 
         Raises:
             ValueError: As for ``fit_prior``.
         """
-        last = None if start is None else start.base
-        base = fit_prior(options, choices, base=self.base, start=last, max_evaluations=max_evaluations)
+        base = fit_prior(options, choices, base=self.base)
         theta = base.estimate.theta
         if self.share == 0.0 or not theta.any():
             return TasteFit(base, (), np.ones(1), ())
         nearest = self.near(theta, self.neighbours[-1])
         groups = tuple(nearest[:count] for count in self.neighbours)
-        known = start.local if start is not None and len(start.local) == len(groups) else (base,) * len(groups)
-        local = tuple(
-            fit_prior(options, choices, base=self.around(group), start=before, max_evaluations=max_evaluations)
-            for group, before in zip(groups, known, strict=True)
-        )
+        local = tuple(fit_prior(options, choices, base=self.around(group), start=base) for group in groups)
         odds = [
             fit.log_evidence - np.log(len(self.features) / len(group)) for fit, group in zip(local, groups, strict=True)
         ]

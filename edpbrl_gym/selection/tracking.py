@@ -1,11 +1,12 @@
 """What the answers say so far, kept up to date without making the person wait.
 
 A full fit chooses scales and weights of several priors from all answers, which takes longer the more answers there are.
-Between two full fits the posterior takes in new answers by itself: it is the prior of the next few (assumed density
-filtering: Opper & Winther, 1999), one small estimate. A full fit is due when the answers have grown by more than a
-tenth; it then uses those that were there when the last question was asked, so that it can be made while the person
-thinks (``think``), and the very last answer is taken in by the small step. Whether ``think`` was called changes when
-the work is done, not its result.
+It depends on the answers alone, not on what was fitted before, so that looking at the estimate changes nothing. Between
+two full fits the posterior takes in new answers by itself: it is the prior of the next few (assumed density filtering:
+Opper & Winther, 1999), one small estimate. A full fit is due when the answers have grown by more than a tenth; it then
+uses those that were there when the last question was asked, so that it can be made while the person thinks (``think``),
+and the very last answer is taken in by the small step. Whether ``think`` was called changes when the work is done, not
+its result.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym._threads import single_thread
 from edpbrl_gym.estimation import Estimate, GaussianPrior, Posterior, estimate_terms
 from edpbrl_gym.estimation.neighbourhood import TasteFit, VocabularyPrior
 from edpbrl_gym.responses import Response, ResponseModel, Terms
@@ -24,7 +26,6 @@ __all__ = ["TasteTracker"]
 
 Floats = NDArray[np.float64]
 
-_EVALUATIONS = 4  # of each prior's scale, when a few more answers come in
 _SMALL_PART = 10  # new answers, at most one in so many, that the small step may take in
 
 
@@ -64,8 +65,7 @@ class TasteTracker:
         self._seen = 0  # answers when the last question was asked
         self._used = 0  # answers in ``planned``
         self.planned = self._before
-        self._thought: tuple[int, TasteFit | Estimate | None, TasteFit | Estimate] | None = None
-        self._looked: tuple[int, TasteFit | Estimate] | None = None
+        self._made: dict[int, TasteFit | Estimate] = {}  # the last full fits, by the number of answers
 
     def state(self) -> dict[str, Any]:
         """All that later questions depend on; later calls don't change it."""
@@ -102,12 +102,7 @@ class TasteTracker:
         count = len(self._answers)
         if self._due(count):
             known = self._seen if self._may_follow(count - self._seen, self._seen) else count
-            thought = self._thought
-            if thought is not None and thought[0] == known and thought[1] is self._fit:
-                self._fit = thought[2]
-            else:
-                self._fit = self._estimated(known)
-            self._fitted, self._thought = known, None
+            self._fit, self._fitted = self._full_fit(known), known
         posterior = self._before if self._fit is None else _posterior(self._fit)
         if count > self._fitted:
             prior = GaussianPrior.from_precision(posterior.precision, posterior.mean)
@@ -119,16 +114,11 @@ class TasteTracker:
         """Make the full fit that ``refresh`` will need after the next answer, if it will need one."""
         known = self._seen
         if known == len(self._answers) and self._due(known + 1):
-            self._thought = known, self._fit, self._estimated(known)
+            self._full_fit(known)
 
     def current(self) -> TasteFit | Estimate:
         """The full fit of all answers."""
-        count = len(self._answers)
-        if self._fit is not None and self._fitted == count:
-            return self._fit
-        if self._looked is None or self._looked[0] != count:
-            self._looked = count, self._estimated(count)
-        return self._looked[1]
+        return self._full_fit(len(self._answers))
 
     @property
     def posterior(self) -> Posterior:
@@ -138,8 +128,8 @@ class TasteTracker:
     @property
     def estimate(self) -> Estimate:
         """The estimate of the full fit of all answers."""
-        found = self.current()
-        return found.estimate if isinstance(found, TasteFit) else found
+        fit = self.current()
+        return fit.estimate if isinstance(fit, TasteFit) else fit
 
     def _due(self, count: int) -> bool:
         return count > self._fitted and not self._is_small(count - self._fitted, self._fitted)
@@ -156,15 +146,22 @@ class TasteTracker:
         features = np.array([one for one, _ in kept]).reshape(-1, self.num_options, self.dimension)
         return self.model.terms(features, [response for _, response in kept])
 
+    def _full_fit(self, count: int) -> TasteFit | Estimate:
+        """The full fit of the first ``count`` answers (the latest of them, with ``memory``)."""
+        if self._fit is not None and self._fitted == count:
+            return self._fit
+        if count not in self._made:
+            fit = self._estimated(count)
+            last = list(self._made.items())[-1:]  # what ``think`` made outlives a look at the estimate
+            self._made = dict([*last, (count, fit)])
+        return self._made[count]
+
+    @single_thread()  # threads change the last bits: whoever looks, the estimate must be the same
     def _estimated(self, count: int) -> TasteFit | Estimate:
-        """The full fit of the first answers (the latest of them, with ``memory``), begun at the last one."""
         terms = self._terms(0 if self.memory is None else max(0, count - self.memory), count)
-        last = self._fit
         if isinstance(self.prior, GaussianPrior):
-            start = last.theta if isinstance(last, Estimate) else None
-            return estimate_terms(terms, prior=self.prior, start=start)
-        given = last if isinstance(last, TasteFit) else None
-        return self.prior.fit(terms, start=given, max_evaluations=40 if given is None else _EVALUATIONS)
+            return estimate_terms(terms, prior=self.prior)
+        return self.prior.fit(terms)
 
 
 def _posterior(fit: TasteFit | Estimate) -> Posterior:

@@ -20,8 +20,8 @@ Floats = NDArray[np.float64]
 class ExactTaste:
     """The maximum a posteriori estimate of all answers under one prior, and its Laplace posterior.
 
-    The posterior that plans is brought up to date by ``refresh``, from all answers, and begins where the last one that
-    planned ended. An estimate that is looked at in between begins there too, so that looking changes nothing.
+    The posterior that plans is brought up to date by ``refresh``, from all answers. Every fit begins at the prior's
+    mean and so depends on the answers alone: looking at the estimate in between changes nothing.
 
     Args:
         prior: A proper prior of theta.
@@ -43,7 +43,6 @@ class ExactTaste:
         """Forget all answers."""
         self._features: list[Floats] = []
         self._responses: list[Response] = []
-        self._start: Floats | None = None  # theta of the last fit that planned
         self._used = 0  # answers in ``planned``
         self.planned = Posterior(self.prior.mean, self.prior.precision)
         self._looked: tuple[int, Estimate] | None = None
@@ -53,7 +52,6 @@ class ExactTaste:
         return {
             "options": self._options(),
             "responses": [response.as_json() for response in self._responses],
-            "start": None if self._start is None else self._start.copy(),
             "used": self._used,
             "mean": self.planned.mean.copy(),
             "precision": self.planned.precision.copy(),
@@ -65,9 +63,7 @@ class ExactTaste:
         self._features = list(np.asarray(state["options"], dtype=np.float64))
         self._responses = [Response.from_json(response) for response in state["responses"]]
         self._used = int(state["used"])
-        if state["start"] is not None:
-            self._start = np.array(state["start"], dtype=np.float64)
-            self.planned = Posterior(np.array(state["mean"]), np.array(state["precision"]))
+        self.planned = Posterior(np.array(state["mean"]), np.array(state["precision"]))
 
     def tell(self, features: Floats, responses: Sequence[Response]) -> None:
         """Keep n answers about options (n, K, d).
@@ -85,9 +81,8 @@ class ExactTaste:
     def refresh(self) -> None:
         """Bring ``planned`` up to the last answer."""
         if len(self._responses) > self._used:
-            found = self.estimate
-            self._used, self._start = len(self._responses), found.theta
-            self.planned = Posterior.from_estimate(found)
+            self._used = len(self._responses)
+            self.planned = self.posterior
 
     @property
     def waiting(self) -> int:
@@ -117,7 +112,7 @@ class ExactTaste:
     @single_thread()  # threads change the last bits: whoever looks, the question must be the same
     def _estimated(self, count: int) -> Estimate:
         terms = self.model.terms(self._options()[:count], self._responses[:count])
-        found = estimate_terms(terms, prior=self.prior, start=self._start)
+        found = estimate_terms(terms, prior=self.prior)
         if not found.converged:
             raise ValueError(f"Expected an estimate that converges, got {found.reason}; use a stronger prior")
         return found
