@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import json
 from collections.abc import Sequence
@@ -9,14 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode
 from numpy.typing import ArrayLike, NDArray
 
-from edpbrl_gym.features import TextEncoder, load_encoder
+from edpbrl_gym.features import TextEncoder, check_encoder_spec, load_encoder
 
 __all__ = [
+    "BoundedEpisodes",
+    "check_encoder_argument",
     "check_jsonable",
+    "check_limit",
     "check_observations",
     "final_infos",
     "first_seed",
@@ -53,6 +58,45 @@ def check_jsonable(**arguments: Any) -> None:
                 "environment's arguments are written to its spec as JSON. Pass str(path) for a path; live objects "
                 "such as an encoder or an oracle go to wrappers."
             ) from None
+
+
+def check_encoder_argument(encoder: Any) -> str:
+    """Return the name of an encoder if it has a known form, else a TypeError or ValueError; nothing is loaded."""
+    if not isinstance(encoder, str):
+        raise TypeError(f'Expected encoder as a string such as "minilm", got {encoder!r}.')
+    return check_encoder_spec(encoder)
+
+
+class BoundedEpisodes:
+    """Tell the longest possible episode in ``spec.max_episode_steps``, which Gymnasium's wrappers ask for.
+
+    It depends on the arguments (steps of the vocabulary, token budget), so it can't stand in the registry. There it
+    would also add a ``TimeLimit``, which calls the last step truncated though the episode ends by itself.
+    """
+
+    model: Any
+    _spec: EnvSpec | None = None
+
+    @property
+    def spec(self) -> EnvSpec | None:
+        """What ``gymnasium.make`` noted, with the longest episode; None for an environment that it didn't make."""
+        return self._spec
+
+    @spec.setter
+    def spec(self, spec: EnvSpec | None) -> None:
+        if spec is not None and spec.max_episode_steps is None:
+            spec = copy.copy(spec)
+            spec.max_episode_steps = int(self.model.horizon)
+        self._spec = spec
+
+
+def check_limit(max_episode_steps: int | None, horizon: int) -> None:
+    """Raise a ValueError for a limit that would cut episodes of ``horizon`` steps, which these lanes can't do."""
+    if max_episode_steps is not None and max_episode_steps < horizon:
+        raise ValueError(
+            f"Expected max_episode_steps of at least {horizon}, the longest episode, got {max_episode_steps}; to cut "
+            'episodes short make the lanes one by one with vectorization_mode="sync".'
+        )
 
 
 def parse_autoreset_mode(mode: str | AutoresetMode) -> AutoresetMode:

@@ -37,7 +37,8 @@ class PromptConstructionEnv(PromptAttributes, gymnasium.Env):
     in size, so a step with fewer than V tokens allows the first of these actions only, as ``info["action_mask"]`` and
     ``env.unwrapped.action_masks()`` say. An action beyond them is a ``ValueError``. ``env.action_space.sample()``
     without a mask draws from the actions that are legal at every step (below the size of the smallest file); to draw
-    from all tokens of the step use ``env.action_space.sample(info["action_mask"])``.
+    from all tokens of the step use ``env.action_space.sample(info["action_mask"])``. For algorithms that know no masks
+    the wrapper ``LegalActions`` lets every action play a legal one.
 
     ## Observation Space
     ``MultiDiscrete([V + 1] * H)``: the token index chosen at each step, and V where nothing is chosen yet.
@@ -50,8 +51,9 @@ class PromptConstructionEnv(PromptAttributes, gymnasium.Env):
     lane) or ``LearnedReward`` (theta . phi(prompt)).
 
     ## Episode End
-    - Termination: all H tokens are chosen.
-    - Truncation: never.
+    - Termination: all H tokens are chosen; ``env.spec.max_episode_steps`` is H.
+    - Truncation: never. (In an environment that is made anew from such a spec, Gymnasium's ``TimeLimit`` says truncated
+      beside terminated at the last step.)
 
     ## Information
     ``reset()`` and ``step()`` return a dict with

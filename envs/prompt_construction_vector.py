@@ -13,7 +13,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._validation import check_count
-from edpbrl_gym.envs.common import final_infos, first_seed, lanes_to_reset, parse_autoreset_mode
+from edpbrl_gym.envs.common import check_limit, final_infos, first_seed, lanes_to_reset, parse_autoreset_mode
 from edpbrl_gym.envs.prompt_construction import PromptConstructionEnv
 from edpbrl_gym.envs.prompt_model import PromptAttributes, PromptModel
 
@@ -43,6 +43,8 @@ class PromptConstructionVectorEnv(PromptAttributes, VectorEnv):
             returns the empty prompt), "same_step" (the same step returns it; the complete prompt is in
             ``infos["final_obs"]`` and ``infos["final_info"]``) or "disabled" (call
             ``reset(options={"reset_mask": mask})``).
+        max_episode_steps: What the spec of such lanes says when they are made anew from it: the longest episode, or
+            more. Less is a ValueError, as these lanes don't cut episodes short.
     """
 
     metadata: dict[str, Any] = {
@@ -63,6 +65,7 @@ class PromptConstructionVectorEnv(PromptAttributes, VectorEnv):
         subset_seed: int = 0,
         render_mode: str | None = None,
         autoreset_mode: str | AutoresetMode = "next_step",
+        max_episode_steps: int | None = None,
     ) -> None:
         num_envs = check_count(num_envs, "num_envs")
         if render_mode is not None and render_mode not in PromptConstructionEnv.metadata["render_modes"]:
@@ -76,6 +79,7 @@ class PromptConstructionVectorEnv(PromptAttributes, VectorEnv):
             tokens_per_step=tokens_per_step,
             subset_seed=subset_seed,
         )
+        check_limit(max_episode_steps, self.model.horizon)
         self.num_envs = num_envs
         self.render_mode = render_mode
         self.autoreset_mode = parse_autoreset_mode(autoreset_mode)

@@ -10,7 +10,13 @@ from gymnasium.spaces import MultiDiscrete
 from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._validation import check_count
-from edpbrl_gym.envs.common import check_jsonable, check_observations, shared_encoder
+from edpbrl_gym.envs.common import (
+    BoundedEpisodes,
+    check_encoder_argument,
+    check_jsonable,
+    check_observations,
+    shared_encoder,
+)
 from edpbrl_gym.envs.spaces import TokenDiscrete
 from edpbrl_gym.features import TextEncoder
 from edpbrl_gym.mdp import PromptMDP
@@ -38,7 +44,8 @@ class PromptModel:
 
     Raises:
         TypeError: If an argument is of a wrong type or can't be written to the environment's spec as JSON.
-        ValueError: If an argument is out of range, ``split`` is unknown or the vocabulary can't be loaded.
+        ValueError: If an argument is out of range, ``split`` or ``encoder`` is unknown, or the vocabulary can't be
+            loaded.
     """
 
     def __init__(
@@ -63,8 +70,7 @@ class PromptModel:
         )
         if vocabulary is not None and not isinstance(vocabulary, str):
             raise TypeError(f"Expected vocabulary as a folder's path or None, got {vocabulary!r}.")
-        if not isinstance(encoder, str):
-            raise TypeError(f'Expected encoder as a string such as "minilm", got {encoder!r}.')
+        self.encoder_spec = check_encoder_argument(encoder)
         check_count(split_seed, "split_seed", minimum=0)
         check_count(subset_seed, "subset_seed", minimum=0)
         if split not in (None, "train", "test"):
@@ -75,7 +81,6 @@ class PromptModel:
         if tokens_per_step is not None:
             words = words.subset(check_count(tokens_per_step, "tokens_per_step"), subset_seed)
         self.vocabulary: Vocabulary = words
-        self.encoder_spec = encoder
         self.sizes: IntArray = np.array(words.sizes, dtype=np.int64)
         self.horizon = int(self.sizes.size)
         self.padding = int(self.sizes.max())
@@ -190,7 +195,7 @@ class PromptModel:
         return self.offsets[steps - 1] + lanes[np.arange(len(lanes)), steps - 1]
 
 
-class PromptAttributes:
+class PromptAttributes(BoundedEpisodes):
     """What wrappers and agents ask of a prompt environment, answered by its ``PromptModel``."""
 
     model: PromptModel

@@ -47,7 +47,9 @@ class TextGenerationEnv(TextAttributes, gymnasium.Env):
 
     ## Episode End
     - Termination: EOS is chosen; or H words are complete (the last is followed by white space); or L tokens are chosen.
-    - Truncation: never.
+      ``env.spec.max_episode_steps`` is L.
+    - Truncation: never. (In an environment that is made anew from such a spec, Gymnasium's ``TimeLimit`` says truncated
+      beside terminated after L tokens.)
 
     ## Information
     ``reset()`` and ``step()`` return a dict with

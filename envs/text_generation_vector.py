@@ -13,7 +13,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._validation import check_count
-from edpbrl_gym.envs.common import final_infos, first_seed, lanes_to_reset, parse_autoreset_mode
+from edpbrl_gym.envs.common import check_limit, final_infos, first_seed, lanes_to_reset, parse_autoreset_mode
 from edpbrl_gym.envs.text_generation import TextGenerationEnv
 from edpbrl_gym.envs.text_model import TextAttributes, TextModel
 
@@ -42,6 +42,8 @@ class TextGenerationVectorEnv(TextAttributes, VectorEnv):
             returns the empty prompt), "same_step" (the same step returns it; the complete prompt is in
             ``infos["final_obs"]`` and ``infos["final_info"]``) or "disabled" (call
             ``reset(options={"reset_mask": mask})``).
+        max_episode_steps: What the spec of such lanes says when they are made anew from it: the longest episode, or
+            more. Less is a ValueError, as these lanes don't cut episodes short.
     """
 
     metadata: dict[str, Any] = {
@@ -59,11 +61,13 @@ class TextGenerationVectorEnv(TextAttributes, VectorEnv):
         max_tokens: int = 32,
         render_mode: str | None = None,
         autoreset_mode: str | AutoresetMode = "next_step",
+        max_episode_steps: int | None = None,
     ) -> None:
         self.num_envs = check_count(num_envs, "num_envs")
         if render_mode is not None and render_mode not in TextGenerationEnv.metadata["render_modes"]:
             raise ValueError(f"Expected render_mode None, 'ansi' or 'rgb_array', got {render_mode!r}.")
         self.model = TextModel(model=model, encoder=encoder, words=words, max_tokens=max_tokens)
+        check_limit(max_episode_steps, self.model.horizon)
         self.render_mode = render_mode
         self.autoreset_mode = parse_autoreset_mode(autoreset_mode)
         self.metadata = {**type(self).metadata, "autoreset_mode": self.autoreset_mode}

@@ -13,7 +13,13 @@ from gymnasium.spaces import MultiDiscrete
 from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._validation import check_count, check_number
-from edpbrl_gym.envs.common import check_jsonable, check_observations, shared_encoder
+from edpbrl_gym.envs.common import (
+    BoundedEpisodes,
+    check_encoder_argument,
+    check_jsonable,
+    check_observations,
+    shared_encoder,
+)
 from edpbrl_gym.envs.prompt_model import PromptModel
 from edpbrl_gym.envs.text_spaces import LegalDiscrete
 from edpbrl_gym.features import TextEncoder
@@ -79,7 +85,7 @@ class TextModel:
 
     Raises:
         TypeError: If an argument is of a wrong type or can't be written to the environment's spec as JSON.
-        ValueError: If a number is out of range or the tokenizer isn't byte-level BPE.
+        ValueError: If a number is out of range, ``encoder`` has no known form, or the tokenizer isn't byte-level BPE.
         FileNotFoundError: If the folder, a file in it, or the project's own model is missing.
         ConnectionError: If a hub id can't be loaded.
     """
@@ -90,12 +96,10 @@ class TextModel:
         check_jsonable(model=model, encoder=encoder, words=words, max_tokens=max_tokens)
         if model is not None and not isinstance(model, str):
             raise TypeError(f"Expected model as a hub id, a folder's path or None, got {model!r}.")
-        if not isinstance(encoder, str):
-            raise TypeError(f'Expected encoder as a string such as "minilm", got {encoder!r}.')
+        self.encoder_spec = check_encoder_argument(encoder)
         self.words = check_count(words, "words")
         self.horizon = check_count(max_tokens, "max_tokens")
         self.model_spec = str(default_language_model()) if model is None else model
-        self.encoder_spec = encoder
         self.tokenizer, self.rules = _shared_rules(self.model_spec)
         self.padding = self.rules.size
         self._encoder: TextEncoder | None = None
@@ -242,7 +246,7 @@ class TextModel:
         return list(check_observations(observations, self.horizon, self.padding, length="L").tolist())
 
 
-class TextAttributes:
+class TextAttributes(BoundedEpisodes):
     """What wrappers and agents ask of a text-generation environment, answered by its ``TextModel``."""
 
     model: TextModel

@@ -13,6 +13,7 @@ import pytest
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import check_env, data_equivalence
 from gymnasium.vector import AutoresetMode
+from gymnasium.wrappers import TimeAwareObservation
 
 import edpbrl_gym  # noqa: F401  (registers the environments)
 from tests.tiny_language_model import write_tiny_model
@@ -97,6 +98,43 @@ def test_spec_round_trip(env_id, arguments):
     assert EnvSpec.from_json(vector.spec.to_json()).kwargs == vector.spec.kwargs
     vector_again = gymnasium.make_vec(EnvSpec.from_json(vector.spec.to_json()))
     assert vector_again.num_envs == 3
+
+
+def test_the_spec_says_the_longest_episode(env_id, arguments):
+    """Known from the arguments, so no TimeLimit is there; in an environment made from the spec it changes no end."""
+    env = gymnasium.make(env_id, **arguments)
+    longest = env.unwrapped.model.horizon
+    assert env.spec.max_episode_steps == longest and gymnasium.spec(env_id).max_episode_steps is None
+    again = gymnasium.make(EnvSpec.from_json(env.spec.to_json()))
+    ends = [[entry[2:4] for entry in rollout(one, 7) if len(entry) == 5] for one in (env, again)]
+    assert not any(truncated for _, truncated in ends[0])
+    assert [terminated for terminated, _ in ends[0]] == [terminated for terminated, _ in ends[1]]
+    lanes = gymnasium.make_vec(env_id, num_envs=2, **arguments)
+    assert lanes.spec.max_episode_steps == longest
+    assert gymnasium.make_vec(EnvSpec.from_json(lanes.spec.to_json())).spec.max_episode_steps == longest
+    with pytest.raises(ValueError, match=f"max_episode_steps of at least {longest}, the longest episode, got 1"):
+        gymnasium.make_vec(env_id, num_envs=2, max_episode_steps=1, **arguments)
+
+
+def test_observations_with_the_time(env_id, arguments):
+    from stable_baselines3.common.env_checker import check_env as check
+
+    env = TimeAwareObservation(gymnasium.make(env_id, **arguments), flatten=False)
+    (start, _), *steps, _ = rollout(env, 3, episodes=1)
+    assert [entry[0]["time"].tolist() for entry in steps] == [[number] for number in range(1, len(steps) + 1)]
+    assert all(env.observation_space.contains(entry[0]) for entry in steps) and start["time"].tolist() == [0]
+    check(TimeAwareObservation(gymnasium.make(env_id, **arguments), normalize_time=True))
+
+
+def test_an_unknown_encoder_is_told_at_once(env_id, arguments):
+    """No model is loaded to find out, neither for a known encoder."""
+    for name in ("nonsense", "open_clip", ""):
+        for make in (gymnasium.make, gymnasium.make_vec):
+            with pytest.raises(ValueError, match=f"Expected an encoder of one of the forms 'minilm'.*got {name!r}"):
+                make(env_id, encoder=name, **arguments)
+    with pytest.raises(TypeError, match="encoder as a string"):
+        gymnasium.make(env_id, encoder=3, **arguments)
+    gymnasium.make(env_id, encoder="sentence-transformers:/no/such/folder", **arguments)
 
 
 def test_vector_entry_point_states_its_autoreset_mode(env_id, arguments):

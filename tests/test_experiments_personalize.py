@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 import edpbrl_gym  # noqa: F401  (registers the environments)
+from edpbrl_gym.envs.wrappers import LegalActions
 from edpbrl_gym.experiments.personalize import Prompt, best_prompts
 from edpbrl_gym.experiments.personalize_policy import PromptPolicy, policy_prompts, save_policy
 from edpbrl_gym.experiments.personalize_rankings import GuidedPicture, Picture, Ranking, rank_prompts, rankings_table
@@ -61,19 +62,35 @@ def spread(trained):
 def test_the_probabilities_are_those_of_the_trained_model_over_legal_tokens(kind, env, vocabulary, tmp_path):
     import torch
 
+    """Of a PPO's actions, those that the step hasn't got play what ``LegalActions`` makes of them."""
     trained = spread(model(kind, env))
     policy = PromptPolicy(save_policy(trained, tmp_path / "policy", env), vocabulary)
     observation, info = env.reset(seed=0)
+    chosen = []
     for step, action in enumerate((3, 7, 1)):
         tensor, _ = trained.policy.obs_to_tensor(observation[None])
         given = {"action_masks": info["action_mask"][None]} if kind == "MaskablePPO" else {}
         with torch.no_grad():
             probabilities = trained.policy.get_distribution(tensor, **given).distribution.probs[0].double().numpy()
-        legal = probabilities * info["action_mask"]
+        if kind == "PPO":
+            played = np.array([play(env, [*chosen, token])[1]["played_action"] for token in range(len(probabilities))])
+            legal = np.array([probabilities[played == token].sum() for token in range(len(probabilities))])
+        else:
+            legal = probabilities * info["action_mask"]
         found = policy.probabilities(observation[None].astype(np.int64), step)[0]
         assert found == pytest.approx((legal / legal.sum())[: vocabulary.sizes[step]], abs=1e-6)
         assert found.max() > 1.5 / vocabulary.sizes[step]  # uneven enough that a mix-up would show
-        observation, _, _, _, info = env.step(action)
+        chosen.append(action)
+        observation, info = play(env, chosen)
+
+
+def play(env, actions):
+    """Observation and info after these actions."""
+    lane = LegalActions(env)
+    lane.reset()
+    for action in actions:
+        observation, _, _, _, info = lane.step(action)
+    return observation, info
 
 
 def test_prompts_are_drawn_from_these_probabilities(env, vocabulary, tmp_path):

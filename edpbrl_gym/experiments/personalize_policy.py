@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._base_environment import base_environment
 from edpbrl_gym._validation import check_array, check_count
+from edpbrl_gym.envs.wrappers.legal_actions import legal_actions
 from edpbrl_gym.experiments.personalize import Prompt, pick
 from edpbrl_gym.features import TextEncoder
 from edpbrl_gym.vocabulary import SEPARATOR, Vocabulary
@@ -94,17 +95,26 @@ class PromptPolicy:
                 "vocabulary and the split on which it was trained"
             )
         self._policy = model.policy
+        self._masked = type(model).__name__ == "MaskablePPO"
 
     def probabilities(self, observations: NDArray[np.int64], step: int) -> NDArray[np.float64]:
-        """Return the probabilities of the step's tokens, shape (n, tokens of the step), for observations (n, H)."""
+        """Return the probabilities of the step's tokens, shape (n, tokens of the step), for observations (n, H).
+
+        A PPO knows no masks: its illegal actions stand for legal ones, as in its training behind ``LegalActions``.
+        """
         import torch
 
         with torch.no_grad():
             tensors, _ = self._policy.obs_to_tensor(observations)
             found = self._policy.get_distribution(tensors).distribution.probs.double().cpu().numpy()
-        legal = found[:, : self.vocabulary.sizes[step]]
+        size = self.vocabulary.sizes[step]
+        if self._masked:
+            legal = found[:, :size]
+        else:
+            stands_for = legal_actions(np.arange(self._padding) < size)
+            legal = np.stack([np.bincount(stands_for, weights=row, minlength=size) for row in found])
         total = legal.sum(axis=1, keepdims=True)
-        # a policy that was trained without masks may put everything on tokens that the step hasn't got
+        # without its masks a policy may put everything on tokens that the step hasn't got
         return np.where(total > 0, legal / np.where(total > 0, total, 1.0), 1.0 / legal.shape[1])
 
     def sample(self, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
