@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym._base_environment import base_environment, question_lanes
+from edpbrl_gym._files import replacing
 from edpbrl_gym._validation import check_count, check_number
 
 if TYPE_CHECKING:
@@ -118,7 +119,8 @@ class Agent(ABC):
             "arguments": self._arguments(),
             "rng": self.rng.bit_generator.state,
         }
-        (target / "agent.json").write_text(json.dumps(data, indent=2), encoding="utf-8")
+        with replacing(target / "agent.json") as part:
+            part.write_text(json.dumps(data, indent=2), encoding="utf-8")
         self._save(target)
 
     @classmethod

@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from edpbrl_gym._files import replacing
 from edpbrl_gym.agents.tabular import TabularAgent, require
 from edpbrl_gym.design import Design, DesignProblem, make_criterion, token_difference_matrix
 from edpbrl_gym.mdp import PromptMDP
@@ -88,11 +89,9 @@ class DesignAgent(TabularAgent):
 
     def _save(self, folder: Path) -> None:
         given = {"v_matrix": self.v_matrix, "prior_precision": self.prior_precision}
-        np.savez_compressed(
-            folder / "matrices.npz",
-            allow_pickle=False,
-            **{name: value for name, value in given.items() if value is not None},
-        )
+        arrays = {name: value for name, value in given.items() if value is not None}
+        with replacing(folder / "matrices.npz") as part, open(part, "wb") as file:
+            np.savez_compressed(file, allow_pickle=False, **arrays)
         (folder / "design.npz").unlink(missing_ok=True)  # of an agent saved here before
         if self.design is not None:
             self.design.save(folder / "design.npz")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym._files import replacing
 from edpbrl_gym._validation import check_choice_of
 from edpbrl_gym.agents.base import EpisodeStart, State
 from edpbrl_gym.agents.tabular import TabularAgent, require
@@ -178,11 +179,13 @@ class PlannerAgent(TabularAgent, Generic[PlannerT]):
         for old in (answers, asked, prior):  # of an agent saved here before
             old.unlink(missing_ok=True)
         if self.prior is not None:
-            np.savez(prior, precision=self.prior.precision, mean=self.prior.mean)
+            with replacing(prior) as part, open(part, "wb") as file:
+                np.savez(file, precision=self.prior.precision, mean=self.prior.mean)
         if self._answers is not None:
             self._answers.to_parquet(answers)
         if self.planner is not None:
-            asked.write_text(json.dumps(self.planner.asked), encoding="utf-8")
+            with replacing(asked) as part:
+                part.write_text(json.dumps(self.planner.asked), encoding="utf-8")
 
     def _load(self, folder: Path) -> None:
         from edpbrl_gym.comparisons import Comparisons

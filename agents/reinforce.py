@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym._base_environment import base_environment, question_lanes
+from edpbrl_gym._files import replacing
 from edpbrl_gym._validation import check_choice_of, check_count
 from edpbrl_gym.agents.base import Agent, EpisodeStart, State
 from edpbrl_gym.comparisons import Queries
@@ -309,7 +310,8 @@ class ReinforceAgent(Agent):
         if self.policies is not None:
             self.policies.save(folder / "policies")
         if self.history is not None:
-            (folder / "history.json").write_text(json.dumps(self.history.as_dict()), encoding="utf-8")
+            with replacing(folder / "history.json") as part:
+                part.write_text(json.dumps(self.history.as_dict()), encoding="utf-8")
 
     def _load(self, folder: Path) -> None:
         from edpbrl_gym.language.policies import load_policies

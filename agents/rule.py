@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym._files import replacing
 from edpbrl_gym._validation import check_choice_of, check_count
 from edpbrl_gym.agents.planned import PlannerAgent
 from edpbrl_gym.estimation import GaussianPrior
@@ -100,7 +101,8 @@ class RuleAgent(PlannerAgent[RulePlanner]):
         super()._save(folder)
         (folder / "questions.npz").unlink(missing_ok=True)  # of an agent saved here before
         if self.planner is not None:
-            np.savez_compressed(folder / "questions.npz", **self.planner.questions())
+            with replacing(folder / "questions.npz") as part, open(part, "wb") as file:
+                np.savez_compressed(file, **self.planner.questions())
 
     def _load_questions(self, folder: Path) -> None:
         planner, path = self._ready(), folder / "questions.npz"

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._base_environment import mdp_states
+from edpbrl_gym._files import replacing
 from edpbrl_gym.agents.base import Agent, EpisodeStart, State
 from edpbrl_gym.mdp import FiniteHorizonMDP
 
@@ -148,7 +149,8 @@ class TabularAgent(Agent):
     def _save(self, folder: Path) -> None:
         (folder / "policies.npz").unlink(missing_ok=True)  # of an agent saved here before
         if self._policies is not None:
-            np.savez_compressed(folder / "policies.npz", policies=self._policies)
+            with replacing(folder / "policies.npz") as part, open(part, "wb") as file:
+                np.savez_compressed(file, policies=self._policies)
 
     def _load(self, folder: Path) -> None:
         if (folder / "policies.npz").is_file():

@@ -170,3 +170,73 @@ def test_no_module_is_imported_by_its_root_name():
     for path in [*modules(), *(ROOT / "examples").glob("*.py"), *(ROOT / "tests").glob("*.py")]:
         roots = {name.split(".")[0] for name in top_level_imports(path, everywhere=True)}
         assert not roots & {"agents", "envs"}, f"{path}: import edpbrl_gym.agents / edpbrl_gym.envs instead"
+
+
+# who writes files without `_files.replacing` or `write_atomically`, and why that is right
+OWN_WRITERS = {
+    "_files": "is where files are replaced",
+    "session/journal": "grows line by line",
+    "oracles/judge/ledger": "grows line by line",
+    "features/shards": "writes under names that no file has",
+    "language/tokenizer": "writes into the temporary folder of its caller",
+}
+WRITING = {"write_text", "write_bytes", "savefig", "to_csv", "savez", "savez_compressed", "save_file", "copyfile",
+           "save_pretrained", "write_table", "rename", "replace", "mkstemp", "mkdtemp", "touch"}  # fmt: skip
+ON_MODULES = {"rename", "replace"}  # str.replace is no writer
+WHOLE = {"replacing", "replacing_folder", "replacing_model", "write_atomically"}
+
+
+def bare_writes(tree: ast.Module) -> list[int]:
+    """Lines that write a file outside of what puts files in their places whole."""
+
+    def name_of(node: ast.expr) -> str:
+        return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+    def writes(call: ast.Call) -> bool:
+        name = name_of(call.func)
+        if name == "open" and isinstance(call.func, ast.Name):
+            modes = [arg.value for arg in call.args[1:2] if isinstance(arg, ast.Constant)]
+            return bool(modes) and any(letter in modes[0] for letter in "wax+")
+        if name in ON_MODULES:
+            return isinstance(call.func, ast.Attribute) and ast.unparse(call.func.value) == "os"
+        return name in WRITING
+
+    # functions that are handed to `write_atomically` by name
+    handed = {
+        arg.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and name_of(node.func) == "write_atomically"
+        for arg in node.args
+        if isinstance(arg, ast.Name)
+    }
+    found: list[int] = []
+
+    def visit(node: ast.AST, inside: bool) -> None:
+        if isinstance(node, ast.With):
+            inside = inside or any(
+                isinstance(item.context_expr, ast.Call) and name_of(item.context_expr.func) in WHOLE
+                for item in node.items
+            )
+        elif isinstance(node, ast.FunctionDef):
+            inside = inside or node.name in handed
+        elif isinstance(node, ast.Call):
+            if not inside and writes(node):
+                found.append(node.lineno)
+            inside = inside or name_of(node.func) == "write_atomically"
+        for child in ast.iter_child_nodes(node):
+            visit(child, inside)
+
+    visit(tree, False)
+    return found
+
+
+def test_every_writer_replaces_files_whole():
+    """So that links stay links, devices and pipes are refused, kills leave no half files and errors name the file."""
+    bare = {}
+    for path in modules():
+        lines = bare_writes(ast.parse(path.read_text()))
+        name = str(path.relative_to(ROOT)).removeprefix("edpbrl_gym/").removesuffix(".py")
+        if lines:
+            bare[name] = lines
+    assert {name: lines for name, lines in bare.items() if name not in OWN_WRITERS} == {}
+    assert set(bare) == set(OWN_WRITERS), "a module of the list writes nothing any more: take it out"

@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from edpbrl_gym.language import training
 from edpbrl_gym.language.corpus import compose_corpus
 from edpbrl_gym.language.fitting import batches_of, rate
-from edpbrl_gym.language.folders import TRAINING_FILE, check_replaceable, replacing_folder
+from edpbrl_gym.language.folders import TRAINING_FILE, check_replaceable, replacing_model
 from edpbrl_gym.language.model import load_language_model
 from edpbrl_gym.language.perplexity import framed, measure_perplexity, padded, token_losses
 from edpbrl_gym.language.tokenizer import END_OF_TEXT, train_tokenizer
@@ -239,7 +239,7 @@ def test_an_interruption_leaves_the_old_folder_or_none(vocabulary, tmp_path, mon
             train_prompt_lm(folder, vocabulary=vocabulary, settings=TINY, seed=2)
     assert {path.name: path.read_bytes() for path in ours.iterdir()} == before
     assert [path.name for path in tmp_path.iterdir()] == ["ours"]
-    with pytest.raises(ValueError, match="something else"), replacing_folder(tmp_path / "new") as part:
+    with pytest.raises(ValueError, match="something else"), replacing_model(tmp_path / "new") as part:
         (part / "x").write_text("x")
         (tmp_path / "new").mkdir()
         (tmp_path / "new" / "mine").write_text("someone was faster")

@@ -54,7 +54,7 @@ class TableFormat:
             raise FileNotFoundError(f"Expected the folder {target.parent} for {target.name} to exist; create it first")
         full = json.dumps({"format": self.name, "version": self.version, **header})
         table = pa.table(columns).replace_schema_metadata({_KEY: full.encode()})
-        with replacing(target) as part, open(part, "xb") as stream:
+        with replacing(target) as part, open(part, "wb") as stream:
             pq.write_table(table, stream, compression="zstd", write_page_checksum=True)
 
     def read(self, path: str | os.PathLike[str], make: Callable[[Any, dict[str, Any]], Record]) -> Record:

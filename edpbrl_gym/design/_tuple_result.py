@@ -133,7 +133,7 @@ class QuerySet:
         document["format"] = _FORMAT
         document["history"] = [list(record) for record in self.history]
         target.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(target) as part, open(part, "xb") as file:
+        with replacing(target) as part, open(part, "wb") as file:
             np.savez_compressed(
                 file,
                 tokens=self.tokens,

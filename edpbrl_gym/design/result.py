@@ -162,7 +162,7 @@ class Design:
         document["num_policies"] = self.problem.num_policies
         document["history"] = [list(record) for record in self.history]
         target.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(target) as part, open(part, "xb") as file:
+        with replacing(target) as part, open(part, "wb") as file:
             np.savez_compressed(
                 file, occupancies=stored[:, :1] if one_step else stored, document=np.array(json.dumps(document))
             )

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._base_environment import base_environment
+from edpbrl_gym._files import replacing
 from edpbrl_gym._validation import check_array, check_count
 from edpbrl_gym.envs.wrappers.legal_actions import legal_actions
 from edpbrl_gym.experiments.personalize import Prompt, pick
@@ -49,7 +50,8 @@ def save_policy(model: Any, path: str | os.PathLike[str], env: Any) -> Path:
     target = Path(path)
     target = target if target.suffix == ".zip" else target.with_name(f"{target.name}.zip")
     target.parent.mkdir(parents=True, exist_ok=True)
-    model.save(target)
+    with replacing(target) as part, open(part, "wb") as file:
+        model.save(file)
     return target
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from edpbrl_gym._files import replacing
 from edpbrl_gym._validation import check_array
 from edpbrl_gym.features._hashing import hash_arrays, hash_settings
 from edpbrl_gym.features.base import check_texts, normalise
@@ -35,14 +36,15 @@ def save_precomputed(path: str | os.PathLike[str], texts: Sequence[str], embeddi
     target = Path(path)
     encoder = PrecomputedEncoder.from_arrays(texts, embeddings, name=str(target))
     known = list(encoder.index)
-    if target.suffix == ".npz":
-        np.savez(target, texts=np.array(known), embeddings=encoder.rows)
-    elif target.suffix == ".safetensors":
-        from safetensors.numpy import save_file
-
-        save_file({"embeddings": encoder.rows}, target, metadata={"texts": json.dumps(known)})
-    else:
+    if target.suffix not in (".npz", ".safetensors"):
         raise ValueError(f"Expected a file name ending in .npz or .safetensors, got {target.name!r}")
+    with replacing(target) as part, open(part, "wb") as file:
+        if target.suffix == ".npz":
+            np.savez(file, texts=np.array(known), embeddings=encoder.rows)
+        else:
+            from safetensors.numpy import save
+
+            file.write(save({"embeddings": encoder.rows}, metadata={"texts": json.dumps(known)}))
 
 
 def _read(path: Path) -> tuple[Any, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,8 +69,10 @@ def write_checkpoint(
         "credit": credit.state(),
         "history": history.as_dict(),
     }
+    packed = io.BytesIO()  # by itself torch says of a full disk that it expected another position
+    torch.save(data, packed)
     with replacing(folder / CHECKPOINT) as part:
-        torch.save(data, part)
+        part.write_bytes(packed.getbuffer())
 
 
 def read_checkpoint(

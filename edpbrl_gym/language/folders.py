@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["KIND", "TRAINING_FILE", "check_replaceable", "replacing_folder"]
+from edpbrl_gym._files import replacing_folder
+
+__all__ = ["KIND", "TRAINING_FILE", "check_replaceable", "replacing_model"]
 
 TRAINING_FILE = "training.json"
 KIND = "edpbrl prompt language model"
@@ -42,35 +42,14 @@ def check_replaceable(folder: Path) -> None:
 
 
 @contextmanager
-def replacing_folder(folder: Path) -> Iterator[Path]:
-    """Yield a temporary folder beside ``folder`` to write to, then put it in its place.
-
-    On an exception ``folder`` stays as it was and the temporary one is removed. A folder can't be exchanged in one
-    step: an earlier one is moved aside first and put back if the exchange fails.
+def replacing_model(folder: Path) -> Iterator[Path]:
+    """Yield a temporary folder to write to, then put it in the place of ``folder`` (``_files.replacing_folder``).
 
     Raises:
         ValueError: By ``check_replaceable``, before and after the writing.
         OSError: The place can't be written.
     """
     check_replaceable(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    name = f".{folder.name}.{os.getpid()}.{uuid.uuid4().hex}"
-    part, old = folder.with_name(f"{name}.part"), folder.with_name(f"{name}.old")
-    part.mkdir()
-    try:
+    with replacing_folder(folder) as part:
         yield part
         check_replaceable(folder)
-        for written in part.iterdir():
-            with open(written, "r+b") as file:
-                os.fsync(file.fileno())  # the new name must not reach the disk before the contents
-        if folder.exists():
-            os.replace(folder, old)
-        os.replace(part, folder)
-    except BaseException:
-        if old.exists() and not folder.exists():
-            os.replace(old, folder)
-        shutil.rmtree(part, ignore_errors=True)
-        raise
-    finally:
-        if folder.exists():
-            shutil.rmtree(old, ignore_errors=True)

@@ -101,7 +101,7 @@ class Policies(ABC):
 
     def save(self, folder: str | Path) -> None:
         """Write policies.safetensors and policies.json; `load_policies` reads them with the same base."""
-        from safetensors.torch import save_file
+        from safetensors.torch import save
 
         target = Path(folder)
         target.mkdir(parents=True, exist_ok=True)
@@ -113,7 +113,7 @@ class Policies(ABC):
             "base_fingerprint": self.base.fingerprint,
         }
         with replacing(target / "policies.safetensors") as part:
-            save_file(self.state(), part)
+            part.write_bytes(save(self.state()))  # the error of a full disk is then one of the system
         with replacing(target / "policies.json") as part:
             part.write_text(json.dumps(data, indent=2), encoding="utf-8")
 

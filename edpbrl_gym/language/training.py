@@ -25,7 +25,7 @@ from edpbrl_gym._compat import declare_torchvision_schemas
 from edpbrl_gym._validation import check_count, check_number
 from edpbrl_gym.language.corpus import Corpus, compose_corpus
 from edpbrl_gym.language.fitting import fit
-from edpbrl_gym.language.folders import KIND, TRAINING_FILE, check_replaceable, replacing_folder
+from edpbrl_gym.language.folders import KIND, TRAINING_FILE, check_replaceable, replacing_model
 from edpbrl_gym.language.perplexity import Perplexity, framed, measure_perplexity
 from edpbrl_gym.language.tokenizer import save_tokenizer, train_tokenizer
 from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
@@ -239,7 +239,7 @@ def train_prompt_lm(
             **{name: metadata.version(name) for name in _PACKAGES},
         },
     }
-    with replacing_folder(folder) as part:
+    with replacing_model(folder) as part:
         model.save_pretrained(part)
         save_tokenizer(tokenizer, part)
         text = json.dumps(document, indent=2, ensure_ascii=False)

@@ -230,7 +230,7 @@ class Journal:
         }
         plain = {key: value for key, value in state.items() if not isinstance(value, np.ndarray)}
         header = json.dumps({"events": self.events, "plain": plain})
-        with replacing(self.folder / _PLANNER) as part, open(part, "xb") as stream:
+        with replacing(self.folder / _PLANNER) as part, open(part, "wb") as stream:
             np.savez(stream, header=np.frombuffer(header.encode("utf-8"), dtype=np.uint8), **arrays)
 
     def read_planner(self) -> tuple[int, dict[str, Any]] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 from collections.abc import Mapping
@@ -59,7 +60,7 @@ def write_report(results: Results, folder: str | os.PathLike[str], *, page: Path
         document = _text(results, summary, names)
         write_atomically(page, lambda name: name.write_text(document, encoding="utf-8"))
         for name, paths in figures.items():
-            shutil.copyfile(paths[0], page.parent / names[name])
+            write_atomically(page.parent / names[name], functools.partial(shutil.copyfile, paths[0]))
     return [*files, path]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 from collections.abc import Mapping
@@ -59,7 +60,7 @@ def write_report(
         document = _text(results, found, names)
         write_atomically(page, lambda name: name.write_text(document, encoding="utf-8"))
         for name, paths in figures.items():
-            shutil.copyfile(paths[0], page.parent / names[name])
+            write_atomically(page.parent / names[name], functools.partial(shutil.copyfile, paths[0]))
     return [*(path for paths in figures.values() for path in paths), path]
 
 
