@@ -10,11 +10,11 @@ import pandas
 import pytest
 import torch
 
+from edpbrl_gym.experiments.kinds import write_report
 from edpbrl_gym.experiments.reinforce.measuring import between_policy_similarity, map_prompts, perplexity
 from edpbrl_gym.experiments.reinforce.report import _change, findings
 from edpbrl_gym.experiments.reinforce.run import run_reinforce
 from edpbrl_gym.experiments.reinforce.settings import ReinforceExperiment
-from edpbrl_gym.experiments.report import write_report
 from edpbrl_gym.experiments.runs import RunFolderError, read_results
 from edpbrl_gym.experiments.taste import load_taste
 from edpbrl_gym.language.model import load_language_model

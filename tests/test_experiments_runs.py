@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import textwrap
 
 import pandas
 import pytest
@@ -90,3 +93,69 @@ def test_foreign_results_are_refused(tmp_path):
         read_results(tmp_path)
     with pytest.raises(FileNotFoundError, match="run the experiment"):
         read_results(tmp_path / "nowhere")
+
+
+# -- one process at a time ---------------------------------------------------------------------------------------------
+
+HOLDING = """
+    import sys, time
+    from edpbrl_gym.experiments.runs import RunFolder
+    folder = RunFolder.open(sys.argv[1], kind="synthetic", config={"runs": 3, "episodes": (1, 2), "text": "a"})
+    folder.begin()
+    print("open", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_second_process_is_told_so_and_a_killed_one_holds_nothing(tmp_path, capsys):
+    out = tmp_path / "run"
+    command = [sys.executable, "-c", textwrap.dedent(HOLDING), str(out)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as first:
+        assert first.stdout is not None and first.stdout.readline() == "open\n"
+        before = {path.name: path.read_bytes() for path in out.iterdir()}
+        with pytest.raises(RunFolderError, match=rf"another process \({first.pid}\) runs in it; wait until it ends"):
+            RunFolder.open(out, kind="synthetic", config=CONFIG)
+        assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+        (out / f".results.parquet.{first.pid}.{'0' * 32}.part").write_text("half")  # as a kill leaves it
+        first.kill()
+    folder = RunFolder.open(out, kind="synthetic", config=CONFIG)
+    folder.begin()
+    assert len(folder.provenance["sessions"]) == 2 and not list(out.glob("*.part")) and not list(out.glob(".*.part"))
+    del folder
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as later:  # free again once it is not used
+        assert later.stdout is not None and later.stdout.readline() == "open\n"
+        later.kill()
+
+
+def test_a_run_that_was_killed_before_its_settings_were_written_begins_anew(tmp_path):
+    (tmp_path / ".lock").write_text("1\n")
+    (tmp_path / f".config.json.1.{'0' * 32}.part").write_text("{")
+    RunFolder.open(tmp_path, kind="synthetic", config=CONFIG)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "config.json"]
+
+
+def test_processes_that_open_at_once_agree_on_one(tmp_path):
+    command = [sys.executable, "-c", textwrap.dedent(HOLDING), str(tmp_path / "run")]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    crowd = [subprocess.Popen(command, **pipes) for _ in range(3)]
+    try:
+        said = [one.stdout.readline() for one in crowd]
+        assert sorted(said) == ["", "", "open\n"]
+        assert len(json.loads((tmp_path / "run" / "provenance.json").read_text())["sessions"]) == 1
+    finally:
+        for one in crowd:
+            one.kill()
+            one.wait()
+            one.stdout.close()
+
+
+def test_what_is_known_is_written_only_by_who_opened_the_folder(tmp_path):
+    RunFolder.open(tmp_path / "run", kind="synthetic", config=CONFIG)
+    with pytest.raises(RuntimeError, match=r"RunFolder\.open"):
+        RunFolder(tmp_path / "run", kind="synthetic", config=CONFIG).note(x=1)
+
+
+def test_an_experiment_without_a_report_can_not_be_run(tmp_path):
+    with pytest.raises(ValueError, match="kind of experiment as one of 'synthetic', 'demo'"):
+        RunFolder.open(tmp_path / "run", kind="thesis", config={})
+    assert not (tmp_path / "run").exists()

@@ -23,7 +23,8 @@ def run(options: Demo) -> None:
     from rich.rule import Rule
 
     from edpbrl_gym.experiments.demo import DemoSettings, run_demo
-    from edpbrl_gym.experiments.report import demo_verdict, write_report
+    from edpbrl_gym.experiments.kinds import write_report
+    from edpbrl_gym.experiments.report import demo_verdict
 
     with bad_arguments():
         settings = DemoSettings(

@@ -10,7 +10,7 @@ __all__ = ["run"]
 
 def run(options: Report) -> None:
     """Rebuild figures and report."""
-    from edpbrl_gym.experiments.report import write_report
+    from edpbrl_gym.experiments.kinds import write_report
     from edpbrl_gym.experiments.runs import read_results
 
     results = read_results(options.run)

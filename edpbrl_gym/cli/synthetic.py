@@ -15,7 +15,8 @@ __all__ = ["run"]
 
 def run(options: Synthetic) -> None:
     """Run or resume the experiment; print the table, the verdict and where the files are."""
-    from edpbrl_gym.experiments.report import design_lines, setting_line, write_report
+    from edpbrl_gym.experiments.kinds import write_report
+    from edpbrl_gym.experiments.report import design_lines, setting_line
     from edpbrl_gym.experiments.summary import verdict
     from edpbrl_gym.experiments.synthetic import run_synthetic
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edpbrl_gym._files import replacing_folder
 from edpbrl_gym.agents.base import Agent
 from edpbrl_gym.agents.registry import agent_class, make_agent
 from edpbrl_gym.experiments.collect import check_static, make_prompt_lanes, reseed
@@ -118,14 +116,8 @@ def solve_and_save(
 def _save(agent: Agent, target: Path) -> None:
     """Save an agent's folder as a whole or not at all."""
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
-        try:
-            agent.save(temporary)
-            os.rename(temporary, target)
-        except BaseException:
-            shutil.rmtree(temporary, ignore_errors=True)
-            raise
+        with replacing_folder(target) as part:
+            agent.save(part)
     except OSError as error:
         raise RunFolderError(
             f"Expected to write {target}, got {error.strerror or error}; choose a folder that you can write to"

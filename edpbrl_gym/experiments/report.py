@@ -1,8 +1,7 @@
-"""Figures and REPORT.md of a finished run, rebuilt from results.parquet alone."""
+"""Figures and REPORT.md of the synthetic experiment and of the demo, from their results alone."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,51 +10,17 @@ import numpy as np
 
 from edpbrl_gym.design.result import certified
 from edpbrl_gym.experiments.figures import demo_figure, learning_curves, save_figure
-from edpbrl_gym.experiments.runs import Results, RunFolderError, write_atomically
+from edpbrl_gym.experiments.runs import Results, write_atomically
 from edpbrl_gym.experiments.settings import UserSettings
 from edpbrl_gym.experiments.summary import METRICS, agent_labels, curves, verdict
 
-__all__ = ["answerings", "demo_verdict", "design_lines", "setting_line", "write_report"]
+__all__ = ["answerings", "demo_verdict", "design_lines", "setting_line", "write_demo", "write_synthetic"]
 
 
-def write_report(results: Results, folder: str | os.PathLike[str]) -> list[Path]:
-    """Write every figure (PNG and PDF) and REPORT.md.
-
-    Args:
-        results: From ``read_results``.
-        folder: Where they go.
-
-    Returns:
-        The files written.
-
-    Raises:
-        RunFolderError: If the kind is unknown or the folder can't be written.
-    """
-    target = Path(folder)
-    if results.kind == "queries":
-        from edpbrl_gym.experiments.query_bench.report import write_report as write_queries
-
-        return write_queries(results, target)
-    if results.kind == "reinforce":
-        from edpbrl_gym.experiments.reinforce.report import write_report as write_reinforce
-
-        return write_reinforce(results, target)
-    if results.kind == "llm":
-        from edpbrl_gym.experiments.llm.report import write_report as write_llm
-
-        return write_llm(results, target)
-    if results.kind == "synthetic":
-        figures, text = _synthetic(results, target)
-    elif results.kind == "demo":
-        figures, text = _demo(results, target)
-    else:
-        raise RunFolderError(
-            f"Expected results of 'synthetic', 'demo', 'queries', 'reinforce' or 'llm', got {results.kind!r}; use a "
-            "newer edpbrl-gym"
-        )
+def _write(text: list[str], target: Path) -> Path:
     path = target / "REPORT.md"
-    write_atomically(path, lambda name: name.write_text(text, encoding="utf-8"))
-    return [*figures, path]
+    write_atomically(path, lambda name: name.write_text("\n".join(text) + "\n", encoding="utf-8"))
+    return path
 
 
 def answerings(results: Results) -> list[UserSettings]:
@@ -96,7 +61,8 @@ def _prior_of(design: Mapping[str, Any]) -> str:
     return "prior precision as given" if given is None else f"lambda = {given:g}"
 
 
-def _synthetic(results: Results, target: Path) -> tuple[list[Path], str]:
+def write_synthetic(results: Results, target: Path) -> list[Path]:
+    """Write the learning curves (PNG and PDF) and REPORT.md of `edpbrl reproduce synthetic`; return the files."""
     table = results.table
     found = curves(table)
     agents = agent_labels(results.config)
@@ -142,7 +108,7 @@ def _synthetic(results: Results, target: Path) -> tuple[list[Path], str]:
         *_how_synthetic(results),
         *_provenance(results),
     ]
-    return figures, "\n".join(text) + "\n"
+    return [*figures, _write(text, target)]
 
 
 def _sizes(results: Results) -> str:
@@ -249,7 +215,8 @@ def demo_verdict(results: Results) -> list[str]:
     return lines
 
 
-def _demo(results: Results, target: Path) -> tuple[list[Path], str]:
+def write_demo(results: Results, target: Path) -> list[Path]:
+    """Write the figure (PNG and PDF) and REPORT.md of `edpbrl demo`; return the files."""
     config, table = results.config, results.table
     figure = demo_figure(table, text=config["text"], episodes=config["episodes"])
     figures = save_figure(figure, target / "figures", "demo")
@@ -272,4 +239,4 @@ def _demo(results: Results, target: Path) -> tuple[list[Path], str]:
             text.append(f"| {row.true_score:.3f} | {row.percentile:.1f} | {row.prompt} |")
         text.append("")
     text += ["## The design", "", *[f"- {line.strip()}" for line in design_lines(results)], "", *_provenance(results)]
-    return figures, "\n".join(text) + "\n"
+    return [*figures, _write(text, target)]

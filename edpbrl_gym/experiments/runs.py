@@ -1,5 +1,6 @@
-"""``RunFolder``: everything that an experiment leaves behind, and resuming after a kill.
+"""``RunFolder``: everything that an experiment leaves behind, and resuming after a kill; one process at a time.
 
+RUN/.lock              held by the process that runs; its number, for the message to others
 RUN/config.json        kind and settings (all that decides the numbers)
 RUN/provenance.json    versions, encoder, vocabulary, designs, times
 RUN/parts/*.parquet    finished units of work, one file each, written atomically
@@ -19,12 +20,15 @@ from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
-from edpbrl_gym._files import replacing
+from edpbrl_gym._files import check_place, hold, naming, replacing, sweep
+from edpbrl_gym.experiments.kinds import EXPERIMENTS, check_kind
 
 __all__ = ["Results", "RunFolder", "RunFolderError", "gather_parts", "read_results", "versions", "write_atomically"]
 
 _KEY = b"edpbrl"
+_LOCK = ".lock"
 _PACKAGES = (
     "edpbrl-gym",
     "gymnasium",
@@ -80,12 +84,14 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         RunFolderError: If the place can't be written.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        check_place(path).parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as part:
             write(part)
     except OSError as error:
+        if error.errno is None:  # says all that is to be said
+            raise RunFolderError(str(error)) from error
         raise RunFolderError(
-            f"Expected to write {path}, got {error.strerror or error}; choose a folder that you can write to"
+            f"Expected to write {path}, got {error.strerror}; choose a folder that you can write to"
         ) from error
 
 
@@ -120,7 +126,7 @@ def read_results(path: str | os.PathLike[str]) -> Results:
 
 
 class RunFolder:
-    """One experiment on disk. Use ``RunFolder.open``.
+    """One experiment on disk. Use ``RunFolder.open``; made directly it only reads and writes units, as workers do.
 
     Attributes:
         path: The folder.
@@ -132,33 +138,49 @@ class RunFolder:
         self.path = path
         self.kind = kind
         self.config = dict(config)
+        self._lock: _Lock | None = None
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, kind: str, config: Mapping[str, Any]) -> RunFolder:
         """Begin a run in a new or empty folder, or resume one that was begun with the same settings.
 
+        Other processes are kept out as long as this process uses what is returned. What killed runs have left half
+        written is removed.
+
         Args:
             path: The folder; made if it isn't there.
-            kind: Kind of the experiment.
+            kind: Kind of the experiment, one of ``kinds.EXPERIMENTS``.
             config: All settings that decide the numbers, JSON-able.
 
         Raises:
             RunFolderError: If the folder holds another experiment (the message names what differs), something else,
-                or can't be written.
+                can't be written, or another process runs in it.
+            ValueError: If the kind is unknown.
         """
-        folder = cls(Path(path), kind=kind, config=json.loads(json.dumps(config)))
+        folder = cls(Path(path), kind=check_kind(kind), config=json.loads(json.dumps(config)))
         file = folder.path / "config.json"
         if file.is_file():
             folder._check_same(file)
+        else:
+            folder._check_free()
+        folder._lock = _Lock.of(folder.path)
+        sweep(folder.path)
+        if file.is_file():  # perhaps another process has begun it just now
+            folder._check_same(file)
             return folder
-        if folder.path.is_dir() and any(folder.path.iterdir()):
-            raise RunFolderError(
-                f"Expected an empty or new folder, or an earlier run, at {folder.path}; it holds other files. Choose "
-                "another --out"
-            )
         text = json.dumps({"kind": kind, "config": folder.config}, indent=2)
         write_atomically(file, lambda name: name.write_text(text + "\n", encoding="utf-8"))
         return folder
+
+    def _check_free(self) -> None:
+        """Refuse a folder with files of somebody else; what a run leaves that was killed at once is ours."""
+        if not self.path.is_dir():
+            return
+        if any(not (one.name == _LOCK or one.name.startswith(".config.json.")) for one in self.path.iterdir()):
+            raise RunFolderError(
+                f"Expected an empty or new folder, or an earlier run, at {self.path}; it holds other files. Choose "
+                "another --out"
+            )
 
     def _check_same(self, file: Path) -> None:
         try:
@@ -224,7 +246,13 @@ class RunFolder:
         return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
 
     def note(self, **entries: Any) -> None:
-        """Add or replace entries of provenance.json."""
+        """Add or replace entries of provenance.json.
+
+        Raises:
+            RuntimeError: If the folder was not opened: another process may be writing the file.
+        """
+        if self._lock is None:
+            raise RuntimeError(f"Expected a folder of RunFolder.open to write what is known of {self.path}")
         text = json.dumps({**self.provenance, **entries}, indent=2)
         write_atomically(self.path / "provenance.json", lambda name: name.write_text(text + "\n", encoding="utf-8"))
 
@@ -257,7 +285,55 @@ class RunFolder:
         return path
 
 
-def gather_parts(folder: str | os.PathLike[str], *, kind: str, command: str, order: list[str]) -> Results:
+class _Lock:
+    """Held by this process until nobody here uses it any more. Use ``_Lock.of``."""
+
+    _held: WeakValueDictionary[str, _Lock] = WeakValueDictionary()
+
+    def __init__(self, folder: Path) -> None:
+        path = folder / _LOCK
+        with naming(path):
+            folder.mkdir(parents=True, exist_ok=True)
+            check_place(path)
+            self._file = open(path, "a+", encoding="ascii")  # noqa: SIM115 - open as long as the lock is held
+            if hold(self._file.fileno()):
+                self._file.truncate(0)
+                self._file.write(f"{os.getpid()}\n")
+                self._file.flush()
+                return
+            self._file.seek(0)
+            holder = self._file.read(20).strip()
+        self._file.close()
+        raise RunFolderError(
+            f"Expected {folder} to be free, another process{f' ({holder})' if holder else ''} runs in it; wait until "
+            "it ends, or choose another --out"
+        )
+
+    @classmethod
+    def of(cls, folder: Path) -> _Lock:
+        """The lock of a folder; within a process all share one.
+
+        Raises:
+            RunFolderError: If another process has it, or the folder can't be written.
+        """
+        name = os.path.realpath(folder)
+        held = cls._held.get(name)
+        if held is None:
+            try:
+                held = cls._held[name] = cls(folder)
+            except OSError as error:
+                raise RunFolderError(
+                    f"Expected to write {folder}, got {error.strerror or error}; choose a folder that you can write to"
+                ) from error
+        return held
+
+    def __del__(self) -> None:
+        file = getattr(self, "_file", None)
+        if file is not None:
+            file.close()
+
+
+def gather_parts(folder: str | os.PathLike[str], *, kind: str, order: list[str]) -> Results:
     """Write results.parquet from all finished units of a run folder, and return it.
 
     A folder without parts is taken as it is: its results.parquet stands alone.
@@ -265,7 +341,6 @@ def gather_parts(folder: str | os.PathLike[str], *, kind: str, command: str, ord
     Args:
         folder: The run folder.
         kind: Of the experiment.
-        command: That makes such folders, for messages.
         order: Columns by which the rows are sorted.
 
     Raises:
@@ -289,6 +364,7 @@ def gather_parts(folder: str | os.PathLike[str], *, kind: str, command: str, ord
         else:
             results = Results(None, kind=held, config=config, provenance={})
     if results.kind != kind:
+        command = EXPERIMENTS[kind].command
         raise RunFolderError(f"Expected a run of `{command}` in {place}, it holds one of {results.kind!r}")
     return results
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edpbrl_gym._files import replacing
+from edpbrl_gym._files import replacing, sweep
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -154,7 +154,7 @@ class ImageCache:
         return image
 
     def prepare(self) -> None:
-        """Make the folder, so that one that can't be used is found before anything is rendered.
+        """Make the folder, so that one that can't be used is found before anything is rendered; sweep it.
 
         Raises:
             OSError: the folder can't be written.
@@ -163,6 +163,7 @@ class ImageCache:
             self.folder.mkdir(parents=True, exist_ok=True)
             if not os.access(self.folder, os.W_OK):
                 raise PermissionError("no permission to write")
+            sweep(self.folder)
         except OSError as error:
             raise self._unusable(error) from error
 

@@ -13,6 +13,7 @@ from edpbrl_gym.experiments.llm.figures import bars_figure, curves_figure, style
 from edpbrl_gym.experiments.llm.measuring import GUIDANCE, estimator_names
 from edpbrl_gym.experiments.llm.styles import PAPER_AVERAGE, PAPER_RESULTS
 from edpbrl_gym.experiments.llm.summary import accounts, by_style, curves, difference, findings, headline
+from edpbrl_gym.experiments.report import design_lines
 from edpbrl_gym.experiments.runs import Results, write_atomically
 from edpbrl_gym.experiments.summary import agent_labels
 
@@ -221,8 +222,6 @@ def _cost(results: Results) -> str:
 
 
 def _designs(results: Results) -> list[str]:
-    from edpbrl_gym.experiments.report import design_lines
-
     if not results.provenance.get("designs"):
         return ["No arm solves a design."]
     lines = design_lines(results)

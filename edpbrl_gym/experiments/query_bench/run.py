@@ -173,4 +173,4 @@ def gather(folder: str | os.PathLike[str]) -> Results:
         RunFolderError: If the folder holds another experiment.
     """
     order = ["regime", "arm", "seed", "sentence", "episodes"]
-    return gather_parts(folder, kind=KIND, command="edpbrl bench queries", order=order)
+    return gather_parts(folder, kind=KIND, order=order)

@@ -155,4 +155,4 @@ def gather(folder: str | os.PathLike[str]) -> Results:
         RunFolderError: If the folder holds another experiment.
     """
     order = ["regime", "arm", "seed", "user", "episodes", "score"]
-    return gather_parts(folder, kind=KIND, command="edpbrl bench race", order=order)
+    return gather_parts(folder, kind=KIND, order=order)
