@@ -96,7 +96,7 @@ def run_demo(
     say: Callable[[str, dict[str, Any]], object] = lambda step, facts: None,
     progress: bool = False,
 ) -> Results:
-    """Run the demo into a new folder and write results.parquet (figure and report: ``report.write_report``).
+    """Run the demo into a new folder and write results.parquet (figure and report: ``kinds.write_report``).
 
     Args:
         settings: The setting.
