@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edpbrl_gym.design import certify, frank_wolfe, verify
+from edpbrl_gym.design import certify, frank_wolfe, newton, verify
 from edpbrl_gym.mdp import FiniteHorizonMDP, PromptMDP
 from tests.design_cases import problem_of, prompt_problem, random_mdp_problem, random_occupancy, stochastic_mdp
 
@@ -161,6 +161,20 @@ def test_rounding_is_no_disagreement(criterion, case):
     assert result.messages == ()
     if shift == 0.0 and "dimension" not in case:  # there the gap itself is lost in rounding
         assert verify(problem, replace(design, gap=0.9 * design.gap)).messages[0].startswith("the design claims gap")
+
+
+@pytest.mark.parametrize("criterion", ["D", "A", "V"])
+@pytest.mark.parametrize("condition", [1e8, 1e12, 1e14, 1e17])
+def test_an_ill_conditioned_prior_is_no_disagreement(criterion, condition):
+    """The value without data is known to the condition number times epsilon only: all that a gain can be held to."""
+    turn = np.linalg.qr(np.random.default_rng(2).standard_normal((5, 5)))[0]
+    precision = (turn * np.geomspace(1e4 / condition, 1e4, 5)) @ turn.T
+    problem = prompt_problem(criterion, prior_precision=(precision + precision.T) / 2)
+    for design in (frank_wolfe(problem, max_iterations=20), newton(problem)):
+        assert verify(problem, design).messages == ()
+        if condition < 1e13:
+            wrong = verify(problem, replace(design, gain=design.gain * (1 + 100 * condition * 1e-15))).messages
+            assert len(wrong) == 1 and wrong[0].startswith("the design claims gain")
 
 
 def test_a_shift_of_the_features_changes_nothing_for_the_verifier():

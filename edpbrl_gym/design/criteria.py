@@ -58,17 +58,20 @@ def cholesky(information: FloatArray) -> FloatArray:
         SingularInformationError: If the matrix is not positive definite to working precision.
     """
     dimension = information.shape[0]
+    # below this share of the largest the last pivots are rounding errors, and so would be the inverse
+    share = dimension * np.finfo(np.float64).eps
     try:
         factor = np.linalg.cholesky(information)
         pivots = np.diag(factor)
-        # below this ratio the last pivots are rounding errors, and so would be the inverse
-        regular = bool(pivots.min() ** 2 > dimension * np.finfo(np.float64).eps * pivots.max() ** 2)
+        regular = bool(pivots.min() ** 2 > share * pivots.max() ** 2)
     except np.linalg.LinAlgError:
         regular = False
     if not regular:
+        largest = float(np.diag(information).max(initial=0.0))
         raise SingularInformationError(
             f"Expected a positive definite information matrix, got a singular one of dimension {dimension}: the "
-            f"questions say nothing about some direction of theta; use a regularization > 0 or more varied features."
+            f"questions say nothing about some direction of theta; use a regularization > 0 or more varied features. "
+            f"Beside its largest entry, {largest:.3g}, rounding loses a regularization below {share * largest:.2g}."
         )
     return np.asarray(factor, dtype=np.float64)
 

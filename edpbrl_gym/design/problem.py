@@ -18,13 +18,14 @@ from edpbrl_gym._validation import check_array, check_count, check_integers, che
 from edpbrl_gym.design import information
 from edpbrl_gym.design._chunks import Features, row_chunks
 from edpbrl_gym.design.criteria import Criterion, SingularInformationError, positive_semidefinite_factor
-from edpbrl_gym.mdp import FiniteHorizonMDP
+from edpbrl_gym.mdp import FiniteHorizonMDP, PromptMDP
 
 __all__ = ["DesignProblem"]
 
 FloatArray = NDArray[np.float64]
 
 _EFFICIENCY_LOSS = 0.01  # of a converged design at most
+_LARGEST = 1e15  # of the features: their squares must leave room in float32
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -33,9 +34,10 @@ class DesignProblem:
 
     Attributes:
         mdp: The MDP; its `num_rows` is the number of feature rows.
-        features: Phi, shape (N, d), finite. A float32 array is kept as it is, as a read-only view without a copy;
-            it may be a memory-mapped file larger than memory. Everything computed from it is float64 (its rows are
-            converted a few thousand at a time). Any other type becomes a read-only float64 array.
+        features: Phi, shape (N, d), finite, of at most 1e15 in size (scores are computed in float32 too). A float32
+            array is kept as it is, as a read-only view without a copy; it may be a memory-mapped file larger than
+            memory. Everything computed from it is float64 (its rows are converted a few thousand at a time). Any other
+            type becomes a read-only float64 array.
         num_policies: K >= 2, options per question.
         episodes: T >= 1; each episode asks H questions.
         criterion: D, A or V (`make_criterion`), or any `Criterion`.
@@ -70,6 +72,7 @@ class DesignProblem:
                 f"Expected features of shape (N, d) with one row for each of the MDP's {self.mdp.num_rows} feature "
                 f"rows, got shape {rows.shape}."
             )
+        _check_size(rows)
         self._set("features", _read_only(rows) if rows.dtype == np.float64 else _locked(rows))
         self._set("num_policies", check_count(self.num_policies, "num_policies (K)", minimum=2))
         self._set("episodes", check_count(self.episodes, "episodes (T)", minimum=1))
@@ -131,6 +134,21 @@ class DesignProblem:
         except SingularInformationError:
             return -np.inf
 
+    @cached_property
+    def uninformative(self) -> bool:
+        """Whether at every step all rows that can be shown are equal.
+
+        Then no answer says anything about theta, and every design has the value without data; what differs is rounding.
+        """
+        if isinstance(self.mdp, PromptMDP):
+            shown = (np.arange(own.start, own.stop) for own in map(self.mdp.step_pairs, range(self.horizon)))
+        else:
+            reach = self.mdp.row_occupancy(self.mdp.occupancy(self.mdp.uniform_policy())) > 0
+            shown = (np.flatnonzero(step) for step in reach)
+        return all(
+            (chunk == self.features[rows[0]]).all() for rows in shown for _, chunk in row_chunks(self.features, rows)
+        )
+
     def rows(self, indices: ArrayLike | slice) -> FloatArray:
         """Some rows of the features in float64, a new array of shape (k, d).
 
@@ -169,22 +187,29 @@ class DesignProblem:
         return information.gradient(self.features, rows, curvature, self.episodes)
 
     def relative_gap(self, gap: float, value: float) -> float:
-        """Gap relative to the gain over no data.
+        """Gap relative to the gain over no data; 0 where float64 can't tell the best gain, gain + gap, from 0.
 
         When the prior is singular there is no finite value without data; then it is the certified loss of efficiency
         to first order, gap / d for D and gap / |value| for the others.
         """
         gain = value - self.baseline
+        volume = self.criterion.name == "D"  # a logarithm: rounding is absolute
         if not np.isfinite(gain):
-            return gap / (self.dimension if self.criterion.name == "D" else max(abs(value), np.finfo(float).tiny))
-        return gap / gain if gain > 0 else (0.0 if gap <= 0 else np.inf)
+            return gap / (self.dimension if volume else max(abs(value), np.finfo(float).tiny))
+        rounding = float(np.finfo(np.float64).eps) * max(float(volume), abs(self.baseline))
+        if self.uninformative or gain + gap <= rounding:
+            return 0.0
+        return gap / gain if gain > 0 else np.inf
 
     def converged(self, gap: float, value: float, tolerance: float) -> bool:
         """Whether a solver may call a design converged.
 
         The gap must be at most `tolerance` of the gain, and the certified efficiency at least 0.99 (1 - tolerance for
         a tolerance above 0.01): with a weak prior the gain over no data is so large that a small share says little.
+        Where no answer can say anything every design is optimal.
         """
+        if self.uninformative:
+            return True
         loss = 1.0 - self.criterion.efficiency(value, value + gap, self.dimension)
         return bool(self.relative_gap(gap, value) <= tolerance and loss <= max(tolerance, _EFFICIENCY_LOSS))
 
@@ -216,6 +241,17 @@ class DesignProblem:
                 f"Expected mean_rows of shape (H, N) = {(self.horizon, self.mdp.num_rows)}, got {rows.shape}."
             )
         return rows
+
+
+def _check_size(features: Features) -> None:
+    largest = max(float(features.max(initial=0.0)), -float(features.min(initial=0.0)))
+    if largest > _LARGEST:
+        row, column = np.argwhere(np.abs(features) == largest)[0]
+        raise ValueError(
+            f"Expected features of at most {_LARGEST:g} in size, got {features[row, column]:.3g} in row {row}, column "
+            f"{column}: their squares, of which the information is made, overflow. Divide the features by a constant c "
+            f"and the regularization by c^2: the best design stays the same."
+        )
 
 
 def _read_only(array: FloatArray) -> FloatArray:

@@ -264,6 +264,7 @@ def assemble(
 ) -> Design:
     """Make a design of occupancies and a certificate that the solver has computed itself, in float64.
 
+    Where no answer can say anything (`DesignProblem.uninformative`) the value is the one without data, and the gap 0.
     Nothing is computed over rows without mass: `certify` is for solvers that have no certificate of their own.
 
     Args:
@@ -290,6 +291,8 @@ def assemble(
         raise ValueError(f"Expected a gap >= 0, got {gap}.")
     distinct = _policies(problem, occupancies)
     _check_all(problem, distinct)
+    if problem.uninformative:
+        value, gap = problem.baseline, 0.0
     return Design(
         problem=problem,
         occupancies=_frozen(np.broadcast_to(distinct, (problem.num_policies, *distinct.shape[1:]))),

@@ -281,6 +281,25 @@ def _linear_program(problem: DesignProblem, rewards: FloatArray) -> tuple[float,
     return -scale * float(right @ prices + reduced.reshape(rewards.shape).min(axis=1).sum()), []
 
 
+def _without_data(problem: DesignProblem) -> tuple[float, float]:
+    """Value of the criterion without data, -inf if the prior is singular, and what rounding may do to it (absolute).
+
+    As for the design an error E of the matrix, here of the prior, moves the value by tr(G E). A prior that the
+    criterion takes for singular counts as such.
+    """
+    prior = _prior(problem)
+    dimension = len(prior)
+    if np.linalg.eigvalsh(prior)[0] <= 0 or np.linalg.cond(prior) > 1.0 / (dimension * np.finfo(float).eps):
+        return -np.inf, 0.0
+    inverse = np.linalg.inv(prior)
+    if problem.criterion.name == "D":
+        value, weight = float(np.linalg.slogdet(prior)[1]), inverse
+    else:
+        target = _target(problem)
+        value, weight = -float(np.trace(target @ inverse)), inverse @ target @ inverse
+    return value, _ROUNDING * float(np.linalg.norm(prior, 2) * np.trace(weight))
+
+
 def _disagreements(
     problem: DesignProblem,
     design: Design,
@@ -293,13 +312,7 @@ def _disagreements(
     per_value = _VALUE_TOLERANCE * max(1.0, abs(value)) + rounding[0]
     per_gap = _GAP_TOLERANCE * float(np.abs(rewards).max(axis=1).sum()) + rounding[1]
     dimension = problem.features.shape[1]
-    prior = _prior(problem)
-    if np.linalg.eigvalsh(prior)[0] <= 0:
-        without = -np.inf
-    elif problem.criterion.name == "D":
-        without = float(np.linalg.slogdet(prior)[1])
-    else:
-        without = -float(np.trace(_target(problem) @ np.linalg.inv(prior)))
+    without, of_without = _without_data(problem)
     gain = value - without
     checks = [
         ("value", design.value, value, per_value),
@@ -307,7 +320,7 @@ def _disagreements(
         ("upper_bound", design.upper_bound, value + gap, per_value + per_gap),
     ]
     if np.isfinite(gain) and gain > 0:
-        per_gain = 2 * per_value + _VALUE_TOLERANCE * abs(without)
+        per_gain = 2 * per_value + _VALUE_TOLERANCE * abs(without) + of_without
         checks.append(("gain", design.gain, gain, per_gain))
         if gain > 2 * per_gain:  # else it is a quotient of rounding errors
             slack = 2 * (per_gap + per_gain * gap / gain) / gain
