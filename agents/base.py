@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -109,6 +110,20 @@ class Agent(ABC):
 
     def observe(self, comparisons: Comparisons) -> None:  # noqa: B027  (optional for subclasses)
         """Take in all answers so far; adaptive agents plan anew, the base class ignores them."""
+
+    def option_weights(self, observation: NDArray[Any], step: int, option: int) -> Iterator[NDArray[np.float64]]:
+        """What the agent would rather play where its action for an option can't be taken, since another shows it.
+
+        Args:
+            observation: Of the lane, one observation.
+            step: The step h.
+            option: Which option of the question, 0..K-1.
+
+        Returns:
+            Weights (A,) >= 0 of the actions, the most wanted first; the next are for when these leave nothing. The base
+            class has none: any action is as good.
+        """
+        return iter(())
 
     def save(self, folder: str | Path) -> None:
         """Write the agent to a folder (agent.json and whatever ``_save`` adds); ``load`` reads it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,14 @@ class TabularAgent(Agent):
                     actions[lanes] = _choose(table, draws[lanes], deterministic)
         new_state = (steps + 1,)
         return (actions[0] if single else actions), new_state
+
+    def option_weights(self, observation: Any, step: int, option: int) -> Iterator[NDArray[np.float64]]:
+        """The option's own policy, then the mean of all K. See the base class."""
+        if self._policies is None:
+            return
+        state = mdp_states(self.base, np.asarray(observation)[None])
+        yield self.mdp.action_probabilities(self._policies[option], step, state)[0]
+        yield np.mean([self.mdp.action_probabilities(policy, step, state)[0] for policy in self._policies], axis=0)
 
     def _batch(self, observation: Any) -> tuple[NDArray[Any], bool]:
         """Observations of n lanes, and whether a single one was given."""

@@ -65,8 +65,8 @@ def draw_options(encoder: TextEncoder, seed: int) -> Floats:
     lanes = make_prompt_lanes(K, **ENVIRONMENT_ARGUMENTS)
     agent = make_agent("random", lanes, num_policies=K, episodes=max(EPISODES), seed=seed)
     questions = draw_questions(
-        ENVIRONMENT, agent, episodes=max(EPISODES), env_arguments=ENVIRONMENT_ARGUMENTS, feedback="truncated"
-    )
+        ENVIRONMENT, agent, episodes=max(EPISODES), env_arguments=ENVIRONMENT_ARGUMENTS, distinct=False
+    ).questions
     lanes.close()
     texts = [text for _, _, options in questions for text in options]
     return encoder.encode(texts).reshape(len(questions), K, -1).astype(np.float64)

@@ -275,7 +275,8 @@ def test_collect_tells_a_tabular_agent_where_episodes_begin_whatever_the_batches
 def test_drawn_questions_are_prefixes_of_each_other(words):
     env = make_prompt_lanes(2, vocabulary=str(words))
     agent = make_agent("random", env, num_policies=2, episodes=3, seed=0)
-    found = draw_questions("edpbrl/PromptConstruction-v0", agent, episodes=3, env_arguments={"vocabulary": str(words)})
+    drawn = draw_questions("edpbrl/PromptConstruction-v0", agent, episodes=3, env_arguments={"vocabulary": str(words)})
+    found = drawn.questions
     assert [question[:2] for question in found] == [(e, h) for e in range(3) for h in range(3)]
     for (_, step, before), (_, following, after) in zip(found, found[1:], strict=False):
         if following == step + 1:

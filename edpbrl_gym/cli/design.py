@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edpbrl_gym.cli.console import output, quiet_libraries, shown, solving
 from edpbrl_gym.cli.errors import Stopped, bad_arguments
 from edpbrl_gym.cli.options import Design
+
+if TYPE_CHECKING:
+    from edpbrl_gym.experiments.asked import QuestionReport
+    from edpbrl_gym.experiments.collect import DrawnQuestions
 
 __all__ = ["run"]
 
@@ -26,6 +30,7 @@ def run(options: Design) -> None:
     """
     from edpbrl_gym.agents.registry import agent_class
     from edpbrl_gym.experiments.collect import ENVIRONMENT, check_static, draw_questions, make_prompt_lanes
+    from edpbrl_gym.experiments.distinct import check_enough_options
     from edpbrl_gym.experiments.questions import write_questions
     from edpbrl_gym.features import load_encoder
     from edpbrl_gym.vocabulary import load_vocabulary
@@ -43,7 +48,8 @@ def run(options: Design) -> None:
     }
     env: Any = make_prompt_lanes(options.policies, **arguments)
     with bad_arguments():
-        agent = _agent(options, env)
+        check_enough_options(env.unwrapped.vocabulary, options.policies, options.feedback)
+        agent = _agent(options, env, options.solver)
         check_static(agent)
     file = options.out / f"questions.{options.questions}"
     _prepare(options.out)
@@ -53,18 +59,23 @@ def run(options: Design) -> None:
     env.unwrapped.model.use_encoder(encoder)
     encoder.encode(env.unwrapped.vocabulary.all_tokens, progress=True)  # into the cache, with a bar
     _learn(agent)
-    questions = draw_questions(
+    drawn = draw_questions(
         ENVIRONMENT, agent, episodes=options.episodes, env_arguments=arguments, feedback=options.feedback
     )
-    write_questions(file, questions)
-    _write(options, env, agent)
+    write_questions(file, drawn.questions)
+    _write(options, env, agent, None)  # Ctrl-C while the prompts are embedded loses no file
+    report, unknown = _report(options, env, agent, drawn, arguments)
+    _write(options, env, agent, report.describe())
     if agent.design is None:
         console.print(f"The agent {options.solver} has no design: no certificate, its questions only.", markup=False)
     else:
         console.print(agent.design.summary(), markup=False)
         console.print()
         console.print(_heaviest(env.unwrapped.vocabulary, agent.design))
-    console.print(f"{len(questions)} questions of {options.policies} options: {shown(file)}", markup=False)
+    console.print(report.summary(), markup=False)
+    if unknown:
+        console.print(f"  as shown     not known: {unknown}", markup=False)
+    console.print(f"{report.count} questions of {options.policies} options: {shown(file)}", markup=False)
     console.print(
         f"Ask them, write the number of the best option (1..{options.policies}) into the column choice, then: "
         f"edpbrl estimate {shown(file)}",
@@ -90,6 +101,46 @@ def _learn(agent: Any) -> None:
     with solving(agent.options.get("tolerance", signature(solver).parameters["tolerance"].default)) as callback:
         agent.options["callback"] = callback
         agent.learn()
+
+
+def _report(
+    options: Design, env: Any, agent: Any, drawn: DrawnQuestions, arguments: dict[str, Any]
+) -> tuple[QuestionReport, str]:
+    """What the questions tell, and why that is not known of the prompts as shown ("" where it is)."""
+    from edpbrl_gym.experiments.asked import QuestionReport, information_of, token_options
+    from edpbrl_gym.experiments.collect import ENVIRONMENT, draw_questions
+
+    problem = _agent(options, env, "newton").problem() if agent.design is None else agent.design.problem
+    bound = None if agent.design is None else agent.design.upper_bound
+    at_random, prompts, unknown = None, None, ""
+    if options.solver != "random":
+        other = draw_questions(
+            ENVIRONMENT,
+            _agent(options, env, "random"),
+            episodes=options.episodes,
+            env_arguments=arguments,
+            feedback=options.feedback,
+        )
+        at_random = information_of(problem, token_options(problem, other.tokens), upper_bound=bound)
+    if options.feedback == "truncated":
+        texts = [text for _, _, shown in drawn.questions for text in shown]
+        try:
+            rows = env.unwrapped.encoder.encode(texts, progress=True)  # the texts that `edpbrl estimate` needs
+        except ValueError as error:  # precomputed embeddings without them
+            unknown = str(error)
+        else:
+            prompts = information_of(problem, rows.reshape(len(drawn.questions), options.policies, -1))
+    report = QuestionReport(
+        count=len(drawn.questions),
+        options=options.policies,
+        exchanged=drawn.exchanged,
+        criterion=problem.criterion.name,
+        dimension=problem.dimension,
+        tokens=information_of(problem, token_options(problem, drawn.tokens), upper_bound=bound),
+        random=at_random,
+        prompts=prompts,
+    )
+    return report, unknown
 
 
 def _early(design: Any, folder: Path) -> str:
@@ -143,17 +194,20 @@ def _keep_answers(file: Path) -> None:
         )
 
 
-def _agent(options: Design, env: Any) -> Any:
+def _agent(options: Design, env: Any, solver: str) -> Any:
+    """An agent for the command's arguments; those of the solver go to the one that was asked for only."""
     from edpbrl_gym.agents.planned import PlannerAgent
     from edpbrl_gym.agents.registry import agent_class, make_agent
 
-    given: dict[str, Any] = {"max_iterations": options.iterations, "tolerance": options.tolerance}
-    given["device"] = None if options.device == "cpu" else options.device
-    if issubclass(agent_class(options.solver), PlannerAgent):
+    given: dict[str, Any] = {}
+    if solver == options.solver:
+        given = {"max_iterations": options.iterations, "tolerance": options.tolerance}
+        given["device"] = None if options.device == "cpu" else options.device
+    if issubclass(agent_class(solver), PlannerAgent):
         given["feedback"] = options.feedback
     extra = {name: value for name, value in given.items() if value is not None}
     return make_agent(
-        options.solver,
+        solver,
         env,
         num_policies=options.policies,
         episodes=options.episodes,
@@ -164,8 +218,8 @@ def _agent(options: Design, env: Any) -> Any:
     )
 
 
-def _write(options: Design, env: Any, agent: Any) -> None:
-    """Save the agent (design.npz and policies) and design.json with settings, certificate and provenance."""
+def _write(options: Design, env: Any, agent: Any, questions: dict[str, Any] | None) -> None:
+    """Save the agent (design.npz and policies) and design.json: settings, certificate, questions, provenance."""
     from edpbrl_gym.experiments.designs import describe_design
     from edpbrl_gym.experiments.runs import versions, write_atomically
 
@@ -175,6 +229,7 @@ def _write(options: Design, env: Any, agent: Any) -> None:
     document = {
         "settings": settings,
         "design": None if agent.design is None else describe_design(agent.design),
+        "questions": questions,
         "encoder_fingerprint": base.encoder.fingerprint,
         "vocabulary_fingerprint": base.vocabulary.fingerprint,
         "versions": versions(),

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edpbrl_gym._base_environment import base_environment
 from edpbrl_gym._validation import check_count
 from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.envs.wrappers.preference_query import PreferenceQuery
+from edpbrl_gym.experiments.distinct import DistinctOptions
 from edpbrl_gym.oracles import choices_of
 
 if TYPE_CHECKING:
@@ -18,7 +21,16 @@ if TYPE_CHECKING:
     from edpbrl_gym.agents.base import Agent
     from edpbrl_gym.oracles import Oracle
 
-__all__ = ["ENVIRONMENT", "answer_again", "check_static", "collect", "draw_questions", "make_prompt_lanes", "reseed"]
+__all__ = [
+    "ENVIRONMENT",
+    "DrawnQuestions",
+    "answer_again",
+    "check_static",
+    "collect",
+    "draw_questions",
+    "make_prompt_lanes",
+    "reseed",
+]
 
 ENVIRONMENT = "edpbrl/PromptConstruction-v0"
 
@@ -49,6 +61,7 @@ def collect(
     lanes: int | None = None,
     env_arguments: dict[str, Any] | None = None,
     observe: bool = False,
+    distinct: bool = False,
 ) -> Comparisons:
     """Run an agent for T episodes of K lanes and return the answered questions.
 
@@ -67,13 +80,16 @@ def collect(
         observe: Tell the agent all answers after each step. What it makes of them shows in later questions: give an
             environment of K lanes to let it learn between the episodes too; with an id an episode ends before the
             next begins only if T = 1.
+        distinct: Exchange options that a question would show twice (`DistinctOptions`): for people. Without it lanes
+            are what the agent plays, as in the paper.
 
     Returns:
         T * H comparisons (for a horizon of H), ordered by step within each batch of episodes; less those that the
         oracle left without an answer.
 
     Raises:
-        ValueError: If T < 1 or the lanes of the environment are no multiple of K.
+        TypeError: If ``distinct`` is wanted of an environment that builds no prompts.
+        ValueError: If T < 1, the lanes of the environment are no multiple of K, or the options can't be distinct.
         RuntimeError: If no question was answered.
     """
     total = check_count(episodes, "episodes (T)")
@@ -81,12 +97,12 @@ def collect(
     if isinstance(env, str):
         own = make_prompt_lanes(total * options, environment=env, **(env_arguments or {}))
         try:
-            return _run(own, agent, oracle, total, options, seed, feedback, observe)
+            return _run(own, agent, oracle, total, options, seed, feedback, observe, distinct)
         finally:
             own.close()
     if env_arguments:
         raise ValueError("Expected env_arguments with the id of an environment only, got a made environment")
-    return _run(env, agent, oracle, total, options, seed, feedback, observe)
+    return _run(env, agent, oracle, total, options, seed, feedback, observe, distinct)
 
 
 def _run(
@@ -98,8 +114,11 @@ def _run(
     seed: int,
     feedback: Literal["truncated", "state"],
     observe: bool,
+    distinct: bool,
 ) -> Comparisons:
     venv = PreferenceQuery(env, lanes=lanes, oracle=oracle, feedback=feedback)
+    base = base_environment(env)
+    exchange = DistinctOptions(base, num_options=lanes, feedback=feedback, seed=seed) if distinct else None
     play_on = getattr(agent, "play_on", None)
     if play_on is not None:  # an agent that must know which environment it plays, and may refuse it
         play_on(venv)
@@ -108,6 +127,8 @@ def _run(
     state = None
     while finished < episodes:
         actions, state = agent.predict(observation, state, venv.episode_start)
+        if exchange is not None:
+            actions = exchange(agent, observation, actions)
         observation, _, terminations, truncations, infos = venv.step(actions)
         ended = np.logical_or(terminations, truncations)
         # an episode ends with its last question, whether or not that got an answer
@@ -165,9 +186,30 @@ def reseed(agent: Agent, seed: int) -> None:
     agent.rng.bit_generator.state = np.random.default_rng(seed).bit_generator.state
 
 
+@dataclass(frozen=True, eq=False)
+class DrawnQuestions:
+    """Questions as they are written for people.
+
+    Attributes:
+        questions: T * H entries (episode, step, K texts), ordered by episode and step.
+        tokens: Action of each lane at each step, (T, K, H).
+        exchanged: Options that were exchanged, since their question showed them already.
+    """
+
+    questions: list[tuple[int, int, list[str]]]
+    tokens: NDArray[np.int64]
+    exchanged: int
+
+
 def draw_questions(
-    env: str, agent: Agent, *, episodes: int, env_arguments: dict[str, Any], feedback: str = "truncated"
-) -> list[tuple[int, int, list[str]]]:
+    env: str,
+    agent: Agent,
+    *,
+    episodes: int,
+    env_arguments: dict[str, Any],
+    feedback: str = "truncated",
+    distinct: bool = True,
+) -> DrawnQuestions:
     """Draw the questions of an agent as texts, without asking anyone and without encoding anything.
 
     Args:
@@ -176,26 +218,32 @@ def draw_questions(
         episodes: T.
         env_arguments: Arguments of the environment.
         feedback: "truncated" shows partial prompts, "state" the last token.
+        distinct: Exchange options that a question would show twice (`DistinctOptions`). False keeps what the agent
+            plays, as in the paper: for simulations.
 
-    Returns:
-        T * H entries (episode, step, K texts), ordered by episode and step.
+    Raises:
+        ValueError: If T < 1, the agent's questions depend on answers, or the options can't be distinct.
     """
     check_static(agent)
-    lanes = make_prompt_lanes(
-        check_count(episodes, "episodes (T)") * agent.num_policies, environment=env, **env_arguments
-    )
+    options = agent.num_policies
+    lanes = make_prompt_lanes(check_count(episodes, "episodes (T)") * options, environment=env, **env_arguments)
     base = base_environment(lanes)
+    exchange = DistinctOptions(base, num_options=options, feedback=feedback, seed=agent.seed) if distinct else None
     found: list[tuple[int, int, list[str]]] = []
     observation, _ = lanes.reset()
     state = None
     starts = np.ones(lanes.num_envs, dtype=np.bool_)
     for step in range(base.mdp.horizon):
         actions, state = agent.predict(observation, state, starts)
+        if exchange is not None:
+            actions = exchange(agent, observation, actions)
         observation, _, _, _, _ = lanes.step(actions)
         starts = np.zeros_like(starts)
         texts = base.trajectory_texts(observation) if feedback == "truncated" else base.state_texts(observation)
-        for episode in range(episodes):
-            first = episode * agent.num_policies
-            found.append((episode, step, texts[first : first + agent.num_policies]))
+        found += [(episode, step, texts[episode * options : (episode + 1) * options]) for episode in range(episodes)]
     lanes.close()
-    return sorted(found, key=lambda question: question[:2])
+    return DrawnQuestions(
+        questions=sorted(found, key=lambda question: question[:2]),
+        tokens=np.asarray(observation, dtype=np.int64).reshape(episodes, options, -1),
+        exchanged=0 if exchange is None else exchange.exchanged,
+    )

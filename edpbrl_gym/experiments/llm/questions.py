@@ -118,8 +118,12 @@ def _draw(settings: LLMSettings, place: int, folder: RunFolder, tokens: Tokens) 
         env = make_lanes(settings.design, tokens, settings.num_policies * settings.episodes)
         player = obtain_agent(settings.design, place, settings.episodes, folder.path, env, seed)
         drawn = draw_questions(
-            ENVIRONMENT, player, episodes=settings.episodes, env_arguments=settings.design.environment
-        )
+            ENVIRONMENT,
+            player,
+            episodes=settings.episodes,
+            env_arguments=settings.design.environment,
+            distinct=False,  # the paper's lanes, equal options and all
+        ).questions
         env.close()
         # all texts in one call: the batches, and so the last bits, are then the same whenever this is done
         texts = list(dict.fromkeys(text for _, _, options in drawn for text in options))

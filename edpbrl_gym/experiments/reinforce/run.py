@@ -294,7 +294,7 @@ def _random_questions(settings: ReinforceExperiment, encoder: TextEncoder, numbe
         episodes=episodes,
         seed=derive_seed(settings.training.seed, "random questions", number),
     ).learn()
-    drawn = draw_questions(ENVIRONMENT, agent, episodes=episodes, env_arguments=arguments)
+    drawn = draw_questions(ENVIRONMENT, agent, episodes=episodes, env_arguments=arguments, distinct=False).questions
     rows = encoder.encode([text for _, _, texts in drawn for text in texts])
     features = rows.reshape(len(drawn), settings.num_policies, -1)
     return Queries(features, np.array([row[0] for row in drawn]), np.array([row[1] for row in drawn]))
