@@ -17,7 +17,8 @@ from edpbrl_gym.agents.base import Agent
 from edpbrl_gym.agents.tabular import require
 from edpbrl_gym.mdp import PromptMDP
 from edpbrl_gym.vocabulary import Vocabulary
-from edpbrl_gym.vocabulary.vocabulary import SEPARATOR, fold
+from edpbrl_gym.vocabulary.tokens import fold
+from edpbrl_gym.vocabulary.vocabulary import SEPARATOR
 
 __all__ = ["DistinctOptions", "check_enough_options"]
 
