@@ -18,6 +18,7 @@ PACKAGE = ROOT / "edpbrl_gym"
 FLOORS = {
     "_validation": 0,
     "_files": 0,
+    "_log": 0,
     "_compat": 0,
     "_base_environment": 0,
     "_threads": 0,
@@ -67,7 +68,7 @@ HEAVY = {
 }
 MATHEMATICS = {"mdp", "choice", "responses", "comparisons", "estimation", "design"}
 # rooms that also read one room of their own floor
-BESIDE = {("estimation", "comparisons"), ("responses", "choice"), ("session", "experiments")}
+BESIDE = {("_log", "_files"), ("estimation", "comparisons"), ("responses", "choice"), ("session", "experiments")}
 
 
 def modules() -> list[Path]:

@@ -1,6 +1,7 @@
 """A session on disk: resumed as if it had never stopped, no told answer lost, whatever happens in between."""
 
 import contextlib
+import io
 import json
 import os
 import shutil
@@ -70,7 +71,7 @@ def test_a_resumed_session_goes_on_as_the_uninterrupted_one(actions, kind):
 
 @pytest.mark.parametrize("kind", sorted(PLANNERS))
 def test_wherever_the_writing_stopped_the_told_answers_are_there(kind, tmp_path):
-    """The journal cut after every byte of its last lines: all whole lines count, the torn one never happened."""
+    """The journal cut after every byte of its last lines: a line without its end counts, a torn one never happened."""
     one = session(PLANNERS[kind], folder=tmp_path / "one")
     lengths = [0]
     for number in range(4):
@@ -86,7 +87,7 @@ def test_wherever_the_writing_stopped_the_told_answers_are_there(kind, tmp_path)
         shutil.copy(tmp_path / "one/session.json", copy)
         (copy / "journal.jsonl").write_bytes(data[:cut])
         with resume(copy, PLANNERS[kind]) as again:
-            told = sum(length <= cut for length in lengths[1:])
+            told = sum(length - 1 <= cut for length in lengths[1:])
             assert again.answered == told
             other = session(PLANNERS[kind])
             for number in range(told):
@@ -141,12 +142,16 @@ def test_a_damaged_line_is_an_error_and_names_its_place(tmp_path):
         run(one, SyntheticUser(THETA), 3)
     journal = tmp_path / "one/journal.jsonl"
     lines = journal.read_bytes().splitlines(keepends=True)
-    for number in (0, 3):
+    others, alone = " and others follow", ": its checksum is wrong"
+    # the last place is the end of the last line, which then has none any more
+    for number, place, message in ((0, 40, others), (3, 40, others), (5, 40, alone), (5, -1, alone)):
         broken = bytearray(lines[number])
-        broken[len(broken) // 2] ^= 1
+        broken[place] ^= 1
         journal.write_bytes(b"".join([*lines[:number], bytes(broken), *lines[number + 1 :]]))
-        with pytest.raises(ValueError, match=f"line {number + 1} is damaged and others follow"):
+        damaged = journal.read_bytes()
+        with pytest.raises(ValueError, match=f"journal.jsonl, line {number + 1} is damaged{message}"):
             resume(tmp_path / "one")
+        assert journal.read_bytes() == damaged
     journal.write_bytes(b"".join([*lines[1:], lines[-1]]))
     with pytest.raises(ValueError, match="line 1 of its journal fails.*does not follow"):
         resume(tmp_path / "one")
@@ -158,16 +163,55 @@ def test_a_damaged_line_is_an_error_and_names_its_place(tmp_path):
         assert again.answered == 3
 
 
-def test_a_damaged_snapshot_is_an_error_and_deleting_it_helps(tmp_path):
+def test_a_damaged_snapshot_is_ignored_since_the_journal_has_everything(tmp_path):
     with session(folder=tmp_path / "one") as one:
         run(one, SyntheticUser(THETA), 3)
     snapshot = tmp_path / "one/planner.npz"
-    snapshot.write_bytes(snapshot.read_bytes()[:100])
-    with pytest.raises(ValueError, match="delete this file: the journal holds everything"):
-        resume(tmp_path / "one")
-    snapshot.unlink()
-    with resume(tmp_path / "one") as again:
+    whole = snapshot.read_bytes()
+    flipped = bytearray(whole)
+    flipped[len(whole) // 2] ^= 1
+    empty = io.BytesIO()
+    np.savez(empty, header=np.frombuffer(b"[3]", dtype=np.uint8))
+    for data in (b"", b"no archive", whole[:100], whole[:-7], bytes(flipped), empty.getvalue()):
+        snapshot.write_bytes(data)
+        with pytest.warns(UserWarning, match="planner.npz could not be read .* the journal is replayed"):
+            again = resume(tmp_path / "one")
         same(again, lived(3))
+        again._journal.close()  # without a new snapshot
+    with pytest.warns(UserWarning, match="could not be read"), resume(tmp_path / "one") as again:
+        run(again, SyntheticUser(THETA), 1)
+    with warnings.catch_warnings(), resume(tmp_path / "one") as again:  # mended by the next snapshot
+        warnings.simplefilter("error")
+        same(again, lived(4))
+
+
+@pytest.mark.parametrize("fate", ["deleted", "moved", "replaced"])
+def test_a_folder_that_goes_away_is_an_error_at_the_next_answer(fate, tmp_path):
+    folder = tmp_path / "one"
+    one = session(folder=folder)
+    run(one, SyntheticUser(THETA), 2)
+    one.ask()
+    if fate == "deleted":
+        shutil.rmtree(folder)
+    else:
+        folder.rename(tmp_path / "elsewhere")
+    if fate == "replaced":
+        shutil.copytree(tmp_path / "elsewhere", folder)
+    for _ in range(2):
+        with pytest.raises(FileNotFoundError, match="journal.jsonl where it was opened.*put the folder back"):
+            one.tell(1)
+    assert one.answered == 2 and one.pending is not None
+    if fate == "moved":
+        (tmp_path / "elsewhere").rename(folder)
+        one.tell(1)
+        one.close()
+        with resume(folder) as again:
+            assert again.answered == 3
+    else:
+        with pytest.raises(FileNotFoundError, match="put the folder back"):
+            one.close()
+        with pytest.raises(ValueError, match="has been closed"):
+            one.tell(1)
 
 
 def test_the_snapshot_spares_the_replay(tmp_path):

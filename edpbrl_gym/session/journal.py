@@ -4,8 +4,7 @@ FOLDER/session.json     the settings with which the session began, written once
 FOLDER/journal.jsonl    every question, answer and undo, one line each, in order
 FOLDER/planner.npz      the planner's state after so many lines (optional; spares replaying them)
 
-A line is the CRC-32 of a JSON object, a space and the object. A line that a kill has cut off is the last one and was
-never acknowledged, so it is dropped; a damaged line elsewhere is an error. The journal alone is the truth.
+The journal alone is the truth: a snapshot that can't be read is ignored. For its lines see ``_log``.
 """
 
 from __future__ import annotations
@@ -14,15 +13,15 @@ import json
 import os
 import shutil
 import uuid
-import zipfile
-import zlib
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from edpbrl_gym._files import hold, replacing
+from edpbrl_gym._files import replacing
+from edpbrl_gym._log import AppendLog, Remedies, encode
 
 __all__ = ["FORMAT", "Journal", "is_plain", "read_settings"]
 
@@ -31,22 +30,12 @@ _SETTINGS, _JOURNAL, _PLANNER = "session.json", "journal.jsonl", "planner.npz"
 
 Event = dict[str, Any]
 
-
-def _line(event: Event) -> bytes:
-    body = json.dumps(event, separators=(",", ":"), allow_nan=False).encode("ascii")
-    return b"%08x %s\n" % (zlib.crc32(body), body)
-
-
-def _event(line: bytes) -> Event | None:
-    """The event of a line without its end, None for a damaged one."""
-    code, _, body = line.partition(b" ")
-    try:
-        if int(code, 16) != zlib.crc32(body):
-            return None
-        event = json.loads(body)
-    except ValueError:
-        return None
-    return event if isinstance(event, dict) else None
+_REMEDIES = Remedies(
+    held="close() it there first",
+    damaged="restore the file from a backup",
+    gone="put the folder back and tell again, or keep what was answered by history.to_parquet(...)",
+    closed="use Session.resume",
+)
 
 
 def is_plain(state: Mapping[str, Any]) -> bool:
@@ -99,16 +88,14 @@ class Journal:
         events: Number of whole lines in the journal.
     """
 
-    def __init__(self, folder: Path, events: int) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.events = events
-        self._handle = os.open(folder / _JOURNAL, os.O_RDWR | getattr(os, "O_BINARY", 0))
-        try:
-            self._lock()
-        except BaseException:
-            os.close(self._handle)
-            raise
-        self._end = os.lseek(self._handle, 0, os.SEEK_END)
+        self._log = AppendLog(folder / _JOURNAL, name=f"the session {folder}", remedies=_REMEDIES)
+
+    @property
+    def events(self) -> int:
+        """Number of events in the journal."""
+        return self._log.lines
 
     @classmethod
     def create(cls, folder: Path, settings: Mapping[str, Any], events: list[Event]) -> Journal:
@@ -129,7 +116,7 @@ class Journal:
         try:
             contents = {
                 _SETTINGS: (json.dumps({"format": FORMAT, **settings}, indent=1) + "\n").encode("utf-8"),
-                _JOURNAL: b"".join(map(_line, events)),
+                _JOURNAL: b"".join(map(encode, events)),
             }
             for name, data in contents.items():
                 with open(part / name, "wb") as stream:
@@ -144,7 +131,7 @@ class Journal:
             shutil.rmtree(part, ignore_errors=True)
             raise
         _sync_folder(folder.parent)
-        return cls(folder, len(events))
+        return cls.open(folder)[0]
 
     @classmethod
     def open(cls, folder: Path) -> tuple[Journal, list[Event]]:
@@ -152,70 +139,24 @@ class Journal:
 
         Raises:
             FileNotFoundError: No session there.
-            ValueError: A damaged line before the last.
+            ValueError: A damaged line.
             RuntimeError: Another process has the session open.
         """
-        journal = cls(folder, 0)
+        journal = cls(folder)
         try:
-            events = journal._read()
+            return journal, journal._log.read()
         except BaseException:
             journal.close()
             raise
-        journal.events = len(events)
-        return journal, events
-
-    def _lock(self) -> None:
-        if not hold(self._handle):
-            raise RuntimeError(
-                f"Expected the session {self.folder} to be closed, it is open already (here or in another process); "
-                "close() it there first"
-            )
-
-    def _read(self) -> list[Event]:
-        path = self.folder / _JOURNAL
-        data = path.read_bytes()
-        events: list[Event] = []
-        position = 0
-        while position < len(data):
-            end = data.find(b"\n", position)
-            event = None if end < 0 else _event(data[position:end])
-            if event is None:
-                if 0 <= end < len(data) - 1:
-                    raise ValueError(
-                        f"Expected whole lines in {path}, line {len(events) + 1} is damaged and others follow it; "
-                        "restore the file from a backup"
-                    )
-                break  # never acknowledged: the kill came while it was written
-            events.append(event)
-            position = end + 1
-        if position < len(data):
-            os.ftruncate(self._handle, position)
-        self._end = position
-        return events
 
     def append(self, event: Event, *, durable: bool) -> None:
         """Add a line; when this returns it is on the disk (``durable``) or at least out of this process.
 
         Raises:
-            OSError: The disk is full or gone; the journal is as before.
+            OSError: The disk is full, or the folder is gone; the journal is as before.
             ValueError: The journal is closed.
         """
-        if self._handle < 0:
-            raise ValueError(f"Expected an open session, {self.folder} has been closed; use Session.resume")
-        data = memoryview(_line(event))
-        position = self._end
-        try:
-            os.lseek(self._handle, position, os.SEEK_SET)
-            while data:
-                written = os.write(self._handle, data)
-                position, data = position + written, data[written:]
-            if durable:
-                os.fsync(self._handle)
-        except BaseException:
-            os.ftruncate(self._handle, self._end)
-            raise
-        self._end = position
-        self.events += 1
+        self._log.append(event, durable=durable)
 
     def write_planner(self, state: dict[str, Any]) -> None:
         """Replace the planner's snapshot by its state after all events so far.
@@ -224,7 +165,7 @@ class Journal:
             OSError: It can't be written; the old snapshot stays.
             TypeError: A state that is not plain (``is_plain``).
         """
-        os.fsync(self._handle)  # a snapshot must never know more than the journal
+        self._log.sync()  # a snapshot must never know more than the journal
         arrays: dict[str, Any] = {
             f"array_{key}": value for key, value in state.items() if isinstance(value, np.ndarray)
         }
@@ -234,10 +175,10 @@ class Journal:
             np.savez(stream, header=np.frombuffer(header.encode("utf-8"), dtype=np.uint8), **arrays)
 
     def read_planner(self) -> tuple[int, dict[str, Any]] | None:
-        """Number of events and the planner's state after them; None without a snapshot.
+        """Number of events and the planner's state after them; None without a snapshot, or with one that is damaged.
 
         Raises:
-            ValueError: A damaged snapshot, or one that knows more events than the journal.
+            ValueError: A snapshot that knows more events than the journal.
         """
         path = self.folder / _PLANNER
         if not path.is_file():
@@ -246,20 +187,20 @@ class Journal:
             with np.load(path, allow_pickle=False) as data:
                 header = json.loads(data["header"].tobytes())
                 arrays = {key.removeprefix("array_"): data[key] for key in data.files if key.startswith("array_")}
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            events, plain = int(header["events"]), dict(header["plain"])
+        except Exception as error:  # whatever a damaged archive makes its reader raise
+            warnings.warn(
+                f"The planner's state in {path} could not be read ({type(error).__name__}); the journal is replayed",
+                stacklevel=2,
+            )
+            return None
+        if events > self.events:
             raise ValueError(
-                f"Expected the planner's state in {path}, could not read it ({error}); delete this file: the journal "
-                "holds everything"
-            ) from None
-        if header["events"] > self.events:
-            raise ValueError(
-                f"Expected at least {header['events']} lines in {self.folder / _JOURNAL} (the planner has seen them), "
+                f"Expected at least {events} lines in {self.folder / _JOURNAL} (the planner has seen them), "
                 f"got {self.events}: answers are missing; restore the file from a backup"
             )
-        return int(header["events"]), {**header["plain"], **arrays}
+        return events, {**plain, **arrays}
 
     def close(self) -> None:
         """Release the files; nothing more can be appended."""
-        if self._handle >= 0:
-            os.close(self._handle)
-            self._handle = -1
+        self._log.close()

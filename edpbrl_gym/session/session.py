@@ -313,8 +313,10 @@ class Session:
     def close(self) -> None:
         """Release the folder, so that the session can be resumed elsewhere; a closed session can't be told more."""
         if self._journal is not None:
-            self._snapshot()
-            self._journal.close()
+            try:
+                self._snapshot()
+            finally:
+                self._journal.close()
 
     def __enter__(self) -> Session:
         return self

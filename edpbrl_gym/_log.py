@@ -1,0 +1,238 @@
+"""Logs that only grow: a file of JSON objects, a line each, with a checksum, held by one process.
+
+A line is the CRC-32 of a JSON object, a space and the object. A kill may cut off the last line, so that its end is
+missing: it was never acknowledged and is dropped. Any other line that is not as it was written is damage, an error.
+Zero bytes at the end are room that was set aside for lines to come.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import zlib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from edpbrl_gym._files import hold
+
+__all__ = ["AppendLog", "Line", "Remedies", "decode", "encode"]
+
+Line = dict[str, Any]
+
+_BLOCK = 1 << 16  # room is set aside in blocks of so many bytes
+
+
+class Remedies(NamedTuple):
+    """What the errors of a log tell people to do.
+
+    Attributes:
+        held: Where another process, or another part of this one, has it open.
+        damaged: Where a line is not as it was written.
+        gone: Where the file was deleted, moved or replaced while it was open.
+        closed: Where it was closed before.
+    """
+
+    held: str
+    damaged: str
+    gone: str
+    closed: str
+
+
+def encode(line: Line) -> bytes:
+    """A line as it is written, with its checksum and its end."""
+    body = json.dumps(line, separators=(",", ":"), allow_nan=False).encode("ascii")
+    return b"%08x %s\n" % (zlib.crc32(body), body)
+
+
+def decode(data: bytes) -> Line | None:
+    """The object of a line without its end, None for a damaged one."""
+    code, _, body = data.partition(b" ")
+    try:
+        if len(code) != 8 or int(code, 16) != zlib.crc32(body):
+            return None
+        line = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return line if isinstance(line, dict) else None
+
+
+class AppendLog:
+    """An open log, held until it is closed or the process ends.
+
+    Args:
+        path: The file.
+        name: What its errors call it, such as "the session /a/b".
+        remedies: What its errors tell people to do.
+        create: Make the file where there is none.
+
+    Attributes:
+        lines: Number of lines, once ``read`` was called.
+
+    Raises:
+        RuntimeError: Another process has it open, or this one.
+        OSError: It can't be opened.
+    """
+
+    def __init__(self, path: Path, *, name: str, remedies: Remedies, create: bool = False) -> None:
+        self.path = path
+        self.lines = 0
+        self._name, self._remedies = name, remedies
+        self._writing = threading.Lock()
+        self._end = self._reserved = 0
+        flags = os.O_RDWR | (os.O_CREAT if create else 0) | getattr(os, "O_BINARY", 0)
+        self._handle = os.open(path, flags, 0o644)
+        if not hold(self._handle):
+            self.close()
+            raise RuntimeError(
+                f"Expected {name} to be closed, it is open already (here or in another process); {remedies.held}"
+            )
+
+    def read(self, header: Line | None = None) -> list[Line]:
+        """All lines, in their order; a last line that was cut off is removed from the file.
+
+        Args:
+            header: What the first line must be. A new log gets it; it is not among the lines returned.
+
+        Raises:
+            ValueError: A damaged line, or another header; the file stays as it is.
+            OSError: It can't be read, or a header can't be written.
+        """
+        raw = self.path.read_bytes()
+        first = b"" if header is None else encode(header)
+        if not (raw.startswith(first) or first.startswith(raw)):
+            form = "" if header is None else header.get("format", "")
+            raise ValueError(
+                f"Expected a {header and header.get('kind')} of the format {form!r} in {self.path}, found something "
+                "else; name another file, or use the version that wrote it"
+            )
+        data = raw.rstrip(b"\0")
+        lines: list[Line] = []
+        position = 0
+        while position < len(data):
+            end = data.find(b"\n", position)
+            line = decode(data[position : len(data) if end < 0 else end])
+            if line is None:
+                if end >= 0 or decode(data[position:-1]) is not None:  # its end is there, whole or damaged
+                    raise ValueError(self._damage(len(lines) + 1, follow=0 <= end < len(data) - 1))
+                break
+            lines.append(line)
+            position = len(data) if end < 0 else end + 1
+        self._cut(position)
+        if position and data[position - 1 : position] != b"\n":  # the last line is whole but for its end
+            self._write(b"\n")
+        self.lines = len(lines)
+        if header is not None and not lines:
+            self.append(header, durable=True)
+        return lines if header is None else lines[1:]
+
+    def _damage(self, number: int, *, follow: bool) -> str:
+        more = " and others follow it" if follow else ": its checksum is wrong"
+        return f"Expected whole lines in {self.path}, line {number} is damaged{more}; {self._remedies.damaged}"
+
+    def append(self, line: Line, *, durable: bool, room: int = 0) -> None:
+        """Add a line; when this returns it is on the disk (``durable``) or at least out of this process.
+
+        Args:
+            line: What JSON can hold.
+            durable: Wait for the disk.
+            room: So many bytes more are set aside for lines that must not fail later, as far as the file system can.
+
+        Raises:
+            OSError: The disk is full, or the file is gone or was replaced; the log is as before.
+            ValueError: The log is closed.
+        """
+        data = encode(line)
+        with self._writing:
+            self.check()
+            start = self._end
+            if room:
+                self._reserve(start + len(data) + room)
+            self._write(data)
+            self.lines += 1
+            handle = os.dup(self._handle) if durable else -1
+        if durable:  # outside the lock: the disk takes several at once
+            try:
+                os.fsync(handle)
+            except BaseException:
+                with self._writing:
+                    if self._end == start + len(data):  # else others follow it, and it stays
+                        self._cut(start)
+                        self.lines -= 1
+                raise
+            finally:
+                os.close(handle)
+
+    def check(self) -> None:
+        """Check that lines can still be written where they will be looked for.
+
+        Raises:
+            FileNotFoundError: The file was deleted, moved or replaced.
+            ValueError: The log is closed.
+        """
+        if self._handle < 0:
+            raise ValueError(f"Expected {self._name} to be open, it has been closed; {self._remedies.closed}")
+        try:
+            same = os.path.samestat(os.fstat(self._handle), os.stat(self.path))
+        except OSError:
+            same = False
+        if not same:
+            raise FileNotFoundError(
+                f"Expected {self.path} where it was opened, it has been deleted, moved or replaced since; "
+                f"{self._remedies.gone}"
+            )
+
+    def sync(self) -> None:
+        """Bring all lines to the disk.
+
+        Raises:
+            OSError: It fails, or the file is gone.
+            ValueError: The log is closed.
+        """
+        self.check()
+        os.fsync(self._handle)
+
+    def _reserve(self, end: int) -> None:
+        """Set bytes aside up to a position, by writing zeros."""
+        if end <= self._reserved:
+            return
+        before = max(self._reserved, self._end)
+        try:
+            self._put(before, bytes(-(-(end - before) // _BLOCK) * _BLOCK))
+        except BaseException:
+            os.ftruncate(self._handle, before)
+            raise
+        self._reserved = os.lseek(self._handle, 0, os.SEEK_CUR)
+
+    def _write(self, data: bytes) -> None:
+        try:
+            self._put(self._end, data)
+        except BaseException:
+            self._cut(self._end)
+            raise
+        self._end += len(data)
+
+    def _put(self, position: int, data: bytes) -> None:
+        rest = memoryview(data)
+        try:
+            os.lseek(self._handle, position, os.SEEK_SET)
+            while rest:
+                rest = rest[os.write(self._handle, rest) :]
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self.path)) from None
+
+    def _cut(self, end: int) -> None:
+        self._end = self._reserved = end
+        if os.fstat(self._handle).st_size != end:
+            os.ftruncate(self._handle, end)
+
+    def close(self) -> None:
+        """Release the file, without the room that was set aside; another process may open it then."""
+        with self._writing:
+            if self._handle >= 0:
+                try:
+                    if self._reserved > self._end:
+                        os.ftruncate(self._handle, self._end)
+                finally:
+                    os.close(self._handle)
+                    self._handle = -1
