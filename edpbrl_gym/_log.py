@@ -14,7 +14,7 @@ import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from edpbrl_gym._files import hold
+from edpbrl_gym._files import check_place, hold, naming
 
 __all__ = ["AppendLog", "Line", "Remedies", "decode", "encode"]
 
@@ -48,9 +48,9 @@ def encode(line: Line) -> bytes:
 def decode(data: bytes) -> Line | None:
     """The object of a line without its end, None for a damaged one."""
     code, _, body = data.partition(b" ")
+    if code != b"%08x" % zlib.crc32(body):
+        return None
     try:
-        if len(code) != 8 or int(code, 16) != zlib.crc32(body):
-            return None
         line = json.loads(body)
     except (ValueError, RecursionError):
         return None
@@ -71,7 +71,7 @@ class AppendLog:
 
     Raises:
         RuntimeError: Another process has it open, or this one.
-        OSError: It can't be opened.
+        OSError: It can't be opened, or is no regular file.
     """
 
     def __init__(self, path: Path, *, name: str, remedies: Remedies, create: bool = False) -> None:
@@ -81,7 +81,7 @@ class AppendLog:
         self._writing = threading.Lock()
         self._end = self._reserved = 0
         flags = os.O_RDWR | (os.O_CREAT if create else 0) | getattr(os, "O_BINARY", 0)
-        self._handle = os.open(path, flags, 0o644)
+        self._handle = os.open(check_place(path), flags, 0o644)
         if not hold(self._handle):
             self.close()
             raise RuntimeError(
@@ -153,7 +153,8 @@ class AppendLog:
             handle = os.dup(self._handle) if durable else -1
         if durable:  # outside the lock: the disk takes several at once
             try:
-                os.fsync(handle)
+                with naming(self.path):
+                    os.fsync(handle)
             except BaseException:
                 with self._writing:
                     if self._end == start + len(data):  # else others follow it, and it stays
@@ -214,12 +215,10 @@ class AppendLog:
 
     def _put(self, position: int, data: bytes) -> None:
         rest = memoryview(data)
-        try:
+        with naming(self.path):
             os.lseek(self._handle, position, os.SEEK_SET)
             while rest:
                 rest = rest[os.write(self._handle, rest) :]
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, str(self.path)) from None
 
     def _cut(self, end: int) -> None:
         self._end = self._reserved = end

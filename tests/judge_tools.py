@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from edpbrl_gym._log import decode
 from edpbrl_gym.oracles.judge import JudgeQuestion, JudgeSettings
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "local_judge.py"
@@ -24,6 +25,12 @@ def load_local_judge():
         sys.modules["local_judge"] = module
         spec.loader.exec_module(module)
     return sys.modules["local_judge"]
+
+
+def lines(path, kind):
+    """The whole lines of one kind in a ledger, open or not; a torn last line is none."""
+    found = [decode(line[:-1]) for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+    return [line for line in found if line["kind"] == kind]
 
 
 class WordEncoder:

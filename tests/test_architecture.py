@@ -55,7 +55,6 @@ HEAVY = {
     "sklearn",
     "diffusers",
     "PIL",
-    "openai",
     "tokenizers",
     "peft",
     "accelerate",

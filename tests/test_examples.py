@@ -132,6 +132,5 @@ def test_text_generation(tmp_path):
 
 
 def test_local_judge():
-    pytest.importorskip("openai", reason="needs the extra judge: pip install 'edpbrl-gym[judge]'")
     output = run("local_judge.py", *RUNS["local_judge.py"])
     assert re.search(r"^verdict: a dark alley in the rain \(answered, \d+ tokens\)$", output, flags=re.M)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import resource
 import subprocess
 import sys
 import threading
@@ -11,6 +11,7 @@ import time
 import numpy as np
 import pytest
 
+from edpbrl_gym._log import decode, encode
 from edpbrl_gym.oracles.judge.budget import Budget, BudgetExhausted
 from edpbrl_gym.oracles.judge.ledger import FORMAT, Ledger
 from edpbrl_gym.oracles.judge.questions import Usage
@@ -37,7 +38,7 @@ def filled(path, number=3):
 
 def test_what_was_written_is_read(path):
     data = filled(path)
-    assert json.loads(data.splitlines()[0]) == {"kind": "ledger", "format": FORMAT}
+    assert decode(data.splitlines()[0]) == {"kind": "ledger", "format": FORMAT}
     ledger = Ledger(path)
     assert set(ledger.answers) == {"k0", "k1", "k2"} and ledger.spent == (3, 30)
     assert not any(ledger.under_way.values()) and path.read_bytes() == data
@@ -62,11 +63,7 @@ def test_a_file_cut_at_any_byte_keeps_every_whole_line_and_goes_on(path):
 def _lines(data):
     """The part of the data that is whole lines, an unterminated one included if it is whole JSON."""
     head, _, tail = data.rpartition(b"\n")
-    try:
-        json.loads(tail)
-    except ValueError:
-        return head
-    return data
+    return head if decode(tail) is None else data
 
 
 def test_a_damaged_line_in_the_middle_is_an_error_with_its_number(path):
@@ -76,6 +73,112 @@ def test_a_damaged_line_in_the_middle_is_an_error_with_its_number(path):
     with pytest.raises(ValueError, match=r"line 4 is damaged"):
         Ledger(path)
     assert path.read_bytes() == b"".join(lines)
+
+
+def test_a_flipped_bit_anywhere_is_damage_also_in_the_last_line(path):
+    data = filled(path, 2)
+    head = len(data.splitlines(keepends=True)[0])
+    for place in range(len(data)):
+        flipped = bytearray(data)
+        flipped[place] ^= 1 << place % 8
+        path.write_bytes(flipped)
+        with pytest.raises(ValueError, match="ledger of the format" if place < head else r"line \d is damaged"):
+            Ledger(path)
+        assert path.read_bytes() == flipped
+
+
+@pytest.mark.parametrize(
+    ("line", "wrong"),
+    [
+        ({"kind": "answer", "key": "k", "choice": 1, "lost": 0}, "'usage' with input_tokens"),
+        (answer("k") | {"usage": {"input_tokens": 1}}, "'usage' with input_tokens"),
+        (answer("k", tokens=-5), "'input_tokens' as a number"),
+        (answer("k", tokens=True), "'input_tokens' as a number"),
+        (answer("k", choice="B"), "'choice' as a number"),
+        (answer("k") | {"lost": None}, "'lost' as a number"),
+        (answer(7), "'key' as a text"),
+        ({"kind": "sent", "key": "k"}, "'tokens' as a number"),
+        ({"kind": "mode", "structured": "text"}, "'model' as a text"),
+        ({"kind": ["sent"], "key": "k"}, "kind is"),
+        ({}, "kind is None"),
+    ],
+)
+def test_a_malformed_line_is_one_clear_error(path, line, wrong):
+    data = filled(path, 1) + encode(line) + encode(answer("later"))
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match=f"{path}, line 4 is none: .*{wrong}.*restore") as told:
+        Ledger(path)
+    assert "\n" not in str(told.value) and path.read_bytes() == data
+
+
+def test_a_ledger_of_before_without_checksums_is_refused(path):
+    path.parent.mkdir()
+    old = b'{"kind":"ledger","format":"edpbrl-gym judge ledger 1"}\n{"kind":"sent","key":"a","tokens":1}\n'
+    path.write_bytes(old)
+    with pytest.raises(ValueError, match="of the format 'edpbrl-gym judge ledger 2'.*use the version that wrote it"):
+        Ledger(path)
+    assert path.read_bytes() == old
+
+
+@pytest.mark.parametrize("fate", ["deleted", "moved", "replaced"])
+def test_a_file_that_goes_away_is_an_error_and_what_was_paid_for_is_kept(path, fate):
+    filled(path, 1)
+    ledger, elsewhere = Ledger(path), path.with_name("elsewhere")
+    path.unlink() if fate == "deleted" else path.rename(elsewhere)
+    if fate == "replaced":
+        path.write_bytes(elsewhere.read_bytes())
+    with pytest.raises(FileNotFoundError, match="where it was opened.*put the file back"):
+        ledger.append({"kind": "sent", "key": "a", "tokens": 1}, durable=False)
+    with pytest.raises(FileNotFoundError):
+        ledger.append(answer("new"), durable=True)
+    assert "new" in ledger.answers and ledger.unwritten == [answer("new")] and ledger.spent == (2, 20)
+    if fate != "moved":
+        with pytest.raises(FileNotFoundError):
+            ledger.close()
+        return
+    elsewhere.rename(path)
+    ledger.close()
+    again = Ledger(path)
+    assert set(again.answers) == {"k0", "new"} and again.spent == (2, 20)
+    again.close()
+
+
+def test_room_for_answers_is_set_aside_when_questions_go_out(path):
+    """On a file that can't grow: a question goes out only if its answer will find room, and then it does."""
+    ledger = Ledger(path)
+    ledger.append({"kind": "sent", "key": "a", "identity": "q", "tokens": 1}, durable=False)
+    kept = path.stat().st_size
+    most = {"text": "\N{SNOWMAN}" * 500, "model": "\N{SNOWMAN}" * 200, "order": list(range(26))}
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (kept, limits[1]))
+    try:
+        with pytest.raises(OSError, match=f"File too large: '{path}'"):
+            for key in "bcdefgh":
+                ledger.append({"kind": "sent", "key": key, "identity": "q", "tokens": 1}, durable=False)
+        for key in [key for key, sent in ledger.under_way.items() if sent]:
+            ledger.append(answer(key, **most), durable=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert 1 < len(ledger.answers) < 8 and not ledger.unwritten and path.stat().st_size <= kept
+    ledger.close()
+    assert not path.read_bytes().endswith(b"\0")
+    again = Ledger(path)
+    assert again.answers == ledger.answers and not any(again.under_way.values())
+    again.close()
+
+
+def test_a_question_is_claimed_by_one_thread_at_a_time(path):
+    ledger, stop, order = Ledger(path), threading.Event(), []
+    assert ledger.claim("a", stop) and ledger.claim("b", stop)
+    other = threading.Thread(target=lambda: order.append(ledger.claim("a", stop)))
+    other.start()
+    order.append("first")
+    ledger.disclaim("a")
+    other.join()
+    assert order == ["first", True]
+    stop.set()
+    assert not ledger.claim("b", stop)
+    ledger.close()
 
 
 @pytest.mark.parametrize("data", [b"hello", b"hello\n", b'{"kind":"ledger","format":"other 2"}\n', b"\x00" * 40])
@@ -192,7 +295,7 @@ def test_concurrent_requests_never_exceed_the_budget(questions, tokens):
     assert questions is None or budget.questions == questions
     assert tokens is None or budget.tokens <= tokens
     assert questions is not None or tokens is None or tokens - 100 < budget.tokens or tokens < 100
-    assert budget._held_questions == budget._held_tokens == 0
+    assert budget.spending.held_questions == budget.spending.held_tokens == 0
 
 
 def test_a_request_waits_for_room_that_may_become_free():

@@ -15,8 +15,6 @@ from edpbrl_gym.responses import Response
 from tests.judge_tools import local_judge, png, questions, settings
 from tests.lane_environments import write_vocabulary
 
-pytest.importorskip("openai", reason="needs the extra judge: pip install 'edpbrl-gym[judge]'")
-
 
 def queries(number=12):
     texts = [list(question.texts) for question in questions(number)]

@@ -11,8 +11,6 @@ import pytest
 from edpbrl_gym.oracles.judge import Judge, JudgeQuestion
 from tests.judge_tools import local_judge, settings
 
-pytest.importorskip("openai", reason="needs the extra judge: pip install 'edpbrl-gym[judge]'")
-
 KEY = "sk-canary-key-7f3a"
 STYLE = "canary style guidance of a private study"
 TEXTS = [f"canary candidate {name}" for name in ("one", "two", "three")]
@@ -46,10 +44,9 @@ def ask_all(server, folder, **options):
 
 @pytest.mark.parametrize("api_key", [KEY, "another", None])
 def test_nothing_private_is_logged_or_written(tmp_path, caplog, capfd, key, api_key):
-    """With every logger at INFO, below the default level, and a server whose errors repeat what it was sent."""
-    caplog.set_level(logging.INFO)
-    for name in ("openai", "httpx", "httpx2", "httpcore", "edpbrl_gym"):
-        caplog.set_level(logging.INFO, logger=name)
+    """With every logger at DEBUG, and a server whose errors repeat what it was sent."""
+    for name in (None, "edpbrl_gym"):
+        caplog.set_level(logging.DEBUG, logger=name)
     with local_judge(faults=FAULTS, hang=1.0, api_key=api_key) as server:
         left = ask_all(server, tmp_path)
         assert server.requests >= 1
@@ -59,14 +56,6 @@ def test_nothing_private_is_logged_or_written(tmp_path, caplog, capfd, key, api_
     assert caplog.records  # something was logged, and caught
     text = caplog.text + out + err + left
     assert not [canary for canary in CANARIES if canary in text.lower()]
-
-
-def test_the_key_is_not_logged_at_debug_level_either(tmp_path, caplog, key):
-    for name in (None, "openai", "httpx", "httpx2", "httpcore", "httpcore2", "edpbrl_gym"):
-        caplog.set_level(logging.DEBUG, logger=name)
-    with local_judge() as server:
-        ask_all(server, tmp_path)
-    assert len(caplog.records) > 100 and KEY not in caplog.text
 
 
 def test_our_own_loggers_say_nothing_private_even_at_debug_level(tmp_path, caplog, key):

@@ -12,13 +12,7 @@ import pytest
 
 from edpbrl_gym.oracles.judge import Judge, JudgeQuestion, JudgeSettings, Usage
 from edpbrl_gym.oracles.judge.messages import label_order, most_input_tokens
-from tests.judge_tools import STYLE, WordEncoder, load_local_judge, local_judge, png, questions, settings
-
-pytest.importorskip("openai", reason="needs the extra judge: pip install 'edpbrl-gym[judge]'")
-
-
-def lines(path, kind):
-    return [line for line in map(json.loads, path.read_text().splitlines()) if line["kind"] == kind]
+from tests.judge_tools import STYLE, WordEncoder, lines, load_local_judge, local_judge, png, questions, settings
 
 
 def expected_choice(server, question):

@@ -38,7 +38,7 @@ def test_settings_go_through_json_and_hold_no_key(monkeypatch):
         ({"base_url": "http://127.0.0.1:99999/v1"}, "http or https address"),
         ({"base_url": "ftp://me:pw@host/v1"}, "got one with a password"),
         ({"base_url": "http://me:pw@host/v1"}, "without a password"),
-        ({"base_url": "http://host/v1?key=sk-abc"}, "environment variable OPENAI_API_KEY"),
+        ({"base_url": "http://host/v1?key=sk-abc"}, r"environment variable \(OPENAI_API_KEY\)"),
         ({"api_key_variable": "sk-proj-abc"}, "name of an environment variable"),
     ],
 )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -17,9 +17,7 @@ import pytest
 
 from edpbrl_gym.oracles.judge import Judge, Ledger
 from edpbrl_gym.oracles.judge.messages import most_input_tokens
-from tests.judge_tools import local_judge, questions, settings
-
-pytest.importorskip("openai", reason="needs the extra judge: pip install 'edpbrl-gym[judge]'")
+from tests.judge_tools import lines, local_judge, questions, settings
 
 ROOT = Path(__file__).resolve().parent.parent
 NUMBER, AT_ONCE = 60, 4
@@ -56,13 +54,8 @@ def wait_until(condition, child):
 
 
 def answered(path):
-    """Candidates' key -> answer lines on the disk; a torn last line is none."""
-    found = Counter()
-    for line in path.read_bytes().splitlines(keepends=True)[1:]:
-        if line.endswith(b"\n"):
-            line = json.loads(line)
-            found[line["key"]] += line["kind"] == "answer"
-    return +found
+    """Candidates' key -> answer lines on the disk."""
+    return Counter(line["key"] for line in lines(path, "answer"))
 
 
 def test_killed_three_times_it_asks_nothing_again_that_was_answered_and_gives_the_same_verdicts(tmp_path):
@@ -181,7 +174,7 @@ def test_an_interrupt_loses_no_answer_where_threads_are_slow(tmp_path, monkeypat
             thread.join()
         assert server.requests == len(answered(tmp_path / "l")) == judge.budget.questions < 30
         assert not any(judge.ledger.under_way.values()) and judge.budget.tokens == server.tokens
-        assert judge.budget._held_questions == judge.budget._held_tokens == 0
+        assert judge.ledger.spending.held_questions == judge.ledger.spending.held_tokens == 0
 
 
 def test_lost_attempts_of_a_question_count_as_spent_after_a_kill(tmp_path):
@@ -203,3 +196,135 @@ def test_lost_attempts_of_a_question_count_as_spent_after_a_kill(tmp_path):
     ledger = Ledger(copy)
     assert ledger.spent == (1, 3 * bound) and not ledger.failures
     ledger.close()
+
+
+def test_kills_at_startup_book_what_was_sent_and_nothing_more(tmp_path):
+    """The first question finds out about schemas and the others wait for it: one request, whatever the concurrency."""
+    with local_judge(delay=60.0) as server:
+        for kills in (1, 2):
+            child = begin(server, tmp_path / "l")
+            wait_until(lambda wanted=kills: server.requests == wanted, child)
+            time.sleep(0.3)
+            child.kill()
+            child.communicate()
+        ledger = Ledger(tmp_path / "l")
+        asked = settings(server)
+        most = max(most_input_tokens(asked, question) for question in questions(NUMBER)) + asked.max_answer_tokens
+        assert ledger.spent[0] == server.requests == 2 and ledger.spent[1] <= 2 * most
+        ledger.close()
+
+
+def test_what_could_not_be_sent_is_not_booked(tmp_path):
+    with local_judge() as server:
+        chosen = settings(server, max_retries=1)
+    with Judge(chosen, ledger=tmp_path / "l") as judge:  # nobody listens there any more
+        verdicts = judge.ask(questions(3))
+        assert [(v.reason, v.retries, v.usage.total) for v in verdicts] == [("failed", 1, 0)] * 3
+        assert judge.ledger.spent == (judge.budget.questions, judge.budget.tokens) == (0, 0)
+    assert not lines(tmp_path / "l", "sent") and len(lines(tmp_path / "l", "failed")) == 3
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_two_judges_on_one_ledger_have_one_budget(tmp_path, at_once):
+    with local_judge(delay=0.02) as server:
+        ledger = Ledger(tmp_path / "l")
+        judges = [Judge(settings(server, max_questions=10, style=style), ledger=ledger) for style in ("noir", "sunny")]
+        found = in_threads([lambda judge=judge: judge.ask(questions(10)) for judge in judges], at_once=at_once)
+        answered = sum(verdict.reason == "answered" for verdicts in found for verdict in verdicts)
+        assert server.requests == 10 == answered == ledger.spent[0] == judges[0].budget.questions
+        tokens = [Judge(settings(server, max_tokens=ledger.tokens, style="odd"), ledger=ledger) for _ in range(2)]
+        assert {v.reason for judge in tokens for v in judge.ask(questions(2, start=90))} == {"budget"}
+        for judge in [*judges, *tokens]:
+            judge.close()
+        ledger.close()
+
+
+def in_threads(calls, *, at_once=True):
+    """What the calls return, each in a thread of its own."""
+    found = [None] * len(calls)
+
+    def work(place, call):
+        found[place] = call()
+
+    threads = [threading.Thread(target=work, args=pair) for pair in enumerate(calls)]
+    for thread in threads:
+        thread.start()
+        if not at_once:
+            thread.join()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+@pytest.mark.parametrize("judges", [1, 2])
+def test_threads_pay_for_a_question_once(tmp_path, judges):
+    with local_judge(delay=0.05) as server:
+        ledger = Ledger(tmp_path / "l")
+        asking = [Judge(settings(server, concurrency=3), ledger=ledger) for _ in range(judges)]
+        calls = [
+            lambda place=place: asking[place % judges].ask(questions(8)[:: 1 - 2 * (place % 2)]) for place in range(4)
+        ]
+        found = in_threads(calls)
+        assert server.requests == 8 and len(lines(tmp_path / "l", "answer")) == len(lines(tmp_path / "l", "sent")) == 8
+        choices = [
+            [verdict.choice for verdict in verdicts][:: 1 - 2 * (place % 2)] for place, verdicts in enumerate(found)
+        ]
+        assert None not in choices[0] and choices.count(choices[0]) == 4
+        assert asking[0].usage.total == server.tokens == ledger.tokens == asking[0].budget.tokens
+        for judge in asking:
+            judge.close()
+        ledger.close()
+
+
+def test_a_thread_goes_on_with_a_question_that_another_gave_up(tmp_path):
+    with local_judge(delay=0.2) as server, Judge(settings(server, concurrency=2), ledger=tmp_path / "l") as judge:
+
+        def interrupted():
+            with pytest.raises(KeyboardInterrupt):
+                judge.ask(questions(6), progress=interrupt_at(1))
+
+        _, verdicts = in_threads([interrupted, lambda: judge.ask(questions(6))])
+        assert all(verdict.choice is not None for verdict in verdicts) and server.requests == 6
+
+
+def test_a_full_disk_takes_no_more_questions_and_loses_no_answer(tmp_path):
+    """A real limit on the size of files: what was asked has its answer on the disk, and the rest is asked later."""
+    path = tmp_path / "l"
+    with local_judge(delay=0.02) as server, Judge(settings(server), ledger=path) as judge:
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (140_000, limits[1]))
+        try:
+            with pytest.raises(OSError, match=f"File too large: '{path}'"):
+                judge.ask(questions(200))
+            assert 5 < server.requests == len(answered(path)) < 200
+            assert not judge.ledger.unwritten and path.stat().st_size <= 140_000
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        verdicts = judge.ask(questions(200))
+        assert server.requests == 200 and all(verdict.choice is not None for verdict in verdicts)
+        assert judge.budget.tokens == server.tokens
+
+
+def test_answers_that_the_disk_did_not_take_are_kept_and_written_before_anything_is_asked(tmp_path):
+    """The ledger is moved away while questions are under way; the answers come, and wait in memory until it is back."""
+    path, elsewhere = tmp_path / "l", tmp_path / "elsewhere"
+    with local_judge(delay=0.1) as server, Judge(settings(server, concurrency=4), ledger=path) as judge:
+
+        def move(done, total):
+            if done == 5:
+                path.rename(elsewhere)
+
+        with pytest.raises(
+            OSError, match=f"Expected to write to {path}, could not.*what came of [1-4] questions is kept"
+        ):
+            judge.ask(questions(40), progress=move)
+        asked, kept = server.requests, len(judge.ledger.unwritten)
+        assert asked == len(judge.ledger.answers) == len(answered(elsewhere)) + kept < 40
+        with pytest.raises(OSError, match="make room and ask again"):
+            judge.ask(questions(40))
+        assert server.requests == asked  # nothing more is paid for
+        known = [q for q in questions(40) if any(q.identity == a["identity"] for a in judge.ledger.answers.values())]
+        assert all(verdict.cached for verdict in judge.ask(known))  # what is known is told all the same
+        elsewhere.rename(path)
+        assert all(verdict.choice is not None for verdict in judge.ask(questions(40)))
+        assert server.requests == 40 == len(answered(path)) and judge.budget.tokens == server.tokens

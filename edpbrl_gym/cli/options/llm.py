@@ -24,8 +24,8 @@ class LLM:
     """Endpoint of the judge, such as http://127.0.0.1:8399/v1 (None: OpenAI's own)."""
     judge_model: str = "gpt-4.1-mini"
     """Name of the model there (the paper's by default)."""
-    key_variable: str = "OPENAI_API_KEY"
-    """Environment variable that holds the key; an endpoint given by --base-url may need none."""
+    key_variable: str | None = None
+    """Environment variable that holds the key (None: OPENAI_API_KEY; for an endpoint given by --base-url, no key)."""
     render_model: str | None = None
     """Show the judge images by this text-to-image model: hub id or folder, such as CompVis/stable-diffusion-v1-4, the
     paper's (None: the judge reads the partial prompts)."""
@@ -55,7 +55,7 @@ class LLM:
     concurrency: int = 8
     """Most questions under way at once."""
     timeout: float = 60.0
-    """Seconds to wait for an answer."""
+    """Seconds for a whole attempt, up to the last byte of the answer."""
     max_retries: int = 5
     """How often a question is sent again after a timeout, 429 or 5xx."""
     structured: Literal["auto", "schema", "text"] = "auto"

@@ -44,7 +44,6 @@ class Look:
         look: 0, or 1 for the second look.
         key: the name of its answer in the ledger.
         outcome: what came of it: None until it is known, "stopped" where the run stopped before.
-        over: whether the thread that asked it is done with it.
     """
 
     settings: JudgeSettings
@@ -56,12 +55,6 @@ class Look:
     attempts: Attempts | None = field(default=None, repr=False)
     reservation: Reservation | None = field(default=None, repr=False)
     begun: float = 0.0
-    over: bool = False
-    _claim: threading.Lock = field(default_factory=threading.Lock, repr=False)
-
-    def claim(self) -> bool:
-        """Whether the caller is the first to end this look; only the first writes what came of it."""
-        return self._claim.acquire(blocking=False)
 
 
 class Asker:
@@ -95,19 +88,21 @@ class Asker:
         """Ask all looks; afterwards each has its outcome, and what was answered is on the disk.
 
         On Ctrl-C nothing more is sent, the answers under way are waited for (they are paid for; at most ``timeout``
-        seconds; another Ctrl-C ends the waiting) and the KeyboardInterrupt goes on.
+        seconds; another Ctrl-C ends the waiting) and the KeyboardInterrupt goes on. A look that another thread is
+        asking is waited for.
 
         Args:
             looks: With different keys.
             done: Called in this thread after each.
 
         Raises:
-            ConnectionError: The server refuses the key, knows no such model, or stopped answering.
-            OSError: The ledger or a picture can't be read or written.
+            ConnectionError: The server refuses the key, knows no such model, redirects elsewhere, or stopped answering.
+            OSError: The ledger or a picture can't be read or written. Answers that came and could not be written are
+                kept in memory, and nothing more is asked until they are written.
             ValueError: A picture that is none.
         """
+        self._write_rest()
         waiting = deque(looks)
-        started: list[Look] = []
         ended: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         stop = threading.Event()
 
@@ -117,13 +112,12 @@ class Asker:
                     look = waiting.popleft()
                 except IndexError:
                     return
-                started.append(look)
                 error: BaseException | None = None
                 try:
-                    self._ask_one(look, stop)
+                    self._ask_once(look, stop)
                 except BaseException as caught:  # carried over to the thread that waits
                     error = caught
-                look.over = True
+                    stop.set()
                 ended.put(error)
 
         number = min(self.client.settings.concurrency, len(looks))
@@ -138,21 +132,42 @@ class Asker:
                 done()
         except BaseException:
             stop.set()
-            self._wait_for(started)
+            self._wait_for(threads)
+            self._write_rest()
             raise
         for thread in threads:
             thread.join()
 
-    def _wait_for(self, started: list[Look]) -> None:
-        """Wait for answers that are under way; end the looks that wait to be sent again."""
-        longest = self.client.settings.timeout + 1.0
-        for look in list(started):
-            while not look.over:
-                if _is_idle(look, longest) and look.claim():
-                    with suppress(OSError, ValueError):  # there is an error already
-                        self._end_unanswered(look, "stopped", "stopped")
-                    break
-                time.sleep(0.005)
+    def _wait_for(self, threads: list[threading.Thread]) -> None:
+        """Wait for answers that are under way; a thread that waits for anything else ends by itself."""
+        until = time.monotonic() + self.client.settings.timeout + 5.0
+        for thread in threads:
+            while thread.is_alive() and time.monotonic() < until:
+                thread.join(0.2)  # in short pieces, as not every system lets Ctrl-C end a long wait
+
+    def _write_rest(self) -> None:
+        """Write what the disk did not take before; without it nothing more may be asked."""
+        try:
+            self.ledger.write_rest()
+        except OSError as error:
+            raise OSError(
+                f"Expected to write to {self.ledger.path}, could not ({error.strerror or error}); what came of "
+                f"{len(self.ledger.unwritten)} questions is kept in this process alone, and nothing more is asked "
+                "until it is written: make room and ask again"
+            ) from None
+
+    def _ask_once(self, look: Look, stop: threading.Event) -> None:
+        """Ask a look unless another thread does, or has done since."""
+        if not self.ledger.claim(look.key, stop):
+            look.outcome = "stopped"
+            return
+        try:
+            if look.key in self.ledger.answers:
+                look.outcome = "answer"
+            else:
+                self._ask_one(look, stop)
+        finally:
+            self.ledger.disclaim(look.key)
 
     def _ask_one(self, look: Look, stop: threading.Event) -> None:
         settings = look.settings
@@ -164,30 +179,31 @@ class Asker:
             look.outcome = "stopped" if stop.is_set() else "budget"
             return
 
-        def sent(**more: bool) -> None:
-            tokens = reservation.lost + reservation.tokens
-            self.ledger.append({"kind": "sent", "key": look.key, "tokens": tokens, **more}, durable=False)
-
-        def before_sending(lost: bool) -> None:
+        def before_sending() -> None:
             if stop.is_set():
                 raise _StoppedError
-            if lost:
+            again = attempts.sent > 0
+            if again and attempts.lost == reservation.renewals:
+                return  # the line of the attempt before, which cost nothing, stands for this one
+            if again:
                 reservation.renew()
-                sent(again=True)
+            tokens = reservation.lost + reservation.tokens
+            line = {"kind": "sent", "key": look.key, "identity": look.question.identity, "tokens": tokens}
+            self.ledger.append(line | ({"again": True} if again else {}), durable=False)
 
-        attempts = Attempts(before_sending)
+        attempts = Attempts(before_sending, stop)
         look.begun = time.monotonic()
         look.reservation, look.attempts = reservation, attempts
         try:
-            sent()
             reply = self._send(look, messages, attempts, stop)
-            if attempts.ended is not None and not isinstance(attempts.ended, (_StoppedError, BudgetExhausted)):
-                raise attempts.ended  # the ledger can't be written
+        except (_StoppedError, BudgetExhausted) as error:
+            outcome: Literal["budget", "stopped"] = "stopped" if isinstance(error, _StoppedError) else "budget"
+            self._end_unanswered(look, outcome, outcome)
         except BaseException:
-            if look.claim():
-                self._end_unanswered(look, "failed", "refused by the server")
+            with suppress(OSError, ValueError):  # there is an error already
+                self._end_unanswered(look, "failed" if attempts.sent else "stopped", "refused by the server")
             raise
-        if look.claim():
+        else:
             self._end(look, reply)
 
     def _send(self, look: Look, messages: list[dict[str, object]], attempts: Attempts, stop: threading.Event) -> Reply:
@@ -196,9 +212,11 @@ class Asker:
         if self._how is None:
             with self._probing:
                 if self._how is None:
-                    return self._probe(messages, schema, attempts, stop)
-        if stop.is_set():
-            return Reply("stopped", status="stopped")
+                    try:
+                        return self._probe(messages, schema, attempts, stop)
+                    except OSError:  # before another one finds out the same
+                        stop.set()
+                        raise
         return self.client.ask(messages, schema if self._how == "schema" else None, attempts)
 
     def _probe(
@@ -209,7 +227,7 @@ class Asker:
         stop: threading.Event,
     ) -> Reply:
         if stop.is_set():
-            return Reply("stopped", status="stopped")
+            raise _StoppedError
         reply = self.client.ask(messages, schema, attempts)
         if reply.kind != "rejected":
             if reply.kind == "text":
@@ -219,7 +237,9 @@ class Asker:
         if plain.kind == "text":  # so it was the schema that the server did not take
             self._how = "text"
             model, address = self._origin
-            self.ledger.append({"kind": "mode", "model": model, "address": address, "structured": "text"}, durable=True)
+            with suppress(OSError):  # the next run finds out again; the answer here is not to be lost
+                line = {"kind": "mode", "model": model, "address": address, "structured": "text"}
+                self.ledger.append(line, durable=True)
             _log.info("the server takes no JSON schema; its answers are read as text")
         return plain
 
@@ -227,12 +247,9 @@ class Asker:
         """Write what came back, then say so."""
         assert look.attempts is not None and look.reservation is not None
         if reply.kind in ("failed", "rejected", "stopped"):
-            budget = isinstance(look.attempts.ended, BudgetExhausted)
-            outcome: Literal["failed", "budget", "stopped"] = (
-                "budget" if budget else "stopped" if reply.kind == "stopped" else "failed"
-            )
-            self._end_unanswered(look, outcome, reply.status)
-            if outcome == "failed":
+            stopped = reply.kind == "stopped"
+            self._end_unanswered(look, "stopped" if stopped else "failed", reply.status)
+            if not stopped:
                 self._count_failure(reply.status)
             return
         self._failures = 0
@@ -273,12 +290,12 @@ class Asker:
 
     def _end_unanswered(self, look: Look, outcome: Literal["failed", "budget", "stopped"], status: str) -> None:
         attempts, reservation = look.attempts, look.reservation
-        if reservation is not None and attempts is not None:
-            if attempts.sent_at is not None:  # given up while it was under way
-                attempts.lost, attempts.sent_at = attempts.lost + 1, None
-            usage = reservation.release(lost=attempts.lost > reservation.renewals)
-            self.ledger.append({"kind": "failed", **_facts(look, usage), "status": status}, durable=True)
+        assert attempts is not None and reservation is not None
         look.outcome = outcome
+        usage = reservation.release(lost=attempts.lost > reservation.renewals)
+        if attempts.sent or outcome == "failed":
+            line = {"kind": "failed", **_facts(look, usage), "sent": attempts.sent > 0, "status": status}
+            self.ledger.append(line, durable=True)
 
     def _count_failure(self, status: str) -> None:
         self._failures += 1
@@ -299,19 +316,6 @@ def _next(ended: queue.SimpleQueue[BaseException | None]) -> BaseException | Non
             return ended.get(timeout=0.5)
         except queue.Empty:
             continue
-
-
-def _is_idle(look: Look, longest: float) -> bool:
-    """Whether a stopped run may give a look up: it waits to be sent, which it will not be, or its server is silent.
-
-    Not one that has not come that far (it sees the stop by itself), nor one whose answer is there to be kept.
-    """
-    attempts = look.attempts
-    if attempts is None or attempts.ready:
-        return False
-    sent_at = attempts.sent_at
-    waits = sent_at is None or time.monotonic() > sent_at + longest
-    return waits and not attempts.ready  # the answer may have come between the two
 
 
 def _facts(look: Look, usage: Usage) -> dict[str, object]:

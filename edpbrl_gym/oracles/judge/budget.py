@@ -6,15 +6,36 @@ import threading
 
 from edpbrl_gym.oracles.judge.questions import Usage
 
-__all__ = ["Budget", "BudgetExhausted", "Reservation"]
+__all__ = ["Budget", "BudgetExhausted", "Reservation", "Spending"]
 
 
 class BudgetExhausted(Exception):
     """There is no room in the budget for another question."""
 
 
+class Spending:
+    """What was spent and what is set aside for requests under way; one of these belongs to each ledger.
+
+    Attributes:
+        questions: Spent so far.
+        tokens: Spent so far.
+        held_questions: Set aside.
+        held_tokens: Set aside.
+        largest: Most tokens that a request did cost.
+        changed: Held while one of these is read or changed, notified when something is freed.
+    """
+
+    def __init__(self, questions: int = 0, tokens: int = 0) -> None:
+        self.questions = questions
+        self.tokens = tokens
+        self.held_questions = 0
+        self.held_tokens = 0
+        self.largest = 0
+        self.changed = threading.Condition()
+
+
 class Budget:
-    """Counts what was spent and what is set aside for requests under way.
+    """Limits of what may be spent.
 
     Before a request, one question and the most tokens that it can cost are set aside; the answer replaces them by what
     it did cost. So spent + set aside never exceeds the limits. A request for which there is room only if those under
@@ -23,21 +44,23 @@ class Budget:
     Args:
         max_questions: None has no limit.
         max_tokens: None has no limit.
-        questions: spent before.
-        tokens: spent before.
+        spending: What the limits are held against; None begins with nothing.
     """
 
-    def __init__(
-        self, max_questions: int | None, max_tokens: int | None, *, questions: int = 0, tokens: int = 0
-    ) -> None:
+    def __init__(self, max_questions: int | None, max_tokens: int | None, spending: Spending | None = None) -> None:
         self.max_questions = max_questions
         self.max_tokens = max_tokens
-        self.questions = questions
-        self.tokens = tokens
-        self._held_questions = 0
-        self._held_tokens = 0
-        self._largest = 0  # most tokens that a request did cost
-        self._changed = threading.Condition()
+        self.spending = Spending() if spending is None else spending
+
+    @property
+    def questions(self) -> int:
+        """Questions spent so far."""
+        return self.spending.questions
+
+    @property
+    def tokens(self) -> int:
+        """Tokens spent so far."""
+        return self.spending.tokens
 
     def reserve(self, tokens: int, stop: threading.Event | None = None) -> Reservation:
         """Set aside one question and ``tokens`` tokens, after waiting for room where there may be some.
@@ -50,22 +73,24 @@ class Budget:
         Raises:
             BudgetExhausted: no room, or ``stop`` was set.
         """
-        with self._changed:
+        spending = self.spending
+        with spending.changed:
             while True:
                 if stop is not None and stop.is_set():
                     raise BudgetExhausted
-                needed = max(tokens, self._largest)
+                needed = max(tokens, spending.largest)
                 if self._fits(1, needed):
-                    self._held_questions += 1
-                    self._held_tokens += needed
+                    spending.held_questions += 1
+                    spending.held_tokens += needed
                     return Reservation(self, needed)
-                if not self._held_questions:
+                if not spending.held_questions:
                     raise BudgetExhausted
-                self._changed.wait(timeout=0.2)
+                spending.changed.wait(timeout=0.2)
 
     def _fits(self, questions: int, tokens: int) -> bool:
-        asked = self.questions + self._held_questions + questions
-        used = self.tokens + self._held_tokens + tokens
+        spending = self.spending
+        asked = spending.questions + spending.held_questions + questions
+        used = spending.tokens + spending.held_tokens + tokens
         return (self.max_questions is None or asked <= self.max_questions) and (
             self.max_tokens is None or used <= self.max_tokens
         )
@@ -93,16 +118,16 @@ class Reservation:
         Raises:
             BudgetExhausted: no room for another attempt; the lost one is booked all the same.
         """
-        budget = self._budget
-        with budget._changed:
+        spending = self._budget.spending
+        with spending.changed:
             self.lost += self.tokens
             self.renewals += 1
-            budget.tokens += self.tokens
-            if budget._fits(0, 0):
+            spending.tokens += self.tokens
+            if self._budget._fits(0, 0):
                 return
-            budget._held_tokens -= self.tokens
+            spending.held_tokens -= self.tokens
             self.tokens = 0
-            budget._changed.notify_all()
+            spending.changed.notify_all()
         raise BudgetExhausted
 
     def settle(self, usage: Usage | None) -> Usage:
@@ -124,14 +149,14 @@ class Reservation:
         return self._end(spent, question=bool(self.lost or lost))
 
     def _end(self, spent: Usage, *, question: bool) -> Usage:
-        budget = self._budget
-        with budget._changed:
+        spending = self._budget.spending
+        with spending.changed:
             if self._open:
                 self._open = False
-                budget._held_questions -= 1
-                budget._held_tokens -= self.tokens
-                budget.questions += question
-                budget.tokens += spent.total
-                budget._largest = max(budget._largest, spent.total)
-                budget._changed.notify_all()
+                spending.held_questions -= 1
+                spending.held_tokens -= self.tokens
+                spending.questions += question
+                spending.tokens += spent.total
+                spending.largest = max(spending.largest, spent.total)
+                spending.changed.notify_all()
         return spent + Usage(input_tokens=self.lost, unreported=self.lost)

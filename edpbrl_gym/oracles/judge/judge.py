@@ -33,8 +33,7 @@ class Judge:
         ledger: Where answers are kept, a file (made where there is none); or an open ledger to share.
 
     Raises:
-        ModuleNotFoundError: The extra ``judge`` is not installed.
-        ValueError: No key for OpenAI's own endpoint, or a file that is no ledger.
+        ValueError: No key where one is needed, or a file that is no ledger.
         RuntimeError: Another process has the ledger open.
     """
 
@@ -47,8 +46,7 @@ class Judge:
         except BaseException:
             client.close()
             raise
-        questions, tokens = self.ledger.spent
-        self.budget = Budget(settings.max_questions, settings.max_tokens, questions=questions, tokens=tokens)
+        self.budget = Budget(settings.max_questions, settings.max_tokens, self.ledger.spending)
         self._asker = Asker(client, self.ledger, self.budget)
         self._verdicts: dict[tuple[str, ...], tuple[list[Look], Verdict]] = {}
 
@@ -166,7 +164,7 @@ class Judge:
     @property
     def usage(self) -> Usage:
         """Tokens of all questions of this judge so far, whenever they were paid for."""
-        looks = {look.key: look for plan, _ in self._verdicts.values() for look in plan}
+        looks = {look.key: look for plan, _ in list(self._verdicts.values()) for look in plan}
         return sum((self._cost(look) for look in looks.values()), Usage())
 
     def account(self) -> dict[str, Any]:
@@ -176,7 +174,7 @@ class Judge:
         so that a resumed run has the account of one that was never stopped. ``spent`` is of the whole ledger, also of
         other styles and earlier runs: what the budget counts.
         """
-        verdicts = [verdict for _, verdict in self._verdicts.values()]
+        verdicts = [verdict for _, verdict in list(self._verdicts.values())]
         settings, usage = self.settings, self.usage
         pairs = [verdict.consistent for verdict in verdicts if verdict.consistent is not None]
         missing = {reason: sum(v.reason == reason for v in verdicts) for reason in REASONS if reason != "answered"}

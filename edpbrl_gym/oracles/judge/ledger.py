@@ -1,4 +1,4 @@
-"""Everything that was paid for, on disk before it is used: an append-only file of JSON lines.
+"""Everything that was paid for, on disk before it is used: a log of JSON lines with checksums (``edpbrl_gym._log``).
 
 The first line names the format. Then, one line each:
 
@@ -8,27 +8,33 @@ answer   what came back, with key, verdict, order, tokens, latency, retries. On 
 failed   a question got no answer after all retries; it will be asked again by the next run.
 mode     the server takes no JSON schema, so its answers are read as text.
 
-The texts and images of the questions are not in it, nor the style, nor a key of any server: a question is a sha256.
+With every "sent", room for the answer is set aside in the file, so that a disk that is full takes no more questions
+rather than lose an answer. The texts and images of the questions are not in it, nor the style, nor a key of any server:
+a question is a sha256.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from pathlib import Path
-from typing import Any
 
-from edpbrl_gym._files import hold
+from edpbrl_gym._log import AppendLog, Line, Remedies
+from edpbrl_gym.oracles.judge.budget import Spending
 from edpbrl_gym.oracles.judge.questions import Usage
 
 __all__ = ["FORMAT", "Ledger"]
 
-FORMAT = "edpbrl-gym judge ledger 1"
-
-Line = dict[str, Any]
+FORMAT = "edpbrl-gym judge ledger 2"
 
 _HEADER: Line = {"kind": "ledger", "format": FORMAT}
+_REMEDIES = Remedies(
+    held="wait for that run or stop it, or give this one a ledger of its own",
+    damaged="restore the file from a backup, or delete that line (its question is then asked again)",
+    gone="put the file back, or begin again with a new ledger",
+    closed="make a new Judge",
+)
+_MOST_BYTES = 12_000  # of an answer's line, without the question's identity
 
 
 class Ledger:
@@ -41,9 +47,11 @@ class Ledger:
         lost: What failed attempts of a key have cost, as usage, answered later or not.
         under_way: Tokens set aside for questions that went out and of which nothing more is known: the run was killed.
             They may have been billed, so they count as spent; they are asked again.
+        unwritten: Lines that the disk did not take, about what was paid for; written before anything else.
+        spending: What all judges on this ledger have spent and set aside, for their budgets.
 
     Raises:
-        ValueError: A file of another format, or a damaged line before the last.
+        ValueError: A file of another format, or a line that is damaged or malformed.
         RuntimeError: Another process has it open.
         OSError: It can't be made or read.
     """
@@ -55,57 +63,35 @@ class Ledger:
         self.lost: dict[str, Usage] = {}
         self.under_way: dict[str, list[int]] = {}
         self.text_only: set[tuple[str, str]] = set()
+        self.unwritten: list[Line] = []
         self.questions = 0
         self.tokens = 0
-        self._writing = threading.Lock()
+        self._taking = threading.Lock()
+        self._promised: dict[str, int] = {}
+        self._asked: set[str] = set()
+        self._asking = threading.Condition()
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._handle = os.open(self.path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o644)
+        self._log = AppendLog(self.path, name=f"the ledger {self.path}", remedies=_REMEDIES, create=True)
         try:
-            self._lock()
-            self._read()
+            for number, line in enumerate(self._log.read(_HEADER), start=2):
+                self._check(line, number)
+                self._take(line)
         except BaseException:
-            self.close()
+            self._log.close()
             raise
+        self.spending = Spending(*self.spent)
 
-    def _lock(self) -> None:
-        if not hold(self._handle):
-            raise RuntimeError(
-                f"Expected the ledger {self.path} to be closed, it is open already (here or in another process); wait "
-                "for that run or stop it, or give this one a ledger of its own"
+    def _check(self, line: Line, number: int) -> None:
+        wrong = _wrong(line)
+        if wrong:
+            raise ValueError(
+                f"Expected lines of a judge's ledger in {self.path}, line {number} is none: {wrong}; "
+                f"{_REMEDIES.damaged}"
             )
-
-    def _read(self) -> None:
-        data = self.path.read_bytes()
-        position = number = 0
-        while position < len(data):
-            end = data.find(b"\n", position)
-            stop = len(data) if end < 0 else end
-            line = _parse(data[position:stop])
-            if number == 0 and not _is_header(line, data):
-                raise ValueError(
-                    f"Expected a ledger of the format {FORMAT!r} in {self.path}, found something else; name another "
-                    "file, or use the version that wrote it"
-                )
-            if line is None:
-                if 0 <= end < len(data) - 1:
-                    raise ValueError(
-                        f"Expected whole lines in {self.path}, line {number + 1} is damaged and others follow it; "
-                        "restore the file from a backup, or delete that line (its question is then asked again)"
-                    )
-                break  # cut off by a kill while it was written
-            self._take(line)
-            position, number = stop + 1, number + 1
-        self._end = min(position, len(data))
-        if position < len(data):
-            os.ftruncate(self._handle, position)
-        elif position > len(data):  # the last line is whole but for its end
-            self._write(b"\n")
-        if not number:
-            self.append(_HEADER, durable=True)
 
     def _take(self, line: Line) -> None:
         """Keep a line in memory."""
-        kind, key = line.get("kind"), line.get("key", "")
+        kind, key = line["kind"], line.get("key", "")
         if kind == "sent":
             sent = self.under_way.setdefault(key, [])
             sent[len(sent) - bool(line.get("again")) :] = [line["tokens"]]
@@ -115,10 +101,10 @@ class Ledger:
         elif kind == "failed":
             self.failures[key] = line
             self.lost[key] = self.lost.get(key, Usage()) + Usage(**line["usage"])
-        elif kind == "mode" and line["structured"] == "text":
+        elif line["structured"] == "text":
             self.text_only.add((line["model"], line["address"]))
         if kind in ("answer", "failed"):
-            if self.under_way.get(key):
+            if line.get("sent", True) and self.under_way.get(key):
                 self.under_way[key].pop()
             usage = line["usage"]
             self.tokens += usage["input_tokens"] + usage["output_tokens"]
@@ -133,57 +119,89 @@ class Ledger:
     def append(self, line: Line, *, durable: bool) -> None:
         """Add a line; when this returns it is on the disk (``durable``) or at least out of this process.
 
+        What was paid for (an answer, a failed question) is kept in memory also where the disk does not take it.
+
         Raises:
-            OSError: The disk is full or gone; the file is as before.
+            OSError: The disk is full or the file is gone; the file is as before.
             ValueError: The ledger is closed.
         """
-        data = _encode(line)
-        with self._writing:
-            self._write(data)
-            self._take(line)
-            handle = os.dup(self._handle) if durable else -1
-        if durable:  # outside the lock: the disk takes several at once
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
-
-    def _write(self, data: bytes) -> None:
-        if self._handle < 0:
-            raise ValueError(f"Expected an open ledger, {self.path} has been closed; make a new Judge")
-        position, rest = self._end, memoryview(data)
+        key, kind = line.get("key", ""), line["kind"]
+        with self._taking:
+            self._promised.pop(key, None)
+            if kind == "sent":
+                self._promised[key] = _MOST_BYTES + 12 * len(line.get("identity", ""))
+            room = sum(self._promised.values())
         try:
-            os.lseek(self._handle, position, os.SEEK_SET)
-            while rest:
-                written = os.write(self._handle, rest)
-                position, rest = position + written, rest[written:]
-        except BaseException:
-            os.ftruncate(self._handle, self._end)
+            self._log.append(line, durable=durable, room=room)
+        except OSError:
+            with self._taking:
+                self._promised.pop(key, None)
+                if kind in ("answer", "failed"):
+                    self.unwritten.append(line)
+                    self._take(line)
             raise
-        self._end = position
+        with self._taking:
+            self._take(line)
+
+    def write_rest(self) -> None:
+        """Write the lines that the disk did not take before.
+
+        Raises:
+            OSError: It does not take them now either.
+        """
+        while self.unwritten:
+            self._log.append(self.unwritten[0], durable=True)
+            del self.unwritten[0]
+
+    def claim(self, key: str, stop: threading.Event) -> bool:
+        """Wait until no other thread asks a question and claim it; False where ``stop`` was set before.
+
+        Whoever claims it looks whether it has been answered meanwhile, and must ``disclaim`` it.
+        """
+        with self._asking:
+            while key in self._asked:
+                if stop.is_set():
+                    return False
+                self._asking.wait(timeout=0.2)
+            self._asked.add(key)
+            return True
+
+    def disclaim(self, key: str) -> None:
+        """Let other threads ask a question."""
+        with self._asking:
+            self._asked.discard(key)
+            self._asking.notify_all()
 
     def close(self) -> None:
-        """Release the file; another process may open it then."""
-        with self._writing:
-            if self._handle >= 0:
-                os.close(self._handle)
-                self._handle = -1
+        """Release the file; another process may open it then.
+
+        Raises:
+            OSError: There are lines that the disk does not take.
+        """
+        try:
+            self.write_rest()
+        finally:
+            self._log.close()
 
 
-def _parse(data: bytes) -> Line | None:
-    try:
-        line = json.loads(data)
-    except ValueError:
-        return None
-    return line if isinstance(line, dict) else None
-
-
-def _encode(line: Line) -> bytes:
-    return json.dumps(line, separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n"
-
-
-def _is_header(line: Line | None, data: bytes) -> bool:
-    """Whether a first line is ours; also one that a kill has cut off."""
-    if line is None:
-        return _encode(_HEADER).startswith(data)
-    return line.get("kind") == "ledger" and line.get("format") == FORMAT
+def _wrong(line: Line) -> str:
+    """What is wrong with a line, "" for nothing."""
+    kind = line.get("kind")
+    texts = {"mode": ("model", "address", "structured")}.get(str(kind), ("key",))
+    if kind not in ("sent", "answer", "failed", "mode"):
+        return f"its kind is {kind!r}"
+    for name in texts:
+        if not isinstance(line.get(name), str):
+            return f"it needs {name!r} as a text"
+    counts = {"sent": {"tokens": line.get("tokens")}, "mode": {}}.get(kind, {"lost": line.get("lost")})
+    if kind in ("answer", "failed"):
+        usage = line.get("usage")
+        if not isinstance(usage, dict) or set(usage) != {"input_tokens", "output_tokens", "unreported"}:
+            return "it needs 'usage' with input_tokens, output_tokens and unreported"
+        counts |= usage
+    if line.get("choice") is not None:
+        counts["choice"] = line["choice"]
+    for name, value in counts.items():
+        if type(value) is not int or value < 0:
+            return f"it needs {name!r} as a number, 0 or more"
+    return ""

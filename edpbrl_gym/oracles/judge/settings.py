@@ -9,9 +9,10 @@ from urllib.parse import urlsplit
 
 from edpbrl_gym._validation import check_choice_of, check_count, check_number
 
-__all__ = ["OPENAI_URL", "JudgeSettings"]
+__all__ = ["OPENAI_KEY", "OPENAI_URL", "JudgeSettings"]
 
 OPENAI_URL = "https://api.openai.com/v1"
+OPENAI_KEY = "OPENAI_API_KEY"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,14 +25,15 @@ class JudgeSettings:
         model: name of the model at the endpoint, such as "gpt-4.1-mini".
         style: the guidance by which the judge chooses, such as "Futuristic style with advanced technologies".
         base_url: address of an OpenAI-compatible endpoint, such as "http://127.0.0.1:8399/v1"; None is OpenAI's own.
-        api_key_variable: name of the environment variable that holds the key. An endpoint given by ``base_url`` may
-            need none; OpenAI's own needs one.
+        api_key_variable: name of the environment variable that holds the key. None: OPENAI_API_KEY for OpenAI's own
+            endpoint, and no key at all for one given by ``base_url``.
         show: "images" shows the K pictures alone (the paper), "texts" the K texts.
         structured: "schema" asks the server for JSON by schema, "text" reads validated text, "auto" tries the schema
             and falls to text once the server has refused it.
         second_look: ask every question again with each option under another label; see ``Verdict.consistent``.
         concurrency: most requests under way at once.
-        timeout: seconds to wait for an answer before a request counts as lost.
+        timeout: seconds for a whole attempt (connecting, sending, the answer up to its last byte) before it counts as
+            lost.
         max_retries: how often one question is sent again after a lost connection, a timeout, 408, 409, 429 or 5xx.
         temperature: of the model; None leaves it to the server (some models refuse the parameter).
         image_size: most pixels of the longer side; larger pictures are scaled down. None sends them as they are.
@@ -55,7 +57,7 @@ class JudgeSettings:
     model: str
     style: str
     base_url: str | None = None
-    api_key_variable: str = "OPENAI_API_KEY"
+    api_key_variable: str | None = None
     show: Literal["texts", "images"] = "images"
     structured: Literal["auto", "schema", "text"] = "auto"
     second_look: bool = False
@@ -96,7 +98,8 @@ class JudgeSettings:
         self._check_address()
 
     def _check_address(self) -> None:
-        if not isinstance(self.api_key_variable, str) or not re.fullmatch(r"[A-Za-z_]\w{0,99}", self.api_key_variable):
+        name = self.api_key_variable
+        if name is not None and not (isinstance(name, str) and re.fullmatch(r"[A-Za-z_]\w{0,99}", name)):
             # the value is not shown: somebody may have put the key itself here
             raise ValueError(
                 "Expected api_key_variable as the name of an environment variable (letters, digits and _), got "
@@ -107,6 +110,7 @@ class JudgeSettings:
         try:
             parts = urlsplit(self.base_url)
             right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+            (parts.hostname or "").encode("idna")
         except (ValueError, TypeError, AttributeError):
             right = False
         if not right:
@@ -117,13 +121,18 @@ class JudgeSettings:
         if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
             raise ValueError(
                 "Expected base_url without a password and without '?' and '#' parts, since it is written to the run "
-                f"folder; put the key into the environment variable {self.api_key_variable}"
+                f"folder; put the key into an environment variable ({name or OPENAI_KEY}) and name that"
             )
 
     @property
     def address(self) -> str:
         """Where questions are sent."""
         return OPENAI_URL if self.base_url is None else self.base_url
+
+    @property
+    def key_variable(self) -> str | None:
+        """The environment variable whose key is sent, None where none is."""
+        return OPENAI_KEY if self.api_key_variable is None and self.base_url is None else self.api_key_variable
 
     def as_json(self) -> dict[str, Any]:
         """All settings as a dict that JSON can hold; ``JudgeSettings(**...)`` takes it back."""
