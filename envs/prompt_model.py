@@ -168,17 +168,20 @@ class PromptModel:
             )
 
     def draw(self, text: str, width: int = 512, height: int = 192) -> NDArray[np.uint8]:
-        """Draw a prompt as black text on white, uint8 of shape (height, width, 3)."""
-        import textwrap
+        """Draw a prompt as black text on white, uint8 of shape (height, width, 3).
 
+        What doesn't fit is left out, with an ellipsis; a character that no font here has is named in a warning, once.
+        """
         from PIL import Image, ImageDraw
 
+        from edpbrl_gym.rendering.lettering import letterings
+
         image = Image.new("RGB", (width, height), "white")
-        try:
-            ImageDraw.Draw(image).multiline_text((12, 12), "\n".join(textwrap.wrap(text, 72)), fill="black")
-        except UnicodeEncodeError:  # Pillow without FreeType only has a Latin-1 bitmap font
-            plain = text.encode("ascii", "backslashreplace").decode()
-            ImageDraw.Draw(image).multiline_text((12, 12), "\n".join(textwrap.wrap(plain, 72)), fill="black")
+        (lettering,) = letterings([text], [12])
+        pencil, step, margin = ImageDraw.Draw(image), lettering.line_height, 12
+        lines = lettering.lines(text, width - 2 * margin, (height - 2 * margin) // step)
+        for number, line in enumerate(lines):
+            lettering.draw(pencil, (margin, margin + number * step), line, "black")
         return np.array(image, dtype=np.uint8)
 
     def _lanes(self, observations: ArrayLike) -> IntArray:

@@ -10,6 +10,7 @@ from typing import Any
 
 from edpbrl_gym._files import replacing
 from edpbrl_gym._validation import check_count
+from edpbrl_gym.rendering.lettering import Lettering, letterings
 
 __all__ = ["Tile", "contact_sheet", "in_rows"]
 
@@ -18,6 +19,7 @@ FLAGGED = "flagged by the model's safety checker, not shown"
 _MARGIN = 24  # around the sheet
 _GAP = 20  # between cells
 _INK, _SOFT, _GREY, _LINE = (24, 24, 24), (96, 96, 96), (205, 205, 205), (165, 165, 165)
+_MOST_LINES = 40  # of one text: several times what a prompt of the built-in vocabulary takes
 _MAX_HEIGHT = 12_000  # pixels of one page: what image viewers and 32-bit decoders still open without trouble
 
 
@@ -27,7 +29,7 @@ class Tile:
 
     Attributes:
         image: A file, a Pillow image, or None where there is no picture (a light tile says ``note``).
-        caption: Text below the picture, wrapped to its width.
+        caption: Text below the picture, wrapped to its width; beyond 40 lines it ends with an ellipsis, as all texts.
         lines: Short lines between picture and caption, such as scores; wrapped too.
         flagged: Whether a safety checker has flagged it: it is then never opened, a marked grey tile stands for it.
         note: What the tile of a picture that isn't there says.
@@ -49,17 +51,13 @@ class _Cell:
 
 @dataclass(frozen=True)
 class _Style:
-    """Fonts and measures of a sheet; sizes in pixels."""
+    """Lettering and measures of a sheet; sizes in pixels."""
 
     tile: int
     label_width: int
-    text: Any
-    head: Any
-    title: Any
-
-    def line_height(self, font: Any) -> int:
-        ascent, descent = font.getmetrics()
-        return int(round(1.15 * (ascent + descent)))
+    text: Lettering
+    head: Lettering
+    title: Lettering
 
 
 def in_rows(tiles: Sequence[Tile], columns: int) -> list[list[Tile]]:
@@ -82,9 +80,11 @@ def contact_sheet(
     """Draw pictures with their captions into a PNG file.
 
     Every cell is as wide as a picture, captions are wrapped to that width, and a row is as high as its highest cell,
-    so nothing overlaps. Pictures keep their proportions. A flagged picture is not opened: a grey tile with a cross
-    says that it is not shown. Rows that don't fit on a page of ``max_height`` go on to further files
-    (``sheet-2.png``, ...). The same rows give the same bytes; every file is written whole or not at all.
+    so nothing overlaps; a text of more than 40 lines is cut, with an ellipsis. Characters are drawn in a font that has
+    them; those that no font of this machine has are named in a warning. Pictures keep their proportions. A flagged
+    picture is not opened: a grey tile with a cross says that it is not shown. Rows that don't fit on a page of
+    ``max_height`` go on to further files (``sheet-2.png``, ...). The same rows give the same bytes; every file is
+    written whole or not at all.
 
     Args:
         rows: The cells of every row; rows may differ in length, None leaves a cell empty.
@@ -114,17 +114,16 @@ def contact_sheet(
     if len(labels) not in (0, len(cells)):
         raise ValueError(f"Expected a label for each of the {len(cells)} rows, got {len(labels)}")
     texts = [title, *columns, *labels, *(part for row in cells for one in row if one for part in _texts(one))]
-    size = check_count(text_size, "text_size", minimum=6)
-    style = _style(check_count(tile, "tile", minimum=32), size, bool(labels), plain="".join(texts).isascii())
+    style = _style(check_count(tile, "tile", minimum=32), check_count(text_size, "text_size", minimum=6), labels, texts)
     laid = [[None if one is None else _lay(one, style) for one in row] for row in cells]
     pictures = [[None if cell is None else _picture(cell.tile, style) for cell in row] for row in laid]
     heights = [
         max((_cell_height(c, p, style) for c, p in zip(row, drawn, strict=True) if c is not None), default=0)
         for row, drawn in zip(laid, pictures, strict=True)
     ]
-    wrapped = [_wrap(label, style.head, style.label_width - _GAP) for label in labels]
+    wrapped = [style.head.lines(label, style.label_width - _GAP, _MOST_LINES) for label in labels]
     if wrapped:
-        heights = [max(h, len(w) * style.line_height(style.head)) for h, w in zip(heights, wrapped, strict=True)]
+        heights = [max(h, len(w) * style.head.line_height) for h, w in zip(heights, wrapped, strict=True)]
     total = 2 * _MARGIN + (style.label_width if labels else 0) + width * style.tile + (width - 1) * _GAP
     head = _head(title, columns, style, total)
     files = []
@@ -143,56 +142,14 @@ def _texts(tile: Tile) -> tuple[str, ...]:
     return (tile.caption, *tile.lines, tile.note)
 
 
-def _style(tile: int, text_size: int, labels: bool, *, plain: bool) -> _Style:
-    try:
-        from PIL import ImageFont
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            'Expected Pillow for contact sheets, got no such package; run: pip install "edpbrl-gym[images]"',
-            name="PIL",
-        ) from error
-    sizes = [round(text_size * factor) for factor in (1.0, 1.2, 1.5)]
-    if plain:
-        text, head, title = (ImageFont.load_default(size) for size in sizes)
-    else:  # Pillow's own font has the letters of ASCII only; matplotlib's has accents, Greek, Cyrillic
-        import matplotlib
-
-        font = Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf"
-        text, head, title = (ImageFont.truetype(font, size) for size in sizes)
+def _style(tile: int, text_size: int, labels: Sequence[str], texts: Sequence[str]) -> _Style:
+    text, head, title = letterings([*texts, FLAGGED], [round(text_size * factor) for factor in (1.0, 1.2, 1.5)])
     return _Style(tile, max(96, tile // 2) if labels else 0, text, head, title)
 
 
 def _lay(tile: Tile, style: _Style) -> _Cell:
-    lines = [part for line in tile.lines for part in _wrap(line, style.text, style.tile)]
-    return _Cell(tile, lines, _wrap(tile.caption, style.text, style.tile))
-
-
-def _wrap(text: str, font: Any, width: int) -> list[str]:
-    """Break a text into lines of at most ``width`` pixels, between words, inside a word only where it is wider."""
-    lines: list[str] = []
-    for paragraph in text.splitlines():
-        current = ""
-        for word in paragraph.split():
-            if font.getlength(f"{current} {word}".strip()) <= width:
-                current = f"{current} {word}".strip()
-                continue
-            if current:
-                lines.append(current)
-            *full, current = _broken(word, font, width)
-            lines.extend(full)
-        if current:
-            lines.append(current)
-    return lines
-
-
-def _broken(word: str, font: Any, width: int) -> list[str]:
-    """Pieces of a word, each at most ``width`` pixels wide (or one letter)."""
-    pieces = [""]
-    for letter in word:
-        if pieces[-1] and font.getlength(pieces[-1] + letter) > width:
-            pieces.append("")
-        pieces[-1] += letter
-    return pieces
+    lines = [part for line in tile.lines for part in style.text.lines(line, style.tile, _MOST_LINES)]
+    return _Cell(tile, lines, style.text.lines(tile.caption, style.tile, _MOST_LINES))
 
 
 def _picture(tile: Tile, style: _Style) -> Any:
@@ -227,19 +184,19 @@ def _placeholder(text: str, style: _Style, *, crossed: bool) -> Any:
     if crossed:
         draw.line((0, 0, size, size), fill=_LINE, width=2)
         draw.line((0, size, size, 0), fill=_LINE, width=2)
-    lines = _wrap(text, style.text, size - 32)
-    step = style.line_height(style.text)
+    step = style.text.line_height
+    lines = style.text.lines(text, size - 32, max(1, (size - 16) // step))
     top = (size - step * len(lines)) // 2
-    widest = max((style.text.getlength(line) for line in lines), default=0)
+    widest = max((style.text.length(line) for line in lines), default=0)
     box = ((size - widest) / 2 - 8, top - 6, (size + widest) / 2 + 8, top + step * len(lines) + 6)
     draw.rectangle(box, fill=tile.getpixel((size // 2, 3)))
     for number, line in enumerate(lines):
-        draw.text(((size - style.text.getlength(line)) / 2, top + number * step), line, font=style.text, fill=_INK)
+        style.text.draw(draw, ((size - style.text.length(line)) / 2, top + number * step), line, _INK)
     return tile
 
 
 def _cell_height(cell: _Cell, picture: Any, style: _Style) -> int:
-    text = (len(cell.lines) + len(cell.caption)) * style.line_height(style.text)
+    text = (len(cell.lines) + len(cell.caption)) * style.text.line_height
     return int(picture.height) + (8 + text if text else 0)
 
 
@@ -260,19 +217,19 @@ def _head(title: str, columns: Sequence[str], style: _Style, total: int) -> Any:
     """Title and headers as a strip as wide as the sheet; every page begins with it."""
     from PIL import Image, ImageDraw
 
-    titles = _wrap(title, style.title, total - 2 * _MARGIN)
-    headers = [_wrap(column, style.head, style.tile) for column in columns]
-    title_step, head_step = style.line_height(style.title), style.line_height(style.head)
+    titles = style.title.lines(title, total - 2 * _MARGIN, _MOST_LINES)
+    headers = [style.head.lines(column, style.tile, _MOST_LINES) for column in columns]
+    title_step, head_step = style.title.line_height, style.head.line_height
     below = len(titles) * title_step + (_GAP // 2 if titles else 0)
     height = below + max((len(lines) for lines in headers), default=0) * head_step + (_GAP // 2 if headers else 0)
     strip = Image.new("RGB", (total, height), "white")
     draw = ImageDraw.Draw(strip)
     for number, line in enumerate(titles):
-        draw.text((_MARGIN, number * title_step), line, font=style.title, fill=_INK)
+        style.title.draw(draw, (_MARGIN, number * title_step), line, _INK)
     for column, lines in enumerate(headers):
         left = _MARGIN + style.label_width + column * (style.tile + _GAP)
         for number, line in enumerate(lines):
-            draw.text((left, below + number * head_step), line, font=style.head, fill=_INK)
+            style.head.draw(draw, (left, below + number * head_step), line, _INK)
     return strip
 
 
@@ -293,10 +250,10 @@ def _page(
     sheet.paste(head, (0, _MARGIN))
     draw = ImageDraw.Draw(sheet)
     top = _MARGIN + head.height
-    text_step, head_step = style.line_height(style.text), style.line_height(style.head)
+    text_step, head_step = style.text.line_height, style.head.line_height
     for row in chosen:
         for number, line in enumerate(labels[row] if labels else []):
-            draw.text((_MARGIN, top + number * head_step), line, font=style.head, fill=_INK)
+            style.head.draw(draw, (_MARGIN, top + number * head_step), line, _INK)
         for column, (cell, picture) in enumerate(zip(laid[row], pictures[row], strict=True)):
             if cell is None:
                 continue
@@ -305,6 +262,6 @@ def _page(
             below = top + picture.height + 8
             for number, line in enumerate([*cell.lines, *cell.caption]):
                 colour = _INK if number < len(cell.lines) else _SOFT
-                draw.text((left, below + number * text_step), line, font=style.text, fill=colour)
+                style.text.draw(draw, (left, below + number * text_step), line, colour)
         top += heights[row] + _GAP
     return sheet
