@@ -16,6 +16,7 @@ __all__ = ["run"]
 def run(options: Synthetic) -> None:
     """Run or resume the experiment; print the table, the verdict and where the files are."""
     from edpbrl_gym.experiments.kinds import write_report
+    from edpbrl_gym.experiments.plus_minus import mean_over
     from edpbrl_gym.experiments.report import design_lines, setting_line
     from edpbrl_gym.experiments.summary import verdict
     from edpbrl_gym.experiments.synthetic import run_synthetic
@@ -32,7 +33,7 @@ def run(options: Synthetic) -> None:
     console = output()
     console.print()
     console.print(_table(results))
-    console.print(f"{settings.runs} runs, mean ± standard error; {setting_line(results)}", markup=False)
+    console.print(f"{mean_over(settings.runs, 'run').capitalize()}; {setting_line(results)}", markup=False)
     console.print("\nWho won where", style="bold")
     for sentence in verdict(results.table, results.config):
         console.print(f"  {sentence}", markup=False)
@@ -86,9 +87,9 @@ def _settings(options: Synthetic) -> Any:
 
 def _table(results: Any) -> Any:
     """Errors at the smallest and the largest T; the lower of a row in bold."""
-    import numpy as np
     from rich.table import Table
 
+    from edpbrl_gym.experiments.plus_minus import plus_minus
     from edpbrl_gym.experiments.settings import UserSettings
     from edpbrl_gym.experiments.summary import METRICS, agent_labels, curves
 
@@ -105,8 +106,8 @@ def _table(results: Any) -> Any:
             for episodes in ends:
                 rows = cell[cell["episodes"] == episodes].set_index("agent").loc[agents]
                 means = rows[f"{metric}_mean"].to_numpy(dtype=float)
-                errors = np.nan_to_num(rows[f"{metric}_sem"].to_numpy(dtype=float))
-                texts = [f"{mean:.3f} ± {error:.3f}" for mean, error in zip(means, errors, strict=True)]
+                errors = rows[f"{metric}_sem"].to_numpy(dtype=float)
+                texts = [plus_minus(mean, error, ".3f") for mean, error in zip(means, errors, strict=True)]
                 best = int(means.argmin())
                 texts[best] = f"[bold]{texts[best]}[/bold]"
                 table.add_row(str(user), UserSettings(mode, scale).label, name, str(episodes), *texts)

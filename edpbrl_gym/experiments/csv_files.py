@@ -63,8 +63,8 @@ def write_csv(path: Path, table: Any) -> None:
 def read_csv(path: Path) -> CsvTable:
     """Read a CSV file in UTF-8 (.tsv: separated by tabs) as texts, cells as they were before ``write_csv``.
 
-    Prompts hold commas. A row of more cells than the header has such a prompt without quotes: to read a part of it as the
-    whole, as pandas does, would be something else without a word.
+    Prompts hold commas. A row of more cells than the header has such a prompt without quotes: to read a part of it
+    as the whole, as pandas does, would be something else without a word.
 
     Raises:
         ValueError: If it is no CSV file in UTF-8, has no header, or a row has more cells than the header.

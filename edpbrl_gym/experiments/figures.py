@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edpbrl_gym.experiments.plus_minus import mean_over
 from edpbrl_gym.experiments.runs import write_atomically
 from edpbrl_gym.experiments.settings import UserSettings
 
@@ -92,8 +93,7 @@ def learning_curves(curves: Any, agents: list[str], answering: UserSettings, *, 
         }
         figure.legend(list(drawn.values()), list(drawn), loc="outside lower center", ncols=min(len(drawn), 4))
         figure.suptitle(
-            f"Simulated user: {answering.label}; mean ± standard error over {runs} run{'s' if runs > 1 else ''}\n"
-            f"{subtitle}",
+            f"Simulated user: {answering.label}; {mean_over(runs, 'run')}\n{subtitle}",
             fontsize=9,
         )
     return figure
@@ -104,7 +104,7 @@ def _panel(axis: Any, cell: Any, agents: list[str], metric: str) -> None:
         rows = cell[cell["agent"] == agent].sort_values("episodes")
         x = rows["episodes"].to_numpy()
         mean = rows[f"{metric}_mean"].to_numpy()
-        error = np.nan_to_num(rows[f"{metric}_sem"].to_numpy(dtype=float))
+        error = rows[f"{metric}_sem"].to_numpy(dtype=float)  # NaN, of one run, draws no band
         colour = PALETTE[number % len(PALETTE)]
         axis.fill_between(x, mean - error, mean + error, color=colour, alpha=0.2, linewidth=0)
         axis.plot(

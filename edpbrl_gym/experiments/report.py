@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from edpbrl_gym.design.result import certified
 from edpbrl_gym.experiments.figures import demo_figure, learning_curves, save_figure
+from edpbrl_gym.experiments.plus_minus import plus_minus
 from edpbrl_gym.experiments.runs import Results, write_atomically
 from edpbrl_gym.experiments.settings import UserSettings
 from edpbrl_gym.experiments.summary import METRICS, agent_labels, curves, verdict
@@ -125,7 +124,7 @@ def _markdown(found: Any, agents: list[str]) -> list[str]:
     for (user, mode, scale), cell in last.groupby(["user", "mode", "scale"], sort=False):
         for metric, name in METRICS.items():
             values = [cell[cell["agent"] == agent].iloc[0] for agent in agents]
-            cells = [f"{row[f'{metric}_mean']:.3f} ± {np.nan_to_num(row[f'{metric}_sem']):.3f}" for row in values]
+            cells = [plus_minus(row[f"{metric}_mean"], row[f"{metric}_sem"], ".3f") for row in values]
             lines.append(f"| {user} | {UserSettings(mode, scale).label} | {name} | {' | '.join(cells)} |")
     return lines
 

@@ -13,6 +13,7 @@ from edpbrl_gym.experiments.figures import PALETTE, STYLE
 from edpbrl_gym.experiments.llm.measuring import GUIDANCE, WORDS, estimator_names
 from edpbrl_gym.experiments.llm.styles import PAPER_AVERAGE, PAPER_RESULTS
 from edpbrl_gym.experiments.llm.summary import by_style, curves, headline
+from edpbrl_gym.experiments.plus_minus import mean_over
 from edpbrl_gym.experiments.summary import agent_labels
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def curves_figure(table: Any, config: Mapping[str, Any], *, subtitle: str) -> Fi
             axis.set_xlabel("training episodes")
         _legend(figure, list(axes.ravel()), arms)
         styles = len(config["styles"])
-        _title(figure, f"Predicting the judge's choices; mean ± standard error over {styles} styles", subtitle)
+        _title(figure, f"Predicting the judge's choices; {mean_over(styles, 'style')}", subtitle)
     return figure
 
 
@@ -73,7 +74,7 @@ def _line(axis: Any, rows: Any, place: int, label: str, *, band: bool, value: st
     x, mean = rows["episodes"].to_numpy(), rows[value].to_numpy(dtype=float)
     colour = PALETTE[place % len(PALETTE)]
     if band:
-        error = np.nan_to_num(rows["sem"].to_numpy(dtype=float))
+        error = rows["sem"].to_numpy(dtype=float)
         axis.fill_between(x, mean - error, mean + error, color=colour, alpha=0.2, linewidth=0)
     axis.plot(
         x, mean, color=colour, linestyle=_LINES[place % len(_LINES)], marker=_MARKERS[place % len(_MARKERS)],
@@ -143,7 +144,7 @@ def bars_figure(table: Any, config: Mapping[str, Any], *, subtitle: str) -> Figu
         axes[-1].set_xticks(np.arange(len(names)), [_tick(name) for name in names])
         _legend(figure, list(axes), arms)
         styles = len(config["styles"])
-        _title(figure, f"{last} training episodes; mean ± standard error over {styles} styles", subtitle)
+        _title(figure, f"{last} training episodes; {mean_over(styles, 'style')}", subtitle)
     return figure
 
 
@@ -161,7 +162,7 @@ def _bars(
     """A bar with its whisker and value for each estimator; ``place`` of the arm in the palette, None is grey."""
     cells = [_cell(means, name, arm, tested).iloc[0] for name in names]
     values = np.array([float(cell["mean"]) for cell in cells])
-    errors = np.nan_to_num(np.array([float(cell["sem"]) for cell in cells]))
+    errors = np.array([float(cell["sem"]) for cell in cells])  # NaN, of one style, draws no whisker
     x = start + np.arange(len(names)) + offset
     axis.bar(
         x, values, width * 0.94, yerr=errors, capsize=2.5, alpha=0.85, edgecolor="white", linewidth=0.0,
@@ -170,7 +171,7 @@ def _bars(
         label=None if place is None else arm, error_kw={"linewidth": 1.0},
     )  # fmt: skip
     for position, value, error in zip(x, values, errors, strict=True):
-        axis.text(position, value + error + 0.8, f"{value:.0f}", ha="center", va="bottom", fontsize=7.5)
+        axis.text(position, value + np.nan_to_num(error) + 0.8, f"{value:.0f}", ha="center", va="bottom", fontsize=7.5)
 
 
 def _tick(name: str) -> str:

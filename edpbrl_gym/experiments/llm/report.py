@@ -13,6 +13,7 @@ from edpbrl_gym.experiments.llm.figures import bars_figure, curves_figure, style
 from edpbrl_gym.experiments.llm.measuring import GUIDANCE, estimator_names
 from edpbrl_gym.experiments.llm.styles import PAPER_AVERAGE, PAPER_RESULTS
 from edpbrl_gym.experiments.llm.summary import accounts, by_style, curves, difference, findings, headline
+from edpbrl_gym.experiments.plus_minus import mean_over, plus_minus
 from edpbrl_gym.experiments.report import design_lines
 from edpbrl_gym.experiments.runs import Results, write_atomically
 from edpbrl_gym.experiments.summary import agent_labels
@@ -163,14 +164,12 @@ def _average_tables(results: Results) -> list[str]:
             for arm in arms if tested is None or name != GUIDANCE else arms[:1]:
                 cell = means[(means["estimator"] == name) & (means["arm"] == arm)]
                 cell = cell[cell["tested_on"] == (arm if tested is None else tested)].set_index("episodes")
-                values = [
-                    f"{cell.loc[size, 'mean']:.1f} ± {np.nan_to_num(cell.loc[size, 'sem']):.1f}" for size in sizes
-                ]
+                values = [plus_minus(cell.loc[size, "mean"], cell.loc[size, "sem"], ".1f") for size in sizes]
                 rows.append([name, arm if tested is None or name != GUIDANCE else "none", *values])
         lines += [where, "", *_markdown(rows, words=2), ""]
     return [
         *lines,
-        'Percent, mean ± standard error over the styles. "words" is the library\'s default estimate '
+        f'Percent, {mean_over(len(config["styles"]), "style")}. "words" is the library\'s default estimate '
         '(`VocabularyPrior`, docs/priors.md); "guidance text" takes the embedding of the style\'s guidance as theta '
         "and learns nothing.",
         "",

@@ -10,6 +10,7 @@ import numpy as np
 
 from edpbrl_gym.experiments.llm.measuring import GUIDANCE, WORDS, estimator_names
 from edpbrl_gym.experiments.llm.styles import PAPER_AVERAGE, PAPER_RESULTS
+from edpbrl_gym.experiments.plus_minus import plus_minus
 from edpbrl_gym.experiments.summary import agent_labels
 
 __all__ = ["Difference", "accounts", "by_style", "curves", "difference", "findings", "headline"]
@@ -38,7 +39,7 @@ class Difference:
 
     def __str__(self) -> str:
         """Mean and standard error in percentage points."""
-        return f"{self.mean:+.1f} ± {np.nan_to_num(self.error):.1f}"
+        return plus_minus(self.mean, self.error, "+.1f")
 
 
 def headline(config: Mapping[str, Any]) -> str:
@@ -136,7 +137,7 @@ def _value(means: Any, estimator: str, arm: str, episodes: int, tested_on: str |
 def _said(found: Difference, first: str, second: str) -> str:
     if found.clear:
         return f"{first if found.mean > 0 else second} is clearly higher"
-    return "too close to call"
+    return "too close to call" if np.isfinite(found.error) else "no verdict without a standard error"
 
 
 def _headline_sentence(styles: Any, means: Any, name: str, agent: str, baseline: str, last: int) -> str:
@@ -144,7 +145,8 @@ def _headline_sentence(styles: Any, means: Any, name: str, agent: str, baseline:
     text = (
         f"{name.capitalize()}, {last} training episodes, each arm on its own held-out questions: {agent} "
         f"{_value(means, name, agent, last):.1f}%, {baseline} {_value(means, name, baseline, last):.1f}% (difference "
-        f"{gap} points over {gap.styles} styles, {agent} higher in {gap.higher}): {_said(gap, agent, baseline)}."
+        f"{gap} points over {gap.styles} style{'' if gap.styles == 1 else 's'}, {agent} higher in {gap.higher}): "
+        f"{_said(gap, agent, baseline)}."
     )
     if set(styles["style"]) == set(PAPER_RESULTS):
         paper = PAPER_AVERAGE

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from edpbrl_gym.experiments.plus_minus import UNDEFINED, bracket
 from edpbrl_gym.experiments.query_bench.arms import ABLATION_ARMS, HEADLINE_ARMS, get_arm
 from edpbrl_gym.experiments.query_bench.settings import REGIMES
 from edpbrl_gym.experiments.query_bench.summary import (
@@ -142,7 +143,7 @@ def _share(item: Needed) -> str:
     if not np.isfinite(item.share):
         return "not reached"
     ends = [f"{end / item.of:.3f}" if np.isfinite(end) else "beyond" for end in (item.low, item.high)]
-    interval = "" if np.isnan(item.low) else f" [{ends[0]}, {ends[1]}]"
+    interval = f" [{UNDEFINED}]" if np.isnan(item.low) else f" [{ends[0]}, {ends[1]}]"
     return f"{item.share:.3f}{interval}"
 
 
@@ -249,7 +250,7 @@ def duel_table(summary: Summary) -> TextTable:
 
 
 def _fight(fight: Duel) -> str:
-    return f"{fight.outcome} {fight.mean:+.3f} [{fight.low:+.3f}, {fight.high:+.3f}]"
+    return f"{fight.outcome} {fight.mean:+.3f} {bracket(fight.low, fight.high, '+.3f')}"
 
 
 def tally_lines(summary: Summary) -> list[str]:
@@ -282,7 +283,7 @@ def pieces_table(summary: Summary) -> TextTable:
 
 
 def _factor(item: Piece) -> str:
-    return f"{item.factor:.2f} [{item.low:.2f}, {item.high:.2f}]"
+    return f"{item.factor:.2f} {bracket(item.low, item.high, '.2f')}"
 
 
 def time_table(summary: Summary, table: Any) -> TextTable:

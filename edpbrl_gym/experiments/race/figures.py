@@ -93,7 +93,7 @@ def _curve(axis: Any, rows: Any, metric: str, look: tuple[str, Any, str] | None,
         axis.plot(x, mean, color=_GREY, linewidth=0.8, label="others", zorder=1)
         return
     colour, line, marker = look
-    error = np.nan_to_num(cells.sem().to_numpy(dtype=float))
+    error = cells.sem().to_numpy(dtype=float)  # NaN, of one value, draws no band
     axis.fill_between(x, mean - error, mean + error, color=colour, alpha=0.15, linewidth=0, zorder=2)
     axis.plot(
         x, mean, color=colour, linestyle=line, marker=marker, markersize=3.6, linewidth=1.4, label=title, zorder=3

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from edpbrl_gym.experiments.plus_minus import bracket
 from edpbrl_gym.experiments.query_bench.tables import TextTable
 from edpbrl_gym.experiments.race.contenders import CONTENDERS, get_contender
 from edpbrl_gym.experiments.race.settings import get_regime
@@ -192,7 +193,7 @@ def ranking_table(ranked: Ranking, what: str, *, regimes: bool = True) -> TextTa
 
 
 def _ends(low: float, high: float) -> str:
-    return "" if np.isnan(low) else f" [{low:.2f}, {high:.2f}]"
+    return f" {bracket(low, high, '.2f')}"
 
 
 def _note(ranked: Ranking, what: str) -> str:
@@ -250,7 +251,7 @@ def means_table(summary: Summary, table: Any, regime: str) -> TextTable:
             measured = mine.dropna(subset=[metric]).groupby(["seed", "user"])[metric]
             for values in (measured.mean().to_numpy(dtype=float), measured.last().to_numpy(dtype=float)):
                 low, high = mean_interval(values)
-                cells.append(f"{values.mean():.3f}{'' if np.isnan(low) else f' [{low:.3f}, {high:.3f}]'}")
+                cells.append(f"{values.mean():.3f} {bracket(low, high, '.3f')}")
         rows.append((arm, *cells))
     header = tuple(f"{name}, {when}" for name in METRICS.values() for when in ("mean", "last"))
     questions = sorted({int(value) for value in own["questions"]})

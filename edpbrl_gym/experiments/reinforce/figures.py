@@ -155,7 +155,7 @@ def taste_figure(table: Any, *, titles: dict[str, str]) -> Figure:
                 for number, arm in enumerate(ARMS):
                     # users differ more than arms: average over them, so that the band is that of the sets of questions
                     own = cell[cell["arm"] == arm].groupby(["questions", "set"])["cosine_error"].mean()
-                    mean, error = own.groupby("questions").mean(), own.groupby("questions").sem().fillna(0.0)
+                    mean, error = own.groupby("questions").mean(), own.groupby("questions").sem()
                     axes.plot(
                         mean.index, mean, color=PALETTE[number], marker=_MARKERS[number], markersize=4, label=ARMS[arm]
                     )

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from edpbrl_gym.experiments.figures import save_figure
+from edpbrl_gym.experiments.plus_minus import plus_minus, standard_error
 from edpbrl_gym.experiments.reinforce.figures import (
     ARMS,
     PAPER_SIMILARITY,
@@ -89,16 +90,16 @@ def findings(results: Results) -> list[str]:
     base = table[table["part"] == "base"].iloc[0]
     # the same random streams evaluate both, so the difference is taken meta-sample by meta-sample
     differences = np.asarray(last["values"], dtype=float) - np.asarray(base["values"], dtype=float)
-    error = float(differences.std(ddof=1) / np.sqrt(len(differences)))
+    error = standard_error(differences)
     rise = float(differences.mean())
     lines = [
         f"After {int(last['iteration'])} iterations the objective is {last['objective']:.2f} in evaluation, the base "
-        f"model's {base['objective']:.2f}: a difference of {rise:+.2f} ± {error:.2f} ({_times(rise, error)})."
+        f"model's {base['objective']:.2f}: a difference of {plus_minus(rise, error, '+.2f')} ({_times(rise, error)})."
     ]
     base_similarity, change, change_error = _change(table)
     lines.append(
         f"Between-policy similarity: {base_similarity:.3f} for the base model, {base_similarity * (1 + change):.3f} "
-        f"after training, {change:+.1%} ± {change_error:.1%} relative (the paper: 0.185 and 0.140, -24%)."
+        f"after training, {plus_minus(change, change_error, '+.1%')} relative (the paper: 0.185 and 0.140, -24%)."
     )
     likely = _means(table, "perplexity")
     lines.append(
@@ -122,6 +123,8 @@ def findings(results: Results) -> list[str]:
 
 
 def _times(value: float, error: float) -> str:
+    if np.isnan(error):
+        return "one meta-sample"
     return f"{value / error:.1f} standard errors" if error > 0 else "no deviation between meta-samples"
 
 
@@ -132,9 +135,7 @@ def _paired(rows: Any, arm: str, metric: str = "cosine_error") -> str:
     """
     means = rows.groupby(["set", "arm"])[metric].mean().unstack("arm")
     differences = (means["trained"] - means[arm]).to_numpy(dtype=float)
-    if len(differences) < 2:
-        return f"{differences.mean():+.3f}"
-    return f"{differences.mean():+.3f} ± {differences.std(ddof=1) / np.sqrt(len(differences)):.3f}"
+    return plus_minus(float(differences.mean()), standard_error(differences), "+.3f")
 
 
 def _change(table: Any) -> tuple[float, float, float]:
@@ -143,10 +144,8 @@ def _change(table: Any) -> tuple[float, float, float]:
     base, trained = rows["base"].to_numpy(dtype=float), rows["trained"].to_numpy(dtype=float)
     level = float(base.mean())
     change = float(trained.mean()) / level - 1.0
-    if len(base) < 2:
-        return level, change, 0.0
     residuals = (trained - (1.0 + change) * base) / level  # repeats share their random streams
-    return level, change, float(residuals.std(ddof=1) / np.sqrt(len(base)))
+    return level, change, standard_error(residuals)
 
 
 def _means(table: Any, part: str) -> dict[str, float]:
@@ -171,11 +170,11 @@ def _similarity_table(table: Any) -> list[str]:
     rows = table[table["part"] == "similarity"]
     for arm, (mean, deviation) in PAPER_SIMILARITY.items():
         own = rows[rows["arm"] == arm]["similarity"]
-        spread = float(np.nan_to_num(own.std(ddof=1)))
-        lines.append(f"| {ARMS[arm]} | {own.mean():.3f} ± {spread:.3f} | {mean:.3f} ± {deviation:.3f} |")
+        here = plus_minus(float(own.mean()), float(own.std(ddof=1)), ".3f")
+        lines.append(f"| {ARMS[arm]} | {here} | {mean:.3f} ± {deviation:.3f} |")
     _, change, error = _change(table)
     paper = PAPER_SIMILARITY["trained"][0] / PAPER_SIMILARITY["base"][0] - 1.0
-    lines.append(f"| change | {change:+.1%} ± {error:.1%} | {paper:+.0%} |")
+    lines.append(f"| change | {plus_minus(change, error, '+.1%')} | {paper:+.0%} |")
     return lines
 
 
