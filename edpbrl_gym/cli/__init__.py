@@ -9,6 +9,7 @@ from contextlib import redirect_stderr
 from importlib import import_module
 from typing import Any
 
+from edpbrl_gym.cli.console import printable_logs
 from edpbrl_gym.cli.errors import OK, UsageError, explain, unboxed
 
 __all__ = ["main"]
@@ -40,6 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code: 0 done, 1 failed, 2 wrong arguments, 130 interrupted.
     """
+    printable_logs()
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]

@@ -23,10 +23,10 @@ def run(options: Bench) -> None:
     for table in tables:
         console.print()
         console.print(table.rich())
-    console.print(f"\nDone in {time.monotonic() - begun:.0f} s. Report: {shown(files[-1])}", markup=False)
+    console.print(f"\nDone in {time.monotonic() - begun:.0f} s. Report: {shown(files[-1])}", soft_wrap=True)
     for path in files[:-1]:
         if path.suffix == ".png":
-            console.print(f"Figure: {shown(path)}", markup=False)
+            console.print(f"Figure: {shown(path)}", soft_wrap=True)
 
 
 def _place(options: Bench) -> Path:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
+import re
+import shlex
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -12,29 +14,77 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.progress import Progress
 
-__all__ = ["bullet", "counting", "output", "progress_bars", "quiet_libraries", "shown", "solving", "track"]
+__all__ = [
+    "bullet",
+    "command",
+    "counting",
+    "output",
+    "printable",
+    "printable_logs",
+    "progress_bars",
+    "quiet_libraries",
+    "shown",
+    "solving",
+    "track",
+]
+
+# what moves a terminal's cursor, changes its colours or title, or the order in which its text is read
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
-def output() -> Any:
-    """Return a rich console on stdout; 100 columns where it is no terminal, so that redirected tables stay whole."""
+def printable(text: str) -> str:
+    """Return the text with every control character but tabs and line ends shown as U+FFFD."""
+    return _CONTROLS.sub("\ufffd", text)
+
+
+def output() -> Console:
+    """Return a rich console on stdout; 110 columns where it is no terminal, so that redirected tables stay whole."""
+    return _console(stderr=False, width=None if sys.stdout.isatty() else 110)
+
+
+def _console(**arguments: Any) -> Console:
+    """A console that prints what it is given: no markup, no emoji codes, and no control characters of the texts.
+
+    Tokens, prompts of a language model, names of files and settings of other people's runs reach the terminal. Lines
+    that are plain text are not wrapped where the output is no terminal: a path or a command in them stays whole.
+    """
     from rich.console import Console
+    from rich.segment import Segment
 
-    return Console(highlight=False, width=None if sys.stdout.isatty() else 110)
+    class Printable(Console):
+        def render(self, renderable: Any, options: Any = None) -> Iterable[Segment]:
+            for segment in super().render(renderable, options):
+                yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+        def print(self, *objects: Any, **settings: Any) -> None:
+            if not self.is_terminal and all(isinstance(part, str) for part in objects):
+                settings.setdefault("soft_wrap", True)
+            super().print(*objects, **settings)
+
+    return Printable(markup=False, emoji=False, highlight=False, **arguments)
 
 
 def bullet(console: Any, title: str, text: str) -> None:
     """Print a step: its title in bold, then what came of it."""
-    from rich.markup import escape
     from rich.padding import Padding
     from rich.table import Table
 
+    if not console.is_terminal:
+        console.print(f" {title:<12} {text}")
+        return
     grid = Table.grid(padding=(0, 1))
     grid.add_column(width=12, style="bold cyan")
-    grid.add_column()
-    grid.add_row(escape(title), escape(text))
+    grid.add_column(overflow="fold")
+    grid.add_row(title, text)
     console.print(Padding(grid, (0, 0, 0, 1)))
+
+
+def command(*words: str | Path) -> str:
+    """Return a command line that a shell reads as these words."""
+    return shlex.join(str(word) for word in words)
 
 
 def shown(path: str | Path) -> str:
@@ -53,7 +103,6 @@ def progress_bars(*more: Any, width: int = 8) -> Progress:
         *more: Further columns at the right.
         width: Of the names at the left.
     """
-    from rich.console import Console
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -64,7 +113,7 @@ def progress_bars(*more: Any, width: int = 8) -> Progress:
     )
 
     columns = (
-        TextColumn(f"{{task.description:<{width}}}"),
+        TextColumn(f"{{task.description:<{width}}}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("elapsed"),
@@ -72,7 +121,7 @@ def progress_bars(*more: Any, width: int = 8) -> Progress:
         TextColumn("left"),
         TimeRemainingColumn(),
     )
-    return Progress(*columns, *more, console=Console(stderr=True))
+    return Progress(*columns, *more, console=_console(stderr=True))
 
 
 def track(name: str, steps: Iterable[Any], total: int) -> Iterable[Any]:
@@ -109,10 +158,9 @@ def solving(tolerance: float) -> Iterator[Callable[[Any], None]]:
     Yields:
         A callback for the solver, called with an ``IterationState``.
     """
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    console = Console(stderr=True)
+    console = _console(stderr=True)
     aim = f", aim {tolerance:.0e}" if tolerance > 0 else ""
     columns = (
         TextColumn("design  "),
@@ -159,6 +207,19 @@ class _Reached:
             share = math.log(self._first / gap) / math.log(self._first / self._tolerance)
             self._best = min(1.0, max(self._best, share))
         return self._best
+
+
+class _Printable(logging.Formatter):
+    """Log messages without the control characters of names and texts in them."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
+
+
+def printable_logs() -> None:
+    """Let what is logged where no one has set up logging reach stderr without control characters."""
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(_Printable("edpbrl: %(message)s"))
 
 
 def quiet_libraries() -> None:

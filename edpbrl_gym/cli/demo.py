@@ -19,8 +19,8 @@ __all__ = ["run"]
 
 def run(options: Demo) -> None:
     """Run the demo and tell the story in the terminal."""
-    from rich.markup import escape
     from rich.rule import Rule
+    from rich.text import Text
 
     from edpbrl_gym.experiments.demo import DemoSettings, run_demo
     from edpbrl_gym.experiments.kinds import write_report
@@ -45,7 +45,7 @@ def run(options: Demo) -> None:
     console = output()
     begun = time.monotonic()
     console.print()
-    console.print(Rule("[bold]Learning a taste from a few questions[/bold]", style="cyan"))
+    console.print(Rule(Text("Learning a taste from a few questions", style="bold"), style="cyan"))
     console.print()
     bullet(
         console,
@@ -58,15 +58,20 @@ def run(options: Demo) -> None:
     console.print()
     _tables(console, results)
     for line in demo_verdict(results):
-        console.print(f" {escape(line)}")
+        console.print(f" {line}")
     console.print()
     console.print(
-        f" Done in {time.monotonic() - begun:.0f} s. Figure: {escape(shown(files[0]))}, "
-        f"report: {escape(shown(files[-1]))}"
+        f" Done in {time.monotonic() - begun:.0f} s. Figure: {shown(files[0])}, report: {shown(files[-1])}",
+        soft_wrap=True,
     )
     console.print(
-        ' Your turn: [bold]edpbrl demo --text "..."[/bold] for another taste, [bold]edpbrl design --help[/bold] for '
-        "your own vocabulary."
+        Text.assemble(
+            " Your turn: ",
+            ('edpbrl demo --text "..."', "bold"),
+            " for another taste, ",
+            ("edpbrl design --help", "bold"),
+            " for your own vocabulary.",
+        )  # fmt: skip
     )
     console.print()
 

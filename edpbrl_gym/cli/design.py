@@ -7,8 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edpbrl_gym.cli.console import output, quiet_libraries, shown, solving
-from edpbrl_gym.cli.errors import Stopped, bad_arguments
+from edpbrl_gym.cli.console import command, output, quiet_libraries, shown, solving
+from edpbrl_gym.cli.errors import Stopped, UsageError, bad_arguments
 from edpbrl_gym.cli.options import Design
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def run(options: Design) -> None:
         Stopped: After that.
     """
     from edpbrl_gym.agents.registry import agent_class
-    from edpbrl_gym.experiments.collect import ENVIRONMENT, check_static, draw_questions, make_prompt_lanes
+    from edpbrl_gym.experiments.collect import ENVIRONMENT, check_static, draw_questions, is_static, make_prompt_lanes
     from edpbrl_gym.experiments.distinct import check_enough_options
     from edpbrl_gym.experiments.questions import write_questions
     from edpbrl_gym.features import load_encoder
@@ -50,7 +50,13 @@ def run(options: Design) -> None:
     with bad_arguments():
         check_enough_options(env.unwrapped.vocabulary, options.policies, options.feedback)
         agent = _agent(options, env, options.solver)
-        check_static(agent)
+        if ":" in options.solver:
+            check_static(agent)  # what it says of observe() is for who wrote the agent
+        elif not is_static(agent):
+            raise UsageError(
+                f"Expected a --solver whose questions don't depend on the answers, {options.solver} chooses each by "
+                "the answers before it: ask with it in a session (docs/sessions.md), or design with newton"
+            )
     file = options.out / f"questions.{options.questions}"
     _prepare(options.out)
     _keep_answers(file)
@@ -67,19 +73,19 @@ def run(options: Design) -> None:
     report, unknown = _report(options, env, agent, drawn, arguments)
     _write(options, env, agent, report.describe())
     if agent.design is None:
-        console.print(f"The agent {options.solver} has no design: no certificate, its questions only.", markup=False)
+        console.print(f"The agent {options.solver} has no design: no certificate, its questions only.")
     else:
-        console.print(agent.design.summary(), markup=False)
+        console.print(agent.design.summary())
         console.print()
         console.print(_heaviest(env.unwrapped.vocabulary, agent.design))
-    console.print(report.summary(), markup=False)
+    console.print(report.summary())
     if unknown:
-        console.print(f"  as shown     not known: {unknown}", markup=False)
-    console.print(f"{report.count} questions of {options.policies} options: {shown(file)}", markup=False)
+        console.print(f"  as shown     not known: {unknown}")
+    console.print(f"{report.count} questions of {options.policies} options: {shown(file)}", soft_wrap=True)
     console.print(
         f"Ask them, write the number of the best option (1..{options.policies}) into the column choice, then: "
-        f"edpbrl estimate {shown(file)}",
-        markup=False,
+        + command("edpbrl", "estimate", shown(file)),
+        soft_wrap=True,
     )
     if agent.design is not None and agent.design.status == "interrupted":
         raise Stopped(_early(agent.design, options.out))

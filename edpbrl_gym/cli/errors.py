@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from edpbrl_gym.cli.console import printable
+
 __all__ = [
     "BAD_ARGUMENTS",
     "FAILURE",
@@ -45,7 +47,7 @@ def bad_arguments() -> Iterator[None]:
 def explain(error: BaseException) -> int:
     """Print an error as one line to stderr; return the exit code."""
     if isinstance(error, Stopped):
-        print(f"edpbrl: {error}", file=sys.stderr)
+        print(f"edpbrl: {printable(str(error))}", file=sys.stderr)
         return INTERRUPTED
     if isinstance(error, KeyboardInterrupt):
         print("edpbrl: interrupted; the same command goes on where a run with --out stopped", file=sys.stderr)
@@ -53,7 +55,7 @@ def explain(error: BaseException) -> int:
     text = " ".join(str(error).split()) or type(error).__name__
     if not isinstance(error, _EXPECTED):
         text = f"{type(error).__name__}: {text}; this looks like a bug, run again with --debug and report it"
-    print(f"edpbrl: error: {text}", file=sys.stderr)
+    print(f"edpbrl: error: {printable(text)}", file=sys.stderr)
     return BAD_ARGUMENTS if isinstance(error, UsageError) else FAILURE
 
 

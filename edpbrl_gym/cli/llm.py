@@ -49,14 +49,14 @@ def run(options: LLM) -> None:
     console = output()
     console.print()
     console.print(_table(results))
-    console.print(setting_line(results), markup=False)
-    console.print(account_line(results), markup=False)
+    console.print(setting_line(results))
+    console.print(account_line(results))
     console.print("\nWhat came out", style="bold")
     console.print(_listed(findings(results.table, results.config)))
-    console.print(f"\nDone in {time.monotonic() - begun:.0f} s. Report: {shown(files[-1])}", markup=False)
+    console.print(f"\nDone in {time.monotonic() - begun:.0f} s. Report: {shown(files[-1])}", soft_wrap=True)
     for path in files[:-1]:
         if path.suffix == ".png":
-            console.print(f"Figure: {shown(path)}", markup=False)
+            console.print(f"Figure: {shown(path)}", soft_wrap=True)
 
 
 def _settings(options: LLM) -> LLMSettings:
@@ -219,17 +219,16 @@ def _plan(settings: LLMSettings, judge: JudgeSettings, options: LLM) -> None:
         told.append(f"Cost: about {plan.cost:.2f} in the currency of the prices.")
     told.append("Nothing was asked.")
     for line in told:
-        console.print(line, markup=False)
+        console.print(line)
 
 
 def _listed(sentences: list[str]) -> Any:
     """A list whose lines are indented where they are wrapped."""
-    from rich.markup import escape
     from rich.table import Table
 
     grid = Table.grid(padding=(0, 1, 0, 0))
     for sentence in sentences:
-        grid.add_row(" -", escape(sentence))
+        grid.add_row(" -", sentence)
     return grid
 
 

@@ -44,8 +44,8 @@ def run(options: Personalize) -> None:
                 f"stopped; the prompts are in {shown(options.out)}, and the same command goes on with the pictures"
             ) from None
         for file in files:
-            console.print(f"Contact sheet: {shown(file)}", markup=False, soft_wrap=True)
-    console.print(f"Written: {shown(options.out)}", markup=False, soft_wrap=True)
+            console.print(f"Contact sheet: {shown(file)}", soft_wrap=True)
+    console.print(f"Written: {shown(options.out)}", soft_wrap=True)
 
 
 def _check(options: Personalize) -> dict[str, Path]:
@@ -274,7 +274,6 @@ def _write(options: Personalize, rankings: Any, **pictures: Any) -> None:
 
 def _print(console: Any, ranking: Any) -> None:
     """Print a ranking as a headed table."""
-    from rich.markup import escape
     from rich.table import Table
 
     kind = "Best" if ranking.source == "beam" else f"Best {ranking.source}"
@@ -282,7 +281,7 @@ def _print(console: Any, ranking: Any) -> None:
     if ranking.base is not None:
         title += f" for '{ranking.base}' (RankScore {ranking.base_score:.3f}"
         title += ")" if ranking.base_true_score is None else f", GTScore {ranking.base_true_score:.3f})"
-    console.print(title, markup=False, style="bold")
+    console.print(title, style="bold")
     table = Table()
     table.add_column("#", justify="right")
     table.add_column("RankScore", justify="right")
@@ -291,5 +290,5 @@ def _print(console: Any, ranking: Any) -> None:
     table.add_column("prompt")
     for number, prompt in enumerate(ranking.prompts):
         true = [] if ranking.true_scores is None else [f"{ranking.true_scores[number]:.3f}"]
-        table.add_row(str(number + 1), f"{prompt.score:.3f}", *true, escape(prompt.text))
+        table.add_row(str(number + 1), f"{prompt.score:.3f}", *true, prompt.text)
     console.print(table)

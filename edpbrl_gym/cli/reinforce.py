@@ -44,7 +44,7 @@ def run(options: Reinforce) -> None:
         def say(step: str) -> None:
             if step in _STAGES:
                 progress.stop()
-                console.print(f"Measuring {_STAGES[step]} ...", markup=False)
+                console.print(f"Measuring {_STAGES[step]} ...")
 
         accelerator = _accelerator()
         results = run_reinforce(
@@ -61,12 +61,12 @@ def run(options: Reinforce) -> None:
     files = write_report(results, out)
     console.print()
     for line in findings(results):
-        console.print(f"- {line}", markup=False)
+        console.print(f"- {line}")
     _prompts(console, results)
-    console.print(f"\nDone in {time.monotonic() - begun:.0f} s. Report: {shown(files[-1])}", markup=False)
+    console.print(f"\nDone in {time.monotonic() - begun:.0f} s. Report: {shown(files[-1])}", soft_wrap=True)
     for path in files[:-1]:
         if path.suffix == ".png":
-            console.print(f"Figure: {shown(path)}", markup=False)
+            console.print(f"Figure: {shown(path)}", soft_wrap=True)
 
 
 def _settings(options: Reinforce) -> ReinforceExperiment:
@@ -129,7 +129,7 @@ class _Bar:
 def _training(iterations: int) -> Iterator[_Bar]:
     from rich.progress import TextColumn
 
-    with progress_bars(TextColumn("{task.fields[told]}")) as progress:
+    with progress_bars(TextColumn("{task.fields[told]}", markup=False)) as progress:
         yield _Bar(progress, iterations)
 
 
@@ -138,7 +138,7 @@ def _prompts(console: Any, results: Any) -> None:
     rows = results.table[results.table["part"] == "map"]
     count = int(results.config["shown_prompts"])
     for arm, title in (("base", "Prompts of the base model"), ("trained", "Prompts of the trained policies")):
-        console.print(f"\n{title}", style="bold", markup=False)
+        console.print(f"\n{title}", style="bold")
         for policy, cell in rows[rows["arm"] == arm].groupby("policy", sort=True):
             for text in cell["prompt"].head(count if arm == "trained" else 2):
-                console.print(f"  {int(policy) + 1}  {text}", markup=False)
+                console.print(f"  {int(policy) + 1}  {text}")

@@ -54,14 +54,14 @@ def run(options: Render) -> None:
     flagged = sum(image.flagged for image in images)
     cut = len({image.prompt for image in images if image.cut})
     written = f"{len(images) - flagged} images of {len(prompts)} prompts in {shown(options.out)}"
-    console.print(f"Written: {written}", markup=False, soft_wrap=True)
+    console.print(f"Written: {written}", soft_wrap=True)
     if flagged:
-        console.print(f"Flagged by the model's safety checker, not shown: {flagged}", markup=False)
+        console.print(f"Flagged by the model's safety checker, not shown: {flagged}")
     if cut:
-        console.print(f"Longer than the model reads, rendered from their beginnings: {cut}", markup=False)
-    console.print(f"Manifest: {shown(options.out / 'manifest.csv')}", markup=False, soft_wrap=True)
+        console.print(f"Longer than the model reads, rendered from their beginnings: {cut}")
+    console.print(f"Manifest: {shown(options.out / 'manifest.csv')}", soft_wrap=True)
     for sheet in sheets:
-        console.print(f"Contact sheet: {shown(sheet)}", markup=False, soft_wrap=True)
+        console.print(f"Contact sheet: {shown(sheet)}", soft_wrap=True)
 
 
 def _settings(options: Render) -> RenderSettings:

@@ -17,4 +17,4 @@ def run(options: Report) -> None:
     out = options.out or (options.run if options.run.is_dir() else options.run.parent)
     console = output()
     for path in write_report(results, out):
-        console.print(f"wrote {shown(path)}", markup=False)
+        console.print(f"wrote {shown(path)}", soft_wrap=True)

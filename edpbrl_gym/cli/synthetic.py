@@ -33,18 +33,18 @@ def run(options: Synthetic) -> None:
     console = output()
     console.print()
     console.print(_table(results))
-    console.print(f"{mean_over(settings.runs, 'run').capitalize()}; {setting_line(results)}", markup=False)
+    console.print(f"{mean_over(settings.runs, 'run').capitalize()}; {setting_line(results)}")
     console.print("\nWho won where", style="bold")
     for sentence in verdict(results.table, results.config):
-        console.print(f"  {sentence}", markup=False)
+        console.print(f"  {sentence}")
     warned = [line for line in design_lines(results) if line.startswith("  warning")]
     if warned:
         console.print(f"\nWarnings of the designs: {len(warned)}, all in REPORT.md; the last:", style="bold")
-        console.print(warned[-1], markup=False)
-    console.print(f"\nDone in {time.monotonic() - begun:.0f} s. Report: {shown(files[-1])}", markup=False)
+        console.print(warned[-1])
+    console.print(f"\nDone in {time.monotonic() - begun:.0f} s. Report: {shown(files[-1])}", soft_wrap=True)
     for path in files[:-1]:
         if path.suffix == ".png":
-            console.print(f"Figure: {shown(path)}", markup=False)
+            console.print(f"Figure: {shown(path)}", soft_wrap=True)
 
 
 def _settings(options: Synthetic) -> Any:
@@ -88,6 +88,7 @@ def _settings(options: Synthetic) -> Any:
 def _table(results: Any) -> Any:
     """Errors at the smallest and the largest T; the lower of a row in bold."""
     from rich.table import Table
+    from rich.text import Text
 
     from edpbrl_gym.experiments.plus_minus import plus_minus
     from edpbrl_gym.experiments.settings import UserSettings
@@ -109,7 +110,7 @@ def _table(results: Any) -> Any:
                 errors = rows[f"{metric}_sem"].to_numpy(dtype=float)
                 texts = [plus_minus(mean, error, ".3f") for mean, error in zip(means, errors, strict=True)]
                 best = int(means.argmin())
-                texts[best] = f"[bold]{texts[best]}[/bold]"
-                table.add_row(str(user), UserSettings(mode, scale).label, name, str(episodes), *texts)
+                cells = [Text(text, style="bold" if place == best else "") for place, text in enumerate(texts)]
+                table.add_row(str(user), UserSettings(mode, scale).label, name, str(episodes), *cells)
         table.add_section()
     return table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from edpbrl_gym.cli.console import output, quiet_libraries, shown
+from edpbrl_gym.cli.console import command, output, quiet_libraries, shown
 from edpbrl_gym.cli.errors import Stopped, bad_arguments
 from edpbrl_gym.cli.options import TrainPromptLM
 
@@ -39,16 +39,18 @@ def run(options: TrainPromptLM) -> None:
     except KeyboardInterrupt:
         raise Stopped(f"stopped by you; nothing was written to {shown(folder)}, the same command begins anew") from None
     console = output()
-    console.print(report.summary(), markup=False)
-    console.print("\nPrompts drawn from it, not chosen:", markup=False)
+    console.print(report.summary())
+    console.print("\nPrompts drawn from it, not chosen:")
     for text in report.samples:
-        console.print(f"  {text}", markup=False, soft_wrap=True)
-    console.print(f"\nWritten: {shown(folder)}", markup=False)
+        console.print(f"  {text}", soft_wrap=True)
+    console.print(f"\nWritten: {shown(folder)}", soft_wrap=True)
     from edpbrl_gym.features import default_cache_folder
     from edpbrl_gym.language.model import DEFAULT_FOLDER
 
     if folder != default_cache_folder() / DEFAULT_FOLDER:  # where it is looked for
-        console.print(f"Use it with: edpbrl reproduce reinforce --model {shown(folder)}", markup=False)
+        console.print(
+            "Use it with: " + command("edpbrl", "reproduce", "reinforce", "--model", shown(folder)), soft_wrap=True
+        )
 
 
 def _folder(options: TrainPromptLM) -> Path:

@@ -28,6 +28,7 @@ __all__ = [
     "check_static",
     "collect",
     "draw_questions",
+    "is_static",
     "make_prompt_lanes",
     "reseed",
 ]
@@ -167,14 +168,20 @@ def answer_again(comparisons: Comparisons, oracle: Oracle) -> Comparisons:
     )
 
 
-def check_static(agent: Agent) -> None:
-    """Raise a ValueError for an agent that adapts its questions to the answers: every user would need its own run.
+def is_static(agent: Agent) -> bool:
+    """Return whether an agent's questions don't depend on the answers.
 
-    An agent that overrides ``observe`` does, unless it has ``static`` and that says otherwise (it estimates only).
+    Those of an agent that overrides ``observe`` do, unless it has ``static`` and that says otherwise (it estimates
+    only).
     """
     from edpbrl_gym.agents.base import Agent as Base
 
-    if not getattr(agent, "static", type(agent).observe is Base.observe):
+    return bool(getattr(agent, "static", type(agent).observe is Base.observe))
+
+
+def check_static(agent: Agent) -> None:
+    """Raise a ValueError for an agent that adapts its questions to the answers: every user would need its own run."""
+    if not is_static(agent):
         raise ValueError(
             f"Expected an agent whose questions don't depend on the answers, {type(agent).__name__} overrides "
             "observe(); this experiment asks the same questions of all users. Use collect() with one user at a time"

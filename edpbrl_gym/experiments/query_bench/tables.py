@@ -76,14 +76,14 @@ class TextTable:
 
     def rich(self) -> Any:
         """A rich table."""
-        from rich.markup import escape
         from rich.table import Table
+        from rich.text import Text
 
-        table = Table(title=self.title, title_justify="left")
+        table = Table(title=Text(self.title), title_justify="left")
         for number, name in enumerate(self.header):
-            table.add_column(escape(name), justify="left" if number < 2 else "right", no_wrap=number < 2)
+            table.add_column(Text(name), justify="left" if number < 2 else "right", no_wrap=number < 2)
         for row in self.rows:
-            table.add_row(*[escape(text) for text in row])
+            table.add_row(*[Text(text) for text in row])
         return table
 
 
