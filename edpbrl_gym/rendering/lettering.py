@@ -95,6 +95,9 @@ class Lettering:
 
     def _runs(self, text: str) -> Iterator[tuple[Any, str]]:
         """Parts of a line that are drawn with the same font; marks stay with the letter that they belong to."""
+        if not self.others:
+            yield self.main, text
+            return
         font, run = self.main, ""
         for character in text:
             other = font if _goes_along(character) else self.others.get(character, self.main)
