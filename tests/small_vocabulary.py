@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable
 from pathlib import Path
+
+import numpy as np
+
+from edpbrl_gym.experiments.query_bench.settings import SENTENCES
+from edpbrl_gym.features import save_precomputed
+from edpbrl_gym.vocabulary import load_vocabulary
 
 TOKENS = {
     "1-bases": ("a lighthouse", "an old fisherman", "a red bicycle", "a quiet harbour", "a fox", "a market stall",
@@ -20,3 +28,26 @@ def write_vocabulary(folder: Path) -> Path:
     for name, tokens in TOKENS.items():
         (folder / f"{name}.txt").write_text("\n".join(tokens) + "\n", encoding="utf-8")
     return folder
+
+
+def write_embedded(place: Path, sentences: Iterable[str] = ()) -> tuple[str, str]:
+    """Write the vocabulary and the embeddings of its partial prompts: sums of token vectors, bent a little; d = 10.
+
+    Args:
+        place: For both.
+        sentences: Of users, embedded too, beside those of the benchmarks.
+
+    Returns:
+        The vocabulary's folder and the name of the encoder.
+    """
+    words = load_vocabulary(write_vocabulary(place / "vocabulary"))
+    rng = np.random.default_rng(0)
+    vectors = {token: rng.normal(size=10) for token in words.all_tokens}
+    rows = dict(vectors)
+    for length in (2, 3):
+        for tokens in itertools.product(*words.tokens[:length]):
+            rows[", ".join(tokens)] = np.sum([vectors[token] for token in tokens], axis=0) + 0.3 * rng.normal(size=10)
+    for text in (*SENTENCES.values(), *sentences):
+        rows.setdefault(text, rng.normal(size=10))
+    save_precomputed(place / "embeddings.npz", list(rows), np.stack(list(rows.values())))
+    return str(place / "vocabulary"), f"precomputed:{place / 'embeddings.npz'}"

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import itertools
 
-import numpy as np
 import pytest
 
 from edpbrl_gym.cli import main
@@ -14,7 +12,7 @@ from edpbrl_gym.experiments.demo import DemoSettings, run_demo
 from edpbrl_gym.experiments.kinds import EXPERIMENTS, write_report
 from edpbrl_gym.experiments.llm.run import run_llm
 from edpbrl_gym.experiments.query_bench.run import run_queries
-from edpbrl_gym.experiments.query_bench.settings import SENTENCES, BenchSettings
+from edpbrl_gym.experiments.query_bench.settings import BenchSettings
 from edpbrl_gym.experiments.race.run import run_race
 from edpbrl_gym.experiments.race.settings import RaceSettings
 from edpbrl_gym.experiments.reinforce.run import run_reinforce
@@ -22,11 +20,10 @@ from edpbrl_gym.experiments.reinforce.settings import ReinforceExperiment
 from edpbrl_gym.experiments.runs import Results, RunFolderError, read_results
 from edpbrl_gym.experiments.settings import PAPER_USERS, SyntheticSettings
 from edpbrl_gym.experiments.synthetic import run_synthetic
-from edpbrl_gym.features import load_encoder, save_precomputed
+from edpbrl_gym.features import load_encoder
 from edpbrl_gym.language.settings import ReinforceSettings
-from edpbrl_gym.vocabulary import load_vocabulary
 from examples.local_judge import LocalJudge
-from tests.small_vocabulary import write_vocabulary
+from tests.small_vocabulary import write_embedded
 from tests.tiny_language_model import write_tiny_model
 from tests.tiny_llm import STYLES, judge_settings, small_settings
 
@@ -35,20 +32,7 @@ TASTE = "a bright sunny day"
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory) -> tuple[str, str]:
-    """A vocabulary folder and a file of embeddings of its partial prompts and of the sentences of the users."""
-    place = tmp_path_factory.mktemp("inputs")
-    words = load_vocabulary(write_vocabulary(place / "words"))
-    rng = np.random.default_rng(0)
-    vectors = {token: rng.normal(size=10) for token in words.all_tokens}
-    rows = dict(vectors)
-    for length in (2, 3):
-        for tokens in itertools.product(*words.tokens[:length]):
-            rows[", ".join(tokens)] = np.sum([vectors[token] for token in tokens], axis=0) + 0.3 * rng.normal(size=10)
-    for text in [TASTE, *SENTENCES.values(), *PAPER_USERS.values(), *STYLES.values()]:
-        rows.setdefault(text, rng.normal(size=10))
-    file = place / "embeddings.npz"
-    save_precomputed(file, list(rows), np.stack(list(rows.values())))
-    return str(place / "words"), f"precomputed:{file}"
+    return write_embedded(tmp_path_factory.mktemp("inputs"), [TASTE, *PAPER_USERS.values(), *STYLES.values()])
 
 
 def synthetic(inputs, out):

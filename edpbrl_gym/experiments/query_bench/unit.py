@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import edpbrl_gym
 from edpbrl_gym.comparisons import Queries
+from edpbrl_gym.experiments.code import code_fingerprint
 from edpbrl_gym.experiments.memo import single_thread
 from edpbrl_gym.experiments.query_bench.arms import ADAPTIVE_RULES, ANSWERS, Arm, get_arm
 from edpbrl_gym.experiments.query_bench.asking import TimedEncoder, load_questions, make_user
@@ -28,37 +26,9 @@ from edpbrl_gym.experiments.seeds import derive_seed
 from edpbrl_gym.oracles.imperfect import ImperfectUser
 from edpbrl_gym.responses import Response, make_response_model
 
-__all__ = ["KIND", "Snapshot", "Unit", "adaptive_snapshots", "code_fingerprint", "perform", "static_snapshots"]
+__all__ = ["KIND", "Snapshot", "Unit", "adaptive_snapshots", "perform", "static_snapshots"]
 
 KIND = "queries"
-
-
-# rooms whose code decides the numbers of a unit
-_ROOMS = (
-    "mdp", "responses", "vocabulary", "features", "comparisons", "estimation", "design", "oracles", "selection", "envs",
-    "agents", "experiments/query_bench",
-)  # fmt: skip
-
-
-@functools.lru_cache(maxsize=2)
-def code_fingerprint(*more: str) -> str:
-    """First 12 hex digits of the sha256 of the code that decides the numbers; every row of the results has it.
-
-    Units are added to a folder over days: a table that mixes two versions of the library must say so.
-
-    Args:
-        *more: Files of the package beside those of every benchmark, such as "experiments/race/playing.py".
-    """
-    package = Path(edpbrl_gym.__file__).parent
-    digest = hashlib.sha256()
-    for room in _ROOMS:
-        for path in sorted((package / room).glob("**/*.py")):
-            digest.update(f"{room}/{path.name}\0".encode())
-            digest.update(path.read_bytes())
-    for name in more:
-        digest.update(f"{name}\0".encode())
-        digest.update((package / name).read_bytes())
-    return digest.hexdigest()[:12]
 
 
 @dataclass(frozen=True, order=True)
@@ -202,7 +172,7 @@ def perform(settings: BenchSettings, unit: Unit, folder: Path, fingerprint: str)
             if snapshot.episodes in settings.prompt_episodes:
                 row |= judge.prompt(snapshot.theta, searching)
             row |= _about_answers(world, taste, snapshot)
-            row |= {"theta_norm": float(np.linalg.norm(snapshot.theta)), "code": code_fingerprint()}
+            row |= {"theta_norm": float(np.linalg.norm(snapshot.theta)), "code": code_fingerprint(__name__)}
             rows.append(row | snapshot.timing | snapshot.details)
     RunFolder(folder, kind=KIND, config={}).write_part(unit.part, pandas.DataFrame(rows))
     return unit.part

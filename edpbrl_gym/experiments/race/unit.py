@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym.comparisons import Queries
+from edpbrl_gym.experiments.code import code_fingerprint
 from edpbrl_gym.experiments.memo import single_thread
 from edpbrl_gym.experiments.query_bench.asking import TimedEncoder, make_user
 from edpbrl_gym.experiments.query_bench.estimators import fit
 from edpbrl_gym.experiments.query_bench.measuring import Judge, load_ceiling
-from edpbrl_gym.experiments.query_bench.unit import code_fingerprint
 from edpbrl_gym.experiments.query_bench.worlds import World
 from edpbrl_gym.experiments.race.contenders import Contender, get_contender
 from edpbrl_gym.experiments.race.planners import Asker, Seat, SharedEncoder, make_planner, warm_up
@@ -28,14 +28,11 @@ from edpbrl_gym.features import TextEncoder
 from edpbrl_gym.oracles.imperfect import ImperfectUser
 from edpbrl_gym.responses import BestOf, Response, Terms
 
-__all__ = ["CODE", "KIND", "Asked", "Unit", "ask_questions", "judge_of", "perform", "scores"]
+__all__ = ["KIND", "Asked", "Unit", "ask_questions", "judge_of", "perform", "scores"]
 
 Floats = NDArray[np.float64]
 
 KIND = "race"
-
-# what decides the numbers of a unit, beside the rooms of every benchmark
-CODE = tuple(f"experiments/race/{name}.py" for name in ("settings", "contenders", "worlds", "planners", "unit"))
 
 
 @dataclass(frozen=True, order=True)
@@ -216,7 +213,7 @@ def perform(settings: RaceSettings, unit: Unit, folder: Path, fingerprint: str) 
             }  # fmt: skip
             looks = searching if asked.episodes in settings.prompt_episodes else None
             for score in scores(contender, asked, world, judge, looks):
-                rows.append(known | score | asked.timing | {"code": code_fingerprint(*CODE)})
+                rows.append(known | score | asked.timing | {"code": code_fingerprint(__name__)})
     table = pandas.DataFrame(rows)
     table["seconds_unit"] = time.process_time() - begun
     RunFolder(folder, kind=KIND, config={}).write_part(unit.part, table)

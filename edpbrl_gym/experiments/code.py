@@ -1,0 +1,111 @@
+"""Which version of the package's code made a number: a hash of all modules that could have taken part."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import re
+from collections.abc import Iterator
+from importlib.util import resolve_name
+from pathlib import Path
+
+import edpbrl_gym
+
+__all__ = ["code_fingerprint", "modules_behind"]
+
+_PACKAGE = edpbrl_gym.__name__
+_ROOT = Path(edpbrl_gym.__file__).parent
+_IMPORT_STRING = re.compile(rf"{_PACKAGE}(\.\w+)+(:\w+)?")
+
+
+@functools.lru_cache(maxsize=8)
+def code_fingerprint(module: str) -> str:
+    """First 12 hex digits of the sha256 of the code behind a module of the package (see ``modules_behind``).
+
+    Results are added to a folder over days: a table that mixes two versions of the code must say so. The same files
+    give the same digits in every process.
+    """
+    digest = hashlib.sha256()
+    for name in modules_behind(module):
+        path = _file_of(name)
+        assert path is not None, name
+        digest.update(f"{name}\0".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def modules_behind(module: str) -> tuple[str, ...]:
+    """The modules of the package that a module can load, itself included, sorted.
+
+    They are found in the source, not among what is loaded: what a process has loaded depends on what it did before.
+    Followed are imports, those inside functions too, and import strings: a text that names a module of the package,
+    with or without ``:Class``, and for a text that names a package (registries look names up in it) all its modules.
+    What is imported for annotations only does not run.
+
+    Args:
+        module: Full name, such as "edpbrl_gym.experiments.race.unit".
+
+    Raises:
+        ValueError: If the package has no such module.
+    """
+    if _file_of(module) is None:
+        raise ValueError(f"Expected a module of {_PACKAGE}, got {module!r}")
+    found: set[str] = set()
+    waiting = [module]
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        found.add(name)
+        parent = name.rpartition(".")[0]
+        if parent:
+            waiting.append(parent)  # Python runs the package's own file first
+        waiting += [one for one in _named_in(name) if one not in found]
+    return tuple(sorted(found))
+
+
+def _file_of(module: str) -> Path | None:
+    """The file of a module of the package; None where there is no such module."""
+    first, _, rest = module.partition(".")
+    if first != _PACKAGE:
+        return None
+    place = _ROOT.joinpath(*rest.split(".")) if rest else _ROOT
+    return next((path for path in (place.with_suffix(".py"), place / "__init__.py") if path.is_file()), None)
+
+
+@functools.cache
+def _named_in(module: str) -> frozenset[str]:
+    """The modules of the package that a module names."""
+    path = _file_of(module)
+    assert path is not None, module
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    tree = ast.parse(path.read_bytes(), filename=str(path))
+    return frozenset(name for node in _running(tree) for name in _named_by(node, package) if _file_of(name) is not None)
+
+
+def _running(tree: ast.AST) -> Iterator[ast.AST]:
+    """All nodes but those under ``if TYPE_CHECKING``."""
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
+            waiting += node.orelse
+        else:
+            waiting += ast.iter_child_nodes(node)
+
+
+def _named_by(node: ast.AST, package: str) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        source = resolve_name("." * node.level + (node.module or ""), package) if node.level else node.module or ""
+        yield source
+        yield from (f"{source}.{alias.name}" for alias in node.names)
+    elif isinstance(node, ast.Constant) and isinstance(node.value, str) and _IMPORT_STRING.fullmatch(node.value):
+        name = node.value.partition(":")[0]
+        yield name
+        place = _ROOT.joinpath(*name.split(".")[1:])
+        if place.is_dir():
+            yield from (f"{name}.{path.stem}" for path in sorted(place.glob("*.py")) if path.stem != "__init__")
