@@ -1,7 +1,12 @@
-"""A learnt taste on disk: theta with where it came from."""
+"""A learnt taste on disk: theta with where it came from, as safetensors.
+
+All metadata is one entry, since safetensors writes several in another order each time: equal tastes are equal files. It
+holds the sha256 of the file with 64 zeros in the place of that very sha256, so no byte can change unnoticed.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -12,12 +17,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from edpbrl_gym._files import naming
 from edpbrl_gym._validation import check_array
 from edpbrl_gym.experiments.runs import write_atomically
 
 __all__ = ["Taste", "load_taste", "save_taste"]
 
-_FORMAT = "edpbrl-gym taste 1"
+_FORMAT = "edpbrl-gym taste 2"
+_KEY = "edpbrl_gym"
+_NO_DIGEST = "0" * 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,8 +53,9 @@ def save_taste(path: str | os.PathLike[str], theta: ArrayLike, provenance: Mappi
     target = Path(path)
     data = save(
         {"theta": np.ascontiguousarray(check_array(theta, "theta", shape=("d",)))},
-        metadata={"format": _FORMAT, "provenance": json.dumps(dict(provenance))},
+        metadata={_KEY: json.dumps({"format": _FORMAT, "sha256": _NO_DIGEST, "provenance": dict(provenance)})},
     )
+    data = data.replace(_NO_DIGEST.encode(), hashlib.sha256(data).hexdigest().encode(), 1)
     write_atomically(target, lambda name: name.write_bytes(data))
     return target
 
@@ -56,23 +65,43 @@ def load_taste(path: str | os.PathLike[str]) -> Taste:
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If it is no taste that ``save_taste`` wrote.
+        ValueError: If it is no taste that ``save_taste`` wrote, or a byte of it has changed since.
     """
-    from safetensors import SafetensorError, safe_open
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
 
     source = Path(path)
     if not source.is_file():
         raise FileNotFoundError(f"Expected a taste file at {source}, found none; make one with `edpbrl estimate`")
     try:
-        with safe_open(source, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            if metadata.get("format") != _FORMAT:
-                raise ValueError(f"format {metadata.get('format')!r}")
-            theta = file.get_tensor("theta")
-            provenance = json.loads(metadata["provenance"])
-    except (SafetensorError, ValueError, KeyError, OSError) as error:
+        with naming(source):
+            data = source.read_bytes()
+        theta = load(data)["theta"]
+        document = _document(data)
+        digest = document["sha256"]
+        if hashlib.sha256(data.replace(digest.encode(), _NO_DIGEST.encode(), 1)).hexdigest() != digest:
+            raise ValueError("its checksum is wrong: the file has changed since it was written")
+        provenance = dict(document["provenance"])
+    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, OSError, RecursionError) as error:
         raise ValueError(
             f"Expected a taste file of `edpbrl estimate`, could not read {source} as one ({error}); give the file "
             "theta.safetensors that it wrote"
         ) from None
     return Taste(check_array(theta, "theta", shape=("d",)), provenance)
+
+
+def _document(data: bytes) -> dict[str, Any]:
+    """Our entry of the metadata of a safetensors file.
+
+    Raises:
+        ValueError: If it is of another format.
+        KeyError: If there is none.
+    """
+    length = int.from_bytes(data[:8], "little")
+    metadata = json.loads(data[8 : 8 + length]).get("__metadata__", {})
+    if _KEY not in metadata and "format" in metadata:
+        raise ValueError(f"format {metadata['format']!r}, written by another version")
+    document: dict[str, Any] = json.loads(metadata[_KEY])
+    if document.get("format") != _FORMAT:
+        raise ValueError(f"format {document.get('format')!r}")
+    return document
