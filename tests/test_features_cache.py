@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import errno
 import logging
 import multiprocessing
 import os
 import pickle
+import resource
 import shutil
 import signal
 import subprocess
@@ -397,3 +399,50 @@ def test_where_the_cache_lies(monkeypatch, tmp_path):
     for ignored in ("", "relative/path"):
         monkeypatch.setenv("XDG_CACHE_HOME", ignored)
         assert default_cache_folder() == tmp_path / "home" / ".cache" / "edpbrl-gym"
+
+
+# -- disks that take no more -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def file_size_limit():
+    """Set how large files may get: a real error of the system in every larger write (Errno 27)."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (soft if size is None else size, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_ends_nothing_and_later_rows_are_kept_again(tmp_path, caplog, file_size_limit):
+    inner = CountingEncoder()
+    cached = CachedEncoder(inner, tmp_path)
+    before, during, after = TEXTS[:10], TEXTS[10:20], TEXTS[20:30]
+    expected = {text: row for text, row in zip(TEXTS, CountingEncoder().encode(TEXTS), strict=True)}
+    cached.encode(before)
+    file_size_limit(50)
+    with caplog.at_level("WARNING"):
+        for text in during:  # none of them can be written
+            assert cached.encode([text]).tobytes() == expected[text].tobytes()
+    file_size_limit(None)
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert "File too large" in told and str(tmp_path) in told and "EDPBRL_CACHE" in told
+    inner.calls.clear()
+    cached.encode([*before, *during])
+    assert inner.calls == []  # kept in memory
+    cached.encode(after)  # room again
+    later = CountingEncoder()
+    rows = CachedEncoder(later, tmp_path).encode([*before, *after])
+    assert rows.tobytes() == b"".join(expected[text].tobytes() for text in [*before, *after])
+    assert later.calls == [] and not list(tmp_path.rglob(".*"))
+
+
+def test_a_folder_that_is_full_from_the_first_is_done_without(tmp_path, caplog, monkeypatch):
+    """Not even the folder can be made. The error is raised by hand: a full file system of our own needs mount."""
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    expected = CountingEncoder().encode(TEXTS)
+    with monkeypatch.context() as patch, caplog.at_level("WARNING"):
+        patch.setattr(Path, "mkdir", full)
+        assert CachedEncoder(CountingEncoder(), tmp_path / "cache").encode(TEXTS).tobytes() == expected.tobytes()
+    assert len(caplog.records) == 1 and "No space left on device" in caplog.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import re
@@ -27,6 +28,7 @@ from edpbrl_gym.features.shards import (
 __all__ = ["CachedEncoder", "EmbeddingStore", "default_cache_folder"]
 
 _log = logging.getLogger(__name__)
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 def default_cache_folder() -> Path:
@@ -46,7 +48,7 @@ class EmbeddingStore:
     Every process writes shards of its own and deletes only what it has written itself under a new name, so processes
     need no locks. Small shards are merged while they are written (each at least twice as large as the next), so many
     small batches leave few files. A shard that fails its checks is deleted with a warning and its texts count as
-    missing.
+    missing. Where the disk takes no more, rows stay in memory and a warning says so once.
     """
 
     MAX_SHARD_ROWS = 32768
@@ -61,6 +63,7 @@ class EmbeddingStore:
         self._own_keys: list[bytes] = []
         self._own_shards: list[tuple[Path, int, int]] = []  # path, first and last + 1 row in block 0
         self._seen: set[str] = set()
+        self._warned = False
         remove_abandoned(self.folder)
         self._merge_small(self.refresh())
 
@@ -78,7 +81,13 @@ class EmbeddingStore:
         read: list[tuple[Path, int]] = []
         while True:
             vanished = False
-            self.folder.mkdir(parents=True, exist_ok=True)  # someone may have emptied the cache
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)  # someone may have emptied the cache
+            except OSError as error:
+                if error.errno not in _FULL:
+                    raise
+                self._go_on_in_memory(error)
+                return []
             names = {entry.name for entry in os.scandir(self.folder) if entry.name.endswith(".safetensors")}
             for name in sorted(names - self._seen):
                 try:
@@ -121,15 +130,29 @@ class EmbeddingStore:
             for key, row in zip(keys, rows, strict=True):
                 merged.setdefault(key.tobytes(), row)
         found, stacked = list(merged), np.stack(list(merged.values()))
-        for start in range(0, len(found), self.MAX_SHARD_ROWS):
-            stop = start + self.MAX_SHARD_ROWS
-            path = write_shard(self.folder, found[start:stop], stacked[start:stop], self.fingerprint)
-            self._seen.add(path.name)
+        try:
+            for start in range(0, len(found), self.MAX_SHARD_ROWS):
+                stop = start + self.MAX_SHARD_ROWS
+                path = write_shard(self.folder, found[start:stop], stacked[start:stop], self.fingerprint)
+                self._seen.add(path.name)
+        except OSError as error:
+            self._go_on_in_memory(error)  # the small ones stay
+            return
         for path in small:
             remove(path)
 
+    def _go_on_in_memory(self, error: OSError) -> None:
+        if not self._warned:
+            _log.warning(
+                "Expected to write into the cache folder %s, got %s; embeddings are kept in memory, and what is not "
+                "on disk is encoded again by the next run: free some space, or set EDPBRL_CACHE to another folder",
+                self.folder,
+                error.strerror or error,
+            )
+        self._warned = True
+
     def add(self, keys: list[bytes], rows: NDArray[np.float32]) -> None:
-        """Keep new rows, shape (n, d), in memory and on disk."""
+        """Keep new rows, shape (n, d), in memory and, if it takes them, on disk."""
         start = len(self._own_keys)
         stop = start + len(keys)
         own = self._blocks[0]
@@ -140,18 +163,22 @@ class EmbeddingStore:
         own[start:stop] = rows
         self._own_keys.extend(keys)
         self._index.update((key, (0, start + i)) for i, key in enumerate(keys))
-        replaced = []
-        while self._own_shards:
-            path, first, last = self._own_shards[-1]
+        kept = len(self._own_shards)
+        while kept:
+            _, first, last = self._own_shards[kept - 1]
             if last - first > 2 * (stop - start) or stop - first > self.MAX_SHARD_ROWS:
                 break
-            replaced.append(path)
-            self._own_shards.pop()
+            kept -= 1
             start = first
-        path = write_shard(self.folder, self._own_keys[start:stop], own[start:stop], self.fingerprint)
+        try:
+            path = write_shard(self.folder, self._own_keys[start:stop], own[start:stop], self.fingerprint)
+        except OSError as error:
+            self._go_on_in_memory(error)
+            return
         self._seen.add(path.name)
-        self._own_shards.append((path, start, stop))
-        for old in replaced:
+        replaced = self._own_shards[kept:]
+        self._own_shards[kept:] = [(path, start, stop)]
+        for old, _, _ in replaced:
             remove(old)
 
     def get(self, keys: list[bytes]) -> NDArray[np.float32]:
@@ -169,7 +196,8 @@ class CachedEncoder:
 
     The cache lies in ``<folder>/text-embeddings/<fingerprint>``. Missing texts are encoded and stored in chunks of
     ``CHUNK`` texts, long ones first: what is done before an interruption is kept. Several threads and processes may
-    share one folder; two that miss the same text at once both encode it.
+    share one folder; two that miss the same text at once both encode it. A disk that is full, or can't be written any
+    more, ends nothing: the rows stay in memory.
 
     Args:
         encoder: the encoder that does the work.

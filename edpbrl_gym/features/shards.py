@@ -64,10 +64,10 @@ def write_shard(folder: Path, keys: Iterable[bytes], rows: NDArray[np.float32], 
 
 
 def remove(path: Path) -> None:
-    """Delete a file if it is there; a file that another process has open stays (Windows)."""
+    """Delete a file if it is there and can be deleted: not one that another process has open (Windows)."""
     try:
         path.unlink(missing_ok=True)
-    except PermissionError:
+    except OSError:
         pass
 
 
