@@ -127,6 +127,13 @@ def test_a_second_process_is_told_so_and_a_killed_one_holds_nothing(tmp_path, ca
         later.kill()
 
 
+def test_damaged_provenance_is_named(tmp_path):
+    folder = RunFolder.open(tmp_path / "run", kind="synthetic", config=CONFIG)
+    (tmp_path / "run" / "provenance.json").write_text("{")
+    with pytest.raises(RunFolderError, match=r"provenance\.json, could not read it"):
+        folder.begin()
+
+
 def test_a_run_that_was_killed_before_its_settings_were_written_begins_anew(tmp_path):
     (tmp_path / ".lock").write_text("1\n")
     (tmp_path / f".config.json.1.{'0' * 32}.part").write_text("{")

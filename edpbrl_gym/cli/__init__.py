@@ -61,6 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     run: Callable[[Any], None] = module.run
     try:
         run(options)
+        sys.stdout.flush()  # a full disk behind it is an error of ours, not one at the end of the interpreter
     except (Exception, KeyboardInterrupt) as error:
         if debug:
             raise

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from edpbrl_gym.cli.console import printable
 
@@ -22,6 +25,14 @@ __all__ = [
 ]
 
 OK, FAILURE, BAD_ARGUMENTS, INTERRUPTED = 0, 1, 2, 130
+
+_FULL = "; free some space there, or choose another place"
+_ADVICE = {
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+    errno.EFBIG: _FULL,
+    errno.EROFS: "; choose a place that can be written",
+}
 
 # what our own code and the system raise with a message meant for the reader
 _EXPECTED = (ValueError, TypeError, OSError, ImportError, RuntimeError)
@@ -41,7 +52,7 @@ def bad_arguments() -> Iterator[None]:
     try:
         yield
     except (ValueError, TypeError, FileNotFoundError, NotADirectoryError) as error:
-        raise UsageError(str(error)) from error
+        raise UsageError(_told(error)) from error
 
 
 def explain(error: BaseException) -> int:
@@ -52,11 +63,34 @@ def explain(error: BaseException) -> int:
     if isinstance(error, KeyboardInterrupt):
         print("edpbrl: interrupted; the same command goes on where a run with --out stopped", file=sys.stderr)
         return INTERRUPTED
-    text = " ".join(str(error).split()) or type(error).__name__
+    text = " ".join(_told(error).split()) or type(error).__name__
     if not isinstance(error, _EXPECTED):
         text = f"{type(error).__name__}: {text}; this looks like a bug, run again with --debug and report it"
     print(f"edpbrl: error: {printable(text)}", file=sys.stderr)
     return BAD_ARGUMENTS if isinstance(error, UsageError) else FAILURE
+
+
+def _told(error: BaseException) -> str:
+    """What an error says; an error of the system names the file before what happened, and what to do about it."""
+    if not isinstance(error, OSError) or error.errno is None:
+        return str(error)
+    place = error.filename
+    if place is None:
+        place = "standard output" if _unwritable(sys.stdout, error.errno) else "a file that the system did not name"
+    names = [os.fsdecode(one) for one in (place, error.filename2) if one is not None and not isinstance(one, int)]
+    return f"{' -> '.join(names)}: {error.strerror}{_ADVICE.get(error.errno, '')}"
+
+
+def _unwritable(stream: Any, number: int) -> bool:
+    """Whether a stream takes no more; what it still holds is dropped then, or the interpreter's end would fail too."""
+    try:
+        stream.flush()
+    except OSError as error:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+        return error.errno == number
+    return False
 
 
 def unboxed(text: str) -> str:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from edpbrl_gym._files import naming
 from edpbrl_gym.cli.console import bullet, output, quiet_libraries, shown
 from edpbrl_gym.cli.encoders import chosen_encoder
 from edpbrl_gym.cli.errors import UsageError, bad_arguments
@@ -197,7 +198,8 @@ def _study(options: Estimate) -> dict[str, Any] | None:
     if not file.is_file() or _is_comparisons(options.answers):
         return None
     try:
-        document = json.loads(file.read_text(encoding="utf-8"))
+        with naming(file):
+            document = json.loads(file.read_text(encoding="utf-8"))
         settings = document["settings"]
         return {
             "encoder": str(settings["encoder"]),

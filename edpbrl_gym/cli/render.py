@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edpbrl_gym._files import naming
 from edpbrl_gym.cli.console import counting, output, quiet_libraries, shown
 from edpbrl_gym.cli.errors import Stopped, UsageError, bad_arguments
 from edpbrl_gym.cli.options import Render
@@ -91,7 +92,8 @@ def _prompts(options: Render) -> list[str]:
         raise UsageError(f"Expected a CSV file with --column, got {source}")
     else:
         try:
-            lines = source.read_text(encoding="utf-8-sig").splitlines()
+            with naming(source):
+                lines = source.read_text(encoding="utf-8-sig").splitlines()
         except UnicodeDecodeError:
             raise UsageError(f"Expected text in UTF-8 in {source}, got other bytes; save it as UTF-8") from None
         found = [line.strip() for line in lines if line.strip()]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edpbrl_gym._files import naming
 from edpbrl_gym.experiments.runs import write_atomically
 
 __all__ = ["CsvTable", "escape_cell", "original_cell", "read_csv", "write_csv"]
@@ -72,7 +73,7 @@ def read_csv(path: Path) -> CsvTable:
     separator = "\t" if path.suffix.lower() == ".tsv" else ","
     rows, lines = [], []
     try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
+        with naming(path), open(path, newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file, delimiter=separator, strict=True)
             header = [original_cell(name).strip() for name in next(reader, [])]
             for row in reader:

@@ -184,7 +184,8 @@ class RunFolder:
 
     def _check_same(self, file: Path) -> None:
         try:
-            stored = json.loads(file.read_text(encoding="utf-8"))
+            with naming(file):
+                stored = json.loads(file.read_text(encoding="utf-8"))
             kind, config = stored["kind"], dict(stored["config"])
         except (ValueError, KeyError, TypeError) as error:
             raise RunFolderError(
@@ -243,7 +244,16 @@ class RunFolder:
     def provenance(self) -> dict[str, Any]:
         """Contents of provenance.json, empty before the first note."""
         file = self.path / "provenance.json"
-        return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        if not file.is_file():
+            return {}
+        try:
+            with naming(file):
+                return dict(json.loads(file.read_text(encoding="utf-8")))
+        except (ValueError, TypeError) as error:
+            raise RunFolderError(
+                f"Expected what is known about a run in {file}, could not read it ({error}); restore the file, or "
+                "delete it to go on without what it said"
+            ) from None
 
     def note(self, **entries: Any) -> None:
         """Add or replace entries of provenance.json.

@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from edpbrl_gym._files import naming
 from edpbrl_gym.vocabulary.tokens import fold, normalise, refusal
 from edpbrl_gym.vocabulary.vocabulary import Vocabulary
 
@@ -22,7 +23,8 @@ _LINE_END = "\r\n|\r|\n"  # not splitlines(): it also breaks at characters that 
 
 
 def _read_lines(path: Path) -> list[str]:
-    data = path.read_bytes()
+    with naming(path):
+        data = path.read_bytes()
     try:
         text = data.decode("utf-8-sig")  # editors on Windows put a byte order mark first
     except UnicodeDecodeError as error:
