@@ -42,6 +42,7 @@ class Agent(ABC):
 
     Attributes:
         name: Name in the registry or of the class, for tables and files.
+        needs: Optional packages that ``learn`` imports, each with the extra of edpbrl-gym that brings it.
         design: The optimised design, for agents that have one.
         base: The innermost environment (with ``.mdp`` and ``.features`` if it has them).
 
@@ -51,6 +52,7 @@ class Agent(ABC):
     """
 
     name: str = "agent"
+    needs: tuple[tuple[str, str], ...] = ()
 
     def __init__(
         self,

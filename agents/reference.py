@@ -21,6 +21,7 @@ class ReferenceAgent(DesignAgent):
     """
 
     name = "reference"
+    needs = (("cvxpy", "reference"),)
 
     def __init__(
         self, env: Any, *, solver: str | None = None, options: dict[str, Any] | None = None, **arguments: Any

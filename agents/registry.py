@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from edpbrl_gym._compat import import_string
+from edpbrl_gym._compat import import_string, need
 from edpbrl_gym.agents.base import Agent
 from edpbrl_gym.selection.rules.registry import RULES
 
-__all__ = ["AGENTS", "agent_class", "make_agent"]
+__all__ = ["AGENTS", "agent_class", "check_agent", "make_agent"]
 
 AGENTS: dict[str, str] = {
     "newton": "edpbrl_gym.agents.newton:NewtonAgent",
@@ -51,6 +51,17 @@ def agent_class(name: str) -> type[Agent]:
             f"Expected {name!r} to be a subclass of edpbrl_gym.agents.base.Agent, got {found!r}; inherit from it."
         )
     return found
+
+
+def check_agent(name: str) -> None:
+    """Raise for an agent that can't be made or could not learn: before minutes of work, not after.
+
+    Raises:
+        ModuleNotFoundError: If a package that its ``learn`` needs isn't installed; the message says what to install.
+        ValueError, ImportError, TypeError: As for ``agent_class``.
+    """
+    for package, extra in agent_class(name).needs:
+        need(package, f"the agent {name!r}", extra)
 
 
 def make_agent(

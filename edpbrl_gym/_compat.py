@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-__all__ = ["declare_torchvision_schemas", "import_string", "require", "resolve_device"]
+__all__ = ["declare_torchvision_schemas", "import_string", "need", "require", "resolve_device"]
 
 # the operators for which torchvision registers a Python kernel at import, without asking whether they exist
 _SCHEMAS = {
@@ -81,6 +81,25 @@ def require(package: str, purpose: str, install: str) -> ModuleType:
             f"Expected to import {package!r} for {purpose}, got {error}; the package is installed but broken, "
             f"run: {install} --upgrade"
         ) from error
+
+
+def need(package: str, purpose: str, extra: str) -> None:
+    """Raise now if an optional package that will be needed later isn't installed; nothing is imported.
+
+    Args:
+        package: Name under which it is imported.
+        purpose: What for, for the message.
+        extra: Of edpbrl-gym, that brings it.
+
+    Raises:
+        ModuleNotFoundError: The message says what to install.
+    """
+    if importlib.util.find_spec(package) is None:
+        raise ModuleNotFoundError(
+            f"Expected the package {package!r} for {purpose}, got no such package; run: "
+            f'pip install "edpbrl-gym[{extra}]"',
+            name=package,
+        )
 
 
 def import_string(path: str, what: str) -> Any:

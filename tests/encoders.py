@@ -107,3 +107,10 @@ class NamelessEncoder:
 
     def encode(self, texts):
         return np.ones((len(texts), 3))
+
+
+class NeverEncoder(OwnEncoder):
+    """Fails when it is asked for an embedding: nothing may be encoded yet."""
+
+    def encode(self, texts, *, progress=False):
+        raise AssertionError("something was encoded")

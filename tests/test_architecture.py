@@ -22,6 +22,7 @@ FLOORS = {
     "_compat": 0,
     "_base_environment": 0,
     "_threads": 0,
+    "_pictures": 0,
     "mdp": 1,
     "choice": 1,
     "responses": 1,

@@ -107,7 +107,7 @@ def test_what_cannot_be_drawn_is_said(tmp_path):
     with pytest.raises(FileNotFoundError):
         contact_sheet([[Tile(tmp_path / "none.png")]], tmp_path / "s.png")
     (tmp_path / "text.png").write_text("hello")
-    with pytest.raises(ValueError, match=r"a picture in .*text\.png"):
+    with pytest.raises(ValueError, match=r"an image file at .*text\.png"):
         contact_sheet([[Tile(tmp_path / "text.png")]], tmp_path / "s.png")
     plain("red", (300, 300)).save(tmp_path / "torn.png")
     (tmp_path / "torn.png").write_bytes((tmp_path / "torn.png").read_bytes()[:150])

@@ -28,7 +28,7 @@ def run(options: Design) -> None:
     Raises:
         Stopped: After that.
     """
-    from edpbrl_gym.agents.registry import agent_class
+    from edpbrl_gym.agents.registry import check_agent
     from edpbrl_gym.experiments.collect import ENVIRONMENT, check_static, draw_questions, is_static, make_prompt_lanes
     from edpbrl_gym.experiments.distinct import check_enough_options
     from edpbrl_gym.experiments.questions import write_questions
@@ -37,7 +37,7 @@ def run(options: Design) -> None:
 
     with bad_arguments():
         _check(options)
-        agent_class(options.solver)
+        check_agent(options.solver)
     load_vocabulary(options.vocabulary)
     quiet_libraries()
     arguments: dict[str, Any] = {

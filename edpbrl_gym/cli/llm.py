@@ -34,6 +34,7 @@ def run(options: LLM) -> None:
     if options.dry_run:
         _plan(settings, judge, options)
         return
+    _check_packages(options, settings)
     from edpbrl_gym.experiments.llm.report import account_line, setting_line, write_report
     from edpbrl_gym.experiments.llm.run import run_llm
     from edpbrl_gym.experiments.llm.summary import findings
@@ -57,6 +58,20 @@ def run(options: LLM) -> None:
     for path in files[:-1]:
         if path.suffix == ".png":
             console.print(f"Figure: {shown(path)}", soft_wrap=True)
+
+
+def _check_packages(options: LLM, settings: LLMSettings) -> None:
+    """What is missing is told now, not when the questions are ready to be asked."""
+    from edpbrl_gym._compat import need
+    from edpbrl_gym.agents.registry import check_agent
+
+    need("openai", "the judge", "judge")
+    if options.render_model is not None:
+        need("diffusers", "--render-model", "images")
+        need("PIL", "--render-model", "images")
+    with bad_arguments():
+        for agent in settings.parsed_agents:
+            check_agent(agent.name)
 
 
 def _settings(options: LLM) -> LLMSettings:

@@ -30,12 +30,17 @@ _STAGES = {
 
 def run(options: Reinforce) -> None:
     """Run or resume the experiment; print what came out and where the files are."""
+    from edpbrl_gym._compat import need
     from edpbrl_gym.experiments.reinforce.report import findings, write_report
     from edpbrl_gym.experiments.reinforce.run import run_reinforce
 
     begun = time.monotonic()
     with bad_arguments():
         settings = _settings(options)
+    if settings.kind == "adapters":
+        need("peft", "adapters on a language model", "language")
+    if options.tensorboard:
+        need("tensorboard", "--tensorboard", "language")
     out = options.out or Path("runs/reinforce-quick" if options.quick else "runs/reinforce")
     quiet_libraries()
     console = output()

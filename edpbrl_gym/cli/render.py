@@ -25,6 +25,7 @@ def run(options: Render) -> None:
     Raises:
         Stopped: After Ctrl-C; finished batches are in the cache.
     """
+    from edpbrl_gym._compat import need
     from edpbrl_gym._validation import check_count
     from edpbrl_gym.features import default_cache_folder
     from edpbrl_gym.rendering import Renderer
@@ -40,6 +41,7 @@ def run(options: Render) -> None:
         prompts = _prompts(options)
         if options.out.exists() and not options.out.is_dir():
             raise UsageError(f"Expected a folder for the images with --out, got the file {options.out}")
+    need("PIL", "pictures", "images")
     quiet_libraries()
     renderer = Renderer(
         settings,

@@ -11,7 +11,7 @@ import os
 
 import numpy as np
 
-from edpbrl_gym.agents.registry import agent_class
+from edpbrl_gym.agents.registry import check_agent
 from edpbrl_gym.experiments.designs import Tokens, design_episodes, has_design, solve_and_save
 from edpbrl_gym.experiments.metrics import sample_pairs
 from edpbrl_gym.experiments.processes import Track, in_parallel, no_track, workers
@@ -50,7 +50,7 @@ def run_synthetic(
         ValueError: If an agent is unknown or the vocabulary can't be used.
     """
     for agent in settings.parsed_agents:
-        agent_class(agent.name)  # a mistyped name should not cost minutes
+        check_agent(agent.name)  # a mistyped name should not cost minutes
     train, test = _split(settings)
     encoder = load_encoder(settings.encoder)
     config = settings.as_config() | {

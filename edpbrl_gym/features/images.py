@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from os import PathLike, fspath
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym._pictures import open_picture
 from edpbrl_gym._validation import check_count
 from edpbrl_gym.features._hashing import hash_settings, hash_state_dict
 from edpbrl_gym.features.base import normalise
@@ -91,7 +92,7 @@ class OpenClipImageEncoder:
         """Return the embeddings of n pictures.
 
         Args:
-            images: PIL images or image files; colour with any mode is read as RGB.
+            images: PIL images or image files (PNG, JPEG or WebP); colour with any mode is read as RGB.
 
         Returns:
             Shape (n, d), float32, unit norm; (0, d) for none.
@@ -99,7 +100,8 @@ class OpenClipImageEncoder:
         Raises:
             TypeError: an element that is no picture, or a single picture instead of a list.
             FileNotFoundError: a missing file.
-            ValueError: a file that is no image, or a model that returns NaN, infinity or a zero vector.
+            ValueError: a file that is no such image or too large, or a model that returns NaN, infinity or a zero
+                vector.
         """
         if isinstance(images, (str, bytes, PathLike)) or not hasattr(images, "__len__"):
             raise TypeError(f"Expected a list of pictures, got {type(images).__name__}; write [picture]")
@@ -148,16 +150,11 @@ def _blank() -> Image:
 
 def _open(image: Any, index: int) -> Image:
     """Return a picture in RGB."""
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image
 
     if isinstance(image, (str, PathLike)):
-        try:
-            with Image.open(fspath(image)) as opened:
-                return opened.convert("RGB")
-        except FileNotFoundError:
-            raise FileNotFoundError(f"Expected an image file at {fspath(image)}, found none") from None
-        except (UnidentifiedImageError, OSError, SyntaxError) as error:  # PIL's errors for cut or damaged files
-            raise ValueError(f"Expected an image file at {fspath(image)}, but it can't be read ({error})") from None
+        with open_picture(image) as opened:
+            return opened.convert("RGB")
     if not isinstance(image, Image.Image):
         raise TypeError(f"Expected PIL images or image files, got {type(image).__name__} at index {index}")
     return image.convert("RGB")

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym._files import replacing, sweep
+from edpbrl_gym._pictures import open_picture
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -73,11 +74,9 @@ class RenderedImage:
         Raises:
             OSError: the file is gone, or it is not the one that was rendered.
         """
-        from PIL import Image
-
-        image = Image.open(io.BytesIO(self.png))
-        image.load()
-        return image
+        with open_picture(self.png) as image:
+            image.load()
+            return image.copy()
 
 
 def encode_png(pixels: NDArray[np.float32]) -> bytes:
@@ -185,12 +184,11 @@ class ImageCache:
             OSError: the folder can't be written.
             ValueError: ``png`` is no image.
         """
-        from PIL import Image, UnidentifiedImageError
-
         try:
-            width, height = Image.open(io.BytesIO(png)).size
-        except UnidentifiedImageError:
-            raise ValueError(f"Expected the bytes of an image, got {len(png)} bytes that are none") from None
+            with open_picture(png) as picture:
+                width, height = picture.size
+        except ValueError as error:
+            raise ValueError(f"Expected the bytes of an image, got {len(png)} bytes that are none: {error}") from None
         digest = hashlib.sha256(png).hexdigest()
         image = RenderedImage(
             key=key, prompt=prompt, seed=seed, path=self._path(key, digest), flagged=bool(flagged), width=width,

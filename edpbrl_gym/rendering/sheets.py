@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from edpbrl_gym._files import replacing
+from edpbrl_gym._pictures import open_picture
 from edpbrl_gym._validation import check_count
 from edpbrl_gym.rendering.lettering import Lettering, letterings
 
@@ -154,18 +155,15 @@ def _lay(tile: Tile, style: _Style) -> _Cell:
 
 def _picture(tile: Tile, style: _Style) -> Any:
     """The picture of a cell, at most tile x tile pixels."""
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image
 
     if tile.flagged:
         return _placeholder(FLAGGED, style, crossed=True)
     if tile.image is None:
         return _placeholder(tile.note, style, crossed=False)
     if isinstance(tile.image, (str, os.PathLike)):
-        try:
-            with Image.open(tile.image) as opened:
-                picture = opened.convert("RGB")
-        except (UnidentifiedImageError, SyntaxError) as error:
-            raise ValueError(f"Expected a picture in {tile.image}, could not read one ({error})") from None
+        with open_picture(tile.image) as opened:
+            picture = opened.convert("RGB")
     else:
         picture = tile.image.convert("RGB")
     scale = min(style.tile / picture.width, style.tile / picture.height)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from edpbrl_gym._pictures import open_picture
 from edpbrl_gym.oracles.judge.questions import JudgeQuestion
 from edpbrl_gym.oracles.judge.settings import JudgeSettings
 
@@ -164,21 +165,17 @@ def _bytes(image: Path | bytes) -> bytes:
 
 def _png(image: Path | bytes, size: int | None) -> bytes:
     """The picture as PNG, scaled down to at most ``size`` pixels on its longer side."""
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image
 
     data = _bytes(image)
-    try:
-        with Image.open(io.BytesIO(data)) as picture:
-            small = size is None or max(picture.size) <= size
-            if small and data.startswith(_PNG):
-                return data
-            picture = picture.convert("RGB")
-            if not small:
-                assert size is not None
-                picture.thumbnail((size, size), Image.Resampling.LANCZOS)
-            stream = io.BytesIO()
-            picture.save(stream, format="PNG")
-            return stream.getvalue()
-    except (UnidentifiedImageError, Image.DecompressionBombError, SyntaxError) as error:
-        name = "bytes" if isinstance(image, bytes) else str(image)
-        raise ValueError(f"Expected a picture (PNG, JPEG, ...) in {name}, could not read one ({error})") from None
+    with open_picture(image) as picture:
+        small = size is None or max(picture.size) <= size
+        if small and data.startswith(_PNG):
+            return data
+        scaled = picture.convert("RGB")
+    if not small:
+        assert size is not None
+        scaled.thumbnail((size, size), Image.Resampling.LANCZOS)
+    stream = io.BytesIO()
+    scaled.save(stream, format="PNG")
+    return stream.getvalue()

@@ -1,0 +1,57 @@
+"""Pictures from outside: three formats and a largest size, since every other decoder is a way in for hostile files."""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+__all__ = ["FORMATS", "MAX_PIXELS", "open_picture"]
+
+FORMATS = ("PNG", "JPEG", "WEBP")
+MAX_PIXELS = 50_000_000  # more than any model here makes or reads; decoded it takes 150 MB
+
+
+@contextmanager
+def open_picture(source: str | os.PathLike[str] | bytes) -> Iterator[Image]:
+    """Open a PNG, JPEG or WebP of at most ``MAX_PIXELS`` pixels; decode it inside the ``with``.
+
+    Args:
+        source: A file, or its bytes.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: Another format, too many pixels, or a cut or damaged picture; the message names the file.
+    """
+    from PIL import Image, UnidentifiedImageError
+
+    name = "bytes" if isinstance(source, bytes) else str(source)
+    if not isinstance(source, bytes) and not Path(source).is_file():
+        raise FileNotFoundError(f"Expected an image file at {name}, found none")
+    try:
+        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS) as picture:
+            if picture.width * picture.height > MAX_PIXELS:
+                raise ValueError(f"{picture.width} x {picture.height} pixels, at most {MAX_PIXELS:,} are opened")
+            yield picture
+    except UnidentifiedImageError:
+        raise ValueError(
+            f"Expected an image file at {name}, but it can't be read (no PNG, JPEG or WebP); convert it to one of these"
+        ) from None
+    except (
+        OSError,
+        ValueError,
+        SyntaxError,
+        EOFError,
+        struct.error,
+        zlib.error,
+        Image.DecompressionBombError,
+    ) as error:
+        raise ValueError(f"Expected an image file at {name}, but it can't be read ({error})") from None
