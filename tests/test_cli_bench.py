@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pandas
@@ -185,3 +188,20 @@ def test_folders_that_are_no_run_of_this_benchmark(capsys, tmp_path, words, fini
     other = arguments(words, finished)
     other[other.index("4")] = "5"
     refused(capsys, other, 1, "episodes was [1, 2, 4], now [1, 2, 5]", "another --out")
+
+
+def test_a_second_run_in_the_same_folder_is_told_so_and_ends(words, tmp_path, capsys):
+    out = tmp_path / "run"
+    program = "import sys; from edpbrl_gym.cli import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", program, *arguments(words, out, "--seeds", "200")]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as first:
+        try:
+            while not list(out.glob("parts/*.parquet")):
+                assert first.poll() is None, "the first run ended before the second began"
+                time.sleep(0.01)
+            before = (out / "provenance.json").read_bytes()
+            assert main(arguments(words, out)) == 1
+            assert f"another process ({first.pid}) runs in it" in capsys.readouterr().err
+            assert (out / "provenance.json").read_bytes() == before and first.poll() is None
+        finally:
+            first.kill()
