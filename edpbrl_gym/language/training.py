@@ -23,9 +23,11 @@ import numpy as np
 from edpbrl_gym import __version__
 from edpbrl_gym._compat import declare_torchvision_schemas
 from edpbrl_gym._validation import check_count, check_number
+from edpbrl_gym.features._hashing import hash_file
 from edpbrl_gym.language.corpus import Corpus, compose_corpus
 from edpbrl_gym.language.fitting import fit
 from edpbrl_gym.language.folders import KIND, TRAINING_FILE, check_replaceable, replacing_model
+from edpbrl_gym.language.model import load_language_model
 from edpbrl_gym.language.perplexity import Perplexity, framed, measure_perplexity
 from edpbrl_gym.language.tokenizer import save_tokenizer, train_tokenizer
 from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
@@ -38,6 +40,7 @@ __all__ = ["DEFAULT", "QUICK", "PromptLMSettings", "TrainingReport", "train_prom
 _POSITIONS = 128
 _SAMPLE_TOKENS = 64
 _PACKAGES = ("torch", "transformers", "tokenizers", "numpy")
+_CODE = ("corpus", "phrasing", "tokenizer", "perplexity", "fitting", "training")  # modules that decide the weights
 
 
 @dataclass(frozen=True)
@@ -165,9 +168,10 @@ def train_prompt_lm(
 ) -> TrainingReport:
     """Train a prompt language model and write it as an ordinary Hugging Face folder.
 
-    The folder appears when everything is done, or not at all; an earlier model of ours is replaced. Seed, settings,
-    vocabulary, package versions and number of torch threads decide every byte of the weights. Global random state is
-    neither read nor changed.
+    The folder appears when everything is done, or not at all; an earlier model of ours is replaced. Its
+    ``training.json`` is the record: settings, seed, code, figures, and size and sha256 of every other file. Seed,
+    settings, vocabulary, package versions and number of torch threads decide every byte of the weights on one kind of
+    machine. Global random state is neither read nor changed.
 
     Args:
         out: The folder.
@@ -226,13 +230,14 @@ def train_prompt_lm(
     )
     document = {
         "kind": KIND,
-        "format": 1,
+        "format": 2,
         "seed": seed,
         "settings": asdict(settings),
         "vocabulary_fingerprint": words.fingerprint,
         "corpus_fingerprint": corpus.fingerprint,
         "report": {**asdict(report), "folder": folder.name},
         "torch_threads": torch.get_num_threads(),
+        "code": {name: hash_file(Path(__file__).with_name(f"{name}.py")) for name in _CODE},
         "versions": {
             "python": sys.version.split()[0],
             "edpbrl-gym": __version__,
@@ -242,6 +247,10 @@ def train_prompt_lm(
     with replacing_model(folder) as part:
         model.save_pretrained(part)
         save_tokenizer(tokenizer, part)
+        document["fingerprint"] = load_language_model(part, device="cpu").fingerprint
+        document["files"] = {
+            path.name: {"bytes": path.stat().st_size, "sha256": hash_file(path)} for path in sorted(part.iterdir())
+        }
         text = json.dumps(document, indent=2, ensure_ascii=False)
         (part / TRAINING_FILE).write_text(text + "\n", encoding="utf-8")
     return report
