@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
@@ -33,6 +34,7 @@ def run(options: Reinforce) -> None:
     from edpbrl_gym._compat import need
     from edpbrl_gym.experiments.reinforce.report import findings, write_report
     from edpbrl_gym.experiments.reinforce.run import run_reinforce
+    from edpbrl_gym.language.divergence import CollapseWarning
 
     begun = time.monotonic()
     with bad_arguments():
@@ -52,6 +54,7 @@ def run(options: Reinforce) -> None:
                 console.print(f"Measuring {_STAGES[step]} ...")
 
         accelerator = _accelerator()
+        warnings.simplefilter("ignore", CollapseWarning)  # the findings say it
         results = run_reinforce(
             settings,
             out,

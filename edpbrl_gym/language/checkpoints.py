@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from edpbrl_gym._files import replacing
 from edpbrl_gym.features import TextEncoder
 from edpbrl_gym.language.credit import Credit
-from edpbrl_gym.language.divergence import DivergedError
 from edpbrl_gym.language.history import History
 from edpbrl_gym.language.policy_set import Policies
 from edpbrl_gym.language.settings import ReinforceSettings
@@ -54,12 +53,9 @@ def write_checkpoint(
 
     Raises:
         OSError: If the folder can't be written.
-        DivergedError: If a weight is not finite; the last checkpoint stays.
     """
     import torch
 
-    if not policies.finite():
-        raise DivergedError(f"Expected finite weights for the checkpoint in {folder}, got some that are not")
     data = {
         "format": _FORMAT,
         "iteration": iteration,

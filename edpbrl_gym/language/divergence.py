@@ -1,14 +1,56 @@
-"""Runs that diverge: one kind of error, and what to do about it."""
+"""Runs that diverge or collapse: how they are told, and what to do about them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+
+from edpbrl_gym.language.history import Evaluation
 from edpbrl_gym.language.settings import ReinforceSettings
 
-__all__ = ["DivergedError", "advice"]
+__all__ = ["CollapseWarning", "DivergedError", "advice", "collapse"]
+
+_CHANCE = 1e-4  # so small because the best evaluation is chosen among some fifty
 
 
 class DivergedError(RuntimeError):
     """Weights, a gradient, or the scores of the next token are NaN or infinite."""
+
+
+class CollapseWarning(UserWarning):
+    """Training left the policies far worse than they had been."""
+
+
+def collapse(evaluations: Sequence[Evaluation]) -> str | None:
+    """Say how the objective fell, or None if it did not.
+
+    It fell if the last evaluation is below the best one by more than chance explains (Welch's test, one-sided, at
+    0.0001), or below the first one with no spread left: a step that is far too long makes every policy write one prompt
+    again and again.
+    """
+    if len(evaluations) < 2:
+        return None
+    first, last, best = evaluations[0], evaluations[-1], max(evaluations, key=lambda one: one.mean)
+    alike = len(set(last.values)) == 1 < len(set(first.values)) and last.mean < first.mean
+    if not alike and _chance(best, last) > _CHANCE:
+        return None
+    return (
+        f"the objective in evaluation fell from {best.mean:.2f} ± {best.standard_error:.2f} after {best.iteration} "
+        f"iterations to {last.mean:.2f} ± {last.standard_error:.2f} after {last.iteration}"
+        f"{'; the policies write the same prompts again and again' if alike else ''}"
+    )
+
+
+def _chance(high: Evaluation, low: Evaluation) -> float:
+    """One-sided p-value of Welch's test that ``low`` is below ``high``; 1 where neither has any spread."""
+    from scipy.special import stdtr
+
+    errors = np.array([high.standard_error, low.standard_error]) ** 2
+    if not errors.any():
+        return 1.0
+    freedom = errors.sum() ** 2 / (errors**2 / [len(high.values) - 1, len(low.values) - 1]).sum()
+    return float(stdtr(freedom, (low.mean - high.mean) / np.sqrt(errors.sum())))
 
 
 def advice(settings: ReinforceSettings) -> str:

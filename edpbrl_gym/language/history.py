@@ -70,6 +70,11 @@ class History:
     evaluations: list[Evaluation] = field(default_factory=list)
     base: Evaluation | None = None
 
+    @property
+    def best(self) -> Evaluation | None:
+        """The evaluation of the policies with the largest mean, the earliest of equal ones; None before any."""
+        return max(self.evaluations, key=lambda one: one.mean, default=None)
+
     def as_dict(self) -> dict[str, Any]:
         """JSON-able form."""
         return asdict(self)

@@ -99,8 +99,13 @@ class Policies(ABC):
             for name, parameter in own.items():
                 parameter.copy_(state[name])
 
-    def save(self, folder: str | Path) -> None:
-        """Write policies.safetensors and policies.json; `load_policies` reads them with the same base."""
+    def save(self, folder: str | Path, *, about: dict[str, Any] | None = None) -> None:
+        """Write policies.safetensors and policies.json; `load_policies` reads them with the same base.
+
+        Args:
+            folder: Where; made if missing.
+            about: More for policies.json, JSON-able, for readers of the file only.
+        """
         from safetensors.torch import save
 
         target = Path(folder)
@@ -111,6 +116,7 @@ class Policies(ABC):
             "options": self.options,
             "base": self.base.name,
             "base_fingerprint": self.base.fingerprint,
+            "about": about or {},
         }
         with replacing(target / "policies.safetensors") as part:
             part.write_bytes(save(self.state()))  # the error of a full disk is then one of the system

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +15,7 @@ import numpy as np
 from edpbrl_gym.features import TextEncoder
 from edpbrl_gym.language.checkpoints import CHECKPOINT, read_checkpoint, write_checkpoint
 from edpbrl_gym.language.credit import Credit, Rewards
-from edpbrl_gym.language.divergence import DivergedError, advice
+from edpbrl_gym.language.divergence import CollapseWarning, DivergedError, advice, collapse
 from edpbrl_gym.language.gradient import accumulate_gradient
 from edpbrl_gym.language.history import Evaluation, History, Iteration
 from edpbrl_gym.language.objective import TruncatedObjective, d_objective
@@ -26,8 +28,9 @@ from edpbrl_gym.language.settings import ReinforceSettings
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Evaluation", "History", "Iteration", "ReinforceSettings", "Trainer", "evaluate", "train"]
+__all__ = ["BEST", "Evaluation", "History", "Iteration", "ReinforceSettings", "Trainer", "evaluate", "train"]
 
+BEST = "best"  # folder of the policies of the best evaluation, within the run's
 Callback = Callable[[History], None]
 
 
@@ -48,7 +51,8 @@ def train(
         policies: The K policies; their weights are changed.
         encoder: Embeds the truncated prompts; frozen.
         settings: See `ReinforceSettings`; None are the paper's.
-        folder: Where checkpoints (and TensorBoard's files) go; None keeps nothing.
+        folder: Where checkpoints (and TensorBoard's files) go, and in ``folder/best`` the policies of the best
+            evaluation (`load_policies`); None keeps nothing.
         resume: Go on from the folder's checkpoint, to exactly the weights of a run that was not interrupted; False
             removes it and begins anew.
         callback: Called with the history after every iteration and evaluation, in the first process.
@@ -59,10 +63,13 @@ def train(
     Returns:
         The history, with an evaluation before the first and after the last iteration.
 
+    Warns:
+        CollapseWarning: If the objective fell (`collapse`). The policies are those of the last iteration all the same.
+
     Raises:
         ValueError: If settings don't fit the models, the processes, or the folder's checkpoint.
         DivergedError: If weights, their gradient or their distributions are no longer finite; no such weights are
-            kept in the folder.
+            kept in the folder, nor weights that lead there in the next step.
         ModuleNotFoundError: If tensorboard is asked for and not installed.
     """
     trainer = Trainer(policies, encoder, settings, accelerator=accelerator)
@@ -149,23 +156,28 @@ class Trainer:
         self.credit = Credit(self.settings.credit, decay=self.settings.average_decay)
         self.optimiser = _optimiser(policies, self.settings)
         self.iteration, self.history = 0, History()
+        self._folder: Path | None = None
 
     def run(self, *, folder: Path | None = None, callback: Callback | None = None) -> History:
-        """Take the remaining steps, evaluate and keep checkpoints on the way."""
+        """Take the remaining steps, evaluate, and keep checkpoints and the best policies on the way."""
         settings = self.settings
+        self._folder = folder
         report = callback if callback is not None and self.processes.first else _silent
         while True:
-            if self.iteration % settings.evaluate_every == 0 or self.iteration >= settings.iterations:
+            ends = self.iteration >= settings.iterations
+            if ends or self.iteration % settings.evaluate_every == 0:
                 self._evaluate()
                 report(self.history)
-            if self.iteration >= settings.iterations:
+            if folder is not None and (ends or (self.iteration and self.iteration % settings.checkpoint_every == 0)):
+                self.save(folder)
+            if ends:
                 break
             self.step()
             report(self.history)
-            if folder is not None and self.iteration % settings.checkpoint_every == 0:
-                self.save(folder)
-        if folder is not None:
-            self.save(folder)
+        fell = collapse(self.history.evaluations)
+        if fell is not None and self.processes.first:
+            text = f"Training ended worse than it had been: {fell}; {advice(settings)}{self._kept()}"
+            warnings.warn(text, CollapseWarning, stacklevel=2)
         return self.history
 
     def step(self) -> None:
@@ -231,7 +243,13 @@ class Trainer:
         return rewards, None if divergence is None else self.processes.mean(divergence), rollout
 
     def save(self, folder: Path) -> None:
-        """Write a checkpoint (the first process does)."""
+        """Write a checkpoint (the first process does).
+
+        Raises:
+            DivergedError: If the next step would be no longer finite; the last checkpoint stays.
+        """
+        with self._advising():
+            self._prove()
         if self.processes.first:
             write_checkpoint(
                 folder, iteration=self.iteration, history=self.history, optimiser=self.optimiser, **self._parts()
@@ -249,9 +267,10 @@ class Trainer:
         return found
 
     def forget(self, folder: Path) -> None:
-        """Remove a folder's checkpoint, so that an interruption before the next one can't bring the old run back."""
+        """Remove what an earlier run left, so that an interruption before the next checkpoint can't bring it back."""
         if self.processes.first:
             (folder / CHECKPOINT).unlink(missing_ok=True)
+            shutil.rmtree(folder / BEST, ignore_errors=True)
         self.processes.wait()
 
     @contextmanager
@@ -260,7 +279,35 @@ class Trainer:
         try:
             yield
         except DivergedError as error:
-            raise DivergedError(f"In iteration {self.iteration}: {error}; {advice(self.settings)}") from error
+            raise DivergedError(
+                f"In iteration {self.iteration}: {error}; {advice(self.settings)}{self._kept()}"
+            ) from error
+
+    def _kept(self) -> str:
+        """Where the best policies are, for messages."""
+        best = self.history.best
+        if best is None or self._folder is None or not (self._folder / BEST).is_dir():
+            return ""
+        return f". The best policies, those of iteration {best.iteration}, are kept in {self._folder / BEST}"
+
+    def _prove(self) -> None:
+        """Write and score one prompt with every policy: finite weights may write nothing finite, or learn nothing.
+
+        All processes do the same, with weights and random streams that are the same, so that all go on or none does.
+        """
+        import torch
+
+        if not self.policies.finite():
+            raise DivergedError("Expected finite weights for the checkpoint, got some that are not")
+        settings, parameters = self.settings, self.policies.parameters()
+        rollout = roll_out(self.policies, self.encoder, settings, meta_samples=1, episodes=1, purpose=EVALUATING)
+        self.optimiser.zero_grad(set_to_none=True)
+        ones = np.ones((1, 1, self.policies.num_policies, settings.words + 1))
+        accumulate_gradient(self.policies, rollout, ones, settings, meta_samples=1)
+        norm = torch.nn.utils.get_total_norm([one.grad for one in parameters if one.grad is not None])
+        self.optimiser.zero_grad(set_to_none=True)
+        if not bool(torch.isfinite(norm)):
+            raise DivergedError(f"Expected a finite gradient, got one of norm {float(norm)}")
 
     def _parts(self) -> dict[str, Any]:
         return {
@@ -280,6 +327,11 @@ class Trainer:
             if self.history.base is None:
                 self.history.base = evaluate(self.policies, self.encoder, self.settings, base=True, **arguments)
             done.append(evaluate(self.policies, self.encoder, self.settings, **arguments))
+        if self._folder is not None and done[-1] is self.history.best:
+            if self.processes.first:
+                about = {"iteration": self.iteration, "objective": done[-1].mean}
+                self.policies.save(self._folder / BEST, about=about)
+            self.processes.wait()
 
 
 def _optimiser(policies: Policies, settings: ReinforceSettings) -> torch.optim.Optimizer:

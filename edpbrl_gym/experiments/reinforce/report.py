@@ -20,6 +20,8 @@ from edpbrl_gym.experiments.reinforce.figures import (
 from edpbrl_gym.experiments.reinforce.tastes import ESTIMATORS
 from edpbrl_gym.experiments.runs import Results, write_atomically
 from edpbrl_gym.experiments.settings import UserSettings
+from edpbrl_gym.language.divergence import collapse
+from edpbrl_gym.language.history import Evaluation
 
 __all__ = ["findings", "write_report"]
 
@@ -116,10 +118,25 @@ def findings(results: Results) -> list[str]:
             f"Cosine error of the taste after {int(most['questions'].iloc[0])} questions, "
             f"{ESTIMATORS[str(estimator)]}: {told}; trained policies minus the others: {less}."
         )
+    fell = collapse(_evaluations(table))
+    if fell is not None:
+        lines.insert(
+            0,
+            f"Warning: {fell}. What follows is measured on these policies; those of the best evaluation are in "
+            "training/best. Begin anew, in another folder, with a lower learning rate.",
+        )
     failed = int((~tastes["converged"].astype(bool)).sum())
     if failed:
         lines.append(f"Estimates that did not converge: {failed} of {len(tastes)}.")
     return lines
+
+
+def _evaluations(table: Any) -> list[Evaluation]:
+    rows = table[table["part"] == "evaluation"].sort_values("iteration")
+    return [
+        Evaluation(int(iteration), tuple(float(value) for value in values))
+        for iteration, values in zip(rows["iteration"], rows["values"], strict=True)
+    ]
 
 
 def _times(value: float, error: float) -> str:
