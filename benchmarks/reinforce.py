@@ -5,7 +5,7 @@
     python benchmarks/reinforce.py memory --model FOLDER                  # one to two minutes of CPU time
     python benchmarks/reinforce.py memory --model FOLDER --size gpt2      # GPT-2 124M of random weights: long
 
-Without --model the project's own prompt model is used (edpbrl train-prompt-lm). Times are CPU time of the process.
+Without --model the project's own prompt model is used. Times are CPU time of the process.
 """
 
 from __future__ import annotations

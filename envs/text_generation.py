@@ -63,14 +63,14 @@ class TextGenerationEnv(TextAttributes, gymnasium.Env):
     import gymnasium
     import edpbrl_gym
 
-    gymnasium.make("edpbrl/TextGeneration-v0")  # the project's own model; train it once: edpbrl train-prompt-lm
+    gymnasium.make("edpbrl/TextGeneration-v0")  # the project's own model, part of the package
     gymnasium.make("edpbrl/TextGeneration-v0", model="Gustavosta/MagicPrompt-Stable-Diffusion")  # the paper's
     gymnasium.make_vec("edpbrl/TextGeneration-v0", num_envs=8, words=8)  # all lanes in one array
     ```
 
     All arguments are plain names, path strings and numbers, so ``env.spec.to_json()`` works.
     - ``model=None``: hub id or folder of a causal language model with a byte-level BPE tokenizer (GPT-2, OPT, Llama 3,
-      Qwen and the like); None is the project's own small prompt model.
+      Qwen and the like); None is the small prompt model that ships with the package.
     - ``encoder="minilm"``: the text encoder for features, as ``edpbrl_gym.features.load_encoder`` takes it.
     - ``words=8``: H, the word budget; the paper's is 8.
     - ``max_tokens=32``: L, the token budget.

@@ -23,7 +23,7 @@ from edpbrl_gym.envs.common import (
 from edpbrl_gym.envs.prompt_model import PromptModel
 from edpbrl_gym.envs.text_spaces import LegalDiscrete
 from edpbrl_gym.features import TextEncoder
-from edpbrl_gym.language.model import LanguageModel, default_language_model, load_language_model, load_tokenizer
+from edpbrl_gym.language.model import OWN_FOLDER, OWN_NAME, LanguageModel, load_language_model, load_tokenizer
 from edpbrl_gym.language.words import WordRules
 
 if TYPE_CHECKING:
@@ -36,14 +36,14 @@ FloatArray = NDArray[np.float32]
 
 
 @functools.lru_cache(maxsize=4)
-def _loaded_rules(spec: str, stamp: tuple[int, ...]) -> tuple[Any, WordRules]:
+def _loaded_rules(spec: str | None, stamp: tuple[int, ...]) -> tuple[Any, WordRules]:
     tokenizer = load_tokenizer(spec)
     return tokenizer, WordRules.of_tokenizer(tokenizer)
 
 
-def _shared_rules(spec: str) -> tuple[Any, WordRules]:
+def _shared_rules(spec: str | None) -> tuple[Any, WordRules]:
     """One tokenizer for all single environments of a process; loaded again when its local files have changed."""
-    folder = Path(spec).expanduser()
+    folder = OWN_FOLDER if spec is None else Path(spec).expanduser()
     stats = [file.stat() for file in sorted(folder.glob("*.json"))] if folder.is_dir() else []
     return _loaded_rules(spec, tuple(value for stat in stats for value in (stat.st_mtime_ns, stat.st_size)))
 
@@ -86,7 +86,7 @@ class TextModel:
     Raises:
         TypeError: If an argument is of a wrong type or can't be written to the environment's spec as JSON.
         ValueError: If a number is out of range, ``encoder`` has no known form, or the tokenizer isn't byte-level BPE.
-        FileNotFoundError: If the folder, a file in it, or the project's own model is missing.
+        FileNotFoundError: If the folder or a file in it is missing.
         ConnectionError: If a hub id can't be loaded.
     """
 
@@ -99,7 +99,7 @@ class TextModel:
         self.encoder_spec = check_encoder_argument(encoder)
         self.words = check_count(words, "words")
         self.horizon = check_count(max_tokens, "max_tokens")
-        self.model_spec = str(default_language_model()) if model is None else model
+        self.model_spec = model
         self.tokenizer, self.rules = _shared_rules(self.model_spec)
         self.padding = self.rules.size
         self._encoder: TextEncoder | None = None
@@ -151,8 +151,8 @@ class TextModel:
         """
         if language.rules.pieces != self.rules.pieces or language.rules.eos != self.rules.eos:
             raise ValueError(
-                f"Expected a language model with the tokens of {self.model_spec!r}, got {language.name!r} with others; "
-                "make the environment with that model."
+                f"Expected a language model with the tokens of {self.model_spec or OWN_NAME!r}, got {language.name!r} "
+                "with others; make the environment with that model."
             )
         limit = language.context_length
         if limit is not None and self.horizon > limit:

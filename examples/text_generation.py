@@ -1,6 +1,5 @@
 """Language models write prompts, a simulated user compares them word by word, and the answers give a taste.
 
-edpbrl train-prompt-lm
 python examples/text_generation.py --episodes 20
 """
 
@@ -24,7 +23,7 @@ class Args:
     """Arguments of the example."""
 
     model: str | None = None
-    """hub id or folder of a GPT-2-like model; None is the project's own, see edpbrl train-prompt-lm"""
+    """hub id or folder of a GPT-2-like model; None is the project's own, part of the package"""
     taste: str = "a quiet rainy street in soft grey tones"
     """what the simulated user likes"""
     lanes: int = 4

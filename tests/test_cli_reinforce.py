@@ -6,6 +6,7 @@ import pytest
 
 from edpbrl_gym.cli import main
 from edpbrl_gym.experiments.runs import read_results
+from edpbrl_gym.language.model import OWN_NAME, load_language_model
 from tests.tiny_language_model import write_tiny_model
 
 
@@ -68,10 +69,15 @@ def test_mistakes_are_explained(model, words, tmp_path, capsys, more, code, said
     assert said in error and "Traceback" not in error
 
 
-def test_without_a_model_it_says_how_to_train_one(words, tmp_path, capsys, monkeypatch):
+def test_without_a_model_it_starts_from_the_one_that_ships(words, tmp_path, monkeypatch):
     monkeypatch.setenv("EDPBRL_CACHE", str(tmp_path / "empty"))
-    assert main(["reproduce", "reinforce", "--vocabulary", words, "--out", str(tmp_path / "run")]) == 1
-    assert "edpbrl train-prompt-lm" in capsys.readouterr().err
+    out = tmp_path / "run"
+    given = command("unused", words, out)
+    place = given.index("--model")
+    assert main([*given[:place], *given[place + 2 :]]) == 0
+    results, own = read_results(out), load_language_model(device="cpu")
+    assert results.config["model"] is None and results.config["model_fingerprint"] == own.fingerprint
+    assert results.provenance["model"] == own.name == OWN_NAME and OWN_NAME in (out / "REPORT.md").read_text()
 
 
 def test_a_recipe_fills_what_is_not_set(model, words, tmp_path):

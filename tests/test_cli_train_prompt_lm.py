@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from edpbrl_gym.cli import main
-from edpbrl_gym.language.model import default_language_model, load_language_model
+from edpbrl_gym.language.model import load_language_model
 from tests.small_vocabulary import write_vocabulary
 
 TINY = ["train-prompt-lm", "--quick", "--prompts", "120", "--steps", "4", "--vocabulary"]
@@ -43,16 +43,14 @@ def test_a_model_with_its_figures_and_samples(words, tmp_path, capsys):
     assert load_language_model(out).model.config.n_embd == 64
 
 
-def test_the_default_folder_is_where_the_model_is_looked_for(words, tmp_path, monkeypatch, capsys):
+def test_without_a_place_it_is_written_here_and_the_use_is_said(words, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("EDPBRL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
     assert main([*TINY, words]) == 0
-    assert [path.name for path in (tmp_path / "cache").iterdir()] == [
-        "prompt-lm-quick"
-    ]  # never in place of the large one
-    tiny = ["train-prompt-lm", "--prompts", "40", "--steps", "1", "--vocabulary", words]
-    assert main(tiny) == 0
-    assert default_language_model() == tmp_path / "cache" / "prompt-lm"
-    assert load_language_model().model.config.n_embd == 128
+    assert "edpbrl reproduce reinforce --model prompt-lm-quick" in capsys.readouterr().out
+    assert [path.name for path in tmp_path.iterdir()] == ["prompt-lm-quick"]  # never in place of the large one
+    assert main(["train-prompt-lm", "--prompts", "40", "--steps", "1", "--vocabulary", words]) == 0
+    assert load_language_model("prompt-lm").model.config.n_embd == 128
 
 
 @pytest.mark.parametrize(

@@ -102,16 +102,13 @@ def test_illegal_actions_say_why(folder):
     assert env.step(env.rules.eos)[2]
 
 
-def test_bad_arguments(folder, tmp_path, monkeypatch):
+def test_bad_arguments(folder):
     for wrong, kind in [({"words": 0}, ValueError), ({"max_tokens": 2.5}, TypeError), ({"model": 3}, TypeError),
                         ({"encoder": None}, TypeError), ({"render_mode": "gif"}, ValueError)]:  # fmt: skip
         for make in (single, vector):
             with pytest.raises(kind, match=f"Expected.*{next(iter(wrong))}"), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # Gymnasium's own about the render mode
                 make(folder, **wrong)
-    monkeypatch.setenv("EDPBRL_CACHE", str(tmp_path))
-    with pytest.raises(FileNotFoundError, match="edpbrl train-prompt-lm"):
-        single(None)
     with pytest.raises(ValueError, match="max_tokens of at most 64"):
         _ = single(folder, max_tokens=65).language_model
 

@@ -119,10 +119,9 @@ def test_ask_tell(tmp_path):
     assert (tmp_path / "session").is_dir()
 
 
-def test_text_generation(tmp_path):
-    from tests.tiny_language_model import write_tiny_model
-
-    output = run("text_generation.py", *RUNS["text_generation.py"], "--model", write_tiny_model(tmp_path))
+def test_text_generation(tmp_path, monkeypatch):
+    monkeypatch.setenv("EDPBRL_CACHE", str(tmp_path / "nothing yet"))  # a fresh machine: no model is named or trained
+    output = run("text_generation.py", *RUNS["text_generation.py"])
     assert re.search(r"^\d+ tokens, [0-3] words: ", output, flags=re.M)
     assert [line for line in output.splitlines() if line.startswith("word")] == ["word 1", "word 2", "word 3"]
     assert (

@@ -14,9 +14,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edpbrl_gym.features import default_cache_folder
 from edpbrl_gym.language.decoding import PrefixDecoder
-from edpbrl_gym.language.model import default_language_model, load_language_model, load_tokenizer
+from edpbrl_gym.language.model import OWN_NAME, load_language_model, load_tokenizer
 from edpbrl_gym.language.sampling import log_probabilities, sample_prompts
 from edpbrl_gym.language.words import WHITESPACE, WordRules
 from tests.tiny_language_model import END, write_tiny_model
@@ -57,14 +56,11 @@ def test_the_fingerprint_knows_weights_and_tokenizer_and_no_place(tiny, folder, 
     assert load_language_model(moved).fingerprint != tiny.fingerprint
 
 
-def test_the_default_is_the_projects_own(folder, tmp_path, monkeypatch):
+def test_the_default_is_the_one_that_ships_whatever_the_cache_holds(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("EDPBRL_CACHE", str(tmp_path))
-    for load in (default_language_model, load_language_model, load_tokenizer):
-        with pytest.raises(FileNotFoundError, match="edpbrl train-prompt-lm"):
-            load()
     shutil.copytree(folder, tmp_path / "prompt-lm")
-    assert default_language_model() == default_cache_folder() / "prompt-lm" == default_language_model(tmp_path)
-    assert load_language_model().name == str(tmp_path / "prompt-lm")
+    assert load_language_model(device="cpu").name == OWN_NAME
+    assert len(load_tokenizer()) == 4608
 
 
 @pytest.mark.parametrize("load", [load_language_model, load_tokenizer])

@@ -27,7 +27,7 @@ def run(options: TrainPromptLM) -> None:
             if getattr(options, name) is not None:
                 check_count(getattr(options, name), f"--{name}")
     vocabulary = load_vocabulary(options.vocabulary)
-    folder = _folder(options)
+    folder = options.out or Path("prompt-lm-quick" if options.quick else "prompt-lm")
     quiet_libraries()
     from edpbrl_gym.language.training import DEFAULT, QUICK, train_prompt_lm
 
@@ -44,19 +44,5 @@ def run(options: TrainPromptLM) -> None:
     for text in report.samples:
         console.print(f"  {text}", soft_wrap=True)
     console.print(f"\nWritten: {shown(folder)}", soft_wrap=True)
-    from edpbrl_gym.features import default_cache_folder
-    from edpbrl_gym.language.model import DEFAULT_FOLDER
-
-    if folder != default_cache_folder() / DEFAULT_FOLDER:  # where it is looked for
-        console.print(
-            "Use it with: " + command("edpbrl", "reproduce", "reinforce", "--model", shown(folder)), soft_wrap=True
-        )
-
-
-def _folder(options: TrainPromptLM) -> Path:
-    if options.out is not None:
-        return options.out
-    from edpbrl_gym.features import default_cache_folder
-    from edpbrl_gym.language.model import DEFAULT_FOLDER
-
-    return default_cache_folder() / (f"{DEFAULT_FOLDER}-quick" if options.quick else DEFAULT_FOLDER)
+    use = command("edpbrl", "reproduce", "reinforce", "--model", shown(folder))
+    console.print(f"Use it with: {use}", soft_wrap=True)

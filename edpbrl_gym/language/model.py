@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edpbrl_gym._compat import require, resolve_device
-from edpbrl_gym.features import default_cache_folder
 from edpbrl_gym.features._hashing import hash_settings, hash_state_dict
 from edpbrl_gym.features.base import quiet_loading
 from edpbrl_gym.language.words import WordRules
@@ -20,9 +19,10 @@ from edpbrl_gym.language.words import WordRules
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["DEFAULT_FOLDER", "LanguageModel", "default_language_model", "load_language_model", "load_tokenizer"]
+__all__ = ["OWN_FOLDER", "OWN_NAME", "LanguageModel", "load_language_model", "load_tokenizer"]
 
-DEFAULT_FOLDER = "prompt-lm"  # within the cache folder
+OWN_FOLDER = Path(__file__).parent / "data" / "prompt-lm"  # the project's own prompt model, part of the package
+OWN_NAME = "edpbrl-gym prompt-lm"
 _INSTALL = "pip install edpbrl-gym"
 _WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin")
 
@@ -38,7 +38,7 @@ class LanguageModel:
     Attributes:
         model: A Hugging Face causal LM (or a peft model around one), called with ``input_ids`` and giving ``logits``.
         tokenizer: Its byte-level BPE tokenizer.
-        name: Where it came from.
+        name: Where it came from: hub id, folder, or ``OWN_NAME`` for the model that ships with the package.
         fingerprint: sha256 (hex) of weights, configuration and tokenizer.
     """
 
@@ -102,24 +102,6 @@ class LanguageModel:
             self.model.train(training)
 
 
-def default_language_model(cache_folder: str | os.PathLike[str] | None = None) -> Path:
-    """Return the folder of the project's own prompt language model.
-
-    Args:
-        cache_folder: None is ``edpbrl_gym.features.default_cache_folder()``.
-
-    Raises:
-        FileNotFoundError: If it isn't trained yet; the message says how.
-    """
-    folder = (default_cache_folder() if cache_folder is None else Path(cache_folder).expanduser()) / DEFAULT_FOLDER
-    if not (folder / "config.json").is_file():
-        raise FileNotFoundError(
-            f"Expected the project's prompt language model in {folder}, got nothing there; train it once (a few "
-            "minutes, no network) with: edpbrl train-prompt-lm. Or name a model by hub id or folder."
-        )
-    return folder
-
-
 def load_tokenizer(spec: Spec = None) -> Any:
     """Return the tokenizer of a language model without loading its weights.
 
@@ -153,13 +135,13 @@ def load_language_model(
 
     Args:
         spec: A hub id such as "Gustavosta/MagicPrompt-Stable-Diffusion" (the paper's), a local folder as
-            ``save_pretrained`` writes it, or None for the project's own small prompt model
-            (``default_language_model``). Code that comes with a model is never run.
+            ``save_pretrained`` writes it, or None for the project's own small prompt model, which ships with the
+            package (docs/prompt-language-model.md). Code that comes with a model is never run.
         device: torch device; None is "cuda" where there is one, else "cpu".
         dtype: Type of the weights, such as "bfloat16"; None is float32.
 
     Raises:
-        FileNotFoundError: If a local folder or a file in it is missing, or the project's own model isn't trained yet.
+        FileNotFoundError: If a local folder or a file in it is missing.
         ConnectionError: If the hub can't be reached or has no such model.
         ValueError: If it is no causal language model, or model and tokenizer don't fit, or the device or type is
             unknown.
@@ -183,14 +165,14 @@ def load_language_model(
             f"{max(tokenizer.get_vocab().values()) + 1}; model and tokenizer belong to different models."
         )
     model = model.to(target).eval()
-    return LanguageModel(model=model, tokenizer=tokenizer, name=source, fingerprint=_fingerprint(model, tokenizer))
+    name = OWN_NAME if spec is None else source
+    return LanguageModel(model=model, tokenizer=tokenizer, name=name, fingerprint=_fingerprint(model, tokenizer))
 
 
 def _source(spec: Spec) -> tuple[str, Path | None]:
     """The name to load, and its folder where it is a local one."""
     if spec is None:
-        folder = default_language_model()
-        return str(folder), folder
+        return str(OWN_FOLDER), OWN_FOLDER
     if not isinstance(spec, str | os.PathLike) or not os.fspath(spec):
         raise TypeError(f"Expected a language model as a hub id or a folder, got {spec!r}.")
     name = os.fspath(spec)
@@ -232,8 +214,8 @@ def _readable_errors(source: str, folder: Path | None, what: str) -> Iterator[No
         if folder is None and isinstance(error, OSError):
             raise ConnectionError(
                 f"Expected {what} {source!r} from the model hub, but the hub could not be reached or has no such model "
-                f"({type(error).__name__}); download it where there is a connection and give its folder, or use the "
-                "project's own model (edpbrl train-prompt-lm), which needs none."
+                f"({type(error).__name__}); download it where there is a connection and give its folder, or name "
+                "no model: the project's own needs no connection."
             ) from error
         raise ValueError(f"Expected {what} in {source!r}, got {type(error).__name__}: {error}") from error
 

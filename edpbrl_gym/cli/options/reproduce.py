@@ -73,7 +73,7 @@ class Reinforce:
     """A check that everything works in a few minutes, not a result: few iterations of few trajectories."""
     model: str | None = None
     """Language model that all policies begin at: hub id or folder, such as Gustavosta/MagicPrompt-Stable-Diffusion
-    (None: the project's own, made by `edpbrl train-prompt-lm`)."""
+    (None: the project's own small model, which ships with it)."""
     policies: int = 4
     """K, policies and options of a question."""
     recipe: Literal["paper", "tuned"] = "paper"
@@ -142,7 +142,7 @@ class Reinforce:
 
 @dataclass(frozen=True)
 class TrainPromptLM:
-    """Train the small language model of prompts that `edpbrl reproduce reinforce` starts from."""
+    """Train a small language model of prompts on a vocabulary, as the project's own was trained (without options)."""
 
     quick: bool = False
     """A much smaller one in half a minute: 50 tokens of each step in place of 250, a sixth of the parameters."""
@@ -155,4 +155,4 @@ class TrainPromptLM:
     seed: int = 0
     """Seed of everything."""
     out: Path | None = None
-    """Folder of the model (None: prompt-lm in the cache folder, where it is looked for; quick: prompt-lm-quick)."""
+    """Folder of the model, for `--model` (None: prompt-lm, or prompt-lm-quick)."""

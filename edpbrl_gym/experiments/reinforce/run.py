@@ -67,7 +67,7 @@ def run_reinforce(
 
     Raises:
         RunFolderError: If ``out`` holds something else or can't be written.
-        FileNotFoundError: If the language model is missing; the message says how to train one.
+        FileNotFoundError: If the folder of the language model is missing.
         ValueError: If model, vocabulary and settings don't fit.
     """
     language = load_language_model(settings.model, device=device)

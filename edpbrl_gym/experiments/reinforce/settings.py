@@ -43,7 +43,8 @@ class ReinforceExperiment:
 
     Attributes:
         training: N, M, T, H, lambda, step size, credit and so on.
-        model: Language model that all policies begin at: hub id or folder; None is the project's own.
+        model: Language model that all policies begin at: hub id or folder; None is the one that
+            ships with the package.
         num_policies: K.
         kind: "adapters" (LoRA on one frozen model) or "copies" (the paper's K models).
         rank: Of the adapters.
