@@ -426,3 +426,32 @@ def test_hard_problems_by_first_order_programs(problem, implicit):
         assert design.relative_gap <= 1e-6
     elif design.status == "stalled":
         assert design.gap <= 1e-6 * design.gain + 10 * rounding_of_the_gap(problem, design)
+
+
+# -- which working sets ---------------------------------------------------------------------------------------------
+
+
+def supports(problem, **options) -> list[int]:
+    found: list[int] = []
+    assert newton(problem, callback=lambda state: found.append(state.support), **options).status == "converged"
+    return found
+
+
+@pytest.mark.parametrize("criterion", ["D", "A"])
+@pytest.mark.parametrize("kind", ["gauss", "sphere"])
+def test_without_a_prior_the_working_sets_stay_as_small_as_with_a_weak_one(kind, criterion):
+    """77 tokens suffice for d = 11: a start that is bad enough to be beaten by nearly all tokens needs no 5,000."""
+    features = np.random.default_rng(0).standard_normal((5000, 11))
+    if kind == "sphere":
+        features /= np.linalg.norm(features, axis=1, keepdims=True)
+    problems = [problem_from(features, [5000], criterion, regularization=value) for value in (0.0, 1e-9)]
+    without, weak = (supports(problem) for problem in problems)
+    assert max(without) <= 1.5 * max(weak) <= 400
+    assert len(without) <= len(weak) + 3
+
+
+def test_a_dense_support_is_taken_at_once_where_so_many_tokens_may_be_needed():
+    features = np.random.default_rng(0).standard_normal((900, 120))
+    features /= np.linalg.norm(features, axis=1, keepdims=True)
+    found = supports(problem_from(features, [900], regularization=1.0))
+    assert found[1] > 800

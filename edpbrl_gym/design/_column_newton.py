@@ -35,6 +35,7 @@ _SMALLEST_BUDGET = 64  # columns to add at once
 _RESTRICTED_SHARE = 0.1  # the restricted problem is solved to this share of the full gap
 _MASTER_STEPS = 10
 _PATIENCE = 3  # iterations without progress before giving up
+_MOST_PATH_BLOCKS = 24  # initial states
 _ATTEMPTS = 4  # certificates that rounding may spoil before giving up
 
 
@@ -80,7 +81,8 @@ def solve_columns(
     """
     begun = time.perf_counter()
     mdp = problem.mdp
-    pricing: _Pricing = PathPricing(mdp) if PathPricing.applies(mdp) else PolicyPricing(mdp)
+    by_paths = PathPricing.applies(mdp, _most_path_blocks(tolerance))
+    pricing: _Pricing = PathPricing(mdp) if by_paths else PolicyPricing(mdp)
     master = ColumnMaster(problem, pricing.masses)
     first, calls = _first(problem, pricing, master, start, seed)
     budget = max(_SMALLEST_BUDGET, problem.dimension // 4)
@@ -100,6 +102,17 @@ def solve_columns(
             raise
         run.status = "interrupted"
         return _certified(problem, run, begun)
+
+
+def _most_path_blocks(tolerance: float) -> int:
+    """Initial states up to which paths take less time than policies.
+
+    A working set of paths grows with the initial states, each a block with a support of its own, one of policies with
+    the digits that are asked for. They break even (CPU time, D and A, 200 to 3,000 states, 4 to 10 steps, d = 8 to 64)
+    at about 6 initial states for a gap of 1e-3 of the gain and 24 for 1e-6.
+    """
+    digits = 6.0 if tolerance <= 1e-6 else max(0.0, -np.log10(tolerance))
+    return max(1, int(_MOST_PATH_BLOCKS * 4.0 ** ((digits - 6.0) / 3.0) + 1e-9))
 
 
 def _first(

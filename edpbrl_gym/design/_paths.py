@@ -21,7 +21,7 @@ __all__ = ["PathPricing"]
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]
 
-_MAX_BLOCKS = 64  # more initial states are cheaper as policies
+_MAX_BLOCKS = 64  # more initial states are cheaper as policies, however little of the gap is to be left
 
 
 class PathPricing:
@@ -47,10 +47,10 @@ class PathPricing:
         self._by_row = _Groups(mdp.pair_row, mdp.num_rows)
 
     @staticmethod
-    def applies(mdp: FiniteHorizonMDP) -> bool:
-        """Whether every pair has one successor and there are few initial states."""
+    def applies(mdp: FiniteHorizonMDP, most: int = _MAX_BLOCKS) -> bool:
+        """Whether every pair has one successor and there are at most `most` initial states."""
         deterministic = mdp.transitions.nnz == mdp.num_pairs and bool((mdp.transitions.data == 1.0).all())
-        return bool((deterministic or mdp.horizon == 1) and np.count_nonzero(mdp.initial) <= _MAX_BLOCKS)
+        return bool((deterministic or mdp.horizon == 1) and np.count_nonzero(mdp.initial) <= most)
 
     def price(self, scores: FloatArray, levels: FloatArray, budget: int) -> tuple[FloatArray, list[Column]]:
         """Find the best paths through the best nodes.

@@ -49,7 +49,7 @@ _LARGEST_RATIO = 1e6  # data to prior, up to which inner products in the metric 
 _RESTRICTED_SHARE = 0.1  # the restricted problem is solved to this share of the full gap
 _MASTER_STEPS = 10
 _DENSE_SHARE = 0.4  # of all tokens: if so many improve the design, take them all
-_DENSE_AT_ONCE = 0.9  # a share that needs no patience
+_DENSE_AT_ONCE = 0.9  # a share that needs no patience, where a design may need so many tokens
 _DENSE_PATIENCE = 3  # the first small working sets leave many tokens better off, whatever the support
 _DENSE_LIMIT = 50_000_000  # numbers in the features of so many tokens, in float64
 _SHRINK = 0.7  # of all tokens: keep them all while at least so many have mass or would improve the design
@@ -100,6 +100,12 @@ class TokenSolver:
             self._target = criterion.target_factor(problem.dimension)
         self._isotropic_a = metric is not None and metric.isotropic is not None and isinstance(criterion, ACriterion)
 
+    @property
+    def _largest_support(self) -> int:
+        """Tokens that suffice for an optimal design (Caratheodory): second moment, mean and mass of each block."""
+        dimension = self.problem.dimension
+        return dimension * (dimension + 1) // 2 + len(self.blocks.scale) * (dimension + 1)
+
     def space(self, tokens: IntArray) -> Space:
         """The objective on some tokens, in the coordinates that cost less and keep enough digits."""
         if self.metric is not None and len(tokens) <= 0.75 * self.problem.dimension:
@@ -148,24 +154,26 @@ class TokenSolver:
     def _from_sample(self, rng: np.random.Generator) -> TokenRun:
         """Uniform weights on the tokens that the uniform design of a small random sample finds most informative."""
         order = [own.start + rng.permutation(own.stop - own.start) for own in self.blocks.slices]
-        count = -(-(2 * self.problem.dimension if self.metric is None else _SAMPLE) // len(order))
+        # without a proper prior the tokens must reach every direction
+        least = 0 if self.metric is not None else 2 * self.problem.dimension
+        count = -(-max(_SAMPLE, least) // len(order))
         while True:
             try:
                 sample = self.run_at(np.sort(np.concatenate([own[:count] for own in order])))
                 break
-            except SingularInformationError:  # no proper prior, and the sample does not reach every direction
+            except SingularInformationError:  # the sample does not reach every direction
                 if count >= max(len(own) for own in order):
                     raise
                 count *= 2
-        if self.metric is None:  # the best tokens alone need not reach every direction
-            return sample
         prices = self.pricing(sample.space, sample.weights, exact=False)
         sample.oracle_calls = 1
-        count = _START
-        tokens = self._added(prices, count)
+        tokens = self._added(prices, max(_START, least))
         if len(np.unique(np.searchsorted(self.blocks.starts, tokens, side="right"))) < len(order):
             return sample
-        run = self.run_at(tokens)
+        try:
+            run = self.run_at(tokens)
+        except SingularInformationError:  # the best tokens alone need not reach every direction
+            return sample
         run.oracle_calls = 1
         return run if run.value > sample.value else sample
 
@@ -235,7 +243,8 @@ class TokenSolver:
         support, count = run.support, len(self.blocks)
         fits = count * self.problem.dimension <= _DENSE_LIMIT
         share = len(prices.tokens) / count
-        dense = fits and share > (_DENSE_SHARE if run.steps >= _DENSE_PATIENCE else _DENSE_AT_ONCE)
+        at_once = count <= self._largest_support and share > _DENSE_AT_ONCE
+        dense = fits and (at_once or (run.steps >= _DENSE_PATIENCE and share > _DENSE_SHARE))
         if len(run.space.tokens) == count:  # a dense support
             tokens = np.union1d(support, prices.tokens)
             if len(tokens) > _SHRINK * count:
