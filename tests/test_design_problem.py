@@ -19,6 +19,7 @@ from edpbrl_gym.design import (
     support_size,
     token_difference_matrix,
 )
+from edpbrl_gym.design.diagnostics import PRIOR_DOMINATED_SHARE
 from edpbrl_gym.mdp import PromptMDP
 from tests.design_cases import problem_of, prompt_problem, random_mdp_problem, random_rows
 
@@ -144,6 +145,17 @@ def test_a_dominating_prior_is_reported():
     assert "prior precision is 100 a dimension" in message
     assert message in dominated.summary()
     assert frank_wolfe(unit_norm_prompt("D", 1.0)).warnings == ()
+
+
+def test_few_tokens_in_many_dimensions_are_no_dominating_prior():
+    """Six steps of two tokens can tell six directions apart, whatever the dimension: these are what counts."""
+    small = prompt_problem("D", sizes=(2,) * 6, dimension=60, regularization=1.0)
+    design = frank_wolfe(replace(small, episodes=10))
+    balance = prior_balance(design.problem, design.mean_rows)
+    assert balance.share < PRIOR_DOMINATED_SHARE < balance.learned / 6
+    assert design.warnings == ()
+    (message,) = frank_wolfe(replace(small, episodes=10, regularization=1000.0)).warnings
+    assert "of the 6 directions that these options can tell apart" in message and "adaptive planner" in message
 
 
 @pytest.mark.parametrize("criterion", ["D", "A"])

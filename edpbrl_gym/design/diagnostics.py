@@ -31,7 +31,7 @@ __all__ = [
 
 FloatArray = NDArray[np.float64]
 
-PRIOR_DOMINATED_SHARE = 0.1  # warn below: the data determine less than a tenth of the parameters
+PRIOR_DOMINATED_SHARE = 0.1  # warn below: the data determine less than a tenth of what could be learned
 COLLAPSED_SHARE = 0.5  # warn below: effective rows per direction that could be learned
 _ROUNDING = 1e-13  # a spread below this share of the second moment is none
 SUPPORT_MASS = 1e-3  # a row with more mass than this at a step counts as shown
@@ -119,9 +119,10 @@ def design_warnings(
     """Warnings of a design as text, empty when there is nothing to say.
 
     No information: the rows that it shows at a step are all equal to rounding; then nothing else is said.
-    Prior-dominated: the data determine less than `PRIOR_DOMINATED_SHARE` of the d parameters.
-    Collapsed support: the effective rows of all steps together, less one a step (only differences within a step
-    inform), are fewer than `COLLAPSED_SHARE` times the directions that could be learned, min(d, available - H).
+    Prior-dominated: the data determine less than `PRIOR_DOMINATED_SHARE` of the directions that could be learned,
+    min(d, available - H), as only differences within a step inform.
+    Collapsed support: the effective rows of all steps together, less one a step, are fewer than `COLLAPSED_SHARE` times
+    these directions.
 
     Args:
         problem: The problem.
@@ -136,17 +137,19 @@ def design_warnings(
             "no information: the options of a step all have the same features, so no answer says anything about the "
             "taste, whatever the regularization; use features that differ, and more than one token a step.",
         )
-    if balance.share < PRIOR_DOMINATED_SHARE:
+    size = support_size(problem, mean_rows)
+    possible = min(problem.dimension, sum(max(count - 1, 0) for count in size.available))
+    if balance.learned < PRIOR_DOMINATED_SHARE * possible:
+        added = balance.data_per_dimension * problem.dimension / possible
         messages.append(
             f"prior-dominated: the {problem.episodes * problem.horizon} questions determine about "
-            f"{balance.learned:.1f} of {problem.dimension} parameters ({balance.share:.1%}); the prior precision is "
-            f"{balance.prior_per_dimension:.3g} a dimension, the data add {balance.data_per_dimension:.3g}. The design "
-            f"can change the estimate little, and random questions may do as well: lower the regularization towards "
-            f"{balance.data_per_dimension:.2g}, or ask more episodes."
+            f"{balance.learned:.1f} of the {possible} directions that these options can tell apart "
+            f"({balance.learned / possible:.1%}); the prior precision is {balance.prior_per_dimension:.3g} a "
+            f"dimension, the data add {added:.3g} a direction. Which questions are asked changes such an estimate "
+            f"little: lower the regularization towards {added:.2g}, ask more episodes, or let every question follow "
+            f"from the answers before it (the adaptive planner)."
         )
-    size = support_size(problem, mean_rows)
     effective = sum(value - 1.0 for value in size.effective)
-    possible = min(problem.dimension, sum(max(count - 1, 0) for count in size.available))
     if effective < COLLAPSED_SHARE * possible:
         draws = problem.episodes * problem.num_policies
         messages.append(
