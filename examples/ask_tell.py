@@ -49,7 +49,7 @@ def make_planner(args: Args, words: Vocabulary, encoder: TextEncoder) -> Planner
     tokens = encoder.encode(words.all_tokens)
     prior = VocabularyPrior(tokens)
     if args.planner == "random":
-        return RandomPlanner(words.sizes, prior=prior, num_options=args.lanes, seed=args.seed)
+        return RandomPlanner(words.sizes, prior=prior, num_options=args.lanes, seed=args.seed, distinct=args.person)
     options = ComposedFeatures(words, tokens, encoder)
     return AdaptivePlanner(words, options=options, prior=prior, num_options=args.lanes, seed=args.seed)
 

@@ -9,9 +9,11 @@ from gymnasium.vector import SyncVectorEnv
 from edpbrl_gym.agents.base import Agent
 from edpbrl_gym.agents.registry import make_agent
 from edpbrl_gym.agents.tabular import TabularAgent
+from edpbrl_gym.estimation import GaussianPrior
 from edpbrl_gym.experiments.collect import ENVIRONMENT, collect, draw_questions, make_prompt_lanes
 from edpbrl_gym.experiments.distinct import DistinctOptions, check_enough_options
 from edpbrl_gym.oracles import SyntheticUser
+from edpbrl_gym.session import RandomPlanner
 from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
 from tests.lane_environments import ChainEnv
 from tests.small_vocabulary import write_vocabulary
@@ -198,3 +200,15 @@ def test_environments_without_texts_are_refused():
     user = SyntheticUser(np.ones(np.asarray(lanes.envs[0].unwrapped.features).shape[1]))
     with pytest.raises(TypeError, match="vocabulary"):
         collect(lanes, agent, user, episodes=1, feedback="state", distinct=True)
+
+
+def test_the_random_planner_of_a_session_asks_people_distinct_questions():
+    given = {"prior": GaussianPrior.isotropic(2, 1.0), "num_options": 3, "seed": 1}
+    asked = [RandomPlanner([4], distinct=wanted, **given) for wanted in (False, True)]
+    empty = np.empty((3, 0), dtype=np.int64)
+    independent, distinct = ([len(set(planner.ask(empty).tolist())) for _ in range(400)] for planner in asked)
+    assert min(independent) < 3 and set(distinct) == {3}
+    shown = np.bincount(np.concatenate([asked[1].ask(empty) for _ in range(2000)]), minlength=4) / 2000
+    assert np.abs(shown - 0.75).max() < 4.5 * np.sqrt(0.75 * 0.25 / 2000)
+    with pytest.raises(ValueError, match=r"at least K = 3 tokens at every step.*got 2 at step 1"):
+        RandomPlanner([4, 2], distinct=True, **given)

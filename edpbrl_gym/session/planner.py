@@ -75,9 +75,11 @@ class RandomPlanner:
         num_options: K.
         seed: Of the draws; question i uses stream i of it.
         model: Format of the answers.
+        distinct: Draw K different tokens for every question, as people should see; the baseline of the benchmarks draws
+            independently, and may show an option twice.
 
     Raises:
-        ValueError: No steps, K < 2, a negative seed, or an improper prior.
+        ValueError: No steps, K < 2, a negative seed, an improper prior, or distinct tokens of a step with fewer than K.
     """
 
     name = "random"
@@ -90,6 +92,7 @@ class RandomPlanner:
         num_options: int = 4,
         seed: int = 0,
         model: ResponseModel | None = None,
+        distinct: bool = False,
     ) -> None:
         self.sizes = check_integers(sizes, "sizes", shape=("H",), low=1)
         if not len(self.sizes):
@@ -102,6 +105,12 @@ class RandomPlanner:
         self.num_options = check_count(num_options, "num_options (K)", minimum=2)
         self.seed = check_count(seed, "seed", minimum=0)
         self.model: ResponseModel = BestOf() if model is None else model
+        self.distinct = distinct
+        if distinct and self.sizes.min() < self.num_options:
+            raise ValueError(
+                f"Expected at least K = {self.num_options} tokens at every step, so that all options of a question "
+                f"differ, got {self.sizes.min()} at step {self.sizes.argmin()}; ask with fewer options or add tokens"
+            )
         self.reset()
 
     def reset(self) -> None:
@@ -122,6 +131,8 @@ class RandomPlanner:
             raise ValueError(f"Expected prompts of fewer than {len(self.sizes)} tokens to extend, got {step} tokens")
         rng = np.random.default_rng([self.seed, self._asked])
         self._asked += 1
+        if self.distinct:
+            return rng.choice(self.sizes[step], size=self.num_options, replace=False)
         return rng.integers(self.sizes[step], size=self.num_options)
 
     def tell(self, options: NDArray[np.float32], responses: Sequence[Response]) -> None:
