@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
@@ -14,6 +13,7 @@ from collections import Counter
 import pandas
 import pytest
 
+from edpbrl_gym._log import decode
 from edpbrl_gym.experiments.llm.asking import LEDGER
 from edpbrl_gym.experiments.llm.run import run_llm
 from edpbrl_gym.experiments.runs import RunFolderError
@@ -52,8 +52,8 @@ def comparable(results) -> pandas.DataFrame:
 
 def answered_keys(out) -> set[str]:
     """Questions whose answers are on the disk."""
-    lines = [line for line in (out / LEDGER).read_text().splitlines() if line.startswith("{") and line.endswith("}")]
-    return {line["key"] for line in map(json.loads, lines) if line.get("kind") == "answer"}
+    lines = [decode(line) for line in (out / LEDGER).read_bytes().splitlines()]  # None: cut off by a kill
+    return {line["key"] for line in lines if line is not None and line.get("kind") == "answer"}
 
 
 def test_every_question_is_asked_once(whole):
@@ -103,7 +103,7 @@ def test_a_run_killed_three_times_gives_the_same_table_and_asks_no_answered_ques
     # a question is asked again only where a kill came between the server's answer and ours receiving it
     again = sum(asked.values()) - sum(asked_once.values())
     assert 0 <= again <= 3 * CONCURRENCY and len(results.provenance["sessions"]) == 4
-    lines = [json.loads(line) for line in (out / LEDGER).read_text().splitlines()]
+    lines = [line for line in map(decode, (out / LEDGER).read_bytes().splitlines()) if line is not None]
     given = Counter(line["key"] for line in lines if line["kind"] == "answer")
     assert len(given) == sum(asked_once.values())
     assert set(given.values()) == {1}, "a question with an answer on the disk was asked again"
