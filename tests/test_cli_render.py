@@ -187,3 +187,11 @@ def test_wrong_files_are_explained(given, tmp_path, capsys):
     assert main(["render", str(tmp_path / "prompts.txt"), *given]) == 2
     assert "Expected a folder for the images with --out, got the file" in capsys.readouterr().err
     assert not (tmp_path / "cache").exists()
+
+
+def test_long_prompts_are_counted_once_whatever_the_seeds(given, tmp_path, capsys):
+    (tmp_path / "prompts.txt").write_text("a gate\n" + "a " * 90)
+    assert main(["render", str(tmp_path / "prompts.txt"), *given, "--seed", "0", "1"]) == 0
+    printed = capsys.readouterr().out
+    assert "4 images of 2 prompts" in printed
+    assert "Longer than the model reads, rendered from their beginnings: 1\n" in printed

@@ -8,6 +8,12 @@ import sys
 import numpy as np
 import pytest
 
+from edpbrl_gym.experiments.demo import DemoSettings
+from edpbrl_gym.experiments.llm.settings import LLMSettings
+from edpbrl_gym.experiments.query_bench.settings import BenchSettings
+from edpbrl_gym.experiments.race.settings import RaceSettings
+from edpbrl_gym.experiments.reinforce.settings import ReinforceExperiment
+from edpbrl_gym.experiments.settings import SyntheticSettings
 from edpbrl_gym.features import TextEncoder, check_encoder_spec, load_encoder
 from tests.encoders import CountingEncoder
 
@@ -67,3 +73,13 @@ def test_a_wrong_encoder_of_ones_own():
         load_encoder("tests.encoders:TINY_CLIP")
     with pytest.raises(ValueError, match=r"shape \(1, 8\) from tests.encoders:RaggedEncoder, got \(1, 7\)"):
         load_encoder("tests.encoders:RaggedEncoder", cache=False).encode(["x"])
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [DemoSettings, SyntheticSettings, LLMSettings, ReinforceExperiment, BenchSettings, RaceSettings],
+)
+def test_settings_of_experiments_refuse_a_mistyped_encoder_at_once(settings):
+    with pytest.raises(ValueError, match="Expected an encoder of one of the forms .*got 'nonsense'"):
+        settings(encoder="nonsense")
+    assert settings(encoder=OWN).encoder == OWN
