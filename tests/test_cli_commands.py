@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 
@@ -160,8 +161,16 @@ def test_the_demo_tells_its_story(words, tmp_path, capsys):
     printed = capsys.readouterr().out
     for text in (TASTE, "efficiency at least", "Adaptive questions", "ED-PBRL questions", "true score", "This time"):
         assert text in printed
+    stages = ["start", "features", "questions", "estimates", "design", "prompts", "random prompts", "report"]
+    assert re.search(r"Done in \d+ s \(" + ", ".join(f"{name} [\\d.]+ s" for name in stages), " ".join(printed.split()))
     table = read_results(out).table
     best = table[table["part"] == "best"]
+    count = (best["agent"] == "Adaptive").sum()
+    assert count == 2  # no more held-out bases
+    assert "Two best prompts after Adaptive" in printed and "Two best prompts after Random" in printed
+    told = printed + (out / "REPORT.md").read_text(encoding="utf-8")
+    assert not re.search(r"\bten\b", told, re.IGNORECASE)
+    assert set(table.loc[table["part"] == "plain curve", "agent"]) == {"Random"}
     assert set(best["agent"]) == {"Adaptive", "ED-PBRL", "Random"} and best["percentile"].between(0, 100).all()
     assert read_results(out).provenance["user"]["text"] == TASTE
     image = Image.open(out / "figures" / "demo.png").convert("L")

@@ -15,7 +15,8 @@ from edpbrl_gym.experiments.personalize import Prompt, best_prompts
 from edpbrl_gym.experiments.personalize_policy import PromptPolicy, policy_prompts, save_policy
 from edpbrl_gym.experiments.personalize_rankings import GuidedPicture, Picture, Ranking, rank_prompts, rankings_table
 from edpbrl_gym.experiments.personalize_sheet import comparison_sheet
-from edpbrl_gym.vocabulary import load_vocabulary
+from edpbrl_gym.experiments.personalize_together import best_prompts_together
+from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
 from tests.encoders import CountingEncoder
 from tests.small_vocabulary import TOKENS, write_vocabulary
 
@@ -237,3 +238,55 @@ def test_a_prompt_without_picture_is_an_error(rankings, tmp_path):
         comparison_sheet(rankings[0], {}, tmp_path / "sheet.png")
     with pytest.raises(ValueError, match="at least one ranking"):
         comparison_sheet([], {}, tmp_path / "sheet.png")
+
+
+TASTES = ["a cosy winter evening by candle light", "a snowy street at night, warm windows", "a stormy sea in the dark"]
+
+
+def test_one_taste_alone_gets_what_a_search_of_its_own_finds(words, minilm):
+    vocabulary = load_vocabulary(words)
+    for theta in minilm.encode(TASTES):
+        alone = best_prompts(vocabulary, minilm, theta, count=5, width=40, shortlist=8)
+        assert best_prompts_together(vocabulary, minilm, [theta], count=5, width=40, shortlist=8, tries=8) == [alone]
+
+
+def test_a_search_for_several_tastes_embeds_fewer_texts_and_finds_as_good_prompts(minilm):
+    whole = load_vocabulary().subset(40, 0)
+    vocabulary = Vocabulary(whole.names[:3], whole.tokens[:3])
+    thetas = minilm.encode(TASTES[:1]).astype(np.float64) + 0.4 * minilm.encode(["rain", "a harbour", "old paper"])
+    count, width = 4, 12
+    apart, together = Remembering(minilm), Remembering(minilm)
+    separate = [best_prompts(vocabulary, apart, theta, count=count, width=width) for theta in thetas]
+    joint = best_prompts_together(vocabulary, together, thetas, count=count, width=width)
+    found = [np.mean([prompt.score for prompts in search for prompt in prompts]) for search in (joint, separate)]
+    assert found[0] > found[1] - 0.015
+    for theta, prompts in zip(thetas, joint, strict=True):
+        assert len({prompt.tokens[0] for prompt in prompts}) == count  # one for each base
+        texts = [vocabulary.prompt(prompt.tokens) for prompt in prompts]
+        assert [prompt.text for prompt in prompts] == texts
+        np.testing.assert_allclose([prompt.score for prompt in prompts], minilm.encode(texts) @ theta, atol=1e-6)
+        scores = [prompt.score for prompt in prompts]
+        assert scores == sorted(scores, reverse=True)
+    words = set(vocabulary.all_tokens)
+    assert len(together.seen - words) < 0.6 * len(apart.seen - words)
+
+
+def test_a_search_for_several_tastes_says_what_it_expects(vocabulary):
+    with pytest.raises(ValueError, match="at least one taste"):
+        best_prompts_together(vocabulary, ENCODER, [])
+    with pytest.raises(ValueError, match="likes every prompt the same"):
+        best_prompts_together(vocabulary, ENCODER, [np.ones(8), np.zeros(8)])
+    with pytest.raises(ValueError, match="tries"):
+        best_prompts_together(vocabulary, ENCODER, [np.ones(8)], tries=0)
+
+
+class Remembering:
+    """Hands the texts to another encoder and keeps them in a set."""
+
+    def __init__(self, encoder):
+        self.encoder, self.seen = encoder, set()
+        self.name, self.dimension, self.fingerprint = encoder.name, encoder.dimension, encoder.fingerprint
+
+    def encode(self, texts, *, progress=False):
+        self.seen.update(texts)
+        return self.encoder.encode(texts, progress=progress)

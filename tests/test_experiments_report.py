@@ -5,7 +5,8 @@ from __future__ import annotations
 import pandas
 import pytest
 
-from edpbrl_gym.experiments.report import demo_verdict
+from edpbrl_gym.experiments.figures import demo_figure
+from edpbrl_gym.experiments.report import demo_verdict, share_below
 from edpbrl_gym.experiments.runs import Results
 
 
@@ -52,3 +53,32 @@ def test_the_prior_is_praised_only_where_it_made_the_greatest_difference(errors,
 def test_the_demo_names_a_winner_only_where_there_is_one(scores, said):
     line = demo_verdict(demo_results(designed=0.3, random=0.3, plain=0.4, scores=scores))[-1]
     assert line.startswith(said) and "edpbrl bench queries" in line
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [
+        (1, "the best prompt scores 0.500, better than 99.0% of"),
+        (3, "the three best prompts score 0.500 on average, better than 99.0% of"),
+        (10, "the ten best prompts score 0.500 on average, better than 99.0% of"),
+        (12, "the 12 best prompts score 0.500 on average, better than 99.0% of"),
+    ],
+)
+def test_the_demo_counts_the_prompts_that_there_are(count, said):
+    results = demo_results(designed=0.3, random=0.3, plain=0.4)
+    best, others = (results.table[(results.table["part"] == "best") == wanted] for wanted in (True, False))
+    table = pandas.concat([*[best] * count, *[others[others["part"] == "ceiling"]] * (count - 1), others])
+    lines = demo_verdict(Results(table, kind="demo", config=results.config, provenance={}))
+    named = said.removeprefix("the ").split(" score")[0]
+    assert said in lines[1] and named in lines[0]
+    figure = demo_figure(table, text="fog", episodes=10)
+    title, drawn = figure.axes[1].get_title(), [text.get_text() for text in figure.legends[0].get_texts()]
+    assert title == f"{named[0].upper()}{named[1:]}, from words never asked about"
+    assert any(text.endswith(f"{named}, taste known") for text in drawn)
+    assert ("ten best" in " ".join([title, *drawn, *lines])) == (count == 10)
+    heights = [bar.get_height() for bar in figure.axes[1].patches]
+    assert figure.axes[1].get_ylim()[1] < 1.1 * max(heights)  # no empty half above the bars
+
+
+def test_better_than_all_is_said_only_where_it_is_true():
+    assert [share_below(percentile) for percentile in (100.0, 99.99, 99.8, 0.0)] == ["all", "99.9%", "99.8%", "0.0%"]

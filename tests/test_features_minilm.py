@@ -65,7 +65,12 @@ def test_equals_sentence_transformers_batch_by_batch():
     ours = MiniLMEncoder().model
     tokens = load_vocabulary().all_tokens
     equal = [text for text, ids in zip(tokens, ours.tokenise(tokens[:600]), strict=False) if len(ids) == 6][:20]
-    for batch in (["fog"], equal, [*TEXTS, "日本 \u202e x\x00y"]):  # one length, one length, padded
+    for batch in (
+        ["fog"],
+        equal,
+        tokens[:500],
+        [*TEXTS, "日本 \u202e x\x00y"],
+    ):  # one length, one length, more than fit into one pass, padded
         theirs = package.encode(batch, batch_size=len(batch), convert_to_numpy=True, show_progress_bar=False)
         np.testing.assert_allclose(ours.embed(ours.tokenise(batch)), theirs, atol=1e-6)
 

@@ -19,6 +19,7 @@ __all__ = ["run"]
 
 def run(options: Demo) -> None:
     """Run the demo and tell the story in the terminal."""
+    stages = _Stages()
     from rich.rule import Rule
     from rich.text import Text
 
@@ -43,7 +44,6 @@ def run(options: Demo) -> None:
         )
     quiet_libraries()
     console = output()
-    begun = time.monotonic()
     console.print()
     console.print(Rule(Text("Learning a taste from a few questions", style="bold"), style="cyan"))
     console.print()
@@ -53,17 +53,16 @@ def run(options: Demo) -> None:
         f'likes "{settings.text}" and cannot say so. They only pick the best of {settings.num_policies}.',
     )
     out = options.out or _default_folder(settings)
-    results = run_demo(settings, out, say=_Story(console), progress=True)
+    results = run_demo(settings, out, say=_Story(console, stages), progress=True)
     files = write_report(results, out)
+    stages.end("report")
     console.print()
     _tables(console, results)
     for line in demo_verdict(results):
         console.print(f" {line}")
     console.print()
-    console.print(
-        f" Done in {time.monotonic() - begun:.0f} s. Figure: {shown(files[0])}, report: {shown(files[-1])}",
-        soft_wrap=True,
-    )
+    console.print(f" Done in {stages}.")
+    console.print(f" Figure: {shown(files[0])}, report: {shown(files[-1])}", soft_wrap=True)
     console.print(
         Text.assemble(
             " Your turn: ",
@@ -85,13 +84,36 @@ def _default_folder(settings: DemoSettings) -> Path:
     return Path(f"runs/demo-{hashlib.sha256(repr(settings).encode()).hexdigest()[:8]}")
 
 
+class _Stages:
+    """How long each part of the demo took: from the end of the part before to its own."""
+
+    _OF_STEP = {"vocabulary": "start", "estimate": "estimates", "population": "random prompts"}
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+        self._seconds: dict[str, float] = {}
+
+    def end(self, step: str) -> None:
+        """Note that a part has ended; parts of one name add up."""
+        now = time.monotonic()
+        name = self._OF_STEP.get(step, step)
+        self._seconds[name] = self._seconds.get(name, 0.0) + now - self._last
+        self._last = now
+
+    def __str__(self) -> str:
+        parts = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in self._seconds.items())
+        return f"{sum(self._seconds.values()):.0f} s ({parts})"
+
+
 class _Story:
     """Prints each step of the demo as it is done."""
 
-    def __init__(self, console: Any) -> None:
+    def __init__(self, console: Any, stages: _Stages) -> None:
         self.console = console
+        self.stages = stages
 
     def __call__(self, step: str, facts: dict[str, Any]) -> None:
+        self.stages.end(step)
         if step == "vocabulary":
             text = (
                 f"{facts['train'] + facts['test']} tokens in {len(facts['steps'])} steps "
@@ -121,9 +143,14 @@ class _Story:
             note = "" if facts["converged"] else " (the estimate has not converged)"
             text = f"{facts['agent']} questions: cosine error of the learnt taste {facts['cosine_error']:.3f}{note}."
             bullet(self.console, "Estimate", text)
-
         elif step == "prompts":
-            text = f"{facts['count']} best from the kept words for what {facts['agent']} questions taught."
+            from edpbrl_gym.experiments.figures import counted_best
+
+            *others, last = facts["agents"]
+            text = (
+                f"the {counted_best(facts['count'])} of the kept words, for what {', '.join(others)} and {last} "
+                "questions taught."
+            )
             bullet(self.console, "Prompts", text)
 
     def _questions(self, facts: dict[str, Any]) -> None:
@@ -144,17 +171,22 @@ class _Story:
 def _tables(console: Any, results: Any) -> None:
     from rich.table import Table
 
+    from edpbrl_gym.experiments.figures import counted_best
+    from edpbrl_gym.experiments.report import share_below
+
     best = results.table[results.table["part"] == "best"]
     for number, agent in enumerate(dict.fromkeys(best["agent"])):
-        count, written = (10, "Ten") if number == 0 else (3, "Three")  # all are in the report
+        shown_rows = best[best["agent"] == agent].head(10 if number == 0 else 3)  # all are in the report
+        title = counted_best(len(shown_rows))
         table = Table(
-            title=f"{written} best prompts after {agent} questions, from words never asked about", title_justify="left"
+            title=f"{title[0].upper()}{title[1:]} after {agent} questions, from words never asked about",
+            title_justify="left",
         )
         table.add_column("#", justify="right")
         table.add_column("true score", justify="right")
         table.add_column("better than", justify="right")
         table.add_column("prompt")
-        for row in best[best["agent"] == agent].head(count).itertuples():
-            table.add_row(str(int(row.rank)), f"{row.true_score:.3f}", f"{row.percentile:.1f}%", row.prompt)
+        for row in shown_rows.itertuples():
+            table.add_row(str(int(row.rank)), f"{row.true_score:.3f}", share_below(row.percentile), row.prompt)
         console.print(table)
         console.print()

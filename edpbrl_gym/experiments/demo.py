@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym._threads import for_each, single_thread
 from edpbrl_gym._validation import check_choice_of, check_count, check_number
 from edpbrl_gym.agents.registry import make_agent
 from edpbrl_gym.comparisons import Comparisons
@@ -17,9 +18,10 @@ from edpbrl_gym.estimation import Estimate, GaussianPrior, estimate_comparisons
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.experiments.collect import collect, make_prompt_lanes
 from edpbrl_gym.experiments.designs import describe_design
-from edpbrl_gym.experiments.memo import MemoEncoder, single_thread
+from edpbrl_gym.experiments.memo import MemoEncoder
 from edpbrl_gym.experiments.metrics import cosine_error
-from edpbrl_gym.experiments.personalize import Prompt, best_prompts, random_prompts
+from edpbrl_gym.experiments.personalize import Prompt, random_prompts
+from edpbrl_gym.experiments.personalize_together import best_prompts_together
 from edpbrl_gym.experiments.runs import Results, RunFolder, read_results
 from edpbrl_gym.experiments.seeds import derive_seed, generator
 from edpbrl_gym.features import TextEncoder, check_encoder_spec, load_encoder
@@ -34,6 +36,8 @@ __all__ = ["DemoSettings", "run_demo"]
 ADAPTIVE, DESIGNED, RANDOM = "Adaptive", "ED-PBRL", "Random"
 _AGENTS = {ADAPTIVE: "adaptive", DESIGNED: "newton", RANDOM: "random"}
 PAPER_REGULARIZATION = 100.0  # lambda of the ridge in the paper's experiments
+
+_Say = Callable[[str, dict[str, Any]], object]
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,7 @@ def run_demo(
     settings: DemoSettings,
     out: str | os.PathLike[str],
     *,
-    say: Callable[[str, dict[str, Any]], object] = lambda step, facts: None,
+    say: _Say = lambda step, facts: None,
     progress: bool = False,
 ) -> Results:
     """Run the demo into a new folder and write results.parquet (figure and report: ``kinds.write_report``).
@@ -102,12 +106,12 @@ def run_demo(
         settings: The setting.
         out: A new or empty folder, or one of the same demo (which is done again).
         say: Called after each step with its name ("vocabulary", "features", "design", "questions", "estimate",
-            "prompts") and facts about it.
+            "prompts", "population") and facts about it.
         progress: Show a progress bar while the tokens are encoded.
 
     Returns:
-        The results: rows of the parts "best" (ten prompts for each way of asking), "curve" and "plain curve" (errors
-        against T with the prior and with the paper's ridge), "population" (true scores of random prompts) and
+        The results: rows of the parts "best" (up to ten prompts for each way of asking), "curve" (errors against T),
+        "plain curve" (of Random questions with the paper's ridge), "population" (true scores of random prompts) and
         "ceiling" (the same search by someone who knows the taste).
 
     Raises:
@@ -131,10 +135,10 @@ def run_demo(
         seed=derive_seed(settings.seed, "answers"),
         name="simulated user",
     )
-    rows, design = _learn(settings, user, test, memo, say)
-    ceiling = best_prompts(test, memo, user.theta)
-    rows += [{**row, "part": "ceiling"} for row in _score("known taste", ceiling, user.theta, memo)]
+    rows, learnt, design = _learn(settings, user, memo, say)
+    rows += _write_prompts(learnt, user, test, memo, say)
     rows += _population(settings, user, test, memo)
+    say("population", {"count": settings.population})
     folder.note(
         encoder=encoder.name,
         encoder_fingerprint=encoder.fingerprint,
@@ -154,14 +158,11 @@ def _inner(encoder: TextEncoder) -> TextEncoder:
 
 
 def _learn(
-    settings: DemoSettings,
-    user: SyntheticUser,
-    test: Vocabulary,
-    encoder: MemoEncoder,
-    say: Callable[[str, dict[str, Any]], object],
-) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Ask, estimate and search, with each way of asking; rows of the table and the design's facts."""
+    settings: DemoSettings, user: SyntheticUser, encoder: MemoEncoder, say: _Say
+) -> tuple[list[dict[str, Any]], dict[str, NDArray[np.float64]], dict[str, Any]]:
+    """Ask and estimate with each way of asking; rows of the table, the tastes learnt and the design's facts."""
     rows: list[dict[str, Any]] = []
+    learnt: dict[str, NDArray[np.float64]] = {}
     design: dict[str, Any] = {}
     paper = GaussianPrior.isotropic(encoder.dimension, PAPER_REGULARIZATION)
     prior: VocabularyPrior | GaussianPrior | None = None
@@ -170,15 +171,14 @@ def _learn(
         env = _lanes(settings, encoder, 1 if label == ADAPTIVE else settings.episodes)
         prior = _prior(settings, env.unwrapped.features) if prior is None else prior
         agent = _agent(settings, env, label, prior)
-        with single_thread():  # the design's many small kernels slow down with several threads on a busy machine
-            agent.learn()
+        agent.learn()
         if agent.design is not None:
             if agent.design.status == "interrupted":
                 raise KeyboardInterrupt  # Ctrl-C ends the demo; the solver has taken it for itself
             design = describe_design(agent.design)
             say("design", design)
         user.reset()
-        with single_thread():
+        with single_thread():  # of BLAS: many small products; the encoder's torch keeps its threads
             answered = collect(env, agent, user, episodes=settings.episodes, observe=label == ADAPTIVE)
         example = answered.texts[-1] if answered.texts else []
         say(
@@ -186,13 +186,27 @@ def _learn(
             {"agent": label, "questions": len(answered), "example": example, "choice": int(answered.choice[-1])},
         )
         found = _curve(rows, "curve", label, answered, user, prior)
-        _curve(rows, "plain curve", label, answered, user, paper)
+        if label == RANDOM:
+            _curve(rows, "plain curve", label, answered, user, paper)
+        learnt[label] = found.theta
         error = cosine_error(found.theta, user.theta)
         say("estimate", {"agent": label, "cosine_error": error, "converged": found.converged})
-        prompts = best_prompts(test, encoder, found.theta)
-        rows += _score(label, prompts, user.theta, encoder)
-        say("prompts", {"agent": label, "count": len(prompts)})
-    return rows, design
+    return rows, learnt, design
+
+
+def _write_prompts(
+    learnt: dict[str, NDArray[np.float64]], user: SyntheticUser, test: Vocabulary, encoder: MemoEncoder, say: _Say
+) -> list[dict[str, Any]]:
+    """The best prompts for each learnt taste and, in a search of its own that helps none of them, for the true one."""
+    found = best_prompts_together(test, encoder, list(learnt.values()))
+    rows = [
+        row
+        for label, prompts in zip(learnt, found, strict=True)
+        for row in _score("best", label, prompts, user.theta, encoder)
+    ]
+    (ceiling,) = best_prompts_together(test, encoder, [user.theta])
+    say("prompts", {"agents": list(learnt), "count": len(found[0])})
+    return rows + _score("ceiling", "known taste", ceiling, user.theta, encoder)
 
 
 def _lanes(settings: DemoSettings, encoder: MemoEncoder, groups: int) -> Any:
@@ -243,11 +257,17 @@ def _curve(
     prior: VocabularyPrior | GaussianPrior,
 ) -> Estimate:
     """Add the cosine error after some of the episodes to the rows; return the estimate from all."""
-    for episodes in _checkpoints(int(answered.episode.max()) + 1):
-        found = _estimate(answered.select(answered.episode < episodes), prior)
-        error = cosine_error(found.theta, user.theta)
+    checkpoints = _checkpoints(int(answered.episode.max()) + 1)
+    fits: dict[int, Estimate] = {}
+
+    def fit(episodes: int) -> None:
+        fits[episodes] = _estimate(answered.select(answered.episode < episodes), prior)
+
+    for_each(fit, reversed(checkpoints))  # the longest first
+    for episodes in checkpoints:
+        error = cosine_error(fits[episodes].theta, user.theta)
         rows.append({"part": part, "agent": label, "episodes": episodes, "cosine_error": error})
-    return found
+    return fits[checkpoints[-1]]
 
 
 def _estimate(answered: Comparisons, prior: VocabularyPrior | GaussianPrior) -> Estimate:
@@ -260,11 +280,13 @@ def _checkpoints(episodes: int) -> list[int]:
     return sorted({max(1, round(episodes * share)) for share in (1 / 6, 1 / 3, 1 / 2, 2 / 3, 5 / 6, 1)})
 
 
-def _score(label: str, prompts: list[Prompt], theta: NDArray[np.float64], encoder: TextEncoder) -> list[dict[str, Any]]:
+def _score(
+    part: str, label: str, prompts: list[Prompt], theta: NDArray[np.float64], encoder: TextEncoder
+) -> list[dict[str, Any]]:
     true = encoder.encode([prompt.text for prompt in prompts]).astype(np.float64) @ theta
     return [
         {
-            "part": "best",
+            "part": part,
             "agent": label,
             "rank": rank + 1,
             "prompt": prompt.text,

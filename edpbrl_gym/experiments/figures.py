@@ -15,7 +15,7 @@ from edpbrl_gym.experiments.settings import UserSettings
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["PALETTE", "STYLE", "demo_figure", "learning_curves", "save_figure"]
+__all__ = ["PALETTE", "STYLE", "counted_best", "demo_figure", "learning_curves", "save_figure"]
 
 # Okabe & Ito (2008), told apart by readers with any colour vision; yellow is left out, too pale on white
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
@@ -119,8 +119,17 @@ def _positions(agents: int) -> list[int]:
     return [number if number == 0 else number + 1 for number in range(agents - 1)] + [1]
 
 
+_NUMBERS = ("", "", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+
+
+def counted_best(count: int) -> str:
+    """Say as many as there are, where a vocabulary allows no more: ten best prompts, two best prompts, best prompt."""
+    number = _NUMBERS[count] if count < len(_NUMBERS) else str(count)
+    return f"{number} best prompts" if count != 1 else "best prompt"
+
+
 def demo_figure(table: Any, *, text: str, episodes: int) -> Figure:
-    """Draw the demo: how fast the taste was learnt, and where the ten best prompts lie among random ones.
+    """Draw the demo: how fast the taste was learnt, and where the best prompts lie among random ones.
 
     Args:
         table: Rows with ``part`` "curve", "plain curve", "population", "best" and "ceiling".
@@ -131,40 +140,55 @@ def demo_figure(table: Any, *, text: str, episodes: int) -> Figure:
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(9.6, 4.0), layout="constrained")
+        figure = Figure(figsize=(9.6, 4.2), layout="constrained")
         left, right = figure.subplots(1, 2, width_ratios=(1, 1.5))
         agents = list(dict.fromkeys(table[table["part"] == "best"]["agent"]))
-        for number, agent in enumerate(agents):
-            rows = table[(table["part"] == "curve") & (table["agent"] == agent)].sort_values("episodes")
-            left.plot(
-                rows["episodes"], rows["cosine_error"], color=PALETTE[number], linestyle=_LINES[number],
-                marker=_MARKERS[number], markersize=4.5, label=f"{agent} questions",
-            )  # fmt: skip
-        plain = table[(table["part"] == "plain curve") & (table["agent"] == agents[-1])].sort_values("episodes")
-        left.plot(
-            plain["episodes"], plain["cosine_error"], color="#777777", linestyle=":", marker="x", markersize=4.5,
-            label=f"{agents[-1]} questions, lambda = 100",
-        )  # fmt: skip
-        left.set(xlabel="episodes answered", ylabel="cosine error of the learnt taste", title="Learning the taste")
-        left.set_ylim(0, left.get_ylim()[1] * (1.1 + 0.1 * len(agents)))  # room for the legend above the curves
-        left.legend(loc="upper right")
-        population = table[table["part"] == "population"]["true_score"].to_numpy(dtype=float)
-        counts, _, _ = right.hist(population, bins=30, color="#c8c8c8", label=f"{len(population)} random prompts")
-        for number, agent in enumerate(agents):
-            scores = table[(table["part"] == "best") & (table["agent"] == agent)]["true_score"].to_numpy(dtype=float)
-            height = counts.max() * (0.12 + 0.13 * number)
-            right.plot(
-                scores, np.full(len(scores), height), linestyle="none", marker=_MARKERS[number], color=PALETTE[number],
-                markersize=6, alpha=0.8, label=f"ten best by {agent}",
-            )  # fmt: skip
-        ceiling = table[table["part"] == "ceiling"]["true_score"].mean()
-        right.axvline(ceiling, color="#000000", linestyle=":", linewidth=1.2, label="mean of ten, taste known")
-        right.set(
-            xlabel="true score (cosine to the taste)",
-            ylabel="random prompts",
-            title="Prompts from words never asked about",
-        )
-        right.set_ylim(top=counts.max() * (1.25 + 0.2 * len(agents)))  # room for the legend above the bars
-        right.legend(loc="upper left", ncols=2)
+        _demo_curves(left, table, agents)
+        _demo_scores(right, table, agents)
+        drawn = {
+            label: handle
+            for axis in (left, right)
+            for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
+        }  # the agents are in both panels, in the same colours
+        figure.legend(list(drawn.values()), list(drawn), loc="outside lower center", ncols=3)
         figure.suptitle(f'Simulated user: "{text}", {episodes} episodes', fontsize=10)
     return figure
+
+
+def _demo_curves(axis: Any, table: Any, agents: list[str]) -> None:
+    for number, agent in enumerate(agents):
+        rows = table[(table["part"] == "curve") & (table["agent"] == agent)].sort_values("episodes")
+        axis.plot(
+            rows["episodes"], rows["cosine_error"], color=PALETTE[number], linestyle=_LINES[number],
+            marker=_MARKERS[number], markersize=4.5, label=f"{agent} questions",
+        )  # fmt: skip
+    plain = table[(table["part"] == "plain curve") & (table["agent"] == agents[-1])].sort_values("episodes")
+    axis.plot(
+        plain["episodes"], plain["cosine_error"], color="#777777", linestyle=":", marker="x", markersize=4.5,
+        label=f"{agents[-1]} questions, the paper's estimate (ridge, lambda = 100)",
+    )  # fmt: skip
+    axis.set(xlabel="episodes answered", ylabel="cosine error of the learnt taste", title="Learning the taste")
+    axis.set_ylim(bottom=0)
+
+
+def _demo_scores(axis: Any, table: Any, agents: list[str]) -> None:
+    population = table[table["part"] == "population"]["true_score"].to_numpy(dtype=float)
+    counts, _, _ = axis.hist(population, bins=30, color="#c8c8c8", label=f"{len(population)} random prompts")
+    most = 0
+    for number, agent in enumerate(agents):
+        scores = table[(table["part"] == "best") & (table["agent"] == agent)]["true_score"].to_numpy(dtype=float)
+        most = max(most, len(scores))
+        height = counts.max() * (0.2 + 0.2 * number)
+        axis.plot(
+            scores, np.full(len(scores), height), linestyle="none", marker=_MARKERS[number], color=PALETTE[number],
+            markersize=6, alpha=0.8,
+        )  # fmt: skip
+    ceiling = table[table["part"] == "ceiling"]["true_score"]
+    label = f"{'mean of the ' if len(ceiling) > 1 else ''}{counted_best(len(ceiling))}, taste known"
+    axis.axvline(ceiling.mean(), color="#000000", linestyle=":", linewidth=1.2, label=label)
+    best = counted_best(most)
+    axis.set(
+        xlabel="true score (cosine to the taste)",
+        ylabel="random prompts",
+        title=f"{best[0].upper()}{best[1:]}, from words never asked about",
+    )

@@ -12,7 +12,7 @@ from edpbrl_gym._validation import check_array, check_count
 from edpbrl_gym.features import TextEncoder
 from edpbrl_gym.vocabulary import SEPARATOR, Vocabulary
 
-__all__ = ["Prompt", "best_prompts", "pick", "random_prompts"]
+__all__ = ["Prompt", "best_prompts", "check_taste", "pick", "random_prompts"]
 
 FloatArray = NDArray[np.float64]
 
@@ -75,13 +75,7 @@ def best_prompts(
     Raises:
         ValueError: If theta's dimension isn't the encoder's, theta is 0 or not finite, or a count is below 1.
     """
-    taste = check_array(
-        theta, "theta", shape=(encoder.dimension,), hint=f"it must have been estimated with {encoder.name}"
-    )
-    if not taste.any():
-        raise ValueError(
-            "Expected a taste theta other than 0, got 0: it likes every prompt the same; answer questions first"
-        )
+    taste = check_taste(theta, encoder)
     count = check_count(count, "count")
     width = max(check_count(width, "width"), 2 * count)
     check_count(shortlist, "shortlist")
@@ -101,6 +95,22 @@ def best_prompts(
         beam = _Beam(beam.texts, beam.tokens, encoder.encode(beam.texts).astype(np.float64) @ taste)
     final = pick(beam.scores, beam.tokens, count, per_base if base is None else None)
     return [Prompt(beam.texts[i], float(beam.scores[i]), beam.tokens[i]) for i in final]
+
+
+def check_taste(theta: ArrayLike, encoder: TextEncoder) -> FloatArray:
+    """Return theta, shape (d,), float64.
+
+    Raises:
+        ValueError: If its dimension isn't the encoder's, it is 0 or not finite.
+    """
+    taste = check_array(
+        theta, "theta", shape=(encoder.dimension,), hint=f"it must have been estimated with {encoder.name}"
+    )
+    if not taste.any():
+        raise ValueError(
+            "Expected a taste theta other than 0, got 0: it likes every prompt the same; answer questions first"
+        )
+    return taste
 
 
 def _extend(beam: _Beam, step: tuple[str, ...], encoder: TextEncoder, taste: FloatArray, shortlist: int) -> _Beam:

@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from edpbrl_gym.design.result import certified
-from edpbrl_gym.experiments.figures import demo_figure, learning_curves, save_figure
+from edpbrl_gym.experiments.figures import counted_best, demo_figure, learning_curves, save_figure
 from edpbrl_gym.experiments.plus_minus import plus_minus
 from edpbrl_gym.experiments.runs import Results, write_atomically
 from edpbrl_gym.experiments.settings import UserSettings
 from edpbrl_gym.experiments.summary import METRICS, agent_labels, curves, verdict
 
-__all__ = ["answerings", "demo_verdict", "design_lines", "setting_line", "write_demo", "write_synthetic"]
+__all__ = ["answerings", "demo_verdict", "design_lines", "setting_line", "share_below", "write_demo", "write_synthetic"]
 
 
 def _write(text: list[str], target: Path) -> Path:
@@ -184,15 +186,15 @@ def demo_verdict(results: Results) -> list[str]:
     last = curve[curve["episodes"] == curve["episodes"].max()].set_index("agent")["cosine_error"]
     plain = results.table[(results.table["part"] == "plain curve") & (results.table["agent"] == agents[-1])]
     population = results.table.loc[results.table["part"] == "population", "true_score"]
-    ceiling = results.table.loc[results.table["part"] == "ceiling", "true_score"].mean()
+    ceiling = results.table.loc[results.table["part"] == "ceiling", "true_score"]
     lines = [
         f"{len(population)} random prompts score {population.mean():.3f} on average, the luckiest "
-        f"{population.max():.3f}; ten prompts found with the taste known exactly score {ceiling:.3f}."
+        f"{population.max():.3f}; the {_scoring(ceiling)}, found with the taste known exactly."
     ]
     lines += [
-        f"{agent} questions: after {results.config['episodes']} episodes the ten best prompts score "
-        f"{mean[agent]:.3f} on average, better than {percentile[agent]:.1f}% of random prompts (cosine "
-        f"error of the taste {last[agent]:.3f})."
+        f"{agent} questions: after {_plural(results.config['episodes'], 'episode')} the "
+        f"{_scoring(best.loc[best['agent'] == agent, 'true_score'])}, better than {share_below(percentile[agent])} of "
+        f"the random prompts (cosine error of the taste {last[agent]:.3f})."
         for agent in agents
     ]
     random = agents[-1]
@@ -200,8 +202,8 @@ def demo_verdict(results: Results) -> list[str]:
     prior_matters = ridge - last[random] > last.max() - last.min()
     opening = "The prior counts most: with" if results.config["prior"] != "ridge" and prior_matters else "With"
     lines.append(
-        f"{opening} the paper's ridge (lambda = 100) the same answers to {random} questions give a cosine error of "
-        f"{ridge:.3f}."
+        f"{opening} the paper's estimate (ridge with lambda = 100: all directions count the same) the same answers to "
+        f"{random} questions give a cosine error of {ridge:.3f}."
     )
     first, *others = sorted(agents, key=lambda agent: -mean[agent])
     leads = {agent: mean[first] - mean[agent] for agent in others}
@@ -212,6 +214,20 @@ def demo_verdict(results: Results) -> list[str]:
         led = f"{first} questions led to the best prompts, {by}"
     lines.append(f"This time {led}. One user, one run: `edpbrl bench queries` compares them over many.")
     return lines
+
+
+def share_below(percentile: float) -> str:
+    """A percentile among the random prompts: "all" only where none is better, else rounded down."""
+    return "all" if percentile >= 100.0 else f"{np.floor(10.0 * percentile) / 10.0:.1f}%"
+
+
+def _scoring(scores: Any) -> str:
+    one = len(scores) == 1
+    return f"{counted_best(len(scores))} score{'s' if one else ''} {scores.mean():.3f}{'' if one else ' on average'}"
+
+
+def _plural(count: int, thing: str) -> str:
+    return f"{count} {thing}{'' if count == 1 else 's'}"
 
 
 def write_demo(results: Results, target: Path) -> list[Path]:
@@ -231,11 +247,11 @@ def write_demo(results: Results, target: Path) -> list[Path]:
         text += [
             f"## Best prompts after {agent} questions",
             "",
-            "| true score | percentile | prompt |",
+            "| true score | better than | prompt |",
             "|---|---|---|",
         ]
         for row in best[best["agent"] == agent].itertuples():
-            text.append(f"| {row.true_score:.3f} | {row.percentile:.1f} | {row.prompt} |")
+            text.append(f"| {row.true_score:.3f} | {share_below(row.percentile)} | {row.prompt} |")
         text.append("")
     text += ["## The design", "", *[f"- {line.strip()}" for line in design_lines(results)], "", *_provenance(results)]
     return [*figures, _write(text, target)]
