@@ -72,9 +72,9 @@ class _Bert:
         padded = [[*row, *[self.padding] * (longest - len(row))] for row in ids]
         rows = max(1, _AT_ONCE // longest) if self.device == "cpu" else len(ids)
         with torch.inference_mode():
-            tokens = torch.tensor(padded, device=self.device)
+            tokens: Any = torch.tensor(padded, device=self.device)
             lengths = torch.tensor([len(row) for row in ids], device=self.device)
-            real = torch.arange(longest, device=self.device) < lengths[:, None]
+            real: Any = torch.arange(longest, device=self.device) < lengths[:, None]
             masked = not bool(real.all())  # without padding, no mask is needed
             parts = [self._means(*part, masked) for part in zip(tokens.split(rows), real.split(rows), strict=True)]
             found: NDArray[np.float32] = torch.cat(parts).cpu().numpy()
