@@ -324,6 +324,8 @@ class Trainer:
             return  # before the checkpoint from which this run goes on
         arguments: dict[str, Any] = {"iteration": self.iteration, "accelerator": self._accelerator}
         with self._advising():
+            if self._folder is not None:
+                self._prove()  # before the evaluation counts: the best one's policies are kept
             if self.history.base is None:
                 self.history.base = evaluate(self.policies, self.encoder, self.settings, base=True, **arguments)
             done.append(evaluate(self.policies, self.encoder, self.settings, **arguments))
