@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._files import replacing
+from edpbrl_gym._validation import check_number
 from edpbrl_gym.agents.tabular import TabularAgent, require
 from edpbrl_gym.design import Design, DesignProblem, make_criterion, token_difference_matrix
 from edpbrl_gym.mdp import PromptMDP
@@ -29,7 +30,9 @@ class DesignAgent(TabularAgent):
         env: The environment.
         v_matrix: V of the criterion "V", shape (d, d); None takes ``target_matrix``.
         prior_precision: Prior precision (d, d) in place of ``regularization`` times the identity.
-        options: Options of the solver.
+        time_limit: Seconds for the solver, which then returns its best design so far with its certificate; None is no
+            limit.
+        options: More options of the solver.
         **arguments: See ``Agent``.
 
     Raises:
@@ -42,6 +45,7 @@ class DesignAgent(TabularAgent):
         *,
         v_matrix: ArrayLike | None = None,
         prior_precision: ArrayLike | None = None,
+        time_limit: float | None = None,
         options: dict[str, Any] | None = None,
         **arguments: Any,
     ) -> None:
@@ -53,6 +57,8 @@ class DesignAgent(TabularAgent):
         self.v_matrix = None if v_matrix is None else np.array(v_matrix, dtype=np.float64)
         self.prior_precision = None if prior_precision is None else np.array(prior_precision, dtype=np.float64)
         self.options = dict(options or {})
+        if time_limit is not None:
+            self.options["time_limit"] = check_number(time_limit, "time_limit (seconds)", minimum=0.0)
 
     def problem(self) -> DesignProblem:
         """Build the design problem; the environment computes its features on first use."""

@@ -75,7 +75,13 @@ class TuplesAgent(DesignAgent):
                     )
         super().learn()
         assert self.design is not None
-        chosen = query_set(self.design, restrictions=self.restrictions, restarts=self.restarts, seed=self.seed)
+        chosen = query_set(
+            self.design,
+            restrictions=self.restrictions,
+            restarts=self.restarts,
+            seed=self.seed,
+            time_limit=self._left(self.design.seconds),
+        )
         if self.feedback == "truncated":
             chosen = truncated_query_set(
                 self.design.problem,
@@ -85,9 +91,15 @@ class TuplesAgent(DesignAgent):
                 budget=self.text_budget,
                 restrictions=self.restrictions,
                 seed=self.seed,
+                time_limit=self._left(self.design.seconds + chosen.seconds),
             )
         self.questions = chosen
         return self
+
+    def _left(self, spent: float) -> float | None:
+        """Seconds that are left of the time limit, which is one for the design and the trajectories together."""
+        limit = self.options.get("time_limit")
+        return None if limit is None else max(0.0, limit - spent)
 
     def predict(
         self,

@@ -51,6 +51,29 @@ def test_newton_designs_unless_another_solver_is_named(words, tmp_path, capsys):
     assert paper["value"] <= newton["upper_bound"] and newton["value"] <= paper["upper_bound"]
 
 
+@pytest.mark.parametrize("solver", ["newton", "frank_wolfe", "exact", "tuples"])
+def test_a_time_limit_writes_the_best_so_far(words, tmp_path, capsys, solver):
+    given = ["design", "--vocabulary", str(words), "--episodes", "2", "--solver", solver, "--feedback", "state"]
+    assert main([*given, "--time-limit", "0", "--out", str(tmp_path)]) == 0
+    assert "time_limit" in capsys.readouterr().out
+    written = document(tmp_path)
+    assert written["design"]["status"] == "time_limit" and written["settings"]["time_limit"] == 0
+    assert len(pandas.read_csv(tmp_path / "questions.csv")) == 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--time-limit=-1"], "--time-limit (seconds) >= 0, got -1"),
+        (["--time-limit", "9", "--solver", "random"], "'random' has no option 'time_limit'"),
+    ],
+)
+def test_a_time_limit_that_can_not_be_kept_is_refused(arguments, said, words, tmp_path, capsys):
+    assert main(["design", "--vocabulary", str(words), *arguments, "--out", str(tmp_path / "out")]) == 2
+    assert said in capsys.readouterr().err.replace("\n", " ")
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("feedback", ["truncated", "state"])
 @pytest.mark.parametrize("solver", ["greedy_d", "thinning"])
 def test_a_rule_that_needs_no_answers_designs(words, tmp_path, capsys, solver, feedback):

@@ -176,6 +176,8 @@ def _check(options: Design) -> None:
     check_number(options.regularization, "--regularization (lambda)", minimum=0.0)
     if options.tolerance is not None:
         check_number(options.tolerance, "--tolerance", minimum=0.0)
+    if options.time_limit is not None:
+        check_number(options.time_limit, "--time-limit (seconds)", minimum=0.0)
 
 
 def _prepare(folder: Path) -> None:
@@ -208,6 +210,7 @@ def _agent(options: Design, env: Any, solver: str) -> Any:
     given: dict[str, Any] = {}
     if solver == options.solver:
         given = {"max_iterations": options.iterations, "tolerance": options.tolerance}
+        given["time_limit"] = options.time_limit
         given["device"] = None if options.device == "cpu" else options.device
     if issubclass(agent_class(solver), PlannerAgent):
         given["feedback"] = options.feedback

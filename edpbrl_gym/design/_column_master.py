@@ -27,6 +27,7 @@ from scipy.linalg import blas, lapack, solve_triangular
 
 from edpbrl_gym.design import information
 from edpbrl_gym.design._columns import Column, ColumnSet
+from edpbrl_gym.design._deadline import NEVER, Deadline
 from edpbrl_gym.design._master import centred_gradient, improve
 from edpbrl_gym.design.criteria import (
     ACriterion,
@@ -260,8 +261,10 @@ class ColumnMaster:
 
     # -- Newton's method -----------------------------------------------------------------------------------------
 
-    def improve(self, point: ColumnPoint, *, target: float, max_steps: int) -> tuple[ColumnPoint, float]:
-        """Newton steps until the gap over the working set is at most `target`.
+    def improve(
+        self, point: ColumnPoint, *, target: float, max_steps: int, deadline: Deadline = NEVER
+    ) -> tuple[ColumnPoint, float]:
+        """Newton steps until the gap over the working set is at most `target`, or the time is up.
 
         Returns:
             The last point and the size of its last step (0 if none).
@@ -270,10 +273,10 @@ class ColumnMaster:
         weights, step = point.weights, 0.0
         for _ in range(max_steps):
             # a step at a time: the check of `improve` would cost one more Hessian
-            weights, _, length = improve(restricted, weights, target=target, max_steps=1)
-            if length == 0:
+            weights, _, length = improve(restricted, weights, target=target, max_steps=1, deadline=deadline)
+            step = length or step
+            if length == 0 or deadline.passed:
                 break
-            step = length
             gradient = centred_gradient(restricted.gradient(weights), weights, parts)
             if sum(max(0.0, float(gradient[part].max())) for part in parts) <= target:
                 break

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym.design._column_master import ColumnMaster, ColumnPoint
 from edpbrl_gym.design._columns import Column, ColumnSet
+from edpbrl_gym.design._deadline import NEVER, Deadline
 from edpbrl_gym.design._newton_state import NewtonState
 from edpbrl_gym.design._paths import PathPricing
 from edpbrl_gym.design._policies import PolicyPricing
@@ -74,6 +75,7 @@ def solve_columns(
     callback: Callable[[NewtonState], object] | None,
     start: ArrayLike | None,
     seed: int,
+    deadline: Deadline = NEVER,
 ) -> Design:
     """Solve the design problem of any MDP by column generation; arguments and result as in `newton`.
 
@@ -90,8 +92,10 @@ def solve_columns(
     aim = tolerance
     try:
         for _ in range(_ATTEMPTS):
-            _iterate(problem, pricing, master, run, aim, max_iterations, callback, begun)
+            _iterate(problem, pricing, master, run, aim, max_iterations, callback, begun, deadline)
             design = _certified(problem, run, begun)
+            if run.status == "time_limit":
+                return _closed(problem, design, tolerance)
             if run.status != "converged" or problem.converged(design.gap, design.value, tolerance):
                 return design
             run.history.pop()  # the final certificate, of uncentred features, disagrees: go on
@@ -113,6 +117,13 @@ def _most_path_blocks(tolerance: float) -> int:
     """
     digits = 6.0 if tolerance <= 1e-6 else max(0.0, -np.log10(tolerance))
     return max(1, int(_MOST_PATH_BLOCKS * 4.0 ** ((digits - 6.0) / 3.0) + 1e-9))
+
+
+def _closed(problem: DesignProblem, design: Design, tolerance: float) -> Design:
+    """A design that was cut short with the record of its certificate; its last steps may have been all it needed."""
+    record = IterationRecord(design.iterations, design.value, design.gap, 0.0, 0.0)
+    status = "converged" if problem.converged(design.gap, design.value, tolerance) else design.status
+    return replace(design, status=status, history=(*design.history, record))
 
 
 def _first(
@@ -170,9 +181,13 @@ def _iterate(
     max_iterations: int,
     callback: Callable[[NewtonState], object] | None,
     begun: float,
+    deadline: Deadline,
 ) -> None:
     """Run the iterations; `run` is valid whenever an exception leaves."""
     while True:
+        if deadline.passed:
+            run.status = "time_limit"
+            return
         started = time.perf_counter()
         point = run.point
         scores = master.scores(point.local)
@@ -190,10 +205,12 @@ def _iterate(
         elif callback is not None and callback(_state(problem, run, gap, started - begun)):
             run.status = "interrupted"
         else:
-            more = pricing.more(master, point, columns)
+            more = [] if deadline.passed else pricing.more(master, point, columns)
             run.oracle_calls += len(more)
             wider = master.moved(point, ColumnSet(problem.mdp, [*point.support, *columns, *more]))
-            run.point, step = master.improve(wider, target=_RESTRICTED_SHARE * gap, max_steps=_MASTER_STEPS)
+            run.point, step = master.improve(
+                wider, target=_RESTRICTED_SHARE * gap, max_steps=_MASTER_STEPS, deadline=deadline
+            )
             seconds = time.perf_counter() - started
             run.history.append(IterationRecord(run.steps, point.value, gap, step, seconds))
             run.steps += 1

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym.design._columns import Column, ColumnSet
+from edpbrl_gym.design._deadline import NEVER, Deadline
 from edpbrl_gym.design._exact_block import BlockSpace, CentredFeatures, Local, Moments, Surroundings
 from edpbrl_gym.design._exact_step import newton_steps
 from edpbrl_gym.design._paths import PathPricing
@@ -120,6 +121,7 @@ class Ascent:
 
     Args:
         problem: The problem.
+        deadline: When `improved` returns what it has reached.
 
     Raises:
         ValueError: If the criterion is not A, V or D.
@@ -130,8 +132,9 @@ class Ascent:
         oracle_calls: Calls of the linear oracle so far.
     """
 
-    def __init__(self, problem: DesignProblem) -> None:
+    def __init__(self, problem: DesignProblem, deadline: Deadline = NEVER) -> None:
         self.problem = problem
+        self.deadline = deadline
         self.features = CentredFeatures(problem.features)
         mdp = problem.mdp
         self._tokens = isinstance(mdp, PromptMDP)
@@ -185,13 +188,17 @@ class Ascent:
         for number in range(self._rounds):
             gap, found = self._priced(point, around, self._budget)
             first = gap if number == 0 else first
-            if gap <= max(target, _POLICY_SHARE * first if number else 0.0):
+            if self.deadline.passed or gap <= max(target, _POLICY_SHARE * first if number else 0.0):
                 break
             columns = self._columns([*point.support, *found])
             space = BlockSpace(self.features, around, columns, self.target)
             before = columns.weights_of(point.columns, point.weights)
             weights = newton_steps(
-                space, before, target=max(_RESTRICTED_SHARE * gap, 0.5 * target), max_steps=_MASTER_STEPS
+                space,
+                before,
+                target=max(_RESTRICTED_SHARE * gap, 0.5 * target),
+                max_steps=_MASTER_STEPS,
+                deadline=self.deadline,
             )
             if space.value(weights) <= space.value(before):  # rounding allows no more
                 break

@@ -18,11 +18,11 @@ __all__ = ["BOUND_TOLERANCE", "best_identical", "independent_bound"]
 BOUND_TOLERANCE = 1e-6  # of the two surrogate problems behind the bounds
 
 
-def best_identical(problem: DesignProblem, surrogate: Design) -> Design:
+def best_identical(problem: DesignProblem, surrogate: Design, time_limit: float | None = None) -> Design:
     """The best identical policies: their exact information is the surrogate's with T (K-1)/K episodes.
 
     s(T (K-1)/K S + Lambda) = s((K-1)/K (T S + K/(K-1) Lambda)): the surrogate with a larger prior, its value shifted
-    by d log((K-1)/K) for D and scaled by K/(K-1) for A and V.
+    by d log((K-1)/K) for D and scaled by K/(K-1) for A and V. `time_limit` as in `newton`.
     """
     count = problem.num_policies
     share = (count - 1.0) / count
@@ -30,10 +30,10 @@ def best_identical(problem: DesignProblem, surrogate: Design) -> Design:
         found = surrogate
     elif problem.prior_precision is None:
         scaled = replace(problem, regularization=float(problem.regularization or 0.0) / share)
-        found = newton(scaled, tolerance=BOUND_TOLERANCE, start=surrogate.mean_occupancy)
+        found = newton(scaled, tolerance=BOUND_TOLERANCE, start=surrogate.mean_occupancy, time_limit=time_limit)
     else:
         scaled = replace(problem, prior_precision=problem.prior_precision / share)
-        found = newton(scaled, tolerance=BOUND_TOLERANCE, start=surrogate.mean_occupancy)
+        found = newton(scaled, tolerance=BOUND_TOLERANCE, start=surrogate.mean_occupancy, time_limit=time_limit)
 
     def translated(value: float) -> float:
         if isinstance(problem.criterion, DCriterion):

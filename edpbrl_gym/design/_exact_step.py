@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym.design._deadline import NEVER, Deadline
 from edpbrl_gym.design._exact_block import BlockSpace
 from edpbrl_gym.design._master import centred_gradient, cleaned, improve
 from edpbrl_gym.design._projected import solve_by_gradients
@@ -35,7 +36,9 @@ class _Stored:
         return np.asarray(self._matrix @ vector)
 
 
-def newton_steps(space: BlockSpace, weights: FloatArray, *, target: float, max_steps: int) -> FloatArray:
+def newton_steps(
+    space: BlockSpace, weights: FloatArray, *, target: float, max_steps: int, deadline: Deadline = NEVER
+) -> FloatArray:
     """Newton steps until the gap over the columns is at most `target`.
 
     Args:
@@ -43,13 +46,16 @@ def newton_steps(space: BlockSpace, weights: FloatArray, *, target: float, max_s
         weights: Feasible weights, shape (k,).
         target: Gap to reach.
         max_steps: Steps at most.
+        deadline: When to return what has been reached.
 
     Returns:
         Weights with a larger objective, or the same.
     """
     if len(weights) <= _FEW:
-        return improve(space, weights, target=target, max_steps=max_steps)[0]
+        return improve(space, weights, target=target, max_steps=max_steps, deadline=deadline)[0]
     for _ in range(max_steps):
+        if deadline.passed:
+            break
         gradient, hessian = space.derivatives(weights)
         gradient = centred_gradient(gradient, weights, space.parts)
         gap = sum(max(0.0, float(gradient[part].max())) for part in space.parts)
@@ -57,7 +63,8 @@ def newton_steps(space: BlockSpace, weights: FloatArray, *, target: float, max_s
             break
         curvature = _Stored(hessian)
         tolerance = max(_QP_SHARE * gap, 0.5 * target)
-        aim = cleaned(solve_by_gradients(curvature, gradient, weights, space.parts, tolerance=tolerance), space.parts)
+        aim = solve_by_gradients(curvature, gradient, weights, space.parts, tolerance=tolerance, deadline=deadline)
+        aim = cleaned(aim, space.parts)
         moved = _searched(space, weights, aim, float(gradient @ (aim - weights)))
         if moved is None:
             break

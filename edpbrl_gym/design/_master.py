@@ -7,6 +7,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym.design._deadline import NEVER, Deadline
 from edpbrl_gym.design._projected import solve_by_gradients
 from edpbrl_gym.design._simplex_qp import solve_simplex_qp
 from edpbrl_gym.design._spaces import FeatureSpace
@@ -47,7 +48,9 @@ class Objective(Protocol):
         ...
 
 
-def improve(space: Objective, weights: FloatArray, *, target: float, max_steps: int) -> tuple[FloatArray, float, float]:
+def improve(
+    space: Objective, weights: FloatArray, *, target: float, max_steps: int, deadline: Deadline = NEVER
+) -> tuple[FloatArray, float, float]:
     """Newton steps until the gap over the working set is at most `target`.
 
     Args:
@@ -55,6 +58,7 @@ def improve(space: Objective, weights: FloatArray, *, target: float, max_steps: 
         weights: Feasible weights, shape (k,).
         target: Gap to reach.
         max_steps: Steps at most.
+        deadline: When to return what has been reached; the steps look at it, and what they solve.
 
     Returns:
         The weights, their value in the space, and the size of the last step (0 if none).
@@ -62,6 +66,8 @@ def improve(space: Objective, weights: FloatArray, *, target: float, max_steps: 
     value, step = space.value(weights), 0.0
     last = np.inf
     for _ in range(max_steps):
+        if deadline.passed:
+            break
         if isinstance(space, FeatureSpace) and len(weights) > _LARGE:
             gradient = centred_gradient(space.gradient(weights), weights, space.parts)
             gap = _gap(gradient, space.parts)
@@ -76,6 +82,7 @@ def improve(space: Objective, weights: FloatArray, *, target: float, max_steps: 
                 weights,
                 space.parts,
                 tolerance=max(_LARGE_QP_SHARE * gap, 0.5 * target),
+                deadline=deadline,
             )
         else:
             gradient, hessian = space.derivatives(weights)
@@ -84,8 +91,8 @@ def improve(space: Objective, weights: FloatArray, *, target: float, max_steps: 
             if gap <= target:
                 break
             tolerance = max(_QP_SHARE * gap, 0.5 * target) / len(space.parts)
-            aim = solve_simplex_qp(hessian, gradient, weights, space.parts, tolerance=tolerance)
-        found = _search(space, weights, value, aim, gradient)
+            aim = solve_simplex_qp(hessian, gradient, weights, space.parts, tolerance=tolerance, deadline=deadline)
+        found = _search(space, weights, value, aim, gradient, deadline)
         if found is None:
             break
         weights, value, step = found
@@ -113,15 +120,22 @@ def cleaned(weights: FloatArray, parts: list[slice]) -> FloatArray:
 
 
 def _search(
-    space: Objective, weights: FloatArray, value: float, aim: FloatArray, gradient: FloatArray
+    space: Objective,
+    weights: FloatArray,
+    value: float,
+    aim: FloatArray,
+    gradient: FloatArray,
+    deadline: Deadline,
 ) -> tuple[FloatArray, float, float] | None:
-    """Backtrack from the full step; None if no step raises the objective."""
+    """Backtrack from the full step; None if no step raises the objective, or the time is up before one is found."""
     aim = cleaned(aim, space.parts)
     slope = float(gradient @ (aim - weights))
     if slope <= 0:
         return None
     step = 1.0
     for _ in range(40):
+        if step < 1.0 and deadline.passed:
+            return None
         moved = aim if step == 1.0 else cleaned(weights + step * (aim - weights), space.parts)
         try:
             reached = space.value(moved)

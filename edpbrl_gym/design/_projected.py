@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym.design._curvature import Curvature
+from edpbrl_gym.design._deadline import NEVER, Deadline
 
 __all__ = ["project", "solve_by_gradients"]
 
@@ -24,6 +25,7 @@ def solve_by_gradients(
     *,
     tolerance: float,
     max_products: int = 60,
+    deadline: Deadline = NEVER,
 ) -> FloatArray:
     """Minimise q(v) = -g'(v - w) + (v - w)' H (v - w) / 2 over v >= 0 whose entries sum to 1 in every block.
 
@@ -37,6 +39,7 @@ def solve_by_gradients(
         parts: Entries of each block.
         tolerance: Stop at a gap max_v <-q', v - v_now> of this.
         max_products: Products with H at most.
+        deadline: When to be cut short.
 
     Returns:
         v, feasible, with q(v) <= q(w) = 0.
@@ -51,6 +54,8 @@ def solve_by_gradients(
     last, last_product = change, product
     momentum = 1.0
     for _ in range(max_products):
+        if deadline.passed:
+            break
         following = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * momentum**2))
         share = (momentum - 1.0) / following
         point, point_product = change + share * (change - last), product + share * (product - last_product)

@@ -6,6 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
+from edpbrl_gym.design._deadline import NEVER, Deadline
+
 __all__ = ["solve_simplex_qp"]
 
 FloatArray = NDArray[np.float64]
@@ -22,6 +24,7 @@ def solve_simplex_qp(
     *,
     tolerance: float,
     max_factorizations: int = 60,
+    deadline: Deadline = NEVER,
 ) -> FloatArray:
     """Minimise -g'(v - w) + (v - w)' H (v - w) / 2 over v >= 0 whose entries sum to 1 in every block.
 
@@ -37,6 +40,7 @@ def solve_simplex_qp(
         blocks: Entries of each block, in order.
         tolerance: Largest wrong-signed multiplier to accept.
         max_factorizations: Cholesky factors at most.
+        deadline: When to be cut short.
 
     Returns:
         v, shape (k,), feasible.
@@ -47,6 +51,8 @@ def solve_simplex_qp(
     slope = gradient.copy()  # g - H (v - w), minus the gradient of the objective at v
     free = (weights > 0) | (gradient > _levels(weights, gradient, blocks) + tolerance)
     for _ in range(max_factorizations):
+        if deadline.passed:
+            break
         target = _minimiser(hessian, slope, current, free, blocks)
         if target is None:
             break

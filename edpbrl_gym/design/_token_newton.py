@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym.design._backend import ArrayBackend
 from edpbrl_gym.design._blocks import TokenBlocks
+from edpbrl_gym.design._deadline import NEVER, Deadline
 from edpbrl_gym.design._layout import PromptLayout
 from edpbrl_gym.design._master import improve
 from edpbrl_gym.design._metric import PriorMetric
@@ -133,7 +134,7 @@ class TokenSolver:
         run.budget = max(64, self.problem.dimension // 4)
         return run
 
-    def first(self, seed: int) -> TokenRun:
+    def first(self, seed: int, deadline: Deadline = NEVER) -> TokenRun:
         """Where to begin.
 
         Of many tokens, nearly optimal weights of a random pool of them; else uniform weights on the tokens that the
@@ -144,7 +145,7 @@ class TokenSolver:
             size = _POOL
             while True:
                 try:
-                    return self._from_pool(self.blocks.sample(size, rng), seed)
+                    return self._from_pool(self.blocks.sample(size, rng), seed, deadline)
                 except SingularInformationError:  # no proper prior, and the pool does not reach every direction
                     if size >= len(self.blocks):
                         raise
@@ -177,15 +178,20 @@ class TokenSolver:
         run.oracle_calls = 1
         return run if run.value > sample.value else sample
 
-    def _from_pool(self, pool: IntArray, seed: int) -> TokenRun:
+    def _from_pool(self, pool: IntArray, seed: int, deadline: Deadline) -> TokenRun:
         """Solve for the tokens of a pool to a tolerance that the others will move anyway."""
         small = TokenSolver(self.problem, self.blocks.restricted(pool), self.metric)
         run = small._from_sample(np.random.default_rng(seed))
-        small.iterate(run, _POOL_TOLERANCE, _POOL_ITERATIONS, lambda *_: False)
+        small.iterate(run, _POOL_TOLERANCE, _POOL_ITERATIONS, lambda *_: False, deadline)
         return self.run_at(pool[run.support], run.weights[run.weights > 0])
 
     def iterate(
-        self, run: TokenRun, tolerance: float, max_iterations: int, observe: Callable[[TokenRun, float], object]
+        self,
+        run: TokenRun,
+        tolerance: float,
+        max_iterations: int,
+        observe: Callable[[TokenRun, float], object],
+        deadline: Deadline = NEVER,
     ) -> None:
         """Run the iterations; `run` is valid whenever an exception leaves.
 
@@ -194,8 +200,12 @@ class TokenSolver:
             tolerance: As in `newton`.
             max_iterations: As in `newton`.
             observe: Called with the run and its gap in every iteration that goes on; a true return value stops.
+            deadline: When to leave, with status "time_limit" and a point that has not been priced.
         """
         while True:
+            if deadline.passed:
+                run.status = "time_limit"
+                return
             started = time.perf_counter()
             run.prices = self.pricing(run.space, run.weights, exact=run.exact)
             run.oracle_calls += 1
@@ -213,7 +223,7 @@ class TokenSolver:
                 if run.slow >= _PATIENCE:  # perhaps float32 hides what to add
                     run.exact, run.slow = True, 0
                 value = run.value
-                step = self._advance(run, run.prices)
+                step = self._advance(run, run.prices, deadline)
                 run.history.append(IterationRecord(run.steps, value, gap, step, time.perf_counter() - started))
                 run.steps += 1
                 continue
@@ -231,10 +241,12 @@ class TokenSolver:
         if gap > 0.5 * last.gap:
             run.budget *= 2
 
-    def _advance(self, run: TokenRun, prices: Prices) -> float:
+    def _advance(self, run: TokenRun, prices: Prices, deadline: Deadline) -> float:
         """Choose the next working set and solve on it; returns the size of the last Newton step."""
         space, weights = self._next(run, prices)
-        weights, value, step = improve(space, weights, target=_RESTRICTED_SHARE * prices.gap, max_steps=_MASTER_STEPS)
+        weights, value, step = improve(
+            space, weights, target=_RESTRICTED_SHARE * prices.gap, max_steps=_MASTER_STEPS, deadline=deadline
+        )
         run.space, run.weights, run.value = space, weights, value + space.offset
         return step
 
@@ -281,6 +293,7 @@ def solve_tokens(
     start: ArrayLike | None,
     seed: int,
     backend: ArrayBackend | None = None,
+    deadline: Deadline = NEVER,
 ) -> Design:
     """Solve the design problem of a prompt MDP by working-set Newton; arguments and result as in `newton`."""
     begun = time.perf_counter()
@@ -288,7 +301,7 @@ def solve_tokens(
     metric = PriorMetric(problem) if np.isfinite(problem.baseline) else None
     solver = TokenSolver(problem, TokenBlocks(problem.features, layout.rows, layout.scale, metric, backend), metric)
     if start is None:
-        run = solver.first(seed)
+        run = solver.first(seed, deadline)
     else:
         occupancy = np.array(start, dtype=np.float64)
         check_occupancy(problem, occupancy)
@@ -301,8 +314,11 @@ def solve_tokens(
 
     try:
         while True:
-            solver.iterate(run, tolerance, max_iterations, observe)
+            solver.iterate(run, tolerance, max_iterations, observe, deadline)
             exact = solver.pricing(run.space, run.weights, exact=True)
+            if run.status == "time_limit":
+                _close(problem, run, exact.gap, tolerance)
+                break
             if run.status != "converged" or problem.converged(exact.gap, run.value, tolerance):
                 break
             if run.exact:
@@ -327,6 +343,13 @@ def solve_tokens(
         seconds=time.perf_counter() - begun,
         history=tuple(run.history),
     )
+
+
+def _close(problem: DesignProblem, run: TokenRun, gap: float, tolerance: float) -> None:
+    """Record the certificate of a run that was cut short; its last steps may have been the last that it needed."""
+    run.history.append(IterationRecord(run.steps, run.value, gap, 0.0, 0.0))
+    if problem.converged(gap, run.value, tolerance):
+        run.status = "converged"
 
 
 def _more_even(space: Space, weights: FloatArray) -> FloatArray:

@@ -23,6 +23,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym.design._deadline import NEVER
 from edpbrl_gym.design._tuple_state import Change, InverseState, least_gain, option_weight
 from edpbrl_gym.design.restrictions import TokenRules
 
@@ -59,6 +60,7 @@ class PromptExchange:
 
     encoded_texts = 0
     exhausted = False
+    deadline = NEVER
 
     def __init__(self, blocks: Sequence[AnyFloats], tokens: IntArray, state: InverseState, rules: TokenRules) -> None:
         self.tokens = tokens.copy()
@@ -90,6 +92,8 @@ class PromptExchange:
             promise = self._best_scores(step, norms, chosen)
             order = np.argsort(-promise, kind="stable")
             for episode in chosen[order][promise[order] > least_gain(self._state.value)]:
+                if self.deadline.passed:
+                    return
                 norms = self._improve_question(step, int(episode), norms)
 
     def _improve_question(self, step: int, episode: int, norms: tuple[AnyFloats, ...]) -> tuple[AnyFloats, ...]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym.design._deadline import NEVER
 from edpbrl_gym.design._tuple_repair import InfeasibleRestrictionsError
 from edpbrl_gym.design._tuple_state import InverseState, least_gain, option_weight
 from edpbrl_gym.design.problem import DesignProblem
@@ -139,6 +140,7 @@ class PathExchange:
 
     encoded_texts = 0
     exhausted = False
+    deadline = NEVER
 
     def __init__(
         self, problem: DesignProblem, pairs: IntArray, chosen: IntArray, state: InverseState, rules: TokenRules
@@ -175,6 +177,8 @@ class PathExchange:
         """Go through all lanes once; returns the value, computed anew."""
         lanes = self._chosen.shape[1]
         for index in rng.permutation(self._chosen.size):
+            if self.deadline.passed:
+                break
             self._improve_lane(*divmod(int(index), lanes))
         return self._reset()
 

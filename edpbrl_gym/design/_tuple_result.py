@@ -65,7 +65,7 @@ class QuerySet:
         criterion: "A", "V" or "D".
         feedback: "state": options are feature rows; "truncated": embeddings of partial prompts.
         status: "converged" (no exchange gains), "sweep_limit", "budget" (no more texts may be embedded),
-            "interrupted" (by the callback), or "given" (nothing was exchanged).
+            "time_limit", "interrupted" (by the callback), or "given" (nothing was exchanged).
         seed: Seed of the exchange.
         restart: The start that this set came from.
         seconds: Time taken, all restarts together.

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym._validation import check_array
+from edpbrl_gym.design._deadline import NEVER
 from edpbrl_gym.design._tuple_state import InverseState, least_gain, option_weight
 from edpbrl_gym.design.restrictions import TokenRules
 
@@ -101,6 +102,7 @@ class TruncatedExchange:
         self.tokens = tokens.copy()
         self.exchanges = 0
         self.exhausted = False
+        self.deadline = NEVER
         self._blocks = [np.asarray(block, dtype=np.float64) for block in blocks]
         self._prefixes, self._state, self._rules = prefixes, state, rules
         self._proposal, self._shortlist = proposal, shortlist
@@ -143,6 +145,8 @@ class TruncatedExchange:
         promise = np.array([self._promise(episode, step) for episode, step in visits])
         order = rng.permutation(len(visits))
         for index in order[np.argsort(-promise[order], kind="stable")]:
+            if self.deadline.passed:
+                break
             if promise[index] > 0 and not self._visit(*visits[index]):
                 self.exhausted = True
                 break

@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 
 from edpbrl_gym._threads import single_thread
 from edpbrl_gym._validation import check_count, check_number
+from edpbrl_gym.design._deadline import check_time_limit
 from edpbrl_gym.design._exact_ascent import Ascent, PolicyPoint
 from edpbrl_gym.design._exact_block import Local
 from edpbrl_gym.design._exact_bounds import BOUND_TOLERANCE, best_identical, independent_bound
@@ -101,6 +102,7 @@ def exact_design(
     seed: int = 0,
     callback: Callable[[ExactState], object] | None = None,
     surrogate: Design | None = None,
+    time_limit: float | None = None,
 ) -> ExactDesign:
     """Maximise the exact expected information over K policies by block ascent from several starts.
 
@@ -116,17 +118,20 @@ def exact_design(
         seed: Seed of the starts; start number i has the same randomness whatever the others are.
         callback: Called with an `ExactState` after every sweep; a true return value stops.
         surrogate: The surrogate's optimum of this problem, if it is known already (`newton`).
+        time_limit: Seconds, those of the bounds included; then the best policies so far are returned with the bounds as
+            far as they are known ("time_limit"). None is no limit.
 
     Returns:
         The best policies of all starts, never worse than the best identical ones. `design.status` is that of the
-        best start, "converged" or "sweep_limit", or "interrupted" (by the callback, or by Ctrl-C once the bounds are
-        known); `block_gap` says what changing one policy alone could still gain.
+        best start, "converged" or "sweep_limit", or "time_limit", or "interrupted" (by the callback, or by Ctrl-C once
+        the bounds are known); `block_gap` says what changing one policy alone could still gain.
 
     Raises:
         TypeError: If the problem is no `DesignProblem`.
         ValueError: If the criterion is not A, V or D, an option is out of range, a start is unknown or not feasible,
             or the surrogate's optimum is that of another problem.
     """
+    deadline = check_time_limit(time_limit)
     check_number(tolerance, "tolerance", minimum=0.0)
     check_count(max_sweeps, "max_sweeps", minimum=0)
     check_count(seed, "seed", minimum=0)
@@ -135,12 +140,12 @@ def exact_design(
         raise ValueError(f"Expected at least one start, got none; name some of {', '.join(STARTS)}.")
     begun = time.perf_counter()
     if surrogate is None:
-        surrogate = newton(problem, tolerance=BOUND_TOLERANCE)
+        surrogate = newton(problem, tolerance=BOUND_TOLERANCE, time_limit=deadline.left)
     elif surrogate.problem is not problem and surrogate.problem.fingerprint != problem.fingerprint:
         raise ValueError("Expected the surrogate's optimum of this problem, got that of another; leave it out.")
     with single_thread():
-        identical = best_identical(problem, surrogate)
-        ascent = Ascent(problem)
+        identical = best_identical(problem, surrogate, deadline.left)
+        ascent = Ascent(problem, deadline)
         run = _Run(begun, surrogate.upper_bound, *_best_known(ascent, (surrogate, identical)))
         status = _climb_all(ascent, run, given, identical, tolerance, max_sweeps, seed, callback)
         return _result(ascent, run, status, surrogate, identical)
@@ -184,6 +189,8 @@ def _climb_all(
     statuses: list[str] = []
     try:
         for number, start in enumerate(starts):
+            if ascent.deadline.passed:
+                return "time_limit"
             rng = np.random.default_rng([seed, number])
             points = _first(ascent, start, identical.mean_occupancy, rng)
             name = start if isinstance(start, str) else "given"
@@ -192,7 +199,7 @@ def _climb_all(
             if run.value > before:
                 run.best = len(statuses)
             statuses.append(status)
-            if status == "interrupted":
+            if status in ("interrupted", "time_limit"):
                 return status
     except KeyboardInterrupt:
         return "interrupted"
@@ -242,6 +249,9 @@ def _climb(
         begun, before, gap = time.perf_counter(), value, 0.0
         target = 0.5 * tolerance * _unit(problem, value) / count
         for policy in range(count):
+            if ascent.deadline.passed:
+                status = "time_limit"
+                break
             moved, own_gap = ascent.improved(points, policy, target=target)
             gap += own_gap
             reached = ascent.value(moved)
@@ -253,7 +263,7 @@ def _climb(
         seconds = time.perf_counter() - run.begun
         state = ExactState(number, name, sweep, value, run.value, gap, run.upper_bound, seconds)
         stop = callback is not None and callback(state)
-        if value - before <= tolerance * _unit(problem, value):
+        if status != "time_limit" and value - before <= tolerance * _unit(problem, value):
             status = "converged"
         if stop:
             status = "interrupted"

@@ -16,6 +16,7 @@ from edpbrl_gym._threads import single_thread
 from edpbrl_gym._validation import check_count, check_number
 from edpbrl_gym.design._backend import ArrayBackend, NumpyBackend, make_backend
 from edpbrl_gym.design._column_newton import solve_columns
+from edpbrl_gym.design._deadline import check_time_limit
 from edpbrl_gym.design._newton_state import NewtonState
 from edpbrl_gym.design._token_newton import solve_tokens
 from edpbrl_gym.design.criteria import ACriterion, DCriterion, VCriterion
@@ -35,6 +36,7 @@ def newton(
     start: ArrayLike | None = None,
     seed: int = 0,
     backend: str | ArrayBackend = "numpy",
+    time_limit: float | None = None,
 ) -> Design:
     """Solve the design problem by working-set Newton, with a certificate over all policies.
 
@@ -54,10 +56,12 @@ def newton(
         backend: Where the products over all tokens of a `PromptMDP` run: "numpy", "torch" (on the CPU), "torch:cuda",
             "torch:cuda:1", or an `ArrayBackend`. All give the same design to rounding. The small matrices are numpy's
             in any case, and so is all of any other MDP, for which other backends are refused.
+        time_limit: Seconds; then the solver stops, inside an iteration too, and returns the best design so far with its
+            certificate, which takes one more pass over all rows ("time_limit"). None is no limit.
 
     Returns:
-        The design: K identical occupancies. Status "converged", "iteration_limit", "interrupted" (by the callback,
-        or by Ctrl-C once one iteration has been finished), or "stalled": rounding allows no further progress.
+        The design: K identical occupancies. Status "converged", "iteration_limit", "time_limit", "interrupted" (by the
+        callback, or by Ctrl-C once one iteration has been finished), or "stalled": rounding allows no further progress.
 
     Raises:
         TypeError: If the problem is no `DesignProblem`.
@@ -66,6 +70,7 @@ def newton(
             is unknown or not for this MDP, or its device is missing.
         SingularInformationError: If the information matrix of the start is singular.
     """
+    deadline = check_time_limit(time_limit)
     _check(problem)
     check_number(tolerance, "tolerance", minimum=0.0)
     check_count(max_iterations, "max_iterations", minimum=0)
@@ -82,6 +87,7 @@ def newton(
         "callback": callback,
         "start": start,
         "seed": seed,
+        "deadline": deadline,
     }
     with single_thread():
         return solve_tokens(problem, backend=native, **given) if prompt else solve_columns(problem, **given)

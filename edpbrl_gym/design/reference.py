@@ -13,6 +13,7 @@ Needs the extra ``edpbrl-gym[reference]``; cvxpy is imported inside the function
 from __future__ import annotations
 
 import time
+import warnings
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from edpbrl_gym._validation import check_choice_of
-from edpbrl_gym.design.criteria import ACriterion, DCriterion, VCriterion
+from edpbrl_gym.design._deadline import Deadline, check_time_limit
+from edpbrl_gym.design.criteria import ACriterion, DCriterion, SingularInformationError, VCriterion
 from edpbrl_gym.design.problem import DesignProblem
 from edpbrl_gym.design.result import Design, certify
 
@@ -34,10 +36,11 @@ _SETTINGS: dict[str, dict[str, Any]] = {
     "CLARABEL": {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10},
     "SCS": {"eps": 1e-8, "max_iters": 100_000},
 }
+_TIME_LIMITS = {"CLARABEL": "time_limit", "SCS": "time_limit_secs"}
 MAX_ENTRIES = 20_000_000  # pairs x (d + H)^2, the dense linear map from occupancies to the lifted matrix
 
 
-def reference(problem: DesignProblem, *, solver: str = "CLARABEL") -> Design:
+def reference(problem: DesignProblem, *, solver: str = "CLARABEL", time_limit: float | None = None) -> Design:
     """Solve a small design problem with cvxpy.
 
     The solver's occupancy is clipped, made exactly feasible by extracting its policy, and then certified like any
@@ -46,15 +49,18 @@ def reference(problem: DesignProblem, *, solver: str = "CLARABEL") -> Design:
     Args:
         problem: The problem; A, V or D.
         solver: "CLARABEL" (accurate) or "SCS" (larger problems, less accurate).
+        time_limit: Seconds; then the solver's last point is certified, or the uniform policy where that is better
+            ("time_limit"). cvxpy looks at it once it has written the problem down. None is no limit.
 
     Returns:
-        The design, K identical occupancies; status "converged", or "inaccurate" when the solver said so.
+        The design, K identical occupancies; status "converged", "time_limit", or "inaccurate" when the solver said so.
 
     Raises:
         ImportError: If cvxpy is not installed.
         ValueError: If the problem is too large or the criterion is not A, V or D.
         RuntimeError: If the solver fails.
     """
+    deadline = check_time_limit(time_limit)
     check_choice_of(solver, "solver", tuple(_SETTINGS))
     try:
         import cvxpy
@@ -70,24 +76,55 @@ def reference(problem: DesignProblem, *, solver: str = "CLARABEL") -> Design:
     lifted = _lifted_matrix(cvxpy, problem, masses, reachable)
     balance, inflow = _flow_equations(problem, reachable)
     task: Any = cvxpy.Problem(_objective(cvxpy, problem, lifted), [balance @ masses == inflow])
-    try:
-        task.solve(solver=solver, **_SETTINGS[solver])
-    except cvxpy.error.SolverError as error:
-        raise RuntimeError(f"cvxpy with {solver} failed: {error}; try the other of CLARABEL and SCS.") from error
-    if task.status not in ("optimal", "optimal_inaccurate") or masses.value is None:
-        raise RuntimeError(f"Expected cvxpy with {solver} to solve the problem, it ended with status {task.status}.")
-    measure = np.zeros(mdp.horizon * mdp.num_pairs)
-    measure[reachable] = np.maximum(masses.value, 0.0)
-    occupancy = mdp.occupancy(mdp.policy_from_occupancy(measure.reshape(mdp.horizon, mdp.num_pairs)))
+    status = _solve(cvxpy, task, solver, deadline)
+    best = mdp.occupancy(mdp.uniform_policy())
+    if masses.value is not None:
+        measure = np.zeros(mdp.horizon * mdp.num_pairs)
+        measure[reachable] = np.maximum(masses.value, 0.0)
+        found = mdp.occupancy(mdp.policy_from_occupancy(measure.reshape(mdp.horizon, mdp.num_pairs)))
+        if status != "time_limit" or _value(problem, found) > _value(problem, best):
+            best = found
     return certify(
         problem,
-        occupancy,
-        status="converged" if task.status == "optimal" else "inaccurate",
+        best,
+        status=status,
         solver=f"cvxpy {solver}",
-        iterations=int(task.solver_stats.num_iters or 0),
+        iterations=0 if task.solver_stats is None else int(task.solver_stats.num_iters or 0),
         oracle_calls=0,
         seconds=time.perf_counter() - begun,
     )
+
+
+def _solve(cvxpy: Any, task: Any, solver: str, deadline: Deadline) -> str:
+    """Run the solver for the time that is left; the design's status."""
+    options = dict(_SETTINGS[solver])
+    if deadline.left is not None:
+        if deadline.passed:
+            return "time_limit"
+        # what writing the problem down will take is not known before; 1e-3: SCS takes 0 for no limit
+        options[_TIME_LIMITS[solver]] = max(1e-3, deadline.left)
+    try:
+        with warnings.catch_warnings():
+            if deadline.left is not None:  # "may be inaccurate": it is certified below, whatever it is
+                warnings.simplefilter("ignore", UserWarning)
+            task.solve(solver=solver, **options)
+    except cvxpy.error.SolverError as error:
+        if deadline.passed:
+            return "time_limit"
+        raise RuntimeError(f"cvxpy with {solver} failed: {error}; try the other of CLARABEL and SCS.") from error
+    if task.status == "user_limit" or (task.status == "optimal_inaccurate" and deadline.passed):
+        return "time_limit"
+    if task.status not in ("optimal", "optimal_inaccurate"):
+        raise RuntimeError(f"Expected cvxpy with {solver} to solve the problem, it ended with status {task.status}.")
+    return "converged" if task.status == "optimal" else "inaccurate"
+
+
+def _value(problem: DesignProblem, occupancy: FloatArray) -> float:
+    """The objective; -inf where the information is singular."""
+    try:
+        return problem.objective(problem.mdp.row_occupancy(occupancy))
+    except SingularInformationError:
+        return -np.inf
 
 
 def _check_size(problem: DesignProblem, pairs: int) -> None:

@@ -76,7 +76,8 @@ class Design:
         gain: value minus the value without data; inf if the prior is singular.
         relative_gap: gap / gain (see `DesignProblem.relative_gap`).
         efficiency: Certified lower bound on the efficiency (see `Criterion.efficiency`).
-        status: "converged", "iteration_limit", "interrupted" (by the callback or Ctrl-C), or another solver's own.
+        status: "converged", "iteration_limit", "time_limit", "interrupted" (by the callback or Ctrl-C), or another
+            word of the solver.
         solver: Name of the solver.
         iterations: Steps taken.
         oracle_calls: Calls of the linear oracle (value iteration).

@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._threads import single_thread
 from edpbrl_gym._validation import check_choice_of, check_count
+from edpbrl_gym.design._deadline import Deadline, check_time_limit
 from edpbrl_gym.design._tuple_bound import QuestionBound, question_bound
 from edpbrl_gym.design._tuple_exchange import PromptExchange
 from edpbrl_gym.design._tuple_paths import PathExchange, candidate_pairs, first_paths, trajectory_pairs
@@ -66,6 +67,7 @@ def query_set(
     candidates: int = 1000,
     seed: int = 0,
     callback: Callback | None = None,
+    time_limit: float | None = None,
 ) -> QuerySet:
     """Choose the T x K trajectories of a design's problem on state features.
 
@@ -81,6 +83,7 @@ def query_set(
         candidates: Trajectories to choose from, for an MDP that is no `PromptMDP`.
         seed: Seed of the roundings and of the order of the sweeps.
         callback: Called with a `SweepRecord` after every sweep; a true return value stops ("interrupted").
+        time_limit: Seconds; then the best set so far is returned ("time_limit"). None is no limit.
 
     Returns:
         The query set. It is a local optimum: no single exchange gains (status "converged").
@@ -93,6 +96,7 @@ def query_set(
     """
     if not isinstance(design, Design):
         raise TypeError(f"Expected a Design (solve the problem with newton first), got {type(design).__name__}.")
+    deadline = check_time_limit(time_limit)
     check_count(restarts, "restarts")
     check_count(max_sweeps, "max_sweeps", minimum=0)
     check_count(candidates, "candidates")
@@ -106,11 +110,11 @@ def query_set(
         for restart in range(restarts):
             rng = np.random.default_rng([seed, restart])
             exchange = _exchange(design, rules, candidates, rng)
-            status, records = _improve(exchange, restart, max_sweeps, rng, callback)
+            status, records = _improve(exchange, restart, max_sweeps, rng, callback, deadline)
             history += records
             if best is None or records[-1].value > best[0]:
                 best = records[-1].value, restart, status, exchange
-            if status == "interrupted":
+            if status in ("interrupted", "time_limit"):
                 break
     assert best is not None
     _, restart, status, winner = best
@@ -182,6 +186,7 @@ def truncated_query_set(
     max_sweeps: int = 10,
     seed: int = 0,
     callback: Callable[[SweepRecord], object] | None = None,
+    time_limit: float | None = None,
 ) -> QuerySet:
     """Improve a query set for truncated feedback, where options are embeddings of partial prompts.
 
@@ -200,6 +205,7 @@ def truncated_query_set(
         max_sweeps: Sweeps at most.
         seed: Seed of the order.
         callback: Called with a `SweepRecord` after every sweep; a true return value stops ("interrupted").
+        time_limit: Seconds; then the best set so far is returned ("time_limit"). None is no limit.
 
     Returns:
         The query set, without a bound: the surrogate of the tokens' features does not bound partial prompts.
@@ -210,6 +216,7 @@ def truncated_query_set(
             dimension than the features, or the budget does not cover the start.
         InfeasibleRestrictionsError: If no lanes keep the restrictions.
     """
+    deadline = check_time_limit(time_limit)
     rules = (restrictions or Restrictions()).rules(problem.mdp)
     tokens = _checked_start(problem, start, vocabulary, rules, np.random.default_rng([seed, 1]))
     check_choice_of(proposal, "proposal", ("linear", "mean"))
@@ -226,7 +233,7 @@ def truncated_query_set(
         )
     state = InverseState(problem.criterion, problem.prior)
     exchange = TruncatedExchange(blocks, tokens, prefixes, state, rules, proposal=proposal, shortlist=shortlist)
-    status, history = _improve(exchange, 0, max_sweeps, rng, callback)
+    status, history = _improve(exchange, 0, max_sweeps, rng, callback, deadline)
     return make_query_set(
         problem,
         exchange.tokens,
@@ -258,12 +265,20 @@ def _exchange(
 
 
 def _improve(
-    exchange: Exchange, restart: int, max_sweeps: int, rng: np.random.Generator, callback: Callback | None
+    exchange: Exchange,
+    restart: int,
+    max_sweeps: int,
+    rng: np.random.Generator,
+    callback: Callback | None,
+    deadline: Deadline,
 ) -> tuple[str, list[SweepRecord]]:
-    """Sweep until nothing gains, the budget or the sweeps are spent, or the callback says so."""
+    """Sweep until nothing gains, the budget, the sweeps or the time are spent, or the callback says so."""
     begin = time.perf_counter()
+    exchange.deadline = deadline
     records = [SweepRecord(restart, 0, exchange.value, 0, exchange.encoded_texts, 0.0)]
     for sweep in range(1, max_sweeps + 1):
+        if deadline.passed:
+            return "time_limit", records
         before, value = exchange.exchanges, exchange.sweep(rng)
         seconds = time.perf_counter() - begin
         records.append(SweepRecord(restart, sweep, value, exchange.exchanges, exchange.encoded_texts, seconds))
@@ -271,9 +286,9 @@ def _improve(
             return "interrupted", records
         if exchange.exhausted:
             return "budget", records
-        if exchange.exchanges == before:
+        if exchange.exchanges == before and not deadline.passed:
             return "converged", records
-    return "sweep_limit", records
+    return "time_limit" if deadline.passed else "sweep_limit", records
 
 
 def _rows(problem: DesignProblem, tokens: IntArray) -> IntArray:

@@ -73,6 +73,8 @@ class Design:
     """Iterations of the solver at most (None: the solver's default, 200 for newton and 100 for frank_wolfe)."""
     tolerance: float | None = None
     """Stop at this gap relative to the gain (None: the solver's default, 1e-6 for newton and 1e-4 for frank_wolfe)."""
+    time_limit: float | None = None
+    """Seconds for the solver at most; then the best design so far is written with its certificate (None: no limit)."""
     feedback: Literal["truncated", "state"] = "truncated"
     """Show partial prompts, or single tokens."""
     split: Literal["all", "train"] = "all"
