@@ -65,7 +65,6 @@ def _check_packages(options: LLM, settings: LLMSettings) -> None:
     from edpbrl_gym._compat import need
     from edpbrl_gym.agents.registry import check_agent
 
-    need("openai", "the judge", "judge")
     if options.render_model is not None:
         need("diffusers", "--render-model", "images")
         need("PIL", "--render-model", "images")
