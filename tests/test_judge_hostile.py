@@ -148,6 +148,79 @@ def test_a_server_that_reads_slowly_is_left_too(tmp_path):
     assert lines(tmp_path / "l", "failed")[0]["status"] == "TimeoutError"
 
 
+class TalkingServer(RawServer):
+    """Hands the connection to ``play`` as soon as it is open."""
+
+    def _serve(self, peer):
+        with peer, contextlib.suppress(OSError):
+            peer.settimeout(20)
+            for piece in self.play(peer):
+                peer.sendall(piece)
+                self.sent += len(piece)
+
+
+@pytest.mark.parametrize("proxy", [False, True])
+def test_an_attempt_ends_within_the_timeout_where_the_server_is_never_reached(tmp_path, monkeypatch, proxy):
+    """A TLS handshake, or a proxy's answer to CONNECT, of which a byte comes now and then: nothing was sent."""
+    play = drip(HEAD[:-2] if proxy else b"\x16\x03\x03\x40\x00\x02\x00\x3f\xfc\x03\x03", b"A: b\r\n" if proxy else b"x")
+    with TalkingServer(play) as server:
+        place = server.base_url.removeprefix("http://").removesuffix("/v1")
+        if proxy:
+            monkeypatch.setenv("HTTPS_PROXY", f"http://{place}")
+            for name in ("NO_PROXY", "no_proxy"):
+                monkeypatch.delenv(name, raising=False)
+        address = "https://judge.invalid/v1" if proxy else f"https://{place}/v1"
+        verdict, budget = ask_one(server, tmp_path / "l", timeout=0.5, base_url=address)
+    assert verdict.reason == "failed" and budget.tokens == 0 == verdict.usage.total
+    assert lines(tmp_path / "l", "failed")[0]["status"] == "TimeoutError" and 0 < server.sent < play.all / 2
+
+
+def requests_of(peer):
+    """The bodies of the requests that come over a connection, one after the other."""
+    with peer.makefile("rb") as stream:
+        head = b""
+        while line := stream.readline():
+            head += line.lower()
+            if line == b"\r\n":
+                yield stream.read(int(head.partition(b"content-length: ")[2].split()[0]))
+                head = b""
+
+
+def test_an_answer_that_comes_behind_another_answers_no_later_question(tmp_path):
+    """A server that answers the first question twice; the second answer is not taken for one to the next question."""
+
+    def play(peer):
+        for number, _ in enumerate(requests_of(peer)):
+            said = [whole(completion(f'{{"preference": "{label}"}}')) for label in "ABCD"]
+            yield said[1] + said[0] if number == 0 else said[2]
+
+    with TalkingServer(play) as server, Judge(settings(server, concurrency=1), ledger=tmp_path / "l") as judge:
+        assert all(verdict.reason == "answered" for verdict in judge.ask(questions(4)))
+    told = [json.loads(line["text"])["preference"] for line in lines(tmp_path / "l", "answer")]
+    assert "A" not in told and told.count("C") >= 2
+
+
+def test_a_connection_that_the_server_closed_in_the_meantime_costs_no_attempt(tmp_path):
+    with RawServer(lambda peer: [whole(completion())]) as server:  # closes after every answer, unannounced
+        with Judge(settings(server, max_retries=0), ledger=tmp_path / "l") as judge:
+            for number in range(3):
+                assert judge.ask(questions(1, start=number))[0].reason == "answered"
+                time.sleep(0.1)
+            assert server.requests == judge.budget.questions == 3 and judge.usage.unreported == 0
+
+
+def test_connections_are_kept(tmp_path):
+    opened = []
+
+    def play(peer):
+        opened.append(peer)
+        for _ in requests_of(peer):
+            yield whole(completion())
+
+    with TalkingServer(play) as server, Judge(settings(server, concurrency=1), ledger=tmp_path / "l") as judge:
+        assert all(verdict.reason == "answered" for verdict in judge.ask(questions(5))) and len(opened) == 1
+
+
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_redirects_are_not_followed_and_end_the_run_in_one_line(tmp_path, status):
     with local_judge() as other:

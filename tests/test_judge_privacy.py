@@ -64,3 +64,16 @@ def test_our_own_loggers_say_nothing_private_even_at_debug_level(tmp_path, caplo
         ask_all(server, tmp_path)
     own = [record.getMessage() for record in caplog.records if record.name.startswith("edpbrl_gym")]
     assert own and not any("canary" in message or KEY in message for message in own)
+
+
+def test_what_a_server_repeats_in_its_headers_is_not_logged(tmp_path, caplog, capfd, key):
+    for name in (None, "edpbrl_gym"):
+        caplog.set_level(logging.DEBUG, logger=name)
+    with local_judge() as server:
+        handler = server._server.RequestHandlerClass
+        end_headers = handler.end_headers
+        handler.end_headers = lambda self: (self.send_header("X-Asked", f"{STYLE} {KEY}"), end_headers(self))
+        left = ask_all(server, tmp_path)
+    assert caplog.records and server.requests == 40
+    text = caplog.text + "".join(capfd.readouterr()) + left
+    assert not [canary for canary in CANARIES if canary in text.lower()]

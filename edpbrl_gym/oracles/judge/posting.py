@@ -1,6 +1,8 @@
 """The only place that knows HTTP: one POST to one address, over kept connections, with one deadline and a size limit.
 
-Standard library alone: what a server sends may be anything, and every byte of it is read here.
+Standard library alone: what a server sends may be anything, and every byte of it is read here. HTTP libraries limit
+a single read or write and never a whole attempt, log the headers of a server, and hold what comes behind an answer
+for the next one.
 """
 
 from __future__ import annotations
