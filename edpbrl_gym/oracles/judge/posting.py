@@ -1,8 +1,8 @@
 """The only place that knows HTTP: one POST to one address, over kept connections, with one deadline and a size limit.
 
-Standard library alone: what a server sends may be anything, and every byte of it is read here. HTTP libraries limit
-a single read or write and never a whole attempt, log the headers of a server, and hold what comes behind an answer
-for the next one.
+Standard library alone: what a server sends may be anything, and every byte of it is read here. httpcore2 2.16
+limits a single read or write and not an attempt, logs the headers of a server, and takes what comes behind an answer
+for the answer to the next question.
 """
 
 from __future__ import annotations
