@@ -73,6 +73,22 @@ def test_equals_sentence_transformers_batch_by_batch():
         np.testing.assert_allclose(ours.embed(ours.tokenise(batch)), theirs, atol=1e-6)
 
 
+def test_threads_change_no_bit_and_are_left_as_they_were():
+    import torch
+
+    ours, before = MiniLMEncoder().model, torch.get_num_threads()
+    ids = ours.tokenise(load_vocabulary().all_tokens[:600])  # more than one pass
+    found = []
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            found.append(ours.embed(ids).tobytes())
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert found[0] == found[1]
+
+
 def test_neither_transformers_nor_sentence_transformers_is_loaded_for_it():
     code = (
         "import sys; from edpbrl_gym.features import load_encoder\n"

@@ -29,7 +29,7 @@ def best_prompts_together(
     probes: int = 2,
     tries: int = 3,
 ) -> list[list[Prompt]]:
-    """Search for the best prompts of several similar tastes; embeds about a third of the texts of separate searches.
+    """Search for the best prompts of several similar tastes; embeds about a quarter of the texts of separate searches.
 
     What a token adds to the score is nearly the same behind every partial prompt. So the tokens of a step that score
     best on their own are embedded behind a few partial prompts only, and behind all others those that did best there.
