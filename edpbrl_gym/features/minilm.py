@@ -92,7 +92,10 @@ class _Bert:
         lengths = torch.tensor([len(row) for row in ids], device=self.device)
         real: Any = torch.arange(longest, device=self.device) < lengths[:, None]
         masked = not bool(real.all())  # without padding, no mask is needed
-        rows = max(1, _AT_ONCE // longest) if self.device == "cpu" else len(ids)
+        threads, rows = 1, len(ids)
+        if self.device == "cpu":
+            threads = torch.get_num_threads()
+            rows = max(1, min(_AT_ONCE // longest, -(-len(ids) // threads)))
         parts = list(zip(tokens.split(rows), real.split(rows), strict=True))
         found: list[Any] = [None] * len(parts)
 
@@ -100,7 +103,7 @@ class _Bert:
             with torch.inference_mode():
                 found[number] = self._means(*parts[number], masked)
 
-        if len(parts) == 1 or torch.get_num_threads() == 1:
+        if threads == 1:
             for number in range(len(parts)):
                 run(number)
         else:
