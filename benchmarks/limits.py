@@ -24,7 +24,7 @@ CASES = (
     {"tokens": 100_000},
     {"dimension": 768},
     {"dimension": 1536},
-    {"dimension": 4096},
+    {"dimension": 4096, "answers": 2},
     {"options": 9},
     {"options": 20},
     {"steps": 1},
