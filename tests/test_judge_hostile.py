@@ -386,6 +386,9 @@ def test_questions_without_encryption_to_other_machines_warn(monkeypatch):
     ) as on:
         ChatClient(JudgeSettings(base_url="http://192.0.2.1/v1", api_key_variable="JUDGE_KEY", **named))
     assert "canary" not in str(on[0].message)
+    for url in ("HTTP://192.0.2.1/v1", "Http://192.0.2.1/v1", " http://192.0.2.1/v1\n", "ht\ttp://192.0.2.1/v1"):
+        with pytest.warns(UserWarning, match="the key in JUDGE_KEY go to http://192.0.2.1/v1 without enc"):
+            ChatClient(JudgeSettings(base_url=url, api_key_variable="JUDGE_KEY", **named))
     with pytest.warns(UserWarning, match="Questions go to http://judge.example:8000/v1 without encryption"):
         ChatClient(JudgeSettings(base_url="http://judge.example:8000/v1", **named))
     with warnings.catch_warnings():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import subprocess
 import sys
@@ -15,11 +16,13 @@ from edpbrl_gym._log import decode, encode
 from edpbrl_gym.oracles.judge.budget import Budget, BudgetExhausted
 from edpbrl_gym.oracles.judge.ledger import FORMAT, Ledger
 from edpbrl_gym.oracles.judge.questions import Usage
+from tests.judge_tools import lines
 
 
 def answer(key, tokens=10, **more):
     usage = {"input_tokens": tokens, "output_tokens": 0, "unreported": 0}
-    return {"kind": "answer", "key": key, "usage": usage, "choice": 1, "lost": 0, **more}
+    facts = {"order": [2, 0, 3, 1], "choice": 1, "reason": "answered", "latency": 0.5, "retries": 0, "lost": 0}
+    return {"kind": "answer", "key": key, "usage": usage, **facts, **more}
 
 
 @pytest.fixture
@@ -143,6 +146,69 @@ def test_a_file_that_goes_away_is_an_error_and_what_was_paid_for_is_kept(path, f
     again.close()
 
 
+def test_two_threads_that_write_the_rest_write_each_line_once(path, monkeypatch):
+    ledger, elsewhere = Ledger(path), path.with_name("elsewhere")
+    path.rename(elsewhere)
+    for i in range(6):
+        with pytest.raises(FileNotFoundError):
+            ledger.append(answer(f"k{i}"), durable=True)
+    elsewhere.rename(path)
+    fsync, errors = os.fsync, []
+
+    def slow(handle):
+        time.sleep(0.01)
+        fsync(handle)
+
+    def work():
+        try:
+            ledger.write_rest()
+        except BaseException as error:
+            errors.append(error)
+
+    monkeypatch.setattr(os, "fsync", slow)
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    ledger.close()
+    assert not errors and [line["key"] for line in lines(path, "answer")] == [f"k{i}" for i in range(6)]
+
+
+@pytest.mark.parametrize("kind", ["answer", "failed"])
+def test_a_line_that_stays_where_the_disk_failed_is_counted_once(path, monkeypatch, kind):
+    """Its fsync fails when another line follows, so that it can't be taken back: it is written again."""
+    ledger, followed, fsync = Ledger(path), threading.Event(), os.fsync
+    line = answer("a") | {"kind": kind, "lost": 1}
+    if kind == "failed":
+        del line["choice"], line["reason"]
+
+    def failing(handle):
+        if threading.current_thread().name == "fails":
+            followed.wait(10)
+            raise OSError(5, "Input/output error")
+        fsync(handle)
+
+    def work():
+        with pytest.raises(OSError, match="Input/output"):
+            ledger.append(line, durable=True)
+
+    monkeypatch.setattr(os, "fsync", failing)
+    thread = threading.Thread(target=work, name="fails")
+    thread.start()
+    while not path.read_bytes().count(b'"key":"a"'):
+        time.sleep(0.001)
+    ledger.append(answer("b"), durable=True)
+    followed.set()
+    thread.join()
+    assert ledger.unwritten == [line] and ledger.spent == (2, 20)
+    ledger.close()
+    assert [found["key"] for found in lines(path, kind)].count("a") == 2  # now it is known to be on the disk
+    again = Ledger(path)
+    assert again.spent == (2, 20) and again.lost == ledger.lost
+    again.close()
+
+
 def test_room_for_answers_is_set_aside_when_questions_go_out(path):
     """On a file that can't grow: a question goes out only if its answer will find room, and then it does."""
     ledger = Ledger(path)
@@ -213,8 +279,6 @@ def test_questions_under_way_at_a_kill_count_as_spent(path):
 
 
 def test_a_full_disk_leaves_the_file_as_it_was(path, monkeypatch):
-    import os
-
     filled(path, 1)
     ledger = Ledger(path)
     before = path.read_bytes()

@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from edpbrl_gym.oracles.judge.posting import MOST_BYTES, NoAnswerError, Posted, Poster, is_loopback
 from edpbrl_gym.oracles.judge.questions import Usage
@@ -85,7 +86,7 @@ class ChatClient:
             else.
 
     Raises:
-        ValueError: No key in the environment where one is needed, or one that is none.
+        ValueError: No key in the environment where one is needed, or one that is not usable.
     """
 
     def __init__(self, settings: JudgeSettings) -> None:
@@ -93,7 +94,7 @@ class ChatClient:
         headers = {"User-Agent": "edpbrl-gym", "Accept": "application/json", **_credentials(settings)}
         address = settings.address.rstrip("/") + "/chat/completions"
         self._poster = Poster(address, headers, settings.timeout)
-        if address.startswith("http://") and not is_loopback(address):
+        if urlsplit(address).scheme == "http" and not is_loopback(address):
             key = f" and the key in {settings.key_variable}" if settings.key_variable else ""
             warnings.warn(
                 f"Questions{key} go to {settings.address} without encryption, readable by every machine on the way; "

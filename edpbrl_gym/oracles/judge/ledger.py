@@ -67,6 +67,7 @@ class Ledger:
         self.questions = 0
         self.tokens = 0
         self._taking = threading.Lock()
+        self._writing_rest = threading.Lock()
         self._promised: dict[str, int] = {}
         self._asked: set[str] = set()
         self._asking = threading.Condition()
@@ -90,8 +91,10 @@ class Ledger:
             )
 
     def _take(self, line: Line) -> None:
-        """Keep a line in memory."""
+        """Keep a line in memory; one that was written again, as its way to the disk had failed, counts once."""
         kind, key = line["kind"], line.get("key", "")
+        if kind in ("answer", "failed") and line in (self.answers.get(key), self.failures.get(key)):
+            return
         if kind == "sent":
             sent = self.under_way.setdefault(key, [])
             sent[len(sent) - bool(line.get("again")) :] = [line["tokens"]]
@@ -149,9 +152,10 @@ class Ledger:
         Raises:
             OSError: It does not take them now either.
         """
-        while self.unwritten:
-            self._log.append(self.unwritten[0], durable=True)
-            del self.unwritten[0]
+        with self._writing_rest:  # not _taking: answers that come meanwhile are taken
+            while self.unwritten:
+                self._log.append(self.unwritten[0], durable=True)
+                del self.unwritten[0]
 
     def claim(self, key: str, stop: threading.Event) -> bool:
         """Wait until no other thread asks a question and claim it; False where ``stop`` was set before.

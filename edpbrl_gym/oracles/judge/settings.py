@@ -25,6 +25,7 @@ class JudgeSettings:
         model: name of the model at the endpoint, such as "gpt-4.1-mini".
         style: the guidance by which the judge chooses, such as "Futuristic style with advanced technologies".
         base_url: address of an OpenAI-compatible endpoint, such as "http://127.0.0.1:8399/v1"; None is OpenAI's own.
+            Kept without spaces around it and with its scheme in small letters.
         api_key_variable: name of the environment variable that holds the key. None: OPENAI_API_KEY for OpenAI's own
             endpoint, and no key at all for one given by ``base_url``.
         show: "images" shows the K pictures alone (the paper), "texts" the K texts.
@@ -50,8 +51,8 @@ class JudgeSettings:
 
     Raises:
         TypeError: a value of the wrong kind.
-        ValueError: an empty model or style, an unknown name, a number out of its range, a ``base_url`` that is none
-            or that holds a password.
+        ValueError: an empty model or style, an unknown name, a number out of its range, a ``base_url`` that is
+            not an http or https address, or that holds a password.
     """
 
     model: str
@@ -108,7 +109,7 @@ class JudgeSettings:
         if self.base_url is None:
             return
         try:
-            parts = urlsplit(self.base_url)
+            parts = urlsplit(self.base_url.strip())
             right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
             (parts.hostname or "").encode("idna")
         except (ValueError, TypeError, AttributeError):
@@ -123,6 +124,7 @@ class JudgeSettings:
                 "Expected base_url without a password and without '?' and '#' parts, since it is written to the run "
                 f"folder; put the key into an environment variable ({name or OPENAI_KEY}) and name that"
             )
+        object.__setattr__(self, "base_url", parts.geturl())  # one spelling: what is parsed is what is sent to
 
     @property
     def address(self) -> str:
