@@ -439,12 +439,13 @@ def supports(problem, **options) -> list[int]:
 
 @pytest.mark.parametrize("criterion", ["D", "A"])
 @pytest.mark.parametrize("kind", ["gauss", "sphere"])
-def test_without_a_prior_the_working_sets_stay_as_small_as_with_a_weak_one(kind, criterion):
-    """77 tokens suffice for d = 11: a start that is bad enough to be beaten by nearly all tokens needs no 5,000."""
+@pytest.mark.parametrize("sizes", [[5000], [1000] * 5], ids=["one step", "five steps"])
+def test_without_a_prior_the_working_sets_stay_as_small_as_with_a_weak_one(kind, criterion, sizes):
+    """126 tokens suffice for d = 11: a start that is bad enough to be beaten by nearly all tokens needs no 5,000."""
     features = np.random.default_rng(0).standard_normal((5000, 11))
     if kind == "sphere":
         features /= np.linalg.norm(features, axis=1, keepdims=True)
-    problems = [problem_from(features, [5000], criterion, regularization=value) for value in (0.0, 1e-9)]
+    problems = [problem_from(features, sizes, criterion, regularization=value) for value in (0.0, 1e-9)]
     without, weak = (supports(problem) for problem in problems)
     assert max(without) <= 1.5 * max(weak) <= 400
     assert len(without) <= len(weak) + 3
