@@ -49,8 +49,8 @@ _POOL_ITERATIONS = 20
 _LARGEST_RATIO = 1e6  # data to prior, up to which inner products in the metric of the prior keep enough digits
 _RESTRICTED_SHARE = 0.1  # the restricted problem is solved to this share of the full gap
 _MASTER_STEPS = 10
-_DENSE_SHARE = 0.4  # of all tokens: if so many improve the design, take them all
-_DENSE_AT_ONCE = 0.9  # a share that needs no patience, where a design may need so many tokens
+_DENSE_SHARE = 0.4  # of all tokens: if so many improve the design, and it may need all of them, take them all
+_DENSE_AT_ONCE = 0.9  # a share that needs no patience
 _DENSE_PATIENCE = 3  # the first small working sets leave many tokens better off, whatever the support
 _DENSE_LIMIT = 50_000_000  # numbers in the features of so many tokens, in float64
 _SHRINK = 0.7  # of all tokens: keep them all while at least so many have mass or would improve the design
@@ -253,10 +253,9 @@ class TokenSolver:
     def _next(self, run: TokenRun, prices: Prices) -> tuple[Space, FloatArray]:
         """The next working set and the weights to begin with there."""
         support, count = run.support, len(self.blocks)
-        fits = count * self.problem.dimension <= _DENSE_LIMIT
+        fits = count <= self._largest_support and count * self.problem.dimension <= _DENSE_LIMIT
         share = len(prices.tokens) / count
-        at_once = count <= self._largest_support and share > _DENSE_AT_ONCE
-        dense = fits and (at_once or (run.steps >= _DENSE_PATIENCE and share > _DENSE_SHARE))
+        dense = fits and share > (_DENSE_SHARE if run.steps >= _DENSE_PATIENCE else _DENSE_AT_ONCE)
         if len(run.space.tokens) == count:  # a dense support
             tokens = np.union1d(support, prices.tokens)
             if len(tokens) > _SHRINK * count:
