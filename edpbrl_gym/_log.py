@@ -29,7 +29,7 @@ class Remedies(NamedTuple):
     Attributes:
         held: Where another process, or another part of this one, has it open.
         damaged: Where a line is not as it was written.
-        gone: Where the file was deleted, moved or replaced while it was open.
+        gone: Where the file was deleted, moved, replaced or cut short while it was open.
         closed: Where it was closed before.
     """
 
@@ -102,6 +102,9 @@ class AppendLog:
         first = b"" if header is None else encode(header)
         if not (raw.startswith(first) or first.startswith(raw)):
             form = "" if header is None else header.get("format", "")
+            opening = raw.split(b"\n", 1)[0]
+            if form.encode("ascii") in opening and decode(opening) is None:
+                raise ValueError(self._damage(1, ": its checksum is wrong"))
             raise ValueError(
                 f"Expected a {header and header.get('kind')} of the format {form!r} in {self.path}, found something "
                 "else; name another file, or use the version that wrote it"
@@ -114,7 +117,10 @@ class AppendLog:
             line = decode(data[position : len(data) if end < 0 else end])
             if line is None:
                 if end >= 0 or decode(data[position:-1]) is not None:  # its end is there, whole or damaged
-                    raise ValueError(self._damage(len(lines) + 1, follow=0 <= end < len(data) - 1))
+                    why = ": its end is wrong" if end < 0 else ": its checksum is wrong"
+                    if 0 <= end < len(data) - 1:
+                        why = " and others follow it"
+                    raise ValueError(self._damage(len(lines) + 1, why))
                 break
             lines.append(line)
             position = len(data) if end < 0 else end + 1
@@ -126,9 +132,8 @@ class AppendLog:
             self.append(header, durable=True)
         return lines if header is None else lines[1:]
 
-    def _damage(self, number: int, *, follow: bool) -> str:
-        more = " and others follow it" if follow else ": its checksum is wrong"
-        return f"Expected whole lines in {self.path}, line {number} is damaged{more}; {self._remedies.damaged}"
+    def _damage(self, number: int, why: str) -> str:
+        return f"Expected whole lines in {self.path}, line {number} is damaged{why}; {self._remedies.damaged}"
 
     def append(self, line: Line, *, durable: bool, room: int = 0) -> None:
         """Add a line; when this returns it is on the disk (``durable``) or at least out of this process.
@@ -168,19 +173,20 @@ class AppendLog:
         """Check that lines can still be written where they will be looked for.
 
         Raises:
-            FileNotFoundError: The file was deleted, moved or replaced.
+            FileNotFoundError: The file was deleted, moved, replaced or cut short.
             ValueError: The log is closed.
         """
         if self._handle < 0:
             raise ValueError(f"Expected {self._name} to be open, it has been closed; {self._remedies.closed}")
         try:
-            same = os.path.samestat(os.fstat(self._handle), os.stat(self.path))
+            found = os.fstat(self._handle)
+            whole = os.path.samestat(found, os.stat(self.path)) and found.st_size >= self._end
         except OSError:
-            same = False
-        if not same:
+            whole = False
+        if not whole:
             raise FileNotFoundError(
-                f"Expected {self.path} where it was opened, it has been deleted, moved or replaced since; "
-                f"{self._remedies.gone}"
+                f"Expected {self.path} where it was opened, with all its lines; it has been deleted, moved, replaced "
+                f"or cut short since; {self._remedies.gone}"
             )
 
     def sync(self) -> None:
@@ -230,7 +236,7 @@ class AppendLog:
         with self._writing:
             if self._handle >= 0:
                 try:
-                    if self._reserved > self._end:
+                    if self._reserved > self._end < os.fstat(self._handle).st_size:  # it may have been cut short
                         os.ftruncate(self._handle, self._end)
                 finally:
                     os.close(self._handle)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from edpbrl_gym._log import decode, encode
-from edpbrl_gym.oracles.judge.budget import Budget, BudgetExhausted
+from edpbrl_gym.oracles.judge.budget import Budget, BudgetExhausted, Spending
 from edpbrl_gym.oracles.judge.ledger import FORMAT, Ledger
 from edpbrl_gym.oracles.judge.questions import Usage
 from tests.judge_tools import lines
@@ -85,7 +85,8 @@ def test_a_flipped_bit_anywhere_is_damage_also_in_the_last_line(path):
         flipped = bytearray(data)
         flipped[place] ^= 1 << place % 8
         path.write_bytes(flipped)
-        with pytest.raises(ValueError, match="ledger of the format" if place < head else r"line \d is damaged"):
+        foreign = place < head and FORMAT.encode() not in flipped[:head]
+        with pytest.raises(ValueError, match="ledger of the format" if foreign else r"line \d is damaged"):
             Ledger(path)
         assert path.read_bytes() == flipped
 
@@ -95,12 +96,25 @@ def test_a_flipped_bit_anywhere_is_damage_also_in_the_last_line(path):
     [
         ({"kind": "answer", "key": "k", "choice": 1, "lost": 0}, "'usage' with input_tokens"),
         (answer("k") | {"usage": {"input_tokens": 1}}, "'usage' with input_tokens"),
-        (answer("k", tokens=-5), "'input_tokens' as a number"),
-        (answer("k", tokens=True), "'input_tokens' as a number"),
-        (answer("k", choice="B"), "'choice' as a number"),
-        (answer("k") | {"lost": None}, "'lost' as a number"),
+        (answer("k", tokens=-5), "'input_tokens' as a whole number"),
+        (answer("k", tokens=True), "'input_tokens' as a whole number"),
+        (answer("k", choice="B"), "'choice' as one of the numbers in 'order'"),
+        (answer("k", choice=99), "'choice' as one of the numbers in 'order'"),
+        (answer("k", choice=None), "'choice' as one of the numbers in 'order'"),
+        (answer("k", reason="refused"), "no 'choice', as it is refused"),
+        (answer("k", reason="nonsense", choice=None), "'reason' as answered, invalid or refused"),
+        (answer("k", reason=[]), "'reason' as answered, invalid or refused"),
+        (answer("k", order=None), "'order' as a list of whole"),
+        (answer("k", order=[0, 1, 1]), "'order' as the numbers"),
+        (answer("k", order=[0, "1"]), "'order' as a list of whole"),
+        (answer("k", latency=None), "'latency' as a number"),
+        (answer("k", latency=-1.0), "'latency' as a number"),
+        (answer("k", retries="x"), "'retries' as a whole number"),
+        (answer("k", retries=None), "'retries' as a whole number"),
+        (answer("k", kind="failed"), "no 'choice' and no 'reason'"),
+        (answer("k", lost=None), "'lost' as a whole number"),
         (answer(7), "'key' as a text"),
-        ({"kind": "sent", "key": "k"}, "'tokens' as a number"),
+        ({"kind": "sent", "key": "k"}, "'tokens' as a whole number"),
         ({"kind": "mode", "structured": "text"}, "'model' as a text"),
         ({"kind": ["sent"], "key": "k"}, "kind is"),
         ({}, "kind is None"),
@@ -109,7 +123,7 @@ def test_a_flipped_bit_anywhere_is_damage_also_in_the_last_line(path):
 def test_a_malformed_line_is_one_clear_error(path, line, wrong):
     data = filled(path, 1) + encode(line) + encode(answer("later"))
     path.write_bytes(data)
-    with pytest.raises(ValueError, match=f"{path}, line 4 is none: .*{wrong}.*restore") as told:
+    with pytest.raises(ValueError, match=f"{path}, line 4 is not a valid line: .*{wrong}.*restore") as told:
         Ledger(path)
     assert "\n" not in str(told.value) and path.read_bytes() == data
 
@@ -123,14 +137,17 @@ def test_a_ledger_of_before_without_checksums_is_refused(path):
     assert path.read_bytes() == old
 
 
-@pytest.mark.parametrize("fate", ["deleted", "moved", "replaced"])
+@pytest.mark.parametrize("fate", ["deleted", "moved", "replaced", "cut short"])
 def test_a_file_that_goes_away_is_an_error_and_what_was_paid_for_is_kept(path, fate):
     filled(path, 1)
     ledger, elsewhere = Ledger(path), path.with_name("elsewhere")
-    path.unlink() if fate == "deleted" else path.rename(elsewhere)
+    if fate == "cut short":
+        os.truncate(path, path.stat().st_size - 10)
+    else:
+        path.unlink() if fate == "deleted" else path.rename(elsewhere)
     if fate == "replaced":
         path.write_bytes(elsewhere.read_bytes())
-    with pytest.raises(FileNotFoundError, match="where it was opened.*put the file back"):
+    with pytest.raises(FileNotFoundError, match="where it was opened.*if it was moved, move it back"):
         ledger.append({"kind": "sent", "key": "a", "tokens": 1}, durable=False)
     with pytest.raises(FileNotFoundError):
         ledger.append(answer("new"), durable=True)
@@ -138,6 +155,8 @@ def test_a_file_that_goes_away_is_an_error_and_what_was_paid_for_is_kept(path, f
     if fate != "moved":
         with pytest.raises(FileNotFoundError):
             ledger.close()
+        ledger.close()  # nothing is left to do
+        assert not path.exists() or b"\0" not in path.read_bytes()
         return
     elsewhere.rename(path)
     ledger.close()
@@ -360,6 +379,15 @@ def test_concurrent_requests_never_exceed_the_budget(questions, tokens):
     assert tokens is None or budget.tokens <= tokens
     assert questions is not None or tokens is None or tokens - 100 < budget.tokens or tokens < 100
     assert budget.spending.held_questions == budget.spending.held_tokens == 0
+
+
+def test_a_dear_answer_of_one_judge_sets_no_more_aside_for_another():
+    spending = Spending()
+    dear, cheap = Budget(None, None, spending), Budget(None, 12_000, spending)
+    dear.reserve(10_000).settle(Usage(9_000, 100))
+    assert dear.reserve(200).tokens == 200  # it had cost what it was thought to
+    dear.reserve(200).settle(Usage(400, 100))
+    assert dear.reserve(200).tokens == 500 and cheap.reserve(200).tokens == 200
 
 
 def test_a_request_waits_for_room_that_may_become_free():

@@ -112,6 +112,43 @@ def interrupt_at(number):
     return progress
 
 
+@pytest.mark.parametrize("close", [False, True])
+def test_an_interrupt_stays_one_where_the_ledger_can_not_be_written(tmp_path, caplog, close):
+    """Also where it is raised in the block of a judge, which is closed then."""
+    with local_judge(delay=0.1) as server:
+        judge = Judge(settings(server, concurrency=4), ledger=tmp_path / "l")
+
+        def progress(done, total):
+            (tmp_path / "l").unlink()
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            if close:
+                with judge:
+                    judge.ask(questions(20), progress=progress)
+            else:
+                judge.ask(questions(20), progress=progress)
+        assert judge.ledger.unwritten and "kept in this process alone" in caplog.text
+        if not close:
+            with pytest.raises(FileNotFoundError):
+                judge.close()
+        judge.close()
+
+
+def test_an_interrupted_call_does_not_wait_for_the_first_question_of_another(tmp_path):
+    with local_judge() as server, Judge(settings(server), ledger=tmp_path / "l") as judge:
+        asker, stop = judge._asker, threading.Event()
+        (look,) = judge._plan(questions(1)[0], 0)
+        thread = threading.Thread(target=asker._ask_once, args=(look, stop))
+        with asker._probing:  # as another call does until the server has answered
+            thread.start()
+            stop.set()
+            thread.join(10)
+            assert not thread.is_alive() and look.outcome == "stopped"
+        assert not server.requests
+        assert judge.ask(questions(1))[0].reason == "answered"
+
+
 def test_an_interrupted_call_goes_on_in_the_same_process(tmp_path):
     with local_judge(delay=0.05) as server, Judge(settings(server), ledger=tmp_path / "l") as judge:
         with pytest.raises(KeyboardInterrupt):
@@ -320,7 +357,7 @@ def test_answers_that_the_disk_did_not_take_are_kept_and_written_before_anything
             judge.ask(questions(40), progress=move)
         asked, kept = server.requests, len(judge.ledger.unwritten)
         assert asked == len(judge.ledger.answers) == len(answered(elsewhere)) + kept < 40
-        with pytest.raises(OSError, match="make room and ask again"):
+        with pytest.raises(OSError, match="cut short.; what came of .*written: if it was moved, move it back"):
             judge.ask(questions(40))
         assert server.requests == asked  # nothing more is paid for
         known = [q for q in questions(40) if any(q.identity == a["identity"] for a in judge.ledger.answers.values())]

@@ -142,9 +142,9 @@ def test_a_damaged_line_is_an_error_and_names_its_place(tmp_path):
         run(one, SyntheticUser(THETA), 3)
     journal = tmp_path / "one/journal.jsonl"
     lines = journal.read_bytes().splitlines(keepends=True)
-    others, alone = " and others follow", ": its checksum is wrong"
+    others, alone, end = " and others follow", ": its checksum is wrong", ": its end is wrong"
     # the last place is the end of the last line, which then has none any more
-    for number, place, message in ((0, 40, others), (3, 40, others), (5, 40, alone), (5, -1, alone)):
+    for number, place, message in ((0, 40, others), (3, 40, others), (5, 40, alone), (5, -1, end)):
         broken = bytearray(lines[number])
         broken[place] ^= 1
         journal.write_bytes(b"".join([*lines[:number], bytes(broken), *lines[number + 1 :]]))
@@ -185,7 +185,7 @@ def test_a_damaged_snapshot_is_ignored_since_the_journal_has_everything(tmp_path
         same(again, lived(4))
 
 
-@pytest.mark.parametrize("fate", ["deleted", "moved", "replaced"])
+@pytest.mark.parametrize("fate", ["deleted", "moved", "replaced", "cut short"])
 def test_a_folder_that_goes_away_is_an_error_at_the_next_answer(fate, tmp_path):
     folder = tmp_path / "one"
     one = session(folder=folder)
@@ -193,12 +193,14 @@ def test_a_folder_that_goes_away_is_an_error_at_the_next_answer(fate, tmp_path):
     one.ask()
     if fate == "deleted":
         shutil.rmtree(folder)
+    elif fate == "cut short":
+        open(folder / "journal.jsonl", "wb").close()
     else:
         folder.rename(tmp_path / "elsewhere")
     if fate == "replaced":
         shutil.copytree(tmp_path / "elsewhere", folder)
     for _ in range(2):
-        with pytest.raises(FileNotFoundError, match="journal.jsonl where it was opened.*put the folder back"):
+        with pytest.raises(FileNotFoundError, match="journal.jsonl where it was opened.*if it was moved, move it back"):
             one.tell(1)
     assert one.answered == 2 and one.pending is not None
     if fate == "moved":
@@ -208,7 +210,7 @@ def test_a_folder_that_goes_away_is_an_error_at_the_next_answer(fate, tmp_path):
         with resume(folder) as again:
             assert again.answered == 3
     else:
-        with pytest.raises(FileNotFoundError, match="put the folder back"):
+        with pytest.raises(FileNotFoundError, match="if it was moved, move it back"):
             one.close()
         with pytest.raises(ValueError, match="has been closed"):
             one.tell(1)

@@ -33,7 +33,7 @@ Event = dict[str, Any]
 _REMEDIES = Remedies(
     held="close() it there first",
     damaged="restore the file from a backup",
-    gone="put the folder back and tell again, or keep what was answered by history.to_parquet(...)",
+    gone="if it was moved, move it back and tell again; otherwise keep what was answered by history.to_parquet(...)",
     closed="use Session.resume",
 )
 

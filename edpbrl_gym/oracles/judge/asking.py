@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import queue
 import threading
@@ -15,7 +16,7 @@ from typing import Literal
 
 from edpbrl_gym.oracles.judge.budget import Budget, BudgetExhausted, Reservation
 from edpbrl_gym.oracles.judge.client import Attempts, ChatClient, Reply
-from edpbrl_gym.oracles.judge.ledger import Ledger
+from edpbrl_gym.oracles.judge.ledger import GONE, Ledger
 from edpbrl_gym.oracles.judge.messages import answer_schema, make_messages, most_input_tokens
 from edpbrl_gym.oracles.judge.questions import JudgeQuestion, Usage
 from edpbrl_gym.oracles.judge.reading import read_answer
@@ -27,6 +28,7 @@ _log = logging.getLogger("edpbrl_gym.oracles.judge")
 
 # so many questions in a row without an answer, and the server counts as gone
 _GIVE_UP = 20
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class _StoppedError(Exception):
@@ -99,7 +101,7 @@ class Asker:
             ConnectionError: The server refuses the key, knows no such model, redirects elsewhere, or stopped answering.
             OSError: The ledger or a picture can't be read or written. Answers that came and could not be written are
                 kept in memory, and nothing more is asked until they are written.
-            ValueError: A picture that is none.
+            ValueError: Not a picture.
         """
         self._write_rest()
         waiting = deque(looks)
@@ -130,10 +132,15 @@ class Asker:
                 if error is not None:
                     raise error
                 done()
-        except BaseException:
+        except BaseException as caught:
             stop.set()
             self._wait_for(threads)
-            self._write_rest()
+            try:
+                self._write_rest()
+            except OSError as unwritten:
+                if isinstance(caught, Exception):
+                    raise
+                _log.error("%s", unwritten)  # an interrupt stays one
             raise
         for thread in threads:
             thread.join()
@@ -150,10 +157,15 @@ class Asker:
         try:
             self.ledger.write_rest()
         except OSError as error:
+            why, remedy = error.strerror, "put that right and ask again"
+            if error.errno in _FULL:
+                remedy = "make room and ask again"
+            elif error.errno is None:  # of the log: there is no file any more that it could be written to
+                why, remedy = "it has been deleted, moved, replaced or cut short", GONE
             raise OSError(
-                f"Expected to write to {self.ledger.path}, could not ({error.strerror or error}); what came of "
+                f"Expected to write to {self.ledger.path}, could not ({why}); what came of "
                 f"{len(self.ledger.unwritten)} questions is kept in this process alone, and nothing more is asked "
-                "until it is written: make room and ask again"
+                f"until it is written: {remedy}"
             ) from None
 
     def _ask_once(self, look: Look, stop: threading.Event) -> None:
@@ -210,13 +222,18 @@ class Asker:
         """Send a question with the JSON schema where the server takes it; find out with the first question."""
         schema = answer_schema(look.question.num_options)
         if self._how is None:
-            with self._probing:
+            while not self._probing.acquire(timeout=0.2):  # another call may hold it for long
+                if stop.is_set():
+                    raise _StoppedError
+            try:
                 if self._how is None:
                     try:
                         return self._probe(messages, schema, attempts, stop)
                     except OSError:  # before another one finds out the same
                         stop.set()
                         raise
+            finally:
+                self._probing.release()
         return self.client.ask(messages, schema if self._how == "schema" else None, attempts)
 
     def _probe(

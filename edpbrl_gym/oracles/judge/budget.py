@@ -21,7 +21,6 @@ class Spending:
         tokens: Spent so far.
         held_questions: Set aside.
         held_tokens: Set aside.
-        largest: Most tokens that a request did cost.
         changed: Held while one of these is read or changed, notified when something is freed.
     """
 
@@ -30,7 +29,6 @@ class Spending:
         self.tokens = tokens
         self.held_questions = 0
         self.held_tokens = 0
-        self.largest = 0
         self.changed = threading.Condition()
 
 
@@ -45,12 +43,16 @@ class Budget:
         max_questions: None has no limit.
         max_tokens: None has no limit.
         spending: What the limits are held against; None begins with nothing.
+
+    Attributes:
+        largest: Most tokens of an answer that cost more than was set aside for it, 0 before there is one.
     """
 
     def __init__(self, max_questions: int | None, max_tokens: int | None, spending: Spending | None = None) -> None:
         self.max_questions = max_questions
         self.max_tokens = max_tokens
         self.spending = Spending() if spending is None else spending
+        self.largest = 0
 
     @property
     def questions(self) -> int:
@@ -78,7 +80,7 @@ class Budget:
             while True:
                 if stop is not None and stop.is_set():
                     raise BudgetExhausted
-                needed = max(tokens, spending.largest)
+                needed = max(tokens, self.largest)
                 if self._fits(1, needed):
                     spending.held_questions += 1
                     spending.held_tokens += needed
@@ -157,6 +159,7 @@ class Reservation:
                 spending.held_tokens -= self.tokens
                 spending.questions += question
                 spending.tokens += spent.total
-                spending.largest = max(spending.largest, spent.total)
+                if spent.total > self.tokens:  # so the bound is too low for this judge; others have their own
+                    self._budget.largest = max(self._budget.largest, spent.total)
                 spending.changed.notify_all()
         return spent + Usage(input_tokens=self.lost, unreported=self.lost)

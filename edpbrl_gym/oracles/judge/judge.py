@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,6 +18,8 @@ from edpbrl_gym.oracles.judge.questions import REASONS, JudgeQuestion, Reason, U
 from edpbrl_gym.oracles.judge.settings import JudgeSettings
 
 __all__ = ["Judge", "JudgeQuestion", "Usage", "Verdict"]
+
+_log = logging.getLogger("edpbrl_gym.oracles.judge")
 
 Progress = Callable[[int, int], None]
 
@@ -60,7 +63,7 @@ class Judge:
         return other
 
     def close(self) -> None:
-        """Close the connections, and the ledger unless it was given open."""
+        """Close the connections, and the ledger unless it was given open. Closing again does nothing."""
         self._asker.client.close()
         if self._owns_ledger:
             self.ledger.close()
@@ -71,7 +74,12 @@ class Judge:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except OSError as unwritten:
+            if kind is None or issubclass(kind, Exception):
+                raise
+            _log.error("%s", unwritten)  # an interrupt stays one
 
     def ask(self, questions: Sequence[JudgeQuestion], progress: Progress | None = None) -> list[Verdict]:
         """Ask all questions, ``concurrency`` at once, and return one verdict for each, in order.
@@ -84,7 +92,7 @@ class Judge:
             progress: Called with (looks done, looks in all) after each answer, also for those found in the ledger.
 
         Raises:
-            ValueError: A question without what is to be shown (texts or images), or a picture that is none.
+            ValueError: A question without what is to be shown (texts or images), or with what is not a picture.
             OSError: A picture or the ledger can't be read or written.
             ConnectionError: The server refuses the key, knows no such model, or stopped answering.
         """

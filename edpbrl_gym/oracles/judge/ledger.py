@@ -15,6 +15,7 @@ a question is a sha256.
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from pathlib import Path
@@ -23,17 +24,20 @@ from edpbrl_gym._log import AppendLog, Line, Remedies
 from edpbrl_gym.oracles.judge.budget import Spending
 from edpbrl_gym.oracles.judge.questions import Usage
 
-__all__ = ["FORMAT", "Ledger"]
+__all__ = ["FORMAT", "GONE", "Ledger"]
 
 FORMAT = "edpbrl-gym judge ledger 2"
 
 _HEADER: Line = {"kind": "ledger", "format": FORMAT}
 _REMEDIES = Remedies(
     held="wait for that run or stop it, or give this one a ledger of its own",
-    damaged="restore the file from a backup, or delete that line (its question is then asked again)",
-    gone="put the file back, or begin again with a new ledger",
+    damaged="restore the file from a backup, or delete that line, unless it is the first "
+    "(its question is then asked again)",
+    gone="if it was moved, move it back and ask again; otherwise begin again with a new Judge, on a backup of the file "
+    "where there is one",
     closed="make a new Judge",
 )
+GONE = _REMEDIES.gone
 _MOST_BYTES = 12_000  # of an answer's line, without the question's identity
 
 
@@ -68,6 +72,7 @@ class Ledger:
         self.tokens = 0
         self._taking = threading.Lock()
         self._writing_rest = threading.Lock()
+        self._closed = False
         self._promised: dict[str, int] = {}
         self._asked: set[str] = set()
         self._asking = threading.Condition()
@@ -86,7 +91,7 @@ class Ledger:
         wrong = _wrong(line)
         if wrong:
             raise ValueError(
-                f"Expected lines of a judge's ledger in {self.path}, line {number} is none: {wrong}; "
+                f"Expected lines of a judge's ledger in {self.path}, line {number} is not a valid line: {wrong}; "
                 f"{_REMEDIES.damaged}"
             )
 
@@ -177,11 +182,14 @@ class Ledger:
             self._asking.notify_all()
 
     def close(self) -> None:
-        """Release the file; another process may open it then.
+        """Release the file; another process may open it then. Closing again does nothing.
 
         Raises:
-            OSError: There are lines that the disk does not take.
+            OSError: There are lines that the disk does not take; they are lost.
         """
+        if self._closed:
+            return
+        self._closed = True
         try:
             self.write_rest()
         finally:
@@ -202,10 +210,28 @@ def _wrong(line: Line) -> str:
         usage = line.get("usage")
         if not isinstance(usage, dict) or set(usage) != {"input_tokens", "output_tokens", "unreported"}:
             return "it needs 'usage' with input_tokens, output_tokens and unreported"
-        counts |= usage
-    if line.get("choice") is not None:
-        counts["choice"] = line["choice"]
+        counts |= {**usage, "retries": line.get("retries")}
     for name, value in counts.items():
         if type(value) is not int or value < 0:
-            return f"it needs {name!r} as a number, 0 or more"
-    return ""
+            return f"it needs {name!r} as a whole number, 0 or more"
+    return _wrong_facts(line) if kind in ("answer", "failed") else ""
+
+
+def _wrong_facts(line: Line) -> str:
+    """What is wrong with what a line tells of a question, "" for nothing."""
+    order, choice, reason = line.get("order"), line.get("choice"), line.get("reason")
+    latency = line.get("latency")
+    if not isinstance(latency, (int, float)) or isinstance(latency, bool) or not 0 <= latency < math.inf:
+        return "it needs 'latency' as a number, 0 or more"
+    if not isinstance(order, list) or [type(place) for place in order] != [int] * len(order):
+        return "it needs 'order' as a list of whole numbers"
+    if len(order) < 2 or sorted(order) != list(range(len(order))):
+        return "it needs 'order' as the numbers from 0 to K - 1, each once"
+    if line["kind"] == "failed":
+        return "a question that failed has no 'choice' and no 'reason'" if {"choice", "reason"} & set(line) else ""
+    if reason not in ("answered", "invalid", "refused"):
+        return "it needs 'reason' as answered, invalid or refused"
+    if reason == "answered":
+        right = type(choice) is int and choice in order
+        return "" if right else "it needs 'choice' as one of the numbers in 'order', as it is answered"
+    return "" if choice is None else f"it needs no 'choice', as it is {reason}"
