@@ -99,6 +99,7 @@ def test_the_vocabulary_is_that_of_the_design_beside_the_answers(study, words, m
     moved = tmp_path / "study"
     shutil.copytree(study, moved)
     document = json.loads((moved / "design.json").read_text())
+    del document["vocabulary"]  # a design of an earlier version names the folder only
     for folder, said in (("nowhere", "could not read it"), (None, "its files have changed since")):
         document["settings"]["vocabulary"] = folder
         (moved / "design.json").write_text(json.dumps(document))
@@ -107,6 +108,50 @@ def test_the_vocabulary_is_that_of_the_design_beside_the_answers(study, words, m
         assert said in error and "give --vocabulary" in error
     assert main(["estimate", str(moved / "questions.csv"), "--vocabulary", str(words), "--out", str(out)]) == 0
     assert load_taste(out).provenance["vocabulary_fingerprint"] == load_vocabulary(words).fingerprint
+
+
+def test_the_vocabulary_of_a_design_is_found_from_any_folder(words, minilm, tmp_path, monkeypatch, capsys):
+    """The design was given a relative path: from elsewhere, or with the folder gone, its tokens still count."""
+    shutil.copytree(words, tmp_path / "words")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert main(["design", "--vocabulary", "words", "--solver", "random", "--episodes", "2", "--out", "de sign"]) == 0
+    table = pandas.read_csv("de sign/questions.csv").assign(choice=1)
+    table.to_csv("de sign/questions.csv", index=False)
+    shutil.rmtree("words")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    capsys.readouterr()
+    assert main(["estimate", "../de sign/questions.csv", "--out", "theta"]) == 0
+    assert "words (../de sign/design.json)" in " ".join(capsys.readouterr().out.split())
+    assert load_taste("theta").provenance["vocabulary_fingerprint"] == load_vocabulary(words).fingerprint
+    document = json.loads((tmp_path / "de sign/design.json").read_text())
+    document["vocabulary"]["tokens"][0][0] = "another"
+    (tmp_path / "de sign/design.json").write_text(json.dumps(document))
+    assert main(["estimate", "../de sign/questions.csv", "--out", "theta"]) == 1
+    assert "changed since" in capsys.readouterr().err
+
+
+def test_the_built_in_vocabulary_is_never_taken_for_another(study, comparisons, minilm, tmp_path, capsys):
+    """Without design.json beside the answers, only options of built-in tokens may use the built-in vocabulary."""
+    shutil.copy(study / "questions.csv", tmp_path / "copied.csv")
+    comparisons.to_parquet(tmp_path / "silent.parquet")
+    out = ["--out", str(tmp_path / "theta")]
+    for name in ("copied.csv", "silent.parquet"):
+        for prior in ("words", "embeddings"):
+            assert main(["estimate", str(tmp_path / name), "--prior", prior, *out]) == 2
+            assert "give --vocabulary FOLDER, or --prior ridge" in capsys.readouterr().err
+        assert main(["estimate", str(tmp_path / name), "--prior", "ridge", *out]) == 0
+    assert main(["estimate", str(tmp_path / "copied.csv"), "--vocabulary", "nowhere", *out]) == 1
+    built_in = load_vocabulary()
+    texts = [[built_in.prompt(tokens) for tokens in question] for question in ([[0, 1], [2, 3]], [[4], [5]])]
+    asked = {f"option_{k + 1}": [question[k] for question in texts] for k in range(2)}
+    pandas.DataFrame({**asked, "choice": [1, 2]}).to_csv(tmp_path / "plain.csv", index=False)
+    read_answers(tmp_path / "plain.csv", minilm)[0].to_parquet(tmp_path / "told.parquet")
+    capsys.readouterr()
+    for name in ("plain.csv", "told.parquet"):
+        assert main(["estimate", str(tmp_path / name), *out]) == 0
+        assert "the built-in one" in capsys.readouterr().out
+        assert load_taste(tmp_path / "theta").provenance["vocabulary_fingerprint"] == built_in.fingerprint
 
 
 def test_code_that_a_file_names_is_not_run_unasked(study, words, tmp_path, capsys):
@@ -181,7 +226,7 @@ def test_bad_arguments_are_named(arguments, code, said, comparisons, tmp_path, c
     assert said in capsys.readouterr().err
 
 
-def test_answers_of_another_encoder_have_no_embedding_prior(comparisons, tmp_path, capsys):
+def test_answers_of_another_encoder_have_no_embedding_prior(comparisons, words, tmp_path, capsys):
     other = Comparisons(
         features=comparisons.features,
         choice=comparisons.choice,
@@ -194,5 +239,6 @@ def test_answers_of_another_encoder_have_no_embedding_prior(comparisons, tmp_pat
     plain.to_parquet(tmp_path / "plain.parquet")
     for name, said in (("other", "load the same weights"), ("plain", "--encoder")):
         given = ["estimate", str(tmp_path / f"{name}.parquet"), "--prior", "embeddings", "--out", str(tmp_path / "t")]
+        given += ["--vocabulary", str(words)]
         assert main(given) in (1, 2)
         assert said in capsys.readouterr().err

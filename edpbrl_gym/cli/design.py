@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from edpbrl_gym.cli.console import command, output, quiet_libraries, shown, solving
 from edpbrl_gym.cli.errors import Stopped, UsageError, bad_arguments
 from edpbrl_gym.cli.options import Design
+from edpbrl_gym.cli.study import DESIGN
 
 if TYPE_CHECKING:
     from edpbrl_gym.experiments.asked import QuestionReport
@@ -51,7 +52,7 @@ def run(options: Design) -> None:
         check_enough_options(env.unwrapped.vocabulary, options.policies, options.feedback)
         agent = _agent(options, env, options.solver)
         if ":" in options.solver:
-            check_static(agent)  # what it says of observe() is for who wrote the agent
+            check_static(agent)  # its advice about observe() is for the author of the agent
         elif not is_static(agent):
             raise UsageError(
                 f"Expected a --solver whose questions don't depend on the answers, {options.solver} chooses each by "
@@ -242,8 +243,9 @@ def _write(options: Design, env: Any, agent: Any, questions: dict[str, Any] | No
         "encoder_fingerprint": base.encoder.fingerprint,
         "vocabulary_fingerprint": base.vocabulary.fingerprint,
         "versions": versions(),
+        "vocabulary": {"names": base.vocabulary.names, "tokens": base.vocabulary.tokens},  # its folder may move
     }
-    path = options.out / "design.json"
+    path = options.out / DESIGN
     text = json.dumps(document, indent=2)
     write_atomically(path, lambda name: name.write_text(text + "\n", encoding="utf-8"))
 

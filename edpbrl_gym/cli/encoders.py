@@ -35,6 +35,6 @@ def chosen_encoder(given: str | None, stored: object, file: Path, *, advice: str
         spec = check_encoder_spec(stored)
     if is_own_encoder(spec):
         raise UsageError(
-            f"Expected --encoder, as {file} names one that is none of ours: give --encoder {spec} to have that code run"
+            f"Expected --encoder, as {file} names a custom encoder: give --encoder {spec} to have that code run"
         )
     return spec

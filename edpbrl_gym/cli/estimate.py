@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-from edpbrl_gym._files import naming
 from edpbrl_gym.cli.console import bullet, output, quiet_libraries, shown
 from edpbrl_gym.cli.encoders import chosen_encoder
 from edpbrl_gym.cli.errors import UsageError, bad_arguments
 from edpbrl_gym.cli.options import Estimate
+from edpbrl_gym.cli.study import DESIGN, NamedVocabulary, Study, built_in_vocabulary, given_vocabulary, read_study
 
 __all__ = ["run"]
-
-_DESIGN = "design.json"  # of `edpbrl design`, beside its questions
 
 
 def run(options: Estimate) -> None:
@@ -27,10 +24,12 @@ def run(options: Estimate) -> None:
     with bad_arguments():
         _check(options)
     quiet_libraries()
-    study = _study(options)
-    vocabulary = None if options.prior == "ridge" else _vocabulary(options, study)
+    study = None if _is_comparisons(options.answers) else read_study(options.answers)
+    words = None if options.prior == "ridge" else _vocabulary(options, study)
     comparisons, left_out, encoder = _read(options, study)
-    found, prior, facts = _estimate(options, comparisons, vocabulary, encoder)
+    if words is None and options.prior != "ridge":
+        words = built_in_vocabulary(comparisons.texts, options.answers)
+    found, prior, facts = _estimate(options, comparisons, None if words is None else words.vocabulary, encoder)
     known = comparisons.metadata
     provenance: dict[str, Any] = {key: known[key] for key in ("encoder", "encoder_fingerprint") if key in known}
     provenance |= {
@@ -51,6 +50,8 @@ def run(options: Estimate) -> None:
         "Answers",
         f"{len(comparisons)} questions with {options_per_question} options, {left_out} without an answer left out",
     )
+    if words is not None:
+        bullet(console, "Vocabulary", words.name)
     state = "converged" if found.converged else "NOT converged: raise --regularization"
     norm = float(np.linalg.norm(found.theta))
     steps = f"{state} after {found.iterations} Newton steps"
@@ -160,7 +161,7 @@ def _tokens(options: Estimate, comparisons: Any, vocabulary: Any, encoder: Any) 
 # -- answers ---------------------------------------------------------------------------------------------------------
 
 
-def _read(options: Estimate, study: dict[str, Any] | None) -> tuple[Any, int, Any]:
+def _read(options: Estimate, study: Study | None) -> tuple[Any, int, Any]:
     """The answered questions, how many were left without an answer, and the encoder that has embedded them."""
     from edpbrl_gym.comparisons import Comparisons
 
@@ -175,8 +176,8 @@ def _read(options: Estimate, study: dict[str, Any] | None) -> tuple[Any, int, An
     from edpbrl_gym.experiments.questions import read_answers
     from edpbrl_gym.features import load_encoder
 
-    stored = "minilm" if study is None else study["encoder"]
-    encoder = load_encoder(chosen_encoder(options.encoder, stored, options.answers.parent / _DESIGN))
+    stored = "minilm" if study is None else study.encoder
+    encoder = load_encoder(chosen_encoder(options.encoder, stored, options.answers.parent / DESIGN))
     return *read_answers(options.answers, encoder, progress=True), encoder
 
 
@@ -192,43 +193,8 @@ def _is_comparisons(path: Path) -> bool:
         return True  # Comparisons.from_parquet says what is wrong with it
 
 
-def _study(options: Estimate) -> dict[str, Any] | None:
-    """What design.json beside a file of questions says about encoder and vocabulary; None where there is none."""
-    file = options.answers.parent / _DESIGN
-    if not file.is_file() or _is_comparisons(options.answers):
-        return None
-    try:
-        with naming(file):
-            document = json.loads(file.read_text(encoding="utf-8"))
-        settings = document["settings"]
-        return {
-            "encoder": str(settings["encoder"]),
-            "vocabulary": settings.get("vocabulary"),
-            "split": settings.get("split", "all"),
-            "seed": settings.get("seed", 0),
-            "fingerprint": document.get("vocabulary_fingerprint"),
-        }
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise ValueError(
-            f"Expected the settings of a design in {file}, could not read them; move the answers to another folder and "
-            "give --encoder and --vocabulary"
-        ) from None
-
-
-def _vocabulary(options: Estimate, study: dict[str, Any] | None) -> Any:
-    """The vocabulary of the prior: the given one, that of the design, or the built-in one."""
-    from edpbrl_gym.vocabulary import load_vocabulary
-
-    if options.vocabulary is not None or study is None:
-        return load_vocabulary(options.vocabulary)
-    place = "the built-in vocabulary" if study["vocabulary"] is None else str(study["vocabulary"])
-    said = f"Expected the vocabulary with which {options.answers.parent / _DESIGN} was made ({place})"
-    try:
-        vocabulary = load_vocabulary(study["vocabulary"])
-        if study["split"] == "train":
-            vocabulary = vocabulary.split(int(study["seed"]))[0]
-    except (OSError, ValueError, TypeError) as error:
-        raise ValueError(f"{said}, could not read it ({error}); give --vocabulary") from None
-    if study["fingerprint"] not in (None, vocabulary.fingerprint):
-        raise ValueError(f"{said}, its files have changed since; give --vocabulary to use them as they are")
-    return vocabulary
+def _vocabulary(options: Estimate, study: Study | None) -> NamedVocabulary | None:
+    """The vocabulary of the prior: the given one or that of the design; None where neither says."""
+    if options.vocabulary is not None:
+        return given_vocabulary(options.vocabulary)
+    return None if study is None else study.vocabulary()

@@ -103,7 +103,7 @@ class Estimate:
     the ridge --regularization)."""
     vocabulary: Path | None = None
     """Folder of token files whose embeddings make the prior (None: that of design.json beside the answers, else the
-    built-in one)."""
+    built-in one where the options are made of its tokens)."""
     power: float | None = None
     """Power of the embeddings' covariance; 0 knows nothing of them (None: 0.75 for words, 1 for embeddings)."""
     encoder: str | None = None

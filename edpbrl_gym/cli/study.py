@@ -1,0 +1,140 @@
+"""Which vocabulary the answers of a study were asked with: design.json says so, or the options themselves."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edpbrl_gym._files import naming
+from edpbrl_gym.cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from edpbrl_gym.vocabulary import Vocabulary
+
+__all__ = ["DESIGN", "NamedVocabulary", "Study", "built_in_vocabulary", "given_vocabulary", "read_study"]
+
+DESIGN = "design.json"  # of `edpbrl design`, beside its questions
+_BUILT_IN = "the built-in one"
+
+
+@dataclass(frozen=True)
+class NamedVocabulary:
+    """A vocabulary and where it came from, for people."""
+
+    vocabulary: Vocabulary
+    name: str
+
+
+@dataclass(frozen=True)
+class Study:
+    """What the design.json beside a file of questions says.
+
+    Attributes:
+        file: The design.json.
+        encoder: Name of the encoder.
+        folder: Folder of the vocabulary as it was given to the design; None for the built-in one.
+        split: "all", "train", or "test".
+        seed: Of the split.
+        fingerprint: Of the vocabulary; None where the file doesn't say.
+        stored: Step names and tokens; None in files of earlier versions, which name the folder only.
+    """
+
+    file: Path
+    encoder: str
+    folder: str | None
+    split: str
+    seed: Any
+    fingerprint: str | None
+    stored: dict[str, Any] | None
+
+    def vocabulary(self) -> NamedVocabulary:
+        """The vocabulary of the design.
+
+        Raises:
+            ValueError: It can't be read, or isn't the one that the questions were made with.
+        """
+        from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
+
+        place = "the built-in vocabulary" if self.folder is None else str(self.folder)
+        said = f"Expected the vocabulary with which {self.file} was made ({place})"
+        try:
+            if self.stored is not None:
+                vocabulary = Vocabulary(tuple(self.stored["names"]), tuple(map(tuple, self.stored["tokens"])))
+            else:
+                vocabulary = load_vocabulary(self.folder)
+                if self.split == "train":
+                    vocabulary = vocabulary.split(int(self.seed))[0]
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise ValueError(f"{said}, could not read it ({error}); give --vocabulary") from None
+        if self.fingerprint not in (None, vocabulary.fingerprint):
+            changed = "its files have" if self.stored is None else "the tokens in that file have"
+            raise ValueError(f"{said}, {changed} changed since; give --vocabulary to use them as they are")
+        part = "" if self.split == "all" else f", {self.split} split"
+        return NamedVocabulary(vocabulary, f"{_BUILT_IN if self.folder is None else self.folder}{part} ({self.file})")
+
+
+def read_study(answers: Path) -> Study | None:
+    """Return what design.json beside a file of questions says; None where there is none.
+
+    Raises:
+        ValueError: It isn't the file of a design.
+    """
+    file = answers.parent / DESIGN
+    if not file.is_file():
+        return None
+    try:
+        with naming(file):
+            document = json.loads(file.read_text(encoding="utf-8"))
+        settings = document["settings"]
+        return Study(
+            file=file,
+            encoder=str(settings["encoder"]),
+            folder=settings.get("vocabulary"),
+            split=settings.get("split", "all"),
+            seed=settings.get("seed", 0),
+            fingerprint=document.get("vocabulary_fingerprint"),
+            stored=document.get("vocabulary"),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise ValueError(
+            f"Expected the settings of a design in {file}, could not read them; move the answers to another folder and "
+            "give --encoder and --vocabulary"
+        ) from None
+
+
+def given_vocabulary(folder: Path) -> NamedVocabulary:
+    """The vocabulary of --vocabulary."""
+    from edpbrl_gym.vocabulary import load_vocabulary
+
+    return NamedVocabulary(load_vocabulary(folder), str(folder))
+
+
+def built_in_vocabulary(texts: list[list[str]] | None, answers: Path) -> NamedVocabulary:
+    """The built-in vocabulary, if the options are its tokens, or prompts of them.
+
+    Args:
+        texts: Options of every question; None where they are not known.
+        answers: Their file, for messages.
+
+    Raises:
+        UsageError: They are not, so that another vocabulary was used.
+    """
+    from edpbrl_gym.vocabulary import load_vocabulary
+    from edpbrl_gym.vocabulary.tokens import fold
+    from edpbrl_gym.vocabulary.vocabulary import SEPARATOR
+
+    advice = "give --vocabulary FOLDER, or --prior ridge, which needs none"
+    if texts is None:
+        raise UsageError(f"Expected --vocabulary, as {answers} doesn't hold the texts of its options; {advice}")
+    vocabulary = load_vocabulary()
+    known = {fold(token) for token in vocabulary.all_tokens}
+    for text in (text for question in texts for text in question):
+        unknown = [part for part in text.split(SEPARATOR) if fold(part) not in known]
+        if unknown:
+            raise UsageError(
+                f"Expected --vocabulary, as no {DESIGN} lies beside {answers} and {unknown[0][:80]!r} in its options "
+                f"is no token of the built-in vocabulary; {advice}"
+            )
+    return NamedVocabulary(vocabulary, _BUILT_IN)
