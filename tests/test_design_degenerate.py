@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -117,8 +119,17 @@ def test_the_largest_features_are_solved(criterion):
     assert verify(problem, design).confirmed
 
 
-def test_a_prior_lost_beside_large_features_is_named():
+@pytest.mark.parametrize("solve", [newton, frank_wolfe, exact_design])
+@pytest.mark.parametrize("given", ["regularization", "prior_precision"])
+def test_a_prior_lost_beside_large_features_is_named(solve, given):
     """lambda = 1 is a regularization > 0; beside an information of 1e20 it is nothing."""
-    problem = problem_from(1e9 * np.random.default_rng(0).standard_normal((4, 8)), [4], regularization=1.0)
-    with pytest.raises(SingularInformationError, match=r"rounding loses a regularization below \d"):
-        frank_wolfe(problem)
+    features = 1e9 * np.random.default_rng(0).standard_normal((4, 8))
+    problem = problem_from(features, [4], regularization=1.0)
+    if given == "prior_precision":
+        problem = replace(problem, regularization=None, prior_precision=np.diag(np.linspace(1.0, 2.0, 8)))
+    with pytest.raises(SingularInformationError, match=r"rounding loses a prior precision below \d") as caught:
+        solve(problem)
+    assert "use a regularization > 0" not in str(caught.value)
+    lost = float(re.search(r"below (\S+),", str(caught.value))[1])
+    assert solve(problem_from(features, [4], regularization=10 * lost)).value > -np.inf  # what it says helps
+    frank_wolfe(problem_from(features / 1e4, [4], regularization=1.0), max_iterations=3)

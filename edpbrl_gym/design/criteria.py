@@ -42,7 +42,15 @@ _EIGENVALUE_TOLERANCE = 1e-10  # relative; smaller negative eigenvalues count as
 
 
 class SingularInformationError(ValueError):
-    """The information matrix is singular: the questions say nothing about some direction of theta."""
+    """The information matrix is singular: the questions say nothing about some direction of theta.
+
+    Attributes:
+        lost: A prior precision below this would be lost in rounding; None where that is not known.
+    """
+
+    def __init__(self, message: str, *, lost: float | None = None) -> None:
+        super().__init__(message)
+        self.lost = lost
 
 
 def cholesky(information: FloatArray) -> FloatArray:
@@ -68,10 +76,12 @@ def cholesky(information: FloatArray) -> FloatArray:
         regular = False
     if not regular:
         largest = float(np.diag(information).max(initial=0.0))
+        lost = share * largest
         raise SingularInformationError(
             f"Expected a positive definite information matrix, got a singular one of dimension {dimension}: the "
             f"questions say nothing about some direction of theta; use a regularization > 0 or more varied features. "
-            f"Beside its largest entry, {largest:.3g}, rounding loses a regularization below {share * largest:.2g}."
+            f"Beside its largest entry, {largest:.3g}, rounding loses a regularization below {lost:.2g}.",
+            lost=lost,
         )
     return np.asarray(factor, dtype=np.float64)
 

@@ -40,6 +40,7 @@ from edpbrl_gym.design._exact_block import Local
 from edpbrl_gym.design._exact_bounds import BOUND_TOLERANCE, best_identical, independent_bound
 from edpbrl_gym.design._exact_result import ExactDesign, StartRecord, expected_data, surrogate_data
 from edpbrl_gym.design._exact_starts import STARTS, clustered, random_policies, tilted
+from edpbrl_gym.design._lost_prior import naming_a_lost_prior
 from edpbrl_gym.design.criteria import DCriterion, SingularInformationError
 from edpbrl_gym.design.diagnostics import PriorBalance
 from edpbrl_gym.design.newton import newton
@@ -93,6 +94,7 @@ class _Run:
             self.points, self.value = points, value
 
 
+@naming_a_lost_prior
 def exact_design(
     problem: DesignProblem,
     *,

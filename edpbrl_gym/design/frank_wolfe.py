@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from edpbrl_gym._validation import check_choice_of, check_count, check_number
 from edpbrl_gym.design import information
 from edpbrl_gym.design._deadline import Deadline, check_time_limit
+from edpbrl_gym.design._lost_prior import naming_a_lost_prior
 from edpbrl_gym.design.atoms import ActiveSet
 from edpbrl_gym.design.line_search import Segment, exact_step
 from edpbrl_gym.design.problem import DesignProblem
@@ -105,6 +106,7 @@ class _Run:
     status: str = "iteration_limit"
 
 
+@naming_a_lost_prior
 def frank_wolfe(
     problem: DesignProblem,
     *,

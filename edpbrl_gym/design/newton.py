@@ -17,6 +17,7 @@ from edpbrl_gym._validation import check_count, check_number
 from edpbrl_gym.design._backend import ArrayBackend, NumpyBackend, make_backend
 from edpbrl_gym.design._column_newton import solve_columns
 from edpbrl_gym.design._deadline import check_time_limit
+from edpbrl_gym.design._lost_prior import naming_a_lost_prior
 from edpbrl_gym.design._newton_state import NewtonState
 from edpbrl_gym.design._token_newton import solve_tokens
 from edpbrl_gym.design.criteria import ACriterion, DCriterion, VCriterion
@@ -27,6 +28,7 @@ from edpbrl_gym.mdp import PromptMDP
 __all__ = ["NewtonState", "newton"]
 
 
+@naming_a_lost_prior
 def newton(
     problem: DesignProblem,
     *,
