@@ -176,7 +176,7 @@ class AppendLog:
             FileNotFoundError: The file was deleted, moved, replaced or cut short.
             ValueError: The log is closed.
         """
-        if self._handle < 0:
+        if self.closed:
             raise ValueError(f"Expected {self._name} to be open, it has been closed; {self._remedies.closed}")
         try:
             found = os.fstat(self._handle)
@@ -188,6 +188,11 @@ class AppendLog:
                 f"Expected {self.path} where it was opened, with all its lines; it has been deleted, moved, replaced "
                 f"or cut short since; {self._remedies.gone}"
             )
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has been closed."""
+        return self._handle < 0
 
     def sync(self) -> None:
         """Bring all lines to the disk.

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edpbrl_gym._log import decode, encode
 from edpbrl_gym.comparisons import History
 from edpbrl_gym.oracles import SyntheticUser
 from edpbrl_gym.responses import Ranking, Response
@@ -153,7 +154,7 @@ def test_a_damaged_line_is_an_error_and_names_its_place(tmp_path):
             resume(tmp_path / "one")
         assert journal.read_bytes() == damaged
     journal.write_bytes(b"".join([*lines[1:], lines[-1]]))
-    with pytest.raises(ValueError, match="line 1 of its journal fails.*does not follow"):
+    with pytest.raises(ValueError, match="journal.jsonl, line 1 is none.*does not follow.*from a backup"):
         resume(tmp_path / "one")
     journal.write_bytes(b"".join(lines[:4]))
     with pytest.raises(ValueError, match="at least 6 lines.*got 4: answers are missing"):
@@ -161,6 +162,59 @@ def test_a_damaged_line_is_an_error_and_names_its_place(tmp_path):
     journal.write_bytes(b"".join(lines))
     with resume(tmp_path / "one") as again:
         assert again.answered == 3
+
+
+def test_a_whole_line_that_says_too_little_or_nonsense_is_named_with_its_file(tmp_path):
+    with session(folder=tmp_path / "one") as one:
+        run(one, SyntheticUser(THETA), 1)
+    journal = tmp_path / "one/journal.jsonl"
+    ask, tell = (decode(line) for line in journal.read_bytes().splitlines())
+    assert ask["type"] == "ask" and tell["type"] == "tell"
+    cases = [(1, {key: value for key, value in ask.items() if key != name}, f"no {name!r}") for name in ask]
+    cases += [(2, {key: value for key, value in tell.items() if key != name}, f"no {name!r}") for name in tell]
+    cases += [(2, {**tell, "at": at}, "no text in ISO 8601") for at in (None, 7, "yesterday", [])]
+    cases += [(1, {**ask, "tokens": "abc"}, "tokens"), (1, {**ask, "features": 7}, ""), (1, {**ask, "type": []}, "")]
+    cases += [(2, {**tell, "response": value}, "") for value in (None, 7, [], {}, {"kind": 3}, {"kind": "best"})]
+    for number, line, message in cases:
+        journal.write_bytes(b"".join(encode(each) for each in ((line,) if number == 1 else (ask, line))))
+        (tmp_path / "one/planner.npz").unlink(missing_ok=True)
+        with pytest.raises(ValueError, match=f"journal.jsonl, line {number} .*{message}.*restore .* from a backup"):
+            resume(tmp_path / "one")
+
+
+def test_a_snapshot_with_any_bit_flipped_is_ignored(tmp_path):
+    """A zip archive's own checksums don't cover its directory: a flip there can lose an array, or rename it."""
+    with session(PLANNERS["restored"], folder=tmp_path / "one") as one:
+        run(one, SyntheticUser(THETA), 2)
+    snapshot = tmp_path / "one/planner.npz"
+    whole = snapshot.read_bytes()
+    for place in range(whole.index(b"PK\x01\x02"), len(whole), 7):
+        flipped = bytearray(whole)
+        flipped[place] ^= 1 << place % 8
+        snapshot.write_bytes(flipped)
+        with pytest.warns(UserWarning, match="planner.npz could not be read .* the journal is replayed"):
+            again = resume(tmp_path / "one", PLANNERS["restored"])
+        again._journal.close()  # without a new snapshot
+        assert again.answered == 2
+
+
+def test_a_session_closes_where_the_snapshot_has_no_place_and_may_be_closed_twice(tmp_path):
+    with session(folder=tmp_path / "one") as one:
+        run(one, SyntheticUser(THETA), 2)
+        one.close()
+    one.close()
+    (tmp_path / "one/planner.npz").unlink()
+    (tmp_path / "one/planner.npz").mkdir()
+    again = resume(tmp_path / "one")
+    with pytest.warns(UserWarning, match="state could not be saved .*found a folder"):
+        again.close()
+    again = resume(tmp_path / "one")
+    with pytest.raises(OSError, match="found a folder"):
+        again.save()  # asked for by name
+    shutil.rmtree(tmp_path / "one/planner.npz")
+    again.close()
+    with pytest.raises(ValueError, match="has been closed"):
+        one.tell(1) if one.pending else one.ask()
 
 
 def test_a_damaged_snapshot_is_ignored_since_the_journal_has_everything(tmp_path):

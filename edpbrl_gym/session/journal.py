@@ -2,13 +2,15 @@
 
 FOLDER/session.json     the settings with which the session began, written once
 FOLDER/journal.jsonl    every question, answer and undo, one line each, in order
-FOLDER/planner.npz      the planner's state after so many lines (optional; spares replaying them)
+FOLDER/planner.npz      the planner's state after so many lines (optional; spares replaying them), and its SHA-256
 
-The journal alone is the truth: a snapshot that can't be read is ignored. For its lines see ``_log``.
+The journal alone is the truth: a snapshot that is not as it was written is ignored. For its lines see ``_log``.
 """
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import os
 import shutil
@@ -27,6 +29,7 @@ __all__ = ["FORMAT", "Journal", "is_plain", "read_settings"]
 
 FORMAT = "edpbrl-gym session 1"
 _SETTINGS, _JOURNAL, _PLANNER = "session.json", "journal.jsonl", "planner.npz"
+_DIGEST = hashlib.sha256().digest_size  # bytes, behind the archive
 
 Event = dict[str, Any]
 
@@ -91,6 +94,11 @@ class Journal:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._log = AppendLog(folder / _JOURNAL, name=f"the session {folder}", remedies=_REMEDIES)
+
+    @property
+    def path(self) -> Path:
+        """Of the journal."""
+        return self._log.path
 
     @property
     def events(self) -> int:
@@ -171,8 +179,10 @@ class Journal:
         }
         plain = {key: value for key, value in state.items() if not isinstance(value, np.ndarray)}
         header = json.dumps({"events": self.events, "plain": plain})
-        with replacing(self.folder / _PLANNER) as part, open(part, "wb") as stream:
-            np.savez(stream, header=np.frombuffer(header.encode("utf-8"), dtype=np.uint8), **arrays)
+        archive = io.BytesIO()
+        np.savez(archive, header=np.frombuffer(header.encode("utf-8"), dtype=np.uint8), **arrays)
+        with replacing(self.folder / _PLANNER) as part:
+            part.write_bytes(archive.getvalue() + hashlib.sha256(archive.getvalue()).digest())
 
     def read_planner(self) -> tuple[int, dict[str, Any]] | None:
         """Number of events and the planner's state after them; None without a snapshot, or with one that is damaged.
@@ -184,13 +194,18 @@ class Journal:
         if not path.is_file():
             return None
         try:
-            with np.load(path, allow_pickle=False) as data:
+            raw = path.read_bytes()
+            archive, digest = raw[:-_DIGEST], raw[-_DIGEST:]
+            if hashlib.sha256(archive).digest() != digest:  # the archive's own checksums don't cover its directory
+                raise ValueError("its checksum is wrong")
+            with np.load(io.BytesIO(archive), allow_pickle=False) as data:
                 header = json.loads(data["header"].tobytes())
                 arrays = {key.removeprefix("array_"): data[key] for key in data.files if key.startswith("array_")}
             events, plain = int(header["events"]), dict(header["plain"])
         except Exception as error:  # whatever a damaged archive makes its reader raise
             warnings.warn(
-                f"The planner's state in {path} could not be read ({type(error).__name__}); the journal is replayed",
+                f"The planner's state in {path} could not be read ({type(error).__name__}: {error}); the journal is "
+                "replayed",
                 stacklevel=2,
             )
             return None
@@ -200,6 +215,15 @@ class Journal:
                 f"got {self.events}: answers are missing; restore the file from a backup"
             )
         return events, {**plain, **arrays}
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has been closed."""
+        return self._log.closed
+
+    def check(self) -> None:
+        """Check that answers can still be written where they will be looked for; raises as ``append`` does."""
+        self._log.check()
 
     def close(self) -> None:
         """Release the files; nothing more can be appended."""

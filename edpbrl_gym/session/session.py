@@ -184,10 +184,7 @@ class Session:
         self._line.teach(question, response)
         self._in_step = before
         if self.answered % _SNAPSHOT_EVERY == 0:
-            try:
-                self._snapshot()
-            except OSError as error:  # the answer is safe, only resuming will take longer
-                warnings.warn(f"The planner's state could not be saved in {self.folder}: {error}", stacklevel=2)
+            self._spare_replaying()
 
     def skip(self) -> None:
         """Pass the question: nothing is learnt from it, and the next one continues its prompts."""
@@ -311,10 +308,16 @@ class Session:
         return self._journal.folder
 
     def close(self) -> None:
-        """Release the folder, so that the session can be resumed elsewhere; a closed session can't be told more."""
-        if self._journal is not None:
+        """Release the folder, so that the session can be resumed elsewhere; a closed session can't be told more.
+
+        Without effect on a session that is closed already, or has no folder.
+
+        Raises:
+            FileNotFoundError: The journal was deleted, moved or replaced; the session is closed all the same.
+        """
+        if self._journal is not None and not self._journal.closed:
             try:
-                self._snapshot()
+                self._spare_replaying()
             finally:
                 self._journal.close()
 
@@ -372,7 +375,7 @@ class Session:
                 )
         journal, events = Journal.open(place)
         try:
-            session._load(events, journal.read_planner(), exact)
+            session._load(events, journal, exact)
         except BaseException:
             journal.close()
             raise
@@ -410,9 +413,19 @@ class Session:
         if state is not None and is_plain(state):
             self._journal.write_planner(state)
 
-    def _load(self, events: list[Event], snapshot: tuple[int, dict[str, Any]] | None, exact: bool) -> None:
+    def _spare_replaying(self) -> None:
+        """Save the planner's state if that can be done: the answers are safe, without it only resuming takes longer."""
+        try:
+            self._snapshot()
+        except OSError as error:
+            assert self._journal is not None
+            self._journal.check()  # else they are not
+            warnings.warn(f"The planner's state could not be saved in {self.folder}: {error}", stacklevel=3)
+
+    def _load(self, events: list[Event], journal: Journal, exact: bool) -> None:
         """Take the events of a journal and bring the planner to where it was."""
-        seen = self.transcript.read(events, None if snapshot is None else snapshot[0])
+        snapshot = journal.read_planner()
+        seen = self.transcript.read(events, None if snapshot is None else snapshot[0], name=str(journal.path))
         if snapshot is None or seen is None:
             self._line.replay(self.transcript, exact=exact)
         else:

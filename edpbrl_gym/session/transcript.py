@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -83,27 +84,28 @@ class Transcript:
         """Do what an event says.
 
         Raises:
-            KeyError: An event without what belongs to its type.
             TypeError: A value of a wrong kind.
-            ValueError: An event that does not follow from those before it.
+            ValueError: An event without what belongs to its type, or that does not follow from those before it.
         """
-        kind, number = event["type"], event["number"]
+        kind, number = _part(event, "type"), _part(event, "number")
         if kind == "ask" and self.pending is None and number == self.answered:
             self.questions.append(self._question(event))
         elif kind == "tell" and self.pending is not None and number == self.answered:
-            self.responses.append(Response.from_json(event["response"]))
-            self.times.append(str(event["at"]))
+            response, time = Response.from_json(_part(event, "response")), _time(_part(event, "at"))
+            self.responses.append(response)
+            self.times.append(time)
         elif kind == "undo" and self.responses and number == self.answered - 1:
             del self.responses[number:], self.times[number:], self.questions[number + 1 :]
         else:
             raise ValueError(f"{kind!r} of question {number!r} does not follow from what came before it")
 
-    def read(self, events: list[Event], mark: int | None) -> tuple[int, int] | None:
+    def read(self, events: list[Event], mark: int | None, *, name: str) -> tuple[int, int] | None:
         """Do what the events of a journal say.
 
         Args:
             events: In their order.
             mark: A number of events.
+            name: Of the journal, for messages.
 
         Returns:
             Questions and answers that there were after ``mark`` events; None without a mark, and where one of those
@@ -120,9 +122,10 @@ class Transcript:
                 break
             try:
                 self.apply(events[place])
-            except (KeyError, TypeError, ValueError) as error:
+            except (TypeError, ValueError) as error:
                 raise ValueError(
-                    f"Expected the events of a session, line {place + 1} of its journal fails: {error!r}"
+                    f"Expected the events of a session in {name}, line {place + 1} is none that can come there: "
+                    f"{error}; restore the file from a backup"
                 ) from None
             if seen is not None and self.answered < seen[1]:
                 seen = None
@@ -132,10 +135,10 @@ class Transcript:
         prefixes, episode = self.next_prefixes()
         step = prefixes.shape[1]
         high = self.maker.vocabulary.sizes[step] - 1
-        new = check_integers(event["tokens"], "tokens", shape=(self.num_options,), low=0, high=high)
+        new = check_integers(_part(event, "tokens"), "tokens", shape=(self.num_options,), low=0, high=high)
         tokens = np.concatenate([prefixes, new[:, None]], axis=1)
         shape = (self.num_options, self.maker.encoder.dimension)
-        raw = np.frombuffer(base64.b64decode(event["features"], validate=True), dtype="<f4").reshape(shape)
+        raw = np.frombuffer(base64.b64decode(_part(event, "features"), validate=True), dtype="<f4").reshape(shape)
         features = check_array(raw.astype(np.float32), "features", shape=shape, dtype=np.float32)
         for array in (tokens, features):
             array.flags.writeable = False
@@ -156,3 +159,19 @@ class Transcript:
             answered_at=np.array([np.datetime64(time.removesuffix("+00:00"), "us") for time in self.times]),
             metadata=metadata,
         )
+
+
+def _part(event: Event, name: str) -> Any:
+    """What belongs to an event."""
+    if name not in event:
+        raise ValueError(f"it has no {name!r}")
+    return event[name]
+
+
+def _time(text: Any) -> str:
+    """A time as ``tell_event`` was given it."""
+    try:
+        datetime.fromisoformat(text)
+    except (TypeError, ValueError):
+        raise ValueError(f"its time is no text in ISO 8601: {text!r}") from None
+    return str(text)
