@@ -7,6 +7,7 @@ without the lock: the next writer of the same name removes it, and so does ``swe
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import re
 import shutil
@@ -21,9 +22,11 @@ try:
 except ImportError:  # Windows: no lock
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["check_place", "hold", "naming", "replacing", "replacing_folder", "sweep"]
+__all__ = ["check_links", "check_place", "hold", "naming", "replacing", "replacing_folder", "sweep"]
 
 _LEFT = re.compile(r"\.(?P<name>.+)\.\d+\.[0-9a-f]{32}\.(?P<kind>part|old)")
+_CUT = re.compile(r".*~[0-9a-f]{16}")
+_MOST_BYTES = 200  # of a name in the name of its temporary file: most file systems take 255, and 50 are added
 _NO_LOCKS = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EBADF, errno.EINVAL}  # of some network file systems
 _NOT_FILES = (
     (stat.S_ISDIR, "a folder"),
@@ -64,7 +67,7 @@ def naming(path: str | os.PathLike[str], *, instead_of: str | os.PathLike[str] |
 
     Args:
         path: What the block reads or writes.
-        instead_of: A temporary name, of which nobody has heard, that ``path`` also replaces.
+        instead_of: A temporary file's name, which would tell the reader nothing: ``path`` is named in its place.
     """
     name = os.fspath(path)
     hidden = (None,) if instead_of is None else (None, os.fspath(instead_of))
@@ -81,7 +84,8 @@ def check_place(path: str | os.PathLike[str]) -> Path:
     """Return the place of a file that is to be written: behind the links of its name, so that these stay links.
 
     Raises:
-        OSError: If something is there that is no regular file (a folder, a device, a pipe), or the links lead nowhere.
+        OSError: If something is there that is no regular file (a folder, a device, a pipe), or the links go in a
+            circle. What a link leads to need not exist.
     """
     try:
         mode = os.stat(path).st_mode
@@ -91,6 +95,30 @@ def check_place(path: str | os.PathLike[str]) -> Path:
     if found is not None:
         raise OSError(f"Expected a regular file or a new name at {os.fspath(path)}, found {found}; choose another path")
     return Path(os.path.realpath(path))
+
+
+def check_links(folder: Path, *names: str) -> None:
+    """Refuse symbolic links in a folder that lead outside it: what is written to them would change other files.
+
+    Args:
+        folder: The folder; it may be a link itself, and need not exist.
+        *names: Files and folders in it; all where none are given.
+
+    Raises:
+        OSError: If there is such a link, also deeper in the folder.
+    """
+    inside = os.path.realpath(folder)
+    for place, folders, files in os.walk(folder):
+        if names and Path(place) == Path(folder):
+            folders[:] = [name for name in folders if name in names]
+            files = [name for name in files if name in names]
+        for name in [*folders, *files]:
+            path = os.path.join(place, name)
+            if os.path.islink(path) and not Path(os.path.realpath(path)).is_relative_to(inside):
+                raise OSError(
+                    f"Expected no link in {folder} that leads outside it, {path} leads to {os.path.realpath(path)}; "
+                    "remove the link, or choose another folder"
+                )
 
 
 @contextmanager
@@ -173,8 +201,10 @@ def sweep(folder: Path) -> None:
     """Remove what killed writers have left in a folder and below, but nothing that is being written."""
     for place, folders, files in os.walk(folder):
         for name in [*files, *folders]:
-            if _LEFT.fullmatch(name):
-                _settle(Path(place) / name)
+            found = _LEFT.fullmatch(name)
+            if found is not None:
+                cut = _CUT.fullmatch(found["name"])
+                _settle(Path(place) / name, None if cut else Path(place) / found["name"])
         folders[:] = [name for name in folders if not _LEFT.fullmatch(name)]
 
 
@@ -184,14 +214,28 @@ def _remove_left(target: Path) -> None:
         names = os.listdir(target.parent)
     except OSError:
         return  # whoever writes there says what is wrong
+    stem = _stem(target.name)
     for name in names:
-        found = _LEFT.fullmatch(name) if name.startswith(f".{target.name}.") else None
-        if found is not None and found["name"] == target.name:
-            _settle(target.with_name(name))
+        found = _LEFT.fullmatch(name) if name.startswith(f".{stem}.") else None
+        if found is not None and found["name"] == stem:
+            _settle(target.with_name(name), target)
 
 
-def _settle(left: Path) -> None:
-    """Remove a leftover unless its writer lives; one that was moved aside goes back where nothing took its place."""
+def _stem(name: str) -> str:
+    """What stands for a name in the name of its temporary file: a long one is cut, and its hash keeps it apart."""
+    data = os.fsencode(name)
+    if len(data) <= _MOST_BYTES:
+        return name
+    return f"{data[: _MOST_BYTES - 17].decode(errors='ignore')}~{hashlib.sha256(data).hexdigest()[:16]}"
+
+
+def _settle(left: Path, place: Path | None) -> None:
+    """Remove a leftover unless its writer lives; one that was moved aside goes back where nothing took its place.
+
+    Args:
+        left: The leftover.
+        place: Where it goes back; None where its name was cut and does not tell: then it stays as it is.
+    """
     try:
         handle = _open_locked(left)
     except OSError:
@@ -199,10 +243,9 @@ def _settle(left: Path) -> None:
     if handle < 0:
         return
     try:
-        found = _LEFT.fullmatch(left.name)
-        place = left.with_name(found["name"]) if found is not None else left
-        if left.suffix == ".old" and not place.exists():
-            os.replace(left, place)
+        if left.suffix == ".old" and (place is None or not place.exists()):
+            if place is not None:
+                os.replace(left, place)
         elif left.is_dir():
             shutil.rmtree(left, ignore_errors=True)
         else:
@@ -229,7 +272,7 @@ def _locked_part(target: Path, path: Path, *, folder: bool = False) -> tuple[Pat
     Errors name ``path``.
     """
     while True:
-        part = target.with_name(f".{target.name}.{os.getpid()}.{uuid.uuid4().hex}.part")
+        part = target.with_name(f".{_stem(target.name)}.{os.getpid()}.{uuid.uuid4().hex}.part")
         with naming(path, instead_of=part):
             if folder:
                 part.mkdir()

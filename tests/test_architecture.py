@@ -177,7 +177,7 @@ def test_no_module_is_imported_by_its_root_name():
 OWN_WRITERS = {
     "_files": "is where files are replaced",
     "session/journal": "grows line by line",
-    "experiments/runs": "opens the lock of a run",
+    "experiments/places": "opens the lock of a folder",
     "features/shards": "writes under names that no file has",
     "language/tokenizer": "writes into the temporary folder of its caller",
 }

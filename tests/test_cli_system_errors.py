@@ -13,6 +13,7 @@ import numpy as np
 import pandas
 import pytest
 
+from edpbrl_gym._files import hold
 from edpbrl_gym.cli import main
 from edpbrl_gym.experiments.taste import save_taste
 from edpbrl_gym.vocabulary import load_vocabulary
@@ -120,3 +121,31 @@ def test_out_never_replaces_a_device_or_a_link(inputs, tmp_path, capsys):
     assert main([str(one) for one in [*estimate, tmp_path / "pipe"]]) == 1
     assert "pipe, found a named pipe; choose another path" in said(capsys)
     assert os.stat(tmp_path / "pipe").st_ino == before.st_ino
+
+
+def test_a_folder_that_another_process_holds_is_refused_before_anything_is_written(inputs, tmp_path, capsys):
+    _, words, encoder = inputs
+    given = ["design", "--vocabulary", words, "--encoder", encoder, "--solver", "random", "--episodes", "3"]
+    with open(tmp_path / ".lock", "w") as lock:
+        assert hold(lock.fileno())
+        lock.write("4711\n")
+        lock.flush()
+        assert main([str(one) for one in [*given, "--out", tmp_path]]) == 1
+        assert "another process (4711) runs in it" in said(capsys)
+        assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+    (tmp_path / "design.json").symlink_to(tmp_path.parent / "elsewhere.json")
+    assert main([str(one) for one in [*given, "--out", tmp_path]]) == 1
+    assert "design.json leads to" in said(capsys) and not (tmp_path.parent / "elsewhere.json").exists()
+    (tmp_path / "design.json").unlink()
+    assert main([str(one) for one in [*given, "--out", tmp_path]]) == 0
+
+
+def test_a_place_that_takes_no_file_is_refused_before_the_work(inputs, tmp_path, capsys, monkeypatch):
+    place, words, encoder = inputs
+    os.mkfifo(tmp_path / "pipe")
+    estimate = ["estimate", place / "answers.csv", "--encoder", encoder, "--prior", "ridge"]
+    personalize = ["personalize", place / "theta.safetensors", "--vocabulary", words]
+    monkeypatch.setattr("edpbrl_gym.features.load_encoder", lambda *_: pytest.fail("the work began"))
+    for command in (estimate, personalize):
+        assert main([str(one) for one in [*command, "--out", tmp_path / "pipe"]]) == 1
+        assert "pipe, found a named pipe; choose another path" in said(capsys)

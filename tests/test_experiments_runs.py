@@ -166,3 +166,25 @@ def test_an_experiment_without_a_report_can_not_be_run(tmp_path):
     with pytest.raises(ValueError, match="kind of experiment as one of 'synthetic', 'demo'"):
         RunFolder.open(tmp_path / "run", kind="thesis", config={})
     assert not (tmp_path / "run").exists()
+
+
+def test_a_lock_that_is_a_link_is_refused_and_what_it_leads_to_stays(tmp_path):
+    (tmp_path / "kept").write_text("precious")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".lock").symlink_to(tmp_path / "kept")
+    with pytest.raises(RunFolderError, match="no link at .*lock; remove it"):
+        RunFolder.open(tmp_path / "run", kind="synthetic", config=CONFIG)
+    assert (tmp_path / "kept").read_text() == "precious"
+
+
+@pytest.mark.parametrize("name", ["provenance.json", "results.parquet", "parts"])
+def test_links_out_of_a_run_folder_are_refused_and_others_are_not(name, tmp_path):
+    run, outside = tmp_path / "run", tmp_path / "outside"
+    RunFolder.open(run, kind="synthetic", config=CONFIG)
+    (tmp_path / "alias").symlink_to(run)  # the path that the user names may be a link
+    (run / "inside.json").symlink_to("config.json")
+    RunFolder.open(tmp_path / "alias", kind="synthetic", config=CONFIG)
+    (run / name).symlink_to(outside)
+    with pytest.raises(RunFolderError, match=f"{name} leads to .*outside; remove the link"):
+        RunFolder.open(run, kind="synthetic", config=CONFIG)
+    assert not outside.exists()

@@ -237,3 +237,19 @@ def test_a_write_that_fails_names_the_file_and_leaves_the_old_one(tmp_path, writ
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert caught.value.errno == 27 and caught.value.filename == str(tmp_path / "kept.file")
     assert (tmp_path / "kept.file").read_text() == "old" and left(tmp_path) == []
+
+
+def test_a_name_of_the_greatest_length_is_written_and_its_leftovers_go(tmp_path):
+    long, other = "x" * 255, "x" * 254 + "y"
+    for name in (long, other):
+        with pytest.raises(KeyError), replacing_folder(tmp_path / "never" / name):
+            raise KeyError
+        with replacing(tmp_path / name) as part:
+            part.write_text(name)
+            half = part.name
+        (tmp_path / half).write_text("half")
+    with replacing(tmp_path / other) as part:
+        part.write_text("new")
+    assert len(left(tmp_path)) == 1  # that of the other name stays
+    sweep(tmp_path)
+    assert left(tmp_path) == [] and (tmp_path / long).read_text() == long and (tmp_path / other).read_text() == "new"

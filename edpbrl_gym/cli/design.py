@@ -32,6 +32,7 @@ def run(options: Design) -> None:
     from edpbrl_gym.agents.registry import check_agent
     from edpbrl_gym.experiments.collect import ENVIRONMENT, check_static, draw_questions, is_static, make_prompt_lanes
     from edpbrl_gym.experiments.distinct import check_enough_options
+    from edpbrl_gym.experiments.places import hold_folder
     from edpbrl_gym.experiments.questions import write_questions
     from edpbrl_gym.features import load_encoder
     from edpbrl_gym.vocabulary import load_vocabulary
@@ -59,7 +60,7 @@ def run(options: Design) -> None:
                 "the answers before it: ask with it in a session (docs/sessions.md), or design with newton"
             )
     file = options.out / f"questions.{options.questions}"
-    _prepare(options.out)
+    held = hold_folder(options.out, "design.json", "agent", file.name)  # before minutes of work, not after
     _keep_answers(file)
     console = output()
     encoder = load_encoder(options.encoder)
@@ -88,6 +89,7 @@ def run(options: Design) -> None:
         + command("edpbrl", "estimate", shown(file)),
         soft_wrap=True,
     )
+    del held
     if agent.design is not None and agent.design.status == "interrupted":
         raise Stopped(_early(agent.design, options.out))
 
@@ -179,18 +181,6 @@ def _check(options: Design) -> None:
         check_number(options.tolerance, "--tolerance", minimum=0.0)
     if options.time_limit is not None:
         check_number(options.time_limit, "--time-limit (seconds)", minimum=0.0)
-
-
-def _prepare(folder: Path) -> None:
-    """Make the folder before minutes of work, not after."""
-    from edpbrl_gym.experiments.runs import RunFolderError
-
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunFolderError(
-            f"Expected to make the folder {folder}, got {error.strerror or error}; choose another --out"
-        ) from error
 
 
 def _keep_answers(file: Path) -> None:

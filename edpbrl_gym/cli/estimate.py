@@ -19,10 +19,12 @@ def run(options: Estimate) -> None:
     import numpy as np
 
     from edpbrl_gym.experiments.metrics import choice_accuracy
+    from edpbrl_gym.experiments.places import prepare_place
     from edpbrl_gym.experiments.taste import save_taste
 
     with bad_arguments():
         _check(options)
+    prepare_place(options.out)
     quiet_libraries()
     study = None if _is_comparisons(options.answers) else read_study(options.answers)
     words = None if options.prior == "ridge" else _vocabulary(options, study)

@@ -19,9 +19,12 @@ _RANDOM = "Random"
 def run(options: Personalize) -> None:
     """Search the best prompts for one or more tastes, write them as CSV and draw them."""
     from edpbrl_gym.experiments.personalize_rankings import rank_prompts
+    from edpbrl_gym.experiments.places import prepare_place
 
     options = replace(options, base=tuple(base.strip() for base in options.base))
     names = _check(options)
+    for place in [options.out, *([] if options.model is None else [_sheet(options)])]:
+        prepare_place(place)  # before minutes of work, not after
     quiet_libraries()
     tastes, encoder = _tastes(options, names)
     vocabulary = _vocabulary(options)

@@ -10,11 +10,13 @@ __all__ = ["run"]
 
 def run(options: Report) -> None:
     """Rebuild figures and report."""
+    from edpbrl_gym._files import check_links
     from edpbrl_gym.experiments.kinds import write_report
     from edpbrl_gym.experiments.runs import read_results
 
     results = read_results(options.run)
     out = options.out or (options.run if options.run.is_dir() else options.run.parent)
+    check_links(out, "REPORT.md", "figures")
     console = output()
     for path in write_report(results, out):
         console.print(f"wrote {shown(path)}", soft_wrap=True)

@@ -15,20 +15,19 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
-from weakref import WeakValueDictionary
 
-from edpbrl_gym._files import check_place, hold, naming, replacing, sweep
+from edpbrl_gym._files import check_links, naming, sweep
 from edpbrl_gym.experiments.kinds import EXPERIMENTS, check_kind
+from edpbrl_gym.experiments.places import LOCK, Lock, RunFolderError, telling, write_atomically
 
 __all__ = ["Results", "RunFolder", "RunFolderError", "gather_parts", "read_results", "versions", "write_atomically"]
 
 _KEY = b"edpbrl"
-_LOCK = ".lock"
 _PACKAGES = (
     "edpbrl-gym",
     "gymnasium",
@@ -43,10 +42,6 @@ _PACKAGES = (
     "joblib",
     "matplotlib",
 )
-
-
-class RunFolderError(ValueError):
-    """A run folder can't be used as asked; the message says what to do."""
 
 
 class Results:
@@ -75,24 +70,6 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
-
-
-def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Call ``write`` with a temporary path in the same folder, then rename: readers see the whole file or none.
-
-    Raises:
-        RunFolderError: If the place can't be written.
-    """
-    try:
-        check_place(path).parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as part:
-            write(part)
-    except OSError as error:
-        if error.errno is None:  # says all that is to be said
-            raise RunFolderError(str(error)) from error
-        raise RunFolderError(
-            f"Expected to write {path}, got {error.strerror}; choose a folder that you can write to"
-        ) from error
 
 
 def read_results(path: str | os.PathLike[str]) -> Results:
@@ -138,7 +115,7 @@ class RunFolder:
         self.path = path
         self.kind = kind
         self.config = dict(config)
-        self._lock: _Lock | None = None
+        self._lock: Lock | None = None
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, kind: str, config: Mapping[str, Any]) -> RunFolder:
@@ -163,7 +140,9 @@ class RunFolder:
             folder._check_same(file)
         else:
             folder._check_free()
-        folder._lock = _Lock.of(folder.path)
+        folder._lock = Lock.of(folder.path)
+        with telling(folder.path):
+            check_links(folder.path)
         sweep(folder.path)
         if file.is_file():  # perhaps another process has begun it just now
             folder._check_same(file)
@@ -176,7 +155,7 @@ class RunFolder:
         """Refuse a folder with files of somebody else; what a run leaves that was killed at once is ours."""
         if not self.path.is_dir():
             return
-        if any(not (one.name == _LOCK or one.name.startswith(".config.json.")) for one in self.path.iterdir()):
+        if any(not (one.name == LOCK or one.name.startswith(".config.json.")) for one in self.path.iterdir()):
             raise RunFolderError(
                 f"Expected an empty or new folder, or an earlier run, at {self.path}; it holds other files. Choose "
                 "another --out"
@@ -295,54 +274,6 @@ class RunFolder:
         return path
 
 
-class _Lock:
-    """Held by this process until nobody here uses it any more. Use ``_Lock.of``."""
-
-    _held: WeakValueDictionary[str, _Lock] = WeakValueDictionary()
-
-    def __init__(self, folder: Path) -> None:
-        path = folder / _LOCK
-        with naming(path):
-            folder.mkdir(parents=True, exist_ok=True)
-            check_place(path)
-            self._file = open(path, "a+", encoding="ascii")  # noqa: SIM115 - open as long as the lock is held
-            if hold(self._file.fileno()):
-                self._file.truncate(0)
-                self._file.write(f"{os.getpid()}\n")
-                self._file.flush()
-                return
-            self._file.seek(0)
-            holder = self._file.read(20).strip()
-        self._file.close()
-        raise RunFolderError(
-            f"Expected {folder} to be free, another process{f' ({holder})' if holder else ''} runs in it; wait until "
-            "it ends, or choose another --out"
-        )
-
-    @classmethod
-    def of(cls, folder: Path) -> _Lock:
-        """The lock of a folder; within a process all share one.
-
-        Raises:
-            RunFolderError: If another process has it, or the folder can't be written.
-        """
-        name = os.path.realpath(folder)
-        held = cls._held.get(name)
-        if held is None:
-            try:
-                held = cls._held[name] = cls(folder)
-            except OSError as error:
-                raise RunFolderError(
-                    f"Expected to write {folder}, got {error.strerror or error}; choose a folder that you can write to"
-                ) from error
-        return held
-
-    def __del__(self) -> None:
-        file = getattr(self, "_file", None)
-        if file is not None:
-            file.close()
-
-
 def gather_parts(folder: str | os.PathLike[str], *, kind: str, order: list[str]) -> Results:
     """Write results.parquet from all finished units of a run folder, and return it.
 
@@ -358,6 +289,8 @@ def gather_parts(folder: str | os.PathLike[str], *, kind: str, order: list[str])
         RunFolderError: If the folder holds another experiment.
     """
     place = Path(folder)
+    with telling(place):
+        check_links(place)
     parts = sorted(path.stem for path in place.glob("parts/*.parquet"))
     if not parts:
         results = read_results(place)
