@@ -319,7 +319,7 @@ def test_questions_without_what_is_to_be_shown(tmp_path):
     with local_judge() as server, Judge(settings(server, show="images"), ledger=tmp_path / "l") as judge:
         with pytest.raises(ValueError, match="questions with images, question 0 has none"):
             judge.ask(questions(2))
-        with pytest.raises(ValueError, match="a picture"):
+        with pytest.raises(ValueError, match="an image.*be read"):
             judge.ask([JudgeQuestion(images=[b"none", png("red")])])
         assert server.requests == 0 and judge.budget.questions == 0
 

@@ -110,10 +110,10 @@ def test_pictures_go_out_in_the_order_of_their_labels_scaled_down_and_as_png():
     assert [int(np.argmax(np.asarray(p.convert("RGB"))[3, 3])) for p in pictures] == [1, 2, 0]
 
 
-def test_a_picture_that_is_none_is_explained(tmp_path):
+def test_what_is_not_a_picture_is_explained(tmp_path):
     (tmp_path / "a.png").write_bytes(b"no picture")
     question = JudgeQuestion(images=[tmp_path / "a.png", png("red")])
-    with pytest.raises(ValueError, match=r"a picture .* in .*a\.png"):
+    with pytest.raises(ValueError, match=r"an image file at .*a\.png, but it can.t be read"):
         make_messages(replace(SETTINGS, show="images"), question, (0, 1))
 
 
