@@ -14,6 +14,7 @@ from edpbrl_gym.language.divergence import CollapseWarning, DivergedError, _chan
 from edpbrl_gym.language.history import Evaluation
 from edpbrl_gym.language.model import load_language_model
 from edpbrl_gym.language.policies import load_policies, make_policies
+from edpbrl_gym.language.rollouts import roll_out
 from edpbrl_gym.language.trainer import Trainer, evaluate, train
 from tests.tiny_language_model import write_tiny_model
 from tests.tiny_reinforce import HashEncoder, tiny_policies, tiny_settings
@@ -152,3 +153,35 @@ def test_the_command_and_its_report_say_so(folder, tmp_path, capsys):
     assert "Warning: the objective" in captured.out and "CollapseWarning" not in captured.err
     assert "Warning: the objective" in (out / "REPORT.md").read_text()
     assert (out / "training" / "best" / "policies.safetensors").is_file()
+
+
+@pytest.mark.parametrize("values", [(1.0,), (np.nan,) * 16, (1.0, -np.inf, 1.0)], ids=["one", "NaN", "infinite"])
+def test_evaluations_without_a_standard_error_tell_no_collapse(values):
+    begin, end = Evaluation(0, tuple(np.linspace(2.0, 3.0, 16))), Evaluation(10, (-1.0,) * 16)
+    bad = Evaluation(5, values)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert collapse([begin, bad]) is None
+        assert collapse([Evaluation(0, tuple(1.0 + value for value in values)), bad]) is None
+        for series in ([begin, bad, end], [bad, begin, end]):  # what is known counts
+            assert "fell from 2.50 ± 0.08 after 0 iterations to -1.00 ± 0.00 after 10" in collapse(series)
+
+
+def test_weights_are_proved_once_where_an_evaluation_and_a_checkpoint_fall_together(folder, tmp_path, monkeypatch):
+    proved = []
+
+    def counting(*arguments, **options):
+        if options.get("episodes") == 1:
+            proved.append(trainer.iteration)
+        return roll_out(*arguments, **options)
+
+    monkeypatch.setattr("edpbrl_gym.language.trainer.roll_out", counting)
+    trainer = Trainer(
+        tiny_policies(folder), HashEncoder(), tiny_settings(iterations=4, evaluate_every=2, checkpoint_every=1)
+    )
+    trainer.run(folder=tmp_path)
+    assert proved == [0, 1, 2, 3, 4]
+    parameter = trainer.policies.parameters()[0]
+    parameter.data.fill_(np.nan)  # whoever changes the weights meanwhile
+    with pytest.raises(DivergedError, match="finite weights"):
+        trainer.save(tmp_path)

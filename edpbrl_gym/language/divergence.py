@@ -27,11 +27,12 @@ def collapse(evaluations: Sequence[Evaluation]) -> str | None:
 
     It fell if the last evaluation is below the best one by more than chance explains (Welch's test, one-sided, at
     0.0001), or below the first one with no spread left: a step that is far too long makes every policy write one prompt
-    again and again.
+    again and again. Evaluations of one value, or with values that are not finite, tell nothing.
     """
-    if len(evaluations) < 2:
+    known = [one for one in evaluations if len(one.values) > 1 and np.isfinite(one.values).all()]
+    if len(known) < 2 or known[-1] is not evaluations[-1]:
         return None
-    first, last, best = evaluations[0], evaluations[-1], max(evaluations, key=lambda one: one.mean)
+    first, last, best = known[0], known[-1], max(known, key=lambda one: one.mean)
     alike = len(set(last.values)) == 1 < len(set(first.values)) and last.mean < first.mean
     if not alike and _chance(best, last) > _CHANCE:
         return None

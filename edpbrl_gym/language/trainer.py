@@ -157,6 +157,7 @@ class Trainer:
         self.optimiser = _optimiser(policies, self.settings)
         self.iteration, self.history = 0, History()
         self._folder: Path | None = None
+        self._proved: int | None = None  # the iteration whose weights were proved last
 
     def run(self, *, folder: Path | None = None, callback: Callback | None = None) -> History:
         """Take the remaining steps, evaluate, and keep checkpoints and the best policies on the way."""
@@ -263,6 +264,7 @@ class Trainer:
             ValueError: If the checkpoint is damaged, of another run, or of more iterations.
         """
         found = (folder / CHECKPOINT).is_file()
+        self._proved = None
         self.iteration, self.history = read_checkpoint(folder, optimiser=self.optimiser, **self._parts())
         return found
 
@@ -299,6 +301,8 @@ class Trainer:
 
         if not self.policies.finite():
             raise DivergedError("Expected finite weights for the checkpoint, got some that are not")
+        if self._proved == self.iteration:
+            return  # for the evaluation, before the checkpoint
         settings, parameters = self.settings, self.policies.parameters()
         rollout = roll_out(self.policies, self.encoder, settings, meta_samples=1, episodes=1, purpose=EVALUATING)
         self.optimiser.zero_grad(set_to_none=True)
@@ -308,6 +312,7 @@ class Trainer:
         self.optimiser.zero_grad(set_to_none=True)
         if not bool(torch.isfinite(norm)):
             raise DivergedError(f"Expected a finite gradient, got one of norm {float(norm)}")
+        self._proved = self.iteration
 
     def _parts(self) -> dict[str, Any]:
         return {
