@@ -80,7 +80,7 @@ def test_what_the_written_questions_tell_is_reported(world, tmp_path, capsys, so
         assert told["tokens"]["value"] <= bound
         assert told["tokens"]["efficiency"] == pytest.approx(np.exp((tokens - bound) / D), abs=1e-4)
         assert told["random"]["efficiency"] < 1 and "at random" in printed
-    assert f"Questions: 24 of 4 different options{'; ' if told['exchanged'] else ''}" in printed
+    assert f"24 questions of 4 options each{'; ' if told['exchanged'] else ''}" in printed
     assert (told["exchanged"] == 0) == (solver == "tuples")
 
 
@@ -103,6 +103,17 @@ def test_embeddings_without_the_prompts_are_said_to_be_missing(world, tmp_path, 
 def test_more_options_than_tokens_are_refused_before_any_work(world, tmp_path, capsys, arguments, said):
     code, _ = design(world, tmp_path / "out", *arguments)
     assert code == 2 and said in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_tuples_need_as_many_tokens_as_options_at_every_step(world, tmp_path, capsys):
+    (tmp_path / "words").mkdir()
+    for name, count in (("1-a", 5), ("2-b", 2)):
+        (tmp_path / "words" / f"{name}.txt").write_text("\n".join(f"{name} {number}" for number in range(count)))
+    given = ["design", "--vocabulary", str(tmp_path / "words"), "--encoder", f"precomputed:{world[1]}"]
+    assert main([*given, "--solver", "tuples", "--policies", "4", "--out", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert "2 at step 1 (2-b); ask with at most K = 2 options" in error and "Restrictions" not in error
     assert not (tmp_path / "out").exists()
 
 

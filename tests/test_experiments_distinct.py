@@ -210,5 +210,23 @@ def test_the_random_planner_of_a_session_asks_people_distinct_questions():
     assert min(independent) < 3 and set(distinct) == {3}
     shown = np.bincount(np.concatenate([asked[1].ask(empty) for _ in range(2000)]), minlength=4) / 2000
     assert np.abs(shown - 0.75).max() < 4.5 * np.sqrt(0.75 * 0.25 / 2000)
-    with pytest.raises(ValueError, match=r"at least K = 3 tokens at every step.*got 2 at step 1"):
-        RandomPlanner([4, 2], distinct=True, **given)
+    with pytest.raises(ValueError, match=r"at least K = 3 tokens at the first step.*got 2; ask with fewer"):
+        RandomPlanner([2, 4], distinct=True, **given)
+
+
+def test_a_later_step_may_have_fewer_tokens_than_options():
+    """The prompts differ already: a repeated token makes no repeated option, and none is ruled out."""
+    planner = RandomPlanner([4, 2, 1], distinct=True, prior=GaussianPrior.isotropic(2, 1.0), num_options=3, seed=1)
+    second = set()
+    for _ in range(60):
+        prompts = np.empty((3, 0), dtype=np.int64)
+        for _ in range(3):
+            prompts = np.column_stack([prompts, planner.ask(prompts)])
+            assert len(np.unique(prompts, axis=0)) == 3
+        second.add(tuple(prompts[:, 1]))
+    assert len(second) == 8
+    for _ in range(20):
+        tokens = planner.ask(np.array([[1], [0], [1]]))
+        assert tokens[0] != tokens[2]
+    with pytest.raises(ValueError, match="at most 2 equal prompts.*got 3"):
+        planner.ask(np.zeros((3, 1), dtype=np.int64))

@@ -49,6 +49,8 @@ def test_columns_in_any_order_with_others_between(tmp_path, ending):
         ({"option_2": "option_02"}, r"option_2 is missing"),
         ({"option_3": "Option_3"}, r"option_3 is missing"),
         ({"option_3": "option_x"}, r"option_3 is missing"),
+        ({"option_3": "Option 3"}, r"got option_1, option_2, Option 3; option_3 is missing"),
+        ({"episode": "2nd OPTION"}, r"option_4 is missing.*rename columns that aren't options"),
         ({"choice": "chosen"}, r"option_2, \.\.\. and choice in .*chosen"),
     ],
 )
@@ -107,8 +109,29 @@ def test_a_row_with_a_cell_too_many_is_not_read_shifted(tmp_path):
     file = tmp_path / "questions.csv"
     file.write_text("option_1,option_2,choice\na,fog,b,1\n")
     with pytest.raises(
-        ValueError, match=r"3 field\(s\) in each row.*got 4 in line 2; put prompts with commas in double"
+        ValueError, match=r"3 field\(s\) in each row.*got 4 in line 2; put prompts that hold a comma in double"
     ):
+        read_answers(file, CountingEncoder())
+
+
+@FORMATS
+@pytest.mark.parametrize("unseen", ["\u200b", "\ufeff", "\u3164", "\u2800", "\x1b[31m", "sea\0", "sea\u200d"])
+def test_an_option_that_nobody_can_see_names_row_and_column(tmp_path, ending, unseen):
+    file = written(tmp_path, ending, {**TABLE, "option_2": ["sea", "fog", f"x{unseen}y"]})
+    with pytest.raises(ValueError, match=r"readable text in column option_2 of question 3.*got U\+.*can't be seen"):
+        read_answers(file, CountingEncoder())
+    file = written(tmp_path, ending, {**TABLE, "option_2": ["sea", "fog", "e\u0301t\u00e9\nx"]})
+    assert read_answers(file, CountingEncoder())[0].texts[1][1] == "\u00e9t\u00e9\nx"  # composed
+
+
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_semicolons_of_a_spreadsheet_separate_columns(tmp_path, mark):
+    file = tmp_path / "questions.csv"
+    file.write_text(f'{mark}option_1;option_2;choice\r\na gate, fog;"b;c";2\r\n', encoding="utf-8", newline="")
+    found, _ = read_answers(file, CountingEncoder())
+    assert found.texts == [["a gate, fog", "b;c"]] and found.choice.tolist() == [1]
+    file.write_text("option_1;option_2;choice\na;b;c;1\n")
+    with pytest.raises(ValueError, match="hold a semicolon in double quotes"):
         read_answers(file, CountingEncoder())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import unicodedata
@@ -238,8 +239,11 @@ def test_refused_characters_are_unicodes_controls_and_formats():
     categories = {"Cc", "Cf", "Cs", "Zl", "Zp"}
     bad = {chr(code) for code in range(0x110000) if unicodedata.category(chr(code)) in categories} - signs
     assert all(refusal(f"a{character}b") for character in bad)
+    nothing = [chr(code) for code in range(0x110000) if code & 0xFFFE == 0xFFFE or 0xFDD0 <= code <= 0xFDEF]
+    assert len(nothing) == 66 and all(refusal(f"a{character}b") for character in nothing)
+    assert "not supported" in str(refusal("می\u200cخواهم")) and "space" not in str(refusal("می\u200cخواهم"))
     drawn = {chr(code) for code in range(0x20, 0x3000) if unicodedata.category(chr(code))[0] in "LNPS"}
-    invisible = set("\u115f\u1160")  # letters that are drawn as nothing
+    invisible = set("\u115f\u1160\u2800")  # letters that are drawn as nothing
     assert [character for character in drawn - invisible if refusal(character)] == []
 
 
@@ -249,6 +253,20 @@ def test_a_vocabulary_made_in_code_refuses_them_too(text):
         Vocabulary(("a",), (("x", f"y{text}"),))
     with pytest.raises(ValueError, match="Expected a readable name of a step, got"):
         Vocabulary((f"n{text}",), (("x",),))
+
+
+def test_a_vocabulary_made_in_code_is_composed_and_variants_are_the_same_token(folder):
+    assert Vocabulary(("a",), (("cafe\u0301",),)) == Vocabulary(("a",), (("caf\u00e9",),))
+    with pytest.raises(ValueError, match="distinct tokens"):
+        Vocabulary(("a",), (("\u2600 sun", "\u2600\ufe0f sun"),))
+    with pytest.raises(ValueError, match="line 2, got an empty line"):
+        load_vocabulary(folder(a="x\n\ufe0f\n"))
+
+
+def test_a_pipe_is_no_token_file(tmp_path):
+    os.mkfifo(tmp_path / "x.txt")
+    with pytest.raises(FileNotFoundError, match=r"got 'x\.txt' \(not a regular file\)"):
+        load_vocabulary(tmp_path)
 
 
 def test_endings_in_capitals_are_token_files_too(folder, tmp_path):

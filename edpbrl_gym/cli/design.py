@@ -30,6 +30,7 @@ def run(options: Design) -> None:
         Stopped: After that.
     """
     from edpbrl_gym.agents.registry import check_agent
+    from edpbrl_gym.agents.tuples import TuplesAgent
     from edpbrl_gym.experiments.collect import ENVIRONMENT, check_static, draw_questions, is_static, make_prompt_lanes
     from edpbrl_gym.experiments.distinct import check_enough_options
     from edpbrl_gym.experiments.places import hold_folder
@@ -50,7 +51,8 @@ def run(options: Design) -> None:
     }
     env: Any = make_prompt_lanes(options.policies, **arguments)
     with bad_arguments():
-        check_enough_options(env.unwrapped.vocabulary, options.policies, options.feedback)
+        differ = "state" if options.solver == TuplesAgent.name else options.feedback  # its tokens all differ
+        check_enough_options(env.unwrapped.vocabulary, options.policies, differ)
         agent = _agent(options, env, options.solver)
         if ":" in options.solver:
             check_static(agent)  # its advice about observe() is for the author of the agent
@@ -83,9 +85,9 @@ def run(options: Design) -> None:
     console.print(report.summary())
     if unknown:
         console.print(f"  as shown     not known: {unknown}")
-    console.print(f"{report.count} questions of {options.policies} options: {shown(file)}", soft_wrap=True)
+    console.print(f"Questions to ask: {shown(file)}", soft_wrap=True)
     console.print(
-        f"Ask them, write the number of the best option (1..{options.policies}) into the column choice, then: "
+        f"Write the number of the best option (1..{options.policies}) into the column choice, then: "
         + command("edpbrl", "estimate", shown(file)),
         soft_wrap=True,
     )

@@ -98,9 +98,9 @@ class QuestionReport:
 
     def summary(self) -> str:
         """Text for a terminal."""
-        exchanged = "" if not self.exchanged else f"; {self.exchanged} exchanged, as their question showed them already"
+        exchanged = "" if not self.exchanged else f"; {self.exchanged} duplicates replaced"
         lines = [
-            f"Questions: {self.count} of {self.options} different options{exchanged}",
+            f"{self.count} questions of {self.options} options each{exchanged}",
             f"  their tokens {self._line(self.tokens)}",
         ]
         if self.random is not None:

@@ -2,7 +2,8 @@
 
 A spreadsheet takes a cell that begins with =, +, - or @ for a formula, which may send the table elsewhere. Text cells
 that begin so (or with a tab or a line end, which spreadsheets skip) are written with an apostrophe before them, and so
-are those that begin with apostrophes and then so; ``read_csv`` takes that apostrophe away again.
+are those that begin with apostrophes and then so; ``read_csv`` takes that apostrophe away again. A spreadsheet that
+separates columns by semicolons splits cells there, and may take what follows a semicolon for a formula.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from edpbrl_gym.experiments.runs import write_atomically
 __all__ = ["CsvTable", "escape_cell", "original_cell", "read_csv", "write_csv"]
 
 _FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
+_NAMES = {",": "comma", ";": "semicolon", "\t": "tab"}
 
 
 @dataclass(frozen=True)
@@ -61,8 +63,17 @@ def write_csv(path: Path, table: Any) -> None:
     write_atomically(path, lambda part: safe.to_csv(part, index=False, quoting=quoting))
 
 
+def _separator(file: Any) -> str:
+    """The separator of a CSV file: spreadsheets write semicolons where a comma is the decimal sign."""
+    first = file.readline()
+    file.seek(0)
+    return ";" if ";" in first and "," not in first else ","
+
+
 def read_csv(path: Path) -> CsvTable:
-    """Read a CSV file in UTF-8 (.tsv: separated by tabs) as texts, cells as they were before ``write_csv``.
+    """Read a CSV file in UTF-8 as texts, cells as they were before ``write_csv``.
+
+    Columns are separated by commas; in .tsv by tabs, and where the header has semicolons and no comma by these.
 
     Prompts hold commas. A row of more cells than the header has such a prompt without quotes: to read a part of it
     as the whole, as pandas does, would be something else without a word.
@@ -70,17 +81,18 @@ def read_csv(path: Path) -> CsvTable:
     Raises:
         ValueError: If it is no CSV file in UTF-8, has no header, or a row has more cells than the header.
     """
-    separator = "\t" if path.suffix.lower() == ".tsv" else ","
     rows, lines = [], []
     try:
         with naming(path), open(path, newline="", encoding="utf-8-sig") as file:
+            separator = "\t" if path.suffix.lower() == ".tsv" else _separator(file)
             reader = csv.reader(file, delimiter=separator, strict=True)
             header = [original_cell(name).strip() for name in next(reader, [])]
             for row in reader:
                 if len(row) > len(header):
                     raise ValueError(
                         f"Expected {len(header)} field(s) in each row of {path}, as in its header, got {len(row)} in "
-                        f'line {reader.line_num}; put prompts with commas in double quotes ("a gate, fog")'
+                        f"line {reader.line_num}; put prompts that hold a {_NAMES[separator]} in double quotes "
+                        '("a gate, fog")'
                     )
                 if row:
                     rows.append([original_cell(cell) for cell in row] + [""] * (len(header) - len(row)))

@@ -15,6 +15,7 @@ from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.experiments.csv_files import read_csv, write_csv
 from edpbrl_gym.experiments.runs import write_atomically
 from edpbrl_gym.features import TextEncoder
+from edpbrl_gym.vocabulary.tokens import normalise, unseen
 
 __all__ = ["holds_answers", "read_answers", "write_questions"]
 
@@ -82,8 +83,9 @@ def read_answers(
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If a column is missing, the options aren't numbered 1..K without gaps, an option is empty, no
-            question is answered, or a choice isn't a number 1..K (the message names row and column).
+        ValueError: If a column is missing, the options aren't numbered 1..K without gaps, another column has "option"
+            in its name, an option is empty or holds characters that can't be seen, no question is answered, or a
+            choice isn't a number 1..K (the message names row and column).
     """
     source = Path(path)
     if not source.is_file():
@@ -95,11 +97,7 @@ def read_answers(
     asked = [number for number, row in enumerate(table.rows) if any(row)]
     for number in asked:
         for name, place in zip(names, places, strict=True):
-            if not table.rows[number][place]:
-                raise ValueError(
-                    f"Expected text in every option of {source}, got an empty cell in column {name} of "
-                    f"{table.where[number]}; write the option that was shown, or remove the row"
-                )
+            _check_option(table.rows[number][place], f"column {name} of {table.where[number]}", source)
     answered = [number for number in asked if table.rows[number][choice]]
     if not answered:
         raise ValueError(
@@ -107,7 +105,7 @@ def read_answers(
         )
     choices = [_choice(table.rows[number][choice], table.where[number], len(names), source) for number in answered]
     counters = {name: _whole_numbers(name, table, answered, source) for name in ("episode", "step")}
-    texts = [[table.rows[number][place] for place in places] for number in answered]
+    texts = [[normalise(table.rows[number][place]) for place in places] for number in answered]
     flat = [text for question in texts for text in question]
     features = encoder.encode(flat, progress=progress).reshape(len(texts), len(names), -1)
     comparisons = Comparisons(
@@ -151,7 +149,7 @@ def _read_table(source: Path) -> _Table:
 
 def _options(header: list[str], source: Path) -> list[str]:
     """The names option_1 ... option_K of the header, in order."""
-    named = [name for name in header if name.lower().startswith("option_")]
+    named = [name for name in header if "option" in name.lower()]  # a misspelt one must not vanish
     twice = [name for name, count in Counter(header).items() if count > 1 and name in (*named, "choice")]
     if twice:
         raise ValueError(f"Expected every column once in {source}, got {twice[0]} more than once; remove one")
@@ -164,9 +162,20 @@ def _options(header: list[str], source: Path) -> list[str]:
     if missing:
         raise ValueError(
             f"Expected the options of {source} as the columns {', '.join(wanted)}, without a gap, got "
-            f"{', '.join(named)}; {missing[0]} is missing: {_START}"
+            f"{', '.join(named)}; {missing[0]} is missing: {_START}, and rename columns that aren't options"
         )
     return wanted
+
+
+def _check_option(text: str, where: str, source: Path) -> None:
+    if not text:
+        raise ValueError(
+            f"Expected text in every option of {source}, got an empty cell in {where}; write the option that was "
+            "shown, or remove the row"
+        )
+    problem = unseen(" ".join(re.split(r"[\t\r\n]", text)))  # cells may hold several lines
+    if problem is not None:
+        raise ValueError(f"Expected readable text in {where} of {source}, got {problem}")
 
 
 def _choice(text: str, where: str, options: int, source: Path) -> int:

@@ -75,11 +75,13 @@ class RandomPlanner:
         num_options: K.
         seed: Of the draws; question i uses stream i of it.
         model: Format of the answers.
-        distinct: Draw K different tokens for every question, as people should see; the baseline of the benchmarks draws
-            independently, and may show an option twice.
+        distinct: Draw K different options for every question, as people should see: no prompt twice, and K different
+            tokens wherever the step has them. False, for the baseline of the benchmarks, draws independently and may
+            show an option twice.
 
     Raises:
-        ValueError: No steps, K < 2, a negative seed, an improper prior, or distinct tokens of a step with fewer than K.
+        ValueError: No steps, K < 2, a negative seed, an improper prior, or distinct options with fewer than K tokens at
+            the first step.
     """
 
     name = "random"
@@ -106,10 +108,10 @@ class RandomPlanner:
         self.seed = check_count(seed, "seed", minimum=0)
         self.model: ResponseModel = BestOf() if model is None else model
         self.distinct = distinct
-        if distinct and self.sizes.min() < self.num_options:
+        if distinct and self.sizes[0] < self.num_options:
             raise ValueError(
-                f"Expected at least K = {self.num_options} tokens at every step, so that all options of a question "
-                f"differ, got {self.sizes.min()} at step {self.sizes.argmin()}; ask with fewer options or add tokens"
+                f"Expected at least K = {self.num_options} tokens at the first step, so that all options of a question "
+                f"differ, got {self.sizes[0]}; ask with fewer options, begin with a longer step or add tokens"
             )
         self.reset()
 
@@ -124,16 +126,34 @@ class RandomPlanner:
         """Tokens (K,) of the step after the prompts ``prefixes``, (K, h).
 
         Raises:
-            ValueError: Another number of prompts than K, or complete prompts.
+            ValueError: Another number of prompts than K, complete prompts, or with ``distinct`` more equal prompts than
+                the step has tokens.
         """
-        step = check_integers(prefixes, "prefixes", shape=(self.num_options, "h")).shape[1]
+        begun = check_integers(prefixes, "prefixes", shape=(self.num_options, "h"))
+        step = begun.shape[1]
         if step >= len(self.sizes):
             raise ValueError(f"Expected prompts of fewer than {len(self.sizes)} tokens to extend, got {step} tokens")
         rng = np.random.default_rng([self.seed, self._asked])
         self._asked += 1
-        if self.distinct:
+        if self.distinct and self.sizes[step] >= self.num_options:
             return rng.choice(self.sizes[step], size=self.num_options, replace=False)
+        if self.distinct:
+            return self._apart(rng, begun, int(self.sizes[step]))
         return rng.integers(self.sizes[step], size=self.num_options)
+
+    def _apart(self, rng: np.random.Generator, begun: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+        """Tokens (K,) of a step with fewer than K: different only where the prompts before them are equal."""
+        tokens = np.empty(self.num_options, dtype=np.int64)
+        _, group = np.unique(begun, axis=0, return_inverse=True)
+        for number in range(group.max() + 1):
+            lanes = np.flatnonzero(group.ravel() == number)
+            if lanes.size > size:
+                raise ValueError(
+                    f"Expected at most {size} equal prompts, as many as the step has tokens, so that all options "
+                    f"differ, got {lanes.size}; ask with fewer options or add tokens"
+                )
+            tokens[lanes] = rng.choice(size, size=lanes.size, replace=False)
+        return tokens
 
     def tell(self, options: NDArray[np.float32], responses: Sequence[Response]) -> None:
         """Keep n answered questions, options (n, K, d).

@@ -50,7 +50,7 @@ def _read_tokens(path: Path) -> tuple[str, ...]:
         if problem is not None:
             raise ValueError(f"Expected a readable token at {path}, line {number}, got {problem}")
         token = " ".join(line.split())
-        if not token:
+        if not fold(token):
             raise ValueError(f"Expected a token at {path}, line {number}, got an empty line; remove it")
         folded = fold(token)
         if folded in first_seen:
@@ -66,6 +66,13 @@ def _read_tokens(path: Path) -> tuple[str, ...]:
 def _step_name(name: str) -> str:
     """Return the name without its ending .txt, composed: some file systems take accents apart."""
     return normalise(name[:-4] if name.lower().endswith(".txt") else name)
+
+
+def _kind(file: Path) -> str:
+    """What an ignored file is, where its name doesn't say why it was ignored."""
+    if file.is_dir():
+        return " (a folder)"
+    return "" if file.is_file() else " (not a regular file)"
 
 
 @functools.cache  # once a process, although every environment reads the folder
@@ -93,7 +100,7 @@ def _token_files(folder: Path) -> dict[str, Path]:
                 "remove the link"
             )
         if file.suffix.lower() != ".txt" or not file.is_file():
-            ignored.append(f"{file.name!a}" + (" (a folder)" if file.is_dir() else ""))
+            ignored.append(f"{file.name!a}" + _kind(file))
             continue
         step = _step_name(file.name)
         if step in files:

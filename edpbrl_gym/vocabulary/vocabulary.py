@@ -11,11 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym._validation import check_count, check_integers, check_number
-from edpbrl_gym.vocabulary.tokens import fold, refusal
+from edpbrl_gym.vocabulary.tokens import fold, normalise, refusal
 
 __all__ = ["SEPARATOR", "Vocabulary"]
 
 SEPARATOR = ", "  # between the tokens of a prompt, as in the paper
+
+
+def _composed(token: str) -> str:
+    return normalise(token) if isinstance(token, str) else token  # what is no string is refused with its place
 
 
 def _check_step(name: str, tokens: Sequence[str]) -> None:
@@ -52,7 +56,8 @@ class Vocabulary:
 
     Attributes:
         names: one name per step, in prompt order, length H.
-        tokens: the tokens of each step; ``tokens[h][a]`` is action ``a`` of step ``h``.
+        tokens: the tokens of each step, in Unicode's composed form (NFC); ``tokens[h][a]`` is action ``a`` of step
+            ``h``.
 
     Raises:
         TypeError: a token is no string.
@@ -71,7 +76,7 @@ class Vocabulary:
             if isinstance(step, str):
                 raise TypeError(f"Expected the tokens of step {name!r} as a sequence, got the string {step!r}")
         object.__setattr__(self, "names", tuple(self.names))
-        object.__setattr__(self, "tokens", tuple(tuple(step) for step in self.tokens))
+        object.__setattr__(self, "tokens", tuple(tuple(map(_composed, step)) for step in self.tokens))
         if not self.names or len(self.names) != len(self.tokens):
             raise ValueError(
                 f"Expected one name for each of at least one step, got {len(self.names)} name(s) "
