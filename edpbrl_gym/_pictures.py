@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import os
 import struct
+import threading
+import warnings
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,9 +22,12 @@ FORMATS = ("PNG", "JPEG", "WEBP")
 MAX_PIXELS = 50_000_000  # more than any model here makes or reads; decoded it takes 150 MB
 
 
+_OPENING = threading.Lock()  # filters of warnings belong to the process, not to a thread
+
+
 @contextmanager
 def open_picture(source: str | os.PathLike[str] | bytes) -> Iterator[Image]:
-    """Open a PNG, JPEG or WebP of at most ``MAX_PIXELS`` pixels; decode it inside the ``with``.
+    """Open a PNG, JPEG or WebP of at most ``MAX_PIXELS`` pixels, decoded.
 
     Args:
         source: A file, or its bytes.
@@ -31,16 +36,28 @@ def open_picture(source: str | os.PathLike[str] | bytes) -> Iterator[Image]:
         FileNotFoundError: There is no such file.
         ValueError: Another format, too many pixels, or a cut or damaged picture; the message names the file.
     """
-    from PIL import Image, UnidentifiedImageError
-
     name = "bytes" if isinstance(source, bytes) else str(source)
     if not isinstance(source, bytes) and not Path(source).is_file():
         raise FileNotFoundError(f"Expected an image file at {name}, found none")
+    with _decoded(source, name) as picture:
+        yield picture
+
+
+def _decoded(source: str | os.PathLike[str] | bytes, name: str) -> Image:
+    from PIL import Image, UnidentifiedImageError
+
     try:
-        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS) as picture:
+        with _OPENING, warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the number of pixels is checked below
+            picture = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS)
+        try:
             if picture.width * picture.height > MAX_PIXELS:
                 raise ValueError(f"{picture.width} x {picture.height} pixels, at most {MAX_PIXELS:,} are opened")
-            yield picture
+            picture.load()
+        except BaseException:
+            picture.close()
+            raise
+        return picture
     except UnidentifiedImageError:
         raise ValueError(
             f"Expected an image file at {name}, but it can't be read (no PNG, JPEG or WebP); convert it to one of these"

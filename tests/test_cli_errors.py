@@ -58,6 +58,7 @@ def test_numbers_out_of_range(command, option, said, capsys, tmp_path):
 def test_an_empty_path_is_not_the_current_folder(arguments, capsys, words, monkeypatch):
     monkeypatch.chdir(words)
     refused(capsys, arguments, 2, "an empty path", "leave the option out")
+    assert main(arguments) == 2 and "instantiated" not in capsys.readouterr().err
     assert sorted(file.name for file in words.iterdir()) == sorted(file.name for file in words.glob("*.txt"))
 
 
@@ -195,8 +196,9 @@ def test_reports_of_nothing(capsys, tmp_path):
 
 
 def test_debug_shows_the_traceback_and_an_interrupt_exits_with_130(capsys, tmp_path, monkeypatch):
-    with pytest.raises(FileNotFoundError):
-        main(["report", str(tmp_path), "--debug"])
+    assert main(["report", str(tmp_path / "\x1b[2Jnone"), "--debug"]) == 1
+    errors = capsys.readouterr().err
+    assert errors.startswith("Traceback") and "FileNotFoundError: Expected" in errors and "\x1b" not in errors
 
     def interrupted(path):
         raise KeyboardInterrupt

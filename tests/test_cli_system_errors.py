@@ -110,6 +110,25 @@ def test_a_disk_that_is_full_behind_standard_output_is_said(tmp_path):
     assert done.returncode == 1 and "Exception ignored" not in done.stderr
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("arguments", [["--version"], ["report", "--help"]])
+def test_a_full_or_closed_standard_output_is_one_line_or_none(arguments, unbuffered):
+    command = [sys.executable, "-m", "edpbrl_gym.cli", *arguments]
+    setting = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, env=setting)
+    os.close(writing)
+    assert done.stderr == ""
+    if not os.access("/dev/full", os.W_OK):
+        pytest.skip("no /dev/full on this system")
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=setting)
+    assert done.returncode == 1 and done.stderr.splitlines() == [
+        "edpbrl: error: standard output: No space left on device; free some space there, or choose another place"
+    ]
+
+
 def test_out_never_replaces_a_device_or_a_link(inputs, tmp_path, capsys):
     place, words, encoder = inputs
     (tmp_path / "link.safetensors").symlink_to("kept.safetensors")

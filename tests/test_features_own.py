@@ -83,3 +83,20 @@ def test_settings_of_experiments_refuse_a_mistyped_encoder_at_once(settings):
     with pytest.raises(ValueError, match="Expected an encoder of one of the forms .*got 'nonsense'"):
         settings(encoder="nonsense")
     assert settings(encoder=OWN).encoder == OWN
+
+
+class _ShortName(CountingEncoder):
+    def __init__(self):
+        super().__init__(fingerprint="v 1")
+
+
+class _Faulty:
+    def __init__(self):
+        len(3)
+
+
+def test_a_fingerprint_that_names_no_folder_and_an_encoder_with_a_bug():
+    with pytest.raises(ValueError, match="fingerprint of '.*_ShortName' of 8 to 128 letters and digits"):
+        load_encoder("tests.test_features_own:_ShortName", cache=False)
+    with pytest.raises(TypeError, match="^object of type 'int' has no len"):
+        load_encoder("tests.test_features_own:_Faulty")

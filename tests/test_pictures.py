@@ -111,3 +111,14 @@ def test_no_other_module_opens_a_picture():
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "Image.open"
     ]
     assert calls == ["_pictures.py"]
+
+
+def test_errors_of_the_caller_stay_and_a_huge_picture_warns_of_nothing(tmp_path, recwarn):
+    with pytest.raises(ValueError, match="^the caller's own$"), open_picture(encoded("PNG")):
+        raise ValueError("the caller's own")
+    data = bytearray(encoded("PNG"))
+    data[16:24] = (10_000).to_bytes(4, "big") * 2
+    data[29:33] = zlib.crc32(bytes(data[12:29])).to_bytes(4, "big")
+    with pytest.raises(ValueError, match="10000 x 10000 pixels, at most"), open_picture(bytes(data)):
+        pass
+    assert not recwarn.list

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import sys
+import traceback
 from collections.abc import Callable, Sequence
-from contextlib import redirect_stderr
+from contextlib import redirect_stderr, redirect_stdout
 from importlib import import_module
 from typing import Any
 
-from edpbrl_gym.cli.console import printable_logs
+from edpbrl_gym.cli.console import NamedOutput, printable, printable_logs
 from edpbrl_gym.cli.errors import OK, UsageError, explain, unboxed
 
 __all__ = ["main"]
@@ -42,31 +43,38 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code: 0 done, 1 failed, 2 wrong arguments, 130 interrupted.
     """
     printable_logs()
+    with redirect_stdout(NamedOutput(sys.stdout)):
+        return _main(argv)
+
+
+def _main(argv: Sequence[str] | None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
+    try:
+        _run(arguments)
+        sys.stdout.flush()  # a full disk behind it is an error of ours, not one at the end of the interpreter
+    except (Exception, KeyboardInterrupt) as error:
+        if debug:
+            print(printable("".join(traceback.format_exception(error))), end="", file=sys.stderr)
+        return explain(error)
+    return OK
+
+
+def _run(arguments: list[str]) -> None:
     if arguments == ["--version"]:
         from edpbrl_gym import __version__
 
         print(f"edpbrl {__version__}")
-        return OK
+        return
     try:
         options = _parse(arguments or ["--help"])
     except SystemExit:  # tyro has printed the help
-        return OK
-    except UsageError as error:
-        return explain(error)
+        return
     options = getattr(options, "experiment", options)  # `reproduce` holds the experiment's own options
     module = import_module(f"edpbrl_gym.cli.{_MODULES[type(options).__name__]}")
     run: Callable[[Any], None] = module.run
-    try:
-        run(options)
-        sys.stdout.flush()  # a full disk behind it is an error of ours, not one at the end of the interpreter
-    except (Exception, KeyboardInterrupt) as error:
-        if debug:
-            raise
-        return explain(error)
-    return OK
+    run(options)
 
 
 def _parse(arguments: list[str]) -> Any:
@@ -87,7 +95,7 @@ def _parse(arguments: list[str]) -> Any:
                 config=(tyro.conf.FlagCreatePairsOff,),
                 registry=PATHS,
             )
-    except SystemExit as stop:
-        if not stop.code:
+    except SystemExit:
+        if not said.getvalue():  # the help, perhaps to a reader such as head that has read enough
             raise
         raise UsageError(unboxed(said.getvalue())) from None

@@ -13,11 +13,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edpbrl_gym._files import naming
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
 __all__ = [
+    "STANDARD_OUTPUT",
+    "NamedOutput",
     "bullet",
     "command",
     "counting",
@@ -30,6 +34,8 @@ __all__ = [
     "solving",
     "track",
 ]
+
+STANDARD_OUTPUT = "standard output"
 
 # what moves a terminal's cursor, changes its colours or title, or the order in which its text is read
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -216,8 +222,36 @@ class _Printable(logging.Formatter):
         return printable(super().format(record))
 
 
+_format_warning = warnings.formatwarning
+
+
+def _printable_warning(*arguments: Any, **settings: Any) -> str:
+    return printable(_format_warning(*arguments, **settings))
+
+
+class NamedOutput:
+    """Standard output whose errors name it: where Python does not buffer, nothing else tells whose they are."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write a text; return the number of characters."""
+        with naming(STANDARD_OUTPUT):
+            return int(self._stream.write(text))
+
+    def flush(self) -> None:
+        """Hand over what is buffered."""
+        with naming(STANDARD_OUTPUT):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
 def printable_logs() -> None:
-    """Let what is logged where no one has set up logging reach stderr without control characters."""
+    """Print log messages and warnings to stderr without control characters; handlers set up elsewhere stay."""
+    warnings.formatwarning = _printable_warning
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(_Printable("edpbrl: %(message)s"))
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from edpbrl_gym.cli.console import printable
+from edpbrl_gym.cli.console import STANDARD_OUTPUT, printable
 
 __all__ = [
     "BAD_ARGUMENTS",
@@ -63,6 +63,10 @@ def explain(error: BaseException) -> int:
     if isinstance(error, KeyboardInterrupt):
         print("edpbrl: interrupted; the same command goes on where a run with --out stopped", file=sys.stderr)
         return INTERRUPTED
+    if isinstance(error, OSError):
+        _drop(sys.stdout)
+    if isinstance(error, BrokenPipeError) and error.filename == STANDARD_OUTPUT:
+        return FAILURE  # who read it, such as head, has read enough
     text = " ".join(_told(error).split()) or type(error).__name__
     if not isinstance(error, _EXPECTED):
         text = f"{type(error).__name__}: {text}; this looks like a bug, run again with --debug and report it"
@@ -74,23 +78,19 @@ def _told(error: BaseException) -> str:
     """What an error says; an error of the system names the file before what happened, and what to do about it."""
     if not isinstance(error, OSError) or error.errno is None:
         return str(error)
-    place = error.filename
-    if place is None:
-        place = "standard output" if _unwritable(sys.stdout, error.errno) else "a file that the system did not name"
+    place = "a file that the system did not name" if error.filename is None else error.filename
     names = [os.fsdecode(one) for one in (place, error.filename2) if one is not None and not isinstance(one, int)]
     return f"{' -> '.join(names)}: {error.strerror}{_ADVICE.get(error.errno, '')}"
 
 
-def _unwritable(stream: Any, number: int) -> bool:
-    """Whether a stream takes no more; what it still holds is dropped then, or the interpreter's end would fail too."""
+def _drop(stream: Any) -> None:
+    """Drop what a stream still holds where it takes no more, or the interpreter's end would fail too."""
     try:
         stream.flush()
-    except OSError as error:
+    except OSError:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
         os.close(nowhere)
-        return error.errno == number
-    return False
 
 
 def unboxed(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from edpbrl_gym._compat import require
 from edpbrl_gym._validation import check_count
 
-__all__ = ["BatchedEncoder", "TextEncoder", "check_texts", "normalise", "quiet_loading"]
+__all__ = ["BatchedEncoder", "TextEncoder", "check_fingerprint", "check_texts", "normalise", "quiet_loading"]
 
 Embeddings = NDArray[np.float32]
 
@@ -36,6 +37,16 @@ class TextEncoder(Protocol):
 
     def encode(self, texts: Sequence[str], *, progress: bool = False) -> Embeddings:
         """Return the embeddings, shape (n, d), float32, unit norm, row i for ``texts[i]``."""
+
+
+def check_fingerprint(value: object, name: str = "fingerprint") -> None:
+    """Refuse a fingerprint that can't name a folder of the cache.
+
+    Raises:
+        ValueError: Something else than 8 to 128 letters, digits, - and _.
+    """
+    if not isinstance(value, str) or not re.fullmatch(r"[0-9A-Za-z_-]{8,128}", value):
+        raise ValueError(f"Expected a {name} of 8 to 128 letters and digits such as a sha256, got {value!r}")
 
 
 def check_texts(texts: Sequence[str]) -> list[str]:

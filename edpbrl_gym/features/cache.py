@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import re
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edpbrl_gym.features.base import TextEncoder, check_texts, normalise
+from edpbrl_gym.features.base import TextEncoder, check_fingerprint, check_texts, normalise
 from edpbrl_gym.features.shards import (
     KEY_BYTES,
     DamagedShardError,
@@ -215,10 +214,7 @@ class CachedEncoder:
             raise TypeError(
                 f"Expected an encoder with name, dimension, fingerprint and encode, got {type(encoder).__name__}"
             )
-        if not re.fullmatch(r"[0-9A-Za-z_-]{8,128}", str(encoder.fingerprint)):
-            raise ValueError(
-                f"Expected a fingerprint of 8 to 128 letters and digits such as a sha256, got {encoder.fingerprint!r}"
-            )
+        check_fingerprint(encoder.fingerprint)
         self.encoder = encoder
         self.name = encoder.name
         self.dimension = encoder.dimension

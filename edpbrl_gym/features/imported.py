@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from edpbrl_gym._compat import import_string
 from edpbrl_gym._validation import check_count
-from edpbrl_gym.features.base import check_texts, normalise
+from edpbrl_gym.features.base import check_fingerprint, check_texts, normalise
 
 __all__ = ["ImportedEncoder"]
 
@@ -26,7 +27,7 @@ class ImportedEncoder:
     Raises:
         ImportError: The module or the class can't be found.
         TypeError: What was found can't be made without arguments or lacks a part of the protocol.
-        ValueError: The dimension is below 1.
+        ValueError: The dimension is below 1, or the fingerprint can't name a folder of the cache.
     """
 
     def __init__(self, spec: str) -> None:
@@ -34,9 +35,12 @@ class ImportedEncoder:
         if not callable(found):
             raise TypeError(f"Expected {spec!r} to be a class that makes an encoder, got {found!r}")
         try:
-            encoder = found()
+            inspect.signature(found).bind()
         except TypeError as error:
             raise TypeError(f"Expected {spec!r} to make an encoder without arguments, got: {error}") from error
+        except ValueError:
+            pass  # written in C without a signature: the call says what it lacks
+        encoder = found()
         missing = [part for part in ("dimension", "fingerprint", "encode") if not hasattr(encoder, part)]
         if missing:
             raise TypeError(
@@ -46,10 +50,7 @@ class ImportedEncoder:
         self.name = spec  # what is written to files, and loads it again
         self.encoder: Any = encoder
         self.dimension = check_count(encoder.dimension, f"the dimension of {spec!r}")
-        if not isinstance(encoder.fingerprint, str) or not encoder.fingerprint:
-            raise TypeError(
-                f"Expected the fingerprint of {spec!r} as a text such as a sha256, got {encoder.fingerprint!r}"
-            )
+        check_fingerprint(encoder.fingerprint, f"fingerprint of {spec!r}")
         self.fingerprint: str = encoder.fingerprint
 
     def encode(self, texts: Sequence[str], *, progress: bool = False) -> NDArray[np.float32]:

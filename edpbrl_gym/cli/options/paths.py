@@ -15,18 +15,21 @@ PATHS = tyro.constructors.ConstructorRegistry()
 @PATHS.primitive_rule
 def _path(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.PrimitiveConstructorSpec[Any] | None:
     """Paths as tyro reads them, but not the empty one: ``Path("")`` is the current folder, which nobody has named."""
-    if info.type is not Path:
+    optional = info.type == (Path | None)
+    if info.type is not Path and not optional:
         return None
 
-    def read(arguments: list[str]) -> Path:
+    def read(arguments: list[str]) -> Path | None:
+        if optional and arguments[0] == "None":
+            return None
         if not arguments[0]:
             raise ValueError("an empty path; leave the option out for its default, or write . for the current folder")
         return Path(arguments[0])
 
     return tyro.constructors.PrimitiveConstructorSpec(
         nargs=1,
-        metavar="PATH",
+        metavar="{None}|PATH" if optional else "PATH",
         instance_from_str=read,
-        is_instance=lambda value: isinstance(value, Path),
+        is_instance=lambda value: isinstance(value, Path) or (optional and value is None),
         str_from_instance=lambda value: [str(value)],
     )
