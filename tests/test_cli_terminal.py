@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import re
 import shlex
+import subprocess
+import sys
+import warnings
 
 import pandas
 import pytest
@@ -124,3 +128,27 @@ def test_output_is_plain_where_there_is_no_terminal(capsys):
     bullet(console, "Written", "a/" * 200)
     assert len(capsys.readouterr().out.splitlines()) == 2
     assert command("edpbrl", "estimate", "de sign/q.csv") == "edpbrl estimate 'de sign/q.csv'"
+
+
+def test_warnings_have_no_escapes(tmp_path, capsys):
+    assert main(["report", str(tmp_path / "none")]) == 1
+    assert "\x1b" not in warnings.formatwarning("a\x1b[2Jb", UserWarning, "file.py", 1)
+
+
+@pytest.mark.parametrize("name", ["", "1"])
+def test_a_console_that_takes_no_more_names_standard_output(name):
+    if not os.access("/dev/full", os.W_OK):
+        pytest.skip("no /dev/full on this system")
+    program = (
+        "import sys; import edpbrl_gym.cli as cli; from edpbrl_gym.cli.console import output\n"
+        "cli._run = lambda arguments: output().print('some words'); sys.exit(cli.main([]))"
+    )
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": name},
+        )
+    assert done.returncode == 1 and done.stderr.startswith("edpbrl: error: standard output: No space left on device")
