@@ -22,7 +22,17 @@ try:
 except ImportError:  # Windows: no lock
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["check_links", "check_place", "hold", "naming", "replacing", "replacing_folder", "sweep"]
+__all__ = [
+    "check_links",
+    "check_place",
+    "hold",
+    "is_at",
+    "naming",
+    "replacing",
+    "replacing_folder",
+    "short_name",
+    "sweep",
+]
 
 _LEFT = re.compile(r"\.(?P<name>.+)\.\d+\.[0-9a-f]{32}\.(?P<kind>part|old)")
 _CUT = re.compile(r".*~[0-9a-f]{16}")
@@ -59,6 +69,14 @@ def _lock(handle: int) -> bool | None:
             return None
         raise
     return True
+
+
+def is_at(handle: int, path: Path) -> bool:
+    """Whether a path leads to the open file, and not to nothing or to another that has taken its place."""
+    try:
+        return os.path.samestat(os.fstat(handle), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 @contextmanager
@@ -197,6 +215,14 @@ def replacing_folder(path: Path) -> Iterator[Path]:
                 os.close(one)
 
 
+def short_name(name: str) -> str:
+    """What stands for a name in names beside it: a long one is cut, and its hash keeps it apart."""
+    data = os.fsencode(name)
+    if len(data) <= _MOST_BYTES:
+        return name
+    return f"{data[: _MOST_BYTES - 17].decode(errors='ignore')}~{hashlib.sha256(data).hexdigest()[:16]}"
+
+
 def sweep(folder: Path) -> None:
     """Remove what killed writers have left in a folder and below, but nothing that is being written."""
     for place, folders, files in os.walk(folder):
@@ -214,19 +240,11 @@ def _remove_left(target: Path) -> None:
         names = os.listdir(target.parent)
     except OSError:
         return  # whoever writes there says what is wrong
-    stem = _stem(target.name)
+    stem = short_name(target.name)
     for name in names:
         found = _LEFT.fullmatch(name) if name.startswith(f".{stem}.") else None
         if found is not None and found["name"] == stem:
             _settle(target.with_name(name), target)
-
-
-def _stem(name: str) -> str:
-    """What stands for a name in the name of its temporary file: a long one is cut, and its hash keeps it apart."""
-    data = os.fsencode(name)
-    if len(data) <= _MOST_BYTES:
-        return name
-    return f"{data[: _MOST_BYTES - 17].decode(errors='ignore')}~{hashlib.sha256(data).hexdigest()[:16]}"
 
 
 def _settle(left: Path, place: Path | None) -> None:
@@ -272,7 +290,7 @@ def _locked_part(target: Path, path: Path, *, folder: bool = False) -> tuple[Pat
     Errors name ``path``.
     """
     while True:
-        part = target.with_name(f".{_stem(target.name)}.{os.getpid()}.{uuid.uuid4().hex}.part")
+        part = target.with_name(f".{short_name(target.name)}.{os.getpid()}.{uuid.uuid4().hex}.part")
         with naming(path, instead_of=part):
             if folder:
                 part.mkdir()

@@ -173,7 +173,7 @@ def test_wrong_files_are_explained(given, tmp_path, capsys):
         (
             "unquoted.csv",
             b'prompt\n"a sea"\na gate, fog\n',
-            "got 2 in line 3; put prompts with commas in double quotes",
+            'got 2 in line 3; put prompts that hold a comma in double quotes ("a gate, fog")',
         ),
         ("open.csv", b'prompt\n"a gate', "it can't be read"),
         ("latin.csv", "prompt\nZürich".encode("latin-1"), "CSV file in UTF-8"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import textwrap
@@ -10,6 +11,7 @@ import textwrap
 import pandas
 import pytest
 
+from edpbrl_gym.experiments.places import hold_folder
 from edpbrl_gym.experiments.runs import RunFolder, RunFolderError, read_results, write_atomically
 
 CONFIG = {"runs": 3, "episodes": (1, 2), "text": "a"}
@@ -138,7 +140,7 @@ def test_a_run_that_was_killed_before_its_settings_were_written_begins_anew(tmp_
     (tmp_path / ".lock").write_text("1\n")
     (tmp_path / f".config.json.1.{'0' * 32}.part").write_text("{")
     RunFolder.open(tmp_path, kind="synthetic", config=CONFIG)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "config.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json"]
 
 
 def test_processes_that_open_at_once_agree_on_one(tmp_path):
@@ -154,6 +156,45 @@ def test_processes_that_open_at_once_agree_on_one(tmp_path):
             one.kill()
             one.wait()
             one.stdout.close()
+
+
+TAKING_TURNS = """
+    import os, sys
+    from pathlib import Path
+    from edpbrl_gym.experiments.places import RunFolderError, hold_folder
+    folder, turns = Path(sys.argv[1]), 0
+    while turns < 150:
+        try:
+            held = hold_folder(folder)
+        except RunFolderError as error:
+            assert "another process" in str(error), error
+            continue
+        os.close(os.open(folder / "inside", os.O_CREAT | os.O_EXCL))  # fails where another is inside
+        (folder / "inside").unlink()
+        turns += 1
+        del held
+"""
+
+
+def test_processes_that_take_turns_are_never_inside_at_once_and_leave_no_lock(tmp_path):
+    command = [sys.executable, "-c", textwrap.dedent(TAKING_TURNS), str(tmp_path)]
+    crowd = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(4)]
+    said = [one.communicate()[1] for one in crowd]
+    assert [one.returncode for one in crowd] == [0] * 4, said
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_lock_is_removed_by_its_holder_only(tmp_path):
+    held = hold_folder(tmp_path)
+    child = os.fork()
+    if not child:
+        del held  # its copy; the folder is held by the parent
+        os._exit(0 if (tmp_path / ".lock").is_file() else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    (tmp_path / ".lock").unlink()  # by somebody who does not know what it is
+    (tmp_path / ".lock").write_text("of another")
+    del held
+    assert (tmp_path / ".lock").read_text() == "of another"
 
 
 def test_what_is_known_is_written_only_by_who_opened_the_folder(tmp_path):

@@ -19,12 +19,13 @@ def run(options: Estimate) -> None:
     import numpy as np
 
     from edpbrl_gym.experiments.metrics import choice_accuracy
-    from edpbrl_gym.experiments.places import prepare_place
+    from edpbrl_gym.experiments.places import hold_place, prepare_place
     from edpbrl_gym.experiments.taste import save_taste
 
     with bad_arguments():
         _check(options)
     prepare_place(options.out)
+    held = hold_place(options.out)
     quiet_libraries()
     study = None if _is_comparisons(options.answers) else read_study(options.answers)
     words = None if options.prior == "ridge" else _vocabulary(options, study)
@@ -61,6 +62,7 @@ def run(options: Estimate) -> None:
     fit = choice_accuracy(comparisons, found.theta)
     bullet(console, "Fit", f"reproduces {fit:.1%} of these answers ({1 / options_per_question:.1%} by guessing)")
     bullet(console, "Written", shown(path))
+    del held
 
 
 def _check(options: Estimate) -> None:

@@ -19,12 +19,14 @@ _RANDOM = "Random"
 def run(options: Personalize) -> None:
     """Search the best prompts for one or more tastes, write them as CSV and draw them."""
     from edpbrl_gym.experiments.personalize_rankings import rank_prompts
-    from edpbrl_gym.experiments.places import prepare_place
+    from edpbrl_gym.experiments.places import hold_place, prepare_place
 
     options = replace(options, base=tuple(base.strip() for base in options.base))
     names = _check(options)
-    for place in [options.out, *([] if options.model is None else [_sheet(options)])]:
+    places = [options.out, *([] if options.model is None else [_sheet(options)])]
+    for place in places:
         prepare_place(place)  # before minutes of work, not after
+    held = [hold_place(place) for place in places]
     quiet_libraries()
     tastes, encoder = _tastes(options, names)
     vocabulary = _vocabulary(options)
@@ -49,6 +51,7 @@ def run(options: Personalize) -> None:
         for file in files:
             console.print(f"Contact sheet: {shown(file)}", soft_wrap=True)
     console.print(f"Written: {shown(options.out)}", soft_wrap=True)
+    del held
 
 
 def _check(options: Personalize) -> dict[str, Path]:

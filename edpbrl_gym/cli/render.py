@@ -27,6 +27,7 @@ def run(options: Render) -> None:
     """
     from edpbrl_gym._compat import need
     from edpbrl_gym._validation import check_count
+    from edpbrl_gym.experiments.places import hold_folder
     from edpbrl_gym.features import default_cache_folder
     from edpbrl_gym.rendering import Renderer
     from edpbrl_gym.rendering.settings import check_seed
@@ -42,6 +43,7 @@ def run(options: Render) -> None:
         if options.out.exists() and not options.out.is_dir():
             raise UsageError(f"Expected a folder for the images with --out, got the file {options.out}")
     need("PIL", "pictures", "images")
+    held = hold_folder(options.out, "manifest.csv", "sheet.png")
     quiet_libraries()
     renderer = Renderer(
         settings,
@@ -65,6 +67,7 @@ def run(options: Render) -> None:
     console.print(f"Manifest: {shown(options.out / 'manifest.csv')}", soft_wrap=True)
     for sheet in sheets:
         console.print(f"Contact sheet: {shown(sheet)}", soft_wrap=True)
+    del held
 
 
 def _settings(options: Render) -> RenderSettings:

@@ -19,6 +19,7 @@ def run(options: TrainPromptLM) -> None:
         Stopped: After Ctrl-C; nothing has been written then.
     """
     from edpbrl_gym._validation import check_count
+    from edpbrl_gym.experiments.places import hold_place
     from edpbrl_gym.vocabulary import load_vocabulary
 
     with bad_arguments():
@@ -27,10 +28,13 @@ def run(options: TrainPromptLM) -> None:
             if getattr(options, name) is not None:
                 check_count(getattr(options, name), f"--{name}")
     vocabulary = load_vocabulary(options.vocabulary)
-    folder = options.out or Path("prompt-lm-quick" if options.quick else "prompt-lm")
+    folder = (options.out or Path("prompt-lm-quick" if options.quick else "prompt-lm")).expanduser()
     quiet_libraries()
+    from edpbrl_gym.language.folders import check_replaceable
     from edpbrl_gym.language.training import DEFAULT, QUICK, train_prompt_lm
 
+    check_replaceable(folder)
+    held = hold_place(folder)
     settings = QUICK if options.quick else DEFAULT
     given = {"prompts": options.prompts, "steps": options.steps}
     settings = replace(settings, **{name: value for name, value in given.items() if value is not None})
@@ -46,3 +50,4 @@ def run(options: TrainPromptLM) -> None:
     console.print(f"\nWritten: {shown(folder)}", soft_wrap=True)
     use = command("edpbrl", "reproduce", "reinforce", "--model", shown(folder))
     console.print(f"Use it with: {use}", soft_wrap=True)
+    del held

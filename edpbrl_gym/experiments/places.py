@@ -1,16 +1,24 @@
-"""Places to write: files written whole with errors that name them, and folders that one process holds at a time."""
+"""Places to write: files written whole with errors that name them, and places that one process holds at a time."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from weakref import WeakValueDictionary
 
-from edpbrl_gym._files import check_links, check_place, hold, naming, replacing
+from edpbrl_gym._files import check_links, check_place, hold, is_at, naming, replacing, short_name
 
-__all__ = ["LOCK", "Lock", "RunFolderError", "hold_folder", "prepare_place", "telling", "write_atomically"]
+__all__ = [
+    "LOCK",
+    "RunFolderError",
+    "hold_folder",
+    "hold_place",
+    "prepare_place",
+    "telling",
+    "write_atomically",
+]
 
 LOCK = ".lock"
 
@@ -54,50 +62,61 @@ def telling(path: Path) -> Iterator[None]:
 
 
 class Lock:
-    """Held by this process until nobody here uses it any more. Use ``Lock.of``."""
+    """A file that this process holds until nobody here uses it any more; then it is removed. Use ``Lock.of``."""
 
     _held: WeakValueDictionary[str, Lock] = WeakValueDictionary()
 
-    def __init__(self, folder: Path) -> None:
-        path = folder / LOCK
+    def __init__(self, path: Path, place: Path, doing: str) -> None:
+        self._path = path.absolute()
+        self._owner = 0  # a forked child has this object too
         with naming(path):
-            folder.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             if path.is_symlink():  # what it leads to would be emptied
                 raise OSError(f"Expected no link at {path}; remove it, or choose another folder")
             check_place(path)
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
-            self._file = open(handle, "r+", encoding="ascii")  # noqa: SIM115 - open as long as the lock is held
-            if hold(self._file.fileno()):
-                self._file.truncate(0)
-                self._file.write(f"{os.getpid()}\n")
-                self._file.flush()
-                return
-            self._file.seek(0)
+            while True:
+                handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+                self._file = open(handle, "r+", encoding="ascii")  # noqa: SIM115 - open as long as the lock is held
+                if not hold(handle):
+                    break
+                if is_at(handle, path):
+                    self._owner = os.getpid()
+                    self._file.truncate(0)
+                    self._file.write(f"{self._owner}\n")
+                    self._file.flush()
+                    return
+                self._file.close()  # its holder has removed it since it was opened
             holder = self._file.read(20).strip()
-        self._file.close()
-        raise RunFolderError(
-            f"Expected {folder} to be free, another process{f' ({holder})' if holder else ''} runs in it; wait until "
-            "it ends, or choose another --out"
-        )
+        holder = f" ({holder})" if holder else ""
+        raise RunFolderError(f"Expected {place} to be free, another process{holder} {doing}")
 
     @classmethod
-    def of(cls, folder: Path) -> Lock:
-        """The lock of a folder; within a process all share one.
+    def of(cls, path: Path, place: Path, doing: str) -> Lock:
+        """Hold a file, made where it isn't there; within a process all share one.
+
+        Args:
+            path: The file.
+            place: What is held by it.
+            doing: What a process that has it does there, and what to do then; for the message.
 
         Raises:
-            RunFolderError: If another process has it, or the folder can't be written.
+            RunFolderError: If another process has it, or it can't be written.
         """
-        name = os.path.realpath(folder)
+        name = os.path.realpath(path)
         held = cls._held.get(name)
         if held is None:
-            with telling(folder):
-                held = cls._held[name] = cls(folder)
+            with telling(place):
+                held = cls._held[name] = cls(path, place, doing)
         return held
 
     def __del__(self) -> None:
         file = getattr(self, "_file", None)
-        if file is not None:
-            file.close()
+        if file is None:
+            return
+        with suppress(OSError):  # Windows removes no open file
+            if self._owner == os.getpid() and is_at(file.fileno(), self._path):
+                self._path.unlink()  # while it is held: who has opened it finds that it has gone, and makes another
+        file.close()
 
 
 def hold_folder(folder: Path, *names: str) -> object:
@@ -105,12 +124,23 @@ def hold_folder(folder: Path, *names: str) -> object:
 
     Args:
         folder: The folder.
-        *names: What will be written there; links among them may not lead outside the folder.
+        *names: What will be written there; links among them may not lead outside the folder. All where none are given.
 
     Raises:
         RunFolderError: If another process holds it, it can't be written, or a link leads outside.
     """
-    held = Lock.of(folder)
+    held = Lock.of(folder / LOCK, folder, "runs in it; wait until it ends, or choose another --out")
     with telling(folder):
         check_links(folder, *names)
     return held
+
+
+def hold_place(path: Path) -> object:
+    """Keep other processes from the place of a file, or of a folder that is replaced as a whole, as ``hold_folder``.
+
+    Raises:
+        RunFolderError: If another process holds it, or nothing can be written beside it.
+    """
+    target = Path(os.path.realpath(path))
+    lock = target.with_name(f".{short_name(target.name)}{LOCK}")
+    return Lock.of(lock, path, "is about to write it; wait until it ends, or choose another place")

@@ -1,6 +1,6 @@
 """``RunFolder``: everything that an experiment leaves behind, and resuming after a kill; one process at a time.
 
-RUN/.lock              held by the process that runs; its number, for the message to others
+RUN/.lock              held by the process that runs, and removed when it ends; its number, for the message to others
 RUN/config.json        kind and settings (all that decides the numbers)
 RUN/provenance.json    versions, encoder, vocabulary, designs, times
 RUN/parts/*.parquet    finished units of work, one file each, written atomically
@@ -23,7 +23,7 @@ from typing import Any
 
 from edpbrl_gym._files import check_links, naming, sweep
 from edpbrl_gym.experiments.kinds import EXPERIMENTS, check_kind
-from edpbrl_gym.experiments.places import LOCK, Lock, RunFolderError, telling, write_atomically
+from edpbrl_gym.experiments.places import LOCK, RunFolderError, hold_folder, telling, write_atomically
 
 __all__ = ["Results", "RunFolder", "RunFolderError", "gather_parts", "read_results", "versions", "write_atomically"]
 
@@ -115,7 +115,7 @@ class RunFolder:
         self.path = path
         self.kind = kind
         self.config = dict(config)
-        self._lock: Lock | None = None
+        self._held: object = None
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, kind: str, config: Mapping[str, Any]) -> RunFolder:
@@ -140,9 +140,7 @@ class RunFolder:
             folder._check_same(file)
         else:
             folder._check_free()
-        folder._lock = Lock.of(folder.path)
-        with telling(folder.path):
-            check_links(folder.path)
+        folder._held = hold_folder(folder.path)
         sweep(folder.path)
         if file.is_file():  # perhaps another process has begun it just now
             folder._check_same(file)
@@ -240,7 +238,7 @@ class RunFolder:
         Raises:
             RuntimeError: If the folder was not opened: another process may be writing the file.
         """
-        if self._lock is None:
+        if self._held is None:
             raise RuntimeError(f"Expected a folder of RunFolder.open to write what is known of {self.path}")
         text = json.dumps({**self.provenance, **entries}, indent=2)
         write_atomically(self.path / "provenance.json", lambda name: name.write_text(text + "\n", encoding="utf-8"))
