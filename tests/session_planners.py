@@ -40,6 +40,7 @@ class GreedyPlanner:
     """Asks by its estimate, its own draws and its last answers: whatever it forgets or hears twice shows."""
 
     name = "greedy"
+    distinct = False  # no person answers
 
     def __init__(self, seed=0):
         self.seed = seed

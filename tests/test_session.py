@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from edpbrl_gym.comparisons import Queries
 from edpbrl_gym.oracles import ImperfectUser, SyntheticUser
 from edpbrl_gym.responses import BestWorst, Ranking, Response, WithTies
-from edpbrl_gym.session import Planner, Restorable, Session, StoppingRule, run
+from edpbrl_gym.session import Planner, RandomPlanner, Restorable, Session, StoppingRule, run
+from edpbrl_gym.vocabulary import Vocabulary
 from tests.session_planners import (
     PLANNERS,
     WORDS,
@@ -16,6 +17,7 @@ from tests.session_planners import (
     GreedyPlanner,
     RestorableGreedyPlanner,
     encoder,
+    prior,
     random_planner,
 )
 
@@ -176,6 +178,57 @@ def test_bad_planners_are_named():
         session(Wrong()).ask()
     with pytest.raises(ValueError, match="K = 4 options, got one of 3"):
         session(num_options=4)
+
+
+class Fixed(RandomPlanner):
+    """A planner of one's own that asks what it is given, and says nothing about different options."""
+
+    name = "fixed"
+    steps: tuple[tuple[int, ...], ...] = ()
+
+    def __init__(self, steps):
+        super().__init__((3, 3), prior=prior(), num_options=3)
+        self.steps = steps
+        del self.distinct
+
+    def ask(self, prefixes):
+        self._asked += 1
+        return np.array(self.steps[prefixes.shape[1]])
+
+
+@pytest.mark.parametrize(
+    ("feedback", "steps", "said"),
+    [
+        ("truncated", [(2, 1, 2)], "question 0 (step 0) shows 'a hut' as options 0 and 2"),
+        ("truncated", [(0, 2, 1), (1, 2, 0)], "question 1 (step 1) shows 'a fox, at night, fog' as options 0 and 2"),
+        ("state", [(0, 1, 2), (0, 2, 2)], "question 1 (step 1) shows 'rain' as options 1 and 2"),
+    ],
+)
+def test_a_question_that_shows_an_option_twice_reaches_nobody(feedback, steps, said):
+    words = Vocabulary(("base", "light"), (("A fox", "a fox, at night", "a hut"), ("fog", "at night, fog", "rain")))
+    planner = Fixed(steps)
+    one = Session(planner, vocabulary=words, encoder=encoder(), num_options=3, feedback=feedback)
+    for _ in steps[1:]:
+        one.ask(), one.tell(0)
+    for _ in range(2):  # the planner is not asked again
+        with pytest.raises(ValueError, match="Expected 3 different options from the planner fixed") as error:
+            one.ask()
+        assert said in str(error.value) and "distinct" in str(error.value)
+        assert one.pending is None and one.answered == len(steps) - 1 and planner.state()["asked"] == len(steps)
+    planner.distinct = False  # says that no person answers
+    assert one.ask() is one.pending
+
+
+def test_the_random_baseline_may_show_an_option_twice_and_never_does_for_people():
+    pair = Vocabulary(("base", "light"), (("a fox", "a hut", "a sea"), ("fog", "rain")))
+    for distinct in (True, False):
+        planner = RandomPlanner(pair.sizes, prior=prior(), num_options=3, distinct=distinct)
+        one = Session(planner, vocabulary=pair, encoder=encoder(), num_options=3)
+        shown = []
+        for _ in range(20):
+            shown.append(len({*one.ask().texts}))
+            one.skip()
+        assert (min(shown) == 3) is distinct
 
 
 def test_a_failing_encoder_does_not_cost_a_question():

@@ -26,6 +26,7 @@ class Planner(Protocol):
     A planner must be deterministic: with the same arguments and the same calls of ``ask`` and ``tell`` it asks the same
     questions, whether or not anyone looks at its estimate in between. A session depends on it to go back and to be
     resumed. It may have a ``name``, a ``model`` (format of the answers), ``reset()``, and what ``Restorable`` says.
+    Options of a question must differ; ``distinct = False`` says that they may not, for users that are simulated.
     """
 
     def ask(self, prefixes: NDArray[np.int64]) -> NDArray[np.int64]:

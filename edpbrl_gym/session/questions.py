@@ -12,8 +12,9 @@ from edpbrl_gym._validation import check_array, check_choice_of, check_integers
 from edpbrl_gym.comparisons import Queries
 from edpbrl_gym.features import TextEncoder
 from edpbrl_gym.vocabulary import Vocabulary
+from edpbrl_gym.vocabulary.tokens import fold
 
-__all__ = ["Feedback", "Question", "QuestionMaker"]
+__all__ = ["Feedback", "Question", "QuestionMaker", "check_distinct"]
 
 Feedback = Literal["truncated", "state"]
 
@@ -117,3 +118,27 @@ class QuestionMaker:
         features = np.array(features, dtype=np.float32)
         features.flags.writeable = False
         return Question(number, episode, step, tokens, texts, features)
+
+
+def check_distinct(question: Question, planner: str) -> None:
+    """Refuse a question that shows an option twice: who answers it would compare a prompt with itself.
+
+    Options are equal if their texts are (case and runs of white space ignored).
+
+    Args:
+        question: The question.
+        planner: Name of who chose it.
+
+    Raises:
+        ValueError: It shows an option twice.
+    """
+    shown: dict[str, int] = {}
+    for option, text in enumerate(question.texts):
+        first = shown.setdefault(fold(text), option)
+        if first != option:
+            raise ValueError(
+                f"Expected {question.num_options} different options from the planner {planner}, question "
+                f"{question.number} (step {question.step}) shows {text!r} as options {first} and {option}; let its "
+                "ask() return tokens that make different texts (distinct=True where it takes that, as RandomPlanner "
+                "does), or set its attribute distinct to False where no person answers"
+            )

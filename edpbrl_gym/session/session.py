@@ -25,7 +25,7 @@ from edpbrl_gym.session.forecast import Progress, StoppingRule
 from edpbrl_gym.session.journal import Journal, is_plain, read_settings
 from edpbrl_gym.session.outlook import Outlook
 from edpbrl_gym.session.planner import Planner
-from edpbrl_gym.session.questions import Feedback, Question, QuestionMaker
+from edpbrl_gym.session.questions import Feedback, Question, QuestionMaker, check_distinct
 from edpbrl_gym.session.recommendation import Recommendation, recommend
 from edpbrl_gym.session.rewind import RewindablePlanner, planner_name
 from edpbrl_gym.session.transcript import Event, Transcript
@@ -138,7 +138,7 @@ class Session:
         """The next question; the same one until it is answered or skipped.
 
         Raises:
-            ValueError: The planner returned no legal tokens.
+            ValueError: The planner returned no legal tokens, or an option twice (unless its ``distinct`` is False).
             OSError: It could not be saved.
         """
         waiting = self.pending
@@ -148,6 +148,8 @@ class Session:
         if self._tokens is None:  # else an encoder or a disk failed below: the planner must not be asked twice
             self._tokens = self.planner.ask(prefixes)
         question = self.maker.make(prefixes, self._tokens, number=self.answered, episode=episode)
+        if getattr(self.planner, "distinct", True):
+            check_distinct(question, planner_name(self.planner))
         self._record(self.transcript.ask_event(question), durable=False)
         self._tokens = None
         self._line.keep(question.number)
