@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-__all__ = ["blas_threads", "for_each", "single_thread"]
+__all__ = ["blas_threads", "for_each", "single_thread", "torch_single_thread"]
 
 Item = TypeVar("Item")
 
@@ -96,6 +96,19 @@ def single_thread() -> Iterator[None]:
     finally:
         if entered:
             _limit.leave()
+
+
+@contextmanager
+def torch_single_thread() -> Iterator[None]:
+    """A context in which torch splits no product among threads, and threads begun inside have one each."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def for_each(function: Callable[[Item], object], items: Iterable[Item]) -> None:

@@ -161,7 +161,7 @@ def test_the_demo_tells_its_story(words, tmp_path, capsys):
     printed = capsys.readouterr().out
     for text in (TASTE, "efficiency at least", "Adaptive questions", "ED-PBRL questions", "true score", "This time"):
         assert text in printed
-    stages = ["start", "features", "questions", "estimates", "design", "prompts", "random prompts", "report"]
+    stages = ["start", "features", "questions", "prompts", "report"]
     assert re.search(r"Done in \d+ s \(" + ", ".join(f"{name} [\\d.]+ s" for name in stages), " ".join(printed.split()))
     table = read_results(out).table
     best = table[table["part"] == "best"]

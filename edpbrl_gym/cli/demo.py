@@ -87,7 +87,8 @@ def _default_folder(settings: DemoSettings) -> Path:
 class _Stages:
     """How long each part of the demo took: from the end of the part before to its own."""
 
-    _OF_STEP = {"vocabulary": "start", "estimate": "estimates", "population": "random prompts"}
+    # while one core asks adaptive questions the other one does all the rest of the asking
+    _OF_STEP = {"vocabulary": "start", "design": "questions", "estimate": "questions"}
 
     def __init__(self) -> None:
         self._last = time.monotonic()

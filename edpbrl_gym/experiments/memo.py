@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym._threads import torch_single_thread
 from edpbrl_gym.features import TextEncoder, load_encoder
 
 __all__ = ["MemoEncoder", "raw_encoder", "single_thread"]
@@ -72,13 +73,7 @@ def raw_encoder(spec: str, fingerprint: str) -> TextEncoder:
 @contextmanager
 def single_thread() -> Iterator[None]:
     """Run torch and BLAS with one thread: several processes share the cores, and rounding doesn't depend on them."""
-    import torch
     from threadpoolctl import threadpool_limits
 
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with threadpool_limits(limits=1):
-            yield
-    finally:
-        torch.set_num_threads(before)
+    with torch_single_thread(), threadpool_limits(limits=1):
+        yield

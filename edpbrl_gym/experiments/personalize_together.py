@@ -25,7 +25,7 @@ def best_prompts_together(
     *,
     count: int = 10,
     width: int = 20,
-    shortlist: int = 24,
+    shortlist: int = 16,
     probes: int = 2,
     tries: int = 3,
 ) -> list[list[Prompt]]:

@@ -1,0 +1,209 @@
+"""The three ways of asking that the demo compares, two threads wide: adaptive questions beside all others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edpbrl_gym._threads import for_each, single_thread, torch_single_thread
+from edpbrl_gym.agents.registry import make_agent
+from edpbrl_gym.comparisons import Comparisons
+from edpbrl_gym.estimation import Estimate, GaussianPrior, estimate_comparisons
+from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
+from edpbrl_gym.experiments.collect import collect, make_prompt_lanes
+from edpbrl_gym.experiments.designs import describe_design
+from edpbrl_gym.experiments.memo import MemoEncoder
+from edpbrl_gym.experiments.metrics import cosine_error
+from edpbrl_gym.experiments.seeds import derive_seed
+
+if TYPE_CHECKING:
+    from edpbrl_gym.agents.base import Agent
+    from edpbrl_gym.experiments.demo import DemoSettings
+    from edpbrl_gym.oracles import SyntheticUser
+
+__all__ = ["DESIGNED", "Asking", "Learnt"]
+
+ADAPTIVE, DESIGNED, RANDOM = "Adaptive", "ED-PBRL", "Random"
+_AGENTS = {ADAPTIVE: "adaptive", DESIGNED: "newton", RANDOM: "random"}
+_CHECKPOINTS = 5  # of a curve
+_PAPER_REGULARIZATION = 100.0  # lambda of the ridge in the paper's experiments
+
+Say = Callable[[str, dict[str, Any]], object]
+Prior = VocabularyPrior | GaussianPrior
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """What one way of asking has taught.
+
+    Attributes:
+        theta: The estimate from all answers, (d,).
+        rows: The errors after some of the episodes, as rows of the results.
+        told: The steps for ``say``, in their order.
+        design: Facts about the design; empty where there is none.
+    """
+
+    theta: NDArray[np.float64]
+    rows: list[dict[str, Any]]
+    told: list[tuple[str, dict[str, Any]]]
+    design: dict[str, Any]
+
+
+class Asking:
+    """Asks a simulated user in three ways.
+
+    Args:
+        settings: The setting.
+        make_user: A new user, always the same.
+        make_encoder: A new encoder that remembers what it has encoded, always with the same texts known. Each way of
+            asking has one of its own, so that the batches, and with them the last bits of the embeddings, don't
+            depend on which is faster.
+    """
+
+    def __init__(
+        self,
+        settings: DemoSettings,
+        make_user: Callable[[], SyntheticUser],
+        make_encoder: Callable[[], MemoEncoder],
+    ) -> None:
+        self.settings, self._make_user, self._make_encoder = settings, make_user, make_encoder
+
+    def run(self, beside: Callable[[], object], say: Say) -> dict[str, Learnt]:
+        """Ask and estimate.
+
+        Adaptive questions wait for each other's answers and keep one core busy; the other one does the rest.
+
+        Args:
+            beside: More work for the other core.
+            say: Told of every step, as `run_demo` says.
+
+        Returns:
+            What each way of asking has taught, by its name, adaptive first.
+        """
+        env = self._lanes(1)
+        prior = self._prior(env.unwrapped.features)
+        agent = self._agent(ADAPTIVE, env, prior)
+        agent.learn()  # encodes with all cores
+        with single_thread(), torch_single_thread(), ThreadPoolExecutor(1) as pool:
+            try:
+                others = {label: pool.submit(self._static, label, prior, say) for label in (DESIGNED, RANDOM)}
+                more = pool.submit(beside)
+                adaptive = self._asked(ADAPTIVE, env, agent, prior)
+                found = {ADAPTIVE: adaptive} | {label: other.result() for label, other in others.items()}
+                more.result()
+            except BaseException:  # Ctrl-C too: what has not begun must not
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+        for step in adaptive.told:
+            say(*step)
+        return found
+
+    def _static(self, label: str, prior: Prior, say: Say) -> Learnt:
+        """A way of asking whose questions don't depend on the answers: all episodes side by side."""
+        env = self._lanes(self.settings.episodes)
+        agent = self._agent(label, env, prior)
+        agent.learn()
+        learnt = self._asked(label, env, agent, prior)
+        for step in learnt.told:
+            say(*step)
+        return learnt
+
+    def _asked(self, label: str, env: Any, agent: Agent, prior: Prior) -> Learnt:
+        told: list[tuple[str, dict[str, Any]]] = []
+        design: dict[str, Any] = {}
+        if agent.design is not None:
+            if agent.design.status == "interrupted":
+                raise KeyboardInterrupt  # Ctrl-C ends the demo; the solver has taken it for itself
+            design = describe_design(agent.design)
+            told.append(("design", design))
+        user = self._make_user()
+        answered = collect(env, agent, user, episodes=self.settings.episodes, observe=label == ADAPTIVE)
+        example = answered.texts[-1] if answered.texts else []
+        told.append(
+            (
+                "questions",
+                {"agent": label, "questions": len(answered), "example": example, "choice": int(answered.choice[-1])},
+            )
+        )
+        rows, found = _curve("curve", label, answered, user, prior)
+        if label == RANDOM:
+            paper = GaussianPrior.isotropic(len(user.theta), _PAPER_REGULARIZATION)
+            rows += _curve("plain curve", label, answered, user, paper)[0]
+        error = cosine_error(found.theta, user.theta)
+        told.append(("estimate", {"agent": label, "cosine_error": error, "converged": found.converged}))
+        return Learnt(found.theta, rows, told, design)
+
+    def _lanes(self, groups: int) -> Any:
+        """A vector environment with K lanes for each of the groups."""
+        env: Any = make_prompt_lanes(
+            groups * self.settings.num_policies,
+            vocabulary=self.settings.vocabulary,
+            encoder=self.settings.encoder,
+            split="train",
+            split_seed=self.settings.seed,
+        )
+        env.unwrapped.model.use_encoder(self._make_encoder())
+        return env
+
+    def _agent(self, label: str, env: Any, prior: Prior) -> Agent:
+        options: dict[str, Any] = {}
+        if label == DESIGNED:
+            scale = 1.0 / self.settings.regularization
+            base = prior.base.scaled(scale) if isinstance(prior, VocabularyPrior) else prior
+            options = {"max_iterations": self.settings.iterations, "prior_precision": base.precision}
+        elif label == ADAPTIVE and not isinstance(prior, VocabularyPrior):  # which is the agent's own
+            options = {"prior": prior}
+        return make_agent(
+            _AGENTS[label],
+            env,
+            num_policies=self.settings.num_policies,
+            episodes=self.settings.episodes,
+            criterion=self.settings.criterion,
+            seed=derive_seed(self.settings.seed, "queries", label),
+            **options,
+        )
+
+    def _prior(self, features: NDArray[np.float32]) -> Prior:
+        if self.settings.prior == "words":
+            return VocabularyPrior(features)
+        if self.settings.prior == "ridge":
+            return GaussianPrior.isotropic(features.shape[1], self.settings.regularization)
+        return GaussianPrior.from_embeddings(features, scale=1.0 / self.settings.regularization)
+
+
+def _curve(
+    part: str, label: str, answered: Comparisons, user: SyntheticUser, prior: Prior
+) -> tuple[list[dict[str, Any]], Estimate]:
+    """Rows with the cosine error after some of the episodes, and the estimate from all."""
+    checkpoints = _checkpoints(int(answered.episode.max()) + 1)
+    fits: dict[int, Estimate] = {}
+
+    def fit(episodes: int) -> None:
+        fits[episodes] = _estimate(answered.select(answered.episode < episodes), prior)
+
+    for_each(fit, reversed(checkpoints))  # the longest first
+    rows = [
+        {
+            "part": part,
+            "agent": label,
+            "episodes": episodes,
+            "cosine_error": cosine_error(fits[episodes].theta, user.theta),
+        }
+        for episodes in checkpoints
+    ]
+    return rows, fits[checkpoints[-1]]
+
+
+def _estimate(answered: Comparisons, prior: Prior) -> Estimate:
+    if isinstance(prior, VocabularyPrior):
+        return prior.fit(answered.features.astype(np.float64), answered.choice).estimate
+    return estimate_comparisons(answered, prior=prior)
+
+
+def _checkpoints(episodes: int) -> list[int]:
+    return sorted({max(1, round(episodes * share)) for share in np.linspace(0, 1, _CHECKPOINTS + 1)[1:]})
