@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from edpbrl_gym._validation import check_choice_of, check_count
 from edpbrl_gym.agents.planned import PlannerAgent
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
-from edpbrl_gym.selection import AdaptivePlanner, ComposedFeatures, TokenFeatures
-from edpbrl_gym.selection.planner import SCORES, Score
+from edpbrl_gym.planners import AdaptivePlanner, ComposedFeatures, TokenFeatures
+from edpbrl_gym.planners.adaptive import SCORES, Score
 
 __all__ = ["AdaptiveAgent"]
 

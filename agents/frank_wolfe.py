@@ -18,7 +18,7 @@ class FrankWolfeAgent(DesignAgent):
         max_iterations: Bound on the iterations; None is the solver's default.
         tolerance: Gain-relative gap to stop at; None is the solver's default.
         variant: "plain" (the paper's algorithm) or "pairwise"; None is the solver's default.
-        options: More options of ``edpbrl_gym.design.frank_wolfe`` (``start``, ``callback``).
+        options: More options of ``edpbrl_gym.design.solvers.frank_wolfe`` (``start``, ``callback``).
         **arguments: See ``DesignAgent``.
     """
 

@@ -16,7 +16,7 @@ from edpbrl_gym._validation import check_choice_of
 from edpbrl_gym.agents.base import EpisodeStart, State
 from edpbrl_gym.agents.tabular import TabularAgent, require
 from edpbrl_gym.estimation import Estimate, GaussianPrior, Posterior
-from edpbrl_gym.selection import ComposedFeatures, TokenFeatures
+from edpbrl_gym.planners import ComposedFeatures, TokenFeatures
 
 if TYPE_CHECKING:
     from edpbrl_gym.comparisons import Comparisons

@@ -15,8 +15,8 @@ class ReferenceAgent(DesignAgent):
 
     Args:
         env: The environment.
-        solver: Name of the cvxpy solver; None is the default of ``edpbrl_gym.design.reference``.
-        options: More options of ``edpbrl_gym.design.reference``.
+        solver: Name of the cvxpy solver; None is the default of ``edpbrl_gym.design.solvers.reference``.
+        options: More options of ``edpbrl_gym.design.solvers.reference``.
         **arguments: See ``DesignAgent``.
     """
 

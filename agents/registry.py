@@ -7,7 +7,7 @@ from typing import Any
 
 from edpbrl_gym._compat import import_string, need
 from edpbrl_gym.agents.base import Agent
-from edpbrl_gym.selection.rules.registry import RULES
+from edpbrl_gym.planners.pool.registry import RULES
 
 __all__ = ["AGENTS", "agent_class", "check_agent", "make_agent"]
 
@@ -78,8 +78,8 @@ def make_agent(
     """Make an agent; call its ``learn()`` before it plays.
 
     Args:
-        name: One of ``AGENTS``, such as "newton" or "adaptive"; a rule of the literature (``selection.rules.RULES``),
-            such as "bald"; or an import string "package.module:Class" of a user's own.
+        name: One of ``AGENTS``, such as "newton" or "adaptive"; a rule of the literature, such as "bald"
+            (``planners.pool.registry.RULES``); or an import string "package.module:Class" of a user's own.
         env: Environment or vector environment that it will play.
         num_policies: K, the options of a question.
         episodes: T, the episodes planned for.

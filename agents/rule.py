@@ -15,8 +15,8 @@ from edpbrl_gym._validation import check_choice_of, check_count
 from edpbrl_gym.agents.planned import PlannerAgent
 from edpbrl_gym.estimation import GaussianPrior
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
-from edpbrl_gym.selection import ComposedFeatures, TokenFeatures
-from edpbrl_gym.selection.rules import RULES, RulePlanner, make_rule
+from edpbrl_gym.planners import ComposedFeatures, TokenFeatures
+from edpbrl_gym.planners.pool import RULES, RulePlanner, make_rule
 
 __all__ = ["RuleAgent"]
 
@@ -29,7 +29,7 @@ class RuleAgent(PlannerAgent[RulePlanner]):
 
     Args:
         env: A prompt environment (with ``.vocabulary``, ``.features`` and, for partial prompts, ``.encoder``).
-        rule: One of ``edpbrl_gym.selection.rules.RULES``.
+        rule: One of ``edpbrl_gym.planners.pool.RULES``.
         rule_options: Of the rule, such as ``{"rule": "bald"}`` of "rollout_pool": names, numbers and arrays.
         posterior: "ridge", the literature's: N(0, I / lambda) with lambda the ``regularization``, and the exact
             estimate; or "vocabulary": the default agent's, `VocabularyPrior` of the environment's tokens. A given

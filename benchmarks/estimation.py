@@ -25,8 +25,8 @@ from rich.console import Console
 from rich.table import Table
 from scipy.optimize import minimize
 
-from edpbrl_gym.choice import choice_probabilities
 from edpbrl_gym.estimation import estimate
+from edpbrl_gym.likelihood.choice import choice_probabilities
 
 Floats = NDArray[np.float64]
 SIZES = ((200, 4, 10), (660, 4, 384))

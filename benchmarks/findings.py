@@ -14,10 +14,10 @@ import numpy as np
 
 from edpbrl_gym.comparisons import Queries
 from edpbrl_gym.design.criteria import make_criterion, token_difference_matrix
-from edpbrl_gym.design.frank_wolfe import frank_wolfe
 from edpbrl_gym.design.information import exact_information, realised_information, surrogate_information
 from edpbrl_gym.design.problem import DesignProblem
 from edpbrl_gym.design.result import Design
+from edpbrl_gym.design.solvers.frank_wolfe import frank_wolfe
 from edpbrl_gym.estimation import GaussianPrior, estimate
 from edpbrl_gym.features import TextEncoder, load_encoder
 from edpbrl_gym.mdp import PromptMDP

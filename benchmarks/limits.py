@@ -38,7 +38,7 @@ def measure(tokens: int, dimension: int, options: int, steps: int, answers: int)
     """One row of the table."""
     from benchmarks.solvers.measures import peak_memory
     from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
-    from edpbrl_gym.selection import AdaptivePlanner, TokenFeatures
+    from edpbrl_gym.planners import AdaptivePlanner, TokenFeatures
     from edpbrl_gym.vocabulary import Vocabulary
 
     rng = np.random.default_rng(0)

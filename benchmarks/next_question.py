@@ -27,9 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
-from edpbrl_gym.experiments.memo import MemoEncoder
 from edpbrl_gym.features import load_encoder
-from edpbrl_gym.selection import AdaptivePlanner, ComposedFeatures, TokenFeatures
+from edpbrl_gym.features.memo import MemoEncoder
+from edpbrl_gym.planners import AdaptivePlanner, ComposedFeatures, TokenFeatures
 from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
 
 K, D, TOKENS = 4, 384, 5000

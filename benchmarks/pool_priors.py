@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from edpbrl_gym._threads import single_thread
 from edpbrl_gym.estimation import GaussianPrior, estimate, fit_prior
+from edpbrl_gym.estimation.metrics import cosine_error
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
-from edpbrl_gym.experiments.metrics import cosine_error
 
 COUNTS = (5, 10, 15, 25, 40, 60)
 POOLS = ((100, 10, 4, 30), (100, 10, 2, 30), (1000, 32, 4, 20))  # n, d, K, seeds

@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from edpbrl_gym.estimation import GaussianPrior, choose_prior, estimate, fit_prior
-from edpbrl_gym.experiments.metrics import cosine_error, preference_error, sample_pairs
+from edpbrl_gym.estimation.metrics import cosine_error, preference_error, sample_pairs
 from edpbrl_gym.features import load_encoder
 from edpbrl_gym.vocabulary import SEPARATOR, Vocabulary, load_vocabulary
 

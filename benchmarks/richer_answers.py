@@ -23,12 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym.agents.registry import make_agent
+from edpbrl_gym.collection.collect import ENVIRONMENT, draw_questions, make_prompt_lanes
 from edpbrl_gym.estimation import GaussianPrior
 from edpbrl_gym.estimation.evidence import PriorFit, fit_prior
-from edpbrl_gym.experiments.collect import ENVIRONMENT, draw_questions, make_prompt_lanes
-from edpbrl_gym.experiments.metrics import cosine_error
+from edpbrl_gym.estimation.metrics import cosine_error
 from edpbrl_gym.features import TextEncoder, load_encoder
-from edpbrl_gym.responses import BestOf, BestWorst, Ranking, Response, ResponseModel, WithTies
+from edpbrl_gym.likelihood import BestOf, BestWorst, Ranking, Response, ResponseModel, WithTies
 from edpbrl_gym.vocabulary import load_vocabulary
 
 Floats = NDArray[np.float64]

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from edpbrl_gym._threads import single_thread
 from edpbrl_gym.estimation import GaussianPrior
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
-from edpbrl_gym.responses import Response
-from edpbrl_gym.selection import AdaptivePlanner, TokenFeatures
-from edpbrl_gym.selection.rules import RULES
-from edpbrl_gym.selection.rules.planner import RulePlanner
+from edpbrl_gym.likelihood import Response
+from edpbrl_gym.planners import AdaptivePlanner, TokenFeatures
+from edpbrl_gym.planners.pool import RULES
+from edpbrl_gym.planners.pool.planner import RulePlanner
 from edpbrl_gym.vocabulary import Vocabulary
 
 SCALE, SEED = 20.0, 1000

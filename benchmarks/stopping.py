@@ -25,10 +25,10 @@ import numpy as np
 from edpbrl_gym.estimation import GaussianPrior
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.estimation.posterior import Posterior
-from edpbrl_gym.experiments.memo import MemoEncoder
 from edpbrl_gym.features import TextEncoder, load_encoder
+from edpbrl_gym.features.memo import MemoEncoder
 from edpbrl_gym.oracles import SyntheticUser
-from edpbrl_gym.selection import AdaptivePlanner, ComposedFeatures
+from edpbrl_gym.planners import AdaptivePlanner, ComposedFeatures
 from edpbrl_gym.session import RandomPlanner, Session, StoppingRule, answer_of
 from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
 

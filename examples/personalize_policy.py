@@ -15,12 +15,12 @@ from sb3_contrib import MaskablePPO
 
 import edpbrl_gym  # noqa: F401  (registers the environments)
 from edpbrl_gym.agents.registry import make_agent
+from edpbrl_gym.collection.collect import collect
 from edpbrl_gym.envs.wrappers import LearnedReward
 from edpbrl_gym.estimation import estimate_comparisons
-from edpbrl_gym.experiments.collect import collect
-from edpbrl_gym.experiments.personalize_policy import PromptPolicy, policy_prompts, save_policy
-from edpbrl_gym.experiments.taste import load_taste, save_taste
 from edpbrl_gym.oracles import SyntheticUser
+from edpbrl_gym.personalize.policy import PromptPolicy, policy_prompts, save_policy
+from edpbrl_gym.personalize.taste import load_taste, save_taste
 
 
 @dataclass

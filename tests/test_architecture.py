@@ -23,9 +23,10 @@ FLOORS = {
     "_base_environment": 0,
     "_threads": 0,
     "_pictures": 0,
+    "_places": 0,
+    "_seeds": 0,
     "mdp": 1,
-    "choice": 1,
-    "responses": 1,
+    "likelihood": 1,
     "vocabulary": 1,
     "features": 1,
     "rendering": 1,
@@ -33,13 +34,15 @@ FLOORS = {
     "estimation": 2,
     "design": 2,
     "oracles": 3,
-    "selection": 3,
+    "planners": 3,
     "language": 3,
     "envs": 4,
     "agents": 4,
-    "experiments": 5,
-    "session": 5,
-    "cli": 6,
+    "collection": 5,
+    "personalize": 5,
+    "session": 6,
+    "experiments": 6,
+    "cli": 7,
 }
 HEAVY = {
     "torch",
@@ -66,9 +69,9 @@ HEAVY = {
     "optuna",
     "optuna_dashboard",
 }
-MATHEMATICS = {"mdp", "choice", "responses", "comparisons", "estimation", "design"}
+MATHEMATICS = {"mdp", "likelihood", "comparisons", "estimation", "design"}
 # rooms that also read one room of their own floor
-BESIDE = {("_log", "_files"), ("estimation", "comparisons"), ("responses", "choice"), ("session", "experiments")}
+BESIDE = {("_log", "_files"), ("_places", "_files"), ("estimation", "comparisons")}
 
 
 def modules() -> list[Path]:
@@ -177,7 +180,7 @@ def test_no_module_is_imported_by_its_root_name():
 OWN_WRITERS = {
     "_files": "is where files are replaced",
     "session/journal": "grows line by line",
-    "experiments/places": "opens the lock of a folder",
+    "_places": "opens the lock of a folder",
     "features/shards": "writes under names that no file has",
     "language/tokenizer": "writes into the temporary folder of its caller",
 }

@@ -37,9 +37,9 @@ def test_named_tests_exist(page):
     """A page that names a test as evidence must not outlive it."""
     defined = {
         name
-        for path in (ROOT / "tests").glob("test_*.py")
+        for path in (ROOT / "tests").rglob("test_*.py")
         for name in re.findall(r"^def (test_\w+)", path.read_text(encoding="utf-8"), flags=re.M)
     }
-    files = {path.stem for path in (ROOT / "tests").glob("*.py")}
+    files = {path.stem for path in (ROOT / "tests").rglob("*.py")}
     named = set(re.findall(r"`(test_\w+)`", page.read_text(encoding="utf-8")))
     assert named <= defined | files, sorted(named - defined - files)

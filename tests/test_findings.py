@@ -7,10 +7,10 @@ import itertools
 import numpy as np
 import pytest
 
-from edpbrl_gym.choice import fisher_information
 from edpbrl_gym.comparisons import Queries
 from edpbrl_gym.design import DesignProblem, exact_information, frank_wolfe, make_criterion, realised_information
 from edpbrl_gym.estimation import GaussianPrior, estimate
+from edpbrl_gym.likelihood.choice import fisher_information
 from edpbrl_gym.mdp import PromptMDP
 from edpbrl_gym.oracles import SyntheticUser
 from edpbrl_gym.vocabulary import load_vocabulary

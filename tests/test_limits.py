@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
-from edpbrl_gym.selection import AdaptivePlanner, TokenFeatures
+from edpbrl_gym.planners import AdaptivePlanner, TokenFeatures
 from edpbrl_gym.vocabulary import Vocabulary
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from benchmarks.solvers.cases import Block, Instance
 from benchmarks.solvers.recorder import Recorder
 from edpbrl_gym.design import IterationState, frank_wolfe, newton, reference
-from edpbrl_gym.design.frank_wolfe import Variant
+from edpbrl_gym.design.solvers.frank_wolfe import Variant
 
 __all__ = ["library_frank_wolfe", "library_newton", "library_reference"]
 

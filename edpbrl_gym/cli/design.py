@@ -13,8 +13,8 @@ from edpbrl_gym.cli.options import Design
 from edpbrl_gym.cli.study import DESIGN
 
 if TYPE_CHECKING:
-    from edpbrl_gym.experiments.asked import QuestionReport
-    from edpbrl_gym.experiments.collect import DrawnQuestions
+    from edpbrl_gym.collection.asked import QuestionReport
+    from edpbrl_gym.collection.collect import DrawnQuestions
 
 __all__ = ["run"]
 
@@ -29,12 +29,12 @@ def run(options: Design) -> None:
     Raises:
         Stopped: After that.
     """
+    from edpbrl_gym._places import hold_folder
     from edpbrl_gym.agents.registry import check_agent
     from edpbrl_gym.agents.tuples import TuplesAgent
-    from edpbrl_gym.experiments.collect import ENVIRONMENT, check_static, draw_questions, is_static, make_prompt_lanes
-    from edpbrl_gym.experiments.distinct import check_enough_options
-    from edpbrl_gym.experiments.places import hold_folder
-    from edpbrl_gym.experiments.questions import write_questions
+    from edpbrl_gym.collection.collect import ENVIRONMENT, check_static, draw_questions, is_static, make_prompt_lanes
+    from edpbrl_gym.collection.distinct import check_enough_options
+    from edpbrl_gym.comparisons.questions import write_questions
     from edpbrl_gym.features import load_encoder
     from edpbrl_gym.vocabulary import load_vocabulary
 
@@ -118,8 +118,8 @@ def _report(
     options: Design, env: Any, agent: Any, drawn: DrawnQuestions, arguments: dict[str, Any]
 ) -> tuple[QuestionReport, str]:
     """What the questions tell, and why that is not known of the prompts as shown ("" where it is)."""
-    from edpbrl_gym.experiments.asked import QuestionReport, information_of, token_options
-    from edpbrl_gym.experiments.collect import ENVIRONMENT, draw_questions
+    from edpbrl_gym.collection.asked import QuestionReport, information_of, token_options
+    from edpbrl_gym.collection.collect import ENVIRONMENT, draw_questions
 
     problem = _agent(options, env, "newton").problem() if agent.design is None else agent.design.problem
     bound = None if agent.design is None else agent.design.upper_bound
@@ -187,7 +187,7 @@ def _check(options: Design) -> None:
 
 def _keep_answers(file: Path) -> None:
     """Refuse to write over questions that someone has answered."""
-    from edpbrl_gym.experiments.questions import holds_answers
+    from edpbrl_gym.comparisons.questions import holds_answers
 
     if holds_answers(file):
         raise ValueError(

@@ -18,9 +18,9 @@ def run(options: Estimate) -> None:
     """Estimate theta from a file of answers and write it."""
     import numpy as np
 
-    from edpbrl_gym.experiments.metrics import choice_accuracy
-    from edpbrl_gym.experiments.places import hold_place, prepare_place
-    from edpbrl_gym.experiments.taste import save_taste
+    from edpbrl_gym._places import hold_place, prepare_place
+    from edpbrl_gym.estimation.metrics import choice_accuracy
+    from edpbrl_gym.personalize.taste import save_taste
 
     with bad_arguments():
         _check(options)
@@ -177,7 +177,7 @@ def _read(options: Estimate, study: Study | None) -> tuple[Any, int, Any]:
                 f"Expected no --encoder or {stored!r}, with which {options.answers} was made, got {options.encoder!r}"
             )
         return comparisons, 0, None
-    from edpbrl_gym.experiments.questions import read_answers
+    from edpbrl_gym.comparisons.questions import read_answers
     from edpbrl_gym.features import load_encoder
 
     stored = "minilm" if study is None else study.encoder

@@ -18,8 +18,8 @@ _RANDOM = "Random"
 
 def run(options: Personalize) -> None:
     """Search the best prompts for one or more tastes, write them as CSV and draw them."""
-    from edpbrl_gym.experiments.personalize_rankings import rank_prompts
-    from edpbrl_gym.experiments.places import hold_place, prepare_place
+    from edpbrl_gym._places import hold_place, prepare_place
+    from edpbrl_gym.personalize.rankings import rank_prompts
 
     options = replace(options, base=tuple(base.strip() for base in options.base))
     names = _check(options)
@@ -98,7 +98,7 @@ def _check(options: Personalize) -> dict[str, Path]:
 
 def _tastes(options: Personalize, files: dict[str, Path]) -> tuple[dict[str, Any], Any]:
     """Each theta by name, and the encoder with which all of them were estimated."""
-    from edpbrl_gym.experiments.taste import load_taste
+    from edpbrl_gym.personalize.taste import load_taste
 
     loaded = {name: load_taste(file) for name, file in files.items()}
     encoder = _encoder(options, loaded[options.name].provenance)
@@ -128,7 +128,7 @@ def _check_taste(taste: Any, encoder: Any, file: Path) -> None:
 
 def _truth(given: str, encoder: Any) -> Any:
     """The true theta of a sentence, or of a taste file."""
-    from edpbrl_gym.experiments.taste import load_taste
+    from edpbrl_gym.personalize.taste import load_taste
 
     path = Path(given)
     if given.endswith(".safetensors") or (len(given) < 200 and path.is_file()):
@@ -153,9 +153,9 @@ def _vocabulary(options: Personalize) -> Any:
 
 def _searches(options: Personalize, names: list[str], vocabulary: Any, encoder: Any) -> list[tuple[str, str, Any]]:
     """What looks for prompts: beam search for every taste, and the policy for the taste for which it was trained."""
-    from edpbrl_gym.experiments.personalize import best_prompts
-    from edpbrl_gym.experiments.personalize_policy import PromptPolicy, policy_prompts
-    from edpbrl_gym.experiments.seeds import generator
+    from edpbrl_gym._seeds import generator
+    from edpbrl_gym.personalize.policy import PromptPolicy, policy_prompts
+    from edpbrl_gym.personalize.search import best_prompts
 
     def beam(theta: Any, base: str | None) -> Any:
         return best_prompts(
@@ -227,8 +227,8 @@ def _studio(options: Personalize, encoder: Any) -> tuple[Any, Any]:
 
 def _draw(options: Personalize, studio: tuple[Any, Any], rankings: Any, tastes: Any, truth: Any) -> list[Path]:
     """Render, complete the CSV with where the pictures are, and draw the sheet."""
-    from edpbrl_gym.experiments.personalize_rankings import GuidedPicture, Picture
-    from edpbrl_gym.experiments.personalize_sheet import comparison_sheet
+    from edpbrl_gym.personalize.rankings import GuidedPicture, Picture
+    from edpbrl_gym.personalize.sheet import comparison_sheet
 
     renderer, guided = studio
     best = [prompt.text for ranking in rankings for prompt in ranking.prompts[: options.pictures]]
@@ -276,8 +276,8 @@ def _sheet(options: Personalize) -> Path:
 
 
 def _write(options: Personalize, rankings: Any, **pictures: Any) -> None:
-    from edpbrl_gym.experiments.csv_files import write_csv
-    from edpbrl_gym.experiments.personalize_rankings import rankings_table
+    from edpbrl_gym.comparisons.csv_files import write_csv
+    from edpbrl_gym.personalize.rankings import rankings_table
 
     write_csv(options.out, rankings_table(rankings, **pictures))
 

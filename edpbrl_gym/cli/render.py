@@ -26,8 +26,8 @@ def run(options: Render) -> None:
         Stopped: After Ctrl-C; finished batches are in the cache.
     """
     from edpbrl_gym._compat import need
+    from edpbrl_gym._places import hold_folder
     from edpbrl_gym._validation import check_count
-    from edpbrl_gym.experiments.places import hold_folder
     from edpbrl_gym.features import default_cache_folder
     from edpbrl_gym.rendering import Renderer
     from edpbrl_gym.rendering.settings import check_seed
@@ -113,7 +113,7 @@ def _prompts(options: Render) -> list[str]:
 
 def _from_table(source: Path, columns: tuple[str, ...]) -> list[str]:
     """The texts of some columns, row by row; empty cells are left out."""
-    from edpbrl_gym.experiments.csv_files import read_csv
+    from edpbrl_gym.comparisons.csv_files import read_csv
 
     table = read_csv(source)
     header, rows = table.header, table.rows
@@ -155,8 +155,8 @@ def _write(images: list[RenderedImage], out: Path) -> list[Path | None]:
     """Copy the images and write the manifest; a flagged image is named there but not copied."""
     import pandas
 
-    from edpbrl_gym.experiments.csv_files import write_csv
-    from edpbrl_gym.experiments.runs import write_atomically
+    from edpbrl_gym._places import write_atomically
+    from edpbrl_gym.comparisons.csv_files import write_csv
 
     rows, files = [], []
     for image in images:

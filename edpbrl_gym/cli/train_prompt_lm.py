@@ -18,8 +18,8 @@ def run(options: TrainPromptLM) -> None:
     Raises:
         Stopped: After Ctrl-C; nothing has been written then.
     """
+    from edpbrl_gym._places import hold_place
     from edpbrl_gym._validation import check_count
-    from edpbrl_gym.experiments.places import hold_place
     from edpbrl_gym.vocabulary import load_vocabulary
 
     with bad_arguments():

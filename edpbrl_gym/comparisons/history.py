@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._validation import check_array, check_count
 from edpbrl_gym.comparisons.records import Comparisons, Queries, QuestionShape
-from edpbrl_gym.responses import Response, ResponseModel, Terms
+from edpbrl_gym.likelihood import Response, ResponseModel, Terms
 
 __all__ = ["History"]
 

@@ -17,7 +17,7 @@ import numpy as np
 from edpbrl_gym.comparisons.history import History
 from edpbrl_gym.comparisons.records import Comparisons
 from edpbrl_gym.comparisons.tables import TableFormat
-from edpbrl_gym.responses import Response
+from edpbrl_gym.likelihood import Response
 
 __all__ = ["read", "read_history", "write", "write_history"]
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._validation import check_integers
-from edpbrl_gym.choice import check_choices, check_options
+from edpbrl_gym.likelihood.choice import check_choices, check_options
 
 __all__ = ["Comparisons", "Queries", "QuestionShape"]
 

@@ -7,7 +7,6 @@ print(design.summary())
 assert verify(problem, design).confirmed
 """
 
-from edpbrl_gym.design._backend import ArrayBackend, make_backend
 from edpbrl_gym.design.criteria import (
     ACriterion,
     Criterion,
@@ -24,20 +23,16 @@ from edpbrl_gym.design.diagnostics import (
     prior_balance,
     support_size,
 )
-from edpbrl_gym.design.exact import ExactDesign, ExactState, StartRecord, exact_design
-from edpbrl_gym.design.frank_wolfe import IterationState, frank_wolfe
+from edpbrl_gym.design.exact.solver import ExactDesign, ExactState, StartRecord, exact_design
 from edpbrl_gym.design.information import (
     exact_information,
     realised_information,
     surrogate_information,
     weighted_information,
 )
-from edpbrl_gym.design.newton import NewtonState, newton
 from edpbrl_gym.design.problem import DesignProblem
-from edpbrl_gym.design.reference import reference
-from edpbrl_gym.design.restrictions import Restrictions, TokenRules
-from edpbrl_gym.design.result import Design, IterationRecord, certify
-from edpbrl_gym.design.tuples import (
+from edpbrl_gym.design.query_sets.restrictions import Restrictions, TokenRules
+from edpbrl_gym.design.query_sets.search import (
     InfeasibleRestrictionsError,
     QuerySet,
     QuestionBound,
@@ -47,6 +42,11 @@ from edpbrl_gym.design.tuples import (
     question_bound,
     truncated_query_set,
 )
+from edpbrl_gym.design.result import Design, IterationRecord, certify
+from edpbrl_gym.design.solvers.frank_wolfe import IterationState, frank_wolfe
+from edpbrl_gym.design.solvers.newton.solver import NewtonState, newton
+from edpbrl_gym.design.solvers.newton.tokens.backend import ArrayBackend, make_backend
+from edpbrl_gym.design.solvers.reference import reference
 from edpbrl_gym.design.verify import Verification, verify
 
 __all__ = [

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import cho_solve, lapack, solve_triangular
 
 from edpbrl_gym._validation import check_array, check_integers
-from edpbrl_gym.design._chunks import row_chunks
+from edpbrl_gym.design.chunks import row_chunks
 
 __all__ = [
     "ACriterion",

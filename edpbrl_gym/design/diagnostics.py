@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edpbrl_gym.design._chunks import row_chunks
+from edpbrl_gym.design.chunks import row_chunks
 from edpbrl_gym.design.criteria import DCriterion, SingularInformationError
 from edpbrl_gym.design.problem import DesignProblem
 

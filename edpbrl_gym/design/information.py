@@ -21,8 +21,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from edpbrl_gym.choice import fisher_information
-from edpbrl_gym.design._chunks import Features, row_chunks
+from edpbrl_gym.design.chunks import Features, row_chunks
+from edpbrl_gym.likelihood.choice import fisher_information
 
 __all__ = [
     "exact_block_gradient",
@@ -142,7 +142,7 @@ def weighted_information(features: Features, rows: FloatArray, weights: FloatArr
 
 
 def realised_information(options: ArrayLike, theta: ArrayLike | None = None) -> FloatArray:
-    """Information of questions that were really asked (`edpbrl_gym.choice.fisher_information`).
+    """Information of questions that were really asked (`edpbrl_gym.likelihood.choice.fisher_information`).
 
     Args:
         options: Features of the options, shape (n, K, d).

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._validation import check_array, check_count, check_integers, check_number
 from edpbrl_gym.design import information
-from edpbrl_gym.design._chunks import Features, row_chunks
+from edpbrl_gym.design.chunks import Features, row_chunks
 from edpbrl_gym.design.criteria import Criterion, SingularInformationError, positive_semidefinite_factor
 from edpbrl_gym.mdp import FiniteHorizonMDP, PromptMDP
 

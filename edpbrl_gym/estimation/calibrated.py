@@ -12,7 +12,7 @@ from edpbrl_gym.estimation.evidence import PriorFit, fit_prior
 from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.estimation.prior import GaussianPrior
 from edpbrl_gym.estimation.prior_scale import WARM_STEP, ScaleSearch
-from edpbrl_gym.responses import Terms
+from edpbrl_gym.likelihood import Terms
 
 __all__ = ["VariationalPosterior", "fit_posterior"]
 

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._validation import check_count, check_integers
-from edpbrl_gym.choice import log_softmax
 from edpbrl_gym.estimation.map_estimate import solve
 from edpbrl_gym.estimation.prior import GaussianPrior
 from edpbrl_gym.estimation.prior_scale import answer_differences
-from edpbrl_gym.responses import Terms
+from edpbrl_gym.likelihood import Terms
+from edpbrl_gym.likelihood.choice import log_softmax
 
 __all__ = ["CrossValidation", "cross_validate"]
 
@@ -57,7 +57,7 @@ def cross_validate(
     """Score priors by the answers that their estimates have not seen.
 
     Args:
-        options: features of the options, (n, K, d), or :class:`~edpbrl_gym.responses.Terms`.
+        options: features of the options, (n, K, d), or :class:`~edpbrl_gym.likelihood.Terms`.
         choices: index of the chosen option, (n,); None with Terms.
         candidates: priors by name, for example ``{f"{s:g}": base.scaled(s) for s in scales}``; the same folds for all.
         rng: assigns the groups to folds.

@@ -21,7 +21,7 @@ from edpbrl_gym._validation import check_array
 from edpbrl_gym.estimation.map_estimate import Estimate
 from edpbrl_gym.estimation.prior import GaussianPrior
 from edpbrl_gym.estimation.prior_scale import FIRST_STEP, WARM_STEP, ScaleSearch
-from edpbrl_gym.responses import Terms
+from edpbrl_gym.likelihood import Terms
 
 __all__ = [
     "PriorChoice",
@@ -123,7 +123,7 @@ def fit_prior(
     scale) in log(scale), each estimate starting from the last one; it finds a local maximum, in practice the only one.
 
     Args:
-        options: features of the options, (n, K, d), or the :class:`~edpbrl_gym.responses.Terms` of any answers.
+        options: features of the options, (n, K, d), or the :class:`~edpbrl_gym.likelihood.Terms` of any answers.
         choices: index of the chosen option, (n,); None with Terms.
         base: a proper prior.
         bounds: smallest and largest scale.

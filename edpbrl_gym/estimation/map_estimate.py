@@ -15,10 +15,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from edpbrl_gym._validation import check_array, check_count, check_number
-from edpbrl_gym.choice import check_choices, check_options
 from edpbrl_gym.estimation.newton import Maximum, differences_to_chosen, log_posterior, maximise
 from edpbrl_gym.estimation.prior import GaussianPrior
 from edpbrl_gym.estimation.separation import is_separable, smallest_singular_value
+from edpbrl_gym.likelihood.choice import check_choices, check_options
 
 if TYPE_CHECKING:
     from edpbrl_gym.comparisons import Comparisons

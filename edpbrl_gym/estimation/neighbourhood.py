@@ -37,7 +37,7 @@ from edpbrl_gym.estimation.prior import GaussianPrior
 from edpbrl_gym.estimation.shrinkage import ledoit_wolf_intensity
 
 if TYPE_CHECKING:
-    from edpbrl_gym.responses import Terms
+    from edpbrl_gym.likelihood import Terms
 
 __all__ = ["TasteFit", "VocabularyPrior"]
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from edpbrl_gym.choice import information_from_differences, log_softmax
+from edpbrl_gym.likelihood.choice import information_from_differences, log_softmax
 
 __all__ = ["Maximum", "differences_to_chosen", "log_posterior", "maximise"]
 

@@ -15,8 +15,8 @@ from scipy.linalg import LinAlgError, solve_triangular
 from scipy.special import ndtr, ndtri
 
 from edpbrl_gym._validation import check_array, check_choice_of, check_count, check_number
-from edpbrl_gym.choice import log_softmax
 from edpbrl_gym.estimation.map_estimate import Estimate
+from edpbrl_gym.likelihood.choice import log_softmax
 
 __all__ = ["Posterior"]
 

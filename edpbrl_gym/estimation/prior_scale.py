@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._validation import check_count, check_number
-from edpbrl_gym.choice import check_choices, check_options
 from edpbrl_gym.estimation.newton import differences_to_chosen
 from edpbrl_gym.estimation.prior import GaussianPrior
 from edpbrl_gym.estimation.scale_search import climb
 from edpbrl_gym.estimation.whitened import WhitenedAnswers
-from edpbrl_gym.responses import Terms
+from edpbrl_gym.likelihood import Terms
+from edpbrl_gym.likelihood.choice import check_choices, check_options
 
 __all__ = ["FIRST_STEP", "WARM_STEP", "ScaleSearch", "answer_differences"]
 

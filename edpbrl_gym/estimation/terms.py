@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from edpbrl_gym.estimation.map_estimate import Estimate, resolve_prior, solve
 from edpbrl_gym.estimation.prior import GaussianPrior
-from edpbrl_gym.responses import Response, ResponseModel, Terms
+from edpbrl_gym.likelihood import Response, ResponseModel, Terms
 
 if TYPE_CHECKING:
     from edpbrl_gym.comparisons import History

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, qr
 from scipy.linalg.blas import dtrmm
 
-from edpbrl_gym.choice import information_from_differences
 from edpbrl_gym.estimation.map_estimate import Estimate
 from edpbrl_gym.estimation.newton import Maximum, maximise
 from edpbrl_gym.estimation.prior import GaussianPrior
 from edpbrl_gym.estimation.variational import GaussianFit, fit_gaussian, importance_log_evidence
+from edpbrl_gym.likelihood.choice import information_from_differences
 
 __all__ = ["WhitenedAnswers"]
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym._seeds import derive_seed, generator
 from edpbrl_gym._validation import check_choice_of, check_count, check_number
 from edpbrl_gym.experiments.demo_asking import DESIGNED, Asking, Say
-from edpbrl_gym.experiments.memo import MemoEncoder
-from edpbrl_gym.experiments.personalize import Prompt, random_prompts
-from edpbrl_gym.experiments.personalize_together import best_prompts_together
 from edpbrl_gym.experiments.runs import Results, RunFolder, read_results
-from edpbrl_gym.experiments.seeds import derive_seed, generator
 from edpbrl_gym.features import TextEncoder, check_encoder_spec, load_encoder
+from edpbrl_gym.features.memo import MemoEncoder
 from edpbrl_gym.oracles import SyntheticUser
+from edpbrl_gym.personalize.search import Prompt, random_prompts
+from edpbrl_gym.personalize.together import best_prompts_together
 from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
 
 if TYPE_CHECKING:

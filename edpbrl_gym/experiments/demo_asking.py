@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym._seeds import derive_seed
 from edpbrl_gym._threads import for_each, single_thread, torch_single_thread
 from edpbrl_gym.agents.registry import make_agent
+from edpbrl_gym.collection.collect import collect, make_prompt_lanes
 from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.estimation import Estimate, GaussianPrior, estimate_comparisons
+from edpbrl_gym.estimation.metrics import cosine_error
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
-from edpbrl_gym.experiments.collect import collect, make_prompt_lanes
 from edpbrl_gym.experiments.designs import describe_design
-from edpbrl_gym.experiments.memo import MemoEncoder
-from edpbrl_gym.experiments.metrics import cosine_error
-from edpbrl_gym.experiments.seeds import derive_seed
+from edpbrl_gym.features.memo import MemoEncoder
 
 if TYPE_CHECKING:
     from edpbrl_gym.agents.base import Agent

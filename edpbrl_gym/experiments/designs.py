@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from edpbrl_gym._files import replacing_folder
 from edpbrl_gym.agents.base import Agent
 from edpbrl_gym.agents.registry import agent_class, make_agent
-from edpbrl_gym.experiments.collect import check_static, make_prompt_lanes, reseed
-from edpbrl_gym.experiments.memo import MemoEncoder, raw_encoder, single_thread
+from edpbrl_gym.collection.collect import check_static, make_prompt_lanes, reseed
 from edpbrl_gym.experiments.runs import RunFolderError
 from edpbrl_gym.experiments.settings import AgentSettings, SyntheticSettings
+from edpbrl_gym.features.memo import MemoEncoder, raw_encoder, single_thread
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edpbrl_gym._places import write_atomically
 from edpbrl_gym.experiments.plus_minus import mean_over
-from edpbrl_gym.experiments.runs import write_atomically
 from edpbrl_gym.experiments.settings import UserSettings
 
 if TYPE_CHECKING:

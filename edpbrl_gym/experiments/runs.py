@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from edpbrl_gym._files import check_links, naming, sweep
+from edpbrl_gym._places import LOCK, RunFolderError, hold_folder, telling, write_atomically
 from edpbrl_gym.experiments.kinds import EXPERIMENTS, check_kind
-from edpbrl_gym.experiments.places import LOCK, RunFolderError, hold_folder, telling, write_atomically
 
 __all__ = ["Results", "RunFolder", "RunFolderError", "gather_parts", "read_results", "versions", "write_atomically"]
 

@@ -11,12 +11,12 @@ import os
 
 import numpy as np
 
+from edpbrl_gym._seeds import generator
 from edpbrl_gym.agents.registry import check_agent
+from edpbrl_gym.estimation.metrics import sample_pairs
 from edpbrl_gym.experiments.designs import Tokens, design_episodes, has_design, solve_and_save
-from edpbrl_gym.experiments.metrics import sample_pairs
 from edpbrl_gym.experiments.processes import Track, in_parallel, no_track, workers
 from edpbrl_gym.experiments.runs import Results, RunFolder, read_results
-from edpbrl_gym.experiments.seeds import generator
 from edpbrl_gym.experiments.settings import SyntheticSettings
 from edpbrl_gym.experiments.synthetic_run import Evaluation, RunTask, part_name, perform
 from edpbrl_gym.features import TextEncoder, load_encoder

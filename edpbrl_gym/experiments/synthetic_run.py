@@ -9,15 +9,15 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym._seeds import derive_seed
+from edpbrl_gym.collection.collect import answer_again, collect
 from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.estimation import estimate_comparisons
-from edpbrl_gym.experiments.collect import answer_again, collect
+from edpbrl_gym.estimation.metrics import cosine_error, preference_error
 from edpbrl_gym.experiments.designs import Tokens, design_episodes, make_lanes, obtain_agent
-from edpbrl_gym.experiments.memo import single_thread
-from edpbrl_gym.experiments.metrics import cosine_error, preference_error
 from edpbrl_gym.experiments.runs import RunFolder
-from edpbrl_gym.experiments.seeds import derive_seed
 from edpbrl_gym.experiments.settings import SyntheticSettings, UserSettings
+from edpbrl_gym.features.memo import single_thread
 from edpbrl_gym.oracles import SyntheticUser
 
 __all__ = ["Evaluation", "RunTask", "part_name", "perform"]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from edpbrl_gym._validation import check_integers
 from edpbrl_gym.comparisons import Queries
-from edpbrl_gym.responses import Response
+from edpbrl_gym.likelihood import Response
 
 __all__ = ["Answers", "Oracle", "Responder", "check_oracle", "choices_of", "responses_of"]
 
@@ -131,7 +131,7 @@ def responses_of(responder: Responder, queries: Queries) -> list[Response]:
         ValueError: Another number of responses than questions, or one that names an option which isn't there.
     """
     responses = responder.respond(queries)
-    what = f"Expected respond(queries) of {_who(responder)} to return a list of edpbrl_gym.responses.Response, got "
+    what = f"Expected respond(queries) of {_who(responder)} to return a list of edpbrl_gym.likelihood.Response, got "
     if not isinstance(responses, (list, tuple)):
         raise TypeError(f"{what}{type(responses).__name__}; return one Response for each question, in order")
     for index, response in enumerate(responses):

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym._validation import check_array
-from edpbrl_gym.choice import utilities
 from edpbrl_gym.comparisons import Queries
+from edpbrl_gym.likelihood.choice import utilities
 from edpbrl_gym.oracles.base import Answers
 from edpbrl_gym.oracles.synthetic import SyntheticUser
 from edpbrl_gym.rendering.settings import check_seed

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._validation import check_choice_of, check_number
-from edpbrl_gym.choice import utilities
 from edpbrl_gym.comparisons import Queries
+from edpbrl_gym.likelihood import Response, ResponseModel, make_response_model
+from edpbrl_gym.likelihood.choice import utilities
 from edpbrl_gym.oracles.base import Answers
 from edpbrl_gym.oracles.synthetic import SyntheticUser
-from edpbrl_gym.responses import Response, ResponseModel, make_response_model
 
 __all__ = ["ImperfectUser"]
 

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from edpbrl_gym._validation import check_array, check_choice_of, check_count, check_number
-from edpbrl_gym.choice import log_softmax, utilities
 from edpbrl_gym.comparisons import Queries
+from edpbrl_gym.likelihood.choice import log_softmax, utilities
 from edpbrl_gym.oracles.base import Answers
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edpbrl_gym._validation import check_count
-from edpbrl_gym.responses import Response, ResponseModel
+from edpbrl_gym.likelihood import Response, ResponseModel
 
 __all__ = ["Answer", "check_answer"]
 

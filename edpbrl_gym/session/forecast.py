@@ -31,7 +31,7 @@ from scipy.special import ndtr, ndtri
 
 from edpbrl_gym._validation import check_array, check_count, check_integers, check_number
 from edpbrl_gym.estimation.posterior import Posterior
-from edpbrl_gym.responses import ResponseModel
+from edpbrl_gym.likelihood import ResponseModel
 
 __all__ = [
     "Progress",

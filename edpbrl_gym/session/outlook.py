@@ -8,13 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym._seeds import derive_seed, generator
 from edpbrl_gym._validation import check_integers
+from edpbrl_gym.estimation.metrics import sample_pairs
 from edpbrl_gym.estimation.neighbourhood import TasteFit, VocabularyPrior
 from edpbrl_gym.estimation.posterior import Posterior
-from edpbrl_gym.experiments.metrics import sample_pairs
-from edpbrl_gym.experiments.seeds import derive_seed, generator
 from edpbrl_gym.features import TextEncoder
-from edpbrl_gym.responses import ResponseModel, Terms
+from edpbrl_gym.likelihood import ResponseModel, Terms
 from edpbrl_gym.session.forecast import (
     Progress,
     StoppingRule,

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._validation import check_array, check_count, check_integers
-from edpbrl_gym.choice import check_options
 from edpbrl_gym.estimation import Estimate, GaussianPrior
 from edpbrl_gym.estimation.evidence import fit_prior
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.estimation.posterior import Posterior
-from edpbrl_gym.responses import BestOf, Response, ResponseModel
+from edpbrl_gym.likelihood import BestOf, Response, ResponseModel
+from edpbrl_gym.likelihood.choice import check_options
 
 __all__ = ["Planner", "RandomPlanner", "Restorable"]
 

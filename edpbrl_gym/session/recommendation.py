@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from edpbrl_gym._validation import check_array, check_number
-from edpbrl_gym.experiments.personalize import best_prompts
 from edpbrl_gym.features import TextEncoder
+from edpbrl_gym.personalize.search import best_prompts
 from edpbrl_gym.vocabulary import Vocabulary
 
 __all__ = ["Recommendation", "recommend"]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edpbrl_gym.responses import Response
+from edpbrl_gym.likelihood import Response
 from edpbrl_gym.session.planner import Planner, Restorable
 from edpbrl_gym.session.questions import Question
 from edpbrl_gym.session.transcript import Transcript

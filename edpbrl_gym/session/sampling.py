@@ -20,7 +20,7 @@ from scipy.linalg import cholesky, solve_triangular
 
 from edpbrl_gym._validation import check_count
 from edpbrl_gym.estimation.posterior import Posterior
-from edpbrl_gym.responses import Terms
+from edpbrl_gym.likelihood import Terms
 
 __all__ = ["sample_posterior"]
 

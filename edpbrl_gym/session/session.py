@@ -17,9 +17,9 @@ from edpbrl_gym.comparisons import Comparisons, History
 from edpbrl_gym.estimation import Estimate
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.estimation.posterior import Posterior
-from edpbrl_gym.experiments.memo import MemoEncoder
 from edpbrl_gym.features import TextEncoder
-from edpbrl_gym.responses import BestOf, ResponseModel
+from edpbrl_gym.features.memo import MemoEncoder
+from edpbrl_gym.likelihood import BestOf, ResponseModel
 from edpbrl_gym.session.answers import Answer, check_answer
 from edpbrl_gym.session.forecast import Progress, StoppingRule
 from edpbrl_gym.session.journal import Journal, is_plain, read_settings

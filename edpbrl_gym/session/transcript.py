@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from edpbrl_gym._validation import check_array, check_integers
 from edpbrl_gym.comparisons import History
-from edpbrl_gym.responses import Response
+from edpbrl_gym.likelihood import Response
 from edpbrl_gym.session.questions import Question, QuestionMaker
 
 __all__ = ["Event", "Transcript"]

@@ -15,7 +15,7 @@ from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.experiments.llm.folds import Fold
 from edpbrl_gym.experiments.llm.questions import ArmQuestions
 from edpbrl_gym.experiments.llm.settings import LLMSettings
-from edpbrl_gym.experiments.memo import single_thread
+from edpbrl_gym.features.memo import single_thread
 
 __all__ = ["GUIDANCE", "WORDS", "Agreement", "AnsweredArm", "agreement", "estimator_names", "fit_words", "measure"]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from edpbrl_gym._seeds import generator
 from edpbrl_gym.experiments.llm.settings import LLMSettings
-from edpbrl_gym.experiments.seeds import generator
 from edpbrl_gym.oracles.judge import JudgeQuestion, JudgeSettings
 from edpbrl_gym.oracles.judge.messages import most_input_tokens
 from edpbrl_gym.oracles.judge.questions import Usage

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym._seeds import derive_seed
 from edpbrl_gym.agents.registry import agent_class
-from edpbrl_gym.experiments.collect import ENVIRONMENT, draw_questions
+from edpbrl_gym.collection.collect import ENVIRONMENT, draw_questions
 from edpbrl_gym.experiments.designs import Tokens, has_design, make_lanes, obtain_agent, solve_and_save
 from edpbrl_gym.experiments.llm.settings import LLMSettings
-from edpbrl_gym.experiments.memo import raw_encoder, single_thread
 from edpbrl_gym.experiments.processes import Track, in_parallel
 from edpbrl_gym.experiments.runs import RunFolder
-from edpbrl_gym.experiments.seeds import derive_seed
+from edpbrl_gym.features.memo import raw_encoder, single_thread
 
 __all__ = ["ArmQuestions", "check_agents", "make_questions"]
 

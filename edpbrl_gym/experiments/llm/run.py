@@ -18,12 +18,12 @@ from edpbrl_gym.experiments.llm.asking import LEDGER, answers_part, ask_style, r
 from edpbrl_gym.experiments.llm.measuring import AnsweredArm, fit_words, measure
 from edpbrl_gym.experiments.llm.questions import ArmQuestions, check_agents, make_questions
 from edpbrl_gym.experiments.llm.settings import LLMSettings
-from edpbrl_gym.experiments.memo import single_thread
 from edpbrl_gym.experiments.processes import Track, in_parallel, no_track, workers
 from edpbrl_gym.experiments.runs import Results, RunFolder, read_results
-from edpbrl_gym.experiments.taste import save_taste
 from edpbrl_gym.features import load_encoder
+from edpbrl_gym.features.memo import single_thread
 from edpbrl_gym.oracles.judge import Judge, JudgeSettings
+from edpbrl_gym.personalize.taste import save_taste
 from edpbrl_gym.vocabulary import load_vocabulary
 
 if TYPE_CHECKING:

@@ -11,17 +11,17 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym._places import write_atomically
+from edpbrl_gym._seeds import derive_seed
 from edpbrl_gym.agents.base import Agent
 from edpbrl_gym.agents.registry import AGENTS, agent_class, make_agent
+from edpbrl_gym.collection.collect import make_prompt_lanes, reseed
 from edpbrl_gym.comparisons import Queries
-from edpbrl_gym.experiments.collect import make_prompt_lanes, reseed
-from edpbrl_gym.experiments.memo import single_thread
 from edpbrl_gym.experiments.query_bench.arms import ANSWERS, STATIC_RULES, Arm, StaticRule
 from edpbrl_gym.experiments.query_bench.settings import BenchSettings, Regime
 from edpbrl_gym.experiments.query_bench.worlds import World, load_world, option_texts, vocabulary_folder
-from edpbrl_gym.experiments.runs import write_atomically
-from edpbrl_gym.experiments.seeds import derive_seed
 from edpbrl_gym.features import TextEncoder
+from edpbrl_gym.features.memo import single_thread
 from edpbrl_gym.oracles.imperfect import ImperfectUser
 
 __all__ = [

@@ -13,7 +13,7 @@ from edpbrl_gym.estimation.evidence import fit_prior
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.experiments.query_bench.arms import ESTIMATORS
 from edpbrl_gym.experiments.query_bench.worlds import World
-from edpbrl_gym.responses import Terms
+from edpbrl_gym.likelihood import Terms
 
 __all__ = ["Fit", "fit", "global_prior", "our_prior", "plain_prior"]
 

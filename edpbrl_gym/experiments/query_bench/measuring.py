@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym._places import write_atomically
 from edpbrl_gym.comparisons import Comparisons
-from edpbrl_gym.experiments.memo import single_thread
-from edpbrl_gym.experiments.metrics import choice_accuracy, cosine_error, preference_error
-from edpbrl_gym.experiments.personalize import Prompt, best_prompts
+from edpbrl_gym.estimation.metrics import choice_accuracy, cosine_error, preference_error
 from edpbrl_gym.experiments.query_bench.settings import BenchSettings, Regime
 from edpbrl_gym.experiments.query_bench.worlds import World, load_world
-from edpbrl_gym.experiments.runs import write_atomically
 from edpbrl_gym.features import TextEncoder
+from edpbrl_gym.features.memo import single_thread
+from edpbrl_gym.personalize.search import Prompt, best_prompts
 
 __all__ = ["Judge", "ceiling_path", "find_ceiling", "load_ceiling"]
 

@@ -13,8 +13,8 @@ from edpbrl_gym.experiments.query_bench.arms import ADAPTIVE_RULES, ANSWERS, Arm
 from edpbrl_gym.experiments.query_bench.estimators import global_prior, our_prior, plain_prior
 from edpbrl_gym.experiments.query_bench.worlds import World
 from edpbrl_gym.features import TextEncoder
-from edpbrl_gym.responses import make_response_model
-from edpbrl_gym.selection import AdaptivePlanner, ComposedFeatures, TokenFeatures
+from edpbrl_gym.likelihood import make_response_model
+from edpbrl_gym.planners import AdaptivePlanner, ComposedFeatures, TokenFeatures
 
 __all__ = ["make_planner"]
 

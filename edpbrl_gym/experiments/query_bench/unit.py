@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym._seeds import derive_seed
 from edpbrl_gym.comparisons import Queries
 from edpbrl_gym.experiments.code import code_fingerprint
-from edpbrl_gym.experiments.memo import single_thread
 from edpbrl_gym.experiments.query_bench.arms import ADAPTIVE_RULES, ANSWERS, Arm, get_arm
 from edpbrl_gym.experiments.query_bench.asking import TimedEncoder, load_questions, make_user
 from edpbrl_gym.experiments.query_bench.estimators import fit
@@ -22,9 +22,9 @@ from edpbrl_gym.experiments.query_bench.planners import make_planner
 from edpbrl_gym.experiments.query_bench.settings import BenchSettings, Regime, get_regime
 from edpbrl_gym.experiments.query_bench.worlds import World, load_world
 from edpbrl_gym.experiments.runs import RunFolder
-from edpbrl_gym.experiments.seeds import derive_seed
+from edpbrl_gym.features.memo import single_thread
+from edpbrl_gym.likelihood import Response, make_response_model
 from edpbrl_gym.oracles.imperfect import ImperfectUser
-from edpbrl_gym.responses import Response, make_response_model
 
 __all__ = ["KIND", "Snapshot", "Unit", "adaptive_snapshots", "perform", "static_snapshots"]
 

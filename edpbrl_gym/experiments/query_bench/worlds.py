@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edpbrl_gym.experiments.memo import MemoEncoder, raw_encoder
-from edpbrl_gym.experiments.metrics import sample_pairs
+from edpbrl_gym._places import write_atomically
+from edpbrl_gym._seeds import generator
+from edpbrl_gym.estimation.metrics import sample_pairs
 from edpbrl_gym.experiments.query_bench.settings import SENTENCES, BenchSettings, Regime
-from edpbrl_gym.experiments.runs import write_atomically
-from edpbrl_gym.experiments.seeds import generator
 from edpbrl_gym.features import TextEncoder
+from edpbrl_gym.features.memo import MemoEncoder, raw_encoder
 from edpbrl_gym.vocabulary import SEPARATOR, Vocabulary, load_vocabulary
 from edpbrl_gym.vocabulary.tokens import fold
 

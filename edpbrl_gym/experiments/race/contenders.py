@@ -8,7 +8,7 @@ from typing import Any
 
 from edpbrl_gym.experiments.query_bench.arms import STATIC_RULES
 from edpbrl_gym.experiments.race.settings import RaceRegime
-from edpbrl_gym.selection.rules import RULES, rule_class
+from edpbrl_gym.planners.pool import RULES, rule_class
 
 __all__ = ["CONTENDERS", "FAMILIES", "OURS_MARK", "Contender", "default_contenders", "get_contender"]
 

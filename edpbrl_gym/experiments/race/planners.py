@@ -12,11 +12,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym._places import write_atomically
+from edpbrl_gym._seeds import derive_seed
 from edpbrl_gym.agents.registry import agent_class
+from edpbrl_gym.collection.collect import reseed
 from edpbrl_gym.estimation import GaussianPrior
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
-from edpbrl_gym.experiments.collect import reseed
-from edpbrl_gym.experiments.memo import single_thread
 from edpbrl_gym.experiments.query_bench.arms import STATIC_RULES
 from edpbrl_gym.experiments.query_bench.asking import design_path, open_lanes, play, static_agent
 from edpbrl_gym.experiments.query_bench.estimators import our_prior
@@ -24,11 +25,10 @@ from edpbrl_gym.experiments.query_bench.worlds import World
 from edpbrl_gym.experiments.race.contenders import Contender
 from edpbrl_gym.experiments.race.settings import RaceRegime, RaceSettings
 from edpbrl_gym.experiments.race.worlds import load_world
-from edpbrl_gym.experiments.runs import write_atomically
-from edpbrl_gym.experiments.seeds import derive_seed
 from edpbrl_gym.features import TextEncoder
-from edpbrl_gym.responses import Response
-from edpbrl_gym.selection import AdaptivePlanner, ComposedFeatures, TokenFeatures
+from edpbrl_gym.features.memo import single_thread
+from edpbrl_gym.likelihood import Response
+from edpbrl_gym.planners import AdaptivePlanner, ComposedFeatures, TokenFeatures
 
 __all__ = ["Asker", "Replay", "Seat", "SharedEncoder", "design_needed", "make_planner", "solve_design", "warm_up"]
 
@@ -162,7 +162,7 @@ def _ours(contender: Contender, seat: Seat) -> Asker:
 
 
 def _rule(contender: Contender, seat: Seat) -> Asker:
-    from edpbrl_gym.selection.rules.planner import RulePlanner
+    from edpbrl_gym.planners.pool.planner import RulePlanner
 
     given = dict(contender.options)
     prior: VocabularyPrior | GaussianPrior = GaussianPrior.isotropic(seat.world.tokens.shape[1], _RIDGE)
@@ -181,7 +181,7 @@ def _rule(contender: Contender, seat: Seat) -> Asker:
 
 
 def _gp(contender: Contender, seat: Seat) -> Asker:
-    from edpbrl_gym.selection.rivals.pairwise_gp import PairwiseGPPlanner
+    from edpbrl_gym.planners.external.pairwise_gp import PairwiseGPPlanner
 
     return PairwiseGPPlanner(
         seat.world.tokens.astype(np.float64),
@@ -193,7 +193,7 @@ def _gp(contender: Contender, seat: Seat) -> Asker:
 
 
 def _optuna(contender: Contender, seat: Seat) -> Asker:
-    from edpbrl_gym.selection.rivals.optuna_gp import OptunaGPPlanner
+    from edpbrl_gym.planners.external.optuna_gp import OptunaGPPlanner
 
     return OptunaGPPlanner(seat.world.tokens.astype(np.float64), seed=seat.seed, **contender.options)
 

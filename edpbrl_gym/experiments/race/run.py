@@ -72,7 +72,7 @@ def check_contenders(units: Sequence[Unit]) -> None:
     kinds = {get_contender(unit.arm).kind for unit in units}
     if not kinds & {"gp", "optuna"}:
         return
-    from edpbrl_gym.selection.rivals import OptunaGPPlanner, PairwiseGPPlanner
+    from edpbrl_gym.planners.external import OptunaGPPlanner, PairwiseGPPlanner
 
     items = np.eye(3)
     if "gp" in kinds:

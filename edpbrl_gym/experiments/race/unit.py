@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym._seeds import derive_seed
 from edpbrl_gym.comparisons import Queries
 from edpbrl_gym.experiments.code import code_fingerprint
-from edpbrl_gym.experiments.memo import single_thread
 from edpbrl_gym.experiments.query_bench.asking import TimedEncoder, make_user
 from edpbrl_gym.experiments.query_bench.estimators import fit
 from edpbrl_gym.experiments.query_bench.measuring import Judge, load_ceiling
@@ -23,10 +23,10 @@ from edpbrl_gym.experiments.race.planners import Asker, Seat, SharedEncoder, mak
 from edpbrl_gym.experiments.race.settings import RaceRegime, RaceSettings, get_regime
 from edpbrl_gym.experiments.race.worlds import ItemJudge, load_world
 from edpbrl_gym.experiments.runs import RunFolder
-from edpbrl_gym.experiments.seeds import derive_seed
 from edpbrl_gym.features import TextEncoder
+from edpbrl_gym.features.memo import single_thread
+from edpbrl_gym.likelihood import BestOf, Response, Terms
 from edpbrl_gym.oracles.imperfect import ImperfectUser
-from edpbrl_gym.responses import BestOf, Response, Terms
 
 __all__ = ["KIND", "Asked", "Unit", "ask_questions", "judge_of", "perform", "scores"]
 

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edpbrl_gym.experiments.memo import MemoEncoder
+from edpbrl_gym._places import write_atomically
+from edpbrl_gym._seeds import generator
 from edpbrl_gym.experiments.query_bench.measuring import Judge
 from edpbrl_gym.experiments.query_bench.settings import SENTENCES
 from edpbrl_gym.experiments.query_bench.worlds import (
@@ -22,9 +23,8 @@ from edpbrl_gym.experiments.query_bench.worlds import (
 )
 from edpbrl_gym.experiments.query_bench.worlds import load_world as load_prompt_world
 from edpbrl_gym.experiments.race.settings import RaceRegime, RaceSettings
-from edpbrl_gym.experiments.runs import write_atomically
-from edpbrl_gym.experiments.seeds import generator
 from edpbrl_gym.features import PrecomputedEncoder, TextEncoder
+from edpbrl_gym.features.memo import MemoEncoder
 from edpbrl_gym.vocabulary import Vocabulary
 
 __all__ = ["ItemJudge", "ItemWorld", "draw_items", "item_vocabulary", "load_world", "prepare"]

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edpbrl_gym._seeds import derive_seed
 from edpbrl_gym.agents.registry import make_agent
+from edpbrl_gym.collection.collect import ENVIRONMENT, draw_questions, make_prompt_lanes
 from edpbrl_gym.comparisons import Queries
-from edpbrl_gym.experiments.collect import ENVIRONMENT, draw_questions, make_prompt_lanes
-from edpbrl_gym.experiments.memo import MemoEncoder
 from edpbrl_gym.experiments.reinforce.measuring import between_policy_similarity, map_prompts, perplexity
 from edpbrl_gym.experiments.reinforce.settings import ReinforceExperiment
 from edpbrl_gym.experiments.reinforce.tastes import Judge, learn_tastes
 from edpbrl_gym.experiments.runs import Results, RunFolder, read_results
-from edpbrl_gym.experiments.seeds import derive_seed
-from edpbrl_gym.experiments.taste import save_taste
 from edpbrl_gym.features import TextEncoder, load_encoder
+from edpbrl_gym.features.memo import MemoEncoder
 from edpbrl_gym.language.model import load_language_model
 from edpbrl_gym.language.policies import make_policies
 from edpbrl_gym.language.rollouts import PLAYING, Rollout, roll_out
 from edpbrl_gym.language.trainer import train
+from edpbrl_gym.personalize.taste import save_taste
 from edpbrl_gym.vocabulary import load_vocabulary
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym._seeds import derive_seed
 from edpbrl_gym.comparisons import Queries
 from edpbrl_gym.estimation import estimate
+from edpbrl_gym.estimation.metrics import cosine_error, preference_error, sample_pairs
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
-from edpbrl_gym.experiments.metrics import cosine_error, preference_error, sample_pairs
-from edpbrl_gym.experiments.seeds import derive_seed
 from edpbrl_gym.experiments.settings import UserSettings
 from edpbrl_gym.features import TextEncoder
 from edpbrl_gym.oracles import SyntheticUser

@@ -8,10 +8,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from edpbrl_gym.comparisons import Queries
+from edpbrl_gym.likelihood import Response
 from edpbrl_gym.oracles.base import Answers
 from edpbrl_gym.oracles.judge.judge import Judge
 from edpbrl_gym.oracles.judge.questions import JudgeQuestion
-from edpbrl_gym.responses import Response
 
 __all__ = ["JudgeOracle", "Picture", "PromptRenderer"]
 

@@ -1,0 +1,106 @@
+"""CSV files that people open: safe in a spreadsheet, and read back as they were written.
+
+A spreadsheet takes a cell that begins with =, +, - or @ for a formula, which may send the table elsewhere. Text cells
+that begin so (or with a tab or a line end, which spreadsheets skip) are written with an apostrophe before them, and so
+are those that begin with apostrophes and then so; ``read_csv`` takes that apostrophe away again. A spreadsheet that
+separates columns by semicolons splits cells there, and may take what follows a semicolon for a formula.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edpbrl_gym._files import naming
+from edpbrl_gym._places import write_atomically
+
+__all__ = ["CsvTable", "escape_cell", "original_cell", "read_csv", "write_csv"]
+
+_FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
+_NAMES = {",": "comma", ";": "semicolon", "\t": "tab"}
+
+
+@dataclass(frozen=True)
+class CsvTable:
+    """A CSV file as texts.
+
+    Attributes:
+        header: Names of the columns, trimmed.
+        rows: As many cells in each row as in the header; blank lines are left out.
+        lines: Line of the file on which each row ends, counted from 1.
+    """
+
+    header: list[str]
+    rows: list[list[str]]
+    lines: list[int]
+
+
+def escape_cell(text: str) -> str:
+    """Return the text as a cell that no spreadsheet takes for a formula."""
+    return f"'{text}" if _FORMULA.match(text) else text
+
+
+def original_cell(cell: str) -> str:
+    """Undo ``escape_cell``."""
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
+
+
+def write_csv(path: Path, table: Any) -> None:
+    """Write a DataFrame, whole or not at all, with its texts escaped; numbers stay as they are.
+
+    Raises:
+        RunFolderError: If the place can't be written.
+    """
+    texts = [name for name in table.columns if table[name].map(lambda value: isinstance(value, str)).any()]
+    safe = table.copy()  # columns without texts keep their type, and so how their numbers are written
+    for name in texts:
+        safe[name] = table[name].map(lambda value: escape_cell(value) if isinstance(value, str) else value)
+    returns = any("\r" in value for name in texts for value in table[name] if isinstance(value, str))
+    quoting = csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL  # the latter leaves a lone \r unquoted
+    write_atomically(path, lambda part: safe.to_csv(part, index=False, quoting=quoting))
+
+
+def _separator(file: Any) -> str:
+    """The separator of a CSV file: spreadsheets write semicolons where a comma is the decimal sign."""
+    first = file.readline()
+    file.seek(0)
+    return ";" if ";" in first and "," not in first else ","
+
+
+def read_csv(path: Path) -> CsvTable:
+    """Read a CSV file in UTF-8 as texts, cells as they were before ``write_csv``.
+
+    Columns are separated by commas; in .tsv by tabs, and where the header has semicolons and no comma by these.
+
+    Prompts hold commas. A row of more cells than the header has such a prompt without quotes: to read a part of it
+    as the whole, as pandas does, would be something else without a word.
+
+    Raises:
+        ValueError: If it is no CSV file in UTF-8, has no header, or a row has more cells than the header.
+    """
+    rows, lines = [], []
+    try:
+        with naming(path), open(path, newline="", encoding="utf-8-sig") as file:
+            separator = "\t" if path.suffix.lower() == ".tsv" else _separator(file)
+            reader = csv.reader(file, delimiter=separator, strict=True)
+            header = [original_cell(name).strip() for name in next(reader, [])]
+            for row in reader:
+                if len(row) > len(header):
+                    raise ValueError(
+                        f"Expected {len(header)} field(s) in each row of {path}, as in its header, got {len(row)} in "
+                        f"line {reader.line_num}; put prompts that hold a {_NAMES[separator]} in double quotes "
+                        '("a gate, fog")'
+                    )
+                if row:
+                    rows.append([original_cell(cell) for cell in row] + [""] * (len(header) - len(row)))
+                    lines.append(reader.line_num)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(
+            f"Expected a CSV file in UTF-8 at {path}, but it can't be read ({error}); save it as CSV with UTF-8"
+        ) from None
+    if not any(header):
+        raise ValueError(f"Expected a CSV file with a header at {path}, got none")
+    return CsvTable(header, rows, lines)

@@ -1,0 +1,276 @@
+"""The exact expected information as a function of one policy, the others fixed: a classical design problem.
+
+With S_q and m_q the second moment and the mean of policy q at a step (sums over the steps are understood), Cov_q =
+S_q - m_q m_q' and mbar the mean of the m_q, the exact expectation (`information.exact_information`) is
+
+    I = Lambda + (T/K^2) [ (K-1) sum_q S_q - sum_{q != p} m_q m_p' ]
+      = Lambda + (T/K^2) [ (K-1) sum_q Cov_q + K sum_q (m_q - mbar)(m_q - mbar)' ].
+
+It holds no square of a single m_q, so it is affine in each d_q. Completing the square with u, the mean of the others'
+m_p, and z = x - u,
+
+    I = C + c sum_n d_q(n) z_n z_n',    c = T (K-1) / K^2,
+    C = Lambda + (T/K^2) [ (K-1) sum_{p != q} Cov_p + K sum_{p != q} (m_p - u)(m_p - u)' ]  >=  Lambda:
+
+the information of a linear regression on the rows z with the prior precision C. The gradient is c ||F z||^2 with
+F'F = ds/dI, and the Hessian on the masses of two rows is (K_ij = z_i' I^-1 z_j, A_ij = z_i' I^-1 V I^-1 z_j)
+
+    D:  -c^2 K_ij^2,        A, V:  -2 c^2 K_ij A_ij.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.linalg import blas, lapack, solve_triangular
+
+from edpbrl_gym.design.chunks import Features, row_chunks
+from edpbrl_gym.design.criteria import cholesky
+from edpbrl_gym.design.solvers.newton.columns.columns import ColumnSet
+
+__all__ = ["BlockSpace", "CentredFeatures", "Local", "Moments", "Surroundings"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.intp]
+
+_COPIED = 20_000_000  # numbers of float32 features up to which a float64 copy is kept
+_LARGEST_GRAM = 4000  # nodes up to which their matrix of inner products is formed
+
+
+@dataclass(frozen=True)
+class Moments:
+    """What the objective knows of one policy.
+
+    Attributes:
+        covariance: Sum over the steps of the covariance of the row shown, shape (d, d).
+        means: Its mean at each step, shape (H, d).
+    """
+
+    covariance: FloatArray
+    means: FloatArray
+
+
+class CentredFeatures:
+    """Features less their mean over all rows, which changes nothing but the rounding.
+
+    Args:
+        features: Phi, shape (N, d); of float32 features with many numbers no float64 copy is kept.
+    """
+
+    def __init__(self, features: Features) -> None:
+        self._features = features
+        self._shift = sum(rows.sum(axis=0) for _, rows in row_chunks(features)) / len(features)
+        self._whole: FloatArray | None = None
+        if features.dtype == np.float64 or features.size <= _COPIED:
+            self._whole = np.asarray(features - self._shift, dtype=np.float64)
+
+    @property
+    def dimension(self) -> int:
+        """Number of features d."""
+        return int(self._features.shape[1])
+
+    def rows(self, indices: IntArray) -> FloatArray:
+        """Some rows, shape (n, d)."""
+        if self._whole is not None:
+            return np.asarray(self._whole[indices])
+        return np.asarray(self._features[indices].astype(np.float64) - self._shift)
+
+    def scores(self, factor: FloatArray, centres: FloatArray) -> FloatArray:
+        """||F (x_n - u_h)||^2 for F of shape (r, d) and centres of shape (H, d): an array (H, N)."""
+        result = np.empty((len(centres), len(self._features)))
+        middle = centres @ factor.T
+        for part, rows in self._chunks():
+            product = _times(rows, factor)
+            result[:, part] = np.einsum("nr,nr->n", product, product) - 2.0 * (middle @ product.T)
+        result += np.einsum("hr,hr->h", middle, middle)[:, None]
+        return result
+
+    def linear(self, directions: FloatArray) -> FloatArray:
+        """Inner products of directions (H, d) with all rows: an array (H, N)."""
+        result = np.empty((len(directions), len(self._features)))
+        for part, rows in self._chunks():
+            result[:, part] = directions @ rows.T
+        return result
+
+    def moments(self, columns: ColumnSet, weights: FloatArray, horizon: int) -> Moments:
+        """Moments of a combination of columns."""
+        masses = columns.incidence @ weights
+        used = np.flatnonzero(masses)
+        steps, rows, mass = columns.steps[used], columns.rows[used], masses[used]
+        shown, place = np.unique(rows, return_inverse=True)
+        features = self.rows(shown)
+        by_step = sparse.csr_array((mass, (steps, place)), shape=(horizon, len(shown)))
+        means = np.asarray(by_step @ features)
+        half = features * np.sqrt(np.bincount(place, weights=mass, minlength=len(shown)))[:, None]
+        return Moments(half.T @ half - means.T @ means, means)
+
+    def _chunks(self) -> Iterator[tuple[slice, FloatArray]]:
+        if self._whole is not None:
+            yield slice(0, len(self._whole)), self._whole
+            return
+        for part, rows in row_chunks(self._features):
+            yield part, rows - self._shift
+
+
+@dataclass(frozen=True)
+class Local:
+    """The objective at a point.
+
+    Attributes:
+        value: s(I).
+        factor: Lower Cholesky factor L of I, shape (d, d).
+        half: L^-1 B for A and V with V = B B', shape (d, r); None for D.
+    """
+
+    value: float
+    factor: FloatArray
+    half: FloatArray | None
+
+    @classmethod
+    def at(cls, matrix: FloatArray, target: FloatArray | None) -> Local:
+        """From I and B (None for D); SingularInformationError if I is singular."""
+        factor = cholesky(matrix)
+        if target is None:
+            return cls(2.0 * float(np.log(np.diag(factor)).sum()), factor, None)
+        half = solve_triangular(factor, target, lower=True, check_finite=False)
+        return cls(-float(np.vdot(half, half)), factor, half)
+
+    def score_factor(self) -> FloatArray:
+        """F with F'F = ds/dI: L^-1 for D, B' I^-1 for A and V (its triangular factor if that has fewer rows)."""
+        inverse = np.tril(lapack.dtrtri(self.factor, lower=1)[0])
+        if self.half is None:
+            return np.asarray(inverse)
+        factor = np.asarray(self.half.T @ inverse)
+        return factor if len(factor) <= len(inverse) else np.asarray(np.linalg.qr(factor, mode="r"))
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What the other policies contribute to the block of one: C, u and c of the module's text.
+
+    Attributes:
+        base: C, shape (d, d).
+        centres: u at each step, shape (H, d).
+        scale: c.
+    """
+
+    base: FloatArray
+    centres: FloatArray
+    scale: float
+
+    @classmethod
+    def of(cls, prior: FloatArray, others: list[Moments], episodes: float) -> Surroundings:
+        """From the moments of the other K - 1 policies."""
+        count = len(others) + 1
+        centres = np.mean([one.means for one in others], axis=0)
+        spread = np.zeros_like(prior)
+        for one in others:
+            shift = one.means - centres
+            spread += (count - 1) * one.covariance + count * (shift.T @ shift)
+        unit = episodes / count**2
+        return cls(prior + unit * spread, centres, unit * (count - 1))
+
+    def information(self, own: Moments) -> FloatArray:
+        """I with a policy of these moments, shape (d, d)."""
+        shift = own.means - self.centres
+        return np.asarray(self.base + self.scale * (own.covariance + shift.T @ shift))
+
+
+class BlockSpace:
+    """The block of one policy on the weights of some columns, as `newton.master.improve` wants it.
+
+    Args:
+        features: The rows.
+        around: What the other policies contribute.
+        columns: The columns.
+        target: B with V = B B' for A and V, shape (d, r); None for D.
+
+    Attributes:
+        parts: Columns of each of the MDP's blocks: the weights sum to 1 in each.
+    """
+
+    def __init__(
+        self, features: CentredFeatures, around: Surroundings, columns: ColumnSet, target: FloatArray | None
+    ) -> None:
+        self.parts = columns.slices
+        self._around = around
+        self._target = target
+        self._rows = features.rows(columns.rows) - around.centres[columns.steps]
+        incidence = columns.incidence
+        self._incidence = None if _is_identity(incidence) else incidence
+        self._known: tuple[FloatArray, Local] | None = None
+
+    def value(self, weights: FloatArray) -> float:
+        """s(I); SingularInformationError where it is infinite."""
+        return self._at(weights).value
+
+    def gradient(self, weights: FloatArray) -> FloatArray:
+        """Shape (k,)."""
+        return self._gradient(self._solved(weights)[1])
+
+    def derivatives(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Gradient (k,) and Hessian of -s (k, k)."""
+        solved, scored = self._solved(weights)
+        same = self._target is None
+        curvature = (1.0 if same else 2.0) * self._around.scale**2
+        if self._incidence is not None and len(self._rows) > _LARGEST_GRAM:
+            own = np.stack(
+                [_weighted(self._incidence, number, solved, scored) for number in range(self.parts[-1].stop)]
+            )
+            flat = own.reshape(len(own), -1)
+            return self._gradient(scored), curvature * (flat @ flat.T)
+        hessian = solved.T @ solved
+        hessian *= hessian if same else scored.T @ scored
+        hessian *= curvature
+        if self._incidence is not None:
+            hessian = np.asarray(self._incidence.T @ (self._incidence.T @ hessian).T)
+        return self._gradient(scored), hessian
+
+    def _gradient(self, scored: FloatArray) -> FloatArray:
+        rewards = self._around.scale * np.einsum("rn,rn->n", scored, scored)
+        return rewards if self._incidence is None else np.asarray(self._incidence.T @ rewards)
+
+    def _at(self, weights: FloatArray) -> Local:
+        if self._known is None or not np.array_equal(self._known[0], weights):
+            masses = weights if self._incidence is None else self._incidence @ weights
+            used = np.flatnonzero(masses)
+            half = self._rows[used] * np.sqrt(self._around.scale * masses[used])[:, None]
+            self._known = weights.copy(), Local.at(self._around.base + half.T @ half, self._target)
+        return self._known[1]
+
+    def _solved(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """L^-1 z, and what the scores are squared norms of, a column for each node."""
+        local = self._at(weights)
+        solved = solve_triangular(local.factor, self._rows.T, lower=True, check_finite=False)
+        return solved, solved if local.half is None else local.half.T @ solved
+
+
+def _times(rows: FloatArray, factor: FloatArray) -> FloatArray:
+    """Return rows F', in half the time where F is triangular."""
+    if factor.shape[0] != factor.shape[1]:
+        return np.asarray(rows @ factor.T)
+    upper = not np.tril(factor, -1).any()
+    if not upper and np.triu(factor, 1).any():
+        return np.asarray(rows @ factor.T)
+    return np.asarray(blas.dtrmm(1.0, factor, rows.T, lower=int(not upper)).T)
+
+
+def _is_identity(matrix: sparse.csc_array) -> bool:
+    count = matrix.shape[1]
+    return bool(
+        matrix.shape[0] == count
+        and matrix.nnz == count
+        and (matrix.data == 1.0).all()
+        and (matrix.indices == np.arange(count)).all()
+    )
+
+
+def _weighted(incidence: sparse.csc_array, column: int, solved: FloatArray, scored: FloatArray) -> FloatArray:
+    """sum_i E_i (L^-1 z_i)(scored z_i)' for one column of E."""
+    own = slice(incidence.indptr[column], incidence.indptr[column + 1])
+    nodes, mass = incidence.indices[own], incidence.data[own]
+    return np.asarray((solved[:, nodes] * mass) @ scored[:, nodes].T)

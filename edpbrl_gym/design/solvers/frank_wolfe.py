@@ -1,0 +1,264 @@
+"""Frank-Wolfe over occupancy measures with value iteration as the linear oracle (paper, Alg. 2).
+
+The gradient of the objective is a reward for every row and step; value iteration finds the policy with the largest
+reward; exact line search mixes its occupancy into the current one. Because the objective depends on the K policies
+only through their mean, all K have the same gradient and the algorithm returns K identical policies: it iterates on
+the mean alone. The value of the oracle also bounds the optimum, so every iterate carries a certificate:
+
+    value <= optimum <= value + gap,    gap = max over all policies of <gradient, d - dbar>.
+
+The paper starts at d = 0, which is no occupancy (it violates the flow equations); we start at the uniform policy.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from edpbrl_gym._validation import check_choice_of, check_count, check_number
+from edpbrl_gym.design import information
+from edpbrl_gym.design.deadline import Deadline, check_time_limit
+from edpbrl_gym.design.lost_prior import naming_a_lost_prior
+from edpbrl_gym.design.problem import DesignProblem
+from edpbrl_gym.design.result import Design, IterationRecord, certify, check_occupancy
+from edpbrl_gym.design.solvers.atoms import ActiveSet
+from edpbrl_gym.design.solvers.line_search import Segment, exact_step
+
+__all__ = ["IterationState", "frank_wolfe"]
+
+FloatArray = NDArray[np.float64]
+Variant = Literal["plain", "pairwise"]
+
+_REFRESH = 50  # iterations between two computations of the moments from scratch
+
+
+@dataclass(frozen=True)
+class IterationState:
+    """What a callback sees at the start of an iteration.
+
+    Attributes:
+        iteration: Number of the iteration, from 0.
+        value: Objective of the current mean occupancy.
+        gap: Its certified gap.
+        relative_gap: The gap relative to the gain.
+        seconds: Time since the start.
+        occupancy: The current mean occupancy, shape (H, M), read-only.
+    """
+
+    iteration: int
+    value: float
+    gap: float
+    relative_gap: float
+    seconds: float
+    occupancy: FloatArray
+
+
+@dataclass
+class _Moments:
+    """Mean occupancy with the moments that the information matrix needs."""
+
+    occupancy: FloatArray  # (H, M)
+    rows: FloatArray  # (H, N)
+    second: FloatArray  # (d, d)
+    means: FloatArray  # (H, d)
+
+    @classmethod
+    def of(cls, problem: DesignProblem, occupancy: FloatArray) -> _Moments:
+        rows = problem.mdp.row_occupancy(occupancy)
+        second = information.second_moment(problem.features, rows.sum(axis=0))
+        return cls(occupancy, rows, second, information.mean_features(problem.features, rows))
+
+    def moved(self, change: _Moments, step: float) -> _Moments:
+        """Moments after a step along a change; tiny negative entries are rounding."""
+        occupancy = np.maximum(self.occupancy + step * change.occupancy, 0.0)
+        return _Moments(
+            occupancy,
+            np.maximum(self.rows + step * change.rows, 0.0),
+            self.second + step * change.second,
+            self.means + step * change.means,
+        )
+
+    def minus(self, other: _Moments) -> _Moments:
+        return _Moments(
+            self.occupancy - other.occupancy,
+            self.rows - other.rows,
+            self.second - other.second,
+            self.means - other.means,
+        )
+
+    def information(self, problem: DesignProblem) -> FloatArray:
+        return np.asarray(problem.episodes * (self.second - self.means.T @ self.means) + problem.prior)
+
+
+@dataclass
+class _Run:
+    """The solver's memory: the current point is replaced only by a finished one, so an interrupt finds it whole."""
+
+    point: _Moments
+    history: list[IterationRecord]
+    steps: int = 0
+    oracle_calls: int = 0
+    status: str = "iteration_limit"
+
+
+@naming_a_lost_prior
+def frank_wolfe(
+    problem: DesignProblem,
+    *,
+    max_iterations: int = 100,
+    tolerance: float = 1e-4,
+    start: ArrayLike | None = None,
+    callback: Callable[[IterationState], object] | None = None,
+    variant: Variant = "plain",
+    time_limit: float | None = None,
+) -> Design:
+    """Solve a design problem by Frank-Wolfe with exact line search and a certificate over all policies.
+
+    Args:
+        problem: The problem.
+        max_iterations: Steps at most (the paper takes 100).
+        tolerance: Stop when gap / gain is at most this and the certified efficiency at least 0.99 (1 - tolerance for
+            a tolerance above 0.01): against a very weak prior every design gains so much that gap / gain alone would
+            accept the uniform policy. 0 runs all iterations.
+        start: A feasible occupancy, shape (H, M); None takes the uniform policy's.
+        callback: Called with an `IterationState` in every iteration; a true return value stops ("interrupted").
+        variant: "plain" is the paper's algorithm; its gap shrinks like 1/n. "pairwise" moves mass to the best policy
+            from the worst one met so far (Lacoste-Julien and Jaggi, 2015), with the same oracle and line search; it
+            takes 5 to 23 times fewer iterations to a gap of 1e-4 on prompt MDPs (31 tokens, d = 5; A, V and D),
+            somewhat more on the random MDPs of the tests, where plain steps need only 7 to 22, and is no better where
+            nearly every token keeps mass (isotropic features, small lambda).
+        time_limit: Seconds; the iteration that they end in is the last ("time_limit"). None is no limit.
+
+    Returns:
+        The design: K identical occupancies. Ctrl-C returns the last point with its certificate (status
+        "interrupted") once one iteration has been finished.
+
+    Raises:
+        ValueError: If an option is out of range or the start is not feasible.
+        SingularInformationError: If the information matrix of the start is singular.
+    """
+    deadline = check_time_limit(time_limit)
+    check_count(max_iterations, "max_iterations", minimum=0)
+    check_number(tolerance, "tolerance", minimum=0.0)
+    check_choice_of(variant, "variant", ("plain", "pairwise"))
+    begun = time.perf_counter()
+    if start is None:
+        first = problem.mdp.occupancy(problem.mdp.uniform_policy())
+    else:
+        first = np.array(start, dtype=np.float64)
+        check_occupancy(problem, first)
+    run = _Run(point=_Moments.of(problem, first), history=[])
+    try:
+        active = ActiveSet(first) if variant == "pairwise" else None
+        _iterate(problem, run, max_iterations, tolerance, callback, active, deadline)
+    except KeyboardInterrupt:
+        if not run.history:
+            raise
+        run.status = "interrupted"
+    return certify(
+        problem,
+        run.point.occupancy,
+        status=run.status,
+        solver="frank_wolfe" if variant == "plain" else "pairwise_frank_wolfe",
+        iterations=run.steps,
+        oracle_calls=run.oracle_calls,
+        seconds=time.perf_counter() - begun,
+        history=tuple(run.history),
+    )
+
+
+def _iterate(
+    problem: DesignProblem,
+    run: _Run,
+    max_iterations: int,
+    tolerance: float,
+    callback: Callable[[IterationState], object] | None,
+    active: ActiveSet | None,
+    deadline: Deadline,
+) -> None:
+    """Run the iterations; `run` is valid whenever an exception leaves."""
+    begun = time.perf_counter()
+    fresh = True  # the moments were computed from scratch
+    exact = False  # compute them from scratch now
+    while True:
+        started = time.perf_counter()
+        if not fresh and (exact or run.steps % _REFRESH == 0):
+            run.point = _Moments.of(problem, run.point.occupancy if active is None else active.mean())
+            fresh, exact = True, False
+        point = run.point
+        matrix = point.information(problem)
+        value, curvature = problem.criterion.evaluate(matrix)
+        reward = information.gradient(problem.features, point.rows, curvature, problem.episodes)
+        policy, best = problem.mdp.best_response(reward)
+        run.oracle_calls += 1
+        gap = max(0.0, best - float(np.vdot(reward, point.rows)))
+        relative = problem.relative_gap(gap, value)
+        done = problem.converged(gap, value, tolerance)
+        if done and not fresh:  # stop on exact numbers only
+            exact = True
+            continue
+        state = IterationState(run.steps, value, gap, relative, started - begun, _view(point.occupancy))
+        if done:
+            run.status = "converged"
+        elif run.steps >= max_iterations:
+            run.status = "iteration_limit"
+        elif deadline.passed:
+            run.status = "time_limit"
+        elif callback is not None and callback(state):
+            run.status = "interrupted"
+        else:
+            step = _advance(problem, run, matrix, reward, policy, active)
+            fresh = False
+            seconds = time.perf_counter() - started
+            run.history.append(IterationRecord(run.steps, value, gap, step, seconds))
+            run.steps += 1
+            continue
+        run.history.append(IterationRecord(run.steps, value, gap, 0.0, time.perf_counter() - started))
+        return
+
+
+def _advance(
+    problem: DesignProblem,
+    run: _Run,
+    matrix: FloatArray,
+    reward: FloatArray,
+    policy: FloatArray,
+    active: ActiveSet | None,
+) -> float:
+    """Move the point of `run` by one exact step; returns the step."""
+    point = run.point
+    vertex = problem.mdp.occupancy(policy)
+    towards = _Moments.of(problem, vertex)
+    if active is None:
+        change, longest = towards.minus(point), 1.0
+        step = exact_step(problem.criterion, _segment(problem, matrix, point, change, longest))
+        run.point = point.moved(change, step)
+        return step
+    away, longest = active.worst(reward[:, problem.mdp.pair_row])
+    change = towards.minus(_Moments.of(problem, active.occupancy(away)))
+    step = exact_step(problem.criterion, _segment(problem, matrix, point, change, longest))
+    active.shift(away, vertex, step)
+    run.point = point.moved(change, step)
+    return step
+
+
+def _segment(problem: DesignProblem, matrix: FloatArray, point: _Moments, change: _Moments, longest: float) -> Segment:
+    return Segment(
+        information=matrix,
+        means=point.means,
+        moment_change=change.second,
+        mean_change=change.means,
+        episodes=problem.episodes,
+        longest=longest,
+    )
+
+
+def _view(array: FloatArray) -> FloatArray:
+    view = array.view()
+    view.setflags(write=False)
+    return view

@@ -1,0 +1,1 @@
+"""The Newton solver on any other MDP: working sets of paths or of deterministic policies (column generation)."""

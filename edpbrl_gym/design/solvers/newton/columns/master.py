@@ -1,0 +1,306 @@
+"""The restricted master of the general solver: Newton on the weights of a few columns (paths or policies).
+
+With the information I = Lambda + T sum_i d_i z_i z_i' = L L', d = E w the masses of the nodes i = (step, row),
+z_i = x_i - m_h (m_h the mean of its step) and V = B B', the derivatives on the nodes are those of the lifted problem
+
+    K_ij = z_i' I^-1 z_j + [same step] / T,    A_ij = z_i' I^-1 V I^-1 z_j,
+    D:     gradient T (K_ii - 1/T),  Hessian of -s  T^2 K o K
+    A, V:  gradient T A_ii,          Hessian of -s  2 T^2 K o A             (o elementwise)
+
+and on the columns E'g and E' N E. Where the columns visit many nodes the same Hessian comes from their moments
+S_a = sum_i E_ia z_i z_i' and c_a,h = sum of E_ia z_i over the nodes i of step h, up to a constant on each pair of
+blocks, which changes nothing on the simplices:
+
+    D:     T^2 <L^-1 S_a L^-T, L^-1 S_b L^-T> + 2 T <c_a L^-T, c_b L^-T>
+    A, V:  2 T^2 <L^-1 S_a I^-1 B, L^-1 S_b I^-1 B> + 2 T <c_a I^-1 B, c_b I^-1 B>
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.linalg import blas, lapack, solve_triangular
+
+from edpbrl_gym.design import information
+from edpbrl_gym.design.criteria import (
+    ACriterion,
+    DCriterion,
+    VCriterion,
+    cholesky,
+)
+from edpbrl_gym.design.deadline import NEVER, Deadline
+from edpbrl_gym.design.problem import DesignProblem
+from edpbrl_gym.design.solvers.line_search import Segment, exact_step
+from edpbrl_gym.design.solvers.newton.columns.columns import Column, ColumnSet
+from edpbrl_gym.design.solvers.newton.master import centred_gradient, improve
+
+__all__ = ["ColumnMaster", "ColumnPoint", "Local"]
+
+FloatArray = NDArray[np.float64]
+
+_SPARSE_COST = 8.0  # time of a sparse multiplication in dense ones
+
+
+@dataclass(frozen=True)
+class Local:
+    """What the objective is around an occupancy.
+
+    Attributes:
+        second: Second moment of the centred features over all steps, shape (d, d).
+        means: Their mean at each step, shape (H, d).
+        matrix: Information I, prior included, shape (d, d).
+        factor: Its lower Cholesky factor L, shape (d, d).
+        half: L^-1 B for A and V, shape (d, r); None for D.
+        value: s(I).
+    """
+
+    second: FloatArray
+    means: FloatArray
+    matrix: FloatArray
+    factor: FloatArray
+    half: FloatArray | None
+    value: float
+
+    def score_factor(self) -> FloatArray:
+        """F with score T ||F (x - m)||^2: L^-1 for D, B' I^-1 for A and V (its triangular factor if that is less)."""
+        inverse = self.inverse_factor()
+        if self.half is None:
+            return inverse
+        factor = np.asarray(self.half.T @ inverse)
+        if 2 * factor.shape[0] > factor.shape[1]:
+            factor = np.asarray(np.linalg.qr(factor, mode="r"), dtype=np.float64)
+        return factor
+
+    def inverse_factor(self) -> FloatArray:
+        """L^-1, lower triangular, shape (d, d)."""
+        return np.asarray(np.tril(lapack.dtrtri(self.factor, lower=1)[0]))
+
+
+@dataclass(frozen=True)
+class ColumnPoint:
+    """Weights on a working set and the objective around their combination.
+
+    Attributes:
+        columns: The working set.
+        weights: Non-negative, sum to 1 in every block, shape (k,).
+        local: The objective there.
+    """
+
+    columns: ColumnSet
+    weights: FloatArray
+    local: Local
+
+    @property
+    def value(self) -> float:
+        """s(I)."""
+        return self.local.value
+
+    @property
+    def support(self) -> list[Column]:
+        """Columns with weight."""
+        return [self.columns.columns[number] for number in np.flatnonzero(self.weights)]
+
+    @property
+    def occupancy(self) -> FloatArray:
+        """Mean occupancy, shape (H, M)."""
+        return self.columns.occupancy(self.weights)
+
+
+class ColumnMaster:
+    """Newton's method on the weights of a working set of columns, and the scores of all rows.
+
+    Args:
+        problem: The problem; criterion A, V or D.
+        masses: Mass of each block; they sum to 1, shape (B,).
+    """
+
+    def __init__(self, problem: DesignProblem, masses: FloatArray) -> None:
+        self._problem = problem
+        self._masses = masses
+        features = np.asarray(problem.features, dtype=np.float64)
+        self._features: FloatArray = features - features.mean(axis=0)  # a common part changes nothing but rounding
+        self._moments: WeakKeyDictionary[Column, tuple[FloatArray, FloatArray]] = WeakKeyDictionary()
+        self._target: FloatArray | None = None
+        if isinstance(problem.criterion, (ACriterion, VCriterion)):
+            self._target = problem.criterion.target_factor(problem.dimension)
+        elif not isinstance(problem.criterion, DCriterion):
+            raise ValueError(f"Expected the criterion A, V or D, got {problem.criterion.name!r}.")
+
+    # -- points and scores ---------------------------------------------------------------------------------------
+
+    def point(self, columns: ColumnSet, weights: FloatArray) -> ColumnPoint:
+        """Evaluate the objective; SingularInformationError where it is infinite."""
+        return ColumnPoint(columns, weights, self._local(*self._sums(columns, columns.incidence @ weights)))
+
+    def moved(self, point: ColumnPoint, columns: ColumnSet) -> ColumnPoint:
+        """The same combination on another working set that holds all columns with weight."""
+        return ColumnPoint(columns, columns.weights_of(point.columns, point.weights), point.local)
+
+    def towards(self, local: Local, column: Column) -> Local:
+        """The objective after an exact Frank-Wolfe step to a column of the only block."""
+        second, means = self._moments_of(column)
+        change, shift = second - local.second, means - local.means
+        segment = Segment(
+            information=local.matrix,
+            means=local.means,
+            moment_change=change,
+            mean_change=shift,
+            episodes=self._problem.episodes,
+            longest=1.0,
+        )
+        step = exact_step(self._problem.criterion, segment)
+        return self._local(local.second + step * change, local.means + step * shift)
+
+    def scores(self, local: Local) -> FloatArray:
+        """Scores T ||F (x - m_h)||^2 of all rows at all steps, shape (H, N): the gradient up to a constant per step."""
+        factor = local.score_factor()
+        if factor.shape[0] == factor.shape[1]:  # triangular: half the work
+            shape = np.asfortranarray(self._features.T)
+            product = blas.dtrmm(1.0, factor, shape, lower=int(not np.triu(factor, 1).any())).T
+        else:
+            product = self._features @ factor.T
+        centre = local.means @ factor.T
+        scores = np.einsum("nr,nr->n", product, product) - 2.0 * (centre @ product.T)
+        scores += np.einsum("hr,hr->h", centre, centre)[:, None]
+        return np.asarray(self._problem.episodes * scores)
+
+    def levels(self, point: ColumnPoint, scores: FloatArray) -> FloatArray:
+        """Reward of the current combination in each block, shape (B,)."""
+        columns = point.columns
+        rewards = columns.incidence.T @ scores[columns.steps, columns.rows]
+        return np.array([point.weights[own] @ rewards[own] for own in columns.slices])
+
+    def _local(self, second: FloatArray, means: FloatArray) -> Local:
+        matrix = self._problem.episodes * (second - means.T @ means) + self._problem.prior
+        factor = cholesky(matrix)
+        if self._target is None:
+            return Local(second, means, matrix, factor, None, 2.0 * float(np.log(np.diag(factor)).sum()))
+        half = solve_triangular(factor, self._target, lower=True, check_finite=False)
+        return Local(second, means, matrix, factor, half, -float(np.vdot(half, half)))
+
+    def _sums(self, columns: ColumnSet, masses: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Second moment (d, d) and mean at each step (H, d) of masses on the nodes."""
+        shape = (self._problem.horizon, len(self._features))
+        by_step = sparse.csr_array((masses, (columns.steps, columns.rows)), shape=shape)
+        total = np.bincount(columns.rows, weights=masses, minlength=shape[1]).astype(np.float64)
+        return information.second_moment(self._features, total), np.asarray(by_step @ self._features)
+
+    # -- derivatives ---------------------------------------------------------------------------------------------
+
+    def derivatives(self, point: ColumnPoint, *, hessian: bool = True) -> tuple[FloatArray, FloatArray]:
+        """Gradient (k,) and Hessian of -s (k, k) over the columns; an empty array where none is asked for."""
+        if self._moments_are_cheaper(point):
+            if not hessian:
+                columns = point.columns
+                return columns.incidence.T @ self.scores(point.local)[columns.steps, columns.rows], np.empty((0, 0))
+            return self._by_moments(point)
+        return self._by_nodes(point, hessian)
+
+    def _moments_are_cheaper(self, point: ColumnPoint) -> bool:
+        """Compare the multiplications of the two forms of the Hessian."""
+        columns, half = point.columns, point.local.half
+        n, k, d = len(columns.rows), len(columns), self._problem.dimension
+        r = d if half is None else min(d, half.shape[1])
+        product = min(n * k, _SPARSE_COST * columns.incidence.nnz)
+        by_nodes = n * d * (d + n) + n * product + k * product
+        by_moments = 2.0 * k * d * d * r + k * k * r * (d + self._problem.horizon)
+        missing = sum(len(own.indices) for own in columns.columns if own not in self._moments)
+        return by_moments + missing * d * d < by_nodes
+
+    def _by_nodes(self, point: ColumnPoint, hessian: bool) -> tuple[FloatArray, FloatArray]:
+        columns, local, episodes = point.columns, point.local, self._problem.episodes
+        shifted = self._features[columns.rows] - local.means[columns.steps]
+        solved = solve_triangular(local.factor, shifted.T, lower=True, check_finite=False)
+        scored = solved if local.half is None else local.half.T @ solved
+        gradient = columns.incidence.T @ (episodes * np.einsum("rn,rn->n", scored, scored))
+        if not hessian:
+            return gradient, np.empty((0, 0))
+        inner = solved.T @ solved
+        for step in range(self._problem.horizon):  # nodes are sorted by step
+            low, high = np.searchsorted(columns.steps, [step, step + 1])
+            inner[low:high, low:high] += 1.0 / episodes
+        if local.half is None:
+            inner *= inner
+        else:
+            inner *= 2.0 * (scored.T @ scored)
+        inner *= episodes**2
+        if _SPARSE_COST * columns.incidence.nnz < inner.shape[0] * len(columns):
+            return gradient, np.asarray(columns.incidence.T @ (columns.incidence.T @ inner).T)
+        dense = columns.incidence.toarray()
+        return gradient, np.asarray(dense.T @ (inner @ dense))
+
+    def _by_moments(self, point: ColumnPoint) -> tuple[FloatArray, FloatArray]:
+        columns, local, episodes = point.columns, point.local, self._problem.episodes
+        means, size = local.means, len(point.columns)
+        pairs = [self._moments_of(column) for column in columns.columns]
+        mass = np.array([self._masses[column.block] for column in columns.columns])[:, None, None]
+        first = np.stack([pair[1] for pair in pairs]) - mass * means  # c_a, (k, H, d)
+        second = np.stack([pair[0] for pair in pairs])
+        cross = np.einsum("khd,he->kde", first + 0.5 * mass * means, means, optimize=True)
+        second -= cross
+        second -= cross.transpose(0, 2, 1)  # S_a, (k, d, d)
+        factor = local.score_factor()
+        gradient = episodes * (second.reshape(size, -1) @ (factor.T @ factor).ravel())
+        inverse = local.inverse_factor()
+        right = inverse.T if local.half is None else inverse.T @ local.half
+        own = np.matmul(inverse, second @ right).reshape(size, -1)
+        steps = (first @ right).reshape(size, -1)
+        scale = 1.0 if local.half is None else 2.0
+        return gradient, np.asarray(scale * episodes**2 * (own @ own.T) + 2.0 * episodes * (steps @ steps.T))
+
+    def _moments_of(self, column: Column) -> tuple[FloatArray, FloatArray]:
+        """Second moment (d, d) and first moment of each step (H, d) of a column; kept as long as the column lives."""
+        if column not in self._moments:
+            alone = ColumnSet(self._problem.mdp, [column])
+            self._moments[column] = self._sums(alone, alone.incidence.toarray()[:, 0])
+        return self._moments[column]
+
+    # -- Newton's method -----------------------------------------------------------------------------------------
+
+    def improve(
+        self, point: ColumnPoint, *, target: float, max_steps: int, deadline: Deadline = NEVER
+    ) -> tuple[ColumnPoint, float]:
+        """Newton steps until the gap over the working set is at most `target`, or the time is up.
+
+        Returns:
+            The last point and the size of its last step (0 if none).
+        """
+        restricted, parts = _Restricted(self, point), point.columns.slices
+        weights, step = point.weights, 0.0
+        for _ in range(max_steps):
+            # a step at a time: the check of `improve` would cost one more Hessian
+            weights, _, length = improve(restricted, weights, target=target, max_steps=1, deadline=deadline)
+            step = length or step
+            if length == 0 or deadline.passed:
+                break
+            gradient = centred_gradient(restricted.gradient(weights), weights, parts)
+            if sum(max(0.0, float(gradient[part].max())) for part in parts) <= target:
+                break
+        return restricted.at(weights), step
+
+
+class _Restricted:
+    """The objective on the weights of a working set, as `improve` wants it; the last point is kept."""
+
+    def __init__(self, master: ColumnMaster, point: ColumnPoint) -> None:
+        self._master = master
+        self._last = point
+        self.parts = point.columns.slices
+
+    def at(self, weights: FloatArray) -> ColumnPoint:
+        if weights is not self._last.weights:
+            self._last = self._master.point(self._last.columns, weights)
+        return self._last
+
+    def value(self, weights: FloatArray) -> float:
+        return self.at(weights).value
+
+    def gradient(self, weights: FloatArray) -> FloatArray:
+        return self._master.derivatives(self.at(weights), hessian=False)[0]
+
+    def derivatives(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return self._master.derivatives(self.at(weights))

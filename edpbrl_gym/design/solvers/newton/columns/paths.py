@@ -1,0 +1,201 @@
+"""Pricing of paths: the best path through every node of a deterministic MDP, from one backward and one forward pass.
+
+With deterministic transitions every policy sends all the mass of an initial state down one path (or splits it), so
+the occupancy polytope is the sum over the initial states of conv(paths from there), and each initial state is a block.
+The backward pass (value iteration) gives the best reward from every pair on, the forward pass the best reward up to
+every state; their sum is the value of the best path through each pair, its max-marginal. The best paths through the
+best nodes are new columns: many at once, and as different as the nodes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edpbrl_gym.design.solvers.newton.columns.columns import Column
+from edpbrl_gym.design.solvers.newton.columns.master import ColumnMaster, ColumnPoint
+from edpbrl_gym.mdp import FiniteHorizonMDP
+
+__all__ = ["PathPricing"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.intp]
+
+_MAX_BLOCKS = 64  # more initial states are cheaper as policies, however little of the gap is to be left
+
+
+class PathPricing:
+    """Prices the paths of a deterministic MDP.
+
+    Args:
+        mdp: An MDP for which `applies` is true.
+
+    Attributes:
+        masses: Mass of each block, the probability of its initial state, shape (B,).
+    """
+
+    def __init__(self, mdp: FiniteHorizonMDP) -> None:
+        self._mdp = mdp
+        self._roots = np.flatnonzero(mdp.initial)
+        self.masses: FloatArray = mdp.initial[self._roots]
+        if mdp.horizon == 1:  # nobody moves
+            self._successor = np.zeros(mdp.num_pairs, dtype=np.intp)
+        else:
+            self._successor = mdp.transitions.indices.astype(np.intp)
+        self._by_state = _Groups(mdp.pair_state, mdp.num_states)
+        self._by_successor = _Groups(self._successor, mdp.num_states)
+        self._by_row = _Groups(mdp.pair_row, mdp.num_rows)
+
+    @staticmethod
+    def applies(mdp: FiniteHorizonMDP, most: int = _MAX_BLOCKS) -> bool:
+        """Whether every pair has one successor and there are at most `most` initial states."""
+        deterministic = mdp.transitions.nnz == mdp.num_pairs and bool((mdp.transitions.data == 1.0).all())
+        return bool((deterministic or mdp.horizon == 1) and np.count_nonzero(mdp.initial) <= most)
+
+    def price(self, scores: FloatArray, levels: FloatArray, budget: int) -> tuple[FloatArray, list[Column]]:
+        """Find the best paths through the best nodes.
+
+        Args:
+            scores: Reward of each row at each step, shape (H, N).
+            levels: Only paths with a reward above this are returned, the best one of each block always; shape (B,).
+            budget: Paths at most for all blocks together, and the best one of each.
+
+        Returns:
+            The reward of the best path of each block times its mass, shape (B,), and distinct columns.
+        """
+        rewards = scores[:, self._mdp.pair_row]
+        onward, choice = self._backward(rewards)
+        best = np.empty(len(self._roots))
+        found: list[tuple[float, Column]] = []
+        columns: list[Column] = []
+        for block, (root, mass) in enumerate(zip(self._roots, self.masses, strict=True)):
+            reached, origin = self._forward(rewards, int(root))
+            steps, pairs, values = self._nodes(reached, onward)
+            values = mass * values
+            best[block] = values[0]
+            kept = np.flatnonzero(values > levels[block])[: 8 * budget]
+            kept = kept if len(kept) else np.array([0])
+            paths, first = np.unique(self._through(steps[kept], pairs[kept], choice, origin), axis=0, return_index=True)
+            order = np.argsort(first)[: budget + 1]
+            own = [self._column(path, float(mass), block) for path in paths[order]]
+            columns.append(own[0])
+            found += [
+                (float(values[kept[first[place]]] - levels[block]), column)
+                for place, column in zip(order[1:], own[1:], strict=True)
+            ]
+        found.sort(key=lambda item: -item[0])
+        return best, columns + [column for _, column in found[:budget]]
+
+    def more(self, master: ColumnMaster, point: ColumnPoint, first: list[Column]) -> list[Column]:
+        """None: `price` finds many at once."""
+        return []
+
+    def start(self, rng: np.random.Generator, count: int) -> list[Column]:
+        """Paths through `count` random nodes of each block (all of them if there are fewer), otherwise random."""
+        rewards = rng.random((self._mdp.horizon, self._mdp.num_pairs))
+        onward, choice = self._backward(rewards)
+        columns = []
+        for block, (root, mass) in enumerate(zip(self._roots, self.masses, strict=True)):
+            reached, origin = self._forward(rewards, int(root))
+            steps, pairs, _ = self._nodes(reached, onward)
+            kept = rng.permutation(len(steps))[:count]
+            paths = np.unique(self._through(steps[kept], pairs[kept], choice, origin), axis=0)
+            columns += [self._column(path, float(mass), block) for path in paths]
+        return columns
+
+    def split(self, occupancy: FloatArray) -> list[Column]:
+        """One column for each block that together make a feasible occupancy (H, M)."""
+        mdp = self._mdp
+        policy = mdp.policy_from_occupancy(occupancy)
+        columns = []
+        for block, (root, mass) in enumerate(zip(self._roots, self.masses, strict=True)):
+            own = np.empty_like(policy)
+            state_mass = np.zeros(mdp.num_states)
+            state_mass[root] = mass
+            for step in range(mdp.horizon):
+                own[step] = state_mass[mdp.pair_state] * policy[step]
+                if step < mdp.horizon - 1:
+                    moved = np.bincount(self._successor, weights=own[step], minlength=mdp.num_states)
+                    state_mass = moved.astype(np.float64)
+            columns.append(Column.of(own, block))
+        return columns
+
+    def _backward(self, rewards: FloatArray) -> tuple[FloatArray, IntArray]:
+        """Best reward from every pair on (H, M), -inf where inadmissible, and the best pair of every state (H, S)."""
+        mdp = self._mdp
+        onward = np.where(mdp.admissible, rewards, -np.inf)
+        choice = np.empty((mdp.horizon, mdp.num_states), dtype=np.intp)
+        value: FloatArray = np.zeros(mdp.num_states)
+        for step in range(mdp.horizon - 1, -1, -1):
+            if step < mdp.horizon - 1:
+                onward[step] += value[self._successor]
+            value, choice[step] = self._by_state.best(onward[step])
+        return onward, choice
+
+    def _forward(self, rewards: FloatArray, root: int) -> tuple[FloatArray, IntArray]:
+        """Best reward up to every state (H, S), -inf where it can't be, and the pair before it (H, S)."""
+        mdp = self._mdp
+        reached = np.full((mdp.horizon, mdp.num_states), -np.inf)
+        origin = np.full((mdp.horizon, mdp.num_states), -1, dtype=np.intp)
+        reached[0, root] = 0.0
+        for step in range(mdp.horizon - 1):
+            upto = np.where(mdp.admissible[step], reached[step][mdp.pair_state] + rewards[step], -np.inf)
+            reached[step + 1], origin[step + 1] = self._by_successor.best(upto)
+        return reached, origin
+
+    def _nodes(self, reached: FloatArray, onward: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
+        """Reachable nodes, best first: step, the pair of the best path through it, and that path's reward."""
+        mdp = self._mdp
+        values = np.empty((mdp.horizon, mdp.num_rows))
+        pairs = np.empty((mdp.horizon, mdp.num_rows), dtype=np.intp)
+        for step in range(mdp.horizon):
+            values[step], pairs[step] = self._by_row.best(reached[step][mdp.pair_state] + onward[step])
+        flat = values.ravel()
+        usable = np.flatnonzero(np.isfinite(flat))
+        order = usable[np.argsort(-flat[usable], kind="stable")]
+        return order // mdp.num_rows, pairs.ravel()[order], flat[order]
+
+    def _through(self, steps: IntArray, pairs: IntArray, choice: IntArray, origin: IntArray) -> IntArray:
+        """Best path through each of some pairs at their steps: pairs, shape (n, H)."""
+        mdp = self._mdp
+        paths = np.empty((len(steps), mdp.horizon), dtype=np.intp)
+        paths[np.arange(len(steps)), steps] = pairs
+        for step in range(1, mdp.horizon):
+            after = steps < step
+            paths[after, step] = choice[step, self._successor[paths[after, step - 1]]]
+        for step in range(mdp.horizon - 2, -1, -1):
+            before = steps > step
+            paths[before, step] = origin[step + 1, mdp.pair_state[paths[before, step + 1]]]
+        return paths
+
+    def _column(self, path: IntArray, mass: float, block: int) -> Column:
+        indices = np.arange(self._mdp.horizon) * self._mdp.num_pairs + path
+        return Column(indices, np.full(len(path), mass), block)
+
+
+class _Groups:
+    """Pairs by a label, for the maximum of each label.
+
+    Args:
+        label: Label of each pair, shape (M,).
+        size: Number of labels.
+    """
+
+    def __init__(self, label: IntArray, size: int) -> None:
+        self._order = np.argsort(label, kind="stable")
+        ordered = label[self._order]
+        starts = np.searchsorted(ordered, np.arange(size + 1))
+        self._owners = np.flatnonzero(np.diff(starts))
+        self._starts = starts[self._owners]
+        self._ordered = ordered
+        self._size = size
+
+    def best(self, values: FloatArray) -> tuple[FloatArray, IntArray]:
+        """Largest value of each label and the first pair that has it; -inf and a pair of no meaning without any."""
+        ordered = values[self._order]
+        largest = np.full(self._size, -np.inf)
+        largest[self._owners] = np.maximum.reduceat(ordered, self._starts)
+        place = np.flatnonzero(ordered == largest[self._ordered])[::-1]
+        which = np.zeros(self._size, dtype=np.intp)
+        which[self._ordered[place]] = self._order[place]  # the last assignment wins: the first pair
+        return largest, which

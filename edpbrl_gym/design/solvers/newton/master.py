@@ -1,0 +1,154 @@
+"""Newton's method on the weights of a working set, each step a quadratic program over the simplices."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edpbrl_gym.design.criteria import SingularInformationError
+from edpbrl_gym.design.deadline import NEVER, Deadline
+from edpbrl_gym.design.solvers.newton.projected import solve_by_gradients
+from edpbrl_gym.design.solvers.newton.simplex_qp import solve_simplex_qp
+from edpbrl_gym.design.solvers.newton.tokens.spaces import FeatureSpace
+
+__all__ = ["Objective", "centred_gradient", "cleaned", "improve"]
+
+FloatArray = NDArray[np.float64]
+
+_SMALLEST = 1e-13  # smaller weights are set to 0
+_ARMIJO = 0.1
+_ROUNDING = 1e-13  # relative, of the objective
+_LARGE = 700  # tokens above which products with the Hessian are cheaper than its factors
+_LARGE_QP_SHARE = 0.05
+_STALE = 0.2  # keep the Hessian while a step lowers the gap to less than this share
+_QP_SHARE = 1e-2  # the quadratic program is solved to this share of the restricted gap
+
+
+class Objective(Protocol):
+    """A concave function of weights on a product of simplices, to be maximised.
+
+    Attributes:
+        parts: Entries of each simplex.
+    """
+
+    parts: list[slice]
+
+    def value(self, weights: FloatArray) -> float:
+        """The function; SingularInformationError where it is minus infinity."""
+        ...
+
+    def gradient(self, weights: FloatArray) -> FloatArray:
+        """Its gradient, shape (k,)."""
+        ...
+
+    def derivatives(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Its gradient (k,), and the Hessian (k, k) of its negative, which may be overwritten."""
+        ...
+
+
+def improve(
+    space: Objective, weights: FloatArray, *, target: float, max_steps: int, deadline: Deadline = NEVER
+) -> tuple[FloatArray, float, float]:
+    """Newton steps until the gap over the working set is at most `target`.
+
+    Args:
+        space: The objective on the working set; a `FeatureSpace` of many tokens gives its Hessian as an operator.
+        weights: Feasible weights, shape (k,).
+        target: Gap to reach.
+        max_steps: Steps at most.
+        deadline: When to return what has been reached; the steps look at it, and what they solve.
+
+    Returns:
+        The weights, their value in the space, and the size of the last step (0 if none).
+    """
+    value, step = space.value(weights), 0.0
+    last = np.inf
+    for _ in range(max_steps):
+        if deadline.passed:
+            break
+        if isinstance(space, FeatureSpace) and len(weights) > _LARGE:
+            gradient = centred_gradient(space.gradient(weights), weights, space.parts)
+            gap = _gap(gradient, space.parts)
+            if gap <= target:
+                break
+            if space.known_curvature is None or gap > _STALE * last:
+                space.known_curvature = space.curvature(weights)
+            last = gap
+            aim = solve_by_gradients(
+                space.known_curvature,
+                gradient,
+                weights,
+                space.parts,
+                tolerance=max(_LARGE_QP_SHARE * gap, 0.5 * target),
+                deadline=deadline,
+            )
+        else:
+            gradient, hessian = space.derivatives(weights)
+            gradient = centred_gradient(gradient, weights, space.parts)
+            gap = _gap(gradient, space.parts)
+            if gap <= target:
+                break
+            tolerance = max(_QP_SHARE * gap, 0.5 * target) / len(space.parts)
+            aim = solve_simplex_qp(hessian, gradient, weights, space.parts, tolerance=tolerance, deadline=deadline)
+        found = _search(space, weights, value, aim, gradient, deadline)
+        if found is None:
+            break
+        weights, value, step = found
+    return weights, value, step
+
+
+def _gap(gradient: FloatArray, parts: list[slice]) -> float:
+    return float(sum(max(0.0, float(gradient[part].max())) for part in parts))
+
+
+def centred_gradient(gradient: FloatArray, weights: FloatArray, parts: list[slice]) -> FloatArray:
+    """Gradient less its mean in every block: changes of weights sum to 0 only to rounding, and g may be large."""
+    result = gradient.copy()
+    for part in parts:
+        result[part] -= weights[part] @ gradient[part]
+    return result
+
+
+def cleaned(weights: FloatArray, parts: list[slice]) -> FloatArray:
+    """Weights without the smallest ones, summing to 1 in every block."""
+    result = np.where(weights < _SMALLEST, 0.0, weights)
+    for part in parts:
+        result[part] /= result[part].sum()
+    return result
+
+
+def _search(
+    space: Objective,
+    weights: FloatArray,
+    value: float,
+    aim: FloatArray,
+    gradient: FloatArray,
+    deadline: Deadline,
+) -> tuple[FloatArray, float, float] | None:
+    """Backtrack from the full step; None if no step raises the objective, or the time is up before one is found."""
+    aim = cleaned(aim, space.parts)
+    slope = float(gradient @ (aim - weights))
+    if slope <= 0:
+        return None
+    step = 1.0
+    for _ in range(40):
+        if step < 1.0 and deadline.passed:
+            return None
+        moved = aim if step == 1.0 else cleaned(weights + step * (aim - weights), space.parts)
+        try:
+            reached = space.value(moved)
+        except SingularInformationError:  # only without a proper prior
+            step /= 4
+            continue
+        if reached >= value + _ARMIJO * step * slope and reached > value:
+            return moved, reached, step
+        # the objective is flat to rounding long before the gap is small: then the slope decides, as in the
+        # approximate Wolfe condition of Hager and Zhang (2005)
+        if reached >= value - _ROUNDING * max(1.0, abs(value)):
+            end = float(centred_gradient(space.gradient(moved), moved, space.parts) @ (aim - weights))
+            if end >= -(1.0 - 2.0 * _ARMIJO) * slope:
+                return moved, reached, step
+        step /= 2
+    return None

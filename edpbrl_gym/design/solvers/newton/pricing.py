@@ -1,0 +1,101 @@
+"""What every token would add to a design: the linear oracle of the token solver, and its certificate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edpbrl_gym.design.solvers.newton.tokens.blocks import TokenBlocks
+from edpbrl_gym.design.solvers.newton.tokens.forms import ScoreForm
+from edpbrl_gym.design.solvers.newton.tokens.spaces import Space
+
+__all__ = ["FullPricing", "Prices", "Pricing", "RECHECK", "levels_of"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.intp]
+
+RECHECK = 5e-5  # relative; float32 scores err by about 1e-6 of the largest
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Tokens that improve the design, and by how much.
+
+    Attributes:
+        gap: Sum over the blocks of the largest score less the mean score of the weights, over all tokens.
+        tokens: Tokens with a score above the mean of their block, sorted, shape (m,).
+        excess: Their scores less that mean, shape (m,).
+        scored: Tokens whose score was computed.
+    """
+
+    gap: float
+    tokens: IntArray
+    excess: FloatArray
+    scored: int
+
+
+class Pricing(Protocol):
+    """Prices all tokens at weights on the working set of a space."""
+
+    def __call__(self, space: Space, weights: FloatArray, *, exact: bool) -> Prices:
+        """Scores that decide the gap are float64; with `exact` all are."""
+        ...
+
+
+def levels_of(space: Space, weights: FloatArray, gradient: FloatArray) -> FloatArray:
+    """Mean score of each block under the weights, shape (B,)."""
+    return np.array([weights[part] @ gradient[part] for part in space.parts])
+
+
+class FullPricing:
+    """Scores every token in float32, and in float64 where the score decides the gap.
+
+    Args:
+        blocks: All tokens.
+    """
+
+    def __init__(self, blocks: TokenBlocks) -> None:
+        self._blocks = blocks
+
+    def __call__(self, space: Space, weights: FloatArray, *, exact: bool) -> Prices:
+        """See `Pricing`."""
+        blocks = self._blocks
+        gradient = space.gradient(weights)
+        levels = levels_of(space, weights, gradient)
+        if len(space.tokens) == len(blocks):
+            return self._of_working_set(space, gradient, levels)
+        form, means = space.form(weights), space.means(weights)
+        scores = self._scores(space, form, means, np.float64 if exact else np.float32)
+        scores[space.tokens] = gradient
+        excess = np.empty_like(scores)
+        gap = 0.0
+        for number, own in enumerate(blocks.slices):
+            if not exact:
+                near = scores[own] >= (1.0 - RECHECK) * scores[own].max()
+                near[space.tokens[space.parts[number]] - own.start] = False
+                tokens = own.start + np.flatnonzero(near)
+                scores[tokens] = blocks.scores(form, means, np.float64, tokens)
+            excess[own] = scores[own] - levels[number]
+            gap += max(0.0, float(excess[own].max()))
+        better = np.flatnonzero(excess > 0)
+        return Prices(gap, better, excess[better], len(blocks))
+
+    def _of_working_set(self, space: Space, gradient: FloatArray, levels: FloatArray) -> Prices:
+        """Prices when the working set holds all tokens."""
+        sizes = [part.stop - part.start for part in space.parts]
+        excess = gradient - np.repeat(levels, sizes)
+        gap = sum(max(0.0, float(excess[part].max())) for part in space.parts)
+        better = np.flatnonzero(excess > 0)
+        return Prices(float(gap), better, excess[better], len(excess))
+
+    def _scores(self, space: Space, form: ScoreForm, means: FloatArray, dtype: type) -> FloatArray:
+        """Scores of all tokens, or of those outside the working set where that is most of them."""
+        if 2 * len(space.tokens) <= len(self._blocks):
+            return self._blocks.scores(form, means, dtype)
+        scores = np.empty(len(self._blocks))
+        others = np.setdiff1d(np.arange(len(scores)), space.tokens, assume_unique=True)
+        scores[others] = self._blocks.scores(form, means, dtype, others)
+        return scores

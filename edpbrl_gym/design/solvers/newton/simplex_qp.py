@@ -1,0 +1,135 @@
+"""A convex quadratic program over a product of simplices by a primal active set."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import lapack
+
+from edpbrl_gym.design.deadline import NEVER, Deadline
+
+__all__ = ["solve_simplex_qp"]
+
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
+
+_JITTER = 1e-10  # relative; equal tokens make the Hessian singular
+
+
+def solve_simplex_qp(
+    hessian: FloatArray,
+    gradient: FloatArray,
+    weights: FloatArray,
+    blocks: list[slice],
+    *,
+    tolerance: float,
+    max_factorizations: int = 60,
+    deadline: Deadline = NEVER,
+) -> FloatArray:
+    """Minimise -g'(v - w) + (v - w)' H (v - w) / 2 over v >= 0 whose entries sum to 1 in every block.
+
+    Each pass solves the equality-constrained program on the free variables with one Cholesky factor. If the solution
+    has negative entries, all of them are fixed at 0 at once when the projected point is better, else only those that
+    block the step. At a minimiser over the free variables those fixed ones whose multiplier has the wrong sign are
+    freed. The objective never rises, so a program cut short still returns a feasible point at least as good as w.
+
+    Args:
+        hessian: H, symmetric positive semidefinite, shape (k, k); its diagonal is enlarged in place (relative 1e-10).
+        gradient: g, shape (k,).
+        weights: w, feasible, shape (k,).
+        blocks: Entries of each block, in order.
+        tolerance: Largest wrong-signed multiplier to accept.
+        max_factorizations: Cholesky factors at most.
+        deadline: When to be cut short.
+
+    Returns:
+        v, shape (k,), feasible.
+    """
+    diagonal = np.einsum("ii->i", hessian)
+    diagonal += _JITTER * (diagonal + diagonal.mean()) + np.finfo(float).tiny
+    current = weights.copy()
+    slope = gradient.copy()  # g - H (v - w), minus the gradient of the objective at v
+    free = (weights > 0) | (gradient > _levels(weights, gradient, blocks) + tolerance)
+    for _ in range(max_factorizations):
+        if deadline.passed:
+            break
+        target = _minimiser(hessian, slope, current, free, blocks)
+        if target is None:
+            break
+        negative = target < 0
+        if negative.any():
+            current, slope, free = _restrict(hessian, gradient, weights, current, slope, target, free, blocks)
+            continue
+        current = target
+        slope = gradient - hessian @ (current - weights)
+        wrong = ~free & (slope > _levels(current, slope, blocks) + tolerance)
+        if not wrong.any():
+            break
+        free |= wrong
+    return current
+
+
+def _levels(weights: FloatArray, slope: FloatArray, blocks: list[slice]) -> FloatArray:
+    """Multiplier of each block's constraint at these weights, for every entry."""
+    levels = np.empty_like(slope)
+    for own in blocks:
+        levels[own] = weights[own] @ slope[own]
+    return levels
+
+
+def _minimiser(
+    hessian: FloatArray, slope: FloatArray, current: FloatArray, free: BoolArray, blocks: list[slice]
+) -> FloatArray | None:
+    """Minimiser over the free entries, the others as they are (0); None if the Hessian can't be factored."""
+    chosen = np.flatnonzero(free)
+    factor, failed = lapack.dpotrf(hessian[np.ix_(chosen, chosen)].T, lower=1, overwrite_a=1, clean=0)
+    if failed:
+        return None
+    right = np.zeros((len(chosen), len(blocks) + 1), order="F")
+    right[:, 0] = slope[chosen]
+    for number, own in enumerate(blocks):
+        right[:, number + 1] = (chosen >= own.start) & (chosen < own.stop)
+    ones = right[:, 1:].copy()
+    solved, _ = lapack.dpotrs(factor, right, lower=1, overwrite_b=1)
+    target = current.copy()
+    with np.errstate(over="ignore", invalid="ignore"):  # a Hessian of zeros has no minimiser: not finite
+        schur = ones.T @ solved[:, 1:]
+        try:
+            multipliers = np.linalg.solve(schur, ones.T @ solved[:, 0] + ones.T @ current[chosen] - 1.0)
+        except np.linalg.LinAlgError:
+            return None
+        target[chosen] += solved[:, 0] - solved[:, 1:] @ multipliers
+        # large steps along a nearly singular Hessian cancel, and the sums lose digits: once more for what is left
+        target[chosen] -= solved[:, 1:] @ np.linalg.solve(schur, ones.T @ target[chosen] - 1.0)
+    return target if np.isfinite(target).all() else None
+
+
+def _restrict(
+    hessian: FloatArray,
+    gradient: FloatArray,
+    weights: FloatArray,
+    current: FloatArray,
+    slope: FloatArray,
+    target: FloatArray,
+    free: BoolArray,
+    blocks: list[slice],
+) -> tuple[FloatArray, FloatArray, BoolArray]:
+    """Next point, its slope and its free entries when the minimiser leaves the simplex."""
+    negative = target < 0
+    projected = np.maximum(target, 0.0)
+    for own in blocks:
+        projected[own] /= projected[own].sum()
+    projected_slope = gradient - hessian @ (projected - weights)
+    # objective(projected) - objective(current), exact for a quadratic
+    change = -0.5 * float((slope + projected_slope) @ (projected - current))
+    if change < 0:
+        return projected, projected_slope, free & ~negative
+    ratios = current[negative] / (current[negative] - target[negative])
+    step = float(ratios.min())
+    moved = np.maximum(current + step * (target - current), 0.0)
+    blocking = np.zeros_like(free)
+    blocking[np.flatnonzero(negative)[ratios <= step]] = True
+    moved[blocking] = 0.0
+    for own in blocks:
+        moved[own] /= moved[own].sum()
+    return moved, gradient - hessian @ (moved - weights), free & ~blocking

@@ -1,0 +1,196 @@
+"""Pricing of many tokens: certified upper bounds tell which tokens need no score.
+
+The gap needs the largest score and the working set needs the tokens above the mean score of their block (the level).
+A token whose upper bound is at most the level is neither. Bounds allow for float32 by the lengths of the rows and of
+the form; float64 rounding, in proportion to the condition number of I, is not allowed for. Four bounds, each valid
+for every token:
+
+- Low rank: a score is a prior part less one term for each direction that the data inform; some of the terms bound it.
+- Carry-over, D: with q~ = g / c + 1 / c the lifted scores, M~_old <= rho M~_new gives q~_new <= rho q~_old, where M~
+  is the lifted matrix [[I + sum c_b m_b m_b', c_b m_b], [., c_b]] and rho its largest generalised eigenvalue.
+- Carry-over, A: ||I_new^-1 z_new|| <= ||I_new^-1 I_old||_2 ||I_old^-1 z_old|| + ||I_new^-1 (m_old - m_new)||.
+- Deletion, D: at a design with gap e no optimal support holds a token whose q~ is below b^2 times the largest of its
+  block, b = 1 + e/2 - sqrt(e + e^2/4). At the optimum M~* the optimality conditions of both designs give
+  tr(M~^-1 M~*) + tr(M~*^-1 M~) <= 2 (d + B) + e, so the eigenvalues of M~^-1 M~* lie in [b, 1/b]; compare Harman and
+  Pronzato (2007) for one simplex without a prior. Deleted tokens are looked at again for the final certificate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+
+from edpbrl_gym.design.solvers.newton.pricing import RECHECK, Prices, levels_of
+from edpbrl_gym.design.solvers.newton.tokens.blocks import TokenBlocks
+from edpbrl_gym.design.solvers.newton.tokens.forms import ScoreForm
+from edpbrl_gym.design.solvers.newton.tokens.metric import PriorMetric
+from edpbrl_gym.design.solvers.newton.tokens.spaces import Space
+
+__all__ = ["ScreenedPricing", "deletion_factor"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.intp]
+BoolArray = NDArray[np.bool_]
+
+_TERMS = 64  # of the low-rank bound
+_SAFETY = 1e-9  # relative allowance for the float64 rounding of a carried bound
+
+
+@dataclass(frozen=True)
+class _Known:
+    """The design that the bounds belong to: sqrt(c w) (x - m) in the metric of the prior, and the means there."""
+
+    rows: FloatArray  # (k, d)
+    means: FloatArray  # (B, d)
+
+
+class ScreenedPricing:
+    """Prices tokens by bounds first; remembers the bounds from one design to the next.
+
+    Args:
+        blocks: All tokens.
+        metric: Inverse of the prior precision.
+        criterion: "D", "A" or "V".
+    """
+
+    def __init__(self, blocks: TokenBlocks, metric: PriorMetric, criterion: str) -> None:
+        self._blocks = blocks
+        self._metric = metric
+        # a bound for A carries over in the Euclidean norm, which the metric of the prior keeps only for lambda I
+        self._carried = criterion if criterion == "D" or (criterion == "A" and metric.isotropic) else None
+        self._deletes = criterion == "D"
+        self._upper: FloatArray | None = None
+        self._alive: BoolArray = np.ones(len(blocks), dtype=bool)
+        self._known: _Known | None = None
+
+    def __call__(self, space: Space, weights: FloatArray, *, exact: bool) -> Prices:
+        """See `Pricing`. With `exact` the deleted tokens are priced too, and all decisive scores are float64."""
+        blocks = self._blocks
+        form, means = space.form(weights), space.means(weights)
+        gradient = space.gradient(weights)
+        levels = levels_of(space, weights, gradient)
+        self._carry(space, weights, means)
+        tokens = self._candidates(levels, exact=exact)
+        upper, whole = blocks.bounds(form, _TERMS, means, levels, tokens)
+        if tokens is None:
+            self._upper = upper
+            tokens = np.arange(len(blocks))
+        else:
+            assert self._upper is not None
+            self._upper[tokens] = upper
+        scored = tokens[whole]
+        sizes = [part.stop - part.start for part in blocks.parts(tokens)]
+        above = tokens[upper > np.repeat(levels, sizes)]
+        candidates = np.setdiff1d(above, space.tokens, assume_unique=True)
+        excess = self._excess(form, means, levels, candidates, exact)
+        own = np.concatenate([gradient[part] - levels[number] for number, part in enumerate(space.parts)])
+        found, excess = np.concatenate([candidates, space.tokens]), np.concatenate([excess, own])
+        order = np.argsort(found)
+        found, excess = found[order], excess[order]
+        gaps = [max(0.0, float(excess[part].max(initial=0.0))) for part in blocks.parts(found)]
+        if self._deletes:
+            self._delete(gaps, levels)
+        better = excess > 0
+        return Prices(float(sum(gaps)), found[better], excess[better], len(scored))
+
+    def _candidates(self, levels: FloatArray, *, exact: bool) -> IntArray | None:
+        """Tokens whose bound exceeds the level of their block; None for all."""
+        if self._upper is None:
+            return None
+        above = self._upper > np.repeat(levels, [own.stop - own.start for own in self._blocks.slices])
+        if not exact:
+            above &= self._alive
+        return np.flatnonzero(above)
+
+    def _excess(
+        self, form: ScoreForm, means: FloatArray, levels: FloatArray, candidates: IntArray, exact: bool
+    ) -> FloatArray:
+        """Scores less the level: float64 near the largest of a block, or (exact) everywhere."""
+        blocks = self._blocks
+        scores = blocks.scores(form, means, np.float64 if exact else np.float32, candidates)
+        for number, part in enumerate(blocks.parts(candidates)):
+            own = scores[part]
+            if not exact and len(own):
+                near = part.start + np.flatnonzero(own >= (1.0 - RECHECK) * own.max())
+                scores[near] = blocks.scores(form, means, np.float64, candidates[near])
+            scores[part] -= levels[number]
+        return scores
+
+    def _delete(self, gaps: list[float], levels: FloatArray) -> None:
+        """Drop the tokens that no optimal support holds."""
+        assert self._upper is not None
+        share = deletion_factor(sum(gaps))
+        for number, own in enumerate(self._blocks.slices):
+            scale = self._blocks.scale[number]
+            largest = (levels[number] + gaps[number]) / scale + 1.0 / scale
+            self._alive[own] &= self._upper[own] / scale + 1.0 / scale >= share * largest
+
+    def _carry(self, space: Space, weights: FloatArray, means: FloatArray) -> None:
+        """Turn the bounds at the last design into bounds at this one."""
+        rows = self._metric.half(space.roots(weights))
+        now = _Known(rows, self._metric.half(means))
+        # an interrupt may come anywhere: bounds and the design that they belong to are replaced together, at the end
+        last, upper = self._known, self._upper
+        self._known, self._upper = None, None
+        if upper is not None and last is not None and self._carried is not None:
+            upper = self._moved(upper, last, now)
+        else:
+            upper = None
+        self._upper = upper
+        self._known = now
+
+    def _moved(self, upper: FloatArray, last: _Known, now: _Known) -> FloatArray:
+        """Bounds at one design from those at another."""
+        if np.array_equal(last.rows, now.rows) and np.array_equal(last.means, now.means):
+            return upper
+        basis = _basis(np.concatenate([last.rows, now.rows, last.means, now.means]))
+        scale = self._blocks.scale
+        if self._carried == "D":
+            factor = _largest_ratio(_lifted(last, basis, scale), _lifted(now, basis, scale)) * (1.0 + _SAFETY)
+            return factor * (upper + 1.0) - 1.0
+        old, new = _information(last, basis), _information(now, basis)
+        ratio = max(1.0, float(np.linalg.norm(np.linalg.solve(new, old), 2))) * (1.0 + _SAFETY)
+        moved = np.linalg.solve(new, (basis.T @ (last.means - now.means).T))  # (r, B)
+        # in the metric of the prior lambda I: I^-1 z has the norm of (I / lambda)^-1 z / lambda
+        shifts = np.linalg.norm(moved, axis=0) / np.sqrt(self._metric.isotropic or 1.0)
+        result = np.empty_like(upper)
+        for number, own in enumerate(self._blocks.slices):
+            root = ratio * np.sqrt(np.maximum(upper[own], 0.0))
+            result[own] = (root + np.sqrt(scale[number]) * shifts[number] * (1.0 + _SAFETY)) ** 2
+        return result
+
+
+def deletion_factor(gap: float) -> float:
+    """b^2: tokens whose lifted score is below this share of the largest are in no D-optimal support."""
+    # 1 / b instead of the difference of large numbers that is b: the roots of b + 1/b = 2 + e multiply to 1
+    return float((1.0 + gap / 2.0 + np.sqrt(gap + gap**2 / 4.0)) ** -2)
+
+
+def _basis(rows: FloatArray) -> FloatArray:
+    """Orthonormal columns that span some rows, shape (d, r); outside of the span both designs have the prior alone."""
+    if len(rows) >= rows.shape[1]:
+        return np.eye(rows.shape[1])
+    return np.linalg.qr(rows.T)[0]
+
+
+def _information(known: _Known, basis: FloatArray) -> FloatArray:
+    projected = known.rows @ basis
+    return np.asarray(np.eye(basis.shape[1]) + projected.T @ projected)
+
+
+def _lifted(known: _Known, basis: FloatArray, scale: FloatArray) -> FloatArray:
+    """M~ in the coordinates of a basis, shape (r + B, r + B)."""
+    means = known.means @ basis
+    weighted = means * scale[:, None]
+    return np.block([[_information(known, basis) + means.T @ weighted, weighted.T], [weighted, np.diag(scale)]])
+
+
+def _largest_ratio(old: FloatArray, new: FloatArray) -> float:
+    """Smallest rho >= 1 with old <= rho new."""
+    factor = np.linalg.cholesky(new)
+    half = solve_triangular(factor, old, lower=True)
+    scaled = solve_triangular(factor, half.T, lower=True)
+    return max(1.0, float(np.linalg.eigvalsh(0.5 * (scaled + scaled.T))[-1]))

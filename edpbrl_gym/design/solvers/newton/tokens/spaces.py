@@ -1,0 +1,398 @@
+"""The objective on a working set of tokens: value, gradient and Hessian in their weights, in two coordinate systems.
+
+With I = Lambda + sum_i c w_i z_i z_i', z_i = x_i - m_b (m_b the mean of its block b), and V = B B',
+
+    K_ij = z_i' I^-1 z_j,   A_ij = z_i' I^-1 V I^-1 z_j,   S_ij = [same block] / c,
+    D:     gradient c K_ii,  Hessian of -s  c c' (K + S) o (K + S)
+    A, V:  gradient c A_ii,  Hessian of -s  2 c c' (K + S) o A
+
+(o elementwise). These are the derivatives of the lifted problem, in which s is concave in the weights and the mean
+does not appear: phi~ = (phi; e_b) with M~ = sum_i c w_i phi~_i phi~_i' + diag(Lambda, 0) has (M~^-1)_11 = I^-1.
+
+`FeatureSpace` works with the d x d matrix I and takes any prior. `TokenSpace` works with k x k matrices of inner
+products in the metric of a proper prior, which is less when the working set is smaller than the dimension: with
+P_ij = z_i' Lambda^-1 z_j, W = diag(c w) and N = E + W^(1/2) P W^(1/2),
+
+    K = P - P W^(1/2) N^-1 W^(1/2) P,   log det I = log det Lambda + log det N   (Woodbury).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import lapack, solve_triangular
+
+from edpbrl_gym.design.criteria import cholesky
+from edpbrl_gym.design.solvers.newton.tokens.blocks import TokenBlocks
+from edpbrl_gym.design.solvers.newton.tokens.curvature import (
+    LARGEST_MATRIX,
+    Curvature,
+    ImplicitCurvature,
+    MatrixCurvature,
+)
+from edpbrl_gym.design.solvers.newton.tokens.forms import ScoreForm
+from edpbrl_gym.design.solvers.newton.tokens.metric import PriorMetric
+
+__all__ = ["FeatureSpace", "Space", "TokenSpace"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.intp]
+
+
+_LARGEST_CANCELLATION = 50.0  # prior's part of a score to the largest score: float32 then errs by about 1e-5 of it
+
+
+class Space(ABC):
+    """The objective on a sorted working set.
+
+    Args:
+        blocks: The blocks.
+        tokens: The working set, shape (k,).
+
+    Attributes:
+        tokens: The working set.
+        parts: Where its blocks lie in it.
+        rows: Centred features, shape (k, d).
+        scale: c of each token, shape (k,).
+        offset: s(I) - value: what the values of this space leave out.
+    """
+
+    offset = 0.0
+
+    def __init__(self, blocks: TokenBlocks, tokens: IntArray) -> None:
+        self.tokens = tokens
+        self.parts = blocks.parts(tokens)
+        self.rows = blocks.centred(tokens)
+        self.scale: FloatArray = np.repeat(blocks.scale, [part.stop - part.start for part in self.parts])
+        self._block_scale = blocks.scale
+
+    def means(self, weights: FloatArray) -> FloatArray:
+        """Mean of the centred features in each block, shape (B, d)."""
+        return np.stack([weights[part] @ self.rows[part] for part in self.parts])
+
+    def roots(self, weights: FloatArray) -> FloatArray:
+        """sqrt(c w) (x - m) for the tokens with mass: R with R' R the information of the data, shape (k', d)."""
+        used = weights > 0
+        means = np.repeat(self.means(weights), [int(used[part].sum()) for part in self.parts], axis=0)
+        return np.asarray((self.rows[used] - means) * np.sqrt(self.scale[used] * weights[used])[:, None])
+
+    @abstractmethod
+    def value(self, weights: FloatArray) -> float:
+        """s(I) - offset; SingularInformationError where it is infinite."""
+
+    @abstractmethod
+    def gradient(self, weights: FloatArray) -> FloatArray:
+        """Scores of the working set, shape (k,)."""
+
+    @abstractmethod
+    def derivatives(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Gradient (k,) and Hessian of -s (k, k)."""
+
+    @abstractmethod
+    def learned(self, weights: FloatArray) -> float:
+        """tr(I^-1 I_data): the effective number of parameters that the data determine."""
+
+    @abstractmethod
+    def form(self, weights: FloatArray) -> ScoreForm:
+        """The scores of all tokens at these weights, as a quadratic form of their features less the block's mean."""
+
+    def _hessian(self, inner: FloatArray, other: FloatArray | None) -> FloatArray:
+        """Hessian of -s from K and A (None for D); overwrites K."""
+        for number, part in enumerate(self.parts):
+            inner[part, part] += 1.0 / self._block_scale[number]
+        if other is None:
+            inner *= inner
+        else:
+            inner *= other
+            inner *= 2.0
+        if self.scale[0] == self.scale[-1] and self.scale.min() == self.scale.max():
+            inner *= self.scale[0] ** 2
+        else:
+            inner *= self.scale[:, None]
+            inner *= self.scale
+        return inner
+
+
+class FeatureSpace(Space):
+    """The d x d matrix I, for any prior.
+
+    Args:
+        blocks: The blocks.
+        tokens: The working set.
+        prior: Lambda, shape (d, d).
+        target: B with V = B B' for A and V, shape (d, r); None for D.
+
+    Attributes:
+        known_curvature: A Hessian at earlier weights, kept by those who need one.
+    """
+
+    known_curvature: Curvature | None = None
+
+    def __init__(self, blocks: TokenBlocks, tokens: IntArray, prior: FloatArray, target: FloatArray | None) -> None:
+        super().__init__(blocks, tokens)
+        self._prior = prior
+        self._target = target
+        self._identity = target is not None and np.array_equal(target, np.eye(len(target)))
+        self._known: tuple[FloatArray, FloatArray, FloatArray, FloatArray | None] | None = None
+        self._columns: tuple[FloatArray, FloatArray] | None = None  # of the known point
+
+    def value(self, weights: FloatArray) -> float:
+        """See the base class."""
+        _, factor, half = self._at(weights)
+        if half is None:
+            return 2.0 * float(np.log(np.diag(factor)).sum())
+        return -float(np.vdot(half, half))
+
+    def gradient(self, weights: FloatArray) -> FloatArray:
+        """See the base class."""
+        _, scored = self._solved(weights)
+        return np.asarray(self.scale * np.einsum("kr,kr->k", scored, scored))
+
+    def derivatives(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """See the base class."""
+        solved, scored = self._solved(weights)
+        return self.gradient(weights), self._hessian(
+            solved @ solved.T, None if self._target is None else scored @ scored.T
+        )
+
+    def learned(self, weights: FloatArray) -> float:
+        """See the base class."""
+        solved, _ = self._solved(weights)
+        return float((self.scale * weights) @ np.einsum("kd,kd->k", solved, solved))
+
+    def curvature(self, weights: FloatArray) -> Curvature:
+        """Hessian of -s as an operator, in float32."""
+        solved, scored = self._solved(weights)
+        single = solved.astype(np.float32)
+        other = None if self._target is None else scored.astype(np.float32)
+        kind = MatrixCurvature if len(weights) <= LARGEST_MATRIX else ImplicitCurvature
+        return kind(single, other, self.scale, self.parts)
+
+    def form(self, weights: FloatArray) -> ScoreForm:
+        """L^-1 for D, B' I^-1 for A and V (its triangular factor if that is less)."""
+        _, factor, half = self._at(weights)
+        return _factor_form(factor, half)
+
+    def _at(self, weights: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray | None]:
+        """Means, Cholesky factor L, and L^-1 B."""
+        if self._known is None or not np.array_equal(self._known[0], weights):
+            means = self.means(weights)
+            used = weights > 0
+            rows = self.rows if used.all() else self.rows[used]
+            root = rows * np.sqrt(self.scale[used] * weights[used])[:, None]
+            data = root.T @ root
+            weighted = means * np.sqrt(self._block_scale)[:, None]
+            data -= weighted.T @ weighted
+            factor = cholesky(data + self._prior)
+            half = None
+            if self._target is not None:
+                half = solve_triangular(factor, self._target, lower=True, check_finite=False)
+            self._known, self._columns = (weights.copy(), means, factor, half), None
+        return self._known[1:]
+
+    def _solved(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """L^-1 z, and what the scores are squared norms of, a row for each token."""
+        means, factor, half = self._at(weights)
+        if self._columns is None:
+            solved = solve_triangular(factor, self.rows.T, lower=True, check_finite=False).T
+            shifts = solve_triangular(factor, means.T, lower=True, check_finite=False).T
+            for part, shift in zip(self.parts, shifts, strict=True):
+                solved[part] -= shift
+            if half is None:
+                scored = solved
+            elif self._identity:
+                scored = solve_triangular(factor, solved.T, lower=True, trans=1, check_finite=False).T
+            else:
+                scored = solved @ half
+            self._columns = solved, scored
+        return self._columns
+
+
+class TokenSpace(Space):
+    """Inner products in the metric of a proper prior.
+
+    Args:
+        blocks: The blocks.
+        tokens: The working set.
+        metric: The metric of the prior.
+        prior: Lambda, shape (d, d).
+        target: B with V = B B', shape (d, r); None for D.
+        baseline: s(Lambda), the offset.
+        isotropic_a: Whether V is the identity and the prior lambda I: then A needs no product with B.
+    """
+
+    def __init__(
+        self,
+        blocks: TokenBlocks,
+        tokens: IntArray,
+        metric: PriorMetric,
+        prior: FloatArray,
+        target: FloatArray | None,
+        *,
+        baseline: float,
+        isotropic_a: bool = False,
+    ) -> None:
+        super().__init__(blocks, tokens)
+        self.offset = baseline
+        self._metric = metric
+        self._prior = prior
+        self._block = np.repeat(np.arange(len(self.parts)), [part.stop - part.start for part in self.parts])
+        self._half = metric.half(self.rows)
+        self._gram = self._half @ self._half.T
+        self._target = target
+        self._isotropic_a = isotropic_a
+        self._columns: FloatArray | None = None  # C = X Lambda^-1 B, (k, r)
+        self._second: FloatArray | None = None  # C C', (k, k), where that is less
+        if isotropic_a:
+            assert metric.isotropic is not None
+            self._second = self._gram / metric.isotropic
+        elif target is not None:
+            columns = metric.half_transposed(self._half) @ target
+            if columns.shape[1] <= len(tokens):
+                self._columns = columns
+            else:
+                self._second = columns @ columns.T
+
+    @property
+    def largest(self) -> float:
+        """Largest c x' Lambda^-1 x: what the data can add to the prior in one direction."""
+        return float((self.scale * np.diag(self._gram)).max(initial=0.0))
+
+    def value(self, weights: FloatArray) -> float:
+        """s(I) - s(Lambda). See the base class."""
+        used = np.flatnonzero(weights)
+        root = np.sqrt(self.scale[used] * weights[used])
+        factor = self._factor(self._moved(self._gram, weights, used, used), root)
+        if self._target is None:
+            return 2.0 * float(np.log(np.diag(factor)).sum())
+        if self._columns is not None:
+            columns = self._columns_moved(weights)[used] * root[:, None]
+            solved = solve_triangular(factor, columns, lower=True, check_finite=False)
+            return float(np.vdot(solved, solved))
+        assert self._second is not None
+        inner = self._moved(self._second, weights, used, used) * np.outer(root, root)
+        solved = solve_triangular(factor, inner, lower=True, check_finite=False)
+        return float(np.trace(solve_triangular(factor, solved.T, lower=True, check_finite=False)))
+
+    def gradient(self, weights: FloatArray) -> FloatArray:
+        """See the base class."""
+        return self._parts_of(weights, hessian=False)[0]
+
+    def derivatives(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """See the base class."""
+        gradient, inner, other = self._parts_of(weights, hessian=True)
+        assert inner is not None
+        return gradient, self._hessian(inner, other)
+
+    def learned(self, weights: FloatArray) -> float:
+        """See the base class."""
+        half = self._metric.half(self.roots(weights))
+        sizes = np.maximum(np.linalg.eigvalsh(half @ half.T), 0.0)
+        return float((sizes / (1.0 + sizes)).sum())
+
+    def form(self, weights: FloatArray) -> ScoreForm:
+        """The base and a negative term for each token with mass; for V as many terms as B has columns.
+
+        Where the data outweigh the prior so much that these terms would cancel in float32, the form of `FeatureSpace`.
+        """
+        used = np.flatnonzero(weights)
+        root = np.sqrt(self.scale[used] * weights[used])
+        half = self._half[used].copy()
+        own = self._block[used]
+        for number in range(len(self.parts)):
+            half[own == number] -= weights[self.parts[number]] @ self._half[self.parts[number]]
+        half *= root[:, None]
+        if self.largest > _LARGEST_CANCELLATION * self._spread(weights) and (self._target is None or self._isotropic_a):
+            data = self._metric.whole(half)
+            factor = cholesky(data.T @ data + self._prior)
+            bare = None if self._target is None else solve_triangular(factor, self._target, lower=True)
+            return _factor_form(factor, bare)
+        if self._target is not None and not self._isotropic_a:
+            gram = half @ half.T
+            factor = self._factor(gram, None)
+            moved = self._metric.half(self._target.T)
+            inner = solve_triangular(factor, half @ moved.T, lower=True, check_finite=False)
+            solved = solve_triangular(factor, half, lower=True, check_finite=False)
+            return ScoreForm.of_factor(self._metric.half_transposed(moved - inner.T @ solved))
+        sizes, vectors = np.linalg.eigh(half @ half.T)
+        kept = sizes > 1e-14 * max(1.0, float(sizes[-1]))
+        sizes, vectors = sizes[kept], vectors[:, kept]
+        directions = self._metric.half_transposed((vectors / np.sqrt(sizes)).T @ half)
+        share = sizes / (1.0 + sizes)
+        if not self._isotropic_a:
+            return ScoreForm(1.0, directions, -share)
+        precision = self._metric.isotropic
+        assert precision is not None
+        return ScoreForm(1.0 / precision, directions, -(2.0 * share - share**2) / precision)
+
+    def _spread(self, weights: FloatArray) -> float:
+        """Largest score of the working set, in the units of `largest`."""
+        unit = self._metric.isotropic if self._isotropic_a else 1.0
+        return float(self.gradient(weights).max(initial=0.0)) * (unit or 1.0)
+
+    def _parts_of(
+        self, weights: FloatArray, *, hessian: bool
+    ) -> tuple[FloatArray, FloatArray | None, FloatArray | None]:
+        """Gradient, K and A; K is None without the Hessian, A is None for D."""
+        everything = np.arange(len(weights))
+        used = np.flatnonzero(weights)
+        root = np.sqrt(self.scale[used] * weights[used])
+        inner = self._moved(self._gram, weights, everything, everything)
+        factor = self._factor(inner[np.ix_(used, used)], root)
+        half = solve_triangular(factor, root[:, None] * inner[used], lower=True, check_finite=False)  # N^-1/2 W^1/2 P
+        if self._target is None:
+            gradient = self.scale * (np.diag(inner) - np.einsum("sk,sk->k", half, half))
+            return gradient, inner - half.T @ half if hessian else None, None
+        if self._columns is not None:
+            columns = self._columns_moved(weights)
+            solved = solve_triangular(factor, root[:, None] * columns[used], lower=True, check_finite=False)
+            columns = columns - half.T @ solved  # X I^-1 B
+            gradient = self.scale * np.einsum("kr,kr->k", columns, columns)
+            if not hessian:
+                return gradient, None, None
+            return gradient, inner - half.T @ half, columns @ columns.T
+        assert self._second is not None
+        other = self._moved(self._second, weights, everything, everything)
+        solved = solve_triangular(factor, root[:, None] * other[used], lower=True, check_finite=False)
+        other -= half.T @ solved  # (E + P W)^-1 C C'
+        solved = solve_triangular(factor, root[:, None] * other[:, used].T, lower=True, check_finite=False)
+        other -= solved.T @ half
+        gradient = self.scale * np.diag(other)
+        return gradient, inner - half.T @ half if hessian else None, other
+
+    def _factor(self, inner: FloatArray, root: FloatArray | None) -> FloatArray:
+        """Lower Cholesky factor of N = E + W^(1/2) P W^(1/2)."""
+        matrix = inner.copy() if root is None else inner * np.outer(root, root)
+        matrix.flat[:: len(matrix) + 1] += 1.0
+        return np.asarray(np.linalg.cholesky(matrix))
+
+    def _moved(self, gram: FloatArray, weights: FloatArray, left: IntArray, right: IntArray) -> FloatArray:
+        """Inner products of the rows less the means of their blocks, from those of the centred rows."""
+        means = np.stack([weights[part] @ gram[part] for part in self.parts])  # (B, k)
+        across = np.stack([means[:, part] @ weights[part] for part in self.parts])  # (B, B)
+        result = gram[np.ix_(left, right)] if len(left) < len(gram) else gram.copy()
+        result -= means[self._block[left]][:, right]
+        result -= means[self._block[right]][:, left].T
+        if len(across) == 1:
+            result += across[0, 0]
+        else:
+            result += across[np.ix_(self._block[left], self._block[right])]
+        return np.asarray(result)
+
+    def _columns_moved(self, weights: FloatArray) -> FloatArray:
+        assert self._columns is not None
+        means = np.stack([weights[part] @ self._columns[part] for part in self.parts])
+        return np.asarray(self._columns - means[self._block])
+
+
+def _factor_form(factor: FloatArray, half: FloatArray | None) -> ScoreForm:
+    """L^-1 for D, B' I^-1 for A and V (its triangular factor if that is less), from L and L^-1 B."""
+    inverse = np.tril(lapack.dtrtri(factor, lower=1)[0])
+    if half is None:
+        return ScoreForm.of_factor(inverse)
+    product = np.asarray(half.T @ inverse)
+    if 2 * product.shape[0] > product.shape[1]:
+        product = np.asarray(np.linalg.qr(product, mode="r"), dtype=np.float64)
+    return ScoreForm.of_factor(product)

@@ -1,0 +1,183 @@
+"""The design problem through cvxpy: slow, independent of Frank-Wolfe, accurate to about 1e-6; for small problems.
+
+The information matrix is not affine in the occupancy, but its lift to the rows (phi_n ; e_h) is:
+
+    M(d) = [[ sum_h Phi' diag(d_h) Phi + Lambda / T,  m' ], [ m,  I_H ]],     m_h = Phi' d_h,
+
+with log det I = log det M + d log T and I^-1 = (M^-1)_11 / T (Schur complement). So D is one log-det and A, V are one
+linear matrix inequality (`cvxpy.matrix_frac`), over occupancies that satisfy the flow equations.
+
+Needs the extra ``edpbrl-gym[reference]``; cvxpy is imported inside the functions.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from edpbrl_gym._validation import check_choice_of
+from edpbrl_gym.design.criteria import ACriterion, DCriterion, SingularInformationError, VCriterion
+from edpbrl_gym.design.deadline import Deadline, check_time_limit
+from edpbrl_gym.design.problem import DesignProblem
+from edpbrl_gym.design.result import Design, certify
+
+__all__ = ["MAX_ENTRIES", "MAX_LIFTED_DIMENSION", "reference"]
+
+FloatArray = NDArray[np.float64]
+
+MAX_LIFTED_DIMENSION = 64  # d + H; Clarabel takes about a minute at 45
+# tighter than the defaults, which leave gaps of about 1e-5 of the gain
+_SETTINGS: dict[str, dict[str, Any]] = {
+    "CLARABEL": {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10},
+    "SCS": {"eps": 1e-8, "max_iters": 100_000},
+}
+_TIME_LIMITS = {"CLARABEL": "time_limit", "SCS": "time_limit_secs"}
+MAX_ENTRIES = 20_000_000  # pairs x (d + H)^2, the dense linear map from occupancies to the lifted matrix
+
+
+def reference(problem: DesignProblem, *, solver: str = "CLARABEL", time_limit: float | None = None) -> Design:
+    """Solve a small design problem with cvxpy.
+
+    The solver's occupancy is clipped, made exactly feasible by extracting its policy, and then certified like any
+    other: value and gap are those of the returned design.
+
+    Args:
+        problem: The problem; A, V or D.
+        solver: "CLARABEL" (accurate) or "SCS" (larger problems, less accurate).
+        time_limit: Seconds; then the solver's last point is certified, or the uniform policy where that is better
+            ("time_limit"). cvxpy looks at it once it has written the problem down. None is no limit.
+
+    Returns:
+        The design, K identical occupancies; status "converged", "time_limit", or "inaccurate" when the solver said so.
+
+    Raises:
+        ImportError: If cvxpy is not installed.
+        ValueError: If the problem is too large or the criterion is not A, V or D.
+        RuntimeError: If the solver fails.
+    """
+    deadline = check_time_limit(time_limit)
+    check_choice_of(solver, "solver", tuple(_SETTINGS))
+    try:
+        import cvxpy
+    except ImportError as error:
+        raise ImportError(
+            'The reference solver needs cvxpy; install it with: pip install "edpbrl-gym[reference]".'
+        ) from error
+    begun = time.perf_counter()
+    mdp = problem.mdp
+    reachable = np.flatnonzero(mdp.occupancy(mdp.uniform_policy()))  # into (H, M); no policy uses any other pair
+    _check_size(problem, reachable.size)
+    masses = cvxpy.Variable(reachable.size, nonneg=True)
+    lifted = _lifted_matrix(cvxpy, problem, masses, reachable)
+    balance, inflow = _flow_equations(problem, reachable)
+    task: Any = cvxpy.Problem(_objective(cvxpy, problem, lifted), [balance @ masses == inflow])
+    status = _solve(cvxpy, task, solver, deadline)
+    best = mdp.occupancy(mdp.uniform_policy())
+    if masses.value is not None:
+        measure = np.zeros(mdp.horizon * mdp.num_pairs)
+        measure[reachable] = np.maximum(masses.value, 0.0)
+        found = mdp.occupancy(mdp.policy_from_occupancy(measure.reshape(mdp.horizon, mdp.num_pairs)))
+        if status != "time_limit" or _value(problem, found) > _value(problem, best):
+            best = found
+    return certify(
+        problem,
+        best,
+        status=status,
+        solver=f"cvxpy {solver}",
+        iterations=0 if task.solver_stats is None else int(task.solver_stats.num_iters or 0),
+        oracle_calls=0,
+        seconds=time.perf_counter() - begun,
+    )
+
+
+def _solve(cvxpy: Any, task: Any, solver: str, deadline: Deadline) -> str:
+    """Run the solver for the time that is left; the design's status."""
+    options = dict(_SETTINGS[solver])
+    if deadline.left is not None:
+        if deadline.passed:
+            return "time_limit"
+        # what writing the problem down will take is not known before; 1e-3: SCS takes 0 for no limit
+        options[_TIME_LIMITS[solver]] = max(1e-3, deadline.left)
+    try:
+        with warnings.catch_warnings():
+            if deadline.left is not None:  # "may be inaccurate": it is certified below, whatever it is
+                warnings.simplefilter("ignore", UserWarning)
+            task.solve(solver=solver, **options)
+    except cvxpy.error.SolverError as error:
+        if deadline.passed:
+            return "time_limit"
+        raise RuntimeError(f"cvxpy with {solver} failed: {error}; try the other of CLARABEL and SCS.") from error
+    if task.status == "user_limit" or (task.status == "optimal_inaccurate" and deadline.passed):
+        return "time_limit"
+    if task.status not in ("optimal", "optimal_inaccurate"):
+        raise RuntimeError(f"Expected cvxpy with {solver} to solve the problem, it ended with status {task.status}.")
+    return "converged" if task.status == "optimal" else "inaccurate"
+
+
+def _value(problem: DesignProblem, occupancy: FloatArray) -> float:
+    """The objective; -inf where the information is singular."""
+    try:
+        return problem.objective(problem.mdp.row_occupancy(occupancy))
+    except SingularInformationError:
+        return -np.inf
+
+
+def _check_size(problem: DesignProblem, pairs: int) -> None:
+    lifted = problem.dimension + problem.horizon
+    if lifted > MAX_LIFTED_DIMENSION or pairs * lifted**2 > MAX_ENTRIES:
+        raise ValueError(
+            f"Expected a problem with d + H <= {MAX_LIFTED_DIMENSION} and pairs x (d + H)^2 <= {MAX_ENTRIES:,} for "
+            f"cvxpy, got d + H = {lifted} and {pairs:,} pairs ({pairs * lifted**2:,}); use frank_wolfe, or fewer "
+            f"features or tokens."
+        )
+
+
+def _lifted_matrix(cvxpy: Any, problem: DesignProblem, masses: Any, reachable: NDArray[np.intp]) -> Any:
+    """The lifted matrix M / T as an affine expression of the masses of the reachable (step, pair)."""
+    dimension, horizon = problem.dimension, problem.horizon
+    step, pair = np.divmod(reachable, problem.mdp.num_pairs)
+    # every row has one step, so a common part of the features drops out of det M and of (M^-1)_11
+    shown = problem.rows(problem.mdp.pair_row[pair]) - problem.features.mean(axis=0, dtype=np.float64)
+    products = (shown[:, :, None] * shown[:, None, :]).reshape(len(shown), -1)
+    second = cvxpy.reshape(products.T @ masses, (dimension, dimension), order="C")
+    means = []
+    for h in range(horizon):
+        own = step == h
+        means.append(shown[own].T @ masses[np.flatnonzero(own)])
+    cross = cvxpy.vstack(means)
+    top = second + problem.prior / problem.episodes
+    return cvxpy.bmat([[top, cross.T], [cross, np.eye(horizon)]])
+
+
+def _objective(cvxpy: Any, problem: DesignProblem, lifted: Any) -> Any:
+    criterion = problem.criterion
+    if isinstance(criterion, DCriterion):
+        return cvxpy.Maximize(cvxpy.log_det(lifted))
+    if isinstance(criterion, (ACriterion, VCriterion)):
+        factor = criterion.target_factor(problem.dimension)
+        padded = np.vstack([factor / np.linalg.norm(factor), np.zeros((problem.horizon, factor.shape[1]))])
+        return cvxpy.Minimize(cvxpy.matrix_frac(padded, lifted))
+    raise ValueError(f"The reference solver knows the criteria A, V and D, got {criterion.name}; use frank_wolfe.")
+
+
+def _flow_equations(problem: DesignProblem, reachable: NDArray[np.intp]) -> tuple[sparse.csr_array, FloatArray]:
+    """Flow equations of the occupancy polytope: sum_a d^0(s, a) = rho(s), sum_a d^h(s, a) = sum d^{h-1} P(s | .)."""
+    mdp = problem.mdp
+    leaves = sparse.csr_array(
+        (np.ones(mdp.num_pairs), (mdp.pair_state, np.arange(mdp.num_pairs))), shape=(mdp.num_states, mdp.num_pairs)
+    )
+    blocks: list[list[Any]] = [[None] * mdp.horizon for _ in range(mdp.horizon)]
+    for h in range(mdp.horizon):
+        blocks[h][h] = leaves
+        if h:
+            blocks[h][h - 1] = -mdp.transitions.T
+    inflow = np.zeros(mdp.horizon * mdp.num_states)
+    inflow[: mdp.num_states] = mdp.initial
+    equations = sparse.csr_array(sparse.block_array(blocks, format="csc")[:, reachable])
+    used = np.flatnonzero(np.diff(equations.indptr))  # an equation of an unreachable state reads 0 = 0
+    return sparse.csr_array(equations[used]), inflow[used]

@@ -1,0 +1,21 @@
+"""Answer formats: the best of K, best and worst, a ranking, ties; one likelihood for all of them."""
+
+from edpbrl_gym.likelihood.models import BestOf, ResponseModel, WithTies
+from edpbrl_gym.likelihood.naming import RESPONSE_MODELS, make_response_model
+from edpbrl_gym.likelihood.rankings import BestWorst, Ranking
+from edpbrl_gym.likelihood.response import KINDS, Kind, Response
+from edpbrl_gym.likelihood.terms import Terms
+
+__all__ = [
+    "KINDS",
+    "RESPONSE_MODELS",
+    "BestOf",
+    "BestWorst",
+    "Kind",
+    "Ranking",
+    "Response",
+    "ResponseModel",
+    "Terms",
+    "WithTies",
+    "make_response_model",
+]

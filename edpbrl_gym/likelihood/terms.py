@@ -1,0 +1,136 @@
+"""The likelihood of answers as a sum of multinomial logits, whatever the format of the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from edpbrl_gym._validation import check_array, check_integers
+from edpbrl_gym.likelihood.choice import information_from_differences, log_softmax
+
+__all__ = ["Terms"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """m multinomial logits; term i has the likelihood softmax_j(theta . rows[i, j] + offsets[i, j])[chosen[i]].
+
+    The rows are those that a response model makes of the options: the options themselves (best-of), what is left of
+    them (a ranking), their negatives (the worst), their mean (a tie). An offset of -inf takes a place out: terms with
+    fewer than J alternatives are padded with such places (their rows do not matter).
+
+    Attributes:
+        rows: (m, J, d); J >= 1; m = 0 is allowed.
+        offsets: (m, J), finite or -inf.
+        chosen: the alternative that was chosen, (m,), in 0..J-1, never one with offset -inf.
+
+    Raises:
+        TypeError: no numbers, or chosen that are no integers.
+        ValueError: shapes that do not match, NaN, an offset of +inf, or a chosen place that is absent.
+    """
+
+    rows: Floats
+    offsets: Floats
+    chosen: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        rows = check_array(self.rows, "rows", shape=("m", "J", "d"))
+        if rows.shape[1] < 1 or rows.shape[2] < 1:
+            raise ValueError(f"Expected at least 1 alternative and 1 feature a term, got rows of shape {rows.shape}")
+        offsets = check_array(self.offsets, "offsets", shape=rows.shape[:2], finite=False)
+        if np.isnan(offsets).any() or (offsets == np.inf).any():
+            raise ValueError("Expected offsets that are finite or -inf (an absent alternative), got NaN or +inf")
+        hint = f"one for each of the {len(rows)} terms"
+        chosen = check_integers(self.chosen, "chosen", shape=(len(rows),), low=0, high=rows.shape[1] - 1, hint=hint)
+        absent = np.flatnonzero(np.isneginf(offsets[np.arange(len(rows)), chosen]))
+        if len(absent):
+            raise ValueError(f"Expected chosen alternatives that are present, got an absent one in term {absent[0]}")
+        for name, array in (("rows", rows), ("offsets", offsets), ("chosen", chosen)):
+            view = array.view()
+            view.flags.writeable = False
+            object.__setattr__(self, name, view)
+
+    def __len__(self) -> int:
+        """Number of terms m."""
+        return len(self.rows)
+
+    @property
+    def dimension(self) -> int:
+        """Number of features d."""
+        return int(self.rows.shape[2])
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Terms]) -> Terms:
+        """The terms of all parts, in order, padded to the largest J.
+
+        Raises:
+            ValueError: no parts, or parts that differ in d.
+        """
+        if not parts:
+            raise ValueError("Expected at least one Terms to concatenate, got none")
+        dimensions = {part.dimension for part in parts}
+        if len(dimensions) > 1:
+            raise ValueError(f"Expected the same number of features in all parts, got {sorted(dimensions)}")
+        total, width = sum(map(len, parts)), max(part.rows.shape[1] for part in parts)
+        rows = np.zeros((total, width, parts[0].dimension))
+        offsets = np.full((total, width), -np.inf)
+        start = 0
+        for part in parts:
+            places = slice(start, start + len(part)), slice(0, part.rows.shape[1])
+            rows[places], offsets[places] = part.rows, part.offsets
+            start += len(part)
+        return cls(rows, offsets, np.concatenate([part.chosen for part in parts]))
+
+    def select(self, indices: ArrayLike) -> Terms:
+        """The terms where a mask (m,) is true, or those at the given indices."""
+        places = np.asarray(indices)
+        if places.dtype != bool:
+            places = check_integers(places, "indices", shape=("n",), low=-len(self), high=len(self) - 1)
+        elif places.shape != (len(self),):
+            raise ValueError(f"Expected a mask of shape ({len(self)},), got shape {places.shape}")
+        return Terms(self.rows[places], self.offsets[places], self.chosen[places])
+
+    def differences(self) -> tuple[Floats, Floats]:
+        """Rows and offsets relative to the chosen alternative: (m, J - 1, d) and (m, J - 1).
+
+        Absent alternatives have the difference 0 and the offset -inf, so that they add nothing anywhere.
+        """
+        places = np.arange(len(self))
+        others = np.arange(self.rows.shape[1] - 1)[None, :]
+        others = others + (others >= self.chosen[:, None])
+        offsets = self.offsets[places[:, None], others] - self.offsets[places, self.chosen][:, None]
+        differences = self.rows[places[:, None], others] - self.rows[places, self.chosen][:, None, :]
+        differences[np.isneginf(offsets)] = 0.0
+        return differences, offsets
+
+    def _log_probabilities(self, theta: ArrayLike) -> tuple[Floats, Floats, Floats]:
+        """Differences to the chosen (m, J - 1, d), log probabilities (m, J) with the chosen first, theta."""
+        taste = check_array(theta, "theta", shape=(self.dimension,), hint=f"the rows have {self.dimension} features")
+        differences, offsets = self.differences()
+        values = np.vecdot(differences, taste) + offsets
+        return differences, log_softmax(np.concatenate([np.zeros((len(self), 1)), values], axis=1)), taste
+
+    def log_likelihood(self, theta: ArrayLike) -> float:
+        """Sum over the terms of the log probability of the chosen alternative at theta, (d,)."""
+        return float(self._log_probabilities(theta)[1][:, 0].sum())
+
+    def score(self, theta: ArrayLike) -> Floats:
+        """Gradient of :meth:`log_likelihood`, (d,)."""
+        differences, logs, _ = self._log_probabilities(theta)
+        return np.asarray(-(np.exp(logs[:, 1:]).ravel() @ differences.reshape(-1, self.dimension)))
+
+    def information(self, theta: ArrayLike) -> Floats:
+        """Minus the Hessian of :meth:`log_likelihood`, (d, d), positive semidefinite: the observed information.
+
+        For best-of-K and ties it is also the expected one; for rankings and best-worst the later terms depend on the
+        earlier choices, and the expectation is ``ResponseModel.information``.
+        """
+        differences, logs, _ = self._log_probabilities(theta)
+        if not differences.shape[1]:
+            return np.zeros((self.dimension, self.dimension))
+        return information_from_differences(differences, np.exp(logs))

@@ -1,0 +1,18 @@
+"""What a learnt taste is for: files, the best prompts, rankings of one person beside another, comparison sheets."""
+
+from edpbrl_gym.personalize.rankings import Ranking, rank_prompts
+from edpbrl_gym.personalize.search import Prompt, best_prompts, random_prompts
+from edpbrl_gym.personalize.taste import Taste, load_taste, save_taste
+from edpbrl_gym.personalize.together import best_prompts_together
+
+__all__ = [
+    "Prompt",
+    "Ranking",
+    "Taste",
+    "best_prompts",
+    "best_prompts_together",
+    "load_taste",
+    "random_prompts",
+    "rank_prompts",
+    "save_taste",
+]

@@ -1,0 +1,182 @@
+"""Prompts ranked by several tastes for several base prompts: the comparison base / ED-PBRL / Random as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edpbrl_gym.features import TextEncoder
+from edpbrl_gym.personalize.search import Prompt
+
+__all__ = ["GuidedPicture", "Picture", "Ranking", "rank_prompts", "rankings_table"]
+
+FloatArray = NDArray[np.float64]
+Search = Callable[[FloatArray, str | None], list[Prompt]]
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The best prompts that one taste found for one base, best first.
+
+    Attributes:
+        taste: Name of the taste, such as "ED-PBRL".
+        source: What proposed the prompts: "beam" or "policy".
+        base: The base prompt that all begin with, or None.
+        prompts: Best first; ``score`` is the RankScore: theta_hat . phi by the taste that found them.
+        true_scores: GTScore of each, theta* . phi, or None where the true taste isn't known.
+        base_score: RankScore of the base itself, None without a base.
+        base_true_score: GTScore of the base itself, None where either isn't known.
+    """
+
+    taste: str
+    source: str
+    base: str | None
+    prompts: tuple[Prompt, ...]
+    true_scores: tuple[float, ...] | None
+    base_score: float | None
+    base_true_score: float | None
+
+    @property
+    def name(self) -> str:
+        """Header of its column."""
+        return self.taste if self.source == "beam" else f"{self.taste}, {self.source}"
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Where the picture of a prompt lies, and whether the safety checker flagged it."""
+
+    path: Any
+    flagged: bool
+
+
+@dataclass(frozen=True)
+class GuidedPicture:
+    """The picture of a base prompt moved towards a taste (score guidance).
+
+    Attributes:
+        taste: Name of the taste.
+        base: The prompt.
+        strength: Of the guidance.
+        score: theta_hat . phi of the moved prompt.
+        base_score: theta_hat . phi of the prompt itself.
+        true_score: theta* . phi of the moved prompt, None where the true taste isn't known.
+        picture: The picture.
+    """
+
+    taste: str
+    base: str
+    strength: float
+    score: float
+    base_score: float
+    true_score: float | None
+    picture: Picture
+
+
+def rank_prompts(
+    tastes: Mapping[str, FloatArray],
+    searches: Sequence[tuple[str, str, Search]],
+    encoder: TextEncoder,
+    *,
+    bases: Sequence[str | None] = (None,),
+    truth: FloatArray | None = None,
+    track: Callable[[int, int], object] = lambda done, total: None,
+) -> list[Ranking]:
+    """Search prompts for every base with every taste, and score them.
+
+    Args:
+        tastes: theta by name, each of shape (d,).
+        searches: (name of a taste, source, search) triples; a search takes (theta, base) and returns prompts, best
+            first.
+        encoder: The encoder of all tastes.
+        bases: Base prompts; None searches without one.
+        truth: The true taste theta*, shape (d,), where it is known.
+        track: Called with (searches done, searches in all), at the beginning and after each.
+
+    Returns:
+        A ranking for each base and search: all of the first base, then all of the second.
+    """
+    found: list[Ranking] = []
+    total = len(bases) * len(searches)
+    track(0, total)
+    for base in bases:
+        own = None if base is None else encoder.encode([base.strip()])[0].astype(np.float64)
+        for name, source, search in searches:
+            theta = tastes[name]
+            prompts = tuple(search(theta, base))
+            true = None
+            if truth is not None:
+                rows = encoder.encode([prompt.text for prompt in prompts]).astype(np.float64)
+                true = tuple(float(score) for score in rows @ truth)
+            found.append(
+                Ranking(
+                    taste=name,
+                    source=source,
+                    base=None if base is None else base.strip(),
+                    prompts=prompts,
+                    true_scores=true,
+                    base_score=None if own is None else float(own @ theta),
+                    base_true_score=None if own is None or truth is None else float(own @ truth),
+                )
+            )
+            track(len(found), total)
+    return found
+
+
+def rankings_table(
+    rankings: Sequence[Ranking],
+    *,
+    pictures: Mapping[str, Picture] | None = None,
+    guided: Sequence[GuidedPicture] = (),
+) -> Any:
+    """Return the rankings as a pandas DataFrame, one row a prompt.
+
+    Columns: taste, source ("beam", "policy", "guided"), base, rank, score (RankScore), true_score (GTScore),
+    base_score, base_true_score, strength (of score guidance), prompt, image, flagged. Columns about a base, the true
+    taste, guidance and pictures are there only where there are such.
+    """
+    import pandas
+
+    rows: list[dict[str, Any]] = []
+    for ranking in rankings:
+        for number, prompt in enumerate(ranking.prompts):
+            row: dict[str, Any] = {
+                "taste": ranking.taste,
+                "source": ranking.source,
+                "base": ranking.base,
+                "rank": number + 1,
+                "score": prompt.score,
+                "true_score": None if ranking.true_scores is None else ranking.true_scores[number],
+                "base_score": ranking.base_score,
+                "base_true_score": ranking.base_true_score,
+                "prompt": prompt.text,
+            }
+            rows.append(row | _picture(None if pictures is None else pictures.get(prompt.text)))
+    true_bases = {(one.taste, one.base): one.base_true_score for one in rankings}
+    for one in guided:
+        row = {
+            "taste": one.taste,
+            "source": "guided",
+            "base": one.base,
+            "rank": 1,
+            "score": one.score,
+            "true_score": one.true_score,
+            "base_score": one.base_score,
+            "base_true_score": true_bases.get((one.taste, one.base)),
+            "strength": one.strength,
+            "prompt": one.base,
+        }
+        rows.append(row | _picture(one.picture))
+    order = ["taste", "source", "base", "rank", "score", "true_score", "base_score", "base_true_score", "strength"]
+    table = pandas.DataFrame(rows, columns=[*order, "prompt", "image", "flagged"])
+    return table.dropna(axis="columns", how="all")
+
+
+def _picture(picture: Picture | None) -> dict[str, Any]:
+    if picture is None:
+        return {"image": None, "flagged": None}
+    return {"image": str(picture.path), "flagged": picture.flagged}

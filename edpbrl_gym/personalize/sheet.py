@@ -1,0 +1,98 @@
+"""The contact sheet of a comparison: base / ED-PBRL / Random, with the scores under each picture."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from edpbrl_gym.personalize.rankings import GuidedPicture, Picture, Ranking
+from edpbrl_gym.rendering.sheets import Tile, contact_sheet
+
+__all__ = ["comparison_sheet"]
+
+
+def comparison_sheet(
+    rankings: Sequence[Ranking],
+    pictures: Mapping[str, Picture],
+    path: str | os.PathLike[str],
+    *,
+    guided: Sequence[GuidedPicture] = (),
+    count: int = 3,
+    title: str = "",
+    tile: int = 256,
+) -> list[Path]:
+    """Draw the best prompts of every taste side by side.
+
+    One column for the base (where there is one) and one for each ranking; one row for each rank, and for each base a
+    row of score-guided pictures where there are some. Under each picture stand RankScore (the score by the taste that
+    found the prompt), GTScore (by the true taste, where it is known) and the prompt.
+
+    Args:
+        rankings: Of one or more bases; every base with the same tastes and sources in the same order.
+        pictures: By prompt.
+        path: PNG file; further pages get numbers.
+        guided: Score-guided pictures of the bases.
+        count: Ranks that are shown.
+        title: Text over the sheet.
+        tile: Width of a picture in pixels.
+
+    Returns:
+        The files.
+
+    Raises:
+        ValueError: No rankings.
+        KeyError: A prompt that is to be shown has no picture.
+    """
+    if not rankings:
+        raise ValueError("Expected at least one ranking for a sheet, got none")
+    bases = list(dict.fromkeys(ranking.base for ranking in rankings))
+    names = list(dict.fromkeys(ranking.name for ranking in rankings))
+    rows: list[list[Tile | None]] = []
+    labels: list[str] = []
+    for base in bases:
+        group = {ranking.name: ranking for ranking in rankings if ranking.base == base}
+        shown = max(min(count, len(ranking.prompts)) for ranking in group.values())
+        for number in range(shown):
+            first = [] if base is None else [_base(list(group.values()), pictures) if number == 0 else None]
+            rows.append([*first, *(_ranked(group[name], number, pictures) for name in names)])
+            labels.append(f"rank {number + 1}")
+        steered = {one.taste: one for one in guided if one.base == base}
+        if steered:
+            tastes = {ranking.taste for ranking in group.values() if ranking.source == "beam"}
+            rows.append([None, *(_guided(steered.get(name)) if name in tastes else None for name in names)])
+            labels.append(f"guided by score, strength {next(iter(steered.values())).strength:g}")
+    columns = [*(["Base"] if bases != [None] else []), *names]
+    return contact_sheet(rows, path, columns=columns, labels=labels, title=title, tile=tile)
+
+
+def _ranked(ranking: Ranking, number: int, pictures: Mapping[str, Picture]) -> Tile | None:
+    if number >= len(ranking.prompts):
+        return None
+    prompt = ranking.prompts[number]
+    true = None if ranking.true_scores is None else ranking.true_scores[number]
+    picture = pictures[prompt.text]
+    return Tile(picture.path, prompt.text, _scores(prompt.score, true), flagged=picture.flagged)
+
+
+def _base(group: Sequence[Ranking], pictures: Mapping[str, Picture]) -> Tile:
+    base = group[0].base or ""
+    scores = {ranking.taste: ranking.base_score for ranking in group}
+    lines = [f"RankScore {score:.3f} by {taste}" for taste, score in scores.items() if score is not None]
+    true = group[0].base_true_score
+    if true is not None:
+        lines.append(f"GTScore {true:.3f}")
+    picture = pictures[base]
+    return Tile(picture.path, base, tuple(lines), flagged=picture.flagged)
+
+
+def _guided(one: GuidedPicture | None) -> Tile | None:
+    if one is None:
+        return None
+    lines = _scores(one.score, one.true_score)
+    return Tile(one.picture.path, f"{one.base} (moved towards {one.taste})", lines, flagged=one.picture.flagged)
+
+
+def _scores(score: float, true: float | None) -> tuple[str, ...]:
+    lines = (f"RankScore {score:.3f}",)
+    return lines if true is None else (*lines, f"GTScore {true:.3f}")

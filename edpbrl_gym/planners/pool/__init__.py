@@ -1,0 +1,24 @@
+"""The rules of the literature that choose the next question from a finite pool of items, and who asks by them.
+
+``make_rule(name).propose(PoolState.of(items, prior, questions, choices, num_options=K))`` is the next question; `RULES`
+lists the names. `RulePlanner` asks by any of them, about a pool of items or about the prompts of a vocabulary.
+"""
+
+from edpbrl_gym.planners.pool.base import QuestionValue, Rule, ScoreRule, search_questions
+from edpbrl_gym.planners.pool.planner import RulePlanner
+from edpbrl_gym.planners.pool.products import ItemProducts
+from edpbrl_gym.planners.pool.registry import RULES, make_rule, rule_class
+from edpbrl_gym.planners.pool.state import PoolState
+
+__all__ = [
+    "RULES",
+    "ItemProducts",
+    "PoolState",
+    "QuestionValue",
+    "Rule",
+    "RulePlanner",
+    "ScoreRule",
+    "make_rule",
+    "rule_class",
+    "search_questions",
+]

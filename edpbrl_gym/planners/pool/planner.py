@@ -1,0 +1,318 @@
+"""Every rule of the literature as a planner: it asks, is told the answers, and estimates."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from edpbrl_gym._threads import single_thread
+from edpbrl_gym._validation import check_array, check_count
+from edpbrl_gym.estimation import Estimate, GaussianPrior, Posterior
+from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
+from edpbrl_gym.likelihood import BestOf, Response, ResponseModel
+from edpbrl_gym.likelihood.choice import fisher_information
+from edpbrl_gym.planners.calls import check_answers, check_prefixes
+from edpbrl_gym.planners.option_features import ComposedFeatures, OptionFeatures
+from edpbrl_gym.planners.pool.base import Rule
+from edpbrl_gym.planners.pool.batches import DopeWolfe, RolloutPool, Thinning
+from edpbrl_gym.planners.pool.registry import make_rule
+from edpbrl_gym.planners.pool.state import PoolState
+from edpbrl_gym.planners.pool.taste import ExactTaste
+from edpbrl_gym.planners.pool.trajectories import Followed, sample_trajectories, trajectory_features
+from edpbrl_gym.planners.tracking import TasteTracker
+
+if TYPE_CHECKING:
+    from edpbrl_gym.vocabulary import Vocabulary
+
+__all__ = ["RulePlanner"]
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+_SAMPLED = (Thinning, DopeWolfe, RolloutPool)  # with several steps these choose among random trajectories
+_TASTE = "taste_"  # begins the names of what a state knows of the taste
+
+
+class RulePlanner:
+    """A rule of the literature that asks about the prompts of a vocabulary; one step makes it a pool of items.
+
+    Before every question of a rule that is adaptive the estimate takes in all answers: under a `GaussianPrior` the
+    exact maximum a posteriori estimate and its Laplace posterior, as in the literature; under a `VocabularyPrior` the
+    posterior of `TasteTracker`, which the default planner brings up to date at the first step of an episode only.
+    Designs that need no answers count every question asked, answered or not. Question i uses stream i of the seed, so
+    that the same arguments and the same calls give the same questions, whether or not the estimate is looked at in
+    between.
+
+    The pool of a question are the tokens of its step. Where the options are partial prompts (`ComposedFeatures`), each
+    option has its own prefix and so its own candidates, the lanes of the `PoolState`; options with the same prefix, and
+    options that are tokens, are different ones.
+
+    Rules that plan from samples (`Thinning`, `DopeWolfe`, `RolloutPool`) choose K whole trajectories at the first step
+    of an episode, among random ones that are drawn once, and the next steps follow them. An option that would show what
+    another one shows is moved to a random token. After prefixes that none of its trajectories begins with, the options
+    go on with random tokens. `Thinning` and `DopeWolfe` plan ``episodes`` questions at once, and again when they run
+    out.
+
+    Args:
+        vocabulary: The tokens.
+        rule: Name of a rule, or the rule itself, of which the planner takes a copy.
+        options: Features of options: `ComposedFeatures` for partial prompts, `TokenFeatures` for tokens and items.
+        prior: Of theta.
+        num_options: K, at least 2.
+        seed: Of the draws and of the rule's own randomness.
+        episodes: Questions that batch rules plan at once (of trajectories, where there are several steps); None: one at
+            a time.
+        draws: M, of the posterior, at least 1.
+        rule_options: Of the rule, where it is given by name.
+        rollouts: Trajectories to choose from, at least K; `RolloutPool` has its own ``size``.
+        rollout_seed: Of these trajectories; None: ``seed``. Complete prompts take time to encode: planners with the
+            same trajectories and an encoder that remembers share it.
+        model: Format of the answers.
+
+    Attributes:
+        name: The rule's.
+        asked: Number of questions asked.
+
+    Raises:
+        TypeError: The rule has no such option, or options are given for a rule that is made already.
+        ValueError: Arguments out of range, an unknown rule, an improper prior, or features that don't fit.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        *,
+        rule: str | Rule,
+        options: OptionFeatures,
+        prior: GaussianPrior | VocabularyPrior,
+        num_options: int = 4,
+        seed: int = 0,
+        episodes: int | None = None,
+        draws: int = 32,
+        rule_options: dict[str, Any] | None = None,
+        rollouts: int = 2000,
+        rollout_seed: int | None = None,
+        model: ResponseModel | None = None,
+    ) -> None:
+        self.sizes = tuple(vocabulary.sizes)
+        if tuple(options.sizes) != self.sizes:
+            raise ValueError(f"Expected features of steps with {self.sizes} tokens, got {tuple(options.sizes)}")
+        self._given_rule = _made(rule, rule_options)
+        self.name = self._given_rule.name
+        self.options = options
+        self.prior = prior
+        self.num_options = check_count(num_options, "num_options (K)", minimum=2)
+        self.seed = check_count(seed, "seed", minimum=0)
+        self.episodes = None if episodes is None else check_count(episodes, "episodes (T)")
+        self.draws = check_count(draws, "draws (M)")
+        self.rollouts = check_count(rollouts, "rollouts", minimum=self.num_options)
+        self.rollout_seed = self.seed if rollout_seed is None else check_count(rollout_seed, "rollout_seed", minimum=0)
+        self.model: ResponseModel = BestOf() if model is None else model
+        self._taste: ExactTaste | TasteTracker
+        if isinstance(prior, VocabularyPrior):
+            self._taste = TasteTracker(prior, self.model, self.num_options)
+        else:
+            self._taste = ExactTaste(prior, self.model, self.num_options)
+        self.dimension = self._taste.dimension
+        self._tokens = [
+            check_array(options.tokens(step), "the options' features", shape=("n", self.dimension), hint="the prior's")
+            for step in range(len(self.sizes))
+        ]
+        self._trajectories: Indices | None = None  # and their features, drawn when they are needed first
+        self._trajectory_features: Floats | None = None
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all questions and answers."""
+        self.rule = copy.deepcopy(self._given_rule)
+        self.asked = 0
+        self._past: list[Floats] = []
+        self._asked_items: list[tuple[int, ...]] = []  # only where all questions are about the same pool
+        base = self.prior.base if isinstance(self.prior, VocabularyPrior) else self.prior
+        self._agnostic: Floats = np.array(base.precision)
+        self._plan: Indices = np.empty((0, self.num_options), dtype=np.int64)
+        self._followed = Followed(self.sizes)
+        self._taste.reset()
+
+    def state(self) -> dict[str, Any]:
+        """All that has changed since the planner was made; later calls don't change it. See ``restore``.
+
+        Under a `GaussianPrior` these are arrays and values that JSON can hold.
+        """
+        return {**self.questions(), **{_TASTE + key: value for key, value in self._taste.state().items()}}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a state of a planner with the same arguments."""
+        self.restore_questions(state)
+        self._taste.restore({key.removeprefix(_TASTE): value for key, value in state.items() if key.startswith(_TASTE)})
+
+    def questions(self) -> dict[str, Any]:
+        """The part of the state that the answers don't change, arrays and a number: what was asked and is planned."""
+        size, horizon = self.num_options, len(self.sizes)
+        return {
+            "asked": self.asked,
+            "past": np.array(self._past).reshape(-1, size, self.dimension),
+            "items": np.array(self._asked_items, dtype=np.int64).reshape(-1, size),
+            "plan": self._plan.copy(),
+            "followed": np.array(self._followed.episodes, dtype=np.int64).reshape(-1, size, horizon),
+        }
+
+    def restore_questions(self, state: dict[str, Any]) -> None:
+        """Go on from ``questions``; the answers are forgotten."""
+        self.reset()
+        for options in np.asarray(state["past"], dtype=np.float64):
+            self._remember(options)
+        self._asked_items = [tuple(int(i) for i in row) for row in np.asarray(state["items"])]
+        self._plan = np.array(state["plan"], dtype=np.int64)
+        self._followed = Followed(self.sizes, list(np.array(state["followed"], dtype=np.int64)))
+        self.asked = int(state["asked"])
+
+    def ask(self, prefixes: ArrayLike) -> Indices:
+        """Tokens of the next step, one for each lane.
+
+        Args:
+            prefixes: Tokens of the lanes so far, (K, h), h < H.
+
+        Returns:
+            Tokens, (K,).
+
+        Raises:
+            ValueError: Another number of lanes, tokens that don't exist, complete prompts, or fewer tokens than
+                options.
+        """
+        before = check_prefixes(prefixes, self.sizes, self.num_options)
+        step = before.shape[1]
+        with single_thread():
+            self._taste.asked()
+            offsets = self.options.offsets(before)
+            if isinstance(self.rule, _SAMPLED) and len(self.sizes) > 1:
+                tokens = self._followed.next(before) if step else self._begin()
+                tokens = self._random(before) if tokens is None else tokens
+            else:
+                tokens = self._chosen(before, offsets)
+        self._remember(self._tokens[step][tokens] + offsets)
+        self.asked += 1
+        return tokens
+
+    def tell(self, options: ArrayLike, responses: Sequence[Response | int]) -> None:
+        """Learn from answered questions.
+
+        Args:
+            options: What was compared, (n, K, d).
+            responses: The answers, (n,); an integer is the best option.
+
+        Raises:
+            ValueError: Shapes that don't fit, or answers that the model does not know.
+        """
+        self._taste.tell(*check_answers(options, responses, self.num_options, self.dimension))
+
+    @property
+    def estimate(self) -> Estimate:
+        """The taste from all answers told so far."""
+        return self._taste.estimate
+
+    @property
+    def posterior(self) -> Posterior:
+        """The Gaussian posterior from the same answers."""
+        return self._taste.posterior
+
+    def _chosen(self, before: Indices, offsets: Floats) -> Indices:
+        """The rule's tokens among those of the step."""
+        items, lanes = self._pool(before, offsets)
+        chosen = self._question(items, lanes)
+        if len(self.sizes) == 1:
+            self._asked_items.append(tuple(int(i) for i in chosen))
+        return chosen % self.sizes[before.shape[1]]
+
+    def _begin(self) -> Indices:
+        """First tokens of the trajectories that the rule chooses."""
+        trajectories, features = self._sampled()
+        tokens = trajectories[self._question(features, None)]
+        rng = np.random.default_rng([self.seed, self.asked, 1])
+        steps = 1 if isinstance(self.options, ComposedFeatures) else len(self.sizes)
+        for step in range(steps):  # partial prompts that begin differently differ
+            tokens[:, step] = _different(tokens[:, step], self.sizes[step], rng)
+        self._followed.begin(tokens)
+        return tokens[:, 0].copy()
+
+    def _random(self, before: Indices) -> Indices:
+        rng = np.random.default_rng([self.seed, self.asked])
+        drawn = rng.integers(self.sizes[before.shape[1]], size=self.num_options)
+        return _different(drawn, self.sizes[before.shape[1]], rng)
+
+    def _question(self, items: Floats, lanes: tuple[Indices, ...] | None) -> Indices:
+        """The rule's question about a pool, or the next one of those that it has planned."""
+        if not len(self._plan) and self.episodes is not None and isinstance(self.rule, Thinning | DopeWolfe):
+            self._plan = self.rule.plan(self._pool_state(items, lanes), self.episodes)
+        if len(self._plan):
+            chosen, self._plan = self._plan[0], self._plan[1:]
+            return chosen
+        return self.rule.propose(self._pool_state(items, lanes))
+
+    def _pool_state(self, items: Floats, lanes: tuple[Indices, ...] | None) -> PoolState:
+        if self._taste.waiting and self.rule.adaptive:
+            self._taste.refresh()
+        planned = self._taste.planned
+        rng = np.random.default_rng([self.seed, self.asked])
+        return PoolState(
+            items=items,
+            mean=planned.mean,
+            precision=planned.precision,
+            draws=planned.draws(self.draws, rng),
+            agnostic=self._agnostic,
+            num_options=self.num_options,
+            rng=rng,
+            asked=tuple(self._asked_items),
+            lanes=lanes,
+            past=None if len(self.sizes) == 1 else np.array(self._past).reshape(-1, self.num_options, self.dimension),
+        )
+
+    def _pool(self, before: Indices, offsets: Floats) -> tuple[Floats, tuple[Indices, ...] | None]:
+        """Features of the tokens of a step behind each different prefix, block by block, and the block of each lane."""
+        tokens = self._tokens[before.shape[1]]
+        if not offsets.any():
+            return tokens, None
+        _, first, block = np.unique(before, axis=0, return_index=True, return_inverse=True)
+        items = (offsets[first][:, None] + tokens).reshape(-1, self.dimension)
+        if len(first) == 1:
+            return items, None
+        places = np.arange(len(items)).reshape(len(first), -1)
+        return items, tuple(places[own] for own in block.ravel())
+
+    def _sampled(self) -> tuple[Indices, Floats]:
+        if self._trajectories is None or self._trajectory_features is None:
+            size = self.rule.size if isinstance(self.rule, RolloutPool) else self.rollouts
+            rng = np.random.default_rng([self.rollout_seed, 0, 2])  # questions have [seed, i] and [seed, i, 1]
+            self._trajectories = sample_trajectories(self.sizes, size, rng)
+            self._trajectory_features = trajectory_features(self.options, self._trajectories)
+        return self._trajectories, self._trajectory_features
+
+    def _remember(self, options: Floats) -> None:
+        self._past.append(options)
+        self._agnostic = self._agnostic + fisher_information(options[None])
+
+
+def _different(tokens: Indices, size: int, rng: np.random.Generator) -> Indices:
+    """The tokens, each that an earlier option shows already replaced by a random one that none shows."""
+    found = tokens.copy()
+    for place in range(len(found)):
+        if (found[:place] == found[place]).any():
+            free = np.setdiff1d(np.arange(size), found)
+            if not len(free):
+                raise ValueError(f"Expected at least {len(found)} tokens at every step, got {size}; ask with fewer")
+            found[place] = rng.choice(free)
+    return found
+
+
+def _made(rule: str | Rule, options: dict[str, Any] | None) -> Rule:
+    if isinstance(rule, str):
+        return make_rule(rule, **(options or {}))
+    if options:
+        raise TypeError(f"Expected rule_options only with the name of a rule, got them with {type(rule).__name__}")
+    if not isinstance(rule, Rule):
+        raise TypeError(f"Expected rule as a name or a Rule, got {type(rule).__name__}")
+    return rule

@@ -1,0 +1,232 @@
+"""Rules that ask where draws of the taste disagree, or where the best option is expected to be good.
+
+All but the two closed forms are means over the draws theta_m, m = 1..M, of functions of p_m = softmax(X theta_m).
+`DrawMoments` computes these means for many questions; a search that replaces one option of a question by every item
+gives it questions that share their other options, whose part then is a product of a matrix with a vector.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr, xlogy
+
+from edpbrl_gym.planners.pool.base import QuestionValue, ScoreRule
+from edpbrl_gym.planners.pool.products import ItemProducts
+from edpbrl_gym.planners.pool.state import PoolState
+
+__all__ = ["Bald", "Disagreement", "DrawMoments", "Moments", "QEubo", "VolumeRemoval"]
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+_RANGE = 600.0  # utilities of one draw that lie no further apart may be exponentiated without a shift for each question
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Means over the draws, of m questions.
+
+    Attributes:
+        mean: of p_k, (K, m).
+        square: of p_k^2, (K, m).
+        entropy: of the entropy of p in nats, (m,).
+    """
+
+    mean: Floats
+    square: Floats
+    entropy: Floats
+
+
+class DrawMoments:
+    """Means over the draws of a state of what the choice probabilities of a question are.
+
+    The powers exp(theta_m . x_i) are computed once for all items. With Z_m their sum over a question's options,
+    p_k = e_k / Z and the entropy is log Z - sum_k p_k log e_k.
+
+    Args:
+        state: With M >= 1 draws.
+    """
+
+    def __init__(self, state: PoolState) -> None:
+        self._state = state
+        self._logs = state.draw_utilities - state.draw_utilities.max(axis=0)
+        self._safe = bool(self._logs.min() > -_RANGE)
+        self._powers = np.exp(self._logs) if self._safe else self._logs
+        self._products = self._powers * self._logs if self._safe else self._logs
+
+    def __call__(self, questions: Indices) -> Moments:
+        """The means of questions (m, K)."""
+        if not self._safe:
+            return self._shifted(questions)
+        count, size = questions.shape
+        draws = self._powers.shape[1]
+        shared = (questions == questions[:1]).all(axis=0) & (count > 1)
+        # all options that the questions share first, as one row (M,); the others have a row for each question
+        total: Floats = self._powers[questions[0, shared]].sum(axis=0)
+        own = [self._powers[column] for column in questions[:, ~shared].T]
+        for table in own:
+            total = total + table
+        total = np.broadcast_to(total, (count, draws))
+        inverse = 1.0 / total
+        mean, square = np.empty((size, count)), np.empty((size, count))
+        entropy = np.log(total).sum(axis=1)
+        if shared.any():
+            items = questions[0, shared]
+            mean[shared] = self._powers[items] @ inverse.T
+            square[shared] = np.square(self._powers[items]) @ np.square(inverse).T
+            entropy -= inverse @ self._products[items].sum(axis=0)
+        for option, table in zip(np.flatnonzero(~shared), own, strict=True):
+            shares = table * inverse
+            mean[option] = shares.sum(axis=1)
+            square[option] = np.vecdot(shares, shares)
+            entropy -= np.vecdot(inverse, self._products[questions[:, option]])
+        return Moments(mean / draws, square / draws, entropy / draws)
+
+    def _shifted(self, questions: Indices) -> Moments:
+        """The same, with the largest utility of each question taken off before the exponential."""
+        shares = self._state.draw_probabilities(questions)
+        entropy = -xlogy(shares, shares).sum(axis=0).mean(axis=1)
+        return Moments(shares.mean(axis=2), np.square(shares).mean(axis=2), entropy)
+
+
+class Bald(ScoreRule):
+    """Bayesian active learning by disagreement, for K options.
+
+    Source: Houlsby, Huszar, Ghahramani and Lengyel (2011), "Bayesian active learning for classification and preference
+    learning"; for questions with K options Biyik et al. (2019), "Asking easy questions".
+
+    Rule: argmax over S of entropy(mean_m p_m) - mean_m entropy(p_m). It is the mutual information of the answer and
+    theta, here under the discrete posterior on the draws: at most log min(K, M).
+    """
+
+    name = "bald"
+    title = "BALD"
+    source = 'Houlsby et al. (2011), "Bayesian active learning for classification and preference learning"'
+    adaptive = True
+    higher = "mutual information of the answer and theta under the posterior draws"
+
+    def prepare(self, state: PoolState) -> QuestionValue:
+        """See the base class."""
+        moments = DrawMoments(state)
+
+        def value(questions: Indices) -> Floats:
+            found = moments(questions)
+            return np.asarray(-xlogy(found.mean, found.mean).sum(axis=0) - found.entropy)
+
+        return value
+
+
+class VolumeRemoval(ScoreRule):
+    """Expected removal of the volume of the unnormalised posterior.
+
+    Source: Sadigh, Dragan, Sastry and Seshia (2017), "Active preference-based learning of reward functions".
+
+    Rule: argmin over S of sum_k (mean_m p_m,k)^2. An answer k leaves the share mean_m p_m,k of the posterior's volume,
+    and is given with just this probability, so this is the volume expected to be left. Its least value 1/K is taken
+    wherever the answer is a fair die on average: options that are all the same item are a global optimum though
+    nothing is learnt from them (``repeats=True`` allows them), and among different items similar ones are preferred.
+    """
+
+    name = "volume_removal"
+    title = "Volume removal"
+    source = 'Sadigh et al. (2017), "Active preference-based learning of reward functions"'
+    adaptive = True
+    higher = "volume that an answer is expected to remove from the posterior"
+
+    def prepare(self, state: PoolState) -> QuestionValue:
+        """See the base class; the value is minus the volume left."""
+        moments = DrawMoments(state)
+
+        def value(questions: Indices) -> Floats:
+            return -np.square(moments(questions).mean).sum(axis=0)
+
+        return value
+
+
+class Disagreement(ScoreRule):
+    """Disagreement of an ensemble, the members being the posterior draws.
+
+    Source: Christiano et al. (2017), "Deep reinforcement learning from human preferences" (pairs); as in B-Pref, Lee et
+    al. (2021).
+
+    Rule: K = 2: argmax of Var_m[theta_m . (x_i - x_j)], the variance of the logit. K > 2: argmax of the trace of the
+    covariance of p_m over the draws, sum_k Var_m[p_m,k]. Variances are those of the M draws themselves (divided by M).
+    """
+
+    name = "disagreement"
+    title = "Ensemble disagreement"
+    source = 'Christiano et al. (2017), "Deep reinforcement learning from human preferences"'
+    adaptive = True
+    higher = "variance over the posterior draws: of the logit (K = 2), of the probabilities (K > 2)"
+
+    def prepare(self, state: PoolState) -> QuestionValue:
+        """See the base class."""
+        if state.num_options == 2:
+            table = state.draw_utilities
+            rows = (table - table.mean(axis=1, keepdims=True)) / np.sqrt(table.shape[1])
+            products = ItemProducts(rows)
+            return lambda questions: products.squared_distances(questions)[1, 0]
+        moments = DrawMoments(state)
+
+        def value(questions: Indices) -> Floats:
+            found = moments(questions)
+            return np.asarray((found.square - np.square(found.mean)).sum(axis=0))
+
+        return value
+
+
+class QEubo(ScoreRule):
+    """Expected utility of the best option.
+
+    Source: Astudillo, Lin, Bakshy and Frazier (2023), "qEUBO: a decision-theoretic acquisition function for
+    preferential Bayesian optimization".
+
+    Rule: argmax over S of E[max_k theta . x_k]. K > 2: the mean over the draws. K = 2: in closed form under the
+    Gaussian posterior N(theta_hat, H^-1), with mu_k = theta_hat . x_k, s^2 = (x_1 - x_2)' H^-1 (x_1 - x_2) and
+    u = (mu_1 - mu_2) / s:  mu_2 + s (phi(u) + u Phi(u)), phi and Phi the standard normal density and distribution. It
+    looks for good items, not for theta.
+    """
+
+    name = "qeubo"
+    title = "qEUBO"
+    source = 'Astudillo et al. (2023), "qEUBO"'
+    adaptive = True
+    higher = "expected utility of the best option of the question"
+
+    def prepare(self, state: PoolState) -> QuestionValue:
+        """See the base class."""
+        return _pair_value(state) if state.num_options == 2 else _draw_value(state)
+
+
+def _pair_value(state: PoolState) -> QuestionValue:
+    """E max of two Gaussian utilities."""
+    means, products = state.utilities, state.products
+
+    def value(questions: Indices) -> Floats:
+        first, second = means[questions[:, 0]], means[questions[:, 1]]
+        lead = first - second
+        spread = np.sqrt(products.squared_distances(questions)[1, 0])
+        # without spread u is infinite with the sign of the lead: the limit is the larger mean
+        ratio = np.divide(lead, spread, out=np.zeros_like(lead), where=spread > 0)
+        density = np.exp(-0.5 * ratio**2) / np.sqrt(2.0 * np.pi)
+        gain = spread * density + lead * ndtr(ratio)
+        return np.asarray(second + np.where(spread > 0, gain, np.maximum(lead, 0.0)))
+
+    return value
+
+
+def _draw_value(state: PoolState) -> QuestionValue:
+    """Mean over the draws of the largest utility."""
+    table = state.draw_utilities
+
+    def value(questions: Indices) -> Floats:
+        shared = (questions == questions[:1]).all(axis=0)
+        best: Floats = table[questions[0, shared]].max(axis=0, initial=-np.inf)
+        for column in questions[:, ~shared].T:
+            best = np.maximum(best, table[column])
+        return np.broadcast_to(best, (len(questions), table.shape[1])).mean(axis=1)
+
+    return value

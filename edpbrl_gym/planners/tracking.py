@@ -1,0 +1,168 @@
+"""What the answers say so far, kept up to date without making the person wait.
+
+A full fit chooses scales and weights of several priors from all answers, which takes longer the more answers there are.
+It depends on the answers alone, not on what was fitted before, so that looking at the estimate changes nothing. Between
+two full fits the posterior takes in new answers by itself: it is the prior of the next few (assumed density filtering:
+Opper & Winther, 1999), one small estimate. A full fit is due when the answers have grown by more than a tenth; it then
+uses those that were there when the last question was asked, so that it can be made while the person thinks (``think``),
+and the very last answer is taken in by the small step. Whether ``think`` was called changes when the work is done, not
+its result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edpbrl_gym._threads import single_thread
+from edpbrl_gym.estimation import Estimate, GaussianPrior, Posterior, estimate_terms
+from edpbrl_gym.estimation.neighbourhood import TasteFit, VocabularyPrior
+from edpbrl_gym.likelihood import Response, ResponseModel, Terms
+
+__all__ = ["TasteTracker"]
+
+Floats = NDArray[np.float64]
+
+_SMALL_PART = 10  # new answers, at most one in so many, that the small step may take in
+
+
+class TasteTracker:
+    """Answers, the estimate from all of them, and the posterior that plans.
+
+    Args:
+        prior: Priors of the vocabulary, or one prior, taken as it is.
+        model: Format of the answers.
+        num_options: K.
+        memory: Estimate from so many of the latest answers; None: from all.
+
+    Raises:
+        ValueError: An improper prior.
+    """
+
+    def __init__(
+        self,
+        prior: VocabularyPrior | GaussianPrior,
+        model: ResponseModel,
+        num_options: int,
+        memory: int | None = None,
+    ) -> None:
+        start = prior.base if isinstance(prior, VocabularyPrior) else prior
+        if not start.proper:
+            raise ValueError("Expected a proper prior (a positive definite precision), got a singular one")
+        self.prior, self.model, self.num_options, self.memory = prior, model, num_options, memory
+        self.dimension = start.dimension
+        self._before = Posterior(start.mean, start.precision)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all answers."""
+        self._answers: list[tuple[Floats, Response]] = []
+        self._fit: TasteFit | Estimate | None = None  # the last full one, of the first ``_fitted`` answers
+        self._fitted = 0
+        self._seen = 0  # answers when the last question was asked
+        self._used = 0  # answers in ``planned``
+        self.planned = self._before
+        self._made: dict[int, TasteFit | Estimate] = {}  # the last full fits, by the number of answers
+
+    def state(self) -> dict[str, Any]:
+        """All that later questions depend on; later calls don't change it."""
+        names = ("_fit", "_fitted", "_seen", "_used", "planned")
+        return {"answers": tuple(self._answers), **{name: getattr(self, name) for name in names}}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a state."""
+        self.reset()
+        self._answers = list(state["answers"])
+        for name in ("_fit", "_fitted", "_seen", "_used", "planned"):
+            setattr(self, name, state[name])
+
+    @property
+    def waiting(self) -> int:
+        """Answers that ``planned`` does not know yet."""
+        return len(self._answers) - self._used
+
+    def tell(self, features: Floats, responses: Sequence[Response]) -> None:
+        """Keep n answers about options (n, K, d).
+
+        Raises:
+            ValueError: Answers that the model does not know.
+        """
+        self.model.terms(features, responses)  # an answer of the wrong kind must not stay
+        self._answers += zip(features, responses, strict=True)
+
+    def asked(self) -> None:
+        """Note that a question goes out now."""
+        self._seen = len(self._answers)
+
+    def refresh(self) -> None:
+        """Bring ``planned`` up to the last answer."""
+        count = len(self._answers)
+        if self._due(count):
+            known = self._seen if self._may_follow(count - self._seen, self._seen) else count
+            self._fit, self._fitted = self._full_fit(known), known
+        posterior = self._before if self._fit is None else _posterior(self._fit)
+        if count > self._fitted:
+            prior = GaussianPrior.from_precision(posterior.precision, posterior.mean)
+            new = estimate_terms(self._terms(self._fitted, count), prior=prior, start=posterior.mean)
+            posterior = Posterior.from_estimate(new)
+        self.planned, self._used = posterior, count
+
+    def think(self) -> None:
+        """Make the full fit that ``refresh`` will need after the next answer, if it will need one."""
+        known = self._seen
+        if known == len(self._answers) and self._due(known + 1):
+            self._full_fit(known)
+
+    def current(self) -> TasteFit | Estimate:
+        """The full fit of all answers."""
+        return self._full_fit(len(self._answers))
+
+    @property
+    def posterior(self) -> Posterior:
+        """The Gaussian posterior of the full fit of all answers."""
+        return _posterior(self.current())
+
+    @property
+    def estimate(self) -> Estimate:
+        """The estimate of the full fit of all answers."""
+        fit = self.current()
+        return fit.estimate if isinstance(fit, TasteFit) else fit
+
+    def _due(self, count: int) -> bool:
+        return count > self._fitted and not self._is_small(count - self._fitted, self._fitted)
+
+    def _may_follow(self, new: int, known: int) -> bool:
+        """Whether a full fit may leave the newest answers to the small step."""
+        return new <= 1 or self._is_small(new, known)
+
+    def _is_small(self, new: int, known: int) -> bool:
+        return _SMALL_PART * new <= (known if self.memory is None else min(known, self.memory))
+
+    def _terms(self, first: int, end: int) -> Terms:
+        kept = self._answers[first:end]
+        features = np.array([one for one, _ in kept]).reshape(-1, self.num_options, self.dimension)
+        return self.model.terms(features, [response for _, response in kept])
+
+    def _full_fit(self, count: int) -> TasteFit | Estimate:
+        """The full fit of the first ``count`` answers (the latest of them, with ``memory``)."""
+        if self._fit is not None and self._fitted == count:
+            return self._fit
+        if count not in self._made:
+            fit = self._estimated(count)
+            last = list(self._made.items())[-1:]  # what ``think`` made outlives a look at the estimate
+            self._made = dict([*last, (count, fit)])
+        return self._made[count]
+
+    @single_thread()  # threads change the last bits: whoever looks, the estimate must be the same
+    def _estimated(self, count: int) -> TasteFit | Estimate:
+        terms = self._terms(0 if self.memory is None else max(0, count - self.memory), count)
+        if isinstance(self.prior, GaussianPrior):
+            return estimate_terms(terms, prior=self.prior)
+        return self.prior.fit(terms)
+
+
+def _posterior(fit: TasteFit | Estimate) -> Posterior:
+    return fit.posterior if isinstance(fit, TasteFit) else Posterior.from_estimate(fit)

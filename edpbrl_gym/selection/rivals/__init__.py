@@ -1,9 +1,0 @@
-"""Planners of other packages, behind the interface of ours, to be compared with: BoTorch's and optuna's.
-
-They need the extra ``rivals``. Both compare pairs (K = 2) of a finite pool of items: prompts of one step.
-"""
-
-from edpbrl_gym.selection.rivals.optuna_gp import OptunaGPPlanner
-from edpbrl_gym.selection.rivals.pairwise_gp import PairwiseGPPlanner
-
-__all__ = ["OptunaGPPlanner", "PairwiseGPPlanner"]

@@ -1,0 +1,244 @@
+"""`edpbrl estimate` with its priors: the ridge, the vocabulary's embeddings, and a scale from the answers."""
+
+import json
+import shutil
+
+import numpy as np
+import pandas
+import pytest
+
+from edpbrl_gym.cli import main
+from edpbrl_gym.comparisons import Comparisons
+from edpbrl_gym.comparisons.questions import read_answers
+from edpbrl_gym.estimation import GaussianPrior, estimate, fit_prior
+from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
+from edpbrl_gym.personalize.taste import load_taste
+from edpbrl_gym.vocabulary import load_vocabulary
+from tests.helpers.small_vocabulary import write_vocabulary
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory):
+    return write_vocabulary(tmp_path_factory.mktemp("words") / "words")
+
+
+@pytest.fixture(scope="module")
+def tokens(words, minilm):
+    return minilm.encode(load_vocabulary(words).all_tokens)
+
+
+@pytest.fixture(scope="module")
+def comparisons(tokens, minilm):
+    rng = np.random.default_rng(0)
+    features = tokens[rng.integers(len(tokens), size=(30, 3))]
+    theta = 20 * minilm.encode(["a stormy sea at night"])[0].astype(float)
+    return Comparisons(
+        features=features,
+        choice=(features @ theta + rng.gumbel(size=(30, 3))).argmax(axis=1),
+        episode=np.arange(30),
+        step=np.zeros(30, dtype=int),
+        metadata={"encoder": "minilm", "encoder_fingerprint": minilm.fingerprint},
+    )
+
+
+@pytest.fixture
+def run(comparisons, tmp_path):
+    def go(*arguments):
+        comparisons.to_parquet(tmp_path / "answers.parquet")
+        out = tmp_path / "theta.safetensors"
+        assert main(["estimate", str(tmp_path / "answers.parquet"), "--out", str(out), *map(str, arguments)]) == 0
+        return load_taste(out)
+
+    return go
+
+
+def test_the_ridge_of_the_regularization(run, comparisons):
+    taste = run("--prior", "ridge", "--regularization", 0.5)
+    expected = estimate(comparisons.features, comparisons.choice, regularization=0.5)
+    np.testing.assert_allclose(taste.theta, expected.theta, atol=1e-6)
+    assert taste.provenance["regularization"] == 0.5 and taste.provenance["prior"] == "ridge"
+    expected = estimate(comparisons.features, comparisons.choice, regularization=1.0)
+    np.testing.assert_allclose(run("--prior", "ridge").theta, expected.theta, atol=1e-6)
+
+
+def test_without_a_prior_it_is_the_librarys_default(run, comparisons, words, tokens):
+    """Near words of the vocabulary: what sessions, the demo and the adaptive agent estimate with."""
+    taste = run("--vocabulary", words)
+    expected = VocabularyPrior(tokens).fit(comparisons.features.astype(float), comparisons.choice)
+    np.testing.assert_allclose(taste.theta, expected.theta, atol=1e-6)
+    told = taste.provenance
+    assert told["prior"] == "words" and told["scale"] == pytest.approx(expected.base.scale)
+    assert told["weight_of_neighbourhoods"] == pytest.approx(1 - expected.weights[0])
+    assert told["vocabulary_fingerprint"] == load_vocabulary(words).fingerprint
+    expected = VocabularyPrior(tokens, power=0.5).fit(comparisons.features.astype(float), comparisons.choice)
+    np.testing.assert_allclose(run("--vocabulary", words, "--power", 0.5).theta, expected.theta, atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def study(words, tmp_path_factory):
+    """A design's questions, all answered with 1."""
+    folder = tmp_path_factory.mktemp("study")
+    given = ["design", "--vocabulary", str(words), "--solver", "random", "--episodes", "4", "--split", "train"]
+    assert main([*given, "--seed", "3", "--out", str(folder)]) == 0
+    table = pandas.read_csv(folder / "questions.csv")
+    table["choice"] = 1
+    table.to_csv(folder / "questions.csv", index=False)
+    return folder
+
+
+def test_the_vocabulary_is_that_of_the_design_beside_the_answers(study, words, minilm, tmp_path, capsys):
+    out = tmp_path / "theta"
+    given = ["estimate", str(study / "questions.csv"), "--out", str(out)]
+    assert main(given) == 0
+    train = load_vocabulary(words).split(3)[0]
+    assert load_taste(out).provenance["vocabulary_fingerprint"] == train.fingerprint
+    answers, _ = read_answers(study / "questions.csv", minilm)
+    expected = VocabularyPrior(minilm.encode(train.all_tokens)).fit(answers.features.astype(float), answers.choice)
+    np.testing.assert_allclose(load_taste(out).theta, expected.theta, atol=1e-6)
+
+    moved = tmp_path / "study"
+    shutil.copytree(study, moved)
+    document = json.loads((moved / "design.json").read_text())
+    del document["vocabulary"]  # a design of an earlier version names the folder only
+    for folder, said in (("nowhere", "could not read it"), (None, "its files have changed since")):
+        document["settings"]["vocabulary"] = folder
+        (moved / "design.json").write_text(json.dumps(document))
+        assert main(["estimate", str(moved / "questions.csv"), "--out", str(out)]) == 1
+        error = capsys.readouterr().err
+        assert said in error and "give --vocabulary" in error
+    assert main(["estimate", str(moved / "questions.csv"), "--vocabulary", str(words), "--out", str(out)]) == 0
+    assert load_taste(out).provenance["vocabulary_fingerprint"] == load_vocabulary(words).fingerprint
+
+
+def test_the_vocabulary_of_a_design_is_found_from_any_folder(words, minilm, tmp_path, monkeypatch, capsys):
+    """The design was given a relative path: from elsewhere, or with the folder gone, its tokens still count."""
+    shutil.copytree(words, tmp_path / "words")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert main(["design", "--vocabulary", "words", "--solver", "random", "--episodes", "2", "--out", "de sign"]) == 0
+    table = pandas.read_csv("de sign/questions.csv").assign(choice=1)
+    table.to_csv("de sign/questions.csv", index=False)
+    shutil.rmtree("words")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    capsys.readouterr()
+    assert main(["estimate", "../de sign/questions.csv", "--out", "theta"]) == 0
+    assert "words (../de sign/design.json)" in " ".join(capsys.readouterr().out.split())
+    assert load_taste("theta").provenance["vocabulary_fingerprint"] == load_vocabulary(words).fingerprint
+    document = json.loads((tmp_path / "de sign/design.json").read_text())
+    document["vocabulary"]["tokens"][0][0] = "another"
+    (tmp_path / "de sign/design.json").write_text(json.dumps(document))
+    assert main(["estimate", "../de sign/questions.csv", "--out", "theta"]) == 1
+    assert "changed since" in capsys.readouterr().err
+
+
+def test_the_built_in_vocabulary_is_never_taken_for_another(study, comparisons, minilm, tmp_path, capsys):
+    """Without design.json beside the answers, only options of built-in tokens may use the built-in vocabulary."""
+    shutil.copy(study / "questions.csv", tmp_path / "copied.csv")
+    comparisons.to_parquet(tmp_path / "silent.parquet")
+    out = ["--out", str(tmp_path / "theta")]
+    for name in ("copied.csv", "silent.parquet"):
+        for prior in ("words", "embeddings"):
+            assert main(["estimate", str(tmp_path / name), "--prior", prior, *out]) == 2
+            assert "give --vocabulary FOLDER, or --prior ridge" in capsys.readouterr().err
+        assert main(["estimate", str(tmp_path / name), "--prior", "ridge", *out]) == 0
+    assert main(["estimate", str(tmp_path / "copied.csv"), "--vocabulary", "nowhere", *out]) == 1
+    built_in = load_vocabulary()
+    texts = [[built_in.prompt(tokens) for tokens in question] for question in ([[0, 1], [2, 3]], [[4], [5]])]
+    asked = {f"option_{k + 1}": [question[k] for question in texts] for k in range(2)}
+    pandas.DataFrame({**asked, "choice": [1, 2]}).to_csv(tmp_path / "plain.csv", index=False)
+    read_answers(tmp_path / "plain.csv", minilm)[0].to_parquet(tmp_path / "told.parquet")
+    capsys.readouterr()
+    for name in ("plain.csv", "told.parquet"):
+        assert main(["estimate", str(tmp_path / name), *out]) == 0
+        assert "the built-in one" in capsys.readouterr().out
+        assert load_taste(tmp_path / "theta").provenance["vocabulary_fingerprint"] == built_in.fingerprint
+
+
+def test_code_that_a_file_names_is_not_run_unasked(study, words, tmp_path, capsys):
+    """A design or a taste of someone else must not decide which module is imported here."""
+    moved = tmp_path / "study"
+    shutil.copytree(study, moved)
+    document = json.loads((moved / "design.json").read_text())
+    document["settings"]["encoder"] = "tests.helpers.encoders:OwnEncoder"
+    (moved / "design.json").write_text(json.dumps(document))
+    given = ["estimate", str(moved / "questions.csv"), "--out", str(tmp_path / "theta")]
+    assert main(given) == 2
+    assert "give --encoder tests.helpers.encoders:OwnEncoder" in capsys.readouterr().err
+    own = ["--encoder", "tests.helpers.encoders:OwnEncoder"]
+    assert main([*given, *own]) == 0
+    prompts = ["personalize", str(tmp_path / "theta"), "--vocabulary", str(words), "--out", str(tmp_path / "p.csv")]
+    assert main(prompts) == 2
+    assert "give --encoder tests.helpers.encoders:OwnEncoder" in capsys.readouterr().err
+    assert main([*prompts, *own]) == 0
+
+
+def test_embeddings_with_the_scale_that_fits_the_answers(run, comparisons, words, tokens, capsys):
+    taste = run("--prior", "embeddings", "--vocabulary", words)
+    base = GaussianPrior.from_embeddings(tokens, power=1.0, centred=False)
+    expected = fit_prior(comparisons.features, comparisons.choice, base=base)
+    np.testing.assert_allclose(taste.theta, expected.estimate.theta, atol=1e-6)
+    told = taste.provenance
+    assert told["prior"] == "embeddings" and told["power"] == 1.0 and told["scale_from"] == "answers"
+    assert told["scale"] == pytest.approx(expected.scale) and told["converged"]
+    assert told["log_evidence"] == pytest.approx(expected.log_evidence)
+    assert f"scale {expected.scale:.3g} from the answers" in " ".join(capsys.readouterr().out.split())
+
+
+def test_embeddings_with_a_given_scale_and_power(run, comparisons, words, tokens):
+    taste = run("--prior", "embeddings", "--vocabulary", words, "--power", 0.5, "--scale", 7)
+    prior = GaussianPrior.from_embeddings(tokens, power=0.5, scale=7.0, centred=False)
+    expected = estimate(comparisons.features, comparisons.choice, prior=prior)
+    np.testing.assert_allclose(taste.theta, expected.theta, atol=1e-6)
+    assert taste.provenance["scale"] == 7.0 and taste.provenance["scale_from"] == "given"
+
+
+def test_a_ridge_with_a_scale(run, comparisons):
+    expected = fit_prior(comparisons.features, comparisons.choice, base=GaussianPrior.isotropic(384, 1.0))
+    np.testing.assert_allclose(run("--prior", "ridge", "--scale", "auto").theta, expected.estimate.theta, atol=1e-6)
+    given = estimate(comparisons.features, comparisons.choice, regularization=0.25)
+    np.testing.assert_allclose(run("--prior", "ridge", "--scale", "4").theta, given.theta, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["--scale", "0"], 2, "--scale > 0"),
+        (["--scale", "3"], 2, "--prior embeddings or ridge with a --scale"),
+        (["--regularization", "3"], 2, "--prior ridge with --regularization"),
+        (["--prior", "ridge", "--regularization", "3", "--scale", "2"], 2, "got both"),
+        (["--prior", "ridge", "--power", "1"], 2, "which the ridge doesn't have"),
+        (["--prior", "ridge", "--vocabulary", "."], 2, "which the ridge doesn't need"),
+        (["--encoder", "nonsense"], 2, "'nonsense'"),
+        (["--power", "-1"], 2, "--power >= 0"),
+        (["--scale", "wide"], 2, "wide"),
+        (["--prior", "flat"], 2, "'words', 'embeddings', 'ridge'"),
+        (["--prior", "embeddings", "--vocabulary", "no/such/folder"], 1, "no/such/folder"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, code, said, comparisons, tmp_path, capsys):
+    comparisons.to_parquet(tmp_path / "answers.parquet")
+    given = ["estimate", str(tmp_path / "answers.parquet"), "--out", str(tmp_path / "theta"), *arguments]
+    try:
+        found = main(given)
+    except SystemExit as exit:
+        found = exit.code
+    assert found == code
+    assert said in capsys.readouterr().err
+
+
+def test_answers_of_another_encoder_have_no_embedding_prior(comparisons, words, tmp_path, capsys):
+    other = Comparisons(
+        features=comparisons.features,
+        choice=comparisons.choice,
+        episode=comparisons.episode,
+        step=comparisons.step,
+        metadata={"encoder": "minilm", "encoder_fingerprint": "0" * 64},
+    )
+    other.to_parquet(tmp_path / "other.parquet")
+    plain = Comparisons(other.features, other.choice, other.episode, other.step)
+    plain.to_parquet(tmp_path / "plain.parquet")
+    for name, said in (("other", "load the same weights"), ("plain", "--encoder")):
+        given = ["estimate", str(tmp_path / f"{name}.parquet"), "--prior", "embeddings", "--out", str(tmp_path / "t")]
+        given += ["--vocabulary", str(words)]
+        assert main(given) in (1, 2)
+        assert said in capsys.readouterr().err

@@ -1,0 +1,233 @@
+"""``edpbrl reproduce llm`` over real HTTP: texts, images, the report, the dry run, and where the key is not."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pandas
+import pytest
+from PIL import Image
+
+from edpbrl_gym.cli import main
+from edpbrl_gym.estimation import estimate
+from edpbrl_gym.experiments.llm.asking import LEDGER
+from edpbrl_gym.experiments.llm.measuring import agreement
+from edpbrl_gym.experiments.runs import read_results
+from edpbrl_gym.personalize.taste import load_taste
+from examples.local_judge import LocalJudge
+from tests.helpers.tiny_diffusion import save_tiny_stable_diffusion
+from tests.helpers.tiny_llm import EPISODES, OPTIONS, QUESTIONS, STYLES, save_embeddings
+
+KEY = "sk-a-key-that-must-not-be-written-anywhere"
+ARMS = ("newton,criterion=D,regularization=1", "random")
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory, minilm):
+    return save_embeddings(tmp_path_factory.mktemp("inputs"), minilm)
+
+
+def arguments(inputs, out, *more: str) -> list[str]:
+    words, embeddings = inputs
+    small = ["--episodes", str(EPISODES), "--train-sizes", "2", "5", "--test-episodes", "1", "--folds", "2"]
+    small += ["--policies", str(OPTIONS), "--lambdas", "1", "100", "--agents", *ARMS, "--jobs", "1", "--seed", "1000"]
+    small += ["--styles", "noir", *(f"{name}={text}" for name, text in STYLES.items()), "--judge-model", "local"]
+    given = ["--vocabulary", str(words), "--encoder", f"precomputed:{embeddings}", "--out", str(out)]
+    return ["reproduce", "llm", *small, *given, *more]
+
+
+@pytest.fixture(scope="module")
+def finished(inputs, tmp_path_factory, minilm):
+    """A run whose server wants a key; what the terminal and the logs said."""
+    out = tmp_path_factory.mktemp("runs") / "whole"
+    heard: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: heard.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger().addHandler(handler)
+    with pytest.MonkeyPatch.context() as patch, LocalJudge(encoder=minilm, api_key=KEY) as server:
+        patch.setenv("JUDGE_KEY", KEY)
+        given = arguments(inputs, out, "--base-url", server.base_url, "--key-variable", "JUDGE_KEY")
+        assert main([*given, "--second-look", "--input-price", "0.4", "--output-price", "1.6"]) == 0
+        count = server.requests
+    logging.getLogger().removeHandler(handler)
+    return out, count, heard
+
+
+def test_the_table_has_every_style_arm_estimate_fold_and_size(finished):
+    out, asked, _ = finished
+    results = read_results(out)
+    accuracy = results.table[results.table["part"] == "accuracy"]
+    assert len(accuracy) == 3 * 2 * 4 * 2 * 2 * 2  # styles, arms, estimators, folds, sizes, tested arms
+    assert set(accuracy["arm"]) == {"ED-PBRL (Newton) (D, lambda 1)", "Random"}
+    assert (accuracy["test_questions"] == 3).all() and accuracy["accuracy"].between(0, 1).all()
+    answers = results.table[results.table["part"] == "answer"]
+    assert len(answers) == 3 * 2 * QUESTIONS and (answers["reason"] == "answered").all()
+    assert sum(results.provenance["equal_options"].values()) > 0  # of these, two looks choose one or the other
+    assert (answers["consistent"] == 1.0).all()  # no favourite label, and noise that only the question decides
+    assert results.provenance["accounts"]["noir"]["consistency"] == 1.0
+    spent = [account["spent"]["tokens"] for account in results.provenance["accounts"].values()]
+    assert answers[["input_tokens", "output_tokens"]].sum().sum() == max(spent)  # equal questions are paid for once
+    assert asked <= 2 * len(answers) and set(answers["label"]) == {0, 1, 2}
+    assert results.provenance["accounts"]["noir"]["looks_compared"] == 2 * QUESTIONS
+
+
+def test_an_accuracy_is_what_the_stored_answers_give(finished):
+    out, _, _ = finished
+    questions = pandas.read_parquet(out / "parts" / "questions-01.parquet")
+    answers = pandas.read_parquet(out / "parts" / "answers-02-night.parquet")
+    features = np.stack(questions["features"].to_list()).reshape(-1, OPTIONS, 384)
+    texts = questions["text"].to_numpy().reshape(-1, OPTIONS)
+    episode = questions["episode"].to_numpy().reshape(-1, OPTIONS)[:, 0]
+    choices = answers[answers["arm"] == "Random"]["choice"].to_numpy(dtype=int)
+    train, test = np.isin(episode, (5, 0)), episode == 4  # fold 1 at size 2
+    theta = estimate(features[train].astype(float), choices[train], regularization=100.0).theta
+    equal = np.array([[row.tolist().index(text) for text in row] for row in texts])
+    expected = agreement(theta, features[test], choices[test], equal[test])
+    table = read_results(out).table
+    row = table[(table["style"] == "night") & (table["arm"] == "Random") & (table["tested_on"] == "Random")]
+    row = row[(row["fold"] == 1) & (row["episodes"] == 2) & (row["regularization"] == 100.0)].iloc[0]
+    assert (row["correct"], row["test_answered"]) == (expected.correct, expected.answered)
+
+
+def test_the_key_is_nowhere_in_the_run_folder_or_the_logs_nor_are_prompts_in_the_logs(finished):
+    out, _, heard = finished
+    files = [path for path in out.rglob("*") if path.is_file()]
+    assert len(files) > 15
+    for path in files:
+        assert KEY.encode() not in path.read_bytes(), path
+    config = json.loads((out / "config.json").read_text())["config"]
+    assert config["judge"]["model"] == "local" and config["rendering"] is None
+    assert not {"base_url", "api_key_variable"} & set(config["judge"])  # a server may move between two sessions
+    said = "\n".join(heard)
+    assert KEY not in said and "lighthouse" not in said and STYLES["night"] not in said
+
+
+def test_the_report_says_what_was_done_and_is_rebuilt_from_the_parquet_alone(finished, tmp_path):
+    out, _, _ = finished
+    report = (out / "REPORT.md").read_text()
+    for text in (
+        "paper: ED-PBRL",
+        "47.2",
+        "guidance text",
+        "judge local",
+        "D-design with lambda = 1,",
+        "Cost at the given prices",
+        STYLES["night"],
+    ):
+        assert text in report, text
+    assert "100.0%" in report  # both looks agree
+    names = {path.name for path in (out / "figures").iterdir()}
+    assert names == {f"accuracy-{name}{end}" for name in ("curves", "bars", "styles") for end in (".png", ".pdf")}
+    for name in ("curves", "bars", "styles"):
+        image = Image.open(out / "figures" / f"accuracy-{name}.png").convert("L")
+        assert image.height > 300 and np.count_nonzero(image.histogram()) > 50
+    (tmp_path / "results.parquet").write_bytes((out / "results.parquet").read_bytes())
+    assert main(["report", str(tmp_path)]) == 0
+    assert (tmp_path / "REPORT.md").read_text() == report
+
+
+def test_tastes_can_be_personalised(finished):
+    out, _, _ = finished
+    taste = load_taste(out / "tastes" / "00-noir-arm0.safetensors")
+    assert taste.theta.shape == (384,) and taste.theta.any()
+    assert taste.provenance["style"] == "noir" and taste.provenance["questions"] == QUESTIONS
+    assert len(list((out / "tastes").iterdir())) == 3 * 2
+
+
+def test_a_dry_run_counts_what_a_run_asks_and_does_nothing(inputs, tmp_path, capsys):
+    given = arguments(inputs, tmp_path / "none", "--dry-run", "--second-look")
+    assert main([*given, "--input-price", "1", "--output-price", "2"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert f"{3 * 2 * QUESTIONS * 2} questions to local" in printed and "Cost: about" in printed
+    assert not (tmp_path / "none").exists()
+    assert main(["reproduce", "llm", "--dry-run"]) == 0
+    assert "7200 questions to gpt-4.1-mini" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--styles", "baroque"], "Expected styles among futuristic"),
+        (["--styles", "noir", "noir"], "every style once"),
+        (["--train-sizes", "6"], "at most 5"),
+        (["--base-url", "ftp://host"], "base_url"),
+        (["--base-url", "http://user:secret@host/v1"], "without a password"),
+        (["--concurrency", "0"], "concurrency"),
+        (["--jobs", "0"], "--jobs"),
+        (["--render-model", "x", "--render-size", "9"], "multiple of 8"),
+    ],
+)
+def test_wrong_arguments_are_said_in_one_line(inputs, tmp_path, capsys, more, message):
+    assert main([*arguments(inputs, tmp_path / "none"), *more]) == 2
+    said = capsys.readouterr().err
+    assert message in said and "secret" not in said and "Traceback" not in said
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_missing_key_is_said_before_anything_is_designed(inputs, tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("NO_SUCH_KEY", raising=False)
+    assert main(arguments(inputs, tmp_path / "run", "--key-variable", "NO_SUCH_KEY")) == 1
+    assert "NO_SUCH_KEY" in capsys.readouterr().err and not (tmp_path / "run" / "designs").exists()
+
+
+def test_a_wrong_key_stops_the_run_and_is_not_said(inputs, tmp_path, capsys, monkeypatch, minilm):
+    monkeypatch.setenv("JUDGE_KEY", "another-" + KEY)
+    with LocalJudge(encoder=minilm, api_key=KEY) as server:
+        given = arguments(inputs, tmp_path / "run", "--base-url", server.base_url, "--key-variable", "JUDGE_KEY")
+        assert main([*given, "--agents", "random"]) == 1
+        assert server.requests < 30 and not server.asked
+    said = capsys.readouterr().err
+    assert "JUDGE_KEY" in said and KEY not in said and "401" in said
+    assert not list((tmp_path / "run" / "parts").glob("answers*"))
+
+
+def test_images_are_rendered_shown_and_kept(inputs, tmp_path, minilm):
+    model = tmp_path / "model"
+    save_tiny_stable_diffusion(model)
+    given = arguments(inputs, tmp_path / "run", "--render-model", str(model), "--render-steps", "1")
+    given += ["--images", str(tmp_path / "images"), "--render-batch", "8", "--styles", "noir", "--agents", "random"]
+    with LocalJudge(encoder=minilm) as server:
+        assert main([*given, "--base-url", server.base_url]) == 0
+        assert all(asked.pictures is not None and len(asked.pictures) == OPTIONS for asked in server.asked)
+        assert len(server.asked) <= QUESTIONS
+        before = server.requests
+        assert main([*given, "--base-url", server.base_url]) == 0 and server.requests == before
+    results = read_results(tmp_path / "run")
+    assert results.config["rendering"]["steps"] == 1 and len(results.config["rendering"]["fingerprint"]) == 64
+    texts = pandas.read_parquet(tmp_path / "run" / "parts" / "questions-00.parquet")["text"]
+    assert len(list((tmp_path / "images").rglob("*.png"))) == texts.nunique()
+    assert "Images: model" in (tmp_path / "run" / "REPORT.md").read_text()
+
+
+def test_terminated_it_keeps_every_answer_under_way_and_goes_on_later(inputs, tmp_path, minilm, capsys):
+    """SIGTERM in the middle of the questions, as a scheduler sends it."""
+
+    def unexpected(number, frame):
+        raise AssertionError("the command does not listen to SIGTERM")
+
+    before = signal.signal(signal.SIGTERM, unexpected)
+    try:
+        with LocalJudge(encoder=minilm, delay=0.1) as server:
+            given = [*arguments(inputs, tmp_path / "run", "--base-url", server.base_url), "--agents", "random"]
+
+            def terminate():
+                while len(server.asked) < 10:
+                    time.sleep(0.002)
+                os.kill(os.getpid(), signal.SIGTERM)
+
+            threading.Thread(target=terminate, daemon=True).start()
+            assert main(given) == 130
+            assert "the same command goes on" in capsys.readouterr().err
+            kept = (tmp_path / "run" / LEDGER).read_text().count('"kind":"answer"')
+            assert 10 <= kept == server.requests < QUESTIONS
+            assert signal.getsignal(signal.SIGTERM) is unexpected
+            assert main(given) == 0
+            assert server.requests == (tmp_path / "run" / LEDGER).read_text().count('"kind":"answer"') > kept
+    finally:
+        signal.signal(signal.SIGTERM, before)

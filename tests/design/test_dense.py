@@ -1,0 +1,458 @@
+"""Large supports: the float32 Hessian as an operator, projections, the first-order program, and whole problems."""
+
+from __future__ import annotations
+
+import importlib
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scipy.optimize import brentq, minimize
+
+from edpbrl_gym.design import frank_wolfe, newton, verify
+from edpbrl_gym.design.solvers.newton.projected import project, solve_by_gradients
+from edpbrl_gym.design.solvers.newton.simplex_qp import solve_simplex_qp
+from edpbrl_gym.design.solvers.newton.tokens.blocks import TokenBlocks
+from edpbrl_gym.design.solvers.newton.tokens.curvature import ImplicitCurvature, MatrixCurvature
+from edpbrl_gym.design.solvers.newton.tokens.spaces import FeatureSpace
+from tests.helpers.design_cases import DESIGN_CRITERIA, hard_prompt_problems, problem_from, rounding_of_the_gap
+
+master = importlib.import_module("edpbrl_gym.design.solvers.newton.master")
+projected = importlib.import_module("edpbrl_gym.design.solvers.newton.projected")
+spaces = importlib.import_module("edpbrl_gym.design.solvers.newton.tokens.spaces")
+
+CRITERIA = DESIGN_CRITERIA
+
+
+# -- the Hessian ----------------------------------------------------------------------------------------------------
+
+BLOCKS = (300, 700, 1, 450)  # tiles of 512 tokens cross their borders
+SCALE = np.array([60.0, 300.0, 5.0, 120.0])
+
+
+def target_of(criterion: str, dimension: int) -> np.ndarray | None:
+    rank = {"D": 0, "A": dimension, "V": dimension // 2, "V1": 1}[criterion]
+    if criterion == "A":
+        return np.eye(dimension)
+    return np.random.default_rng(2).standard_normal((dimension, rank)) if rank else None
+
+
+def dense_space(criterion: str, prior, sizes=BLOCKS, scale=SCALE, *, seed=0) -> tuple[FeatureSpace, np.ndarray]:
+    """A space of all tokens of some blocks, and weights of which a third are 0."""
+    rng = np.random.default_rng(seed)
+    dimension = len(prior)
+    features = rng.standard_normal((sum(sizes), dimension)) + 5.0
+    bounds = np.cumsum([0, *sizes])
+    rows = [slice(int(begin), int(end)) for begin, end in zip(bounds[:-1], bounds[1:], strict=True)]
+    space = FeatureSpace(
+        TokenBlocks(features, rows, scale), np.arange(len(features)), prior, target_of(criterion, dimension)
+    )
+    weights = rng.random(len(features)) * (rng.random(len(features)) > 1 / 3) + 1e-3 * (bounds[-2] - 1 < 0)
+    for own in rows:
+        if not weights[own].any():
+            weights[own] = 1.0
+        weights[own] /= weights[own].sum()
+    return space, weights
+
+
+def exact_product(space: FeatureSpace, prior, target, weights, vectors) -> np.ndarray:
+    """H V in float64 for columns that sum to 0 in every block, without the constants that vanish there."""
+    moved = space.rows.copy()
+    for part in space.parts:
+        moved[part] -= weights[part] @ moved[part]
+    inverse = np.linalg.inv(prior + (moved.T * (space.scale * weights)) @ moved)
+    inner = moved @ inverse @ moved.T
+    same = np.zeros_like(inner)
+    for part in space.parts:
+        same[part, part] = 1.0 / space.scale[part][:1]
+    if target is None:
+        hessian = inner**2 + 2.0 * inner * same
+    else:
+        other = moved @ inverse @ target
+        hessian = 2.0 * (inner + same) * (other @ other.T)
+    return (hessian * np.outer(space.scale, space.scale)) @ vectors
+
+
+def zero_sums(rng, parts, count: int) -> np.ndarray:
+    """Random columns that sum to 0 in every block, some of them differences of two tokens."""
+    size = parts[-1].stop
+    vectors = rng.standard_normal((size, count))
+    vectors[:, ::2] *= rng.random((size, (count + 1) // 2)) < 0.01
+    for part in parts:
+        vectors[part] -= vectors[part].mean(axis=0)
+    return vectors
+
+
+@pytest.mark.parametrize("kind", [MatrixCurvature, ImplicitCurvature])
+@pytest.mark.parametrize("criterion", CRITERIA)
+@pytest.mark.parametrize("strength", [1e-2, 1e2, 1e9])
+@pytest.mark.parametrize("prior", ["isotropic", "matrix"])
+def test_products_are_those_of_the_float64_hessian(kind, criterion, strength, prior, monkeypatch):
+    """With lambda = 1e9 the Hessian of D is 1 in every entry but for 1e-6: all that matters is in what is left."""
+    matrix = np.eye(9)
+    if prior == "matrix":
+        root = np.random.default_rng(1).standard_normal((9, 9))
+        matrix = root @ root.T + 0.1 * np.eye(9)
+    matrix = strength * matrix
+    space, weights = dense_space(criterion, matrix)
+    monkeypatch.setattr(spaces, "LARGEST_MATRIX", 10**9 if kind is MatrixCurvature else 0)
+    curvature = space.curvature(weights)
+    assert isinstance(curvature, kind)
+    vectors = zero_sums(np.random.default_rng(3), space.parts, 6)
+    expected = exact_product(space, matrix, target_of(criterion, 9), weights, vectors)
+    _, hessian = space.derivatives(weights)
+    spread = np.abs(expected).max(axis=0)
+    # the constants of the float64 Hessian are 1 and vanish to rounding
+    rounding = 1e-13 * np.abs(vectors).sum(axis=0)
+    assert (np.abs(hessian @ vectors - expected) <= 1e-9 * spread + rounding * np.abs(hessian).max()).all()
+    found = np.stack([curvature.product(vector) for vector in vectors.T], axis=1)
+    assert found.dtype == np.float64
+    assert (np.abs(found - expected) <= 2e-5 * spread).all()
+    constant = 1.0 if criterion == "D" else 0.0
+    diagonal = np.diag(exact_product(space, matrix, target_of(criterion, 9), weights, np.eye(len(weights))))
+    np.testing.assert_allclose(curvature.diagonal, diagonal, rtol=1e-4, atol=1e-6 * diagonal.max())
+    np.testing.assert_allclose(np.diag(hessian) - constant, diagonal, rtol=1e-4, atol=1e-9 * np.diag(hessian).max())
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+@pytest.mark.parametrize(
+    "sizes", [(512,), (513,), (1024, 512), (511, 2, 511), (1, 1, 600), (2100, 30), (5, 2043, 2049)]
+)
+def test_tiles_and_chunks_meet_blocks_of_any_size(sizes, criterion):
+    """The stored and the implicit Hessian are one operator; so is one of all blocks made of a different tiling."""
+    scale = np.arange(1.0, len(sizes) + 1.0) ** 3 * 7.0
+    space, weights = dense_space(criterion, np.eye(4), sizes, scale)
+    solved, scored = (array.astype(np.float32) for array in space._solved(weights))
+    second = None if criterion == "D" else scored
+    stored, implicit = (kind(solved, second, space.scale, space.parts) for kind in (MatrixCurvature, ImplicitCurvature))
+    vectors = zero_sums(np.random.default_rng(4), space.parts, 3).T
+    expected = exact_product(space, np.eye(4), target_of(criterion, 4), weights, vectors.T).T
+    for vector, exact in zip(vectors, expected, strict=True):
+        for curvature in (stored, implicit):
+            np.testing.assert_allclose(curvature.product(vector), exact, atol=2e-5 * np.abs(exact).max())
+    np.testing.assert_allclose(stored.diagonal, implicit.diagonal, rtol=1e-4, atol=1e-6 * implicit.diagonal.max())
+
+
+# -- the projection -------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def projections(draw) -> tuple[np.ndarray, np.ndarray, list[slice]]:
+    sizes = draw(st.lists(st.integers(1, 7), min_size=1, max_size=3))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    point = draw(st.sampled_from([0.1, 1.0, 100.0])) * rng.standard_normal(sum(sizes))
+    if draw(st.booleans()):  # ties
+        point = np.round(point, 1)
+    diagonal = 10.0 ** (draw(st.sampled_from([0.0, 1.0, 3.0])) * rng.uniform(-1, 1, len(point)))
+    bounds = np.cumsum([0, *sizes])
+    return point, diagonal, [slice(int(a), int(b)) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+
+
+@settings(deadline=None, max_examples=150)
+@given(projections())
+def test_projections_have_one_multiplier_for_every_block(case):
+    """v_i = max(0, p_i - nu / h_i), with nu found by bisection instead of sorting."""
+    point, diagonal, parts = case
+    found = project(point, diagonal, parts)
+    for part in parts:
+        own, weight = point[part], diagonal[part]
+        low, high = ((own - 1.0) * weight).min() - 1.0, (own * weight).max()
+
+        def surplus(nu: float, own=own, weight=weight) -> float:
+            return float(np.maximum(own - nu / weight, 0.0).sum() - 1.0)
+
+        nu = brentq(surplus, low, high, xtol=1e-14, rtol=1e-15)
+        np.testing.assert_allclose(found[part], np.maximum(own - nu / weight, 0.0), atol=1e-9 * (1 + abs(own).max()))
+        assert found[part].sum() == pytest.approx(1.0, abs=1e-12 * (1 + np.abs(own).max()))
+    assert found.min() >= 0
+
+
+@settings(deadline=None, max_examples=60)
+@given(projections())
+def test_projections_are_the_quadratic_programs_of_scipy(case):
+    point, diagonal, parts = case
+    diagonal = diagonal / diagonal.max()
+    found = project(point, diagonal, parts)
+
+    def distance(v):
+        return 0.5 * float(diagonal @ (v - point) ** 2)
+
+    start = np.concatenate([np.full(part.stop - part.start, 1.0 / (part.stop - part.start)) for part in parts])
+    exact = minimize(
+        distance,
+        start,
+        jac=lambda v: diagonal * (v - point),
+        bounds=[(0, None)] * len(point),
+        constraints=[{"type": "eq", "fun": lambda v, own=own: v[own].sum() - 1.0} for own in parts],
+        method="SLSQP",
+        options={"ftol": 1e-14, "maxiter": 500},
+    )
+    scale = 1.0 + distance(start)
+    assert distance(found) <= exact.fun + 1e-7 * scale
+    # and no vertex is a better direction: the optimality condition of the program itself
+    slope = diagonal * (point - found)
+    for part in parts:
+        assert slope[part].max() - found[part] @ slope[part] <= 1e-9 * scale
+
+
+@settings(deadline=None, max_examples=100)
+@given(projections(), st.floats(-1e6, 1e6))
+def test_a_feasible_point_stays_and_a_multiple_of_the_constraint_does_nothing(case, shift):
+    point, diagonal, parts = case
+    feasible = project(point, diagonal, parts)
+    # rounding of one entry moves the others by the ratio of the diagonals
+    rounding = 1e-14 * diagonal.max() / diagonal.min()
+    np.testing.assert_allclose(project(feasible, diagonal, parts), feasible, atol=rounding)
+    moved = project(point + shift / diagonal, diagonal, parts)
+    np.testing.assert_allclose(moved, feasible, atol=rounding * (1.0 + np.abs(point + shift / diagonal).max()))
+
+
+# -- the first-order program ----------------------------------------------------------------------------------------
+
+
+class Explicit:
+    """A Hessian given as a float64 matrix."""
+
+    def __init__(self, matrix: np.ndarray) -> None:
+        self._matrix = matrix
+        self.diagonal = np.diag(matrix).copy()
+        self.products = 0
+
+    def product(self, vector: np.ndarray) -> np.ndarray:
+        self.products += 1
+        return self._matrix @ vector
+
+
+@st.composite
+def programs(draw) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[slice]]:
+    """H, g, w and blocks: singular Hessians, duplicates, zero rows, a zero Hessian, weights with zeros."""
+    sizes = draw(st.lists(st.sampled_from([1, 2, 5, 12]), min_size=1, max_size=3))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    size = sum(sizes)
+    root = rng.standard_normal((size, draw(st.sampled_from([1, 2, 40]))))
+    kind = draw(st.sampled_from(["plain", "duplicates", "zero rows", "zero", "scales"]))
+    gradient = rng.standard_normal(size)
+    if kind == "duplicates":
+        source = rng.integers(size, size=size)
+        root, gradient = root[source], gradient[source]
+    elif kind == "zero rows":
+        root[rng.random(size) < 0.4] = 0.0
+    elif kind == "zero":
+        root[:] = 0.0
+    elif kind == "scales":
+        root *= 10.0 ** rng.uniform(-2, 2, (size, 1))
+    factor = draw(st.sampled_from([1e-3, 1.0, 1e4]))
+    gradient *= factor
+    bounds = np.cumsum([0, *sizes])
+    parts = [slice(int(a), int(b)) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    weights = rng.random(size) * (rng.random(size) < 0.6)
+    for part in parts:
+        weights[part] = (
+            weights[part] / weights[part].sum() if weights[part].any() else np.eye(part.stop - part.start)[0]
+        )
+        gradient[part] -= weights[part] @ gradient[part]
+    return factor * root @ root.T, gradient, weights, parts
+
+
+def model(case, v: np.ndarray) -> float:
+    hessian, gradient, weights, _ = case
+    return float(-gradient @ (v - weights) + 0.5 * (v - weights) @ hessian @ (v - weights))
+
+
+@settings(deadline=None, max_examples=150)
+@given(programs(), st.sampled_from([0.0, 1e-9, 1e-2]))
+def test_few_products_give_a_feasible_point_that_is_no_worse(case, tolerance):
+    hessian, gradient, weights, parts = case
+    found = solve_by_gradients(Explicit(hessian), gradient, weights, parts, tolerance=tolerance)
+    assert np.isfinite(found).all() and found.min() >= 0
+    for part in parts:
+        assert found[part].sum() == pytest.approx(1.0, abs=1e-9)
+    assert model(case, found) <= 1e-12 * (1.0 + np.abs(gradient).max())
+
+
+@settings(deadline=None, max_examples=150)
+@given(programs())
+def test_many_products_give_the_minimum_of_the_active_set(case):
+    hessian, gradient, weights, parts = case
+    assume(hessian.any())  # the active set needs some curvature
+    scale = np.abs(gradient).max()
+    found = solve_by_gradients(Explicit(hessian), gradient, weights, parts, tolerance=1e-7 * scale, max_products=20_000)
+    exact = solve_simplex_qp(hessian.copy(), gradient, weights, parts, tolerance=1e-9 * scale, max_factorizations=500)
+    exact = master.cleaned(exact, parts)  # as its caller does: on singular matrices its sums are 1 to 1e-6 only
+    assert abs(model(case, found) - model(case, exact)) <= 1e-5 * scale
+
+
+@pytest.mark.parametrize("steepest", [1e-200, 1.0, 1e12])
+def test_without_curvature_the_gradient_decides(steepest):
+    """A step to the best vertex of every block, or none at all."""
+    parts = [slice(0, 1), slice(1, 4), slice(4, 9)]
+    weights = np.concatenate([np.full(part.stop - part.start, 1.0 / (part.stop - part.start)) for part in parts])
+    gradient = steepest * np.array([0.0, -1.0, 0.2, 0.8, -0.5, -0.5, 0.7, 0.4, -0.1])
+    nothing = Explicit(np.zeros((9, 9)))
+    found = solve_by_gradients(nothing, gradient, weights, parts, tolerance=0.0)
+    np.testing.assert_allclose(found, np.eye(9)[[0, 3, 6]].sum(axis=0), atol=1e-15)
+    np.testing.assert_array_equal(solve_by_gradients(nothing, 0 * gradient, weights, parts, tolerance=0.0), weights)
+
+
+@pytest.mark.parametrize("estimate", [1e-2, 1.0])
+def test_an_estimate_of_the_largest_eigenvalue_that_is_too_small_is_mended(estimate, monkeypatch):
+    """Half of the tokens against the other half: the scaled Hessian has an eigenvalue near 40."""
+    monkeypatch.setattr(projected, "_largest", lambda *_: estimate)
+    sign = np.repeat([1.0, -1.0], 20)
+    hessian = np.outer(sign, sign) + 0.1 * np.eye(40)
+    best = np.random.default_rng(0).dirichlet(np.full(40, 5.0))  # in the interior: no vertex saves a long step
+    weights, parts = np.full(40, 1 / 40), [slice(0, 40)]
+    found = solve_by_gradients(
+        Explicit(hessian), hessian @ (best - weights), weights, parts, tolerance=1e-10, max_products=500
+    )
+    np.testing.assert_allclose(found, best, atol=1e-4)
+
+
+def test_a_well_conditioned_program_takes_few_products():
+    space, weights = dense_space("D", 0.01 * np.eye(12), (900,), np.array([60.0]))
+    gradient = master.centred_gradient(space.gradient(weights), weights, space.parts)
+    curvature = space.curvature(weights)
+    gap = float(gradient.max())
+    found = solve_by_gradients(curvature, gradient, weights, space.parts, tolerance=0.05 * gap)
+    _, hessian = space.derivatives(weights)
+    left = gradient - hessian @ (found - weights)
+    assert left.max() - found @ left <= 0.06 * gap
+
+
+# -- whole problems -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def products(monkeypatch):
+    """Which kinds of operators were multiplied with."""
+    used: list[str] = []
+    for kind in (MatrixCurvature, ImplicitCurvature):
+        exact = kind.product
+
+        def noted(self, vector, exact=exact):
+            used.append(type(self).__name__)
+            return exact(self, vector)
+
+        monkeypatch.setattr(kind, "product", noted)
+    return used
+
+
+@pytest.fixture(params=["stored", "implicit"])
+def kind(request, monkeypatch) -> str:
+    if request.param == "implicit":
+        monkeypatch.setattr(spaces, "LARGEST_MATRIX", 500)
+        return "ImplicitCurvature"
+    return "MatrixCurvature"
+
+
+def evenly(problem) -> np.ndarray:
+    """Uniform weights: a start in whose working set all tokens are."""
+    return problem.mdp.occupancy(problem.mdp.uniform_policy())
+
+
+def on_the_sphere(count: int, dimension: int, seed: int) -> np.ndarray:
+    features = np.random.default_rng(seed).standard_normal((count, dimension))
+    return features / np.linalg.norm(features, axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize(("criterion", "regularization"), [("D", 1e-2), ("D", 1.0), ("A", 1e-2)])
+def test_every_token_in_the_support(criterion, regularization, kind, products):
+    """On the sphere no design has a larger trace than c, and one with I = (lambda + c/d) E exists: the optimum.
+
+    Its score is the same for every token, so all may have mass; the Hessian has rank d (d + 3) / 2 < n.
+    """
+    problem = problem_from(on_the_sphere(900, 24, 0), (900,), criterion, regularization=regularization)
+    design = newton(problem, start=evenly(problem))
+    assert set(products) == {kind}
+    assert design.status == "converged"
+    assert verify(problem, design).confirmed
+    each = regularization + 60 / 24
+    best = 24 * np.log(each) if criterion == "D" else -24 / each
+    assert design.value <= best + 1e-12 * abs(best)
+    assert best - design.value <= 1e-6 * design.gain
+    assert best <= design.upper_bound + 1e-12 * abs(best)
+    assert np.count_nonzero(design.mean_occupancy) > 700
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+def test_isotropic_features_with_a_weak_prior(criterion, kind, products):
+    rng = np.random.default_rng(1)
+    problem = problem_from(rng.standard_normal((900, 24)), (900,), criterion, regularization=1e-2)
+    design = newton(problem, start=evenly(problem))
+    assert set(products) == {kind}
+    assert design.status == "converged"
+    assert verify(problem, design).confirmed
+    pairwise = frank_wolfe(problem, variant="pairwise", max_iterations=300)
+    rounding = 1e-12 * abs(design.value)
+    assert design.value <= pairwise.upper_bound + rounding
+    assert pairwise.value <= design.upper_bound + rounding
+    assert design.relative_gap <= 1e-6
+
+
+@pytest.mark.parametrize("criterion", ["D", "A"])
+def test_several_blocks_on_the_sphere(criterion, kind, products):
+    """A merged block of two steps and one of its own: the bound by the trace holds for their sum."""
+    one, other = on_the_sphere(900, 12, 2), on_the_sphere(500, 12, 3)
+    problem = problem_from(np.concatenate([one, other, one]), (900, 500, 900), criterion, regularization=1e-2)
+    design = newton(problem, start=evenly(problem))
+    assert set(products) == {kind}
+    assert design.status == "converged"
+    assert verify(problem, design).confirmed
+    each = 1e-2 + 180 / 12
+    best = 12 * np.log(each) if criterion == "D" else -12 / each
+    assert abs(best - design.value) <= 1e-6 * design.gain
+
+
+def test_tolerance_zero_goes_as_far_as_float64_allows(kind):
+    problem = problem_from(on_the_sphere(900, 24, 0), (900,), "D", regularization=1e-2)
+    design = newton(problem, start=evenly(problem), tolerance=0.0)
+    assert design.status in ("stalled", "converged")
+    assert design.relative_gap <= 1e-9
+
+
+@settings(deadline=None, max_examples=150)
+@given(hard_prompt_problems(), st.booleans())
+def test_hard_problems_by_first_order_programs(problem, implicit):
+    """Every working set as large as the dimension solved as if it were large."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(master, "_LARGE", 0)
+        if implicit:
+            patch.setattr(spaces, "LARGEST_MATRIX", 0)
+        design = newton(problem)
+    assert verify(problem, design).messages == ()
+    if rounding_of_the_gap(problem, design) <= 1e-7 * design.gain:
+        assert design.status == "converged"
+        assert design.relative_gap <= 1e-6
+    elif design.status == "stalled":
+        assert design.gap <= 1e-6 * design.gain + 10 * rounding_of_the_gap(problem, design)
+
+
+# -- which working sets ---------------------------------------------------------------------------------------------
+
+
+def supports(problem, **options) -> list[int]:
+    found: list[int] = []
+    assert newton(problem, callback=lambda state: found.append(state.support), **options).status == "converged"
+    return found
+
+
+@pytest.mark.parametrize("criterion", ["D", "A"])
+@pytest.mark.parametrize("kind", ["gauss", "sphere"])
+@pytest.mark.parametrize("sizes", [[5000], [1000] * 5], ids=["one step", "five steps"])
+def test_without_a_prior_the_working_sets_stay_as_small_as_with_a_weak_one(kind, criterion, sizes):
+    """126 tokens suffice for d = 11: a start that is bad enough to be beaten by nearly all tokens needs no 5,000."""
+    features = np.random.default_rng(0).standard_normal((5000, 11))
+    if kind == "sphere":
+        features /= np.linalg.norm(features, axis=1, keepdims=True)
+    problems = [problem_from(features, sizes, criterion, regularization=value) for value in (0.0, 1e-9)]
+    without, weak = (supports(problem) for problem in problems)
+    assert max(without) <= 1.5 * max(weak) <= 400
+    assert len(without) <= len(weak) + 3
+
+
+def test_a_dense_support_is_taken_at_once_where_so_many_tokens_may_be_needed():
+    features = np.random.default_rng(0).standard_normal((900, 120))
+    features /= np.linalg.norm(features, axis=1, keepdims=True)
+    found = supports(problem_from(features, [900], regularization=1.0))
+    assert found[1] > 800

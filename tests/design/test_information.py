@@ -1,0 +1,268 @@
+"""Information matrices against Monte Carlo, enumeration and finite differences; findings F2, F3 and F10."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edpbrl_gym.design import (
+    exact_information,
+    realised_information,
+    surrogate_information,
+    weighted_information,
+)
+from edpbrl_gym.design import information as info
+from tests.helpers.design_cases import random_mdp_problem, random_rows, smallest_eigenvalue, stochastic_mdp
+
+
+def random_design(seed: int, policies: int):
+    rng = np.random.default_rng(seed)
+    mdp = stochastic_mdp(seed, states=6, actions=3, horizon=3, rows="pair", masked=True)
+    features = rng.standard_normal((mdp.num_rows, 4)) + 1.0
+    rows = np.stack([random_rows(mdp, rng) for _ in range(policies)])
+    return mdp, features, rows, rng
+
+
+def by_loops(features, rows, episodes, term):
+    """Sum over steps of an explicit (d, d) term of the second moments S_q and the means m_q."""
+    total = np.zeros((features.shape[1],) * 2)
+    for step in range(rows.shape[1]):
+        moments = [
+            sum(d * np.outer(x, x) for d, x in zip(rows[q, step], features, strict=True)) for q in range(len(rows))
+        ]
+        total += term(moments, [rows[q, step] @ features for q in range(len(rows))])
+    return episodes * total
+
+
+def test_formulas_agree_with_plain_loops():
+    _, features, rows, rng = random_design(0, 3)
+
+    def surrogate(moments, means):
+        mean = sum(means) / 3
+        return sum(moments) / 3 - np.outer(mean, mean)
+
+    def exact(moments, means):
+        cross = sum(np.outer(means[q], means[p]) for q in range(3) for p in range(3) if p != q)
+        return (2 * sum(moments) - cross) / 9
+
+    np.testing.assert_allclose(surrogate_information(features, rows.mean(0), 7), by_loops(features, rows, 7, surrogate))
+    np.testing.assert_allclose(exact_information(features, rows, 7), by_loops(features, rows, 7, exact))
+    weights = rng.dirichlet(np.ones(3), size=rows.shape[1])
+    expected = 0
+    for step in range(rows.shape[1]):
+        one = rows[:, [step]]
+        p = weights[step]
+        expected = expected + by_loops(
+            features,
+            one,
+            7,
+            lambda s, m, p=p: np.tensordot(p, s, 1) - np.outer(p @ np.array(m), p @ np.array(m)),
+        )
+    np.testing.assert_allclose(weighted_information(features, rows, weights, 7), expected)
+    uniform = np.full(weights.shape, 1 / 3)
+    np.testing.assert_allclose(
+        weighted_information(features, rows, uniform, 7), surrogate_information(features, rows.mean(0), 7)
+    )
+
+
+@pytest.mark.parametrize("policies", [2, 4])
+def test_exact_expectation_agrees_with_monte_carlo_and_the_papers_form_does_not(policies):
+    """F2: the mean information of drawn tuples is the exact form, within its standard error."""
+    mdp, features, _, rng = random_design(5, policies)
+    choices = [mdp.policy_from_occupancy(rng.random((mdp.horizon, mdp.num_pairs)) ** 3 * mdp.admissible)
+               for _ in range(policies)]  # fmt: skip
+    rows = np.stack([mdp.row_occupancy(mdp.occupancy(policy)) for policy in choices])
+    size = 20_000
+    drawn = np.stack([mdp.sample(policy, size, rng).rows for policy in choices], axis=1)  # (size, K, H)
+    options = features[drawn]  # (size, K, H, d)
+    centred = options - options.mean(axis=1, keepdims=True)
+    samples = np.einsum("nkhi,nkhj->nij", centred, centred) / policies
+    error = samples.std(axis=0) / np.sqrt(size)
+    exact = exact_information(features, rows, 1)
+    paper = surrogate_information(features, rows.mean(axis=0), 1)
+    assert np.abs((samples.mean(axis=0) - exact) / error).max() < 4.5
+    assert np.abs((samples.mean(axis=0) - paper) / error).max() > 30
+    asked = options.transpose(0, 2, 1, 3).reshape(-1, policies, features.shape[1])
+    np.testing.assert_allclose(realised_information(asked) / size, samples.mean(axis=0), rtol=1e-9, atol=1e-12)
+
+
+@given(seed=st.integers(0, 10**6), policies=st.integers(2, 5))
+@settings(max_examples=100, deadline=None)
+def test_the_surrogate_bounds_the_exact_expectation(seed, policies):
+    """F2 and F3 on random designs, in the Loewner order; the difference is (1/K^2) sum_q Cov_q."""
+    _, features, rows, _ = random_design(seed, policies)
+    surrogate = surrogate_information(features, rows.mean(axis=0), 3)
+    exact = exact_information(features, rows, 3)
+    scale = np.abs(surrogate).max()
+    assert smallest_eigenvalue(surrogate - exact) >= -1e-12 * scale
+    assert smallest_eigenvalue(exact) >= -1e-12 * scale
+    covariances = sum(surrogate_information(features, one, 3) for one in rows)
+    np.testing.assert_allclose(surrogate - exact, covariances / policies**2, rtol=0, atol=1e-11 * scale)
+
+
+def tuple_expectations(features, joint):
+    """E[I], E[xbar], Cov(xbar) and marginals of a joint distribution over K-tuples of rows, by enumeration."""
+    policies = joint.ndim
+    index = np.stack(np.unravel_index(np.arange(joint.size), joint.shape), axis=1)
+    options, weight = features[index], joint.ravel()  # (n^K, K, d)
+    bar = options.mean(axis=1)
+    spread = options - bar[:, None]
+    information = np.einsum("n,nki,nkj->ij", weight, spread, spread) / policies
+    mean = weight @ bar
+    covariance = (bar - mean).T @ ((bar - mean) * weight[:, None])
+    axes = range(policies)
+    marginals = np.stack([joint.sum(axis=tuple(a for a in axes if a != q)) for q in axes])
+    return information, covariance, marginals
+
+
+@given(seed=st.integers(0, 10**6), policies=st.integers(2, 4))
+@settings(max_examples=100, deadline=None)
+def test_every_coupling_has_the_surrogate_less_the_covariance_of_the_mean(seed, policies):
+    """F3: E[I] = surrogate - Cov(xbar) for any joint distribution of the K options."""
+    rng = np.random.default_rng(seed)
+    features = rng.standard_normal((4, 3))
+    joint = rng.dirichlet(np.full(4**policies, 0.2)).reshape((4,) * policies)
+    information, covariance, marginals = tuple_expectations(features, joint)
+    surrogate = surrogate_information(features, marginals.mean(axis=0)[None], 1)
+    np.testing.assert_allclose(information, surrogate - covariance, rtol=0, atol=1e-12)
+    assert smallest_eigenvalue(surrogate - information) >= -1e-12
+
+
+@pytest.mark.parametrize("policies", [2, 3, 5])
+def test_identical_independent_policies_reach_a_share_of_the_bound(policies):
+    """F3: exactly (K - 1)/K of the surrogate's information."""
+    _, features, rows, _ = random_design(policies, 1)
+    same = np.broadcast_to(rows[0], (policies, *rows[0].shape))
+    np.testing.assert_allclose(
+        exact_information(features, same, 2),
+        (policies - 1) / policies * surrogate_information(features, rows[0], 2),
+        rtol=0,
+        atol=1e-12,
+    )
+
+
+def test_balanced_tuples_reach_the_bound():
+    """F3: with a constant tuple mean the surrogate is attained, by identical marginals that are coupled."""
+    features = np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 2.0], [0.0, -2.0]])
+    joint = np.zeros((4, 4))
+    joint[[0, 1, 2, 3], [1, 0, 3, 2]] = 0.25  # always a row and its opposite
+    information, covariance, marginals = tuple_expectations(features, joint)
+    np.testing.assert_allclose(marginals, 0.25)
+    np.testing.assert_allclose(covariance, 0.0)
+    surrogate = surrogate_information(features, marginals.mean(axis=0)[None], 1)
+    np.testing.assert_allclose(information, surrogate, atol=1e-15)
+    np.testing.assert_allclose(exact_information(features, marginals[:, None], 1), surrogate / 2, atol=1e-15)
+
+
+@given(seed=st.integers(0, 10**6), horizon=st.integers(1, 8), policies=st.integers(2, 4))
+@settings(max_examples=30, deadline=None)
+def test_truncated_feedback_has_at_least_a_quarter_of_the_state_information(seed, horizon, policies):
+    """F10: additive features; the truncation matrix S has S'S with eigenvalues 1 / (4 sin^2(...)) >= 1/4."""
+    truncation = np.tril(np.ones((horizon, horizon)))
+    numbers = np.arange(1, horizon + 1)
+    closed = 1 / (4 * np.sin((2 * numbers - 1) * np.pi / (2 * (2 * horizon + 1))) ** 2)
+    np.testing.assert_allclose(np.linalg.eigvalsh(truncation.T @ truncation), np.sort(closed), rtol=1e-9)
+    assert closed.min() > 0.25
+    rng = np.random.default_rng(seed)
+    states = rng.standard_normal((20, policies, horizon, 3))  # random trajectories
+    partial = states.cumsum(axis=2)
+
+    def information(features):
+        return realised_information(features.transpose(0, 2, 1, 3).reshape(-1, policies, 3))
+
+    state, truncated = information(states), information(partial)
+    assert smallest_eigenvalue(truncated - closed.min() * state) >= -1e-10 * np.abs(truncated).max()
+    assert smallest_eigenvalue(truncated - 0.25 * state) >= -1e-10 * np.abs(truncated).max()
+
+
+@pytest.mark.parametrize("criterion", ["D", "A", "V"])
+def test_gradient_of_the_objective_agrees_with_finite_differences(criterion):
+    problem = random_mdp_problem(criterion)
+    rng = np.random.default_rng(3)
+    rows = random_rows(problem.mdp, rng)
+    gradient = problem.gradient(rows)
+    for _ in range(5):
+        direction = random_rows(problem.mdp, rng) - rows  # a feasible direction
+        step = 1e-4
+        values = [problem.objective(rows + k * step * direction) for k in (-2, -1, 1, 2)]
+        slope = (values[0] - 8 * values[1] + 8 * values[2] - values[3]) / (12 * step)
+        assert np.vdot(gradient, direction) == pytest.approx(slope, rel=1e-6)
+    entry = np.zeros_like(rows)
+    entry[1, 7] = 1e-5  # it is the gradient in every single entry as well
+    slope = (problem.objective(rows + entry) - problem.objective(rows - entry)) / 2e-5
+    assert gradient[1, 7] == pytest.approx(slope, rel=1e-5)
+
+
+def test_scores_are_the_gradient_up_to_a_constant_per_step():
+    problem = random_mdp_problem("A")
+    rows = random_rows(problem.mdp, np.random.default_rng(0))
+    curvature = problem.criterion.gradient(problem.information(rows))
+    scores = info.scores(problem.features, rows, curvature, problem.episodes)
+    difference = scores - problem.gradient(rows)
+    np.testing.assert_allclose(difference, np.broadcast_to(difference[:, :1], difference.shape), rtol=1e-9)
+    centred = problem.features[None] - (rows @ problem.features)[:, None]
+    np.testing.assert_allclose(scores, 60 * np.einsum("hnd,de,hne->hn", centred, curvature, centred), rtol=1e-9)
+    # <g, d> in closed form: tr I^-1 - lambda tr I^-2 for A
+    inverse = np.linalg.inv(problem.information(rows))
+    assert np.vdot(scores, rows) == pytest.approx(np.trace(inverse) - np.trace(inverse @ inverse), rel=1e-9)
+
+
+@given(seed=st.integers(0, 10**6))
+@settings(max_examples=15, deadline=None)
+def test_exact_information_is_affine_in_each_policy(seed):
+    _, features, rows, rng = random_design(seed, 3)
+    mdp = stochastic_mdp(seed, states=6, actions=3, horizon=3, rows="pair", masked=True)
+    curvature = np.cov(rng.standard_normal((4, 9)))
+    moved = rows.copy()
+    moved[1] = random_rows(mdp, rng)
+    slope = info.exact_block_gradient(features, rows, 1, curvature, 5)
+    change = np.vdot(curvature, exact_information(features, moved, 5) - exact_information(features, rows, 5))
+    assert np.vdot(slope, moved[1] - rows[1]) == pytest.approx(change, abs=1e-9 * max(1.0, np.abs(slope).max()))
+
+
+@given(seed=st.integers(0, 10**6), weight=st.floats(0.0, 1.0), criterion=st.sampled_from(["A", "V", "D"]))
+@settings(max_examples=50, deadline=None)
+def test_the_objective_is_concave_along_segments(seed, weight, criterion):
+    problem = random_mdp_problem(criterion, seed % 3)
+    rng = np.random.default_rng(seed)
+    one, other = random_rows(problem.mdp, rng), random_rows(problem.mdp, rng)
+    mixed = problem.objective(weight * one + (1 - weight) * other)
+    chord = weight * problem.objective(one) + (1 - weight) * problem.objective(other)
+    assert mixed >= chord - 1e-10 * max(1.0, abs(chord))
+    matrix = problem.information(weight * one + (1 - weight) * other)
+    line = weight * problem.information(one) + (1 - weight) * problem.information(other)
+    assert smallest_eigenvalue(matrix - line) >= -1e-10 * np.abs(matrix).max()  # the matrix itself is concave
+
+
+def test_gradient_is_the_same_for_every_policy():
+    """F1: as a function of K occupancies the surrogate has the same gradient for all q, though the d_q differ."""
+    problem = random_mdp_problem("D")
+    rng = np.random.default_rng(1)
+    rows = np.stack([random_rows(problem.mdp, rng) for _ in range(4)])
+    direction = random_rows(problem.mdp, rng) - random_rows(problem.mdp, rng)
+    slopes = []
+    for policy in range(4):
+        change = np.zeros_like(rows)
+        change[policy] = 1e-4 * direction
+        slopes.append(problem.objective((rows + change).mean(0)) - problem.objective((rows - change).mean(0)))
+    np.testing.assert_allclose(slopes, slopes[0], rtol=1e-8)
+    expected = np.vdot(problem.gradient(rows.mean(axis=0)), direction) / 4
+    assert slopes[0] / 2e-4 == pytest.approx(expected, rel=1e-5)
+
+
+def test_bad_shapes_are_named():
+    features = np.eye(3)
+    with pytest.raises(ValueError, match=r"mean_rows of shape \(H, N\) with N = 3"):
+        surrogate_information(features, np.ones((2, 4)), 1)
+    with pytest.raises(ValueError, match=r"rows of shape \(K, H, N\) with N = 3"):
+        exact_information(features, np.ones((2, 3)), 1)
+    with pytest.raises(ValueError, match=r"at least 2 policies \(K\), got 1"):
+        exact_information(features, np.ones((1, 2, 3)) / 3, 1)
+    with pytest.raises(ValueError, match=r"at least 2 policies \(K\), got 1"):
+        info.exact_block_gradient(features, np.ones((1, 2, 3)) / 3, 0, np.eye(3), 1)
+    with pytest.raises(ValueError, match=r"weights of shape \(H, K\) = \(1, 2\)"):
+        weighted_information(features, np.ones((2, 1, 3)), np.ones((2, 1)), 1)
+    with pytest.raises(ValueError, match="sum to 1 at every step"):
+        weighted_information(features, np.ones((2, 1, 3)), np.ones((1, 2)), 1)

@@ -1,0 +1,236 @@
+"""A time limit in every solver: it ends inside the longest loops too, with a design whose certificate holds."""
+
+from __future__ import annotations
+
+import importlib
+from functools import partial
+
+import numpy as np
+import pytest
+
+from edpbrl_gym.agents.exact import ExactAgent
+from edpbrl_gym.agents.frank_wolfe import FrankWolfeAgent
+from edpbrl_gym.agents.newton import NewtonAgent
+from edpbrl_gym.agents.reference import ReferenceAgent
+from edpbrl_gym.agents.tuples import TuplesAgent
+from edpbrl_gym.design import exact_design, frank_wolfe, newton, query_set, reference, verify
+from edpbrl_gym.mdp import FiniteHorizonMDP
+from tests.helpers.design_cases import problem_from, problem_of, prompt_problem, stochastic_mdp
+from tests.helpers.lane_environments import ChainEnv
+
+deadlines = importlib.import_module("edpbrl_gym.design.deadline")
+token_newton = importlib.import_module("edpbrl_gym.design.solvers.newton.tokens.solver")
+
+
+class Clock:
+    """Stands still until it is moved; or moves by a step at every look."""
+
+    def __init__(self, step: float = 0.0) -> None:
+        self.now, self.step = 0.0, step
+
+    def __call__(self) -> float:
+        self.now += self.step
+        return self.now
+
+    def moved_by(self, function):
+        def wrapped(*arguments, **options):
+            self.now += 1.0
+            return function(*arguments, **options)
+
+        return wrapped
+
+
+@pytest.fixture
+def clock(monkeypatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(deadlines, "perf_counter", clock)
+    return clock
+
+
+def paths_mdp(roots: int) -> FiniteHorizonMDP:
+    rng = np.random.default_rng(3)
+    transitions = np.eye(20)[rng.integers(20, size=(20, 3))]
+    initial = np.zeros(20)
+    initial[:roots] = 1.0 / roots
+    return FiniteHorizonMDP.from_dense(transitions, initial, 4, rows="pair", allow_unreachable=True)
+
+
+PROBLEMS = {
+    "tokens": lambda: prompt_problem("D", sizes=(40, 300, 30), dimension=8),
+    "paths": lambda: problem_of(paths_mdp(2), "A", dimension=16),
+    "policies": lambda: problem_of(stochastic_mdp(0), "V"),
+    "no prior": lambda: prompt_problem("A", sizes=(40, 300, 30), regularization=0.0),
+}
+SOLVERS = {
+    "newton": partial(newton, tolerance=0.0),
+    "frank_wolfe": partial(frank_wolfe, tolerance=0.0),
+    "pairwise": partial(frank_wolfe, variant="pairwise", tolerance=0.0),
+}
+
+
+@pytest.mark.parametrize("kind", PROBLEMS)
+@pytest.mark.parametrize("solver", [*SOLVERS, "reference"])
+def test_no_time_at_all_gives_a_certified_start(solver, kind):
+    problem = PROBLEMS[kind]()
+    design = (reference if solver == "reference" else SOLVERS[solver])(problem, time_limit=0)
+    assert design.status == "time_limit" and design.iterations == 0
+    assert verify(problem, design).confirmed
+    assert design.value < newton(problem).value <= design.upper_bound
+
+
+@pytest.mark.parametrize("kind", PROBLEMS)
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_the_certificate_holds_wherever_the_time_ends(solver, kind, clock):
+    """Each look at the clock takes a second, so that every limit ends somewhere else."""
+    clock.step = 1.0
+    problem = PROBLEMS[kind]()
+    optimum = newton(problem)
+    steps = []
+    for limit in (1.5, 2.5, 4.5, 7.5, 12.5, 20.5, 40.5):
+        design = SOLVERS[solver](problem, time_limit=limit)
+        assert design.status in ("time_limit", "converged", "stalled")
+        assert verify(problem, design).confirmed
+        assert design.value <= optimum.upper_bound + 1e-12 * abs(optimum.value)
+        assert design.upper_bound >= optimum.value - 1e-12 * abs(optimum.value)
+        record = design.history[-1]
+        assert len(design.history) == design.iterations + 1 and record.step == 0.0
+        assert record.value == pytest.approx(design.value, rel=1e-12)
+        steps.append(design.iterations)
+    assert steps == sorted(steps) and steps[0] <= 1 and steps[-1] > 1
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_a_limit_that_is_not_reached_changes_nothing(solver):
+    problem = PROBLEMS["tokens"]()
+    one, other = (SOLVERS[solver](problem, time_limit=limit, max_iterations=9) for limit in (None, 1e6))
+    np.testing.assert_array_equal(one.occupancies, other.occupancies)
+    assert (one.status, one.gap, one.iterations) == (other.status, other.gap, other.iterations)
+
+
+def test_what_the_last_steps_have_certified_is_converged(clock):
+    """The time ends after the last Newton steps: the certificate, not the clock, says what the design is."""
+    clock.step = 1.0
+    problem = PROBLEMS["tokens"]()
+    found = [newton(problem, time_limit=limit) for limit in np.arange(0.5, 80.0, 2.0)]
+    for design in found:
+        assert (design.status == "converged") == problem.converged(design.gap, design.value, 1e-6)
+    ended = [design for design in found if design.status == "time_limit"]
+    assert len(ended) > 5
+    # one more pass may be saved: the certificate of a cut-short run needs no pricing before it
+    assert min(one.oracle_calls for one in found if one.status == "converged") <= newton(problem).oracle_calls
+
+
+# -- inside the master ----------------------------------------------------------------------------------------------
+
+
+def test_it_ends_between_the_factors_of_a_quadratic_program(clock, monkeypatch):
+    module = importlib.import_module("edpbrl_gym.design.solvers.newton.simplex_qp")
+    monkeypatch.setattr(module, "_minimiser", clock.moved_by(module._minimiser))
+    problem = PROBLEMS["tokens"]()
+    for limit in range(1, 12):
+        clock.now = 0.0
+        design = newton(problem, tolerance=0.0, time_limit=limit - 0.5)
+        assert clock.now == limit  # not one factor more
+        assert design.status == "time_limit" and verify(problem, design).confirmed
+
+
+def test_it_ends_between_the_products_of_the_first_order_program(clock, monkeypatch):
+    features = np.random.default_rng(0).standard_normal((900, 120))
+    problem = problem_from(features / np.linalg.norm(features, axis=1, keepdims=True), [900])
+    module = importlib.import_module("edpbrl_gym.design.solvers.newton.tokens.curvature")
+    monkeypatch.setattr(module.MatrixCurvature, "product", clock.moved_by(module.MatrixCurvature.product))
+    for limit in (6, 9, 20):
+        clock.now = 0.0
+        design = newton(problem, tolerance=0.0, time_limit=limit - 0.5)
+        assert limit <= clock.now <= limit + 4  # the products that estimate the largest eigenvalue are one piece
+        assert design.status == "time_limit" and verify(problem, design).confirmed
+
+
+@pytest.mark.parametrize("kind", ["paths", "policies"])
+def test_it_ends_between_the_newton_steps_on_columns(kind, clock, monkeypatch):
+    module = importlib.import_module("edpbrl_gym.design.solvers.newton.columns.master")
+    monkeypatch.setattr(module.ColumnMaster, "derivatives", clock.moved_by(module.ColumnMaster.derivatives))
+    problem = PROBLEMS[kind]()
+    for limit in range(1, 8):
+        clock.now = 0.0
+        design = newton(problem, tolerance=0.0, time_limit=limit - 0.5)
+        assert limit <= clock.now <= limit + 1  # the gradient that follows a step
+        assert design.status == "time_limit" and verify(problem, design).confirmed
+
+
+def test_it_ends_in_the_pool_that_a_large_vocabulary_starts_from(clock, monkeypatch):
+    monkeypatch.setattr(token_newton, "_SCREENED", 100)
+    monkeypatch.setattr(token_newton, "_POOL", 80)
+    clock.step = 1.0
+    problem = PROBLEMS["tokens"]()
+    iterations = {newton(problem, tolerance=0.0, time_limit=limit).iterations for limit in range(1, 10)}
+    assert iterations == {0}  # all of it went into the start
+
+
+# -- K different policies, query sets ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["tokens", "paths", "policies"])
+def test_exact_designs_are_bounded_wherever_the_time_ends(kind, clock):
+    clock.step = 1.0
+    problem = PROBLEMS[kind]()
+    best = exact_design(problem, starts="clusters")
+    values, statuses = [], []
+    for limit in (0.0, 5.5, 60.5, 1e9):
+        found = exact_design(problem, starts=["clusters", "random"], time_limit=limit)
+        design = found.design
+        statuses.append(design.status)
+        assert design.status in ("time_limit", "converged", "sweep_limit")
+        assert design.upper_bound >= found.independent_bound - 1e-9 >= best.design.value - 2e-9
+        assert verify(problem, found.surrogate).confirmed
+        values.append(design.value)
+    assert statuses[0] == statuses[1] == "time_limit" and statuses[-1] != "time_limit"
+    assert values[0] < values[-1]
+    assert values[-1] >= best.design.value
+
+
+def test_query_sets_end_between_two_questions(clock):
+    problem = PROBLEMS["tokens"]()
+    design = newton(problem)
+    start = query_set(design, max_sweeps=0)
+    assert query_set(design, time_limit=0).status == "time_limit"
+    np.testing.assert_array_equal(query_set(design, time_limit=0).tokens, start.tokens)
+    clock.step = 1.0
+    found = [query_set(design, time_limit=limit) for limit in (10.5, 40.5, 1e9)]
+    assert [one.status for one in found] == ["time_limit", "time_limit", "converged"]
+    values = [start.value, *(one.value for one in found)]
+    assert values == sorted(values) and values[0] < values[1] < values[3]
+    walks = newton(problem_of(paths_mdp(1), "A", num_policies=2))
+    some, every = (query_set(walks, time_limit=limit) for limit in (10.5, None))
+    assert some.status == "time_limit" and query_set(walks, max_sweeps=0).value < some.value < every.value
+
+
+# -- arguments ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("solver", [newton, frank_wolfe, reference, exact_design])
+@pytest.mark.parametrize(("limit", "error"), [(-1, ValueError), (np.nan, ValueError), ("soon", TypeError)])
+def test_bad_limits_are_named(solver, limit, error):
+    with pytest.raises(error, match=r"time_limit \(seconds\)"):
+        solver(prompt_problem("D"), time_limit=limit)
+
+
+class PathsEnv(ChainEnv):
+    """The same with deterministic transitions, which trajectories need."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mdp = paths_mdp(1)
+        self.features = np.random.default_rng(3).normal(size=(self.mdp.num_rows, 3))
+
+
+@pytest.mark.parametrize("agent", [NewtonAgent, FrankWolfeAgent, ExactAgent, ReferenceAgent, TuplesAgent])
+def test_agents_pass_it_on(agent, tmp_path):
+    made = agent(PathsEnv(), num_policies=2, episodes=6, criterion="D", time_limit=0).learn()
+    assert made.design.status == "time_limit"
+    if agent is TuplesAgent:
+        assert made.questions.status == "time_limit"
+    made.save(tmp_path)
+    assert agent.load(tmp_path, PathsEnv()).options["time_limit"] == 0
+    with pytest.raises(ValueError, match="time_limit"):
+        agent(PathsEnv(), num_policies=2, episodes=6, time_limit=-1)

@@ -1,0 +1,116 @@
+"""Metrics, seeds and the taste file against independent computations."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.spatial.distance import cosine
+from scipy.stats import kendalltau
+
+from edpbrl_gym._seeds import derive_seed, generator
+from edpbrl_gym.comparisons import Comparisons
+from edpbrl_gym.estimation.metrics import choice_accuracy, cosine_error, preference_error, sample_pairs
+from edpbrl_gym.experiments.runs import RunFolderError
+from edpbrl_gym.personalize.taste import load_taste, save_taste
+
+
+@given(st.integers(0, 10_000), st.integers(2, 12))
+@settings(max_examples=50, deadline=None)
+def test_cosine_error_is_scipys_cosine_distance(seed, dimension):
+    rng = np.random.default_rng(seed)
+    guess, truth = rng.normal(size=(2, dimension))
+    assert cosine_error(guess, truth) == pytest.approx(cosine(guess, truth), abs=1e-12)
+    assert cosine_error(7.0 * guess, truth) == pytest.approx(cosine_error(guess, truth), abs=1e-12)
+    assert cosine_error(-truth, truth) == pytest.approx(2.0)
+
+
+def test_cosine_error_of_no_estimate_is_that_of_an_orthogonal_one():
+    assert cosine_error(np.zeros(3), np.array([0.0, 2.0, 0.0])) == 1.0
+    with pytest.raises(ValueError, match="other than 0"):
+        cosine_error(np.ones(3), np.zeros(3))
+    with pytest.raises(ValueError, match="shape"):
+        cosine_error(np.ones(3), np.ones(4))
+    with pytest.raises(ValueError, match="finite"):
+        cosine_error(np.array([np.nan, 1.0]), np.ones(2))
+
+
+@given(st.integers(0, 10_000))
+@settings(max_examples=25, deadline=None)
+def test_preference_error_over_all_pairs_is_kendalls_distance(seed):
+    rng = np.random.default_rng(seed)
+    features = rng.normal(size=(12, 4))
+    guess, truth = rng.normal(size=(2, 4))
+    pairs = np.stack(np.triu_indices(12, k=1), axis=1)
+    tau = kendalltau(features @ guess, features @ truth).statistic
+    assert preference_error(guess, truth, features, pairs) == pytest.approx((1 - tau) / 2, abs=1e-12)
+
+
+def test_ties_of_the_truth_are_left_out_and_ties_of_the_estimate_count_half():
+    features = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    pairs = [[0, 1], [0, 2], [1, 2]]
+    truth = np.array([1.0, 1.0])  # indifferent between 0 and 1; prefers 2 to both
+    assert preference_error(truth, truth, features, pairs) == 0.0
+    assert preference_error(-truth, truth, features, pairs) == 1.0
+    assert preference_error(np.zeros(2), truth, features, pairs) == 0.5
+    assert preference_error(np.array([1.0, 0.0]), truth, features, pairs) == 0.25  # ties 0 and 2, right on 1 and 2
+    with pytest.raises(ValueError, match="indifferent"):
+        preference_error(truth, truth, features, [[0, 1]])
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=5), st.integers(2, 60), st.integers(1, 200), st.integers(0, 99))
+@settings(max_examples=50, deadline=None)
+def test_sampled_prompts_and_pairs_are_distinct_legal_and_as_many_as_there_can_be(sizes, prompts, pairs, seed):
+    total = int(np.prod(sizes))
+    if total < 2:
+        with pytest.raises(ValueError, match="at least two prompts"):
+            sample_pairs(sizes, prompts=prompts, pairs=pairs, rng=np.random.default_rng(seed))
+        return
+    found = sample_pairs(sizes, prompts=prompts, pairs=pairs, rng=np.random.default_rng(seed))
+    count = min(prompts, total)
+    assert found.tokens.shape == (count, len(sizes))
+    assert len(np.unique(found.tokens, axis=0)) == count
+    assert (found.tokens >= 0).all() and (found.tokens < np.array(sizes)).all()
+    assert found.pairs.shape == (min(pairs, count * (count - 1) // 2), 2)
+    assert len(np.unique(found.pairs, axis=0)) == len(found.pairs)
+    assert (found.pairs[:, 0] < found.pairs[:, 1]).all() and found.pairs.max() < count
+    again = sample_pairs(sizes, prompts=prompts, pairs=pairs, rng=np.random.default_rng(seed))
+    assert (again.tokens == found.tokens).all() and (again.pairs == found.pairs).all()
+
+
+def test_sampled_prompts_of_a_large_vocabulary_are_uniform_in_every_step():
+    found = sample_pairs([1000, 4, 900], prompts=4000, pairs=10, rng=np.random.default_rng(0))
+    counts = np.bincount(found.tokens[:, 1], minlength=4)
+    assert np.abs(counts - 1000).max() < 5 * np.sqrt(4000 * 0.25 * 0.75)
+
+
+def test_choice_accuracy_counts_ties_by_chance():
+    features = np.zeros((3, 2, 2), dtype=np.float32)
+    features[:, 0, 0] = 1.0
+    answered = Comparisons(features=features, choice=[0, 0, 1], episode=[0, 1, 2], step=[0, 0, 0])
+    assert choice_accuracy(answered, np.array([1.0, 0.0])) == pytest.approx(2 / 3)
+    assert choice_accuracy(answered, np.zeros(2)) == pytest.approx(1 / 2)
+
+
+def test_streams_depend_on_every_key_and_on_nothing_else():
+    seeds = {derive_seed(0, "a", 1), derive_seed(0, "a", 2), derive_seed(0, "b", 1), derive_seed(1, "a", 1)}
+    assert len(seeds) == 4
+    assert derive_seed(0, "a", 1) == derive_seed(0, "a", 1) == 2354578033466627814
+    assert generator(3, "x").random() == generator(3, "x").random()
+
+
+def test_a_taste_survives_its_file_to_the_last_bit(tmp_path):
+    theta = np.random.default_rng(0).normal(size=16)
+    path = save_taste(tmp_path / "theta.safetensors", theta, {"encoder": "minilm", "questions": 3})
+    found = load_taste(path)
+    assert (found.theta == theta).all() and found.provenance == {"encoder": "minilm", "questions": 3}
+    with pytest.raises(ValueError, match="finite"):
+        save_taste(tmp_path / "bad", np.array([np.nan]), {})
+    (tmp_path / "other").write_bytes(b"not a taste")
+    with pytest.raises(ValueError, match="edpbrl estimate"):
+        load_taste(tmp_path / "other")
+    with pytest.raises(FileNotFoundError, match="none"):
+        load_taste(tmp_path / "missing")
+    with pytest.raises(RunFolderError, match="choose a folder"):
+        save_taste(path / "below-a-file", theta, {})

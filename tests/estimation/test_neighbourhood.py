@@ -1,0 +1,220 @@
+"""The prior that looks around the estimate: its parts against their formulas, and whom it helps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.covariance import ledoit_wolf
+
+from edpbrl_gym.estimation import GaussianPrior, Posterior
+from edpbrl_gym.estimation.evidence import fit_prior, log_evidence
+from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
+from edpbrl_gym.likelihood import BestOf, Ranking, Response
+from tests.helpers.clustered_words import clustered_rows, cosine_error
+
+N, D, K = 200, 16, 4
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return clustered_rows(0, tokens=N, d=D, clusters=20)
+
+
+@pytest.fixture(scope="module")
+def prior(rows):
+    return VocabularyPrior(rows)
+
+
+def answers(rows, theta, questions, seed):
+    """Random questions, answered by the multinomial logit."""
+    rng = np.random.default_rng(seed)
+    options = rows[rng.integers(len(rows), size=(questions, K))]
+    return options, (options @ theta + rng.gumbel(size=(questions, K))).argmax(axis=1)
+
+
+@pytest.fixture(scope="module")
+def data(rows):
+    return answers(rows, 20.0 * rows[7], 30, 1)
+
+
+def test_without_a_share_it_is_the_fit_under_the_prior_of_all_embeddings(rows, data):
+    found = VocabularyPrior(rows, share=0.0).fit(*data)
+    plain = fit_prior(*data, base=VocabularyPrior(rows).base)
+    np.testing.assert_allclose(found.theta, plain.estimate.theta, rtol=1e-9)
+    assert found.base.scale == plain.scale and found.local == ()
+    np.testing.assert_array_equal(found.weights, [1.0])
+    np.testing.assert_allclose(found.posterior.precision, plain.estimate.precision)
+
+
+def test_the_local_covariance_is_the_formula(rows):
+    tokens = np.array([4, 9, 100])
+    prior = VocabularyPrior(rows, share=0.3)
+    share = 0.3 * (1.0 - prior.intensity)
+    whole = prior.base.covariance
+    moment = sum(np.outer(rows[token], rows[token]) for token in tokens)
+    moment *= np.trace(whole) / np.trace(moment)
+    found = prior.around(tokens)
+    np.testing.assert_allclose(found.covariance, (1 - share) * whole + share * moment, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(np.trace(found.covariance), np.trace(whole))
+    np.testing.assert_array_equal(found.mean, np.zeros(D))
+
+
+def test_the_base_prior_has_the_mean_variance_one(prior):
+    np.testing.assert_allclose(np.trace(prior.base.covariance), D)
+
+
+def test_each_part_is_a_fit_under_its_own_prior(prior, data):
+    found = prior.fit(*data)
+    assert [len(group) for group in found.neighbourhoods] == list(prior.neighbours)
+    for fit, group in zip(found.local, found.neighbourhoods, strict=True):
+        np.testing.assert_array_equal(group, prior.near(found.base.estimate.theta, len(group)))
+        alone = fit_prior(*data, base=prior.around(group))
+        np.testing.assert_allclose(fit.log_evidence, alone.log_evidence, atol=0.1)
+        np.testing.assert_allclose(fit.log_evidence, log_evidence(fit.estimate, fit.prior), rtol=1e-6, atol=1e-6)
+
+
+def test_weights_are_evidence_over_the_number_of_neighbourhoods(prior, data):
+    found = prior.fit(*data)
+    values = [np.exp(found.base.log_evidence)]
+    for fit, group in zip(found.local, found.neighbourhoods, strict=True):
+        values.append(np.exp(fit.log_evidence) / (N / len(group)))
+    np.testing.assert_allclose(found.weights, np.array(values) / np.sum(values), rtol=1e-8)
+    thetas = [found.base.estimate.theta, *(fit.estimate.theta for fit in found.local)]
+    mixed = sum(weight * theta for weight, theta in zip(found.weights, thetas, strict=True))
+    np.testing.assert_allclose(found.theta, mixed)
+    np.testing.assert_allclose(found.estimate.theta, mixed)
+    np.testing.assert_allclose(found.posterior.mean, mixed)
+    assert found.estimate.converged
+
+
+def test_near_counts_cosines_not_products(rows):
+    scaled = rows * np.where(np.arange(N) % 2, 1.0, 10.0)[:, None]
+    theta = rows[7] + 0.1 * rows[8]
+    cosines = rows @ theta
+    np.testing.assert_array_equal(VocabularyPrior(scaled).near(theta, 5), np.argsort(-cosines, kind="stable")[:5])
+
+
+def test_ties_of_near_go_to_the_first_rows():
+    rows = np.repeat(np.eye(3), 4, axis=0)
+    prior = VocabularyPrior(rows)
+    np.testing.assert_array_equal(prior.near([0.0, 1.0, 0.0], 6), [4, 5, 6, 7, 0, 1])
+
+
+def test_a_token_of_zeros_is_near_to_nothing(rows):
+    with_zero = np.concatenate([np.zeros((1, D)), rows])
+    assert 0 not in VocabularyPrior(with_zero).near(rows[3], 20)
+
+
+def test_sizes_of_neighbourhoods():
+    rows = np.random.default_rng(0).normal(size=(3, 4))
+    small = VocabularyPrior(rows)
+    assert 1 <= min(small.neighbours) and max(small.neighbours) <= 3
+    assert VocabularyPrior(rows, neighbours=(5, 2, 2)).neighbours == (2, 3)  # ascending, once, at most N
+
+
+def test_without_answers_the_estimate_is_zero(prior):
+    found = prior.fit(np.empty((0, K, D)), np.empty(0, dtype=int))
+    np.testing.assert_array_equal(found.theta, np.zeros(D))
+    assert found.local == () and found.posterior.mean.shape == (D,)
+
+
+def test_terms_are_as_good_as_choices(prior, data):
+    options, choices = data
+    terms = BestOf().terms(options, [Response.best(choice) for choice in choices])
+    np.testing.assert_allclose(prior.fit(terms).theta, prior.fit(options, choices).theta, rtol=1e-6, atol=1e-8)
+
+
+def test_rankings_are_answers_too(rows, prior):
+    theta = 20.0 * rows[7]
+    options, _ = answers(rows, theta, 15, 2)
+    orders = np.argsort(-(options @ theta), axis=1)
+    terms = Ranking().terms(options, [Response.ranking(order.tolist()) for order in orders])
+    assert cosine_error(prior.fit(terms).theta, theta) < 0.2
+
+
+@pytest.fixture(scope="module")
+def errors(rows, prior):
+    """Mean cosine error (this prior, the plain one) by kind of user."""
+    plain = VocabularyPrior(rows, share=0.0)
+    rng = np.random.default_rng(3)
+    users = {"word": 20.0 * rows[rng.integers(N, size=24)]}
+    drawn = Posterior(np.zeros(D), prior.base.precision).draws(24, rng)
+    users["prior"] = 20.0 * drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
+    found = {}
+    for kind, thetas in users.items():
+        pairs = []
+        for seed, theta in enumerate(thetas):
+            asked = answers(rows, theta, 24, 100 + seed)
+            pairs.append([cosine_error(each.fit(*asked).theta, theta) for each in (prior, plain)])
+        found[kind] = np.mean(pairs, axis=0)
+    return found
+
+
+def test_users_whose_taste_is_a_word_gain(errors):
+    ours, plain = errors["word"]
+    assert ours < 0.85 * plain
+
+
+def test_users_of_the_plain_prior_lose_little(errors):
+    ours, plain = errors["prior"]
+    assert ours < plain + 0.03
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"share": 1.0}, r"Expected share in \[0, 1\), got 1.0"),
+        ({"share": -0.1}, "Expected a finite share >= 0"),
+        ({"power": -1.0}, "Expected a finite power >= 0"),
+        ({"neighbours": (0,)}, "Expected neighbours >= 1, got 0"),
+        ({"neighbours": ()}, "Expected neighbours as a sequence of at least one number"),
+        ({"neighbours": 50}, "Expected neighbours as a sequence of at least one number, got 50"),
+    ],
+)
+def test_wrong_arguments(rows, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        VocabularyPrior(rows, **arguments)
+
+
+@pytest.mark.parametrize("value", [np.zeros((1, 3)), np.ones((5, 3)), np.full((5, 3), np.nan), np.zeros(3)])
+def test_wrong_features(value):
+    with pytest.raises(ValueError, match="Expected"):
+        VocabularyPrior(value)
+
+
+def test_wrong_data(prior, data):
+    options, choices = data
+    with pytest.raises(ValueError, match="Expected theta of shape"):
+        prior.near(np.zeros(3), 2)
+    with pytest.raises(ValueError, match="dimension"):
+        prior.fit(options[:, :, :3], choices)
+    with pytest.raises(ValueError, match="Expected the choices"):
+        prior.fit(options)
+
+
+def test_the_base_prior_is_a_plain_one_of_the_same_embeddings(rows, prior):
+    assert isinstance(prior.base, GaussianPrior) and prior.base.proper
+    np.testing.assert_array_equal(prior.features, rows)
+
+
+def test_the_base_prior_is_that_of_the_shrunk_moment(rows, prior):
+    moment = rows.T @ rows / N
+    intensity = ledoit_wolf(rows, assume_centered=True)[1]
+    assert prior.intensity == pytest.approx(intensity, rel=1e-9)
+    shrunk = (1.0 - intensity) * moment + intensity * np.trace(moment) / D * np.eye(D)
+    values, vectors = np.linalg.eigh(shrunk)
+    wanted = (vectors * values**0.75) @ vectors.T
+    np.testing.assert_allclose(prior.base.covariance, wanted * D / np.trace(wanted), rtol=1e-8, atol=1e-12)
+
+
+def test_random_directions_say_little_about_a_taste():
+    far = {True: 0.0, False: 0.0}
+    for seed in range(5):
+        pool = np.random.default_rng(seed).normal(size=(100, 10))
+        pool /= np.linalg.norm(pool, axis=1, keepdims=True)
+        prior = VocabularyPrior(pool)
+        assert prior.intensity > 0.6 and prior.share < 0.2
+        for shrunk in far:
+            found = GaussianPrior.from_embeddings(pool, power=0.75, centred=False, shrunk=shrunk)
+            far[shrunk] += float(np.square(found.covariance - np.eye(10)).sum())
+    assert far[True] < 0.1 * far[False]

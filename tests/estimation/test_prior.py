@@ -1,0 +1,234 @@
+"""Gaussian priors: the ridge, precision matrices, and the covariance of the vocabulary's embeddings (F8)."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+from sklearn.covariance import LedoitWolf
+
+from edpbrl_gym.estimation import GaussianPrior, estimate
+from edpbrl_gym.likelihood.choice import log_likelihood
+
+
+def test_isotropic_is_the_ridge():
+    prior = GaussianPrior.isotropic(3, 2.5)
+    np.testing.assert_array_equal(prior.precision, 2.5 * np.eye(3))
+    assert prior.proper and prior.dimension == 3
+    with pytest.raises(ValueError, match="read-only"):
+        prior.precision[0, 0] = 0.0
+    flat = GaussianPrior.isotropic(3, 0.0)
+    assert not flat.proper and flat.null_space.shape == (3, 3)
+
+
+def test_a_prior_is_the_ridge_in_other_coordinates():
+    """theta' P theta with P = L L' is |L' theta|^2: the same estimate from features x L^-T with lambda = 1."""
+    rng = np.random.default_rng(1)
+    options, choices = rng.normal(size=(50, 4, 3)), rng.integers(4, size=50)
+    root = np.tril(rng.normal(size=(3, 3))) + 2 * np.eye(3)
+    expected = estimate(options @ np.linalg.inv(root).T, choices, regularization=1.0).theta
+    result = estimate(options, choices, prior=GaussianPrior.from_precision(root @ root.T))
+    np.testing.assert_allclose(root.T @ result.theta, expected, atol=1e-9)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6), st.integers(2, 40), st.integers(1, 12), st.floats(0, 2), st.floats(1e-2, 100))
+def test_embedding_prior_has_the_stated_trace_and_directions(seed, rows, d, power, scale):
+    features = np.random.default_rng(seed).normal(size=(rows, d)) * np.arange(1, d + 1)
+    prior = GaussianPrior.from_embeddings(features, power=power, scale=scale)
+    assert prior.proper
+    covariance = np.linalg.inv(prior.precision)
+    assert np.trace(covariance) == pytest.approx(scale * d, rel=1e-6)
+    values, vectors = np.linalg.eigh(np.cov(features.T, bias=True).reshape(d, d))
+    expected = np.maximum(np.where(values > 1e-12 * values[-1], values / values[-1], 0.0) ** power, 1e-4)
+    expected *= scale * d / expected.sum()
+    np.testing.assert_allclose(covariance, (vectors * expected) @ vectors.T, rtol=1e-6, atol=1e-6 * expected.max())
+
+
+def test_power_zero_is_the_ridge_of_one_over_scale():
+    features = np.random.default_rng(0).normal(size=(20, 4)) * [1, 2, 3, 4]
+    prior = GaussianPrior.from_embeddings(features, power=0.0, scale=10.0)
+    np.testing.assert_allclose(prior.precision, 0.1 * np.eye(4), atol=1e-12)
+
+
+def test_fewer_tokens_than_features():
+    features = np.random.default_rng(0).normal(size=(3, 50))
+    prior = GaussianPrior.from_embeddings(features)
+    assert prior.proper and np.linalg.eigvalsh(prior.precision)[0] > 0
+
+
+def test_f8_the_embedding_prior_needs_fewer_answers():
+    """Tastes that lie where the vocabulary varies: a lower error than every ridge, from the same random questions."""
+    rng = np.random.default_rng(3)
+    spectrum = np.arange(1, 61) ** -1.0
+    errors = {"embeddings": [], 0.1: [], 1.0: [], 100.0: []}
+    for _ in range(6):
+        tokens = rng.normal(size=(400, 60)) * spectrum
+        tokens /= np.linalg.norm(tokens, axis=1, keepdims=True)
+        theta = tokens[0]  # as in the experiments: the embedding of a text
+        options = tokens[rng.integers(1, 400, size=(60, 4))]
+        choices = (options @ theta).argmax(axis=1)
+        for name in errors:
+            if name == "embeddings":
+                prior = GaussianPrior.from_embeddings(tokens, power=0.5, scale=10.0)
+            else:
+                prior = GaussianPrior.isotropic(60, name)
+            found = estimate(options, choices, prior=prior).theta
+            errors[name].append(1 - found @ theta / np.linalg.norm(found))
+    means = {name: np.mean(values) for name, values in errors.items()}
+    assert means["embeddings"] < min(means[0.1], means[1.0], means[100.0])
+
+
+def test_a_mean_shifts_the_estimate():
+    """With theta = m + delta the mean is an offset of the utilities: scipy on the objective, and the gradient."""
+    rng = np.random.default_rng(5)
+    options, choices = rng.normal(size=(30, 4, 3)), rng.integers(4, size=30)
+    root = np.tril(rng.normal(size=(3, 3))) + 2 * np.eye(3)
+    prior = GaussianPrior.from_precision(root @ root.T, [1.0, -2.0, 0.5])
+
+    def loss(theta):
+        away = theta - prior.mean
+        return 0.5 * away @ prior.precision @ away - log_likelihood(options, choices, theta)
+
+    expected = minimize(loss, np.zeros(3), tol=1e-12)
+    result = estimate(options, choices, prior=prior)
+    np.testing.assert_allclose(result.theta, expected.x, atol=1e-5)
+    assert result.log_posterior == pytest.approx(-expected.fun) and result.converged
+    np.testing.assert_allclose(estimate(options[:0], choices[:0], prior=prior).theta, prior.mean)
+    warm = estimate(options, choices, prior=prior, start=100 * np.ones(3))
+    np.testing.assert_allclose(warm.theta, result.theta, atol=1e-8)
+
+
+def test_covariance_and_scaling():
+    rng = np.random.default_rng(6)
+    root = rng.normal(size=(4, 4))
+    covariance = root @ root.T + 0.1 * np.eye(4)
+    prior = GaussianPrior.from_covariance(covariance, np.arange(4.0))
+    np.testing.assert_allclose(prior.precision @ covariance, np.eye(4), atol=1e-10)
+    np.testing.assert_allclose(prior.covariance, covariance, atol=1e-10)
+    assert prior.log_determinant == pytest.approx(-np.linalg.slogdet(covariance)[1])
+    wide = prior.scaled(3.0)
+    np.testing.assert_allclose(wide.covariance, 3 * covariance, atol=1e-9)
+    np.testing.assert_array_equal(wide.mean, prior.mean)
+    assert wide.log_determinant == pytest.approx(np.linalg.slogdet(wide.precision)[1])
+    with pytest.raises(ValueError, match="read-only"):
+        wide.mean[0] = 1.0
+    flat = GaussianPrior.from_precision(np.diag([0.0, 2.0, 3.0])).scaled(0.5)
+    assert flat.log_determinant == pytest.approx(np.log(4 * 6)) and flat.null_space.shape == (3, 1)
+    assert GaussianPrior.isotropic(5, 0.0).log_determinant == 0.0
+    assert GaussianPrior.isotropic(5, 2.0).log_determinant == pytest.approx(5 * np.log(2))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6), st.integers(2, 12), st.floats(-13, 0))
+def test_the_quick_test_for_a_proper_prior_agrees_with_the_eigenvalues(seed, d, exponent):
+    rng = np.random.default_rng(seed)
+    vectors = np.linalg.qr(rng.normal(size=(d, d)))[0]
+    values = np.concatenate([[10.0**exponent], rng.uniform(1, 2, size=d - 1)])
+    prior = GaussianPrior.from_precision((vectors * values) @ vectors.T)
+    assert prior.proper
+    assert prior.log_determinant == pytest.approx(np.log(values).sum(), abs=1e-4 if exponent > -10 else 0.5)
+    values[0] = 0.0
+    singular = GaussianPrior.from_precision((vectors * values) @ vectors.T)
+    np.testing.assert_allclose(np.abs(singular.null_space.T @ vectors[:, :1]), [[1.0]])
+    assert singular.log_determinant == pytest.approx(np.log(values[1:]).sum())
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**6), st.integers(3, 60), st.integers(1, 12))
+def test_the_population_prior_is_ledoit_and_wolfs(seed, n, d):
+    rng = np.random.default_rng(seed)
+    thetas = rng.normal(size=(n, d)) * np.linspace(0.5, 2, d) + 1.0
+    reference = LedoitWolf().fit(thetas)
+    prior = GaussianPrior.from_estimates(thetas)
+    np.testing.assert_allclose(prior.mean, reference.location_, atol=1e-12)
+    if reference.shrinkage_ > 1e-3:  # ours keeps a little
+        np.testing.assert_allclose(prior.covariance, reference.covariance_, rtol=1e-6, atol=1e-8)
+
+
+def test_the_population_prior_in_the_shape_of_a_target():
+    """Shrinking towards C is shrinking towards the identity where C is the identity."""
+    rng = np.random.default_rng(7)
+    thetas = rng.normal(size=(10, 5))
+    root = np.tril(rng.normal(size=(5, 5))) + 2 * np.eye(5)
+    target = GaussianPrior.from_covariance(root @ root.T)
+    expected = root @ LedoitWolf().fit(thetas @ np.linalg.inv(root).T).covariance_ @ root.T
+    prior = GaussianPrior.from_estimates(thetas, target=target)
+    np.testing.assert_allclose(prior.covariance, expected, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(  # its size does not matter
+        GaussianPrior.from_estimates(thetas, target=target.scaled(7.0)).covariance, expected, rtol=1e-6, atol=1e-8
+    )
+
+
+def test_population_options():
+    rng = np.random.default_rng(8)
+    thetas = rng.normal(size=(50, 4)) + [3.0, 0, 0, 0]
+    plain = GaussianPrior.from_estimates(thetas)
+    scaled = GaussianPrior.from_estimates(thetas, scale=10.0)
+    assert np.trace(scaled.covariance) == pytest.approx(40.0)
+    ratio = scaled.covariance[0, 0] / plain.covariance[0, 0]
+    np.testing.assert_allclose(scaled.mean, np.sqrt(ratio) * plain.mean)
+    sizes = rng.uniform(0.1, 10, size=(50, 1))
+    np.testing.assert_allclose(
+        GaussianPrior.from_estimates(thetas * sizes, normalise=True).covariance,
+        GaussianPrior.from_estimates(thetas, normalise=True).covariance,
+    )
+    wider = GaussianPrior.from_estimates(thetas, posterior_covariance=np.diag([1.0, 2.0, 0.0, 0.0]))
+    assert np.trace(wider.covariance) == pytest.approx(np.trace(plain.covariance) + 3.0)
+
+
+def test_the_population_prior_helps_the_next_user():
+    """Users around a common taste: from the estimates of 30 of them the next one is known better than by a ridge."""
+    rng = np.random.default_rng(9)
+    d, spectrum = 20, np.arange(1, 21.0) ** -1
+    common = 3 * rng.normal(size=d) * np.sqrt(spectrum)
+
+    def user():
+        theta = common + 2 * rng.normal(size=d) * np.sqrt(spectrum)
+        options = rng.normal(size=(25, 4, d))
+        return theta, options, (options @ theta + rng.gumbel(size=(25, 4))).argmax(axis=1)
+
+    earlier = [user() for _ in range(30)]
+    found = [estimate(options, choices, regularization=0.5) for _, options, choices in earlier]
+    spread = np.mean([each.covariance() for each in found], axis=0)
+    population = GaussianPrior.from_estimates([each.theta for each in found], posterior_covariance=spread)
+    errors = {"population": [], "ridge": []}
+    for _ in range(20):
+        theta, options, choices = user()
+        for name, prior in (("population", population), ("ridge", GaussianPrior.isotropic(d, 0.5))):
+            guess = estimate(options, choices, prior=prior).theta
+            errors[name].append(1 - guess @ theta / np.linalg.norm(guess) / np.linalg.norm(theta))
+    assert np.mean(errors["population"]) < 0.8 * np.mean(errors["ridge"])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: GaussianPrior.isotropic(3, -0.1), ">= 0, got -0.1"),
+        (lambda: GaussianPrior.isotropic(0, 1.0), "dimension >= 1"),
+        (lambda: GaussianPrior.from_precision(np.ones((2, 3))), "square"),
+        (lambda: GaussianPrior.from_precision([[1.0, 2.0], [0.0, 1.0]]), "symmetric"),
+        (lambda: GaussianPrior.from_precision([[1.0, np.nan], [0.0, 1.0]]), "finite precision"),
+        (lambda: GaussianPrior.from_precision(np.diag([1.0, -1.0])), "semidefinite .* eigenvalue -1"),
+        (lambda: GaussianPrior.from_precision(-np.eye(2)), "semidefinite"),
+        (lambda: GaussianPrior.from_embeddings(np.ones((1, 3))), "at least 2 tokens"),
+        (lambda: GaussianPrior.from_embeddings(np.full((5, 3), 0.1)), "all equal"),
+        (lambda: GaussianPrior.from_embeddings(np.full((5, 3), np.nan)), "finite features"),
+        (lambda: GaussianPrior.from_embeddings(np.eye(3), power=-1), "power >= 0"),
+        (lambda: GaussianPrior.from_embeddings(np.eye(3), scale=0), "scale > 0"),
+        (lambda: GaussianPrior.from_embeddings(np.eye(3), floor=2), r"floor in \(0, 1\]"),
+        (lambda: GaussianPrior.from_precision(np.eye(3), np.zeros(2)), "the precision has 3 rows"),
+        (lambda: GaussianPrior.from_precision(np.eye(2), [0.0, np.inf]), "finite mean"),
+        (lambda: GaussianPrior.from_covariance(np.diag([1.0, 0.0])), "positive definite covariance"),
+        (lambda: GaussianPrior.isotropic(2, 0.0).covariance, "proper prior"),
+        (lambda: GaussianPrior.isotropic(2, 1.0).scaled(0.0), "factor > 0"),
+        (lambda: GaussianPrior.from_estimates(np.ones((1, 2))), "at least 2 users"),
+        (lambda: GaussianPrior.from_estimates(np.ones((3, 2))), "all equal"),
+        (lambda: GaussianPrior.from_estimates([[1.0, 0], [0, 0]], normalise=True), "got 0 for user 1"),
+        (lambda: GaussianPrior.from_estimates(np.eye(2), target=GaussianPrior.isotropic(2, 0)), "proper prior"),
+        (lambda: GaussianPrior.from_estimates(np.eye(2), target=GaussianPrior.isotropic(3, 1)), "dimension 2"),
+    ],
+)
+def test_bad_input_is_named(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

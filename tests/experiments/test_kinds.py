@@ -1,0 +1,108 @@
+"""`edpbrl report` over every kind of run folder that there is: a small real run of each."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+
+import pytest
+
+from edpbrl_gym.cli import main
+from edpbrl_gym.experiments.demo import DemoSettings, run_demo
+from edpbrl_gym.experiments.kinds import EXPERIMENTS, write_report
+from edpbrl_gym.experiments.llm.run import run_llm
+from edpbrl_gym.experiments.query_bench.run import run_queries
+from edpbrl_gym.experiments.query_bench.settings import BenchSettings
+from edpbrl_gym.experiments.race.run import run_race
+from edpbrl_gym.experiments.race.settings import RaceSettings
+from edpbrl_gym.experiments.reinforce.run import run_reinforce
+from edpbrl_gym.experiments.reinforce.settings import ReinforceExperiment
+from edpbrl_gym.experiments.runs import Results, RunFolderError, read_results
+from edpbrl_gym.experiments.settings import PAPER_USERS, SyntheticSettings
+from edpbrl_gym.experiments.synthetic import run_synthetic
+from edpbrl_gym.features import load_encoder
+from edpbrl_gym.language.settings import ReinforceSettings
+from examples.local_judge import LocalJudge
+from tests.helpers.small_vocabulary import write_embedded
+from tests.helpers.tiny_language_model import write_tiny_model
+from tests.helpers.tiny_llm import STYLES, judge_settings, small_settings
+
+TASTE = "a bright sunny day"
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory) -> tuple[str, str]:
+    return write_embedded(tmp_path_factory.mktemp("inputs"), [TASTE, *PAPER_USERS.values(), *STYLES.values()])
+
+
+def synthetic(inputs, out):
+    users = {"sunny": PAPER_USERS["sunny"]}
+    small = {"episodes": (2,), "runs": 1, "prompts": 8, "pairs": 28, "iterations": 2, "users": users}
+    run_synthetic(SyntheticSettings(vocabulary=inputs[0], encoder=inputs[1], **small), out, jobs=1)
+
+
+def demo(inputs, out):
+    run_demo(DemoSettings(text=TASTE, vocabulary=inputs[0], encoder=inputs[1], episodes=2, iterations=2), out)
+
+
+def queries(inputs, out):
+    settings = BenchSettings(vocabulary=inputs[0], encoder=inputs[1], episodes=(1, 2))
+    run_queries(settings, out, regimes=["argmax"], arms=["random+ridge100", "random+ours"], seeds=1, jobs=1)
+
+
+def race(inputs, out):
+    settings = RaceSettings(vocabulary=inputs[0], encoder=inputs[1], questions=(2, 4))
+    run_race(settings, out, regimes=["items-d10-K4"], arms=["random", "greedy_d"], seeds=2, jobs=1)
+
+
+def reinforce(inputs, out):
+    training = ReinforceSettings(
+        iterations=1, meta_samples=2, episodes=2, words=2, max_tokens=6, evaluation_samples=2, learning_rate=1e-2
+    )
+    small = ReinforceExperiment(
+        training=training, model=write_tiny_model(out.parent / "model"), num_policies=2, vocabulary=inputs[0],
+        map_prompts=4, repeats=2, repeat_prompts=2, likely_prompts=2, counts=(2, 4), taste_seeds=1, prompts=4, pairs=6,
+        users={"sunny": TASTE}, rank=2,
+    )  # fmt: skip
+    run_reinforce(small, out)
+
+
+def llm(inputs, out):
+    words, embeddings = inputs[0], inputs[1].removeprefix("precomputed:")
+    with LocalJudge(encoder=load_encoder(inputs[1])) as server:
+        small = small_settings(words, embeddings, agents=("random",), lambdas=(1.0,))
+        run_llm(small, judge_settings(server.base_url), out, jobs=1)
+
+
+RUNS = {run.__name__: run for run in (synthetic, demo, queries, race, reinforce, llm)}
+
+
+def test_every_kind_has_a_run_here():
+    assert set(RUNS) == set(EXPERIMENTS)
+
+
+@pytest.mark.parametrize("kind", EXPERIMENTS)
+def test_report_works_on_every_kind_of_run(kind, inputs, tmp_path):
+    """From the results alone: the file lies in a folder of its own."""
+    RUNS[kind](inputs, tmp_path / "run")
+    assert read_results(tmp_path / "run").kind == kind
+    (tmp_path / "copy").mkdir()
+    (tmp_path / "run" / "results.parquet").rename(tmp_path / "copy" / "results.parquet")
+    assert main(["report", str(tmp_path / "copy")]) == 0
+    assert (tmp_path / "copy" / "REPORT.md").read_text(encoding="utf-8").startswith("# ")
+    figures = list((tmp_path / "copy" / "figures").iterdir())
+    assert figures and all(path.stat().st_size > 1000 for path in figures)
+
+
+def test_reports_have_one_shape_and_an_unknown_kind_is_refused(tmp_path):
+    for experiment in EXPERIMENTS.values():
+        module, _, function = experiment.report.partition(":")
+        found = getattr(importlib.import_module(f"edpbrl_gym.experiments.{module}"), function)
+        required = [
+            one.name
+            for one in inspect.signature(found).parameters.values()
+            if one.default is one.empty and one.kind is not one.KEYWORD_ONLY
+        ]
+        assert len(required) == 2 and required[0] == "results", experiment
+    with pytest.raises(RunFolderError, match=r"synthetic, demo, .*race, got 'thesis'; use a newer"):
+        write_report(Results(None, kind="thesis", config={}, provenance={}), tmp_path)

@@ -1,0 +1,448 @@
+"""The embedding cache: hits without the model, damage, several processes, kills."""
+
+from __future__ import annotations
+
+import copy
+import errno
+import logging
+import multiprocessing
+import os
+import pickle
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import load_file, save_file
+
+from edpbrl_gym.features import CachedEncoder, default_cache_folder
+from edpbrl_gym.features.cache import EmbeddingStore
+from edpbrl_gym.features.shards import FORMAT, text_key, write_shard
+from tests.helpers.encoders import CountingEncoder
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXTS = [f"prompt number {i}" for i in range(50)]
+
+
+def shards(folder: Path) -> list[Path]:
+    return sorted(folder.glob("text-embeddings/*/shard-*.safetensors"))
+
+
+def filled(folder: Path, texts=TEXTS) -> tuple[np.ndarray, Path]:
+    """Fill a fresh cache; return its rows and its only shard."""
+    rows = CachedEncoder(CountingEncoder(), folder).encode(texts)
+    (shard,) = shards(folder)
+    return rows, shard
+
+
+def test_a_hit_returns_the_same_bytes_without_the_encoder(tmp_path):
+    inner = CountingEncoder()
+    cached = CachedEncoder(inner, tmp_path)
+    wanted = [TEXTS[0], TEXTS[1], TEXTS[0], "", "caf\u00e9", "\ud800 lone surrogate"]
+    first = cached.encode(wanted)
+    assert sorted(inner.encoded) == sorted(set(wanted))
+    assert first.tobytes() == inner.encode(wanted).tobytes()
+    inner.calls.clear()
+    assert cached.encode(wanted).tobytes() == first.tobytes()
+    other = CountingEncoder()
+    reopened = CachedEncoder(other, tmp_path)
+    assert reopened.encode(wanted[::-1]).tobytes() == first[::-1].tobytes()
+    assert inner.calls == [] and other.calls == []
+    reopened.encode([*wanted, "new"])
+    assert other.encoded == ["new"]
+
+
+def test_similar_texts_are_different_texts(tmp_path):
+    texts = ["a", "A", " a", "a ", "a\n", "e\u0301", "\u00e9"]
+    rows = CachedEncoder(CountingEncoder(), tmp_path).encode(texts)
+    assert len({row.tobytes() for row in rows}) == len(texts)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 80), max_size=30), max_size=12))
+def test_any_sequence_of_calls_equals_the_encoder(tmp_path_factory, calls):
+    folder = tmp_path_factory.mktemp("calls")
+    plain, encoders = CountingEncoder(), [CachedEncoder(CountingEncoder(), folder) for _ in range(2)]
+    for number, call in enumerate(calls):
+        texts = [f"text {i}" for i in call]
+        np.testing.assert_array_equal(encoders[number % 2].encode(texts), plain.encode(texts))
+    used = {f"text {i}" for call in calls for i in call}
+    assert sorted(t for e in encoders for t in e.encoder.encoded) == sorted(used)  # nothing twice, though two share
+
+
+def test_many_small_calls_leave_few_files(tmp_path):
+    cached = CachedEncoder(CountingEncoder(), tmp_path)
+    for i in range(400):
+        cached.encode([f"text {i}", f"other {i}"])
+    assert len(shards(tmp_path)) <= 10
+    assert [p for p in cached.store.folder.iterdir() if not p.name.startswith("shard-")] == []
+    inner = CountingEncoder()
+    CachedEncoder(inner, tmp_path).encode([f"other {i}" for i in range(400)])
+    assert inner.calls == []
+
+
+def test_many_files_of_many_processes_are_merged_and_nothing_is_lost(tmp_path):
+    plain, live = CountingEncoder(), CachedEncoder(CountingEncoder(), tmp_path)
+    live.encode(["alive"])
+    for i in range(EmbeddingStore.MAX_SMALL_SHARDS + 5):
+        write_shard(live.store.folder, [text_key(f"t{i}")], plain.encode([f"t{i}"]), plain.fingerprint)
+    inner = CountingEncoder()
+    reopened = CachedEncoder(inner, tmp_path)
+    texts = ["alive", *(f"t{i}" for i in range(EmbeddingStore.MAX_SMALL_SHARDS + 5))]
+    np.testing.assert_array_equal(reopened.encode(texts), plain.encode(texts))
+    assert inner.calls == [] and len(shards(tmp_path)) == 1
+    # the process whose files were merged away goes on
+    live.encode(["more"])
+    np.testing.assert_array_equal(live.encode(["alive", "more", *texts]), plain.encode(["alive", "more", *texts]))
+    assert live.encoder.encoded == ["alive", "more"]
+
+
+def flip(shard, offset):
+    data = bytearray(shard.read_bytes())
+    data[offset] ^= 0x40
+    shard.write_bytes(data)
+
+
+def rewrite(shard, *, change=None, **metadata):
+    """Write a well-formed shard with a right checksum but other content."""
+    import hashlib
+
+    tensors = load_file(shard)
+    if change:
+        change(tensors)
+    tensors = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+    digest = hashlib.sha256(b"".join(tensors[name].tobytes() for name in ("keys", "rows") if name in tensors))
+    entries = {"format": FORMAT, "fingerprint": CountingEncoder().fingerprint, "checksum": digest.hexdigest()}
+    save_file(tensors, shard, metadata={**entries, **metadata})
+
+
+def set_rows(function):
+    return lambda tensors: tensors.__setitem__("rows", function(tensors["rows"]))
+
+
+def with_value(value):
+    def change(rows):
+        rows = rows.copy()
+        rows[3, 2] = value
+        return rows
+
+    return change
+
+
+DAMAGE = {
+    "empty file": lambda shard: shard.write_bytes(b""),
+    "seven bytes": lambda shard: shard.write_bytes(shard.read_bytes()[:7]),
+    "cut in the header": lambda shard: shard.write_bytes(shard.read_bytes()[:60]),
+    "cut in the rows": lambda shard: shard.write_bytes(shard.read_bytes()[:-5]),
+    "bytes appended": lambda shard: shard.write_bytes(shard.read_bytes() + b"\0" * 16),
+    "no safetensors": lambda shard: shard.write_bytes(b"these are not the bytes you are looking for"),
+    "random bytes": lambda shard: shard.write_bytes(np.random.default_rng(0).bytes(5000)),
+    "header of zeros": lambda shard: shard.write_bytes(b"\0" * 400),
+    "header is a list": lambda shard: shard.write_bytes((2).to_bytes(8, "little") + b"[]"),
+    "flipped header bit": lambda shard: flip(shard, 12),
+    "flipped row bit": lambda shard: flip(shard, -3),
+    "flipped key bit": lambda shard: flip(shard, -50 * 8 * 4 - 3),
+    "wrong checksum": lambda shard: rewrite(shard, checksum="0" * 64),
+    "another encoder": lambda shard: rewrite(shard, fingerprint="f" * 64),
+    "another format": lambda shard: rewrite(shard, format="something-else"),
+    "NaN": lambda shard: rewrite(shard, change=set_rows(with_value(np.nan))),
+    "infinity": lambda shard: rewrite(shard, change=set_rows(with_value(np.inf))),
+    "no unit norm": lambda shard: rewrite(shard, change=set_rows(lambda rows: rows * np.float32(1.5))),
+    "zero rows": lambda shard: rewrite(shard, change=set_rows(np.zeros_like)),
+    "another dimension": lambda shard: rewrite(shard, change=set_rows(lambda rows: rows[:, :-1])),
+    "float64 rows": lambda shard: rewrite(shard, change=set_rows(lambda rows: rows.astype(np.float64))),
+    "fewer rows than keys": lambda shard: rewrite(shard, change=set_rows(lambda rows: rows[:-1])),
+    "flat rows": lambda shard: rewrite(shard, change=set_rows(np.ravel)),
+    "no keys": lambda shard: rewrite(shard, change=lambda tensors: tensors.pop("keys")),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_or_foreign_file_is_deleted_and_rebuilt(tmp_path, caplog, damage):
+    rows, shard = filled(tmp_path)
+    damage(shard)
+    inner = CountingEncoder()
+    with caplog.at_level(logging.WARNING):
+        np.testing.assert_array_equal(CachedEncoder(inner, tmp_path).encode(TEXTS), rows)
+    assert sorted(inner.encoded) == sorted(TEXTS)
+    assert f"Deleted the cache file {shard}" in caplog.text
+    assert not shard.exists() and len(shards(tmp_path)) == 1
+    healed = CountingEncoder()
+    np.testing.assert_array_equal(CachedEncoder(healed, tmp_path).encode(TEXTS), rows)
+    assert healed.calls == []
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_no_flipped_byte_gets_through(tmp_path_factory, data):
+    folder = tmp_path_factory.mktemp("flip")
+    rows, shard = filled(folder, TEXTS[:5])
+    content = bytearray(shard.read_bytes())
+    content[data.draw(st.integers(0, len(content) - 1))] ^= data.draw(st.integers(1, 255))
+    shard.write_bytes(content)
+    # a byte of padding in the header may change without consequence; the rows must be right in every case
+    np.testing.assert_array_equal(CachedEncoder(CountingEncoder(), folder).encode(TEXTS[:5]), rows)
+
+
+def test_good_shards_survive_a_bad_neighbour(tmp_path):
+    first = CachedEncoder(CountingEncoder(), tmp_path)
+    first.encode(TEXTS[:40])
+    CachedEncoder(CountingEncoder(), tmp_path).encode(TEXTS[40:])
+    largest = max(shards(tmp_path), key=lambda path: path.stat().st_size)
+    largest.write_bytes(largest.read_bytes()[:-1])
+    inner = CountingEncoder()
+    CachedEncoder(inner, tmp_path).encode(TEXTS)
+    assert sorted(inner.encoded) == sorted(TEXTS[:40])
+
+
+def test_a_shard_of_another_encoder_in_our_folder_is_never_used(tmp_path, caplog):
+    mine, other = CountingEncoder(), CountingEncoder(fingerprint="deadbeef" * 8)
+    CachedEncoder(other, tmp_path).encode(TEXTS)
+    (foreign,) = shards(tmp_path)
+    target = tmp_path / "text-embeddings" / mine.fingerprint
+    target.mkdir()
+    shutil.copy(foreign, target)
+    CachedEncoder(mine, tmp_path).encode(TEXTS)
+    assert sorted(mine.encoded) == sorted(TEXTS) and "another encoder" in caplog.text
+    assert foreign.exists()  # where it belongs
+
+
+def test_an_emptied_cache_folder_does_no_harm(tmp_path):
+    cached = CachedEncoder(CountingEncoder(), tmp_path)
+    rows = cached.encode(TEXTS[:3])
+    shutil.rmtree(tmp_path / "text-embeddings")
+    with pytest.raises(FileNotFoundError):
+        os.scandir(cached.store.folder)
+    np.testing.assert_array_equal(cached.encode(TEXTS[:4])[:3], rows)
+    assert (
+        CountingEncoder().encode(TEXTS[:4]).tobytes()
+        == CachedEncoder(CountingEncoder(), tmp_path).encode(TEXTS[:4]).tobytes()
+    )
+
+
+def test_a_folder_that_cannot_be_written_says_what_to_do(tmp_path):
+    blocker = tmp_path / "file"
+    blocker.write_text("")
+    with pytest.raises(OSError, match="set EDPBRL_CACHE.*cache=False"):
+        CachedEncoder(CountingEncoder(), blocker).encode(["a"])
+
+
+def _fill(folder, numbers, ready, go):
+    inner = CountingEncoder()
+    cached = CachedEncoder(inner, folder)
+    cached.CHUNK = 16
+    ready.release()
+    go.wait(60)
+    for start in range(0, len(numbers), 20):
+        texts = [f"text {i}" for i in numbers[start : start + 20]]
+        if not np.array_equal(cached.encode(texts), CountingEncoder().encode(texts)):
+            os._exit(3)
+
+
+def test_processes_that_write_at_once(tmp_path):
+    context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+    ready, go = context.Semaphore(0), context.Event()
+    parts = [list(range(0, 600)), list(range(300, 900)), list(range(899, 250, -1))]
+    workers = [context.Process(target=_fill, args=(tmp_path, part, ready, go)) for part in parts]
+    for worker in workers:
+        worker.start()
+    for _ in workers:
+        assert ready.acquire(timeout=60)
+    go.set()
+    for worker in workers:
+        worker.join(60)
+    assert [worker.exitcode for worker in workers] == [0, 0, 0]
+    inner = CountingEncoder()
+    texts = [f"text {i}" for i in range(900)]
+    np.testing.assert_array_equal(CachedEncoder(inner, tmp_path).encode(texts), CountingEncoder().encode(texts))
+    assert inner.calls == []
+
+
+def test_a_kill_in_the_middle_keeps_what_was_done(tmp_path):
+    code = f"""
+        import time
+        from edpbrl_gym.features import CachedEncoder
+        from tests.helpers.encoders import CountingEncoder
+
+        class Slow(CountingEncoder):
+            def encode(self, texts, *, progress=False):
+                time.sleep(0.01)
+                return super().encode(texts)
+
+        cached = CachedEncoder(Slow(), {str(tmp_path)!r})
+        cached.CHUNK = 10
+        cached.encode([f"text {{i:06d}}" for i in range(100_000)])
+    """
+    worker = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], cwd=ROOT)
+    folder = tmp_path / "text-embeddings" / CountingEncoder().fingerprint
+    deadline = time.monotonic() + 60
+    while _bytes_in(folder) < 5_000 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    worker.send_signal(signal.SIGKILL)
+    assert worker.wait(30) == -signal.SIGKILL
+    (folder / ".writing-1-half").write_bytes(b"half a shard")  # what a kill during a write leaves
+    inner = CountingEncoder()
+    cached = CachedEncoder(inner, tmp_path)
+    kept = len(cached.store)
+    assert 0 < kept < 100_000 and kept % 10 == 0
+    texts = [f"text {i:06d}" for i in range(kept + 50)]
+    np.testing.assert_array_equal(cached.encode(texts), CountingEncoder().encode(texts))
+    assert inner.encoded == texts[kept:]
+
+
+def _bytes_in(folder):
+    total = 0
+    for path in folder.glob("shard-*"):
+        try:
+            total += path.stat().st_size
+        except FileNotFoundError:  # merged meanwhile
+            continue
+    return total
+
+
+def test_an_interruption_keeps_the_chunks_that_were_done(tmp_path):
+    class Stops(CountingEncoder):
+        def encode(self, texts, *, progress=False):
+            if len(self.calls) == 3:
+                raise KeyboardInterrupt
+            return super().encode(texts)
+
+    cached = CachedEncoder(Stops(), tmp_path)
+    cached.CHUNK = 7
+    with pytest.raises(KeyboardInterrupt):
+        cached.encode(TEXTS)
+    assert len(cached.store) == 21
+    inner = CountingEncoder()
+    CachedEncoder(inner, tmp_path).encode(TEXTS)
+    assert len(inner.encoded) == len(TEXTS) - 21
+
+
+def test_only_abandoned_temporary_files_are_cleaned_up(tmp_path):
+    filled(tmp_path)
+    folder = tmp_path / "text-embeddings" / CountingEncoder().fingerprint
+    old, young = folder / ".writing-1-old", folder / ".writing-2-young"
+    old.write_bytes(b"x")
+    young.write_bytes(b"x")
+    os.utime(old, (time.time() - 7200, time.time() - 7200))
+    CachedEncoder(CountingEncoder(), tmp_path).encode(TEXTS)
+    assert not old.exists() and young.exists()
+
+
+def test_threads_share_one_encoder(tmp_path):
+    cached = CachedEncoder(CountingEncoder(), tmp_path)
+    wrong = []
+
+    def work(offset):
+        for i in range(30):
+            texts = [f"text {(offset + i + j) % 60}" for j in range(8)]
+            if not np.array_equal(cached.encode(texts), CountingEncoder().encode(texts)):
+                wrong.append(offset)
+
+    workers = [threading.Thread(target=work, args=(7 * k,)) for k in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not wrong and len(cached.encoder.encoded) == len(set(cached.encoder.encoded))
+
+
+def test_it_can_be_pickled_and_copied(tmp_path):
+    cached = CachedEncoder(CountingEncoder(), tmp_path)
+    rows = cached.encode(TEXTS)
+    for twin in (pickle.loads(pickle.dumps(cached)), copy.deepcopy(cached)):
+        twin.encoder.calls.clear()
+        np.testing.assert_array_equal(twin.encode(TEXTS), rows)
+        assert twin.encoder.calls == []
+
+
+def test_an_encoder_that_returns_nonsense_is_stopped_before_the_disk(tmp_path):
+    class Broken(CountingEncoder):
+        def encode(self, texts, *, progress=False):
+            rows = super().encode(texts)
+            rows[-1] = np.nan
+            return rows
+
+    cached = CachedEncoder(Broken(), tmp_path)
+    with pytest.raises(ValueError, match="NaN or infinity"):
+        cached.encode(TEXTS)
+    assert shards(tmp_path) == []
+
+    class Long(CountingEncoder):
+        def encode(self, texts, *, progress=False):
+            return (3.0 * super().encode(texts)).astype(np.float64)
+
+    rows = CachedEncoder(Long(fingerprint="1" * 64), tmp_path).encode(TEXTS)
+    np.testing.assert_allclose(rows, CountingEncoder().encode(TEXTS), atol=1e-6)
+    with pytest.raises(TypeError, match="Expected an encoder with name"):
+        CachedEncoder(object(), tmp_path)
+    with pytest.raises(ValueError, match="Expected a fingerprint"):
+        CachedEncoder(CountingEncoder(fingerprint="../elsewhere"), tmp_path)
+
+
+def test_where_the_cache_lies(monkeypatch, tmp_path):
+    monkeypatch.setenv("EDPBRL_CACHE", str(tmp_path / "chosen"))
+    assert default_cache_folder() == tmp_path / "chosen"
+    assert CachedEncoder(CountingEncoder()).folder == tmp_path / "chosen" / "text-embeddings"
+    monkeypatch.delenv("EDPBRL_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert default_cache_folder() == tmp_path / "xdg" / "edpbrl-gym"
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for ignored in ("", "relative/path"):
+        monkeypatch.setenv("XDG_CACHE_HOME", ignored)
+        assert default_cache_folder() == tmp_path / "home" / ".cache" / "edpbrl-gym"
+
+
+# -- disks that take no more -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def file_size_limit():
+    """Set how large files may get: a real error of the system in every larger write (Errno 27)."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (soft if size is None else size, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_ends_nothing_and_later_rows_are_kept_again(tmp_path, caplog, file_size_limit):
+    inner = CountingEncoder()
+    cached = CachedEncoder(inner, tmp_path)
+    before, during, after = TEXTS[:10], TEXTS[10:20], TEXTS[20:30]
+    expected = {text: row for text, row in zip(TEXTS, CountingEncoder().encode(TEXTS), strict=True)}
+    cached.encode(before)
+    file_size_limit(50)
+    with caplog.at_level("WARNING"):
+        for text in during:  # none of them can be written
+            assert cached.encode([text]).tobytes() == expected[text].tobytes()
+    file_size_limit(None)
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert "File too large" in told and str(tmp_path) in told and "EDPBRL_CACHE" in told
+    inner.calls.clear()
+    cached.encode([*before, *during])
+    assert inner.calls == []  # kept in memory
+    cached.encode(after)  # room again
+    later = CountingEncoder()
+    rows = CachedEncoder(later, tmp_path).encode([*before, *after])
+    assert rows.tobytes() == b"".join(expected[text].tobytes() for text in [*before, *after])
+    assert later.calls == [] and not list(tmp_path.rglob(".*"))
+
+
+def test_a_folder_that_is_full_from_the_first_is_done_without(tmp_path, caplog, monkeypatch):
+    """Not even the folder can be made. The error is raised by hand: a full file system of our own needs mount."""
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    expected = CountingEncoder().encode(TEXTS)
+    with monkeypatch.context() as patch, caplog.at_level("WARNING"):
+        patch.setattr(Path, "mkdir", full)
+        assert CachedEncoder(CountingEncoder(), tmp_path / "cache").encode(TEXTS).tobytes() == expected.tobytes()
+    assert len(caplog.records) == 1 and "No space left on device" in caplog.text

@@ -1,0 +1,125 @@
+"""What an oracle may return: anything else is refused where it is taken, with what was expected."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from gymnasium.vector import SyncVectorEnv
+
+from edpbrl_gym.collection.collect import answer_again
+from edpbrl_gym.comparisons import Comparisons
+from edpbrl_gym.envs.wrappers import PreferenceQuery
+from edpbrl_gym.likelihood import Response
+from edpbrl_gym.oracles import Answers, SyntheticUser
+from edpbrl_gym.session import Session, answer_of, run
+from tests.helpers.lane_environments import ChainEnv
+from tests.helpers.session_planners import WORDS, D, encoder, random_planner
+
+
+class Returns:
+    """An oracle whose ``choose`` returns what it is given."""
+
+    name = "mine"
+
+    def __init__(self, answers):
+        self.answers = answers
+
+    def choose(self, queries):
+        return self.answers(len(queries)) if callable(self.answers) else self.answers
+
+
+class Responds(Returns):
+    """The same with ``respond``."""
+
+    def respond(self, queries):
+        return self.choose(queries)
+
+
+def by_preference_query(oracle):
+    query = PreferenceQuery(SyncVectorEnv([ChainEnv] * 4), lanes=2, oracle=oracle, feedback="state")
+    query.reset(seed=0)
+    query.step(np.zeros(4, int))
+
+
+def by_answer_again(oracle):
+    numbers = np.arange(2)
+    asked = Comparisons(features=np.ones((2, 2, 3)), choice=np.zeros(2, int), episode=numbers, step=numbers)
+    answer_again(asked, oracle)
+
+
+def session():
+    return Session(random_planner(), vocabulary=WORDS, encoder=encoder(), num_options=3)
+
+
+def by_session(oracle):
+    run(session(), oracle, 2)
+
+
+TAKEN = [by_preference_query, by_answer_again, by_session]
+
+
+@pytest.mark.parametrize("take", TAKEN)
+@pytest.mark.parametrize(
+    ("answers", "error", "said"),
+    [
+        (
+            lambda n: [0] * n,
+            TypeError,
+            r"choose\(queries\) of Returns \('mine'\) to return .*Answers, got list;",
+        ),
+        (lambda n: np.zeros(n, int), TypeError, "got ndarray"),
+        (None, TypeError, "got NoneType"),
+        (lambda n: SimpleNamespace(choices=np.zeros(n)), TypeError, "got SimpleNamespace"),
+        (
+            lambda n: Answers(np.zeros(n, int), ["by me"]),
+            TypeError,
+            r"details of Returns \('mine'\) as a dict",
+        ),
+        (lambda n: Answers(np.zeros(n + 1, int)), ValueError, r"Returns \('mine'\) to answer . question.*got \[0, 0"),
+        (lambda n: Answers(np.full(n, 3)), ValueError, r"options in 0\.\.[12] \(-1: no answer\), got \[3"),
+    ],
+)
+def test_what_is_no_answers(take, answers, error, said):
+    with pytest.raises(error, match=said):
+        take(Returns(answers))
+
+
+@pytest.mark.parametrize("take", TAKEN)
+def test_what_is_no_oracle(take):
+    with pytest.raises(TypeError, match=r"an oracle with choose\(queries\) -> Answers, got int"):
+        take(3)
+    nameless = SimpleNamespace(choose=lambda queries: Answers(np.zeros(len(queries), int)))
+    with pytest.raises(TypeError, match="an oracle with a name.*SimpleNamespace without"):
+        take(nameless)
+
+
+@pytest.mark.parametrize(
+    ("responses", "error", "said"),
+    [
+        (
+            Answers(np.zeros(1, int)),
+            TypeError,
+            r"respond.* of Responds \('mine'\) to return a list.*got Answers",
+        ),
+        ([0], TypeError, r"got one with int at index 0; use Response\.best"),
+        ([], ValueError, r"to answer 1 question\(s\), got 0 response\(s\)"),
+        ([Response.best(0)] * 2, ValueError, r"got 2 response\(s\)"),
+        ([Response.best(5)], ValueError, r"options in 0\.\.2"),
+    ],
+)
+def test_what_is_no_list_of_responses(responses, error, said):
+    one = session()
+    with pytest.raises(error, match=said):
+        run(one, Responds(responses), 1)
+    assert one.answered == 0 and one.pending is not None
+    assert run(one, Responds([Response.best(1)]), 1) == 1
+
+
+def test_a_question_that_an_oracle_leaves_is_a_skip_in_a_session():
+    one = session()
+    assert answer_of(Returns(Answers([-1])), one.ask()) is None
+    run(one, Returns(Answers([-1])), 1)
+    run(one, SyntheticUser(np.ones(D)), 1)
+    assert [response.kind for response in one.history.responses] == ["skip", "best"]

@@ -1,0 +1,149 @@
+"""The image-score user: it answers by what the pictures show, and never sees a flagged one."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from edpbrl_gym.comparisons import Queries
+from edpbrl_gym.features import load_encoder, load_image_encoder
+from edpbrl_gym.likelihood.choice import log_softmax
+from edpbrl_gym.oracles import ImageScoreUser, Oracle
+from edpbrl_gym.rendering import Renderer, RenderSettings
+from tests.helpers.encoders import save_tiny_clip
+from tests.helpers.tiny_diffusion import save_tiny_stable_diffusion
+
+STYLE = "An image with warm colors depicting bright sunshine"
+WORDS = ["a gate", "a sea", "a forest, calm", "a city at night", "fog", "a gate, warm sunshine"]
+
+
+@pytest.fixture(scope="module")
+def towers(tmp_path_factory):
+    spec = f"open_clip:local-dir:{save_tiny_clip(tmp_path_factory.mktemp('clip') / 'scores')}"
+    return load_image_encoder(spec), load_encoder(spec, cache=False)
+
+
+@pytest.fixture(scope="module")
+def renderer(tmp_path_factory):
+    folder = save_tiny_stable_diffusion(tmp_path_factory.mktemp("models") / "tiny")
+    settings = RenderSettings(model=str(folder), steps=2, height=32, width=32)
+    return Renderer(settings, cache_folder=tmp_path_factory.mktemp("images"), batch_size=8)
+
+
+def questions(count: int, options: int = 4) -> Queries:
+    rng = np.random.default_rng(1000)
+    texts = [[str(text) for text in rng.choice(WORDS, options, replace=False)] for _ in range(count)]
+    return Queries(
+        features=rng.normal(size=(count, options, 5)),  # what the user looks at is not these
+        episode=np.arange(count),
+        step=np.zeros(count, dtype=int),
+        texts=texts,
+    )
+
+
+def similarities(queries: Queries, renderer: Renderer, towers, seed: int = 0) -> np.ndarray:
+    """CLIP similarities computed from the model itself, picture by picture."""
+    import open_clip
+    import torch
+
+    name = towers[1].name.removeprefix("open_clip:")
+    model, _, prepare = open_clip.create_model_and_transforms(name)
+    model.eval()
+    values = np.empty((len(queries), queries.num_options))
+    with torch.no_grad():
+        sentence = model.encode_text(open_clip.get_tokenizer(name)([STYLE]), normalize=True)[0]
+        for i, options in enumerate(queries.texts):
+            for k, text in enumerate(options):
+                picture = renderer.render([text], seed=seed)[0].load()
+                values[i, k] = model.encode_image(prepare(picture)[None], normalize=True)[0] @ sentence
+    return values
+
+
+def test_argmax_takes_the_picture_that_is_most_similar(renderer, towers):
+    queries = questions(12)
+    user = ImageScoreUser(STYLE, renderer, *towers)
+    assert isinstance(user, Oracle)
+    answers = user.choose(queries)
+    expected = similarities(queries, renderer, towers)
+    gaps = np.diff(np.sort(expected, axis=1), axis=1)[:, -1]
+    assert gaps.min() > 1e-6  # no tie that rounding could decide
+    np.testing.assert_array_equal(answers.choices, expected.argmax(axis=1))
+    assert len(set(answers.choices.tolist())) > 1
+    other = ImageScoreUser(STYLE, renderer, *towers, image_seed=1).choose(queries)
+    np.testing.assert_array_equal(other.choices, similarities(queries, renderer, towers, seed=1).argmax(axis=1))
+    assert not np.array_equal(other.choices, answers.choices)  # the noise of a picture counts too
+    pictures = renderer.render(queries.texts[0])
+    np.testing.assert_allclose(user.scores(pictures), expected[0], atol=1e-6)
+    again = user.scores([picture for picture in pictures for _ in range(3)])
+    np.testing.assert_array_equal(again.reshape(4, 3), np.repeat(user.scores(pictures)[:, None], 3, axis=1))
+
+
+def test_sampled_answers_are_a_logit_of_the_similarities(renderer, towers):
+    single = questions(1)
+    count, scale = 4000, 40.0
+    many = Queries(
+        features=np.repeat(single.features, count, axis=0),
+        episode=np.arange(count),
+        step=np.zeros(count, dtype=int),
+        texts=single.texts * count,
+    )
+    user = ImageScoreUser(STYLE, renderer, *towers, mode="sampled", scale=scale, seed=1000)
+    answers = user.choose(many)
+    chances = np.exp(log_softmax(scale * similarities(single, renderer, towers)))[0]
+    shares = np.bincount(answers.choices, minlength=4) / count
+    assert chances.max() > 0.3
+    assert np.abs(shares - chances).max() < 4 * np.sqrt(0.25 / count)
+    user.reset()
+    np.testing.assert_array_equal(user.choose(many).choices, answers.choices)
+    assert answers.details["mode"] == "sampled" and answers.details["scale"] == scale
+
+
+def test_questions_with_a_flagged_picture_stay_without_an_answer(renderer, towers, tmp_path, monkeypatch):
+    from edpbrl_gym.rendering import pipelines
+    from edpbrl_gym.rendering import renderer as renderer_module
+
+    def flag_fog(loaded, settings, prompts, seeds):
+        pixels, _ = pipelines.generate(loaded, settings, prompts, seeds)
+        return pixels, [prompt == "fog" for prompt in prompts]
+
+    queries = questions(30)
+    plain = ImageScoreUser(STYLE, renderer, *towers, mode="sampled", scale=40.0, seed=5).choose(queries)
+    monkeypatch.setattr(renderer_module, "generate", flag_fog)
+    flagging = Renderer(renderer.settings, cache_folder=tmp_path, batch_size=8)
+    user = ImageScoreUser(STYLE, flagging, *towers, mode="sampled", scale=40.0, seed=5)
+    answers = user.choose(queries)
+    hidden = np.array(["fog" in options for options in queries.texts])
+    assert 0 < hidden.sum() < 30 and answers.details["flagged_questions"] == hidden.sum()
+    # the other answers are those that the same draws give where nothing is flagged
+    np.testing.assert_array_equal(answers.choices, np.where(hidden, -1, plain.choices))
+    assert np.isnan(user.scores(flagging.render(["fog", "a gate"]))).tolist() == [True, False]
+
+
+def test_description_and_details_are_json(renderer, towers):
+    user = ImageScoreUser(STYLE, renderer, *towers, name="sunny")
+    described = json.loads(json.dumps(user.describe()))
+    assert described["oracle"] == user.name == "sunny" and described["text"] == STYLE
+    assert described["model_fingerprint"] == renderer.fingerprint
+    assert described["image_encoder_fingerprint"] == towers[0].fingerprint
+    json.dumps(user.choose(questions(1)).details)
+    empty = Queries(features=np.empty((0, 2, 5)), episode=np.empty(0, int), step=np.empty(0, int), texts=[])
+    assert len(user.choose(empty).choices) == 0
+
+
+def test_what_does_not_fit_is_refused(renderer, towers, minilm, tmp_path):
+    images, texts = towers
+    with pytest.raises(ValueError, match="Expected both towers of one CLIP model"):
+        ImageScoreUser(STYLE, renderer, images, minilm)
+    other = load_encoder(f"open_clip:local-dir:{save_tiny_clip(tmp_path / 'other', seed=1)}", cache=False)
+    with pytest.raises(ValueError, match="load both with the same name"):
+        ImageScoreUser(STYLE, renderer, images, other)
+    with pytest.raises(ValueError, match="text that describes the taste"):
+        ImageScoreUser(" ", renderer, images, texts)
+    with pytest.raises(ValueError, match="mode as one of"):
+        ImageScoreUser(STYLE, renderer, images, texts, mode="best")
+    queries = questions(1)
+    bare = Queries(features=queries.features, episode=queries.episode, step=queries.step)
+    with pytest.raises(ValueError, match="questions with texts"):
+        ImageScoreUser(STYLE, renderer, images, texts).choose(bare)

@@ -1,0 +1,357 @@
+"""Asking, telling, taking back: one session is what its answers make it, however it came to them."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edpbrl_gym.comparisons import Queries
+from edpbrl_gym.likelihood import BestWorst, Ranking, Response, WithTies
+from edpbrl_gym.oracles import ImperfectUser, SyntheticUser
+from edpbrl_gym.session import Planner, RandomPlanner, Restorable, Session, StoppingRule, run
+from edpbrl_gym.vocabulary import Vocabulary
+from tests.helpers.session_planners import (
+    PLANNERS,
+    WORDS,
+    D,
+    GreedyPlanner,
+    RestorableGreedyPlanner,
+    encoder,
+    prior,
+    random_planner,
+)
+
+THETA = np.random.default_rng(3).normal(size=D)
+
+
+def session(planner=None, **arguments):
+    arguments = {"vocabulary": WORDS, "encoder": encoder(), "num_options": 3, **arguments}
+    return Session(random_planner() if planner is None else planner, **arguments)
+
+
+def same(a, b):
+    """Whether two sessions ask the same next question and have learnt the same, to the last bit."""
+    left, right = a.ask(), b.ask()
+    np.testing.assert_array_equal(left.tokens, right.tokens)
+    np.testing.assert_array_equal(left.features, right.features)
+    assert (left.number, left.episode, left.step, left.texts) == (right.number, right.episode, right.step, right.texts)
+    np.testing.assert_array_equal(a.estimate.theta, b.estimate.theta)
+    np.testing.assert_array_equal(a.posterior.precision, b.posterior.precision)
+    assert a.history.responses == b.history.responses
+
+
+def test_prompts_grow_token_by_token_and_begin_again():
+    one = session()
+    for number in range(7):
+        question = one.ask()
+        assert question is one.ask() and question is one.pending
+        assert (question.number, question.episode, question.step) == (number, number // 3, number % 3)
+        assert question.tokens.shape == (3, number % 3 + 1)
+        assert question.texts == tuple(WORDS.prompt(row) for row in question.tokens)
+        np.testing.assert_array_equal(question.features, encoder().encode(question.texts))
+        if number % 3:
+            np.testing.assert_array_equal(question.prefixes, before.tokens)  # noqa: F821
+        before = question  # noqa: F841
+        one.tell(number % 3)
+        assert one.pending is None and one.answered == number + 1
+
+
+def test_state_feedback_shows_the_new_tokens():
+    one = session(feedback="state")
+    one.ask(), one.tell(0)
+    question = one.ask()
+    assert question.texts == tuple(WORDS.tokens[1][token] for token in question.tokens[:, 1])
+    np.testing.assert_array_equal(question.features, encoder().encode(question.texts))
+
+
+def test_questions_are_embedded_by_themselves():
+    """Looking at progress and recommendations must not change the batches in which questions are embedded."""
+    texts = encoder()
+    one = session(encoder=texts)
+    for _ in range(3):
+        one.ask(), one.tell(0)
+    one.progress(), one.recommend(2)
+    asked = one.ask()
+    assert texts.calls[-1] == list(asked.texts)
+
+
+@pytest.mark.parametrize("kind", sorted(PLANNERS))
+def test_an_answer_taken_back_was_never_given(kind):
+    one, other = session(PLANNERS[kind]), session(PLANNERS[kind])
+    for number in range(8):
+        one.ask()
+        if number % 2:  # a wrong answer, then the next question, then back
+            one.tell(2)
+            if number % 4 == 1:
+                one.ask()
+            assert one.undo().number == number
+        one.tell(number % 3)
+        other.ask(), other.tell(number % 3)
+    same(one, other)
+
+
+@pytest.mark.parametrize("kind", sorted(PLANNERS))
+def test_going_back_to_the_beginning(kind):
+    """Further than the states in memory reach."""
+    one, other = session(PLANNERS[kind]), session(PLANNERS[kind])
+    first = one.ask()
+    for number in range(20):
+        one.ask(), one.tell(number % 3)
+    for number in reversed(range(20)):
+        assert one.undo().number == number == one.answered
+    np.testing.assert_array_equal(one.ask().tokens, first.tokens)
+    with pytest.raises(RuntimeError, match="an answer to take back"):
+        one.undo()
+    for each in (one, other):
+        run(each, SyntheticUser(THETA), 5)
+    same(one, other)
+
+
+def test_a_planner_that_cannot_go_back_says_so():
+    one = session(GreedyPlanner())
+    one.ask(), one.tell(0)
+    with pytest.raises(TypeError, match="greedy has no reset.*function that makes the planner"):
+        one.undo()
+    assert one.answered == 1 and one.ask().number == 1  # nothing was changed
+    restorable = session(RestorableGreedyPlanner())
+    restorable.ask(), restorable.tell(0), restorable.undo()
+    assert isinstance(GreedyPlanner(), Planner) and isinstance(RestorableGreedyPlanner(), Restorable)
+    with pytest.raises(TypeError, match="a planner .with ask and tell. or a function"):
+        session("random")
+
+
+def test_a_skip_teaches_nothing_but_is_kept():
+    one = session()
+    one.ask(), one.skip()
+    assert one.answered == 1 and one.history.responses == (Response.skip(),)
+    np.testing.assert_array_equal(one.estimate.theta, 0.0)
+    one.ask(), one.tell(None), one.ask(), one.tell(1)
+    assert one.ask().number == 3
+    assert len(one.comparisons) == 1 and one.comparisons.choice[0] == 1 and one.comparisons.step[0] == 2
+    assert one.progress().answers == 1 and one.progress().questions == 3
+
+
+@pytest.mark.parametrize(
+    ("model", "good", "bad"),
+    [
+        (None, Response.best(2), Response.tie()),
+        (WithTies(0.5), Response.tie(), Response.best_worst(0, 1)),
+        (BestWorst(), Response.best_worst(0, 2), Response.best(0)),
+        (Ranking(), Response.ranking((2, 0, 1)), Response.best_worst(0, 1)),
+    ],
+)
+def test_answers_of_the_sessions_format(model, good, bad):
+    one = session(random_planner(model=model))
+    one.ask()
+    with pytest.raises(ValueError, match=f"or a skip.*got '{bad.kind}'"):
+        one.tell(bad)
+    one.tell(good)
+    assert one.history.responses == (good,)
+    assert one.estimate.converged and one.estimate.theta.any() == (good.kind != "tie")  # a tie is expected at 0
+
+
+def test_bad_answers_are_named_and_change_nothing():
+    one = session()
+    with pytest.raises(RuntimeError, match="call ask"):
+        one.tell(0)
+    question = one.ask()
+    for answer, error, message in (
+        (3, ValueError, r"0\.\.2, got 3"),
+        (-1, ValueError, ">= 0, got -1"),
+        (True, TypeError, "integer, got True"),
+        ("1", TypeError, "integer"),
+        (Response.best(3), ValueError, r"0\.\.2"),
+    ):
+        with pytest.raises(error, match=message):
+            one.tell(answer)
+    assert one.answered == 0 and one.pending is question
+    one.tell(np.int64(2))
+    assert one.history.responses == (Response.best(2),)
+
+
+def test_bad_planners_are_named():
+    class Wrong(GreedyPlanner):
+        def ask(self, prefixes):
+            return np.full(len(prefixes), 8)
+
+    with pytest.raises(ValueError, match=r"tokens in 0\.\.7, got 8"):
+        session(Wrong()).ask()
+    with pytest.raises(ValueError, match="K = 4 options, got one of 3"):
+        session(num_options=4)
+
+
+class Fixed(RandomPlanner):
+    """A planner of one's own that asks what it is given, and says nothing about different options."""
+
+    name = "fixed"
+    steps: tuple[tuple[int, ...], ...] = ()
+
+    def __init__(self, steps):
+        super().__init__((3, 3), prior=prior(), num_options=3)
+        self.steps = steps
+        del self.distinct
+
+    def ask(self, prefixes):
+        self._asked += 1
+        return np.array(self.steps[prefixes.shape[1]])
+
+
+@pytest.mark.parametrize(
+    ("feedback", "steps", "said"),
+    [
+        ("truncated", [(2, 1, 2)], "question 0 (step 0) shows 'a hut' as options 0 and 2"),
+        ("truncated", [(0, 2, 1), (1, 2, 0)], "question 1 (step 1) shows 'a fox, at night, fog' as options 0 and 2"),
+        ("state", [(0, 1, 2), (0, 2, 2)], "question 1 (step 1) shows 'rain' as options 1 and 2"),
+    ],
+)
+def test_a_question_that_shows_an_option_twice_reaches_nobody(feedback, steps, said):
+    words = Vocabulary(("base", "light"), (("A fox", "a fox, at night", "a hut"), ("fog", "at night, fog", "rain")))
+    planner = Fixed(steps)
+    one = Session(planner, vocabulary=words, encoder=encoder(), num_options=3, feedback=feedback)
+    for _ in steps[1:]:
+        one.ask(), one.tell(0)
+    for _ in range(2):  # the planner is not asked again
+        with pytest.raises(ValueError, match="Expected 3 different options from the planner fixed") as error:
+            one.ask()
+        assert said in str(error.value) and "distinct" in str(error.value)
+        assert one.pending is None and one.answered == len(steps) - 1 and planner.state()["asked"] == len(steps)
+    planner.distinct = False  # says that no person answers
+    assert one.ask() is one.pending
+
+
+def test_the_random_baseline_may_show_an_option_twice_and_never_does_for_people():
+    pair = Vocabulary(("base", "light"), (("a fox", "a hut", "a sea"), ("fog", "rain")))
+    for distinct in (True, False):
+        planner = RandomPlanner(pair.sizes, prior=prior(), num_options=3, distinct=distinct)
+        one = Session(planner, vocabulary=pair, encoder=encoder(), num_options=3)
+        shown = []
+        for _ in range(20):
+            shown.append(len({*one.ask().texts}))
+            one.skip()
+        assert (min(shown) == 3) is distinct
+
+
+def test_a_failing_encoder_does_not_cost_a_question():
+    class Failing:
+        name, dimension, fingerprint = "counting", D, encoder().fingerprint
+        fails = True
+
+        def encode(self, texts, *, progress=False):
+            if self.fails:
+                raise ConnectionError("no model")
+            return encoder().encode(texts)
+
+    failing = Failing()
+    one, other = session(RestorableGreedyPlanner(), encoder=failing), session(RestorableGreedyPlanner())
+    for _ in range(3):
+        with pytest.raises(ConnectionError):
+            one.ask()
+    failing.fails = False
+    same(one, other)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.sampled_from(["0", "1", "2", "skip", "undo", "look"]), max_size=25), st.sampled_from(sorted(PLANNERS))
+)
+def test_a_session_is_what_its_last_answers_make_it(actions, kind):
+    """Any mix of answers, skips and undos equals the plain session of the answers that stand."""
+    one, stand = session(PLANNERS[kind]), []
+    for action in actions:
+        if action == "look":
+            assert one.estimate is not None
+        elif action == "undo":
+            if stand:
+                one.undo()
+                stand.pop()
+        else:
+            one.ask()
+            stand.append(None if action == "skip" else int(action))
+            one.tell(stand[-1])
+    other = session(PLANNERS[kind])
+    for answer in stand:
+        other.ask(), other.tell(answer)
+    same(one, other)
+
+
+def test_oracles_answer_a_session():
+    """The answers are those that the oracle gives to the same questions in one batch."""
+    one = session()
+    assert run(one, SyntheticUser(THETA, mode="sampled", scale=2.0, seed=1), 12) == 12
+    told = one.comparisons
+    batch = Queries(told.features, told.episode, told.step)
+    expected = SyntheticUser(THETA, mode="sampled", scale=2.0, seed=1).choose(batch).choices
+    np.testing.assert_array_equal(told.choice, expected)
+    tired = session(random_planner(model=Ranking()))
+    run(tired, ImperfectUser(THETA, response="ranking", skip_threshold=0.5, mistake_rate=0.1), 12)
+    kinds = {response.kind for response in tired.history.responses}
+    assert kinds == {"ranking", "skip"}
+
+
+def test_it_learns_and_recommends_what_the_person_likes():
+    one = session()
+    seen = []
+    run(one, SyntheticUser(THETA), 60, track=lambda session: seen.append(session.answered))
+    assert seen == list(range(1, 61))
+    estimate = one.estimate.theta
+    assert estimate @ THETA > 0.9 * np.linalg.norm(estimate) * np.linalg.norm(THETA)
+    best = one.recommend(3, level=0.8)
+    assert [prompt.score for prompt in best] == sorted((prompt.score for prompt in best), reverse=True)
+    everything = [WORDS.prompt((i, j, k)) for i in range(8) for j in range(8) for k in range(8)]
+    true = np.sort(encoder().encode(everything).astype(float) @ THETA)
+    assert float(encoder().encode([best[0].text])[0] @ THETA) > true[-25]
+    rows = encoder().encode([prompt.text for prompt in best]).astype(float)
+    inside = [
+        (p.low <= one.draws() @ row).mean() - (p.high < one.draws() @ row).mean()
+        for p, row in zip(best, rows, strict=True)
+    ]
+    np.testing.assert_allclose(inside, 0.8, atol=0.01)
+    assert all(prompt.low < prompt.score < prompt.high for prompt in best)
+    np.testing.assert_allclose([prompt.score for prompt in best], (one.draws() @ rows.T).mean(axis=0), rtol=1e-9)
+    with pytest.raises(ValueError, match=r"level in \(0, 1\), got 1.5"):
+        one.recommend(level=1.5)
+
+
+def test_it_says_when_to_stop():
+    one = session(stopping=StoppingRule(target=0.85, gain=0.0, minimum=12))
+    asked = run(one, SyntheticUser(THETA), 300, until_sure=True, check_every=3)
+    progress = one.progress()
+    assert asked == one.answered < 300 and asked % 3 == 0 and progress.should_stop
+    assert progress.accuracy >= 0.85 and "has reached the target" in progress.reason
+    assert progress.further[0] == 0 and progress.curve[0] == progress.accuracy
+    assert (np.diff(progress.curve) > 0).all()
+    right = np.sign(one.outlook.differences @ one.estimate.theta) == np.sign(one.outlook.differences @ THETA)
+    assert abs(progress.accuracy - right.mean()) < 0.1
+    early = session(stopping=StoppingRule(target=0.51, minimum=12)).progress()
+    assert not early.should_stop and early.reason == "0 of at least 12 answers"
+
+
+def test_a_session_that_learns_no_more_stops():
+    one = session(stopping=StoppingRule(target=1.0, gain=0.5, minimum=6))
+    run(one, SyntheticUser(THETA), 12)
+    progress = one.progress()
+    assert progress.should_stop and "would gain" in progress.reason and "less than 50.0%" in progress.reason
+
+
+def test_how_many_more_questions():
+    one = session()
+    run(one, SyntheticUser(THETA), 12)
+    progress = one.progress([0, 10, 20])
+    assert list(progress.further) == [0, 10, 20, 30]
+    middle = (progress.curve[1] + progress.curve[2]) / 2
+    assert progress.questions_to(middle) == pytest.approx(15.0)
+    assert progress.questions_to(progress.accuracy) == 0.0 and progress.questions_to(0.99999) is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"target": 0.5}, r"target in \(0.5, 1\]"),
+        ({"gain": -0.1}, "gain >= 0"),
+        ({"lookahead": 0}, "lookahead >= 1"),
+        ({"minimum": -1}, "minimum >= 0"),
+    ],
+)
+def test_bad_stopping_rules_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        StoppingRule(**arguments)
