@@ -89,10 +89,10 @@ def one_user(user: int) -> list[dict[str, Any]]:
     theta = np.sqrt(scale) * root @ rng.standard_normal(len(root))
     options = questions(partial, episodes, rng)
     choices = (options @ theta + rng.gumbel(size=options.shape[:2])).argmax(axis=1)
-    known = estimate(options, choices, prior=base.scaled(scale))
-    fitted = fit_prior(options, choices, base=base)
-    exact = fit_posterior(options, choices, base=base, scale=scale)
-    close = fit_posterior(options, choices, base=base, start=fitted)
+    known = estimate((options, choices), prior=base.scaled(scale))
+    fitted = fit_prior((options, choices), base=base)
+    exact = fit_posterior((options, choices), base=base, scale=scale)
+    close = fit_posterior((options, choices), base=base, start=fitted)
     fits = (
         ("known", "Laplace", Posterior.from_estimate(known), scale),
         ("known", "variational", exact.posterior, scale),

@@ -93,7 +93,7 @@ def clock(fit: Callable[[], Floats], repeats: int) -> tuple[float, Floats]:
 def compare(n: int, num_options: int, d: int, repeats: int, seed: int) -> list[dict[str, Any]]:
     options, choices = problem(n, num_options, d, seed)
     size = {"n": n, "K": num_options, "d": d}
-    seconds, ours = clock(lambda: estimate(options, choices, regularization=1.0).theta, repeats)
+    seconds, ours = clock(lambda: estimate((options, choices), regularization=1.0).theta, repeats)
     rows: list[dict[str, Any]] = [size | {"solver": "edpbrl_gym", "lambda": 1.0, "seconds": seconds}]
 
     def add(solver: str, ridge: float, fit: Callable[[], Floats], reference: Floats, repeats: int) -> None:
@@ -107,7 +107,7 @@ def compare(n: int, num_options: int, d: int, repeats: int, seed: int) -> list[d
             name = f"scikit-learn {solver}"
             add(name, 1.0, lambda solver=solver: by_sklearn(options, choices, 1.0, solver), ours, repeats)  # type: ignore[misc]
     if d <= STATSMODELS_LARGEST:
-        plain = estimate(options, choices, regularization=1e-8).theta
+        plain = estimate((options, choices), regularization=1e-8).theta
         add("statsmodels", 0.0, lambda: by_statsmodels(options, choices), plain, min(repeats, 3))
     else:
         note = f"skipped (no ridge, slow above d = {STATSMODELS_LARGEST})"

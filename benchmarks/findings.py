@@ -149,7 +149,7 @@ def finding_8(vocabulary: Vocabulary, encoder: TextEncoder, mdp: PromptMDP, feat
                 for budget in budgets:
                     asked = np.flatnonzero(queries.episode < budget)
                     fit = estimate(
-                        queries.features[asked], choices[asked], prior=GaussianPrior.from_precision(precision)
+                        (queries.features[asked], choices[asked]), prior=GaussianPrior.from_precision(precision)
                     )
                     cosine = fit.theta @ user.theta / (np.linalg.norm(fit.theta) * np.linalg.norm(user.theta))
                     row.append(1.0 - float(cosine))

@@ -35,11 +35,11 @@ def estimators(items: Floats) -> dict[str, Estimator]:
         GaussianPrior.from_embeddings(items, power=0.75, centred=False, shrunk=shrunk) for shrunk in (False, True)
     )
     return {
-        "ridge 1": lambda options, choices: estimate(options, choices, prior=ridge).theta,
-        "ridge, auto": lambda options, choices: fit_prior(options, choices, base=ridge).estimate.theta,
-        "embeddings, auto": lambda options, choices: fit_prior(options, choices, base=plain).estimate.theta,
-        "embeddings, shrunk, auto": lambda options, choices: fit_prior(options, choices, base=shrunk).estimate.theta,
-        "VocabularyPrior": lambda options, choices: vocabulary.fit(options, choices).theta,
+        "ridge 1": lambda options, choices: estimate((options, choices), prior=ridge).theta,
+        "ridge, auto": lambda options, choices: fit_prior((options, choices), base=ridge).estimate.theta,
+        "embeddings, auto": lambda options, choices: fit_prior((options, choices), base=plain).estimate.theta,
+        "embeddings, shrunk, auto": lambda options, choices: fit_prior((options, choices), base=shrunk).estimate.theta,
+        "VocabularyPrior": lambda options, choices: vocabulary.fit((options, choices)).theta,
     }
 
 

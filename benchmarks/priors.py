@@ -113,11 +113,11 @@ def estimators(data: dict[str, Any]) -> dict[str, Fit]:
         bases[f"tokens about 0, {power}"] = GaussianPrior.from_embeddings(tokens, power=power, centred=False)
 
     def fixed(prior: GaussianPrior, scale: float) -> Fit:
-        return lambda options, choices: (estimate(options, choices, prior=prior.scaled(scale)).theta, scale)
+        return lambda options, choices: (estimate((options, choices), prior=prior.scaled(scale)).theta, scale)
 
     def auto(base: GaussianPrior, **arguments: Any) -> Fit:
         def fit(options: Floats, choices: NDArray[np.int64]) -> tuple[Floats, float]:
-            found = fit_prior(options, choices, base=base, **arguments)
+            found = fit_prior((options, choices), base=base, **arguments)
             return found.estimate.theta, found.scale
 
         return fit
@@ -126,7 +126,7 @@ def estimators(data: dict[str, Any]) -> dict[str, Fit]:
         candidates = {name: base for name, base in bases.items() if name.startswith(kind) and "about" not in name}
 
         def fit(options: Floats, choices: NDArray[np.int64]) -> tuple[Floats, float]:
-            found = choose_prior(options, choices, candidates=candidates)
+            found = choose_prior((options, choices), candidates=candidates)
             return found.fit.estimate.theta, float(found.name.split()[-1])
 
         return fit

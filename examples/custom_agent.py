@@ -15,7 +15,7 @@ import edpbrl_gym  # noqa: F401  (registers the environments)
 from edpbrl_gym.agents.base import Agent, EpisodeStart, State
 from edpbrl_gym.agents.registry import make_agent
 from edpbrl_gym.envs.wrappers import PreferenceQuery
-from edpbrl_gym.estimation import estimate_comparisons
+from edpbrl_gym.estimation import estimate
 from edpbrl_gym.oracles import SyntheticUser
 
 
@@ -90,7 +90,7 @@ def main(args: Args) -> float:
         actions, state = agent.predict(observations, state, query.episode_start)
         observations, rewards, _, _, infos = query.step(actions)
 
-    result = estimate_comparisons(query.comparisons, regularization=args.regularization)
+    result = estimate(query.comparisons, regularization=args.regularization)
     cosine = float(result.theta @ user.theta / np.linalg.norm(result.theta) / np.linalg.norm(user.theta))
     print(f"last question: {infos['question'][0].tolist()}\nanswer: {infos['preference'][0]}")
     print(f"{agent.name}: {len(query.comparisons)} answers, cosine with the true taste {cosine:.3f}")

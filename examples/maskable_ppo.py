@@ -17,7 +17,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 import edpbrl_gym  # noqa: F401  (registers the environments)
 from edpbrl_gym.agents.registry import make_agent
 from edpbrl_gym.envs.wrappers import LearnedReward, PreferenceQuery
-from edpbrl_gym.estimation import estimate_comparisons
+from edpbrl_gym.estimation import estimate
 from edpbrl_gym.oracles import SyntheticUser
 
 
@@ -59,7 +59,7 @@ def learn_taste(args: Args) -> np.ndarray:
     for _ in range(args.episodes * base.mdp.horizon):
         actions, _ = agent.predict(observations)
         observations, *_ = query.step(actions)
-    return estimate_comparisons(query.comparisons, regularization=args.regularization).theta
+    return estimate(query.comparisons, regularization=args.regularization).theta
 
 
 def final_rewards(venv: DummyVecEnv, choose: Callable[[Any], Any], episodes: int) -> np.ndarray:

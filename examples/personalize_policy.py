@@ -17,7 +17,7 @@ import edpbrl_gym  # noqa: F401  (registers the environments)
 from edpbrl_gym.agents.registry import make_agent
 from edpbrl_gym.collection.collect import collect
 from edpbrl_gym.envs.wrappers import LearnedReward
-from edpbrl_gym.estimation import estimate_comparisons
+from edpbrl_gym.estimation import estimate
 from edpbrl_gym.oracles import SyntheticUser
 from edpbrl_gym.personalize.policy import PromptPolicy, policy_prompts, save_policy
 from edpbrl_gym.personalize.taste import load_taste, save_taste
@@ -52,10 +52,10 @@ def learn_taste(args: Args) -> Path:
     user = SyntheticUser.from_text(args.user, lanes.unwrapped.encoder, seed=args.seed)
     agent = make_agent("random", lanes, num_policies=4, episodes=args.episodes, seed=args.seed)
     answers = collect(lanes, agent, user, episodes=args.episodes, seed=args.seed)
-    estimate = estimate_comparisons(answers, regularization=1.0)
+    taste = estimate(answers, regularization=1.0)
     encoder = lanes.unwrapped.encoder
     provenance = {"encoder": encoder.name, "encoder_fingerprint": encoder.fingerprint, "questions": len(answers)}
-    return save_taste(args.out / "theta.safetensors", estimate.theta, provenance)
+    return save_taste(args.out / "theta.safetensors", taste.theta, provenance)
 
 
 def main(args: Args) -> dict[str, tuple[float, float]]:

@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from edpbrl_gym.agents.registry import make_agent
 from edpbrl_gym.envs.wrappers import PreferenceQuery
-from edpbrl_gym.estimation import estimate_comparisons
+from edpbrl_gym.estimation import estimate
 from edpbrl_gym.mdp import FiniteHorizonMDP
 from edpbrl_gym.oracles import SyntheticUser
 
@@ -88,7 +88,7 @@ def main(args: Args) -> float:
         actions, state = agent.predict(observations, state, query.episode_start)
         observations, *_ = query.step(actions)
 
-    result = estimate_comparisons(query.comparisons, regularization=0.1)
+    result = estimate(query.comparisons, regularization=0.1)
     cosine = float(result.theta @ user.theta / np.linalg.norm(result.theta) / np.linalg.norm(user.theta))
     print(f"{agent.name}: {len(query.comparisons)} answers, theta {np.round(result.theta, 2)}, cosine {cosine:.3f}")
     return cosine

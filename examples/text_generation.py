@@ -12,7 +12,7 @@ import tyro
 
 import edpbrl_gym
 from edpbrl_gym.envs.wrappers import PreferenceQuery, WordSteps
-from edpbrl_gym.estimation import estimate_comparisons
+from edpbrl_gym.estimation import estimate
 from edpbrl_gym.oracles import SyntheticUser
 
 gymnasium.register_envs(edpbrl_gym)  # importing edpbrl_gym has registered its environments; this line says so
@@ -69,6 +69,6 @@ for episode in range(args.episodes):
                 print(f"  {'>' if rewards[lane] else ' '} {text!r}")
 
 answers = questions.comparisons
-taste = estimate_comparisons(answers, regularization=1.0)
+taste = estimate(answers, regularization=1.0)
 cosine = taste.theta @ user.theta / (np.linalg.norm(taste.theta) * np.linalg.norm(user.theta))
 print(f"{len(answers)} answers, cosine with the true taste {cosine:.3f}")

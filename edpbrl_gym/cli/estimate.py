@@ -99,11 +99,11 @@ def _check(options: Estimate) -> None:
 
 def _estimate(options: Estimate, comparisons: Any, vocabulary: Any, encoder: Any) -> tuple[Any, str, dict[str, Any]]:
     """The estimate, its prior in words, and what the taste file says about the prior."""
-    from edpbrl_gym.estimation import GaussianPrior, estimate_comparisons, fit_prior
+    from edpbrl_gym.estimation import GaussianPrior, estimate, fit_prior
 
     if options.prior == "ridge" and options.scale is None:
         value = 1.0 if options.regularization is None else options.regularization
-        found = estimate_comparisons(comparisons, regularization=value)
+        found = estimate(comparisons, regularization=value)
         return found, f"lambda = {value:g}", {"prior": "ridge", "regularization": value}
     facts: dict[str, Any] = {"prior": options.prior}
     if options.prior == "ridge":
@@ -117,12 +117,12 @@ def _estimate(options: Estimate, comparisons: Any, vocabulary: Any, encoder: Any
         base = GaussianPrior.from_embeddings(tokens, power=facts["power"], centred=False)
         words = f"embeddings to the power {facts['power']:g}"
     if options.scale in (None, "auto"):
-        fit = fit_prior(comparisons.features, comparisons.choice, base=base)
+        fit = fit_prior(comparisons, base=base)
         facts |= {"scale": fit.scale, "scale_from": "answers", "log_evidence": fit.log_evidence}
         return fit.estimate, f"{words}, scale {fit.scale:.3g} from the answers", facts
     scale = float(options.scale)
     facts |= {"scale": scale, "scale_from": "given"}
-    return estimate_comparisons(comparisons, prior=base.scaled(scale)), f"{words}, scale {scale:g}", facts
+    return estimate(comparisons, prior=base.scaled(scale)), f"{words}, scale {scale:g}", facts
 
 
 def _near_words(
@@ -132,7 +132,7 @@ def _near_words(
     from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 
     prior = VocabularyPrior(tokens) if options.power is None else VocabularyPrior(tokens, power=options.power)
-    fit = prior.fit(comparisons.features.astype(float), comparisons.choice)
+    fit = prior.fit(comparisons)
     near = 1.0 - float(fit.weights[0])
     facts |= {"scale": fit.base.scale, "scale_from": "answers", "log_evidence": fit.base.log_evidence}
     facts |= {"weight_of_neighbourhoods": near} | ({} if options.power is None else {"power": options.power})

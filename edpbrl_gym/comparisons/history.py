@@ -192,7 +192,7 @@ class History(QuestionShape):
         )
 
     def terms(self, model: ResponseModel) -> Terms:
-        """The likelihood of the responses under a response model, for ``estimation.estimate_terms``; skips add none.
+        """The likelihood of the responses under a response model, for ``estimation.estimate``; skips add none.
 
         Raises:
             ValueError: a response of a kind that the model does not know.

@@ -2,10 +2,9 @@
 
 from edpbrl_gym.estimation.calibrated import VariationalPosterior, fit_posterior
 from edpbrl_gym.estimation.evidence import PriorChoice, PriorFit, choose_prior, fit_prior, log_evidence
-from edpbrl_gym.estimation.map_estimate import Estimate, estimate, estimate_comparisons
+from edpbrl_gym.estimation.map_estimate import Estimate, estimate
 from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.estimation.prior import GaussianPrior
-from edpbrl_gym.estimation.terms import estimate_history, estimate_responses, estimate_terms
 
 __all__ = [
     "Estimate",
@@ -16,10 +15,6 @@ __all__ = [
     "VariationalPosterior",
     "choose_prior",
     "estimate",
-    "estimate_comparisons",
-    "estimate_history",
-    "estimate_responses",
-    "estimate_terms",
     "fit_posterior",
     "fit_prior",
     "log_evidence",

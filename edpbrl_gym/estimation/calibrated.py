@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from edpbrl_gym._validation import check_array, check_count, check_number
+from edpbrl_gym.estimation.data import Data
 from edpbrl_gym.estimation.evidence import PriorFit, fit_prior
 from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.estimation.prior import GaussianPrior
 from edpbrl_gym.estimation.prior_scale import WARM_STEP, ScaleSearch
-from edpbrl_gym.likelihood import Terms
+from edpbrl_gym.likelihood import ResponseModel
 
 __all__ = ["VariationalPosterior", "fit_posterior"]
 
@@ -43,10 +44,10 @@ class VariationalPosterior:
 
 
 def fit_posterior(
-    options: ArrayLike | Terms,
-    choices: ArrayLike | None = None,
+    data: Data,
     *,
     base: GaussianPrior,
+    model: ResponseModel | None = None,
     scale: float | None = None,
     bounds: tuple[float, float] = (1e-4, 1e6),
     typical_scale: float = 1.0,
@@ -66,9 +67,9 @@ def fit_posterior(
     tens of estimates: for saying how sure one is, not for every question.
 
     Args:
-        options: as for :func:`~edpbrl_gym.estimation.evidence.fit_prior`.
-        choices: as for :func:`~edpbrl_gym.estimation.evidence.fit_prior`.
+        data: as for :func:`~edpbrl_gym.estimation.evidence.fit_prior`.
         base: a proper prior.
+        model: as for :func:`~edpbrl_gym.estimation.evidence.fit_prior`.
         scale: of the base's covariance, > 0; None: chosen by the evidence. 1.0 takes the prior as it is.
         bounds: as for :func:`~edpbrl_gym.estimation.evidence.fit_prior`.
         typical_scale: as for :func:`~edpbrl_gym.estimation.evidence.fit_prior`.
@@ -82,11 +83,11 @@ def fit_posterior(
         TypeError: a base that is no GaussianPrior.
         ValueError: an improper base, a scale <= 0, or data as for :func:`~edpbrl_gym.estimation.evidence.fit_prior`.
     """
-    search = ScaleSearch(options, choices, base, bounds, typical_scale, log_spread, precision, max_evaluations)
+    search = ScaleSearch(data, model, base, bounds, typical_scale, log_spread, precision, max_evaluations)
     count = check_count(draws, "draws", minimum=2)
     if scale is None:
         begin = start or fit_prior(
-            options, choices, base=base, bounds=bounds, typical_scale=typical_scale, log_spread=log_spread
+            data, base=base, model=model, bounds=bounds, typical_scale=typical_scale, log_spread=log_spread
         )
         search.answers.start_at(begin.estimate.theta)
         scale, variance, _ = search.run(

@@ -6,7 +6,7 @@ prior's overall variance has to fit the person. The evidence of a prior is the p
     log p(answers | prior) = log of the integral of p(answers | theta) p(theta) over theta,
 
 and Laplace's method gives it from the posterior's mode and the Hessian there (MacKay, 1992; Kass & Raftery, 1995). It
-needs no held-out answers; :mod:`~edpbrl_gym.estimation.cross_validation` is the check on it.
+needs no held-out answers.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from edpbrl_gym._validation import check_array
+from edpbrl_gym.estimation.data import Data
 from edpbrl_gym.estimation.map_estimate import Estimate
 from edpbrl_gym.estimation.prior import GaussianPrior
 from edpbrl_gym.estimation.prior_scale import FIRST_STEP, WARM_STEP, ScaleSearch
-from edpbrl_gym.likelihood import Terms
+from edpbrl_gym.likelihood import ResponseModel
 
 __all__ = [
     "PriorChoice",
@@ -100,10 +101,10 @@ def log_evidence(estimate: Estimate, prior: GaussianPrior) -> float:
 
 
 def fit_prior(
-    options: ArrayLike | Terms,
-    choices: ArrayLike | None = None,
+    data: Data,
     *,
     base: GaussianPrior,
+    model: ResponseModel | None = None,
     bounds: tuple[float, float] = (1e-4, 1e6),
     typical_scale: float = 1.0,
     log_spread: float = 3.0,
@@ -123,9 +124,9 @@ def fit_prior(
     scale) in log(scale), each estimate starting from the last one; it finds a local maximum, in practice the only one.
 
     Args:
-        options: features of the options, (n, K, d), or the :class:`~edpbrl_gym.likelihood.Terms` of any answers.
-        choices: index of the chosen option, (n,); None with Terms.
+        data: the answers, as for :func:`~edpbrl_gym.estimation.estimate`.
         base: a proper prior.
+        model: of the answers, as for :func:`~edpbrl_gym.estimation.estimate`.
         bounds: smallest and largest scale.
         typical_scale: median of the prior on the scale, > 0.
         log_spread: standard deviation of log(scale) under it, > 0; ``numpy.inf`` turns it off.
@@ -142,7 +143,7 @@ def fit_prior(
         TypeError: a base that is no GaussianPrior.
         ValueError: an improper base, bounds that are no interval, or data as for ``estimate``.
     """
-    search = ScaleSearch(options, choices, base, bounds, typical_scale, log_spread, precision, max_evaluations)
+    search = ScaleSearch(data, model, base, bounds, typical_scale, log_spread, precision, max_evaluations)
     answers = search.answers
     if start is not None:
         answers.start_at(check_array(start.estimate.theta, "start.estimate.theta", shape=(base.dimension,)))
@@ -160,10 +161,10 @@ def fit_prior(
 
 
 def choose_prior(
-    options: ArrayLike | Terms,
-    choices: ArrayLike | None = None,
+    data: Data,
     *,
     candidates: Mapping[str, GaussianPrior],
+    model: ResponseModel | None = None,
     bounds: tuple[float, float] = (1e-4, 1e6),
     typical_scale: float = 1.0,
     log_spread: float = 3.0,
@@ -171,9 +172,9 @@ def choose_prior(
     """Choose among several base priors, each at the scale that fits the answers best: the highest log evidence wins.
 
     Args:
-        options: as for :func:`fit_prior`.
-        choices: as for :func:`fit_prior`.
+        data: as for :func:`fit_prior`.
         candidates: proper priors by name, for example powers of the embeddings' covariance, at least one.
+        model: as for :func:`fit_prior`.
         bounds: as for :func:`fit_prior`.
         typical_scale: as for :func:`fit_prior`.
         log_spread: as for :func:`fit_prior`.
@@ -184,7 +185,7 @@ def choose_prior(
     if not candidates:
         raise ValueError("Expected at least one candidate prior, got none")
     fits = {
-        name: fit_prior(options, choices, base=base, bounds=bounds, typical_scale=typical_scale, log_spread=log_spread)
+        name: fit_prior(data, base=base, model=model, bounds=bounds, typical_scale=typical_scale, log_spread=log_spread)
         for name, base in candidates.items()
     }
     name = max(fits, key=lambda each: fits[each].log_evidence)

@@ -8,22 +8,19 @@ P, so there is exactly one maximum. Without a prior (lambda = 0) the maximum may
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from edpbrl_gym._validation import check_array, check_count, check_number
-from edpbrl_gym.estimation.newton import Maximum, differences_to_chosen, log_posterior, maximise
+from edpbrl_gym.estimation.data import Data, answer_differences
+from edpbrl_gym.estimation.newton import Maximum, log_posterior, maximise
 from edpbrl_gym.estimation.prior import GaussianPrior
 from edpbrl_gym.estimation.separation import is_separable, smallest_singular_value
-from edpbrl_gym.likelihood.choice import check_choices, check_options
+from edpbrl_gym.likelihood import ResponseModel
 
-if TYPE_CHECKING:
-    from edpbrl_gym.comparisons import Comparisons
-
-__all__ = ["Estimate", "estimate", "estimate_comparisons", "resolve_prior", "solve"]
+__all__ = ["Estimate", "estimate"]
 
 Floats = NDArray[np.float64]
 
@@ -70,16 +67,20 @@ class Estimate:
 
 
 def estimate(
-    options: ArrayLike,
-    choices: ArrayLike,
+    data: Data,
     *,
     prior: GaussianPrior | None = None,
     regularization: float | None = None,
+    model: ResponseModel | None = None,
     tolerance: float = 1e-8,
     max_iterations: int = 100,
     start: ArrayLike | None = None,
 ) -> Estimate:
     """Estimate the taste from answered questions: the maximum of the penalised log-likelihood.
+
+    The likelihood is that of the best of K options; with ``model``, or from terms, that of any format of answers, as a
+    sum of multinomial logits with offsets. ``Estimate.precision`` then holds the observed information, minus the
+    Hessian. Skips say nothing.
 
     Newton's method with the exact gradient and Hessian, a Cholesky factor for each step and backtracking, from the
     prior's mean unless told otherwise. It has converged when the Newton decrement sqrt(g' H^-1 g), the length of the
@@ -90,10 +91,12 @@ def estimate(
     an error; the second, separable answers, gives ``converged=False`` with the reason.
 
     Args:
-        options: features, (n, K, d), K >= 2; n = 0 returns the prior's mode.
-        choices: index of the chosen option, (n,).
+        data: :class:`~edpbrl_gym.comparisons.Comparisons`; the :class:`~edpbrl_gym.likelihood.Terms` of any answers;
+            or a pair (options, answers): features (n, K, d), K >= 2, and the chosen options (n,), or with ``model`` the
+            n :class:`~edpbrl_gym.likelihood.Response`. n = 0 returns the prior's mode.
         prior: a Gaussian prior; or give ``regularization``.
         regularization: lambda >= 0 of the isotropic prior, 1.0 when neither is given.
+        model: how the answers came about (best-worst, a ranking, with ties); None: the best option was named.
         tolerance: bound on the Newton decrement, > 0.
         max_iterations: most Newton steps, >= 1.
         start: where to start, (d,), for example the last estimate; unused where the prior's mean is better.
@@ -102,22 +105,16 @@ def estimate(
         The estimate; look at ``converged``.
 
     Raises:
+        TypeError: data of another kind, responses without a model, or a prior that is no GaussianPrior.
         ValueError: NaN, K < 2, choices outside 0..K-1, dimensions that do not match, lambda < 0, both a prior and a
-            regularization, or no prior and options that do not span the features.
+            regularization, both terms and a model, or no prior and options that do not span the features.
     """
-    features = check_options(options)
-    chosen = check_choices(choices, features)
-    return solve(
-        differences_to_chosen(features, chosen),
-        None,
-        resolve_prior(prior, regularization, features.shape[2]),
-        tolerance=tolerance,
-        max_iterations=max_iterations,
-        start=start,
-    )
+    differences, offsets = answer_differences(data, model)
+    full = _resolve_prior(prior, regularization, differences.shape[2])
+    return _solve(differences, offsets, full, tolerance=tolerance, max_iterations=max_iterations, start=start)
 
 
-def resolve_prior(prior: GaussianPrior | None, regularization: float | None, dimension: int) -> GaussianPrior:
+def _resolve_prior(prior: GaussianPrior | None, regularization: float | None, dimension: int) -> GaussianPrior:
     """The prior that the two arguments name: itself, or the ridge with lambda = ``regularization`` (None: 1.0).
 
     Raises:
@@ -138,7 +135,7 @@ def resolve_prior(prior: GaussianPrior | None, regularization: float | None, dim
     return prior
 
 
-def solve(
+def _solve(
     differences: Floats,
     offsets: Floats | None,
     prior: GaussianPrior,
@@ -147,19 +144,7 @@ def solve(
     max_iterations: int,
     start: ArrayLike | None,
 ) -> Estimate:
-    """The estimate from differences to the chosen alternatives: what choices and terms share.
-
-    Args:
-        differences: (n, K - 1, d); 0 for absent alternatives.
-        offsets: relative to the chosen alternative, (n, K - 1), -inf for absent ones; None: all 0.
-        prior: of dimension d.
-        tolerance: as for :func:`estimate`.
-        max_iterations: as for :func:`estimate`.
-        start: as for :func:`estimate`.
-
-    Raises:
-        ValueError: as for :func:`estimate`.
-    """
+    """The estimate from :func:`~edpbrl_gym.estimation.data.answer_differences`."""
     dimension = prior.dimension
     tolerance = check_number(tolerance, "tolerance", minimum=0.0, exclusive=True)
     max_iterations = check_count(max_iterations, "max_iterations")
@@ -209,24 +194,3 @@ def _present(
     there = ~np.isneginf(offsets)
     rejected = end.probabilities[:, 1:][there]
     return differences[there][:, None, :], directions, replace(end, probabilities=np.stack([1 - rejected, rejected], 1))
-
-
-def estimate_comparisons(
-    comparisons: Comparisons,
-    *,
-    prior: GaussianPrior | None = None,
-    regularization: float | None = None,
-    tolerance: float = 1e-8,
-    max_iterations: int = 100,
-    start: ArrayLike | None = None,
-) -> Estimate:
-    """Estimate the taste from a :class:`~edpbrl_gym.comparisons.Comparisons`; see :func:`estimate`."""
-    return estimate(
-        comparisons.features,
-        comparisons.choice,
-        prior=prior,
-        regularization=regularization,
-        tolerance=tolerance,
-        max_iterations=max_iterations,
-        start=start,
-    )

@@ -30,6 +30,7 @@ from scipy.special import softmax
 
 from edpbrl_gym._threads import single_thread
 from edpbrl_gym._validation import check_array, check_count, check_number
+from edpbrl_gym.estimation.data import Data
 from edpbrl_gym.estimation.evidence import PriorFit, fit_prior
 from edpbrl_gym.estimation.map_estimate import Estimate
 from edpbrl_gym.estimation.posterior import Posterior
@@ -37,7 +38,7 @@ from edpbrl_gym.estimation.prior import GaussianPrior
 from edpbrl_gym.estimation.shrinkage import ledoit_wolf_intensity
 
 if TYPE_CHECKING:
-    from edpbrl_gym.likelihood import Terms
+    from edpbrl_gym.likelihood import ResponseModel
 
 __all__ = ["TasteFit", "VocabularyPrior"]
 
@@ -151,27 +152,24 @@ class VocabularyPrior:
         return GaussianPrior.from_covariance((1.0 - self.share) * self._covariance + self.share * moment)
 
     @single_thread()  # many small products: with two threads they take several times as long
-    def fit(
-        self,
-        options: ArrayLike | Terms,
-        choices: ArrayLike | None = None,
-    ) -> TasteFit:
+    def fit(self, data: Data, *, model: ResponseModel | None = None) -> TasteFit:
         """Estimate the taste from answers.
 
         Args:
-            options: Features of the options, (n, K, d), or the ``Terms`` of any answers.
-            choices: Index of the chosen option, (n,); None with Terms.
+            data: The answers, as for ``estimate``.
+            model: Of the answers, as for ``estimate``.
 
         Raises:
+            TypeError: As for ``estimate``.
             ValueError: As for ``fit_prior``.
         """
-        base = fit_prior(options, choices, base=self.base)
+        base = fit_prior(data, base=self.base, model=model)
         theta = base.estimate.theta
         if self.share == 0.0 or not theta.any():
             return TasteFit(base, (), np.ones(1), ())
         nearest = self.near(theta, self.neighbours[-1])
         groups = tuple(nearest[:count] for count in self.neighbours)
-        local = tuple(fit_prior(options, choices, base=self.around(group), start=base) for group in groups)
+        local = tuple(fit_prior(data, base=self.around(group), model=model, start=base) for group in groups)
         odds = [
             fit.log_evidence - np.log(len(self.features) / len(group)) for fit, group in zip(local, groups, strict=True)
         ]

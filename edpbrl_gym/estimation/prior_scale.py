@@ -5,38 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from edpbrl_gym._validation import check_count, check_number
-from edpbrl_gym.estimation.newton import differences_to_chosen
+from edpbrl_gym.estimation.data import Data, answer_differences
 from edpbrl_gym.estimation.prior import GaussianPrior
 from edpbrl_gym.estimation.scale_search import climb
 from edpbrl_gym.estimation.whitened import WhitenedAnswers
-from edpbrl_gym.likelihood import Terms
-from edpbrl_gym.likelihood.choice import check_choices, check_options
+from edpbrl_gym.likelihood import ResponseModel
 
-__all__ = ["FIRST_STEP", "WARM_STEP", "ScaleSearch", "answer_differences"]
+__all__ = ["FIRST_STEP", "WARM_STEP", "ScaleSearch"]
 
 Floats = NDArray[np.float64]
 
 FIRST_STEP, WARM_STEP = float(np.log(3.0)), float(np.log(1.6))  # in log(scale)
-
-
-def answer_differences(options: ArrayLike | Terms, choices: ArrayLike | None) -> tuple[Floats, Floats | None]:
-    """Differences to the chosen alternatives (n, K - 1, d), their offsets (n, K - 1) or None, of either kind of data.
-
-    Raises:
-        ValueError: options without choices, or Terms with them.
-    """
-    if isinstance(options, Terms):
-        if choices is not None:
-            raise ValueError("Expected no choices beside Terms, which hold their own; got both")
-        differences, offsets = options.differences()
-        return differences, offsets if offsets.any() else None
-    if choices is None:
-        raise ValueError("Expected the choices of the options, got None; or give Terms alone")
-    features = check_options(options)
-    return differences_to_chosen(features, check_choices(choices, features)), None
 
 
 class ScaleSearch:
@@ -44,8 +26,8 @@ class ScaleSearch:
 
     def __init__(
         self,
-        options: ArrayLike | Terms,
-        choices: ArrayLike | None,
+        data: Data,
+        model: ResponseModel | None,
         base: GaussianPrior,
         bounds: tuple[float, float],
         typical_scale: float,
@@ -53,7 +35,7 @@ class ScaleSearch:
         precision: float,
         max_evaluations: int,
     ) -> None:
-        differences, offsets = answer_differences(options, choices)
+        differences, offsets = answer_differences(data, model)
         self._bounds = _checked_bounds(bounds)
         self.typical = check_number(typical_scale, "typical_scale", minimum=0.0, exclusive=True)
         if not log_spread > 0:

@@ -15,7 +15,7 @@ from edpbrl_gym._threads import for_each, single_thread, torch_single_thread
 from edpbrl_gym.agents.registry import make_agent
 from edpbrl_gym.collection.collect import collect, make_prompt_lanes
 from edpbrl_gym.comparisons import Comparisons
-from edpbrl_gym.estimation import Estimate, GaussianPrior, estimate_comparisons
+from edpbrl_gym.estimation import Estimate, GaussianPrior, estimate
 from edpbrl_gym.estimation.metrics import cosine_error
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.experiments.designs import describe_design
@@ -201,8 +201,8 @@ def _curve(
 
 def _estimate(answered: Comparisons, prior: Prior) -> Estimate:
     if isinstance(prior, VocabularyPrior):
-        return prior.fit(answered.features.astype(np.float64), answered.choice).estimate
-    return estimate_comparisons(answered, prior=prior)
+        return prior.fit(answered).estimate
+    return estimate(answered, prior=prior)
 
 
 def _checkpoints(episodes: int) -> list[int]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from edpbrl_gym._seeds import derive_seed
 from edpbrl_gym.collection.collect import answer_again, collect
 from edpbrl_gym.comparisons import Comparisons
-from edpbrl_gym.estimation import estimate_comparisons
+from edpbrl_gym.estimation import estimate
 from edpbrl_gym.estimation.metrics import cosine_error, preference_error
 from edpbrl_gym.experiments.designs import Tokens, design_episodes, make_lanes, obtain_agent
 from edpbrl_gym.experiments.runs import RunFolder
@@ -125,7 +125,7 @@ def _best_options(asked: Comparisons, taste: NDArray[np.float64]) -> NDArray[np.
 
 def _measure(task: RunTask, answered: Comparisons, user: str, best: NDArray[np.int64]) -> dict[str, Any]:
     settings, evaluation = task.settings, task.evaluation
-    found = estimate_comparisons(answered, regularization=settings.estimation_lambda)
+    found = estimate(answered, regularization=settings.estimation_lambda)
     truth = evaluation.tastes[user]
     return {
         "questions": len(answered),

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym._threads import single_thread
-from edpbrl_gym.estimation import Estimate, GaussianPrior, Posterior, estimate_terms
+from edpbrl_gym.estimation import Estimate, GaussianPrior, Posterior, estimate
 from edpbrl_gym.estimation.neighbourhood import TasteFit, VocabularyPrior
 from edpbrl_gym.likelihood import Response, ResponseModel, Terms
 
@@ -106,7 +106,7 @@ class TasteTracker:
         posterior = self._before if self._fit is None else _posterior(self._fit)
         if count > self._fitted:
             prior = GaussianPrior.from_precision(posterior.precision, posterior.mean)
-            new = estimate_terms(self._terms(self._fitted, count), prior=prior, start=posterior.mean)
+            new = estimate(self._terms(self._fitted, count), prior=prior, start=posterior.mean)
             posterior = Posterior.from_estimate(new)
         self.planned, self._used = posterior, count
 
@@ -160,7 +160,7 @@ class TasteTracker:
     def _estimated(self, count: int) -> TasteFit | Estimate:
         terms = self._terms(0 if self.memory is None else max(0, count - self.memory), count)
         if isinstance(self.prior, GaussianPrior):
-            return estimate_terms(terms, prior=self.prior)
+            return estimate(terms, prior=self.prior)
         return self.prior.fit(terms)
 
 

@@ -244,7 +244,7 @@ class Session:
 
     @property
     def comparisons(self) -> Comparisons:
-        """The answers that name a best option, for ``estimate_comparisons`` and its like."""
+        """The answers that name a best option, for ``estimate`` without a model."""
         return self.history.comparisons
 
     def recommend(

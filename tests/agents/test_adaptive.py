@@ -14,7 +14,7 @@ from edpbrl_gym.agents.adaptive import AdaptiveAgent
 from edpbrl_gym.agents.registry import make_agent
 from edpbrl_gym.collection.collect import collect
 from edpbrl_gym.envs.wrappers import PreferenceQuery
-from edpbrl_gym.estimation import GaussianPrior, estimate_comparisons
+from edpbrl_gym.estimation import GaussianPrior, estimate
 from edpbrl_gym.features import load_encoder
 from edpbrl_gym.oracles import SyntheticUser
 from tests.helpers.clustered_words import cosine_error
@@ -78,7 +78,7 @@ def test_it_learns_the_taste_from_all_answers(world, taste, feedback):
     play(agent, venv, 10)
     found = venv.comparisons
     assert len(found) == 10 * H
-    expected = agent.planner.prior.fit(found.features, found.choice)
+    expected = agent.planner.prior.fit(found)
     assert cosine_error(agent.planner.estimate.theta, expected.theta) < 0.01
     assert (found.features @ taste).argmax(axis=1).tolist() == found.choice.tolist()
     right = (found.features @ agent.planner.estimate.theta).argmax(axis=1) == found.choice
@@ -256,7 +256,7 @@ def test_a_given_prior_is_taken_as_it_is_and_saved(world, taste, tmp_path):
     venv = PreferenceQuery(lanes(world), lanes=K, oracle=SyntheticUser(taste, mode="argmax"))
     agent = agent_for(venv, prior=prior).learn()
     play(agent, venv, 2)
-    wanted = estimate_comparisons(venv.comparisons, prior=prior)
+    wanted = estimate(venv.comparisons, prior=prior)
     assert agent.planner.estimate.theta == pytest.approx(wanted.theta, abs=1e-6)
     agent.save(tmp_path / "agent")
     loaded = AdaptiveAgent.load(tmp_path / "agent", venv)

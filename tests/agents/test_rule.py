@@ -15,7 +15,7 @@ from edpbrl_gym.agents.registry import AGENTS, make_agent
 from edpbrl_gym.agents.rule import RuleAgent
 from edpbrl_gym.collection.collect import collect
 from edpbrl_gym.envs.wrappers import PreferenceQuery
-from edpbrl_gym.estimation import GaussianPrior, estimate_comparisons
+from edpbrl_gym.estimation import GaussianPrior, estimate
 from edpbrl_gym.oracles import SyntheticUser
 from edpbrl_gym.planners.pool import RULES, make_rule
 from tests.helpers.lane_environments import ChainEnv, write_summed_world
@@ -73,7 +73,7 @@ def test_every_planner_agent_plays_different_options_and_learns(world, name, fee
     assert len(found) == 3 * H == agent.planner.asked
     assert all(len(set(texts)) == K for texts in found.texts)
     if name != "adaptive":  # the ridge's exact estimate
-        wanted = estimate_comparisons(found, prior=GaussianPrior.isotropic(D, 1.0))
+        wanted = estimate(found, prior=GaussianPrior.isotropic(D, 1.0))
         assert agent.planner.estimate.theta == pytest.approx(wanted.theta, abs=1e-6)
     agent.save(tmp_path)
     copies = [type(agent).load(tmp_path, lanes(world)) for _ in range(2)]
@@ -134,7 +134,7 @@ def test_groups_side_by_side_and_the_posterior_of_the_words(world):
         found = venv.comparisons
         last = [tuple(texts) for texts, step in zip(found.texts, found.step, strict=True) if step == H - 1]
         assert len(found) == 3 * 3 * H and len(set(last)) > 5 and agent.planner.estimate.converged
-        wanted = agent.planner.prior.fit(found.features, found.choice)
+        wanted = agent.planner.prior.fit(found)
         assert agent.planner.estimate.theta == pytest.approx(wanted.theta, rel=0.05, abs=0.05)
 
 
@@ -154,7 +154,7 @@ def test_a_given_prior_and_the_regularization(world):
         venv = questions(world)
         agent = made("adaptive_a", venv, **options).learn()
         play(agent, venv, 1)
-        theta = estimate_comparisons(venv.comparisons, prior=wanted).theta
+        theta = estimate(venv.comparisons, prior=wanted).theta
         assert agent.planner.estimate.theta == pytest.approx(theta, abs=1e-6)
     with pytest.raises(ValueError, match=r"regularization \(lambda\) > 0, got 0"):
         made("adaptive_a", lanes(world), regularization=0.0).learn()

@@ -54,23 +54,23 @@ def run(comparisons, tmp_path):
 
 def test_the_ridge_of_the_regularization(run, comparisons):
     taste = run("--prior", "ridge", "--regularization", 0.5)
-    expected = estimate(comparisons.features, comparisons.choice, regularization=0.5)
+    expected = estimate(comparisons, regularization=0.5)
     np.testing.assert_allclose(taste.theta, expected.theta, atol=1e-6)
     assert taste.provenance["regularization"] == 0.5 and taste.provenance["prior"] == "ridge"
-    expected = estimate(comparisons.features, comparisons.choice, regularization=1.0)
+    expected = estimate(comparisons, regularization=1.0)
     np.testing.assert_allclose(run("--prior", "ridge").theta, expected.theta, atol=1e-6)
 
 
 def test_without_a_prior_it_is_the_librarys_default(run, comparisons, words, tokens):
     """Near words of the vocabulary: what sessions, the demo and the adaptive agent estimate with."""
     taste = run("--vocabulary", words)
-    expected = VocabularyPrior(tokens).fit(comparisons.features.astype(float), comparisons.choice)
+    expected = VocabularyPrior(tokens).fit(comparisons)
     np.testing.assert_allclose(taste.theta, expected.theta, atol=1e-6)
     told = taste.provenance
     assert told["prior"] == "words" and told["scale"] == pytest.approx(expected.base.scale)
     assert told["weight_of_neighbourhoods"] == pytest.approx(1 - expected.weights[0])
     assert told["vocabulary_fingerprint"] == load_vocabulary(words).fingerprint
-    expected = VocabularyPrior(tokens, power=0.5).fit(comparisons.features.astype(float), comparisons.choice)
+    expected = VocabularyPrior(tokens, power=0.5).fit(comparisons)
     np.testing.assert_allclose(run("--vocabulary", words, "--power", 0.5).theta, expected.theta, atol=1e-6)
 
 
@@ -93,7 +93,7 @@ def test_the_vocabulary_is_that_of_the_design_beside_the_answers(study, words, m
     train = load_vocabulary(words).split(3)[0]
     assert load_taste(out).provenance["vocabulary_fingerprint"] == train.fingerprint
     answers, _ = read_answers(study / "questions.csv", minilm)
-    expected = VocabularyPrior(minilm.encode(train.all_tokens)).fit(answers.features.astype(float), answers.choice)
+    expected = VocabularyPrior(minilm.encode(train.all_tokens)).fit(answers)
     np.testing.assert_allclose(load_taste(out).theta, expected.theta, atol=1e-6)
 
     moved = tmp_path / "study"
@@ -175,7 +175,7 @@ def test_code_that_a_file_names_is_not_run_unasked(study, words, tmp_path, capsy
 def test_embeddings_with_the_scale_that_fits_the_answers(run, comparisons, words, tokens, capsys):
     taste = run("--prior", "embeddings", "--vocabulary", words)
     base = GaussianPrior.from_embeddings(tokens, power=1.0, centred=False)
-    expected = fit_prior(comparisons.features, comparisons.choice, base=base)
+    expected = fit_prior(comparisons, base=base)
     np.testing.assert_allclose(taste.theta, expected.estimate.theta, atol=1e-6)
     told = taste.provenance
     assert told["prior"] == "embeddings" and told["power"] == 1.0 and told["scale_from"] == "answers"
@@ -187,15 +187,15 @@ def test_embeddings_with_the_scale_that_fits_the_answers(run, comparisons, words
 def test_embeddings_with_a_given_scale_and_power(run, comparisons, words, tokens):
     taste = run("--prior", "embeddings", "--vocabulary", words, "--power", 0.5, "--scale", 7)
     prior = GaussianPrior.from_embeddings(tokens, power=0.5, scale=7.0, centred=False)
-    expected = estimate(comparisons.features, comparisons.choice, prior=prior)
+    expected = estimate(comparisons, prior=prior)
     np.testing.assert_allclose(taste.theta, expected.theta, atol=1e-6)
     assert taste.provenance["scale"] == 7.0 and taste.provenance["scale_from"] == "given"
 
 
 def test_a_ridge_with_a_scale(run, comparisons):
-    expected = fit_prior(comparisons.features, comparisons.choice, base=GaussianPrior.isotropic(384, 1.0))
+    expected = fit_prior(comparisons, base=GaussianPrior.isotropic(384, 1.0))
     np.testing.assert_allclose(run("--prior", "ridge", "--scale", "auto").theta, expected.estimate.theta, atol=1e-6)
-    given = estimate(comparisons.features, comparisons.choice, regularization=0.25)
+    given = estimate(comparisons, regularization=0.25)
     np.testing.assert_allclose(run("--prior", "ridge", "--scale", "4").theta, given.theta, atol=1e-6)
 
 

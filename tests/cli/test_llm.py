@@ -86,7 +86,7 @@ def test_an_accuracy_is_what_the_stored_answers_give(finished):
     episode = questions["episode"].to_numpy().reshape(-1, OPTIONS)[:, 0]
     choices = answers[answers["arm"] == "Random"]["choice"].to_numpy(dtype=int)
     train, test = np.isin(episode, (5, 0)), episode == 4  # fold 1 at size 2
-    theta = estimate(features[train].astype(float), choices[train], regularization=100.0).theta
+    theta = estimate((features[train].astype(float), choices[train]), regularization=100.0).theta
     equal = np.array([[row.tolist().index(text) for text in row] for row in texts])
     expected = agreement(theta, features[test], choices[test], equal[test])
     table = read_results(out).table

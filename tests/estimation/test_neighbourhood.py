@@ -38,8 +38,8 @@ def data(rows):
 
 
 def test_without_a_share_it_is_the_fit_under_the_prior_of_all_embeddings(rows, data):
-    found = VocabularyPrior(rows, share=0.0).fit(*data)
-    plain = fit_prior(*data, base=VocabularyPrior(rows).base)
+    found = VocabularyPrior(rows, share=0.0).fit(data)
+    plain = fit_prior(data, base=VocabularyPrior(rows).base)
     np.testing.assert_allclose(found.theta, plain.estimate.theta, rtol=1e-9)
     assert found.base.scale == plain.scale and found.local == ()
     np.testing.assert_array_equal(found.weights, [1.0])
@@ -64,17 +64,17 @@ def test_the_base_prior_has_the_mean_variance_one(prior):
 
 
 def test_each_part_is_a_fit_under_its_own_prior(prior, data):
-    found = prior.fit(*data)
+    found = prior.fit(data)
     assert [len(group) for group in found.neighbourhoods] == list(prior.neighbours)
     for fit, group in zip(found.local, found.neighbourhoods, strict=True):
         np.testing.assert_array_equal(group, prior.near(found.base.estimate.theta, len(group)))
-        alone = fit_prior(*data, base=prior.around(group))
+        alone = fit_prior(data, base=prior.around(group))
         np.testing.assert_allclose(fit.log_evidence, alone.log_evidence, atol=0.1)
         np.testing.assert_allclose(fit.log_evidence, log_evidence(fit.estimate, fit.prior), rtol=1e-6, atol=1e-6)
 
 
 def test_weights_are_evidence_over_the_number_of_neighbourhoods(prior, data):
-    found = prior.fit(*data)
+    found = prior.fit(data)
     values = [np.exp(found.base.log_evidence)]
     for fit, group in zip(found.local, found.neighbourhoods, strict=True):
         values.append(np.exp(fit.log_evidence) / (N / len(group)))
@@ -113,7 +113,7 @@ def test_sizes_of_neighbourhoods():
 
 
 def test_without_answers_the_estimate_is_zero(prior):
-    found = prior.fit(np.empty((0, K, D)), np.empty(0, dtype=int))
+    found = prior.fit((np.empty((0, K, D)), np.empty(0, dtype=int)))
     np.testing.assert_array_equal(found.theta, np.zeros(D))
     assert found.local == () and found.posterior.mean.shape == (D,)
 
@@ -121,7 +121,7 @@ def test_without_answers_the_estimate_is_zero(prior):
 def test_terms_are_as_good_as_choices(prior, data):
     options, choices = data
     terms = BestOf().terms(options, [Response.best(choice) for choice in choices])
-    np.testing.assert_allclose(prior.fit(terms).theta, prior.fit(options, choices).theta, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(prior.fit(terms).theta, prior.fit((options, choices)).theta, rtol=1e-6, atol=1e-8)
 
 
 def test_rankings_are_answers_too(rows, prior):
@@ -145,7 +145,7 @@ def errors(rows, prior):
         pairs = []
         for seed, theta in enumerate(thetas):
             asked = answers(rows, theta, 24, 100 + seed)
-            pairs.append([cosine_error(each.fit(*asked).theta, theta) for each in (prior, plain)])
+            pairs.append([cosine_error(each.fit(asked).theta, theta) for each in (prior, plain)])
         found[kind] = np.mean(pairs, axis=0)
     return found
 
@@ -187,8 +187,8 @@ def test_wrong_data(prior, data):
     with pytest.raises(ValueError, match="Expected theta of shape"):
         prior.near(np.zeros(3), 2)
     with pytest.raises(ValueError, match="dimension"):
-        prior.fit(options[:, :, :3], choices)
-    with pytest.raises(ValueError, match="Expected the choices"):
+        prior.fit((options[:, :, :3], choices))
+    with pytest.raises(TypeError, match="a pair .*, got ndarray"):
         prior.fit(options)
 
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edpbrl_gym.comparisons import Comparisons
-from edpbrl_gym.estimation import GaussianPrior, estimate, estimate_comparisons
+from edpbrl_gym.estimation import GaussianPrior, estimate
 from edpbrl_gym.estimation.newton import differences_to_chosen, maximise
 from edpbrl_gym.likelihood.choice import choice_probabilities, fisher_information, log_likelihood, score
 
@@ -32,7 +32,7 @@ def problem(seed, n=60, num_options=4, d=5, spread=1.0):
 )
 def test_the_gradient_vanishes_at_the_estimate(seed, n, num_options, d, spread, regularization):
     options, choices, _ = problem(seed, n, num_options, d, spread)
-    result = estimate(options, choices, regularization=regularization)
+    result = estimate((options, choices), regularization=regularization)
     assert result.converged, result.reason
     gradient = score(options, choices, result.theta) - regularization * result.theta
     assert np.linalg.norm(gradient) == pytest.approx(result.gradient_norm, abs=1e-9 * (1 + spread * n))
@@ -50,7 +50,7 @@ def test_the_precision_is_the_hessian_of_the_objective():
     options, choices, _ = problem(2, d=4)
     root = np.random.default_rng(0).normal(size=(4, 4))
     prior = GaussianPrior.from_precision(root @ root.T + np.eye(4))
-    result = estimate(options, choices, prior=prior)
+    result = estimate((options, choices), prior=prior)
     step = 1e-5
     rows = [
         (score(options, choices, result.theta + e) - score(options, choices, result.theta - e)) / (2 * step)
@@ -61,9 +61,9 @@ def test_the_precision_is_the_hessian_of_the_objective():
 
 def test_any_start_leads_to_the_same_maximum():
     options, choices, _ = problem(3)
-    first = estimate(options, choices)
+    first = estimate((options, choices))
     for start in (100 * np.ones(5), -30 * np.eye(5)[0], first.theta):
-        other = estimate(options, choices, start=start)
+        other = estimate((options, choices), start=start)
         assert other.converged
         np.testing.assert_allclose(other.theta, first.theta, atol=1e-8)
     assert other.iterations == 0
@@ -81,9 +81,9 @@ def test_a_far_start_needs_the_damping():
     differences = differences_to_chosen(options, choices)
     end = maximise(differences, 0.01 * np.eye(3), far, tolerance=1e-8, max_iterations=100)
     assert end.reason == "" and end.iterations > 0
-    expected = estimate(options, choices, regularization=0.01).theta
+    expected = estimate((options, choices), regularization=0.01).theta
     np.testing.assert_allclose(end.theta, expected, atol=1e-8)
-    np.testing.assert_allclose(estimate(options, choices, regularization=0.01, start=far).theta, expected, atol=1e-8)
+    np.testing.assert_allclose(estimate((options, choices), regularization=0.01, start=far).theta, expected, atol=1e-8)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -94,22 +94,22 @@ def test_extreme_scales_converge(seed):
     options = np.round(options) if seed % 3 == 0 else options
     choices = (options @ rng.normal(size=options.shape[2])).argmax(axis=1)
     start = None if seed % 2 else 100 * rng.normal(size=options.shape[2])
-    result = estimate(options, choices, regularization=10 ** rng.uniform(-8, 4), start=start)
+    result = estimate((options, choices), regularization=10 ** rng.uniform(-8, 4), start=start)
     assert result.converged, result.reason
 
 
 def test_the_estimate_does_not_depend_on_the_scale_of_the_features():
     """theta / s for features * s when the prior is scaled along, with the same number of iterations."""
     options, choices, _ = problem(4)
-    first = estimate(options, choices, regularization=1.0)
+    first = estimate((options, choices), regularization=1.0)
     for scale in (1e-6, 1e6):
-        other = estimate(scale * options, choices, regularization=scale**2)
+        other = estimate((scale * options, choices), regularization=scale**2)
         assert other.converged and other.iterations == first.iterations
         np.testing.assert_allclose(scale * other.theta, first.theta, rtol=1e-9, atol=1e-9)
 
 
 def test_no_answers_return_the_mode_of_the_prior():
-    result = estimate(np.zeros((0, 4, 3)), np.zeros(0, dtype=int), regularization=2.0)
+    result = estimate((np.zeros((0, 4, 3)), np.zeros(0, dtype=int)), regularization=2.0)
     assert result.converged and result.iterations == 0
     np.testing.assert_array_equal(result.theta, np.zeros(3))
     np.testing.assert_allclose(result.covariance(), np.eye(3) / 2, atol=1e-15)
@@ -119,22 +119,22 @@ def test_float32_features_and_a_comparisons_object():
     options, choices, _ = problem(5)
     comparisons = Comparisons(options, choices, np.arange(60) // 6, np.arange(60) % 6)
     stored = comparisons.features.astype(np.float64)
-    expected = estimate(stored, choices, regularization=0.3)
-    result = estimate_comparisons(comparisons, regularization=0.3)
+    expected = estimate((stored, choices), regularization=0.3)
+    result = estimate(comparisons, regularization=0.3)
     np.testing.assert_array_equal(result.theta, expected.theta)
 
 
 def test_same_input_same_output():
     options, choices, _ = problem(6, n=300, d=40)
-    first, second = estimate(options, choices), estimate(options.copy(), choices.copy())
+    first, second = estimate((options, choices)), estimate((options.copy(), choices.copy()))
     np.testing.assert_allclose(first.theta, second.theta, rtol=0, atol=1e-9)
     order = np.random.default_rng(0).permutation(300)
-    np.testing.assert_allclose(estimate(options[order], choices[order]).theta, first.theta, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(estimate((options[order], choices[order])).theta, first.theta, rtol=0, atol=1e-9)
 
 
 def test_more_features_than_answers():
     options, choices, _ = problem(7, n=20, d=300)
-    result = estimate(options, choices, regularization=0.1)
+    result = estimate((options, choices), regularization=0.1)
     assert result.converged
     gradient = score(options, choices, result.theta) - 0.1 * result.theta
     np.testing.assert_allclose(gradient, 0.0, atol=1e-7)
@@ -146,7 +146,7 @@ def test_a_thousand_features():
     options = rng.normal(size=(300, 4, 1024))
     options /= np.linalg.norm(options, axis=-1, keepdims=True)
     choices = (options @ (3 * rng.normal(size=1024)) + rng.gumbel(size=(300, 4))).argmax(axis=1)
-    result = estimate(options, choices, regularization=1.0)
+    result = estimate((options, choices), regularization=1.0)
     assert result.converged
     residual = np.zeros(1024)  # of the equation lambda theta = sum of x_chosen - E[x]
     for shown, choice in zip(options, choices, strict=True):
@@ -158,7 +158,7 @@ def test_a_thousand_features():
 def test_it_recovers_theta_from_a_hundred_thousand_answers():
     rng = np.random.default_rng(8)
     options, theta = rng.normal(size=(100_000, 4, 6)), rng.normal(size=6)
-    result = estimate(options, answers(options, theta, rng), regularization=1e-6)
+    result = estimate((options, answers(options, theta, rng)), regularization=1e-6)
     assert result.converged
     error = (result.theta - theta) / np.sqrt(np.diag(result.covariance()))
     assert np.abs(error).max() < 4
@@ -171,7 +171,7 @@ def test_the_laplace_covariance_matches_the_spread_of_estimates():
     options, theta = rng.normal(size=(500, 3, 2)), np.array([0.7, -0.4])
     squares = []
     for _ in range(300):
-        result = estimate(options, answers(options, theta, rng), regularization=1e-6)
+        result = estimate((options, answers(options, theta, rng)), regularization=1e-6)
         error = result.theta - theta
         squares.append(error @ result.precision @ error)
     assert np.mean(squares) == pytest.approx(2.0, abs=5 * np.sqrt(4 / 300))  # chi square, 2 degrees of freedom
@@ -180,17 +180,17 @@ def test_the_laplace_covariance_matches_the_spread_of_estimates():
 
 def test_too_few_iterations_are_reported():
     options, choices, _ = problem(12)
-    result = estimate(options, choices, regularization=1e-3, max_iterations=1)
+    result = estimate((options, choices), regularization=1e-3, max_iterations=1)
     assert not result.converged and result.iterations == 1
     assert "raise max_iterations" in result.reason
 
 
 def test_a_tolerance_below_rounding_stops_with_a_reason():
     options, choices, _ = problem(12)
-    result = estimate(options, choices, tolerance=1e-30)
+    result = estimate((options, choices), tolerance=1e-30)
     assert result.iterations < 30
     assert result.converged or "larger tolerance" in result.reason
-    np.testing.assert_allclose(result.theta, estimate(options, choices).theta, atol=1e-9)
+    np.testing.assert_allclose(result.theta, estimate((options, choices)).theta, atol=1e-9)
 
 
 def test_the_chosen_option_is_the_reference():
@@ -208,21 +208,21 @@ def test_the_chosen_option_is_the_reference():
 
 def test_maximum_likelihood_where_it_exists():
     options, choices, _ = problem(14, n=200)
-    result = estimate(options, choices, regularization=0.0)
+    result = estimate((options, choices), regularization=0.0)
     assert result.converged and result.reason == ""
     np.testing.assert_allclose(score(options, choices, result.theta), 0.0, atol=1e-7)
-    np.testing.assert_allclose(result.theta, estimate(options, choices, regularization=1e-9).theta, atol=1e-6)
+    np.testing.assert_allclose(result.theta, estimate((options, choices), regularization=1e-9).theta, atol=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_completely_separable_answers_are_reported(seed):
     rng = np.random.default_rng(seed)
     options, theta = rng.normal(size=(30, 4, 3)), rng.normal(size=3)
-    result = estimate(options, (options @ theta).argmax(axis=1), regularization=0.0)
+    result = estimate((options, (options @ theta).argmax(axis=1)), regularization=0.0)
     assert not result.converged
     assert "separable" in result.reason and "regularization > 0" in result.reason
     assert np.isfinite(result.theta).all()
-    assert estimate(options, (options @ theta).argmax(axis=1), regularization=1e-3).converged
+    assert estimate((options, (options @ theta).argmax(axis=1)), regularization=1e-3).converged
 
 
 def test_quasi_separable_answers_are_reported():
@@ -231,9 +231,9 @@ def test_quasi_separable_answers_are_reported():
     options[:20, 1, 0] = 1.0
     options[20, 1] = [1.0, 1.0]
     choices = np.array([0] * 10 + [1] * 10 + [1])
-    result = estimate(options, choices, regularization=0.0)
+    result = estimate((options, choices), regularization=0.0)
     assert not result.converged and "separable" in result.reason
-    assert estimate(options[:20, :, :1], choices[:20], regularization=0.0).converged
+    assert estimate((options[:20, :, :1], choices[:20]), regularization=0.0).converged
 
 
 @settings(max_examples=40, deadline=None)
@@ -248,10 +248,10 @@ def test_the_verdict_agrees_with_integer_geometry(seed, n, num_options, d):
     rows = np.concatenate([x[c] - np.delete(x, c, axis=0) for x, c in zip(options, choices, strict=True)])
     if np.linalg.matrix_rank(rows) < d:
         with pytest.raises(ValueError, match="options that differ in all"):
-            estimate(options, choices, regularization=0.0)
+            estimate((options, choices), regularization=0.0)
         return
     answer = linprog(-rows.sum(axis=0), A_ub=-rows, b_ub=np.zeros(len(rows)), bounds=[(-1, 1)] * d)
-    result = estimate(options, choices, regularization=0.0)
+    result = estimate((options, choices), regularization=0.0)
     assert result.converged == (-answer.fun < 1e-9), result.reason
 
 
@@ -259,12 +259,12 @@ def test_options_that_never_differ_in_a_direction():
     options, choices, _ = problem(15)
     options[:, :, 2] = 1.0
     with pytest.raises(ValueError, match="all 5 directions without a prior, got differences of rank 4"):
-        estimate(options, choices, regularization=0.0)
+        estimate((options, choices), regularization=0.0)
 
 
 def test_no_answers_without_a_prior():
     with pytest.raises(ValueError, match="rank 0"):
-        estimate(np.zeros((0, 2, 3)), np.zeros(0, dtype=int), regularization=0.0)
+        estimate((np.zeros((0, 2, 3)), np.zeros(0, dtype=int)), regularization=0.0)
 
 
 def test_a_prior_on_some_directions_only():
@@ -275,14 +275,14 @@ def test_a_prior_on_some_directions_only():
     free_second = GaussianPrior.from_precision(np.diag([1.0, 0.0]))
     free_first = GaussianPrior.from_precision(np.diag([0.0, 1.0]))
     assert not free_second.proper and free_second.null_space.shape == (2, 1)
-    assert estimate(options, choices, prior=free_second).converged
-    result = estimate(options, choices, prior=free_first)
+    assert estimate((options, choices), prior=free_second).converged
+    result = estimate((options, choices), prior=free_first)
     assert not result.converged and "separable" in result.reason
 
 
 def test_covariance_of_a_singular_precision():
     options = np.array([[[1.0], [0.0]]])
-    result = estimate(options, [0], regularization=0.0)
+    result = estimate((options, [0]), regularization=0.0)
     assert not result.converged
     singular = type(result)(**{**vars(result), "precision": np.zeros((1, 1))})
     with pytest.raises(ValueError, match="separable"):
@@ -313,6 +313,6 @@ def test_covariance_of_a_singular_precision():
     ],
 )
 def test_bad_input_is_named(change, error, message):
-    good = dict(options=np.ones((3, 2, 2)), choices=[0, 1, 0])
+    arguments = dict(options=np.ones((3, 2, 2)), choices=[0, 1, 0]) | change
     with pytest.raises(error, match=message):
-        estimate(**(good | change))
+        estimate((arguments.pop("options"), arguments.pop("choices")), **arguments)

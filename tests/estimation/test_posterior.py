@@ -114,8 +114,8 @@ def test_the_intervals_cover_the_truth():
         theta = root @ rng.normal(size=12)
         options = rng.normal(size=(40, 4, 12))
         choices = (options @ theta + rng.gumbel(size=(40, 4))).argmax(axis=1)
-        laplace = Posterior.from_estimate(estimate(options, choices, prior=prior))
-        close = fit_posterior(options, choices, base=prior, scale=1.0).posterior
+        laplace = Posterior.from_estimate(estimate((options, choices), prior=prior))
+        close = fit_posterior((options, choices), base=prior, scale=1.0).posterior
         covered = []
         for found in (laplace, close):
             low, high = found.interval(rows)
@@ -153,12 +153,12 @@ def test_the_variational_posterior_against_quadrature(size, tolerance):
     options, choices = one_dimension(size)
     prior = GaussianPrior.from_precision([[0.02]], [0.5])
     evidence, mean, variance = exact_moments(options, choices, 0.02, 0.5)
-    found = fit_posterior(options, choices, base=prior, scale=1.0, draws=20_000)
+    found = fit_posterior((options, choices), base=prior, scale=1.0, draws=20_000)
     assert found.converged
     assert found.posterior.mean[0] == pytest.approx(mean, abs=tolerance * np.sqrt(variance))
     assert found.bound < evidence + 0.01  # the 128 points are no exact average
     assert found.log_evidence == pytest.approx(evidence, abs=0.12)
-    mode = estimate(options, choices, prior=prior)
+    mode = estimate((options, choices), prior=prior)
     assert abs(found.posterior.mean[0] - mean) < abs(mode.theta[0] - mean)
 
 
@@ -175,7 +175,7 @@ def test_the_variational_posterior_maximises_the_bound():
         return divergence - expected
 
     answer = minimize(loss, [2.0, 0.0], method="Nelder-Mead", options={"xatol": 1e-6, "fatol": 1e-9})
-    found = fit_posterior(options, choices, base=GaussianPrior.from_precision([[0.02]], [0.5]), scale=1.0)
+    found = fit_posterior((options, choices), base=GaussianPrior.from_precision([[0.02]], [0.5]), scale=1.0)
     assert found.posterior.mean[0] == pytest.approx(answer.x[0], rel=0.01)
     assert found.posterior.precision[0, 0] ** -0.5 == pytest.approx(np.exp(answer.x[1]), rel=0.02)
     assert found.bound == pytest.approx(-answer.fun, abs=0.01)
@@ -189,7 +189,7 @@ def test_the_variational_posterior_satisfies_its_equations(n, d):
     options = rng.normal(size=(n, 4, d)) / np.sqrt(d) * 3
     choices = rng.integers(4, size=n)
     prior = GaussianPrior.from_covariance(np.diag(rng.uniform(0.5, 2, size=d)), rng.normal(size=d))
-    found = fit_posterior(options, choices, base=prior, scale=1.0).posterior
+    found = fit_posterior((options, choices), base=prior, scale=1.0).posterior
     thetas = found.draws(3000, rng)
     gradients = np.array([score(options, choices, theta) - prior.precision @ (theta - prior.mean) for theta in thetas])
     error = gradients.std(axis=0) / np.sqrt(3000)
@@ -215,12 +215,12 @@ def test_the_scale_of_the_variational_posterior_is_less_biased():
         theta = np.sqrt(true) * rng.normal(size=20)
         options = rng.normal(size=(90, 4, 20))
         choices = (options @ theta + rng.gumbel(size=(90, 4))).argmax(axis=1)
-        fit = fit_prior(options, choices, base=base, log_spread=np.inf)
-        found = fit_posterior(options, choices, base=base, start=fit, log_spread=np.inf)
+        fit = fit_prior((options, choices), base=base, log_spread=np.inf)
+        found = fit_posterior((options, choices), base=base, start=fit, log_spread=np.inf)
         laplace.append(np.log(fit.scale / true))
         sampled.append(np.log(found.scale / true))
         deviations.append(found.scale_deviation)
-        fixed = fit_posterior(options, choices, base=base, scale=found.scale)
+        fixed = fit_posterior((options, choices), base=base, scale=found.scale)
         assert fixed.scale_deviation == 0.0
         np.testing.assert_allclose(fixed.posterior.mean, found.posterior.mean, atol=0.3)
         wider = found.posterior.covariance() - fixed.posterior.covariance()
@@ -240,7 +240,7 @@ def test_other_answers_than_the_best_have_a_variational_posterior():
 
 def test_no_answers_leave_the_prior():
     base = GaussianPrior.from_precision(np.diag([1.0, 4.0]), [3.0, 1.0])
-    found = fit_posterior(np.zeros((0, 4, 2)), np.zeros(0, dtype=int), base=base, scale=2.0)
+    found = fit_posterior((np.zeros((0, 4, 2)), np.zeros(0, dtype=int)), base=base, scale=2.0)
     np.testing.assert_allclose(found.posterior.mean, [3.0, 1.0])
     np.testing.assert_allclose(found.posterior.precision, np.diag([0.5, 2.0]))
     assert found.log_evidence == pytest.approx(0.0, abs=1e-9)

@@ -26,8 +26,8 @@ def test_a_prior_is_the_ridge_in_other_coordinates():
     rng = np.random.default_rng(1)
     options, choices = rng.normal(size=(50, 4, 3)), rng.integers(4, size=50)
     root = np.tril(rng.normal(size=(3, 3))) + 2 * np.eye(3)
-    expected = estimate(options @ np.linalg.inv(root).T, choices, regularization=1.0).theta
-    result = estimate(options, choices, prior=GaussianPrior.from_precision(root @ root.T))
+    expected = estimate((options @ np.linalg.inv(root).T, choices), regularization=1.0).theta
+    result = estimate((options, choices), prior=GaussianPrior.from_precision(root @ root.T))
     np.testing.assert_allclose(root.T @ result.theta, expected, atol=1e-9)
 
 
@@ -73,7 +73,7 @@ def test_f8_the_embedding_prior_needs_fewer_answers():
                 prior = GaussianPrior.from_embeddings(tokens, power=0.5, scale=10.0)
             else:
                 prior = GaussianPrior.isotropic(60, name)
-            found = estimate(options, choices, prior=prior).theta
+            found = estimate((options, choices), prior=prior).theta
             errors[name].append(1 - found @ theta / np.linalg.norm(found))
     means = {name: np.mean(values) for name, values in errors.items()}
     assert means["embeddings"] < min(means[0.1], means[1.0], means[100.0])
@@ -91,11 +91,11 @@ def test_a_mean_shifts_the_estimate():
         return 0.5 * away @ prior.precision @ away - log_likelihood(options, choices, theta)
 
     expected = minimize(loss, np.zeros(3), tol=1e-12)
-    result = estimate(options, choices, prior=prior)
+    result = estimate((options, choices), prior=prior)
     np.testing.assert_allclose(result.theta, expected.x, atol=1e-5)
     assert result.log_posterior == pytest.approx(-expected.fun) and result.converged
-    np.testing.assert_allclose(estimate(options[:0], choices[:0], prior=prior).theta, prior.mean)
-    warm = estimate(options, choices, prior=prior, start=100 * np.ones(3))
+    np.testing.assert_allclose(estimate((options[:0], choices[:0]), prior=prior).theta, prior.mean)
+    warm = estimate((options, choices), prior=prior, start=100 * np.ones(3))
     np.testing.assert_allclose(warm.theta, result.theta, atol=1e-8)
 
 
@@ -189,14 +189,14 @@ def test_the_population_prior_helps_the_next_user():
         return theta, options, (options @ theta + rng.gumbel(size=(25, 4))).argmax(axis=1)
 
     earlier = [user() for _ in range(30)]
-    found = [estimate(options, choices, regularization=0.5) for _, options, choices in earlier]
+    found = [estimate((options, choices), regularization=0.5) for _, options, choices in earlier]
     spread = np.mean([each.covariance() for each in found], axis=0)
     population = GaussianPrior.from_estimates([each.theta for each in found], posterior_covariance=spread)
     errors = {"population": [], "ridge": []}
     for _ in range(20):
         theta, options, choices = user()
         for name, prior in (("population", population), ("ridge", GaussianPrior.isotropic(d, 0.5))):
-            guess = estimate(options, choices, prior=prior).theta
+            guess = estimate((options, choices), prior=prior).theta
             errors[name].append(1 - guess @ theta / np.linalg.norm(guess) / np.linalg.norm(theta))
     assert np.mean(errors["population"]) < 0.8 * np.mean(errors["ridge"])
 

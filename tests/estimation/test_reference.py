@@ -36,7 +36,7 @@ def test_scikit_learn_on_differences(regularization, n, d):
         C=1 / regularization, fit_intercept=False, solver="newton-cholesky", tol=1e-12, max_iter=1000
     )
     model.fit(options[:, 1] - options[:, 0], choices)
-    result = estimate(options, choices, regularization=regularization)
+    result = estimate((options, choices), regularization=regularization)
     assert result.converged
     np.testing.assert_allclose(result.theta, model.coef_[0], rtol=0, atol=1e-6)
 
@@ -49,7 +49,7 @@ def test_scipy_for_four_options(regularization, n, d):
     reference = minimize(objective, np.zeros(d), arguments, jac=True, method="L-BFGS-B")
     # L-BFGS-B stops where the objective no longer falls in floating point; the gradient's root is sharper
     polished = root(lambda theta: objective(theta, *arguments)[1], reference.x, tol=1e-12)
-    result = estimate(options, choices, regularization=regularization)
+    result = estimate((options, choices), regularization=regularization)
     assert result.converged
     np.testing.assert_allclose(result.theta, polished.x, rtol=0, atol=1e-6)
     assert -result.log_posterior <= reference.fun + 1e-9
@@ -62,7 +62,7 @@ def test_scipy_with_a_correlated_prior():
     reference = minimize(
         objective, np.zeros(6), (options, choices, precision), jac=True, method="BFGS", options={"gtol": 1e-10}
     )
-    result = estimate(options, choices, prior=GaussianPrior.from_precision(precision))
+    result = estimate((options, choices), prior=GaussianPrior.from_precision(precision))
     np.testing.assert_allclose(result.theta, reference.x, rtol=0, atol=1e-6)
 
 
@@ -77,7 +77,7 @@ def test_statsmodels_conditional_logit_at_a_vanishing_ridge(num_options):
     model = ConditionalLogit(chosen.ravel(), options.reshape(-1, d), groups=np.repeat(np.arange(n), num_options))
     fitted = model.fit(method="bfgs", disp=False, gtol=1e-8, maxiter=500)
     for regularization in (1e-8, 0.0):
-        result = estimate(options, choices, regularization=regularization)
+        result = estimate((options, choices), regularization=regularization)
         assert result.converged
         np.testing.assert_allclose(result.theta, fitted.params, rtol=0, atol=1e-3)
         np.testing.assert_allclose(np.sqrt(np.diag(result.covariance())), fitted.bse, rtol=1e-3)

@@ -11,9 +11,6 @@ from edpbrl_gym.comparisons import History
 from edpbrl_gym.estimation import (
     GaussianPrior,
     estimate,
-    estimate_history,
-    estimate_responses,
-    estimate_terms,
 )
 from edpbrl_gym.likelihood import BestOf, BestWorst, Ranking, Response, Terms, WithTies
 
@@ -40,10 +37,10 @@ def padded(terms, places):
 def test_plain_choices_are_estimated_as_before(seed, n, num_options, d, spread):
     options, responses, _ = problem(seed, BestOf(), n, num_options, d, spread)
     choices = np.array([response.first for response in responses], dtype=int)
-    expected = estimate(options, choices, regularization=0.5)
+    expected = estimate((options, choices), regularization=0.5)
     terms = BestOf().terms(options, responses)
     for one in (terms, padded(terms, 2)):
-        result = estimate_terms(one, regularization=0.5)
+        result = estimate(one, regularization=0.5)
         assert result.converged and result.iterations == expected.iterations
         np.testing.assert_allclose(result.theta, expected.theta, atol=1e-10)
         np.testing.assert_allclose(result.precision, expected.precision, atol=1e-10 * np.abs(expected.precision).max())
@@ -55,7 +52,7 @@ def test_a_common_offset_changes_nothing():
     options, responses, _ = problem(1, BestOf())
     terms = BestOf().terms(options, responses)
     moved = Terms(terms.rows, terms.offsets + 3.7, terms.chosen)
-    np.testing.assert_allclose(estimate_terms(moved).theta, estimate_terms(terms).theta, atol=1e-12)
+    np.testing.assert_allclose(estimate(moved).theta, estimate(terms).theta, atol=1e-12)
 
 
 def test_three_ways_to_say_the_same():
@@ -64,11 +61,11 @@ def test_three_ways_to_say_the_same():
     options = options.astype(np.float32)
     place = np.zeros(60, dtype=int)
     history = History(options, tuple(responses), place, place)
-    expected = estimate_terms(model.terms(options, responses)).theta
-    np.testing.assert_array_equal(estimate_responses(options, responses, model).theta, expected)
-    np.testing.assert_array_equal(estimate_history(history, model).theta, expected)
+    expected = estimate(model.terms(options, responses)).theta
+    np.testing.assert_array_equal(estimate((options, responses), model=model).theta, expected)
+    np.testing.assert_array_equal(estimate(history, model=model).theta, expected)
     skipped = history.appended(options[0], Response.skip(), episode=0, step=0)
-    np.testing.assert_array_equal(estimate_history(skipped, model).theta, expected)
+    np.testing.assert_array_equal(estimate(skipped, model=model).theta, expected)
 
 
 # ---------------------------------------------------------------- optimality
@@ -80,7 +77,7 @@ def test_three_ways_to_say_the_same():
 def test_the_gradient_vanishes_at_the_estimate(model, seed, n, num_options, d, spread):
     options, responses, _ = problem(seed, model, n, num_options, d, spread)
     terms = model.terms(options, responses)
-    result = estimate_terms(terms, regularization=0.3)
+    result = estimate(terms, regularization=0.3)
     assert result.converged, result.reason
     gradient = terms.score(result.theta) - 0.3 * result.theta
     assert np.sqrt(gradient @ np.linalg.solve(result.precision, gradient)) <= 1e-7
@@ -101,7 +98,7 @@ def test_scipy_on_the_probabilities_of_the_outcomes(model, regularization):
         return -np.log(model.probabilities(options, theta)[seen]).sum() + 0.5 * regularization * theta @ theta
 
     found = minimize(loss, np.zeros(4), method="BFGS", options={"gtol": 1e-7})
-    result = estimate_responses(options, responses, model, regularization=regularization)
+    result = estimate((options, responses), model=model, regularization=regularization)
     assert result.converged
     np.testing.assert_allclose(result.theta, found.x, atol=2e-5)
     assert result.log_posterior == pytest.approx(-found.fun, abs=1e-8)
@@ -128,7 +125,7 @@ def test_statsmodels_on_exploded_rankings(model):
     fit = ConditionalLogit(np.array(chosen), np.array(rows), groups=np.array(strata)).fit(
         method="bfgs", gtol=1e-8, disp=False
     )
-    result = estimate_responses(options, responses, model, regularization=0.0)
+    result = estimate((options, responses), model=model, regularization=0.0)
     assert result.converged
     np.testing.assert_allclose(result.theta, fit.params, atol=2e-4)
     np.testing.assert_allclose(np.sqrt(np.diag(result.covariance())), fit.bse, rtol=1e-3)
@@ -142,7 +139,7 @@ def test_statsmodels_on_exploded_rankings(model):
 def test_the_taste_is_recovered_from_many_answers(model):
     """theta_hat - theta is Gaussian with the posterior covariance: its length in it is chi-square with d degrees."""
     options, responses, theta = problem(5, model, n=5_000)
-    result = estimate_responses(options, responses, model, regularization=1e-6)
+    result = estimate((options, responses), model=model, regularization=1e-6)
     away = result.theta - theta
     assert away @ result.precision @ away < chi2.ppf(0.9999, 5)
     assert np.linalg.norm(away) < 0.15
@@ -163,7 +160,7 @@ def test_what_a_tie_is_worth():
     rng = np.random.default_rng(0)
     forced = [Response.best(int(rng.integers(4))) if one.kind == "tie" else one for one in responses]
     full, left_out, guessed = (
-        estimate_responses(options, answers, used, regularization=1e-6)
+        estimate((options, answers), model=used, regularization=1e-6)
         for answers, used in ((responses, model), (told, BestOf()), (forced, BestOf()))
     )
     for result in (full, left_out):
@@ -176,7 +173,7 @@ def test_what_a_tie_is_worth():
 
 def test_nothing_but_ties_is_no_taste():
     options, _, _ = problem(7, BestOf())
-    result = estimate_responses(options, [Response.tie()] * 60, WithTies(), regularization=0.1)
+    result = estimate((options, [Response.tie()] * 60), model=WithTies(), regularization=0.1)
     assert result.converged
     np.testing.assert_allclose(result.theta, 0.0, atol=1e-9)
 
@@ -188,7 +185,7 @@ def test_nothing_but_ties_is_no_taste():
 def test_no_answers_give_the_mode_of_the_prior(model):
     options, _, _ = problem(8, model)
     prior = GaussianPrior(2.0 * np.eye(5), mean=np.arange(5.0))
-    result = estimate_responses(options, [Response.skip()] * 60, model, prior=prior)
+    result = estimate((options, [Response.skip()] * 60), model=model, prior=prior)
     assert result.converged
     np.testing.assert_allclose(result.theta, np.arange(5.0), atol=1e-12)
     np.testing.assert_allclose(result.precision, 2.0 * np.eye(5))
@@ -199,7 +196,7 @@ def test_a_prior_with_a_mean(model):
     options, responses, _ = problem(9, model, d=3)
     prior = GaussianPrior(np.diag([1.0, 2.0, 3.0]), mean=np.array([1.0, -1.0, 0.5]))
     terms = model.terms(options, responses)
-    result = estimate_terms(terms, prior=prior)
+    result = estimate(terms, prior=prior)
     gradient = terms.score(result.theta) - prior.precision @ (result.theta - prior.mean)
     np.testing.assert_allclose(gradient, 0.0, atol=1e-6)
     away = result.theta - prior.mean
@@ -210,21 +207,21 @@ def test_a_prior_with_a_mean(model):
 def test_the_start_does_not_matter(model):
     options, responses, _ = problem(10, model)
     terms = model.terms(options, responses)
-    expected = estimate_terms(terms)
+    expected = estimate(terms)
     for start in (expected.theta, np.full(5, 1e3), np.full(5, -2.0)):
-        result = estimate_terms(terms, start=start)
+        result = estimate(terms, start=start)
         assert result.converged
         np.testing.assert_allclose(result.theta, expected.theta, atol=1e-7)
-    assert estimate_terms(terms, start=expected.theta).iterations == 0
+    assert estimate(terms, start=expected.theta).iterations == 0
 
 
 @pytest.mark.parametrize("model", [BestOf(), BestWorst(), Ranking()], ids=lambda model: model.name)
 def test_answers_without_error_have_no_maximum_without_a_prior(model):
     options, _, theta = problem(11, model, d=3)
     responses = model.sample(options, theta, None)
-    result = estimate_responses(options, responses, model, regularization=0.0)
+    result = estimate((options, responses), model=model, regularization=0.0)
     assert not result.converged and "separable" in result.reason
-    assert estimate_responses(options, responses, model, regularization=1e-3).converged
+    assert estimate((options, responses), model=model, regularization=1e-3).converged
 
 
 @pytest.mark.parametrize("model", [BestWorst(), Ranking()], ids=lambda model: model.name)
@@ -232,7 +229,7 @@ def test_padding_does_not_hide_that_a_maximum_exists(model):
     options, responses, _ = problem(12, model, d=3, spread=0.3)
     terms = model.terms(options, responses)
     for one in (terms, padded(terms, 3)):
-        result = estimate_terms(one, regularization=0.0)
+        result = estimate(one, regularization=0.0)
         assert result.converged, result.reason
         np.testing.assert_allclose(one.score(result.theta), 0.0, atol=1e-6)
 
@@ -240,19 +237,23 @@ def test_padding_does_not_hide_that_a_maximum_exists(model):
 def test_options_that_do_not_span_the_features_need_a_prior():
     options, responses, _ = problem(13, Ranking(), n=1, d=5)
     with pytest.raises(ValueError, match="regularization > 0"):
-        estimate_responses(options, responses, Ranking(), regularization=0.0)
+        estimate((options, responses), model=Ranking(), regularization=0.0)
 
 
 def test_wrong_arguments():
     options, responses, _ = problem(14, BestOf())
     terms = BestOf().terms(options, responses)
-    with pytest.raises(TypeError, match="make them with a response model"):
-        estimate_terms(options)
+    with pytest.raises(TypeError, match="a model of the responses"):
+        estimate((options, responses))
+    with pytest.raises(ValueError, match="no model beside Terms"):
+        estimate(terms, model=BestOf())
+    with pytest.raises(TypeError, match="a pair .*, got ndarray"):
+        estimate(options)
     with pytest.raises(ValueError, match="both"):
-        estimate_terms(terms, prior=GaussianPrior.isotropic(5, 1.0), regularization=1.0)
+        estimate(terms, prior=GaussianPrior.isotropic(5, 1.0), regularization=1.0)
     with pytest.raises(ValueError, match="dimension 5"):
-        estimate_terms(terms, prior=GaussianPrior.isotropic(4, 1.0))
+        estimate(terms, prior=GaussianPrior.isotropic(4, 1.0))
     with pytest.raises(ValueError, match="start"):
-        estimate_terms(terms, start=np.zeros(4))
+        estimate(terms, start=np.zeros(4))
     with pytest.raises(ValueError, match="tolerance"):
-        estimate_terms(terms, tolerance=0.0)
+        estimate(terms, tolerance=0.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edpbrl_gym.estimation import GaussianPrior, estimate_responses
+from edpbrl_gym.estimation import GaussianPrior, estimate
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.likelihood import BestOf
@@ -64,7 +64,7 @@ class GreedyPlanner:
     @property
     def estimate(self):
         options = np.array(self.options).reshape(-1, 3, D)
-        return estimate_responses(options, self.responses, BestOf(), regularization=1.0)
+        return estimate((options, self.responses), model=BestOf(), regularization=1.0)
 
     @property
     def posterior(self):

@@ -66,7 +66,7 @@ def test_estimation_goes_on_without_the_missing_answers(tmp_path, minilm):
     folder = write_vocabulary(tmp_path / "words")
     arguments = {"vocabulary": folder, "order": ["bases", "lighting", "style"]}
     from edpbrl_gym.agents.registry import make_agent
-    from edpbrl_gym.estimation import estimate_comparisons
+    from edpbrl_gym.estimation import estimate
 
     with local_judge(faults={"truncated": 0.2, "refused": 0.2}, encoder=minilm, scale=100.0) as server:
         chosen = settings(server, style="neon glow, pixel art")
@@ -77,7 +77,7 @@ def test_estimation_goes_on_without_the_missing_answers(tmp_path, minilm):
             missing = sum(judge.account()["missing"].values())
             assert 0 < missing and len(found) == 18 - missing
             assert found.metadata["oracle"]["style"] == "neon glow, pixel art"
-            fit = estimate_comparisons(found, regularization=0.1)
+            fit = estimate(found, regularization=0.1)
             predicted = (found.features @ fit.theta).argmax(axis=1)
             assert fit.converged and (predicted == found.choice).mean() > 0.6
             again = answer_again(found, JudgeOracle(judge))  # nothing is asked twice

@@ -11,7 +11,7 @@ from edpbrl_gym.agents.registry import make_agent
 from edpbrl_gym.collection.collect import answer_again, collect
 from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.envs.wrappers import PreferenceQuery
-from edpbrl_gym.estimation import estimate_comparisons
+from edpbrl_gym.estimation import estimate
 from edpbrl_gym.oracles import Answers, SyntheticUser
 from tests.helpers.lane_environments import ChainEnv
 
@@ -100,7 +100,7 @@ def test_collect_plays_as_many_episodes_as_with_all_answers(episodes, leave, mod
     keep = ~leave(whole)
     for name in ("features", "choice", "episode", "step"):
         np.testing.assert_array_equal(getattr(found, name), getattr(whole, name)[keep])
-    assert estimate_comparisons(found, regularization=1.0).converged
+    assert estimate(found, regularization=1.0).converged
 
 
 def test_collect_without_a_single_answer_says_so():

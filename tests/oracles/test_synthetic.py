@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edpbrl_gym.comparisons import Comparisons, Queries
-from edpbrl_gym.estimation import estimate, estimate_comparisons
+from edpbrl_gym.estimation import estimate
 from edpbrl_gym.likelihood.choice import choice_probabilities
 from edpbrl_gym.oracles import Answers, Oracle, SyntheticUser
 
@@ -114,7 +114,7 @@ def test_the_estimate_tends_to_scale_times_theta():
     user = SyntheticUser(theta(), mode="sampled", scale=0.7, seed=0)
     answers = user.choose(queries)
     data = Comparisons(queries.features, answers.choices, queries.episode, queries.step, who=user.name)
-    result = estimate_comparisons(data, regularization=1e-6)
+    result = estimate(data, regularization=1e-6)
     error = (result.theta - 0.7 * theta()) / np.sqrt(np.diag(result.covariance()))
     assert np.abs(error).max() < 4
 
@@ -132,7 +132,7 @@ def test_f7_at_scale_one_unit_norm_answers_teach_next_to_nothing(minilm):
         user = SyntheticUser.from_text("a castle in the fog", minilm, mode=mode, scale=1.0)
         choices = user.choose(queries).choices
         best[mode] = (choices == (queries.features @ user.theta).argmax(axis=1)).mean()
-        found = estimate(queries.features, choices, regularization=1.0).theta
+        found = estimate((queries.features, choices), regularization=1.0).theta
         error[mode] = 1 - found @ user.theta / np.linalg.norm(found)
     assert best["argmax"] == 1.0 and best["sampled"] < 0.4
     assert error["argmax"] < 0.5 < error["sampled"]

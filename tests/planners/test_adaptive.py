@@ -185,8 +185,8 @@ def test_all_answers_count_however_they_come():
     for question, choice in zip(options, choices, strict=True):
         one_by_one.tell(question[None], [Response.best(choice)])
     np.testing.assert_array_equal(at_once.estimate.theta, one_by_one.estimate.theta)
-    np.testing.assert_allclose(at_once.estimate.theta, PRIOR.fit(options, choices).theta)
-    np.testing.assert_allclose(at_once.posterior.precision, PRIOR.fit(options, choices).posterior.precision)
+    np.testing.assert_allclose(at_once.estimate.theta, PRIOR.fit((options, choices)).theta)
+    np.testing.assert_allclose(at_once.posterior.precision, PRIOR.fit((options, choices)).posterior.precision)
 
 
 def test_the_callers_arrays_may_be_used_again():
@@ -482,7 +482,7 @@ class RandomQuestions:
     @property
     def estimate(self):
         kept = len(self.options) if self.memory is None else self.memory
-        return PRIOR.fit(np.array(self.options[-kept:]), np.array(self.choices[-kept:])).estimate
+        return PRIOR.fit((np.array(self.options[-kept:]), np.array(self.choices[-kept:]))).estimate
 
 
 EPISODES = 20
@@ -545,4 +545,4 @@ def test_the_memory_is_that_of_the_latest_answers():
     choices = (options @ TASTE).argmax(axis=1).tolist()
     planner = make(memory=8)
     planner.tell(options, choices)
-    np.testing.assert_allclose(planner.estimate.theta, PRIOR.fit(options[-8:], choices[-8:]).theta)
+    np.testing.assert_allclose(planner.estimate.theta, PRIOR.fit((options[-8:], choices[-8:])).theta)

@@ -71,7 +71,7 @@ def test_the_estimate_is_our_map_estimate_with_the_same_prior(n, d, asked, varia
     """Also where more items than features make BoTorch add a millionth to a singular covariance."""
     world = World(n=n, d=d, asked=asked)
     found = world.planner(variance=variance).estimate
-    ours = estimate(world.items[world.questions], world.choices, regularization=1.0 / variance)
+    ours = estimate((world.items[world.questions], world.choices), regularization=1.0 / variance)
     root = np.linalg.cholesky(ours.precision)
     assert np.linalg.norm(root.T @ (found.theta - ours.theta)) < 1e-4  # posterior standard deviations
     assert np.linalg.norm(found.covariance() - ours.covariance()) < 1e-4 * np.linalg.norm(ours.covariance())

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from edpbrl_gym.estimation import GaussianPrior, estimate, estimate_terms
+from edpbrl_gym.estimation import GaussianPrior, estimate
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.likelihood.choice import fisher_information
@@ -91,7 +91,7 @@ def test_on_items_it_asks_what_the_rule_asks(name: str) -> None:
             choices[-1] = (items[question] @ theta + rng.gumbel(size=K)).argmax()
             planner.tell(items[question][None], [int(choices[-1])])
     answered = choices >= 0
-    wanted = estimate(items[asked[answered]], choices[answered], prior=PRIOR)
+    wanted = estimate((items[asked[answered]], choices[answered]), prior=PRIOR)
     assert planner.estimate.theta == pytest.approx(wanted.theta, abs=1e-6)
     assert planner.posterior.precision == pytest.approx(wanted.precision, abs=1e-6)
     assert planner.asked == 7
@@ -292,9 +292,9 @@ def test_an_estimate_is_made_with_one_thread_whoever_looks(monkeypatch) -> None:
         threads.append(
             max((pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"), default=1)
         )
-        return estimate_terms(*arguments, **options)
+        return estimate(*arguments, **options)
 
-    monkeypatch.setattr("edpbrl_gym.planners.pool.taste.estimate_terms", noted)
+    monkeypatch.setattr("edpbrl_gym.planners.pool.taste.estimate", noted)
     planner.tell(items[:K][None], [1])
     with threadpool_limits(2, user_api="blas"):
         _ = planner.estimate

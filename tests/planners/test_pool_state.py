@@ -22,7 +22,7 @@ from tests.helpers.rules_tools import Pool, brute_force, information
 def test_the_state_is_the_estimate_its_information_and_that_at_zero(K):
     pool = Pool(1001, K=K)
     state = pool.state()
-    found = estimate(pool.items[pool.questions], pool.choices, prior=pool.prior)
+    found = estimate((pool.items[pool.questions], pool.choices), prior=pool.prior)
     np.testing.assert_allclose(state.mean, found.theta)
     options = pool.items[pool.questions]
     at_mean = pool.prior.precision + sum(information(one, state.mean) for one in options)
@@ -49,7 +49,7 @@ def test_a_question_without_an_answer_counts_only_where_no_answers_are_needed():
     answers[1] = -1
     state = pool.state(choices=answers)
     kept = [0, 2, 3]
-    found = estimate(pool.items[pool.questions[kept]], pool.choices[kept], prior=pool.prior)
+    found = estimate((pool.items[pool.questions[kept]], pool.choices[kept]), prior=pool.prior)
     np.testing.assert_allclose(state.mean, found.theta)
     np.testing.assert_allclose(state.precision, found.precision)
     np.testing.assert_allclose(state.agnostic, pool.state().agnostic)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edpbrl_gym.estimation import GaussianPrior, estimate_terms
+from edpbrl_gym.estimation import GaussianPrior, estimate
 from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.likelihood import BestOf, Ranking, Response, WithTies
 from edpbrl_gym.session import sample_posterior
@@ -17,7 +17,7 @@ def fitted(model, n, scale=1.0, mode_only=False, seed=0, regularization=0.5):
     responses = model.sample(options, theta, None if mode_only else rng.random(n))
     terms = model.terms(options, responses)
     prior = GaussianPrior.isotropic(D, regularization)
-    return terms, prior, Posterior.from_estimate(estimate_terms(terms, prior=prior))
+    return terms, prior, Posterior.from_estimate(estimate(terms, prior=prior))
 
 
 def weighted(terms, prior, posterior, draws=20_000):
@@ -61,7 +61,7 @@ def test_answers_without_doubt_are_where_laplace_fails():
 def test_one_dimension_by_quadrature():
     options = np.array([[[0.0], [1.0]]] * 4)
     terms = BestOf().terms(options, [Response.best(1)] * 4)
-    posterior = Posterior.from_estimate(estimate_terms(terms, regularization=0.2))
+    posterior = Posterior.from_estimate(estimate(terms, regularization=0.2))
     grid = np.linspace(-15, 30, 20_001)
     logs = np.array([terms.log_likelihood([x]) for x in grid]) - 0.1 * grid**2
     density = np.exp(logs - logs.max())

@@ -143,7 +143,7 @@ def fit_words(prior: VocabularyPrior, options: NDArray[np.float64], chosen: NDAr
     """Our default estimate: theta, and whether it converged; 0 without any answer."""
     if not len(chosen):
         return np.zeros(options.shape[2]), True
-    fitted = prior.fit(options, chosen).estimate
+    fitted = prior.fit((options, chosen)).estimate
     return fitted.theta, fitted.converged
 
 
@@ -160,7 +160,7 @@ def _fits(settings: LLMSettings, prior: VocabularyPrior, guidance: NDArray[np.fl
 
 def _ridge(regularization: float) -> _Fit:
     def fit(options: NDArray[np.float64], chosen: NDArray[np.int64]) -> _Found:
-        result = estimate(options, chosen, regularization=regularization)
+        result = estimate((options, chosen), regularization=regularization)
         return result.theta, result.converged
 
     return fit

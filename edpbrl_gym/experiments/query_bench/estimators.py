@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edpbrl_gym.estimation import GaussianPrior, estimate_terms
+from edpbrl_gym.estimation import GaussianPrior, estimate
 from edpbrl_gym.estimation.evidence import fit_prior
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.experiments.query_bench.arms import ESTIMATORS
@@ -77,5 +77,5 @@ def fit(name: str, terms: Terms, world: World) -> Fit:
         return Fit(found.estimate.theta, bool(found.estimate.converged), float(found.scale))
     if name not in (*_RIDGES, "fixed"):
         raise ValueError(f"Expected an estimator among {', '.join(ESTIMATORS)}, got {name!r}")
-    estimate = estimate_terms(terms, prior=plain_prior(name, world))
-    return Fit(estimate.theta, bool(estimate.converged), _FIXED_SCALE if name == "fixed" else 1.0 / _RIDGES[name])
+    best = estimate(terms, prior=plain_prior(name, world))
+    return Fit(best.theta, bool(best.converged), _FIXED_SCALE if name == "fixed" else 1.0 / _RIDGES[name])

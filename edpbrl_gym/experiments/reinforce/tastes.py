@@ -96,8 +96,8 @@ def learn_tastes(
                 for count in counts:
                     given, chosen = features[:count], choices[:count]
                     found = {
-                        "ridge": estimate(given, chosen, regularization=RIDGE),
-                        "words": judge.prior.fit(given, chosen).estimate,
+                        "ridge": estimate((given, chosen), regularization=RIDGE),
+                        "words": judge.prior.fit((given, chosen)).estimate,
                     }
                     rows += [
                         {**told, "estimator": estimator, "questions": count, "converged": one.converged}

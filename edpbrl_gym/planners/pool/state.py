@@ -120,7 +120,7 @@ class PoolState:
             raise ValueError("Expected a proper prior (a positive definite precision), got a singular one")
         answered = answers >= 0
         options = pool[table]
-        found = estimate(options[answered], answers[answered], prior=prior)
+        found = estimate((options[answered], answers[answered]), prior=prior)
         if not found.converged:
             raise ValueError(f"Expected an estimate that converges, got {found.reason}")
         rng = np.random.default_rng(seed)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym._threads import single_thread
-from edpbrl_gym.estimation import Estimate, GaussianPrior, Posterior, estimate_terms
+from edpbrl_gym.estimation import Estimate, GaussianPrior, Posterior, estimate
 from edpbrl_gym.likelihood import Response, ResponseModel
 
 __all__ = ["ExactTaste"]
@@ -112,7 +112,7 @@ class ExactTaste:
     @single_thread()  # threads change the last bits: whoever looks, the question must be the same
     def _estimated(self, count: int) -> Estimate:
         terms = self.model.terms(self._options()[:count], self._responses[:count])
-        found = estimate_terms(terms, prior=self.prior)
+        found = estimate(terms, prior=self.prior)
         if not found.converged:
             raise ValueError(f"Expected an estimate that converges, got {found.reason}; use a stronger prior")
         return found

@@ -1,0 +1,64 @@
+"""What can be estimated from: answered questions, in any of three forms, as differences to the chosen alternatives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from edpbrl_gym.comparisons import Comparisons, History
+from edpbrl_gym.estimation.newton import differences_to_chosen
+from edpbrl_gym.likelihood import Response, ResponseModel, Terms
+from edpbrl_gym.likelihood.choice import check_choices, check_options
+
+__all__ = ["Data", "answer_differences"]
+
+Floats = NDArray[np.float64]
+
+Data: TypeAlias = Comparisons | History | Terms | tuple[ArrayLike, ArrayLike | Sequence[Response]]
+
+
+def answer_differences(data: Data, model: ResponseModel | None = None) -> tuple[Floats, Floats | None]:
+    """Differences to the chosen alternatives, (n, K - 1, d), and their offsets, (n, K - 1) or None where all are 0.
+
+    Args:
+        data: :class:`~edpbrl_gym.comparisons.Comparisons`; the :class:`~edpbrl_gym.likelihood.Terms` of any answers;
+            or a pair (options, answers) with features (n, K, d) and the chosen options (n,), or with ``model`` the n
+            ``Response``.
+        model: how the answers came about; None: the best of K options was named. Terms have theirs in them.
+
+    Raises:
+        TypeError: none of the three forms, or responses without a model.
+        ValueError: a model beside Terms, or options and answers that do not fit each other.
+    """
+    if isinstance(data, Terms):
+        if model is not None:
+            raise ValueError("Expected no model beside Terms, which were made by one; got both")
+        terms = data
+    else:
+        options, answers = _options_and_answers(data, model)
+        if model is None:
+            features = check_options(options)
+            return differences_to_chosen(features, check_choices(answers, features)), None
+        terms = model.terms(options, answers)
+    differences, offsets = terms.differences()
+    return differences, offsets if offsets.any() else None
+
+
+def _options_and_answers(data: object, model: ResponseModel | None) -> tuple[ArrayLike, Any]:
+    if isinstance(data, Comparisons):
+        data = data if model is None else History.from_comparisons(data)
+    if isinstance(data, History):
+        data = data if model is not None else data.comparisons
+    if isinstance(data, (Comparisons, History)):
+        data = data.features, data.choice if isinstance(data, Comparisons) else data.responses
+    if not isinstance(data, tuple) or len(data) != 2:
+        raise TypeError(
+            f"Expected answers as Comparisons, Terms or a pair (options, answers), got {type(data).__name__}"
+        )
+    options, answers = data
+    if model is None and isinstance(answers, Sequence) and any(isinstance(answer, Response) for answer in answers):
+        raise TypeError("Expected a model of the responses, got none; give model=BestOf(), Ranking(), ...")
+    return options, answers
