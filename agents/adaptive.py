@@ -63,7 +63,7 @@ class AdaptiveAgent(PlannerAgent[AdaptivePlanner]):
             self.base.vocabulary,
             options=options,
             prior=VocabularyPrior(rows) if self.prior is None else self.prior,
-            num_options=self.num_policies,
+            num_options=self.num_options,
             seed=self.seed,
             mode=self.mode,
             score=self.score,

@@ -34,7 +34,7 @@ class Agent(ABC):
 
     Args:
         env: Environment or vector environment, wrapped or not.
-        num_policies: K, the number of options of a question, at least 2.
+        num_options: K, the number of options of a question, at least 2.
         episodes: T, the number of episodes that the questions are planned for, at least 1.
         regularization: lambda of the ridge that the estimate will use, at least 0.
         criterion: What the design is good for: "V", "A" or "D".
@@ -58,7 +58,7 @@ class Agent(ABC):
         self,
         env: Any,
         *,
-        num_policies: int,
+        num_options: int,
         episodes: int,
         regularization: float = 1.0,
         criterion: str = "V",
@@ -71,16 +71,16 @@ class Agent(ABC):
                 f"Expected an environment (gymnasium.make) or vector environment (gymnasium.make_vec), got "
                 f"{type(self.base).__name__}."
             )
-        self.num_policies = check_count(num_policies, "num_policies (K)", minimum=2)
+        self.num_options = check_count(num_options, "num_options (K)", minimum=2)
         self.episodes = check_count(episodes, "episodes (T)")
         self.regularization = check_number(regularization, "regularization (lambda)", minimum=0.0)
         self.criterion = criterion
         self.seed = check_count(seed, "seed", minimum=0)
         lanes = question_lanes(env)
-        if lanes not in (None, self.num_policies):
+        if lanes not in (None, self.num_options):
             raise ValueError(
-                f"Expected num_policies = {lanes}, the lanes of the PreferenceQuery, got {self.num_policies}; lane i "
-                "plays policy i mod num_policies, so the two must be equal."
+                f"Expected num_options = {lanes}, the lanes of the PreferenceQuery, got {self.num_options}; lane i "
+                "plays policy i mod num_options, so the two must be equal."
             )
         self.rng = np.random.default_rng(self.seed)
         self.design: Design | None = None
@@ -169,7 +169,7 @@ class Agent(ABC):
     def _arguments(self) -> dict[str, Any]:
         """Constructor arguments as JSON-able values; extend it in a subclass that has more."""
         return {
-            "num_policies": self.num_policies,
+            "num_options": self.num_options,
             "episodes": self.episodes,
             "regularization": self.regularization,
             "criterion": self.criterion,

@@ -69,7 +69,7 @@ class DesignAgent(TabularAgent):
         return DesignProblem(
             mdp=self.mdp,
             features=self.base.features,
-            num_policies=self.num_policies,
+            num_policies=self.num_options,
             episodes=self.episodes,
             criterion=make_criterion(self.criterion, v_matrix=matrix),
             regularization=self.regularization if self.prior_precision is None else None,

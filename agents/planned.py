@@ -149,10 +149,10 @@ class PlannerAgent(TabularAgent, Generic[PlannerT]):
         """
         planner = self._ready()
         observations, single = self._batch(observation)
-        options = self.num_policies
+        options = self.num_options
         if single or len(observations) % options:
             raise ValueError(
-                f"Expected observations of a multiple of num_policies = {options} lanes, got "
+                f"Expected observations of a multiple of num_options = {options} lanes, got "
                 f"{'a single one' if single else len(observations)}; the options of a question are chosen together."
             )
         steps = self._steps(observations, state, episode_start)

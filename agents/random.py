@@ -29,7 +29,7 @@ class RandomAgent(Agent):
         if hasattr(self.base, "mdp"):
             uniform = environment_mdp(self.base, who=self.name).uniform_policy()
             self._player = TabularAgent(
-                env, policies=np.broadcast_to(uniform, (self.num_policies, *uniform.shape)), **arguments
+                env, policies=np.broadcast_to(uniform, (self.num_options, *uniform.shape)), **arguments
             )
             self._player.rng = self.rng
         self._space = getattr(self.base, "single_action_space", None) or self.base.action_space

@@ -68,7 +68,7 @@ def make_agent(
     name: str,
     env: Any,
     *,
-    num_policies: int,
+    num_options: int,
     episodes: int,
     regularization: float = 1.0,
     criterion: str | None = None,
@@ -81,7 +81,7 @@ def make_agent(
         name: One of ``AGENTS``, such as "newton" or "adaptive"; a rule of the literature, such as "bald"
             (``planners.pool.registry.RULES``); or an import string "package.module:Class" of a user's own.
         env: Environment or vector environment that it will play.
-        num_policies: K, the options of a question.
+        num_options: K, the options of a question.
         episodes: T, the episodes planned for.
         regularization: lambda of the estimate.
         criterion: "V" (the paper's), "A" or "D"; None is the agent's own default, "V" for most.
@@ -105,7 +105,7 @@ def make_agent(
     try:
         return cls(
             env,
-            num_policies=num_policies,
+            num_options=num_options,
             episodes=episodes,
             regularization=regularization,
             seed=seed,

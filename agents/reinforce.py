@@ -158,9 +158,9 @@ class ReinforceAgent(Agent):
                     f"Expected lanes that write whole words under PreferenceQuery, got lanes that write tokens, whose "
                     f"words have different lengths; {_RECIPE}."
                 )
-        elif models != self.num_policies:
+        elif models != self.num_options:
             raise ValueError(
-                f"Expected WordSteps with num_policies = {self.num_policies} models, got {models}; {_RECIPE}."
+                f"Expected WordSteps with num_options = {self.num_options} models, got {models}; {_RECIPE}."
             )
         return models is not None
 
@@ -172,7 +172,7 @@ class ReinforceAgent(Agent):
         options: dict[str, Any] = {"noise": self.noise, "seed": self.seed}
         if self.kind == "adapters":
             options["rank"] = self.rank
-        policies = make_policies(self._base_copy(), self.num_policies, kind=self.kind, **options)
+        policies = make_policies(self._base_copy(), self.num_options, kind=self.kind, **options)
         self.history = train(policies, self.base.encoder, self.training, folder=self.folder)
         self.policies, self._decoders = policies, []
         return self
@@ -201,13 +201,13 @@ class ReinforceAgent(Agent):
                 f"Expected observations as token ids of shape (n, {width}), got {array.dtype} of shape {array.shape}"
             )
         if self._whole_words:
-            return np.arange(len(lanes)) % self.num_policies, state
+            return np.arange(len(lanes)) % self.num_options, state
         decoders = self._ready(len(lanes))
         actions = np.full(len(lanes), self.base.model.rules.eos, dtype=np.int64)
         uniforms = self.rng.random(len(lanes))
-        for q in range(self.num_policies):
+        for q in range(self.num_options):
             self._choose(
-                decoders[q], lanes, np.arange(q, len(lanes), self.num_policies), uniforms, deterministic, actions
+                decoders[q], lanes, np.arange(q, len(lanes), self.num_options), uniforms, deterministic, actions
             )
         return (actions[0] if single else actions), state
 
@@ -229,7 +229,7 @@ class ReinforceAgent(Agent):
         rollout = roll_out(
             self._learnt(), self.base.encoder, settings, meta_samples=1, purpose=PLAYING, base=base, episodes=count
         )
-        steps, options = settings.words, self.num_policies
+        steps, options = settings.words, self.num_options
         return Queries(
             features=np.moveaxis(rollout.features[0], 2, 1).reshape(count * steps, options, -1),
             episode=np.repeat(np.arange(count), steps),

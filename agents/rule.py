@@ -68,7 +68,7 @@ class RuleAgent(PlannerAgent[RulePlanner]):
         self.static = not make_rule(self.rule, **self.rule_options).adaptive  # wrong options are said now
         self.posterior = check_choice_of(posterior, "posterior", ("ridge", "vocabulary"))
         self.draws = check_count(draws, "draws (M)")
-        self.rollouts = check_count(rollouts, "rollouts", minimum=self.num_policies)
+        self.rollouts = check_count(rollouts, "rollouts", minimum=self.num_options)
 
     def _make_planner(self, options: ComposedFeatures | TokenFeatures, rows: NDArray[Any]) -> RulePlanner:
         prior: GaussianPrior | VocabularyPrior
@@ -85,7 +85,7 @@ class RuleAgent(PlannerAgent[RulePlanner]):
             rule=self.rule,
             options=options,
             prior=prior,
-            num_options=self.num_policies,
+            num_options=self.num_options,
             seed=self.seed,
             episodes=self.episodes,
             draws=self.draws,

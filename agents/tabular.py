@@ -81,7 +81,7 @@ class TabularAgent(Agent):
     def set_policies(self, policies: ArrayLike) -> None:
         """Check and take over policies of shape (K, H, M)."""
         table = np.array(policies, dtype=np.float64)
-        expected = (self.num_policies, self.mdp.horizon, self.mdp.num_pairs)
+        expected = (self.num_options, self.mdp.horizon, self.mdp.num_pairs)
         if table.shape != expected:
             raise ValueError(f"Expected policies of shape (K, H, M) = {expected}, got {table.shape}.")
         for policy in table:
@@ -102,9 +102,9 @@ class TabularAgent(Agent):
         states = mdp_states(self.base, observations)
         actions = np.zeros(count, dtype=np.int64)
         draws = self.rng.random(count)  # one draw for each lane, whatever it does: lanes don't disturb each other
-        option = np.arange(count) % self.num_policies
+        option = np.arange(count) % self.num_options
         for step in np.unique(steps[steps < self.mdp.horizon]):
-            for policy in range(self.num_policies):
+            for policy in range(self.num_options):
                 lanes = np.flatnonzero((steps == step) & (option == policy))
                 if lanes.size:
                     table = self.mdp.action_probabilities(self.policies[policy], int(step), states[lanes])

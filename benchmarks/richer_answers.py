@@ -63,7 +63,7 @@ ENVIRONMENT_ARGUMENTS = {"split": "train", "split_seed": 0}
 def draw_options(encoder: TextEncoder, seed: int) -> Floats:
     """Embeddings of the options of 60 episodes of uniform questions, (360, K, d), by episode and step."""
     lanes = make_prompt_lanes(K, **ENVIRONMENT_ARGUMENTS)
-    agent = make_agent("random", lanes, num_policies=K, episodes=max(EPISODES), seed=seed)
+    agent = make_agent("random", lanes, num_options=K, episodes=max(EPISODES), seed=seed)
     questions = draw_questions(
         ENVIRONMENT, agent, episodes=max(EPISODES), env_arguments=ENVIRONMENT_ARGUMENTS, distinct=False
     ).questions

@@ -39,12 +39,12 @@ class DistinctAgent(Agent):
         """Deal the tokens of the current step to the lanes like cards; ``state`` isn't needed here."""
         steps = self.base.mdp_step(observation)
         actions = np.zeros(len(observation), dtype=int)
-        for first in range(0, len(observation), self.num_policies):
+        for first in range(0, len(observation), self.num_options):
             step = steps[first]
             if step == len(self.sizes):  # a complete prompt: the environment only resets
                 continue
             deck = np.arange(self.sizes[step]) if deterministic else self.rng.permutation(self.sizes[step])
-            lanes = np.arange(first, min(first + self.num_policies, len(observation)))
+            lanes = np.arange(first, min(first + self.num_options, len(observation)))
             actions[lanes] = np.resize(deck, lanes.size)
         return actions, state
 
@@ -81,7 +81,7 @@ def main(args: Args) -> float:
     user = SyntheticUser.from_text(args.user, base.encoder, mode="argmax", seed=args.seed)
     query = PreferenceQuery(env, lanes=args.lanes, oracle=user)
     agent = make_agent(
-        args.agent, query, num_policies=args.lanes, episodes=args.episodes, criterion="D", seed=args.seed
+        args.agent, query, num_options=args.lanes, episodes=args.episodes, criterion="D", seed=args.seed
     ).learn()
 
     observations, infos = query.reset(seed=args.seed)

@@ -54,7 +54,7 @@ def learn_taste(args: Args) -> np.ndarray:
     base: Any = env.unwrapped  # with .encoder and .mdp
     user = SyntheticUser.from_text(args.user, base.encoder, seed=args.seed)
     query = PreferenceQuery(env, lanes=4, oracle=user)
-    agent = make_agent("random", query, num_policies=4, episodes=args.episodes, seed=args.seed)
+    agent = make_agent("random", query, num_options=4, episodes=args.episodes, seed=args.seed)
     observations, _ = query.reset(seed=args.seed)
     for _ in range(args.episodes * base.mdp.horizon):
         actions, _ = agent.predict(observations)
@@ -95,7 +95,7 @@ def main(args: Args) -> dict[str, tuple[float, float]]:
     )
     model.learn(args.total_timesteps)
 
-    agent = make_agent("random", venv, num_policies=2, episodes=1, seed=args.seed)
+    agent = make_agent("random", venv, num_options=2, episodes=1, seed=args.seed)
     players = {
         "MaskablePPO": lambda seen: model.predict(seen, action_masks=get_action_masks(venv))[0],
         "Random": lambda seen: agent.predict(seen)[0],

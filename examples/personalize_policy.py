@@ -50,7 +50,7 @@ def learn_taste(args: Args) -> Path:
     words: dict[str, Any] = {"split": "train", "tokens_per_step": args.tokens_per_step}
     lanes: Any = gymnasium.make_vec("edpbrl/PromptConstruction-v0", num_envs=4 * args.episodes, **words)
     user = SyntheticUser.from_text(args.user, lanes.unwrapped.encoder, seed=args.seed)
-    agent = make_agent("random", lanes, num_policies=4, episodes=args.episodes, seed=args.seed)
+    agent = make_agent("random", lanes, num_options=4, episodes=args.episodes, seed=args.seed)
     answers = collect(lanes, agent, user, episodes=args.episodes, seed=args.seed)
     taste = estimate(answers, regularization=1.0)
     encoder = lanes.unwrapped.encoder

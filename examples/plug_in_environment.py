@@ -77,7 +77,7 @@ def main(args: Args) -> float:
     user = SyntheticUser(np.array([0.5, -0.8, 0.3]), mode="sampled", scale=args.scale, seed=args.seed)
     query = PreferenceQuery(env, lanes=args.lanes, oracle=user, feedback="state")
     agent = make_agent(
-        args.agent, query, num_policies=args.lanes, episodes=args.episodes, criterion="D", seed=args.seed
+        args.agent, query, num_options=args.lanes, episodes=args.episodes, criterion="D", seed=args.seed
     ).learn()
     if agent.design is not None:
         print(agent.design.summary())

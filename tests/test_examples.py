@@ -73,7 +73,7 @@ def test_the_custom_agent_shows_different_tokens():
 
     module = load("custom_agent.py")
     env = gymnasium.make_vec("edpbrl/PromptConstruction-v0", num_envs=8, tokens_per_step=5)
-    agent = module.DistinctAgent(env, num_policies=4, episodes=1)
+    agent = module.DistinctAgent(env, num_options=4, episodes=1)
     observations, _ = env.reset()
     for _ in range(6):
         actions, _ = agent.predict(observations)

@@ -31,7 +31,7 @@ def run(options: Demo) -> None:
         settings = DemoSettings(
             text=options.text,
             episodes=options.episodes,
-            num_policies=options.policies,
+            num_options=options.num_options,
             criterion=options.criterion,
             prior=options.prior,
             regularization=options.regularization,
@@ -50,7 +50,7 @@ def run(options: Demo) -> None:
     bullet(
         console,
         "The user",
-        f'likes "{settings.text}" and cannot say so. They only pick the best of {settings.num_policies}.',
+        f'likes "{settings.text}" and cannot say so. They only pick the best of {settings.num_options}.',
     )
     out = options.out or _default_folder(settings)
     results = run_demo(settings, out, say=_Story(console, stages), progress=True)

@@ -49,10 +49,10 @@ def run(options: Design) -> None:
         "split": None if options.split == "all" else options.split,
         "split_seed": options.seed,
     }
-    env: Any = make_prompt_lanes(options.policies, **arguments)
+    env: Any = make_prompt_lanes(options.num_options, **arguments)
     with bad_arguments():
         differ = "state" if options.solver == TuplesAgent.name else options.feedback  # its tokens all differ
-        check_enough_options(env.unwrapped.vocabulary, options.policies, differ)
+        check_enough_options(env.unwrapped.vocabulary, options.num_options, differ)
         agent = _agent(options, env, options.solver)
         if ":" in options.solver:
             check_static(agent)  # its advice about observe() is for the author of the agent
@@ -87,7 +87,7 @@ def run(options: Design) -> None:
         console.print(f"  as shown     not known: {unknown}")
     console.print(f"Questions to ask: {shown(file)}", soft_wrap=True)
     console.print(
-        f"Write the number of the best option (1..{options.policies}) into the column choice, then: "
+        f"Write the number of the best option (1..{options.num_options}) into the column choice, then: "
         + command("edpbrl", "estimate", shown(file)),
         soft_wrap=True,
     )
@@ -140,10 +140,10 @@ def _report(
         except ValueError as error:  # precomputed embeddings without them
             unknown = str(error)
         else:
-            prompts = information_of(problem, rows.reshape(len(drawn.questions), options.policies, -1))
+            prompts = information_of(problem, rows.reshape(len(drawn.questions), options.num_options, -1))
     report = QuestionReport(
         count=len(drawn.questions),
-        options=options.policies,
+        options=options.num_options,
         exchanged=drawn.exchanged,
         criterion=problem.criterion.name,
         dimension=problem.dimension,
@@ -169,7 +169,7 @@ def _check(options: Design) -> None:
     from edpbrl_gym.features import check_encoder_spec
 
     check_encoder_spec(options.encoder)
-    check_count(options.policies, "--policies (K)", minimum=2)
+    check_count(options.num_options, "--num-options (K)", minimum=2)
     check_count(options.episodes, "--episodes (T)")
     if options.iterations is not None:
         check_count(options.iterations, "--iterations")
@@ -211,7 +211,7 @@ def _agent(options: Design, env: Any, solver: str) -> Any:
     return make_agent(
         solver,
         env,
-        num_policies=options.policies,
+        num_options=options.num_options,
         episodes=options.episodes,
         regularization=options.regularization,
         criterion=options.criterion,

@@ -93,7 +93,7 @@ def _settings(options: LLM) -> LLMSettings:
         test_episodes=options.test_episodes,
         folds=options.folds,
         lambdas=options.lambdas,
-        num_policies=options.policies,
+        num_options=options.num_options,
         criterion=options.criterion,
         regularization=options.regularization,
         iterations=options.iterations,

@@ -95,7 +95,7 @@ def _settings(options: Reinforce) -> ReinforceExperiment:
     return ReinforceExperiment(
         training=ReinforceSettings(**training),
         model=options.model,
-        num_policies=options.policies,
+        num_options=options.num_options,
         kind=options.kind or recipe.get("kind", "adapters"),
         rank=options.rank,
         noise=options.noise,

@@ -69,7 +69,7 @@ def _settings(options: Synthetic) -> Any:
         users=users,
         modes=options.modes,
         scales=options.scales,
-        num_policies=options.policies,
+        num_options=options.num_options,
         criterion=options.criterion,
         regularization=options.regularization,
         estimation_regularization=options.estimation_regularization,

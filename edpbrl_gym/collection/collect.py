@@ -76,7 +76,7 @@ def collect(
         episodes: T, at least 1; episodes beyond T that a given vector environment plays along are cut off.
         seed: Seed of the environment's reset. The agent's draws come from the agent's own seed.
         feedback: What is compared: "truncated" (partial prompts) or "state" (the last token).
-        lanes: K; None takes ``agent.num_policies``.
+        lanes: K; None takes ``agent.num_options``.
         env_arguments: Arguments of the environment when ``env`` is an id.
         observe: Tell the agent all answers after each step. What it makes of them shows in later questions: give an
             environment of K lanes to let it learn between the episodes too; with an id an episode ends before the
@@ -94,7 +94,7 @@ def collect(
         RuntimeError: If no question was answered.
     """
     total = check_count(episodes, "episodes (T)")
-    options = check_count(agent.num_policies if lanes is None else lanes, "lanes (K)", minimum=2)
+    options = check_count(agent.num_options if lanes is None else lanes, "lanes (K)", minimum=2)
     if isinstance(env, str):
         own = make_prompt_lanes(total * options, environment=env, **(env_arguments or {}))
         try:
@@ -232,7 +232,7 @@ def draw_questions(
         ValueError: If T < 1, the agent's questions depend on answers, or the options can't be distinct.
     """
     check_static(agent)
-    options = agent.num_policies
+    options = agent.num_options
     lanes = make_prompt_lanes(check_count(episodes, "episodes (T)") * options, environment=env, **env_arguments)
     base = base_environment(lanes)
     exchange = DistinctOptions(base, num_options=options, feedback=feedback, seed=agent.seed) if distinct else None

@@ -33,7 +33,7 @@ class DemoSettings:
     Attributes:
         text: The taste of the simulated user in words; theta* is its embedding.
         episodes: T, episodes that the user answers.
-        num_policies: K, options of a question.
+        num_options: K, options of a question.
         criterion: Of the design.
         prior: Of the estimates: "words" (`VocabularyPrior` of the train tokens: around the words that the answers point
             to, its scale from the answers), "embeddings" (Gaussian, with the covariance of the train tokens'
@@ -51,7 +51,7 @@ class DemoSettings:
 
     text: str = "A cosy winter evening, warm candle light behind frosted windows"
     episodes: int = 30
-    num_policies: int = 4
+    num_options: int = 4
     criterion: str = "D"
     prior: str = "words"
     regularization: float = 0.1
@@ -67,7 +67,7 @@ class DemoSettings:
         if not self.text.strip():
             raise ValueError("Expected a text that describes a taste, got an empty one")
         check_count(self.episodes, "episodes (T)")
-        check_count(self.num_policies, "num_policies (K)", minimum=2)
+        check_count(self.num_options, "num_options (K)", minimum=2)
         check_count(self.iterations, "iterations")
         check_count(self.population, "population", minimum=10)
         check_count(self.seed, "seed", minimum=0)

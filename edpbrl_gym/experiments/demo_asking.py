@@ -141,7 +141,7 @@ class Asking:
     def _lanes(self, groups: int) -> Any:
         """A vector environment with K lanes for each of the groups."""
         env: Any = make_prompt_lanes(
-            groups * self.settings.num_policies,
+            groups * self.settings.num_options,
             vocabulary=self.settings.vocabulary,
             encoder=self.settings.encoder,
             split="train",
@@ -161,7 +161,7 @@ class Asking:
         return make_agent(
             _AGENTS[label],
             env,
-            num_policies=self.settings.num_policies,
+            num_options=self.settings.num_options,
             episodes=self.settings.episodes,
             criterion=self.settings.criterion,
             seed=derive_seed(self.settings.seed, "queries", label),

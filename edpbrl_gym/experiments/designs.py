@@ -73,7 +73,7 @@ def _make(settings: SyntheticSettings, agent: AgentSettings, env: Any, episodes:
         made = make_agent(
             agent.name,
             env,
-            num_policies=settings.num_policies,
+            num_options=settings.num_options,
             episodes=episodes,
             regularization=regularization,
             criterion=criterion,
@@ -102,7 +102,7 @@ def solve_and_save(
     agent = settings.parsed_agents[position]
     target = folder_of(folder, agent, position, episodes)
     with single_thread():
-        env = make_lanes(settings, tokens, settings.num_policies)
+        env = make_lanes(settings, tokens, settings.num_options)
         if (target / "agent.json").is_file():
             solved: Agent = agent_class(agent.name).load(target, env)
         else:

@@ -36,7 +36,7 @@ def setting_line(results: Results) -> str:
     estimation = config["estimation_regularization"]
     estimation = config["regularization"] if estimation is None else estimation
     return (
-        f"{config['criterion']}-design, K = {config['num_policies']}, H = {len(results.provenance['steps'])}, "
+        f"{config['criterion']}-design, K = {config['num_options']}, H = {len(results.provenance['steps'])}, "
         f"design lambda = {config['regularization']:g}, estimate lambda = {estimation:g}, encoder "
         f"{results.provenance['encoder']}"
     )
@@ -93,7 +93,7 @@ def write_synthetic(results: Results, target: Path) -> list[Path]:
         *_markdown(found, agents),
         "",
         f"`best chosen` is the share of questions in which the user's answer is the truly best of the "
-        f"{results.config['num_policies']} options: 1 for argmax, {1 / results.config['num_policies']:.2f} for a user "
+        f"{results.config['num_options']} options: 1 for argmax, {1 / results.config['num_options']:.2f} for a user "
         "who guesses.",
         "",
         *_best_chosen(table),

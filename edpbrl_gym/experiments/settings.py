@@ -129,7 +129,7 @@ class SyntheticSettings:
         modes: "argmax", "sampled" or both.
         scales: Scales of the sampled mode. At 1 the softmax over unit-norm features is nearly uniform; at 20 the
             answers agree with the argmax in about 6 of 10 questions. The paper states neither.
-        num_policies: K.
+        num_options: K.
         criterion: Of the designs: "V" (the paper's), "A" or "D".
         regularization: lambda of the designs.
         estimation_regularization: lambda of the estimate; None: the same.
@@ -154,7 +154,7 @@ class SyntheticSettings:
     users: Mapping[str, str] = field(default_factory=lambda: dict(PAPER_USERS))
     modes: tuple[str, ...] = ("argmax", "sampled")
     scales: tuple[float, ...] = (1.0, 20.0)
-    num_policies: int = 4
+    num_options: int = 4
     criterion: str = "V"
     regularization: float = 100.0
     estimation_regularization: float | None = None
@@ -177,7 +177,7 @@ class SyntheticSettings:
             check_count(value, "episodes (T)")
         object.__setattr__(self, "episodes", tuple(sorted(set(self.episodes))))
         check_count(self.runs, "runs")
-        check_count(self.num_policies, "num_policies (K)", minimum=2)
+        check_count(self.num_options, "num_options (K)", minimum=2)
         check_count(self.iterations, "iterations")
         check_count(self.prompts, "prompts", minimum=2)
         check_count(self.pairs, "pairs")

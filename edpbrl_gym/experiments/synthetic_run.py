@@ -81,7 +81,7 @@ def _agent_rows(task: RunTask, position: int) -> list[dict[str, Any]]:
     rows = []
     for planned, used in design_episodes(settings, agent):
         seed = derive_seed(settings.seed, "queries", task.run, agent.text, planned)
-        env = make_lanes(settings, task.tokens, planned * settings.num_policies)
+        env = make_lanes(settings, task.tokens, planned * settings.num_options)
         player = obtain_agent(settings, position, planned, task.folder, env, seed)
         users = _users(task, planned)
         asked = collect(

@@ -136,7 +136,7 @@ def _identity(policies: Policies, settings: ReinforceSettings, encoder: TextEnco
     kept = {name: value for name, value in settings.as_dict().items() if name not in _FREE}
     return {
         **kept,
-        "num_policies": policies.num_policies,
+        "num_options": policies.num_options,
         "policies": policies.kind,
         **{f"policies.{name}": value for name, value in policies.options.items()},
         "language model": policies.base.fingerprint,

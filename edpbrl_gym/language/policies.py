@@ -29,7 +29,7 @@ class CopiedPolicies(Policies):
 
     Args:
         base: The language model; it stays as it is.
-        num_policies: K.
+        num_options: K.
         noise: Standard deviation of Gaussian noise that is added to every weight at the start, so that policies differ.
         seed: Seed of the noise.
 
@@ -39,11 +39,11 @@ class CopiedPolicies(Policies):
 
     kind = "copies"
 
-    def __init__(self, base: LanguageModel, num_policies: int, *, noise: float = 0.0, seed: int = 0) -> None:
+    def __init__(self, base: LanguageModel, num_options: int, *, noise: float = 0.0, seed: int = 0) -> None:
         level = check_number(noise, "noise", minimum=0.0)
-        super().__init__(base, num_policies, {"noise": level, "seed": check_count(seed, "seed", minimum=0)})
+        super().__init__(base, num_options, {"noise": level, "seed": check_count(seed, "seed", minimum=0)})
         self._models: list[LanguageModel] = []
-        for q in range(self.num_policies):
+        for q in range(self.num_options):
             model = copy.deepcopy(base.model).requires_grad_(True)
             add_noise([parameter for _, parameter in model.named_parameters()], level, seed, q)
             language = replace(base, model=model)
@@ -83,7 +83,7 @@ class AdapterPolicies(Policies):
 
     Args:
         base: The language model.
-        num_policies: K.
+        num_options: K.
         rank: Rank of the adapters.
         alpha: Their scale is alpha / rank; None: alpha = 2 rank.
         target_modules: Names of the layers that get adapters; None: peft's choice for the architecture (c_attn for
@@ -101,7 +101,7 @@ class AdapterPolicies(Policies):
     def __init__(
         self,
         base: LanguageModel,
-        num_policies: int,
+        num_options: int,
         *,
         rank: int = 8,
         alpha: float | None = None,
@@ -116,9 +116,9 @@ class AdapterPolicies(Policies):
             "noise": check_number(noise, "noise", minimum=0.0),
             "seed": check_count(seed, "seed", minimum=0),
         }
-        super().__init__(base, num_policies, options)
+        super().__init__(base, num_options, options)
         self._peft = self._inject()
-        by_policy: list[list[tuple[str, torch.nn.Parameter]]] = [[] for _ in range(self.num_policies)]
+        by_policy: list[list[tuple[str, torch.nn.Parameter]]] = [[] for _ in range(self.num_options)]
         for name, parameter in self._peft.named_parameters():
             parts = name.split(".")
             owner = next((part for part in parts if part.startswith("policy_")), None)
@@ -148,7 +148,7 @@ class AdapterPolicies(Policies):
             raise ValueError(
                 f"Expected layers of {self.base.name} that take adapters, got {error}; name some by target_modules"
             ) from error
-        for q in range(1, self.num_policies):
+        for q in range(1, self.num_options):
             model.add_adapter(f"policy_{q}", config)
         return model
 
@@ -190,7 +190,7 @@ class AdapterPolicies(Policies):
 
     def language_models(self) -> list[LanguageModel]:
         """One view of the model for each adapter, which it puts in place when it is called. See the base class."""
-        views = [replace(self.base, model=_AdapterView(self, q)) for q in range(self.num_policies)]
+        views = [replace(self.base, model=_AdapterView(self, q)) for q in range(self.num_options)]
         for view in views:
             vars(view)["rules"] = self.base.rules
         return views
@@ -220,12 +220,12 @@ class _AdapterView:
         return getattr(self._policies.base.model, name)
 
 
-def make_policies(base: LanguageModel, num_policies: int, *, kind: str = "adapters", **options: Any) -> Policies:
+def make_policies(base: LanguageModel, num_options: int, *, kind: str = "adapters", **options: Any) -> Policies:
     """Make K policies.
 
     Args:
         base: The language model that they begin at.
-        num_policies: K.
+        num_options: K.
         kind: "adapters" (`AdapterPolicies`) or "copies" (`CopiedPolicies`).
         **options: Those of the class.
 
@@ -234,8 +234,8 @@ def make_policies(base: LanguageModel, num_policies: int, *, kind: str = "adapte
         TypeError: If the kind has no such option.
     """
     if check_choice_of(kind, "kind of policies", ("adapters", "copies")) == "adapters":
-        return AdapterPolicies(base, num_policies, **options)
-    return CopiedPolicies(base, num_policies, **options)
+        return AdapterPolicies(base, num_options, **options)
+    return CopiedPolicies(base, num_options, **options)
 
 
 def load_policies(folder: str | Path, base: LanguageModel) -> Policies:
@@ -257,7 +257,7 @@ def load_policies(folder: str | Path, base: LanguageModel) -> Policies:
             raise FileNotFoundError(f"Expected saved policies in {source}, it has no {name}.")
     try:
         data = json.loads((source / "policies.json").read_text(encoding="utf-8"))
-        began, policies = data["base_fingerprint"], (data["kind"], data["num_policies"], data["options"])
+        began, policies = data["base_fingerprint"], (data["kind"], data["num_options"], data["options"])
         state = load_file(source / "policies.safetensors")
     except Exception as error:  # safetensors has its own kind of error for a damaged file
         raise ValueError(f"Expected saved policies in {source}, got {type(error).__name__}: {error}") from error

@@ -30,15 +30,15 @@ class Policies(ABC):
 
     Attributes:
         base: The language model that all begin at; use its weights through `base_model`.
-        num_policies: K.
+        num_options: K.
         options: What the policies were made with, JSON-able.
     """
 
     kind: str
 
-    def __init__(self, base: LanguageModel, num_policies: int, options: dict[str, Any]) -> None:
+    def __init__(self, base: LanguageModel, num_options: int, options: dict[str, Any]) -> None:
         self.base = base
-        self.num_policies = check_count(num_policies, "num_policies (K)", minimum=2)
+        self.num_options = check_count(num_options, "num_options (K)", minimum=2)
         self.options = options
 
     @abstractmethod
@@ -63,7 +63,7 @@ class Policies(ABC):
 
     def parameters(self) -> list[torch.nn.Parameter]:
         """What the optimiser moves: the parameters of all policies."""
-        return [parameter for q in range(self.num_policies) for _, parameter in self.named_parameters(q)]
+        return [parameter for q in range(self.num_options) for _, parameter in self.named_parameters(q)]
 
     def finite(self) -> bool:
         """Whether all that is learnt is free of NaN and infinity."""
@@ -77,7 +77,7 @@ class Policies(ABC):
         """Copies of all that is learnt, on the CPU, by ``<policy>.<parameter>``."""
         return {
             f"{q}.{name}": parameter.detach().cpu().clone().contiguous()
-            for q in range(self.num_policies)
+            for q in range(self.num_options)
             for name, parameter in self.named_parameters(q)
         }
 
@@ -89,10 +89,10 @@ class Policies(ABC):
         """
         import torch
 
-        own = {f"{q}.{name}": p for q in range(self.num_policies) for name, p in self.named_parameters(q)}
+        own = {f"{q}.{name}": p for q in range(self.num_options) for name, p in self.named_parameters(q)}
         if own.keys() != state.keys() or any(own[name].shape != state[name].shape for name in own):
             raise ValueError(
-                f"Expected the weights of {self.num_policies} policies ({self.kind}) of {self.base.name} with options "
+                f"Expected the weights of {self.num_options} policies ({self.kind}) of {self.base.name} with options "
                 f"{self.options}, got others; make the policies with the settings that the weights were saved with."
             )
         with torch.no_grad():
@@ -112,7 +112,7 @@ class Policies(ABC):
         target.mkdir(parents=True, exist_ok=True)
         data = {
             "kind": self.kind,
-            "num_policies": self.num_policies,
+            "num_options": self.num_options,
             "options": self.options,
             "base": self.base.name,
             "base_fingerprint": self.base.fingerprint,
@@ -125,8 +125,8 @@ class Policies(ABC):
 
     def _check_index(self, index: int) -> int:
         found = check_count(index, "policy", minimum=0)
-        if found >= self.num_policies:
-            raise ValueError(f"Expected policy in 0..{self.num_policies - 1}, got {found}")
+        if found >= self.num_options:
+            raise ValueError(f"Expected policy in 0..{self.num_options - 1}, got {found}")
         return found
 
 

@@ -101,7 +101,7 @@ def roll_out(
     """
     trajectories = settings.episodes if episodes is None else episodes
     samples = []
-    for q in range(policies.num_policies):
+    for q in range(policies.num_options):
         with policies.base_model() if base else policies.policy(q) as language:
             with mixed_precision(settings.precision, language.device):
                 drawn = sample_prompts(
@@ -116,5 +116,5 @@ def roll_out(
             samples.append(drawn)
     texts = [part.prefixes() for part in samples]
     flat = embed(encoder, [text for policy in texts for prompt in policy for text in prompt])
-    features = flat.reshape(policies.num_policies, meta_samples, trajectories, settings.words, -1)
+    features = flat.reshape(policies.num_options, meta_samples, trajectories, settings.words, -1)
     return Rollout(samples, texts, np.moveaxis(features, 0, 2))

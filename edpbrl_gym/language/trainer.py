@@ -306,7 +306,7 @@ class Trainer:
         settings, parameters = self.settings, self.policies.parameters()
         rollout = roll_out(self.policies, self.encoder, settings, meta_samples=1, episodes=1, purpose=EVALUATING)
         self.optimiser.zero_grad(set_to_none=True)
-        ones = np.ones((1, 1, self.policies.num_policies, settings.words + 1))
+        ones = np.ones((1, 1, self.policies.num_options, settings.words + 1))
         accumulate_gradient(self.policies, rollout, ones, settings, meta_samples=1)
         norm = torch.nn.utils.get_total_norm([one.grad for one in parameters if one.grad is not None])
         self.optimiser.zero_grad(set_to_none=True)

@@ -36,7 +36,7 @@ def lanes(world, count=K):
 
 
 def agent_for(env, **options):
-    return make_agent("adaptive", env, **{"num_policies": K, "episodes": 4, "seed": 3, **options})
+    return make_agent("adaptive", env, **{"num_options": K, "episodes": 4, "seed": 3, **options})
 
 
 @pytest.fixture(scope="module")
@@ -241,9 +241,9 @@ def test_wrong_calls(world):
         with pytest.raises(RuntimeError, match=r"call learn\(\) first"):
             call()
     agent.learn()
-    with pytest.raises(ValueError, match="multiple of num_policies = 2 lanes, got 3"):
+    with pytest.raises(ValueError, match="multiple of num_options = 2 lanes, got 3"):
         agent.predict(np.full((3, H), 4))
-    with pytest.raises(ValueError, match="multiple of num_policies = 2 lanes, got a single one"):
+    with pytest.raises(ValueError, match="multiple of num_options = 2 lanes, got a single one"):
         agent.predict(start[0])
     apart = start.copy()
     apart[0, 0] = 1

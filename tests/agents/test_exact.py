@@ -13,7 +13,7 @@ from edpbrl_gym.envs.wrappers import PreferenceQuery
 from edpbrl_gym.oracles import SyntheticUser
 from tests.helpers.lane_environments import ChainEnv, write_vocabulary
 
-ARGUMENTS = {"num_policies": 2, "episodes": 6, "criterion": "D"}
+ARGUMENTS = {"num_options": 2, "episodes": 6, "criterion": "D"}
 
 
 def test_it_plays_different_policies_with_a_certificate():

@@ -46,14 +46,14 @@ def test_every_registered_agent(name):
     env = ChainEnv()
     if name in ("newton", "tuples"):  # on a prompt MDP: trajectories of a random one cannot be chosen
         env.mdp, env.features = PromptMDP((3, 4)), np.random.default_rng(0).normal(size=(7, 3))
-    agent = make_agent(name, env, num_policies=2, episodes=4, criterion="D", seed=1)
+    agent = make_agent(name, env, num_options=2, episodes=4, criterion="D", seed=1)
     assert agent.name == name and agent.learn() is agent
     assert agent.predict(np.zeros(4, int))[0].shape == (4,)
     agent.observe(None)
 
 
 def test_an_import_string():
-    agent = make_agent(f"{__name__}:Fixed", ChainEnv(), num_policies=2, episodes=4)
+    agent = make_agent(f"{__name__}:Fixed", ChainEnv(), num_options=2, episodes=4)
     assert type(agent).__name__ == "Fixed" and agent.learn() is agent and agent.design is None
 
 
@@ -75,13 +75,13 @@ def test_an_import_string():
 )
 def test_wrong_names(name, error, message):
     with pytest.raises(error, match=message):
-        make_agent(name, ChainEnv(), num_policies=2, episodes=4)
+        make_agent(name, ChainEnv(), num_options=2, episodes=4)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"num_policies": 1}, "num_policies .* >= 2, got 1"),
+        ({"num_options": 1}, "num_options .* >= 2, got 1"),
         ({"episodes": 0}, "episodes .* >= 1, got 0"),
         ({"regularization": -1.0}, "lambda"),
         ({"regularization": float("nan")}, "lambda"),
@@ -93,44 +93,44 @@ def test_wrong_names(name, error, message):
 )
 def test_wrong_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
-        make_agent("frank_wolfe", ChainEnv(), **{"num_policies": 2, "episodes": 4, **arguments}).learn()
+        make_agent("frank_wolfe", ChainEnv(), **{"num_options": 2, "episodes": 4, **arguments}).learn()
 
 
-@pytest.mark.parametrize("name", ["num_policies", "episodes", "regularization", "seed"])
+@pytest.mark.parametrize("name", ["num_options", "episodes", "regularization", "seed"])
 @pytest.mark.parametrize("value", ["3", None])
 def test_arguments_of_a_wrong_type(name, value):
     with pytest.raises(TypeError, match=f"Expected {name} .*got {value!r}"):
-        make_agent("random", ChainEnv(), **{"num_policies": 2, "episodes": 4, name: value})
+        make_agent("random", ChainEnv(), **{"num_options": 2, "episodes": 4, name: value})
 
 
-@pytest.mark.parametrize("name", ["num_policies", "episodes", "seed"])
+@pytest.mark.parametrize("name", ["num_options", "episodes", "seed"])
 def test_counts_are_not_rounded(name):
     with pytest.raises(TypeError, match=f"Expected {name} .*as an integer, got 2.5"):
-        make_agent("random", ChainEnv(), **{"num_policies": 2, "episodes": 4, name: 2.5})
+        make_agent("random", ChainEnv(), **{"num_options": 2, "episodes": 4, name: 2.5})
 
 
 @pytest.mark.parametrize(("name", "known"), [("random", "none"), ("frank_wolfe", "max_iterations, .*v_matrix")])
 def test_unknown_options_are_named_with_the_known_ones(name, known):
     with pytest.raises(TypeError, match=f"agent '{name}' has no option 'iterations'; its options: {known}"):
-        make_agent(name, ChainEnv(), num_policies=2, episodes=4, iterations=3)
+        make_agent(name, ChainEnv(), num_options=2, episodes=4, iterations=3)
 
 
 def test_options_of_a_users_agent_are_its_own():
-    agent = make_agent(f"{__name__}:Patient", ChainEnv(), num_policies=2, episodes=4, patience=3)
+    agent = make_agent(f"{__name__}:Patient", ChainEnv(), num_options=2, episodes=4, patience=3)
     assert agent.patience == 3
     with pytest.raises(TypeError, match="no option 'patients'; its options: patience"):
-        make_agent(f"{__name__}:Patient", ChainEnv(), num_policies=2, episodes=4, patients=3)
+        make_agent(f"{__name__}:Patient", ChainEnv(), num_options=2, episodes=4, patients=3)
 
 
 @pytest.mark.parametrize("agent", [RandomAgent, None, 3])
 def test_an_agents_name_is_a_string(agent):
     with pytest.raises(TypeError, match="Expected the name of an agent or an import string"):
-        make_agent(agent, ChainEnv(), num_policies=2, episodes=4)
+        make_agent(agent, ChainEnv(), num_options=2, episodes=4)
 
 
 @pytest.mark.parametrize("criterion", ["V", "A", "D"])
 def test_frank_wolfe_and_reference_agree(criterion):
-    arguments = {"num_policies": 2, "episodes": 6, "criterion": criterion, "regularization": 0.5}
+    arguments = {"num_options": 2, "episodes": 6, "criterion": criterion, "regularization": 0.5}
     fast = (
         make_agent("frank_wolfe", ChainEnv(), variant="pairwise", max_iterations=400, tolerance=1e-6, **arguments)
         .learn()
@@ -147,7 +147,7 @@ def test_options_reach_the_solver():
     agent = make_agent(
         "frank_wolfe",
         ChainEnv(),
-        num_policies=2,
+        num_options=2,
         episodes=6,
         criterion="D",
         max_iterations=3,
@@ -174,14 +174,14 @@ def test_target_of_any_other_environment_is_all_differences():
     rows = [a - b for i, a in enumerate(env.features.astype(float)) for b in env.features[:i]]
     np.testing.assert_allclose(target_matrix(env), np.array(rows).T @ np.array(rows))
     matrix = np.diag([1.0, 2.0, 3.0])
-    agent = make_agent("frank_wolfe", env, num_policies=2, episodes=3, v_matrix=matrix)
+    agent = make_agent("frank_wolfe", env, num_options=2, episodes=3, v_matrix=matrix)
     np.testing.assert_allclose(agent.problem().criterion.matrix, matrix)
 
 
 def test_a_saved_agent_continues_where_it_was(tmp_path):
     env = ChainEnv()
     agent = FrankWolfeAgent(
-        env, num_policies=2, episodes=6, v_matrix=np.eye(3), prior_precision=np.diag([1.0, 2.0, 3.0]), max_iterations=20
+        env, num_options=2, episodes=6, v_matrix=np.eye(3), prior_precision=np.diag([1.0, 2.0, 3.0]), max_iterations=20
     ).learn()
     agent.predict(np.zeros(5, int))
     agent.save(tmp_path / "agent")
@@ -193,7 +193,7 @@ def test_a_saved_agent_continues_where_it_was(tmp_path):
 
 
 def test_a_saved_random_agent_continues_where_it_was(tmp_path):
-    agent = RandomAgent(ChainEnv(), num_policies=2, episodes=6, seed=3)
+    agent = RandomAgent(ChainEnv(), num_options=2, episodes=6, seed=3)
     agent.predict(np.zeros(5, int))
     agent.save(tmp_path)
     copy = RandomAgent.load(tmp_path, ChainEnv())
@@ -204,7 +204,7 @@ def test_a_saved_random_agent_continues_where_it_was(tmp_path):
 def test_wrong_folders(tmp_path):
     with pytest.raises(FileNotFoundError, match="agent.json"):
         RandomAgent.load(tmp_path, ChainEnv())
-    agent = FrankWolfeAgent(ChainEnv(), num_policies=2, episodes=6, criterion="D").learn()
+    agent = FrankWolfeAgent(ChainEnv(), num_options=2, episodes=6, criterion="D").learn()
     agent.save(tmp_path)
     assert json.loads((tmp_path / "agent.json").read_text())["arguments"]["criterion"] == "D"
     with pytest.raises(ValueError, match="RandomAgent.*saved by.*FrankWolfeAgent"):
@@ -214,14 +214,14 @@ def test_wrong_folders(tmp_path):
 
 
 def test_an_unlearned_agent_saved_over_a_learned_one_has_no_design(tmp_path):
-    arguments = {"num_policies": 2, "episodes": 6, "criterion": "D"}
+    arguments = {"num_options": 2, "episodes": 6, "criterion": "D"}
     FrankWolfeAgent(ChainEnv(), **arguments).learn().save(tmp_path)
     FrankWolfeAgent(ChainEnv(), **arguments).save(tmp_path)
     assert FrankWolfeAgent.load(tmp_path, ChainEnv()).design is None
 
 
 def test_given_policies_saved_over_others(tmp_path):
-    arguments = {"num_policies": 2, "episodes": 6}
+    arguments = {"num_options": 2, "episodes": 6}
     uniform = ChainEnv().mdp.uniform_policy()
     TabularAgent(ChainEnv(), policies=[uniform, uniform], **arguments).save(tmp_path)
     np.testing.assert_array_equal(TabularAgent.load(tmp_path, ChainEnv()).policies, [uniform, uniform])
@@ -232,7 +232,7 @@ def test_given_policies_saved_over_others(tmp_path):
 
 @pytest.mark.parametrize("damage", ["{", "[]", "{}"])
 def test_a_damaged_folder_is_named(tmp_path, damage):
-    RandomAgent(ChainEnv(), num_policies=2, episodes=6).save(tmp_path)
+    RandomAgent(ChainEnv(), num_options=2, episodes=6).save(tmp_path)
     (tmp_path / "agent.json").write_text(damage)
     with pytest.raises(ValueError, match="agent.json.*is no saved agent.*save it again"):
         RandomAgent.load(tmp_path, ChainEnv())

@@ -34,7 +34,7 @@ def lanes(folder, number=4, **options):
 
 
 def made(env, **options):
-    arguments = dict(num_policies=2, episodes=2, training=TRAINING, noise=0.1)
+    arguments = dict(num_options=2, episodes=2, training=TRAINING, noise=0.1)
     return make_agent("reinforce", env, **{**arguments, **options})
 
 
@@ -171,7 +171,7 @@ def test_lanes_of_tokens_are_not_compared(folder, learnt, saved):
     for refused in (lambda: agent.play_on(asked), lambda: made(asked)):
         with pytest.raises(ValueError, match="whole words under PreferenceQuery.*words = WordSteps.*play_on"):
             refused()
-    with pytest.raises(ValueError, match="WordSteps with num_policies = 2 models, got 1"):
+    with pytest.raises(ValueError, match="WordSteps with num_options = 2 models, got 1"):
         agent.play_on(WordSteps(lanes(folder)))
     other = gymnasium.make_vec(ID, num_envs=4, model=folder, words=4, max_tokens=8)
     with pytest.raises(ValueError, match="of 3 words and 8 tokens"):
@@ -231,8 +231,8 @@ def test_settings_as_an_object(folder):
 
 def test_the_criterion_is_d_by_default(folder):
     assert made(lanes(folder)).criterion == "D"
-    assert ReinforceAgent(lanes(folder), num_policies=2, episodes=2).criterion == "D"
-    assert make_agent("random", ChainEnv(), num_policies=2, episodes=2).criterion == "V"
+    assert ReinforceAgent(lanes(folder), num_options=2, episodes=2).criterion == "D"
+    assert make_agent("random", ChainEnv(), num_options=2, episodes=2).criterion == "V"
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_wrong_arguments(folder, options, error, message):
 
 def test_an_environment_without_a_language_model():
     with pytest.raises(TypeError, match=r"\.language_model; ChainEnv has not"):
-        make_agent("reinforce", ChainEnv(), num_policies=2, episodes=2, criterion="D")
+        make_agent("reinforce", ChainEnv(), num_options=2, episodes=2, criterion="D")
 
 
 def test_observations_of_another_environment(folder, learnt):

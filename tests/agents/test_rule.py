@@ -39,7 +39,7 @@ def lanes(world, count=K):
 def made(name, env, **options):
     if name == "dopewolfe":
         options.setdefault("rule_options", {"iterations": 10})
-    return make_agent(name, env, **{"num_policies": K, "episodes": 4, "seed": 3, **options})
+    return make_agent(name, env, **{"num_options": K, "episodes": 4, "seed": 3, **options})
 
 
 def questions(world, groups=1, feedback="truncated", sign=1.0):
@@ -211,6 +211,6 @@ def test_names_and_wrong_options(world):
             made("rule", env, **options)
     with pytest.raises(TypeError, match="agent 'bald' needs env.unwrapped to have .vocabulary"):
         made("bald", ChainEnv())
-    assert make_agent("random", env, num_policies=K, episodes=2).name == "random"  # the agent, not the rule
-    assert not isinstance(make_agent("random", env, num_policies=K, episodes=2), RuleAgent)
+    assert make_agent("random", env, num_options=K, episodes=2).name == "random"  # the agent, not the rule
+    assert not isinstance(make_agent("random", env, num_options=K, episodes=2), RuleAgent)
     assert issubclass(AdaptiveAgent, PlannerAgent)

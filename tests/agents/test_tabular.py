@@ -42,7 +42,7 @@ def test_visits_follow_the_occupancies_on_stochastic_transitions(mode):
     env = SyncVectorEnv([ChainEnv] * 6, autoreset_mode=mode)
     mdp = env.envs[0].unwrapped.mdp
     policies = random_policies(mdp, 3)
-    agent = TabularAgent(env, policies=policies, num_policies=3, episodes=1, seed=5)
+    agent = TabularAgent(env, policies=policies, num_options=3, episodes=1, seed=5)
     counts = np.zeros((3, mdp.horizon, mdp.num_pairs))
     observations, _ = env.reset(seed=11)
     state, starts, step = None, np.ones(6, dtype=bool), 0
@@ -79,7 +79,7 @@ def test_visits_follow_the_occupancies_on_stochastic_transitions(mode):
 
 def test_random_is_uniform_over_the_legal_tokens(folder):
     env = gymnasium.make_vec(ID, num_envs=4, vocabulary=folder, order=ORDER)
-    agent = make_agent("random", env, num_policies=4, episodes=1, seed=2).learn()
+    agent = make_agent("random", env, num_options=4, episodes=1, seed=2).learn()
     counts = [np.zeros(size) for size in SIZES]
     observations, _ = env.reset()
     state = None
@@ -98,7 +98,7 @@ def test_the_same_seed_gives_the_same_actions(folder, name, minilm):
     env = gymnasium.make_vec(ID, num_envs=4, vocabulary=folder, order=ORDER)
 
     def play(seed):
-        agent = make_agent(name, env, num_policies=2, episodes=5, criterion="D", seed=seed).learn()
+        agent = make_agent(name, env, num_options=2, episodes=5, criterion="D", seed=seed).learn()
         observations, _ = env.reset()
         state, actions = None, []
         for _ in range(12):
@@ -114,7 +114,7 @@ def test_the_same_seed_gives_the_same_actions(folder, name, minilm):
 def test_lanes_play_their_policy_and_deterministic_takes_the_most_probable(folder):
     env = gymnasium.make_vec(ID, num_envs=5, vocabulary=folder, order=ORDER)
     policies = random_policies(env.mdp, 2)
-    agent = TabularAgent(env, policies=policies, num_policies=2, episodes=1)
+    agent = TabularAgent(env, policies=policies, num_options=2, episodes=1)
     observations, _ = env.reset()
     for step, size in enumerate(SIZES):
         rows = slice(env.mdp.offsets[step], env.mdp.offsets[step] + size)
@@ -127,7 +127,7 @@ def test_lanes_play_their_policy_and_deterministic_takes_the_most_probable(folde
 
 def test_single_observations(folder):
     env = gymnasium.make(ID, vocabulary=folder, order=ORDER)
-    agent = make_agent("random", env, num_policies=2, episodes=1)
+    agent = make_agent("random", env, num_options=2, episodes=1)
     observation, _ = env.reset()
     state, done = None, False
     while not done:
@@ -142,12 +142,12 @@ def test_stable_baselines3s_evaluate_policy(folder, lanes):
     from stable_baselines3.common.vec_env import DummyVecEnv
 
     venv = DummyVecEnv([lambda: gymnasium.make(ID, vocabulary=folder, order=ORDER)] * lanes)
-    agent = make_agent("random", venv, num_policies=2, episodes=1)
+    agent = make_agent("random", venv, num_options=2, episodes=1)
     # unequal shares: evaluate_policy leaves episode_start set for lanes that are done with theirs
     rewards, lengths = evaluate_policy(agent, venv, 7, deterministic=False, return_episode_rewards=True, warn=False)
     assert lengths == [3] * 7 and rewards == [0.0] * 7
     chain = DummyVecEnv([ChainEnv] * lanes)
-    agent = make_agent("frank_wolfe", chain, num_policies=2, episodes=3, criterion="D").learn()
+    agent = make_agent("frank_wolfe", chain, num_options=2, episodes=3, criterion="D").learn()
     _, lengths = evaluate_policy(agent, chain, 7, return_episode_rewards=True, warn=False)
     assert lengths == [4] * 7
 
@@ -156,8 +156,8 @@ def test_environments_without_a_model():
     env = SyncVectorEnv([BareEnv] * 4)
     for name in ("frank_wolfe", "reference"):
         with pytest.raises(TypeError, match=rf"agent '{name}' needs env.unwrapped to have \.mdp .*BareEnv has not"):
-            make_agent(name, env, num_policies=2, episodes=3)
-    agent = RandomAgent(env, num_policies=2, episodes=3, seed=0)
+            make_agent(name, env, num_options=2, episodes=3)
+    agent = RandomAgent(env, num_options=2, episodes=3, seed=0)
     actions = np.array([agent.predict(np.zeros(4, int))[0] for _ in range(50)])
     assert actions.shape == (50, 4) and set(actions.ravel().tolist()) == {0, 1, 2}
 
@@ -170,7 +170,7 @@ def test_an_mdp_of_another_kind(name):
             self.mdp = {"P": self.mdp.transitions}
 
     with pytest.raises(TypeError, match=r"\.mdp \(an edpbrl_gym.mdp.FiniteHorizonMDP\).*Odd has one of type dict"):
-        make_agent(name, Odd(), num_policies=2, episodes=3)
+        make_agent(name, Odd(), num_options=2, episodes=3)
 
 
 def test_random_needs_discrete_actions_where_there_is_no_model():
@@ -180,12 +180,12 @@ def test_random_needs_discrete_actions_where_there_is_no_model():
             self.action_space = gymnasium.spaces.MultiBinary(3)  # has an n of its own
 
     with pytest.raises(TypeError, match="'random' needs a Discrete action space or .mdp"):
-        make_agent("random", Switches(), num_policies=2, episodes=3)
+        make_agent("random", Switches(), num_options=2, episodes=3)
 
 
 def test_no_environment_at_all():
     with pytest.raises(TypeError, match="Expected an environment .* got str"):
-        make_agent("random", ID, num_policies=2, episodes=3)
+        make_agent("random", ID, num_options=2, episodes=3)
 
 
 @pytest.mark.parametrize("name", ["random", "frank_wolfe"])
@@ -195,7 +195,7 @@ def test_lanes_hidden_in_other_processes_of_stable_baselines3(folder, name):
     venv = SubprocVecEnv([lambda: gymnasium.make(f"edpbrl_gym:{ID}", vocabulary=folder)] * 2, start_method="spawn")
     try:
         with pytest.raises(TypeError, match="SubprocVecEnv.*give the agent one of its environments"):
-            make_agent(name, venv, num_policies=2, episodes=3)
+            make_agent(name, venv, num_options=2, episodes=3)
     finally:
         venv.close()
 
@@ -204,14 +204,14 @@ def test_the_number_of_policies_is_that_of_the_question(folder):
     env = gymnasium.make_vec(ID, num_envs=8, vocabulary=folder, order=ORDER)
     query = PreferenceQuery(env, lanes=4, oracle=SyntheticUser(np.ones(384)))
     for wrapped in (query, RecordEpisodeStatistics(query)):
-        assert make_agent("random", wrapped, num_policies=4, episodes=3).num_policies == 4
-        with pytest.raises(ValueError, match="num_policies = 4, the lanes of the PreferenceQuery, got 2"):
-            make_agent("random", wrapped, num_policies=2, episodes=3)
+        assert make_agent("random", wrapped, num_options=4, episodes=3).num_options == 4
+        with pytest.raises(ValueError, match="num_options = 4, the lanes of the PreferenceQuery, got 2"):
+            make_agent("random", wrapped, num_options=2, episodes=3)
 
 
 def test_a_step_counter_that_is_never_set_back():
     env = SyncVectorEnv([ChainEnv] * 2, autoreset_mode=AutoresetMode.NEXT_STEP)
-    agent = make_agent("random", env, num_policies=2, episodes=1)
+    agent = make_agent("random", env, num_options=2, episodes=1)
     observations, _ = env.reset(seed=0)
     state = None
     for _ in range(agent.base.mdp.horizon + 1):  # the last of them only resets
@@ -228,7 +228,7 @@ def test_a_state_without_an_action_is_no_zeroth_or_last_action():
     admissible[0, 2] = False  # nobody begins in state 2
     transitions = np.full((3, 2, 3), 1 / 3)
     env.mdp = FiniteHorizonMDP.from_dense(transitions, [0.5, 0.5, 0.0], 2, admissible=admissible)
-    agent = make_agent("random", env, num_policies=2, episodes=1)
+    agent = make_agent("random", env, num_options=2, episodes=1)
     agent.predict(np.array([0, 1]))
     for deterministic in (False, True):
         with pytest.raises(ValueError, match="lane 1 is in state 2 at step 0.*MDP.*no action"):
@@ -237,7 +237,7 @@ def test_a_state_without_an_action_is_no_zeroth_or_last_action():
 
 @pytest.mark.parametrize("observation", ["", "a city street", None])
 def test_observations_that_are_none_of_the_environments(folder, observation):
-    agent = make_agent("random", gymnasium.make(ID, vocabulary=folder), num_policies=2, episodes=1)
+    agent = make_agent("random", gymnasium.make(ID, vocabulary=folder), num_options=2, episodes=1)
     with pytest.raises(ValueError, match=r"Expected observations of shape \(3,\) or \(n, 3\)"):
         agent.predict(observation)
 
@@ -248,7 +248,7 @@ def test_features_are_asked_for_when_learning():
             super().__init__()
             del self.features
 
-    agent = make_agent("frank_wolfe", NoFeatures(), num_policies=2, episodes=3)
+    agent = make_agent("frank_wolfe", NoFeatures(), num_options=2, episodes=3)
     with pytest.raises(TypeError, match=r"needs env.unwrapped to have \.features"):
         agent.learn()
 
@@ -259,7 +259,7 @@ def test_observations_that_are_no_states():
             super().__init__()
             self.observation_space = gymnasium.spaces.Box(0.0, 1.0, (2,))
 
-    agent = make_agent("random", Boxed(), num_policies=2, episodes=3)
+    agent = make_agent("random", Boxed(), num_options=2, episodes=3)
     with pytest.raises(TypeError, match="mdp_state"):
         agent.predict(np.zeros((3, 2)))
 
@@ -267,11 +267,11 @@ def test_observations_that_are_no_states():
 def test_wrong_policies_and_missing_learn():
     env = ChainEnv()
     with pytest.raises(ValueError, match=r"shape \(K, H, M\)"):
-        TabularAgent(env, policies=np.ones((2, 3)), num_policies=2, episodes=1)
+        TabularAgent(env, policies=np.ones((2, 3)), num_options=2, episodes=1)
     with pytest.raises(ValueError, match="sum to 1"):
-        TabularAgent(env, policies=np.zeros((2, 4, env.mdp.num_pairs)), num_policies=2, episodes=1)
+        TabularAgent(env, policies=np.zeros((2, 4, env.mdp.num_pairs)), num_options=2, episodes=1)
     with pytest.raises(RuntimeError, match="call learn"):
-        make_agent("frank_wolfe", env, num_policies=2, episodes=1).predict(0)
-    agent = TabularAgent(env, policies=random_policies(env.mdp, 2), num_policies=2, episodes=1)
+        make_agent("frank_wolfe", env, num_options=2, episodes=1).predict(0)
+    agent = TabularAgent(env, policies=random_policies(env.mdp, 2), num_options=2, episodes=1)
     with pytest.raises(ValueError, match="state of 3 lanes"):
         agent.predict(np.zeros(3, int), state=(np.zeros(2, int),))

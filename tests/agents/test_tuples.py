@@ -29,7 +29,7 @@ def lanes(folder, count):
 
 
 def agent_for(env, **options):
-    arguments = {"num_policies": K, "episodes": T, "criterion": "D", "seed": 3, **options}
+    arguments = {"num_options": K, "episodes": T, "criterion": "D", "seed": 3, **options}
     return make_agent("tuples", env, **arguments)
 
 
@@ -83,7 +83,7 @@ def test_restrictions_reach_the_set(folder):
 
 def test_truncated_feedback_uses_the_encoder(folder):
     env = lanes(folder, K)
-    agent = agent_for(env, feedback="truncated", text_budget=400, num_policies=2).learn()
+    agent = agent_for(env, feedback="truncated", text_budget=400, num_options=2).learn()
     assert agent.questions.feedback == "truncated" and 0 < agent.questions.encoded_texts <= 400
     with pytest.raises(TypeError, match="needs env.unwrapped to have .encoder"):
         agent_for(ChainEnv(), feedback="truncated").learn()

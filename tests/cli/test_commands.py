@@ -35,7 +35,7 @@ def words(tmp_path_factory):
 def study(words, tmp_path_factory, minilm):
     """A design with its questions, answered by a synthetic user through the CSV file as a study would."""
     out = tmp_path_factory.mktemp("study") / "design"
-    given = ["--vocabulary", str(words), "--episodes", "12", "--policies", "3", "--out", str(out)]
+    given = ["--vocabulary", str(words), "--episodes", "12", "--num-options", "3", "--out", str(out)]
     assert main(["design", *given]) == 0
     table = pandas.read_csv(out / "questions.csv")
     user = SyntheticUser.from_text(TASTE, minilm)

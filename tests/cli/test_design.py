@@ -122,7 +122,7 @@ def test_a_device_that_is_not_there_is_told_before_any_work(arguments, said, wor
 
 def test_the_device_of_an_agent(words):
     env = make_prompt_lanes(2, vocabulary=str(words), encoder="minilm")
-    given = {"num_policies": 2, "episodes": 2}
+    given = {"num_options": 2, "episodes": 2}
     assert "backend" not in make_agent("newton", env, **given).options
     assert make_agent("newton", env, device="cpu", **given).options["backend"] == "numpy"
     assert make_agent("newton", env, device="cuda:1", **given).options["backend"] == "torch:cuda:1"
@@ -179,7 +179,7 @@ def test_ctrl_c_writes_the_design_so_far_with_its_questions(words, tmp_path):
     assert design["status"] == "interrupted" and 0 < design["efficiency"] <= 1
     assert len(pandas.read_csv(out / "questions.csv")) == 3 * 3
     env = make_prompt_lanes(4, vocabulary=str(words), encoder="minilm")
-    agent = type(make_agent("frank_wolfe", env, num_policies=4, episodes=3)).load(out / "agent", env)
+    agent = type(make_agent("frank_wolfe", env, num_options=4, episodes=3)).load(out / "agent", env)
     assert agent.design is not None and agent.design.status == "interrupted"
     assert "callback" not in agent.options
     assert "Design by frank_wolfe: interrupted" in (tmp_path / "stdout.txt").read_text()

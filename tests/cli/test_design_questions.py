@@ -94,10 +94,10 @@ def test_embeddings_without_the_prompts_are_said_to_be_missing(world, tmp_path, 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--policies", "9"], "8 at step 0 (1-bases); ask with at most K = 8 options"),
-        (["--policies", "9", "--feedback", "state", "--solver", "random"], "8 at step 2 (3-lighting); ask with at"),
-        (["--policies", "50", "--solver", "exact"], "8 at step 0 (1-bases); ask with at most K = 8 options"),
-        (["--policies", "9", "--solver", "greedy_d"], "8 at step 0 (1-bases); ask with at most K = 8 options"),
+        (["--num-options", "9"], "8 at step 0 (1-bases); ask with at most K = 8 options"),
+        (["--num-options", "9", "--feedback", "state", "--solver", "random"], "8 at step 2 (3-lighting); ask with at"),
+        (["--num-options", "50", "--solver", "exact"], "8 at step 0 (1-bases); ask with at most K = 8 options"),
+        (["--num-options", "9", "--solver", "greedy_d"], "8 at step 0 (1-bases); ask with at most K = 8 options"),
     ],
 )
 def test_more_options_than_tokens_are_refused_before_any_work(world, tmp_path, capsys, arguments, said):
@@ -111,14 +111,14 @@ def test_tuples_need_as_many_tokens_as_options_at_every_step(world, tmp_path, ca
     for name, count in (("1-a", 5), ("2-b", 2)):
         (tmp_path / "words" / f"{name}.txt").write_text("\n".join(f"{name} {number}" for number in range(count)))
     given = ["design", "--vocabulary", str(tmp_path / "words"), "--encoder", f"precomputed:{world[1]}"]
-    assert main([*given, "--solver", "tuples", "--policies", "4", "--out", str(tmp_path / "out")]) == 2
+    assert main([*given, "--solver", "tuples", "--num-options", "4", "--out", str(tmp_path / "out")]) == 2
     error = capsys.readouterr().err
     assert "2 at step 1 (2-b); ask with at most K = 2 options" in error and "Restrictions" not in error
     assert not (tmp_path / "out").exists()
 
 
 def test_as_many_options_as_tokens_show_them_all(world, tmp_path):
-    code, document = design(world, tmp_path, "--policies", "8")
+    code, document = design(world, tmp_path, "--num-options", "8")
     assert code == 0 and document["questions"]["exchanged"] > 0
     first = pandas.read_csv(tmp_path / "questions.csv").query("step == 0").drop(columns=["episode", "step", "choice"])
     assert {tuple(sorted(row)) for row in first.to_numpy().tolist()} == {

@@ -33,7 +33,7 @@ def refused(capsys, arguments, code, *said: str) -> None:
 @pytest.mark.parametrize(
     ("option", "said"),
     [
-        (["--policies", "1"], ["(K) >= 2, got 1"]),
+        (["--num-options", "1"], ["(K) >= 2, got 1"]),
         (["--episodes", "0"], ["(T) >= 1, got 0"]),
         (["--regularization", "-1"], ["(lambda) >", "0, got -1"]),
         (["--regularization", "nan"], ["(lambda) >", "0, got nan"]),
@@ -82,7 +82,7 @@ def test_other_values_that_make_no_sense(capsys, tmp_path):
     [
         (["fly"], ["Unrecognized options: fly; Available subcommands: demo, design", "edpbrl --help"]),
         (["demo", "--colour", "red"], ["--colour, red"]),
-        (["design", "--policies", "many"], ["--policies", "'many'", "K, options of a question", "edpbrl --help"]),
+        (["design", "--num-options", "many"], ["--num-options", "'many'", "K, options of a question", "edpbrl --help"]),
         (["design", "--criterion", "E"], ["'E'", "('V', 'A', 'D')", "edpbrl design --help"]),
         (["reproduce"], ["synthetic, reinforce", "edpbrl"]),
     ],

@@ -36,7 +36,19 @@ def inputs(tmp_path_factory, minilm):
 def arguments(inputs, out, *more: str) -> list[str]:
     words, embeddings = inputs
     small = ["--episodes", str(EPISODES), "--train-sizes", "2", "5", "--test-episodes", "1", "--folds", "2"]
-    small += ["--policies", str(OPTIONS), "--lambdas", "1", "100", "--agents", *ARMS, "--jobs", "1", "--seed", "1000"]
+    small += [
+        "--num-options",
+        str(OPTIONS),
+        "--lambdas",
+        "1",
+        "100",
+        "--agents",
+        *ARMS,
+        "--jobs",
+        "1",
+        "--seed",
+        "1000",
+    ]
     small += ["--styles", "noir", *(f"{name}={text}" for name, text in STYLES.items()), "--judge-model", "local"]
     given = ["--vocabulary", str(words), "--encoder", f"precomputed:{embeddings}", "--out", str(out)]
     return ["reproduce", "llm", *small, *given, *more]

@@ -53,7 +53,7 @@ def given(command, inputs, out, request) -> list[str]:
     if command == "reproduce reinforce":
         more += ["--quick", "--model", request.getfixturevalue("language")]
     if command == "reproduce llm":
-        more += ["--judge-model", "local", "--base-url", "http://127.0.0.1:9/v1", "--policies", "2"]
+        more += ["--judge-model", "local", "--base-url", "http://127.0.0.1:9/v1", "--num-options", "2"]
     if command not in ("render", "estimate"):
         more += ["--vocabulary", words]
     return [str(one) for one in [*command.split(), *more, "--out", out]]

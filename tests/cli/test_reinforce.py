@@ -24,7 +24,18 @@ def words(tmp_path_factory):
 
 
 def command(model, words, out, *more):
-    small = ["--policies", "2", "--words", "2", "--meta-samples", "2", "--episodes", "2", "--evaluation-samples", "2"]
+    small = [
+        "--num-options",
+        "2",
+        "--words",
+        "2",
+        "--meta-samples",
+        "2",
+        "--episodes",
+        "2",
+        "--evaluation-samples",
+        "2",
+    ]
     given = ["--model", model, "--vocabulary", words, "--out", str(out), "--questions", "2", "4", "--max-tokens", "6"]
     return ["reproduce", "reinforce", "--quick", "--iterations", "2", "--rank", "2", *small, *given, *more]
 
@@ -54,12 +65,12 @@ def test_the_experiment_is_told_and_goes_on_where_it_was_stopped(model, words, t
 @pytest.mark.parametrize(
     ("more", "code", "said"),
     [
-        (["--policies", "1"], 2, "policies (K)"),
+        (["--num-options", "1"], 2, "policies (K)"),
         (["--iterations", "0"], 2, "iterations"),
         (["--learning-rate", "0"], 2, "learning_rate"),
         (["--meta-samples", "1"], 2, "meta_samples"),
         (["--model", "/nowhere/at/all"], 1, "model folder"),
-        (["--policies", "5"], 1, "at least K = 5 tokens"),
+        (["--num-options", "5"], 1, "at least K = 5 tokens"),
         (["--precision", "bf16"], 1, "CUDA"),
     ],
 )

@@ -72,7 +72,7 @@ def words(tmp_path):
 
 def test_paths_and_commands_are_whole_quoted_and_without_escapes(words, tmp_path, capsys):
     out = tmp_path / ("de sign\x1b[31m" + "x" * 150)
-    assert main(["design", "--vocabulary", str(words), "--episodes", "2", "--policies", "2", "--out", str(out)]) == 0
+    assert main(["design", "--vocabulary", str(words), "--episodes", "2", "--num-options", "2", "--out", str(out)]) == 0
     printed = capsys.readouterr().out
     assert "\x1b" not in printed and "[bold]fog[/bold]" in printed and ":fire: [/]" in printed
     line = next(line for line in printed.splitlines() if "edpbrl estimate" in line)

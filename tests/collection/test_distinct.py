@@ -40,15 +40,15 @@ def narrow(env, shares):
     for step in range(mdp.horizon):
         pairs = mdp.step_pairs(step)
         policy[step, pairs.start : pairs.start + len(shares)] = shares
-    return TabularAgent(env, policies=np.stack([policy] * K), num_policies=K, episodes=T, seed=1)
+    return TabularAgent(env, policies=np.stack([policy] * K), num_options=K, episodes=T, seed=1)
 
 
 def make(name, env):
     if name == "stubborn":
-        return Stubborn(env, num_policies=K, episodes=T)
+        return Stubborn(env, num_options=K, episodes=T)
     if name == "narrow":
         return narrow(env, [0.9, 0.1])
-    return make_agent(name, env, num_policies=K, episodes=T, criterion="D", seed=0).learn()
+    return make_agent(name, env, num_options=K, episodes=T, criterion="D", seed=0).learn()
 
 
 def repeats(drawn):
@@ -89,7 +89,7 @@ def test_no_question_shows_an_option_twice(words, minilm, name, feedback):
 def test_questions_without_a_repeat_stay_as_the_agent_plays_them(words):
     env = make_prompt_lanes(K, vocabulary=words)
     given = {"episodes": 60, "env_arguments": {"vocabulary": words}, "feedback": "state"}
-    agents = [make_agent("random", env, num_policies=K, episodes=60, seed=5) for _ in range(2)]
+    agents = [make_agent("random", env, num_options=K, episodes=60, seed=5) for _ in range(2)]
     played = draw_questions(ENVIRONMENT, agents[0], distinct=False, **given)
     drawn = draw_questions(ENVIRONMENT, agents[1], **given)
     kept = changed = 0
@@ -126,7 +126,7 @@ def test_options_of_different_policies_move_to_tokens_that_the_others_show(words
     for policy, tokens in zip(policies, ([0], [0], [1, 2]), strict=True):
         for step in range(mdp.horizon):
             policy[step, mdp.step_pairs(step).start + np.array(tokens)] = 1 / len(tokens)
-    agent = TabularAgent(env, policies=policies, num_policies=3, episodes=T)
+    agent = TabularAgent(env, policies=policies, num_options=3, episodes=T)
     given = {"episodes": 40, "env_arguments": {"vocabulary": words}, "feedback": "state"}
     tokens = draw_questions(ENVIRONMENT, agent, **given).tokens
     assert (np.sort(tokens, axis=1) == np.arange(3)[:, None]).all()
@@ -161,7 +161,7 @@ def test_equal_is_what_reads_equal(tmp_path):
     exchange = DistinctOptions(env.unwrapped, num_options=3, feedback="truncated", seed=0)
     env.reset()
     observation, *_ = env.step(np.array([0, 1, 2]))
-    agent = Stubborn(env, num_policies=3, episodes=1)
+    agent = Stubborn(env, num_options=3, episodes=1)
     assert exchange(agent, observation, np.array([1, 0, 1])).tolist() == [1, 1, 1]  # not twice "x, a, b"
     assert exchange.exchanged == 1
     with pytest.raises(ValueError, match="tokens with commas make different choices read the same"):
@@ -172,7 +172,7 @@ def test_illegal_actions_are_left_to_the_environment(words):
     env = make_prompt_lanes(K, vocabulary=words)
     exchange = DistinctOptions(env.unwrapped, num_options=K, feedback="truncated", seed=0)
     observation, _ = env.reset()
-    agent = Stubborn(env, num_policies=K, episodes=1)
+    agent = Stubborn(env, num_options=K, episodes=1)
     for actions in ([99] * K, [-1] * K, [0] * (K + 1)):
         assert exchange(agent, observation, np.array(actions)).tolist() == actions
     with pytest.raises(ValueError, match="lane 0, got 99"):
@@ -196,7 +196,7 @@ def test_collect_asks_distinct_questions_where_that_is_wanted(words, minilm, mod
 def test_environments_without_texts_are_refused():
     lanes = SyncVectorEnv([ChainEnv] * 2)
     mdp = lanes.envs[0].unwrapped.mdp
-    agent = TabularAgent(lanes, policies=np.stack([mdp.uniform_policy()] * 2), num_policies=2, episodes=1)
+    agent = TabularAgent(lanes, policies=np.stack([mdp.uniform_policy()] * 2), num_options=2, episodes=1)
     user = SyntheticUser(np.ones(np.asarray(lanes.envs[0].unwrapped.features).shape[1]))
     with pytest.raises(TypeError, match="vocabulary"):
         collect(lanes, agent, user, episodes=1, feedback="state", distinct=True)

@@ -280,7 +280,7 @@ def test_episode_start_marks_the_first_action_of_every_episode(mode):
     env = SyncVectorEnv([ChainEnv] * 4, autoreset_mode=member)
     horizon = env.envs[0].unwrapped.mdp.horizon
     query = PreferenceQuery(env, lanes=2, oracle=SyntheticUser(np.ones(3)), feedback="state")
-    agent = make_agent("random", env, num_policies=2, episodes=1)
+    agent = make_agent("random", env, num_options=2, episodes=1)
     observations, _ = query.reset(seed=0)
     state, counted = None, []
     for _ in range(4 * horizon):

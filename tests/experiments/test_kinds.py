@@ -60,7 +60,7 @@ def reinforce(inputs, out):
         iterations=1, meta_samples=2, episodes=2, words=2, max_tokens=6, evaluation_samples=2, learning_rate=1e-2
     )
     small = ReinforceExperiment(
-        training=training, model=write_tiny_model(out.parent / "model"), num_policies=2, vocabulary=inputs[0],
+        training=training, model=write_tiny_model(out.parent / "model"), num_options=2, vocabulary=inputs[0],
         map_prompts=4, repeats=2, repeat_prompts=2, likely_prompts=2, counts=(2, 4), taste_seeds=1, prompts=4, pairs=6,
         users={"sunny": TASTE}, rank=2,
     )  # fmt: skip

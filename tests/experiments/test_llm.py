@@ -56,7 +56,7 @@ def test_the_defaults_are_the_papers_numbers():
     assert settings.styles["futuristic"] == "Futuristic style with advanced technologies"
     assert (settings.episodes, settings.test_episodes, settings.folds) == (60, 10, 3)
     assert settings.train_sizes == (10, 20, 30, 40, 50) and settings.lambdas == (0.1, 1.0, 10.0, 100.0)
-    assert (settings.num_policies, settings.criterion, settings.regularization, settings.iterations) == (
+    assert (settings.num_options, settings.criterion, settings.regularization, settings.iterations) == (
         4,
         "V",
         100,
@@ -156,7 +156,7 @@ def ridge(features, choices, lam):
 def test_estimates_see_answered_training_questions_only_and_are_tested_on_every_arm():
     rng = np.random.default_rng(1003)
     settings = LLMSettings(
-        styles={"s": "any"}, episodes=6, train_sizes=(3,), test_episodes=1, folds=2, lambdas=(1.0,), num_policies=3
+        styles={"s": "any"}, episodes=6, train_sizes=(3,), test_episodes=1, folds=2, lambdas=(1.0,), num_options=3
     )
     arms = [random_arm(rng, name=name) for name in ("ED", "Random")]
     choices = [rng.integers(-1, 3, size=len(arm)) for arm in arms]

@@ -178,7 +178,7 @@ def test_the_study_is_the_one_of_the_issue():
     assert [(r.mode, r.scale) for r in headline] == [
         ("argmax", 1.0), ("sampled", 50.0), ("sampled", 20.0), ("sampled", 5.0),
     ]  # fmt: skip
-    assert all((r.vocabulary, r.feedback, r.num_policies) == ("train", "truncated", 4) for r in headline)
+    assert all((r.vocabulary, r.feedback, r.num_options) == ("train", "truncated", 4) for r in headline)
     assert len(SENTENCES) == 10 and list(SENTENCES)[:3] == list(PAPER_USERS)
     assert len(set(SENTENCES.values())) == 10
     settings = BenchSettings()

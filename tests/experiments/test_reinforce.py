@@ -75,7 +75,7 @@ def experiment(model, words, **changes):
         iterations=2, meta_samples=2, episodes=2, words=3, max_tokens=8, evaluation_samples=2, learning_rate=1e-2
     )
     given = {
-        "training": training, "model": model, "num_policies": 2, "vocabulary": words, "map_prompts": 4, "repeats": 2,
+        "training": training, "model": model, "num_options": 2, "vocabulary": words, "map_prompts": 4, "repeats": 2,
         "repeat_prompts": 3, "likely_prompts": 4, "counts": (3, 6), "taste_seeds": 2, "prompts": 4, "pairs": 6,
         "users": {"fox": "a red fox at dawn"}, "rank": 2,
     }  # fmt: skip
@@ -190,7 +190,7 @@ def test_every_set_of_prompts_is_drawn_anew(finished):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"num_policies": 1}, "policies"),
+        ({"num_options": 1}, "policies"),
         ({"kind": "images"}, "kind of policies"),
         ({"counts": ()}, "at least one number of questions"),
         ({"users": {"nobody": " "}}, "sentence"),

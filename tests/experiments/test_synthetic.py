@@ -47,7 +47,7 @@ def finished(words, tmp_path_factory, embedding_cache):
 def test_the_defaults_are_the_papers_numbers():
     settings = SyntheticSettings()
     assert settings.episodes == (10, 30, 50, 70, 90, 110) and settings.runs == 25
-    assert settings.num_policies == 4 and settings.criterion == "V" and settings.iterations == 100
+    assert settings.num_options == 4 and settings.criterion == "V" and settings.iterations == 100
     assert settings.regularization == settings.estimation_lambda == 100.0
     assert settings.prompts == 1000 and settings.pairs == 5000 and settings.feedback == "truncated"
     assert list(settings.users) == ["sunny", "medieval", "technological"] and settings.users == PAPER_USERS
@@ -229,7 +229,7 @@ def test_collect_in_batches_and_at_once_ask_full_groups(words, minilm):
     lanes = make_prompt_lanes(2 * 3, vocabulary=str(words))
     lanes.unwrapped.model.use_encoder(MemoEncoder(minilm))
     user = SyntheticUser.from_text("a bright morning", minilm)
-    agent = make_agent("random", lanes, num_policies=3, episodes=5, seed=0)
+    agent = make_agent("random", lanes, num_options=3, episodes=5, seed=0)
     found = collect(lanes, agent, user, episodes=5)
     assert found.features.shape == (15, 3, 384)
     assert sorted(zip(found.episode.tolist(), found.step.tolist(), strict=True)) == [
@@ -244,7 +244,7 @@ def test_collect_in_batches_and_at_once_ask_full_groups(words, minilm):
     worst = utilities[np.arange(15), again.choice]
     assert np.allclose(worst, utilities.min(axis=1), atol=1e-12) and again.who == "other"  # two lanes may show the same
     assert again.metadata["oracle"]["oracle"] == "other"
-    one = make_agent("random", lanes, num_policies=3, episodes=5, seed=1)
+    one = make_agent("random", lanes, num_options=3, episodes=5, seed=1)
     at_once = collect("edpbrl/PromptConstruction-v0", one, user, episodes=4, env_arguments={"vocabulary": str(words)})
     assert len(at_once) == 12 and set(at_once.episode) == {0, 1, 2, 3}
     with pytest.raises(ValueError, match="made environment"):
@@ -264,9 +264,7 @@ def test_collect_tells_a_tabular_agent_where_episodes_begin_whatever_the_batches
 
     policies = np.stack([mdp.uniform_policy()] * 2)
     user = SyntheticUser(np.ones(np.asarray(lanes.envs[0].unwrapped.features).shape[1]))
-    found = collect(
-        lanes, Spy(lanes, policies=policies, num_policies=2, episodes=5), user, episodes=5, feedback="state"
-    )
+    found = collect(lanes, Spy(lanes, policies=policies, num_options=2, episodes=5), user, episodes=5, feedback="state")
     assert len(found) == 5 * mdp.horizon and set(found.episode) == set(range(5))
     acted = [pair for pair in steps if pair[0] < mdp.horizon]  # the others only reset
     assert acted == [(step, step) for step in range(mdp.horizon)] * 3
@@ -274,7 +272,7 @@ def test_collect_tells_a_tabular_agent_where_episodes_begin_whatever_the_batches
 
 def test_drawn_questions_are_prefixes_of_each_other(words):
     env = make_prompt_lanes(2, vocabulary=str(words))
-    agent = make_agent("random", env, num_policies=2, episodes=3, seed=0)
+    agent = make_agent("random", env, num_options=2, episodes=3, seed=0)
     drawn = draw_questions("edpbrl/PromptConstruction-v0", agent, episodes=3, env_arguments={"vocabulary": str(words)})
     found = drawn.questions
     assert [question[:2] for question in found] == [(e, h) for e in range(3) for h in range(3)]

@@ -35,7 +35,7 @@ def small_settings(words, embeddings, **more) -> LLMSettings:
     """Two styles, two arms, six episodes; two folds of one test episode."""
     given = {
         "styles": STYLES, "episodes": EPISODES, "train_sizes": (2, 5), "test_episodes": 1, "folds": 2,
-        "num_policies": OPTIONS, "iterations": 5, "lambdas": (1.0, 100.0), "vocabulary": str(words),
+        "num_options": OPTIONS, "iterations": 5, "lambdas": (1.0, 100.0), "vocabulary": str(words),
         "encoder": f"precomputed:{embeddings}", "seed": 1000,
     }  # fmt: skip
     return LLMSettings(**(given | more))

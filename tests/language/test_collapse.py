@@ -145,7 +145,18 @@ def test_the_command_and_its_report_say_so(folder, tmp_path, capsys):
     (words / "a.txt").write_text("a red fox\na blue boat\nan old clock\na green hill\n")
     (words / "b.txt").write_text("at dawn\nin the rain\nunder stars\nby candle light\n")
     out = tmp_path / "run"
-    small = ["--policies", "2", "--words", "2", "--meta-samples", "2", "--episodes", "2", "--evaluation-samples", "16"]
+    small = [
+        "--num-options",
+        "2",
+        "--words",
+        "2",
+        "--meta-samples",
+        "2",
+        "--episodes",
+        "2",
+        "--evaluation-samples",
+        "16",
+    ]
     given = ["--model", folder, "--vocabulary", str(words), "--out", str(out), "--questions", "2", "--max-tokens", "6"]
     ruin = ["--iterations", "3", "--kind", "copies", "--optimiser", "adamw", "--learning-rate", "1e4"]
     assert main(["reproduce", "reinforce", "--quick", *small, *given, *ruin]) == 0

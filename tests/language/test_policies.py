@@ -136,7 +136,7 @@ def test_making_policies_leaves_the_global_generator_alone(folder):
     torch.manual_seed(3)
     copies = CopiedPolicies(load(folder), 2, noise=0.1)
     torch.testing.assert_close(torch.rand(4), expected)
-    assert copies.num_policies == 2
+    assert copies.num_options == 2
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -185,7 +185,7 @@ def test_memory_counts_shared_weights_once(folder):
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"num_policies": 1}, ValueError, "num_policies .* >= 2"),
+        ({"num_options": 1}, ValueError, "num_options .* >= 2"),
         ({"kind": "heads"}, ValueError, "'adapters', 'copies', got 'heads'"),
         ({"rank": 0}, ValueError, "rank >= 1"),
         ({"alpha": 0.0}, ValueError, "alpha > 0"),
@@ -195,7 +195,7 @@ def test_memory_counts_shared_weights_once(folder):
     ],
 )
 def test_wrong_arguments(folder, arguments, error, message):
-    given = {"num_policies": 2, **arguments}
+    given = {"num_options": 2, **arguments}
     with pytest.raises(error, match=message):
         make_policies(load(folder), **given)
 

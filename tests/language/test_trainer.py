@@ -140,7 +140,7 @@ def test_a_checkpoint_of_another_run_is_refused(folder, tmp_path):
     cases = [
         (tiny_policies(folder), replace(settings, learning_rate=0.1), "learning_rate = 0.1 instead of 0.05"),
         (tiny_policies(folder, rank=4), settings, r"policies\.rank = 4 instead of 2"),
-        (tiny_policies(folder, policies=3), settings, "num_policies = 3"),
+        (tiny_policies(folder, policies=3), settings, "num_options = 3"),
     ]
     for policies, changed, message in cases:
         before = policies.state()

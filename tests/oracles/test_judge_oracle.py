@@ -72,7 +72,7 @@ def test_estimation_goes_on_without_the_missing_answers(tmp_path, minilm):
         chosen = settings(server, style="neon glow, pixel art")
         with Judge(chosen, ledger=tmp_path / "l") as judge:
             env = make_prompt_lanes(24, **arguments)
-            agent = make_agent("random", env, num_policies=4, episodes=6, seed=0)
+            agent = make_agent("random", env, num_options=4, episodes=6, seed=0)
             found = collect(env, agent, JudgeOracle(judge), episodes=6)
             missing = sum(judge.account()["missing"].values())
             assert 0 < missing and len(found) == 18 - missing

@@ -49,7 +49,7 @@ def lanes(number=6, mode=AutoresetMode.NEXT_STEP):
 
 def gather(leave, env=None, episodes=3, **arguments):
     env = env or lanes()
-    agent = make_agent("random", env, num_policies=2, episodes=1, seed=4)
+    agent = make_agent("random", env, num_options=2, episodes=1, seed=4)
     return collect(env, agent, Forgetful(leave), episodes=episodes, feedback="state", lanes=2, **arguments)
 
 
@@ -113,8 +113,8 @@ def test_an_agent_observes_only_what_was_answered():
         name = "watching"
 
         def __init__(self):
-            self.num_policies, self.seen = 2, []
-            self.inner = make_agent("random", lanes(), num_policies=2, episodes=1, seed=4)
+            self.num_options, self.seen = 2, []
+            self.inner = make_agent("random", lanes(), num_options=2, episodes=1, seed=4)
 
         def predict(self, *arguments, **options):
             return self.inner.predict(*arguments, **options)

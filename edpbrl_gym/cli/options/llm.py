@@ -44,7 +44,7 @@ class LLM:
     """Test windows, from the last episodes backwards."""
     lambdas: tuple[float, ...] = (0.1, 1.0, 10.0, 100.0)
     """Lambdas of the paper's ridge estimates; our default estimate, which needs none, stands beside them."""
-    policies: int = 4
+    num_options: int = 4
     """K, options of a question."""
     criterion: CriterionName = "V"
     """What the designs optimise."""

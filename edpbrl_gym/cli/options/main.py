@@ -21,7 +21,7 @@ class Demo:
     """Taste of the simulated user in words."""
     episodes: int = 30
     """T, episodes that the user answers (one question for each step of a prompt)."""
-    policies: int = 4
+    num_options: int = 4
     """K, options of a question."""
     criterion: CriterionName = "D"
     """What the design optimises: D, A or V."""
@@ -65,7 +65,7 @@ class Design:
     """What the design optimises: D, A or V."""
     regularization: float = 1.0
     """Lambda of the estimate that will follow."""
-    policies: int = 4
+    num_options: int = 4
     """K, options of a question."""
     episodes: int = 30
     """T, episodes (one question for each step of a prompt)."""

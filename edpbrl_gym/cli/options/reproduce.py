@@ -29,7 +29,7 @@ class Synthetic:
     """Users take the best option, or sample from the softmax (the paper does not say which)."""
     scales: tuple[float, ...] = (1.0, 20.0)
     """Inverse temperatures of the sampled mode; 1 is nearly uniform, at 20 about 6 in 10 answers are the best."""
-    policies: int = 4
+    num_options: int = 4
     """K, options of a question."""
     criterion: CriterionName = "V"
     """What the designs optimise."""
@@ -74,7 +74,7 @@ class Reinforce:
     model: str | None = None
     """Language model that all policies begin at: hub id or folder, such as Gustavosta/MagicPrompt-Stable-Diffusion
     (None: the project's own small model, which ships with it)."""
-    policies: int = 4
+    num_options: int = 4
     """K, policies and options of a question."""
     recipe: Literal["paper", "tuned"] = "paper"
     """What the options below are where you do not set them: the paper's, or what learnt most on other seeds: copies,

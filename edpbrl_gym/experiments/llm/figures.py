@@ -85,7 +85,7 @@ def _line(axis: Any, rows: Any, place: int, label: str, *, band: bool, value: st
 
 def _references(axis: Any, means: Any, config: Mapping[str, Any], tested: str | None) -> None:
     """Guessing, and what the guidance text alone predicts (on the tested questions, where they are the same)."""
-    chance = 100.0 / config["num_policies"]
+    chance = 100.0 / config["num_options"]
     axis.axhline(chance, color=_GREY, linewidth=0.9, linestyle=(0, (1, 2)), label="guessing")
     if tested is not None:
         rows = means[(means["estimator"] == GUIDANCE) & (means["tested_on"] == tested)]
@@ -135,7 +135,7 @@ def bars_figure(table: Any, config: Mapping[str, Any], *, subtitle: str) -> Figu
                 _bars(axis, means, [name], arms[0], tested, None, 0.0, width, start=names.index(name))
             _paper_marks(axis, config, arms, names, tested, width)
             axis.axhline(
-                100.0 / config["num_policies"], color=_GREY, linewidth=0.9, linestyle=(0, (1, 2)), label="guessing"
+                100.0 / config["num_options"], color=_GREY, linewidth=0.9, linestyle=(0, (1, 2)), label="guessing"
             )
             own = "each on its own held-out questions (the paper's test)"
             axis.set_title(own if tested is None else f"all on {tested}'s held-out questions", fontsize=9, loc="left")
@@ -215,7 +215,7 @@ def styles_figure(table: Any, config: Mapping[str, Any], *, subtitle: str) -> Fi
                 cell = rows[(rows["style"] == style) & (rows["arm"] == arm)].sort_values("episodes")
                 _line(axis, cell, place, arm, band=False, value="accuracy")
             axis.axhline(
-                100.0 / config["num_policies"], color=_GREY, linewidth=0.9, linestyle=(0, (1, 2)), label="guessing"
+                100.0 / config["num_options"], color=_GREY, linewidth=0.9, linestyle=(0, (1, 2)), label="guessing"
             )
             axis.set_title(style, fontsize=9)
         for axis in axes[len(names) :]:

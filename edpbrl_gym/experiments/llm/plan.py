@@ -68,18 +68,18 @@ def make_plan(settings: LLMSettings, judge: JudgeSettings) -> Plan:
     per_question, bounds = [], []
     steps = train.horizon
     for _ in range(_SAMPLE // steps):
-        prompts = [[int(rng.integers(size)) for size in train.sizes] for _ in range(settings.num_policies)]
+        prompts = [[int(rng.integers(size)) for size in train.sizes] for _ in range(settings.num_options)]
         for step in range(steps):
             texts = [train.prompt(prompt[: step + 1]) for prompt in prompts]
             question = JudgeQuestion(texts=texts, images=[Path("any.png")] * len(texts) if images else None)
             bound = most_input_tokens(judge, question)
-            pictures = settings.num_policies * judge.tokens_per_image if images else 0
+            pictures = settings.num_options * judge.tokens_per_image if images else 0
             per_question.append((bound - pictures) / _BYTES_PER_TOKEN + pictures)
             bounds.append(bound)
     questions = settings.episodes * steps
     total = len(settings.styles) * len(settings.agents) * questions * looks
     usage = Usage(round(total * float(np.mean(per_question))), total * _ANSWER_TOKENS)
-    pictures = len(settings.agents) * questions * settings.num_policies if images else 0
+    pictures = len(settings.agents) * questions * settings.num_options if images else 0
     return Plan(
         styles=len(settings.styles),
         arms=len(settings.agents),

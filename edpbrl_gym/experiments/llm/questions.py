@@ -115,7 +115,7 @@ def _draw(settings: LLMSettings, place: int, folder: RunFolder, tokens: Tokens) 
     agent = settings.parsed_agents[place]
     seed = derive_seed(settings.seed, "llm questions", agent.text)
     with single_thread():
-        env = make_lanes(settings.design, tokens, settings.num_policies * settings.episodes)
+        env = make_lanes(settings.design, tokens, settings.num_options * settings.episodes)
         player = obtain_agent(settings.design, place, settings.episodes, folder.path, env, seed)
         drawn = draw_questions(
             ENVIRONMENT,

@@ -79,7 +79,7 @@ def setting_line(results: Results) -> str:
     config, known = results.config, results.provenance
     shown = "partial prompts as text" if config["rendering"] is None else f"images by {_model_name(config)}"
     return (
-        f"judge {config['judge']['model']}, shown {shown}; T = {config['episodes']}, K = {config['num_policies']}, "
+        f"judge {config['judge']['model']}, shown {shown}; T = {config['episodes']}, K = {config['num_options']}, "
         f"H = {len(known['steps'])}, {_design_kinds(results)}features {known['encoder']}, seed {config['seed']}"
     )
 
@@ -136,7 +136,7 @@ def _markdown(rows: list[list[str]], *, words: int = 1) -> list[str]:
 
 def _style_table(results: Results) -> list[str]:
     config = results.config
-    chance = 100 / config["num_policies"]
+    chance = 100 / config["num_options"]
     return [
         *_markdown(style_rows(results)),
         "",
@@ -204,7 +204,7 @@ def _account_table(results: Results) -> list[str]:
         "",
         "A missing answer is left out of training and of the test. Labels are put on the options in an order drawn for "
         "each question, so a judge without a favourite label chooses all about equally often. Questions with equal "
-        f"options among the {results.config['num_policies']} (either then counts as predicted, and as the same in both "
+        f"options among the {results.config['num_options']} (either then counts as predicted, and as the same in both "
         "looks): "
         + ", ".join(f"{arm} {count}" for arm, count in equal.items())
         + f" of {results.provenance['questions'] // len(equal)} each.",

@@ -27,7 +27,7 @@ class LLMSettings:
         test_episodes: Held-out episodes of a fold.
         folds: Test windows, from the end of the episodes backwards.
         lambdas: Of the paper's ridge estimates.
-        num_policies: K.
+        num_options: K.
         criterion: Of the designs: "V" (the paper's), "A" or "D".
         regularization: lambda of the designs.
         iterations: Frank-Wolfe iterations at most.
@@ -48,7 +48,7 @@ class LLMSettings:
     test_episodes: int = 10
     folds: int = 3
     lambdas: tuple[float, ...] = (0.1, 1.0, 10.0, 100.0)
-    num_policies: int = 4
+    num_options: int = 4
     criterion: str = "V"
     regularization: float = 100.0
     iterations: int = 100
@@ -64,7 +64,7 @@ class LLMSettings:
         for name, guidance in self.styles.items():
             if not name.strip() or not guidance.strip():
                 raise ValueError(f"Expected a name and a guidance text for every style, got {name!r}: {guidance!r}")
-        check_count(self.num_policies, "num_policies (K)", minimum=2)
+        check_count(self.num_options, "num_options (K)", minimum=2)
         check_count(self.iterations, "iterations")
         check_count(self.seed, "seed", minimum=0)
         check_count(self.image_seed, "image_seed", minimum=0)
@@ -100,7 +100,7 @@ class LLMSettings:
         return SyntheticSettings(
             episodes=(self.episodes,),
             agents=self.agents,
-            num_policies=self.num_policies,
+            num_options=self.num_options,
             criterion=self.criterion,
             regularization=self.regularization,
             iterations=self.iterations,

@@ -161,7 +161,7 @@ def static_agent(rule: StaticRule, lanes: Any, *, num_options: int, episodes: in
     return make_agent(
         rule.agent,
         lanes,
-        num_policies=num_options,
+        num_options=num_options,
         episodes=episodes,
         regularization=options.pop("regularization", 1.0),
         criterion=options.pop("criterion", "D"),
@@ -171,7 +171,7 @@ def static_agent(rule: StaticRule, lanes: Any, *, num_options: int, episodes: in
 
 
 def _lanes(settings: BenchSettings, regime: Regime, world: World, folder: Path, encoder: TextEncoder) -> Any:
-    total = max(settings.episodes) * regime.num_policies
+    total = max(settings.episodes) * regime.num_options
     return open_lanes(world, folder, encoder, vocabulary=regime.vocabulary, lanes=total)
 
 
@@ -179,7 +179,7 @@ def _make(settings: BenchSettings, regime: Regime, rule: str, lanes: Any, seed: 
     return static_agent(
         STATIC_RULES[rule],
         lanes,
-        num_options=regime.num_policies,
+        num_options=regime.num_options,
         episodes=max(settings.episodes),
         feedback=regime.feedback,
         seed=seed,
@@ -224,7 +224,7 @@ def draw_and_save(
             planning = float(json.loads((place / "solved.json").read_text(encoding="utf-8"))["seconds"])
             agent = agent_class(STATIC_RULES[rule].agent).load(place, lanes)
             reseed(agent, own)
-        tokens = play(agent, lanes, regime.num_policies)
+        tokens = play(agent, lanes, regime.num_options)
         seconds = planning + time.process_time() - begun - encoder.seconds
         features = _embed(world, tokens, encoder)
         lanes.close()

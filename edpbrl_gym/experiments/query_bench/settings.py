@@ -39,7 +39,7 @@ class Regime:
         vocabulary: "train" (the default vocabulary's train split), "small" (about 400 tokens of it) or "skewed" (80% of
             the tokens are near-duplicates).
         feedback: "truncated" (partial prompts) or "state" (the last token).
-        num_policies: K, options of a question.
+        num_options: K, options of a question.
         imperfect: Options of ``ImperfectUser`` beside mode and scale, as (name, value).
     """
 
@@ -50,13 +50,13 @@ class Regime:
     scale: float = 1.0
     vocabulary: str = "train"
     feedback: str = "truncated"
-    num_policies: int = 4
+    num_options: int = 4
     imperfect: tuple[tuple[str, float], ...] = ()
 
     @property
     def world(self) -> str:
         """Name of what its questions are made of: regimes with the same one share questions of static rules."""
-        return f"{self.vocabulary}-{self.feedback}-K{self.num_policies}"
+        return f"{self.vocabulary}-{self.feedback}-K{self.num_options}"
 
 
 def _regimes() -> dict[str, Regime]:
@@ -67,7 +67,7 @@ def _regimes() -> dict[str, Regime]:
         Regime("scale-5", "sampled, scale 5", True, "sampled", 5.0),
     ]
     changes: tuple[tuple[str, str, dict[str, Any]], ...] = (
-        ("pairs", "K = 2", {"num_policies": 2}),
+        ("pairs", "K = 2", {"num_options": 2}),
         ("state", "state feedback", {"feedback": "state"}),
         ("small", "400 tokens", {"vocabulary": "small"}),
         ("skewed", "80% near-duplicates", {"vocabulary": "skewed"}),

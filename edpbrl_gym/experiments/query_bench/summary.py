@@ -132,7 +132,7 @@ def curves_of(index: RunIndex, regime: str, arms: Sequence[str], metric: str) ->
         return None
     starts = {"cosine_error": 1.0, "preference_error": 0.5}
     if metric == "choice_error":
-        starts[metric] = 1.0 - 1.0 / REGIMES[regime].num_policies
+        starts[metric] = 1.0 - 1.0 / REGIMES[regime].num_options
     return Curves(
         episodes=np.array(index.episodes, dtype=np.float64)[measured],
         values={arm: value[:, measured] for arm, value in values.items()},

@@ -105,13 +105,13 @@ def adaptive_snapshots(
     """Let the planner ask question by question; its own estimate after each number of episodes."""
     encoder = TimedEncoder(world.encoder())
     own = derive_seed(seed, "planner", arm.name, regime.name, user.name)
-    planner = make_planner(world, arm, num_options=regime.num_policies, seed=own, encoder=encoder)
+    planner = make_planner(world, arm, num_options=regime.num_options, seed=own, encoder=encoder)
     horizon = world.vocabulary.horizon
     features: list[NDArray[np.float32]] = []
     responses: list[Response] = []
     choosing, thinking = 0.0, 0.0
     for episode in range(max(settings.episodes)):
-        tokens = np.empty((regime.num_policies, 0), dtype=np.int64)
+        tokens = np.empty((regime.num_options, 0), dtype=np.int64)
         for step in range(horizon):
             begun, encoding = time.process_time(), encoder.seconds
             chosen = np.asarray(planner.ask(tokens), dtype=np.int64)

@@ -181,12 +181,12 @@ def _held_out(
     settings: BenchSettings, regime: Regime, test: Vocabulary, encoder: TextEncoder, progress: bool
 ) -> NDArray[np.float32]:
     """Random questions from held-out words, at every step, (episodes * H, K, d)."""
-    rng = generator(settings.split_seed, "held-out questions", regime.num_policies)
-    lanes = settings.held_out_episodes * regime.num_policies
+    rng = generator(settings.split_seed, "held-out questions", regime.num_options)
+    lanes = settings.held_out_episodes * regime.num_options
     tokens = np.stack([rng.integers(size, size=lanes) for size in test.sizes], axis=1)
     texts = [text for step in range(test.horizon) for text in option_texts(test, regime.feedback, tokens, step)]
     rows = encoder.encode(texts, progress=progress)
-    return rows.reshape(-1, regime.num_policies, rows.shape[1])
+    return rows.reshape(-1, regime.num_options, rows.shape[1])
 
 
 def write_vocabulary(folder: Path, vocabulary: Vocabulary) -> None:

@@ -67,7 +67,7 @@ class RaceRegime:
             self.scale,
             vocabulary="train" if self.source == "mdp" else self.pool,
             feedback=self.feedback,
-            num_policies=self.num_options,
+            num_options=self.num_options,
         )
 
 

@@ -66,7 +66,7 @@ def write_report(results: Results, target: Path) -> list[Path]:
         f"Mean cosine error (in brackets the preference error) over {len(config['users'])} users and "
         f"{config['taste_seeds']} sets of questions, and paired differences of the cosine error with their standard "
         "error over the sets (below 0: the trained policies teach more). All arms ask the same number of questions "
-        f"with {config['num_policies']} options; all may show any token, and estimates are judged on random prompts.",
+        f"with {config['num_options']} options; all may show any token, and estimates are judged on random prompts.",
         "",
         "The tastes themselves (estimates after most questions) are in results.parquet, column theta; those from the "
         "first set of the trained policies' questions also in tastes/, for `edpbrl personalize`.",
@@ -175,7 +175,7 @@ def _setting(results: Results) -> str:
     own = config["training"]
     policies = f"LoRA adapters of rank {config['rank']}" if config["kind"] == "adapters" else "full copies"
     return (
-        f"K = {config['num_policies']} policies ({policies} of {Path(known['model']).name}, "
+        f"K = {config['num_options']} policies ({policies} of {Path(known['model']).name}, "
         f"{known['parameters'] / 1e6:.1f} M parameters), H = {own['words']} words, T = {own['episodes']}, "
         f"M = {own['meta_samples']}, lambda = {own['regularization']:g}, {own['optimiser']} {own['learning_rate']:g}, "
         f"credit {own['credit']}, KL weight {own['kl_weight']:g}, encoder {known['encoder']}, seed {own['seed']}"

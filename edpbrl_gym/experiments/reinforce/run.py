@@ -73,9 +73,9 @@ def run_reinforce(
     language = load_language_model(settings.model, device=device)
     encoder = load_encoder(settings.encoder, cache=False)  # generated prompts hardly ever come again: not to the disk
     words = load_vocabulary(settings.vocabulary)
-    if min(words.sizes) < settings.num_policies:  # said now, not after hours of training
+    if min(words.sizes) < settings.num_options:  # said now, not after hours of training
         raise ValueError(
-            f"Expected a vocabulary with at least K = {settings.num_policies} tokens in each step, got {words.sizes}"
+            f"Expected a vocabulary with at least K = {settings.num_options} tokens in each step, got {words.sizes}"
         )
     own = {
         "model_fingerprint": language.fingerprint,
@@ -93,7 +93,7 @@ def run_reinforce(
     options = {"rank": settings.rank} if settings.kind == "adapters" else {}
     policies = make_policies(
         language,
-        settings.num_policies,
+        settings.num_options,
         kind=settings.kind,
         noise=settings.noise,
         seed=settings.training.seed,
@@ -285,16 +285,16 @@ def _questions(rollout: Rollout) -> Queries:
 def _random_questions(settings: ReinforceExperiment, encoder: TextEncoder, number: int) -> Queries:
     """Random partial prompts of the vocabulary: the baseline of the other experiments."""
     arguments: dict[str, Any] = {"vocabulary": settings.vocabulary, "encoder": settings.encoder}
-    env: Any = make_prompt_lanes(settings.num_policies, **arguments)
+    env: Any = make_prompt_lanes(settings.num_options, **arguments)
     episodes = -(-max(settings.counts) // env.unwrapped.model.horizon)
     agent = make_agent(
         "random",
         env,
-        num_policies=settings.num_policies,
+        num_options=settings.num_options,
         episodes=episodes,
         seed=derive_seed(settings.training.seed, "random questions", number),
     ).learn()
     drawn = draw_questions(ENVIRONMENT, agent, episodes=episodes, env_arguments=arguments, distinct=False).questions
     rows = encoder.encode([text for _, _, texts in drawn for text in texts])
-    features = rows.reshape(len(drawn), settings.num_policies, -1)
+    features = rows.reshape(len(drawn), settings.num_options, -1)
     return Queries(features, np.array([row[0] for row in drawn]), np.array([row[1] for row in drawn]))

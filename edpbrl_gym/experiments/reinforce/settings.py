@@ -45,7 +45,7 @@ class ReinforceExperiment:
         training: N, M, T, H, lambda, step size, credit and so on.
         model: Language model that all policies begin at: hub id or folder; None is the one that
             ships with the package.
-        num_policies: K.
+        num_options: K.
         kind: "adapters" (LoRA on one frozen model) or "copies" (the paper's K models).
         rank: Of the adapters.
         noise: Standard deviation of the noise at the start, so that policies differ.
@@ -71,7 +71,7 @@ class ReinforceExperiment:
 
     training: ReinforceSettings = field(default_factory=ReinforceSettings)
     model: str | None = None
-    num_policies: int = 4
+    num_options: int = 4
     kind: str = "adapters"
     rank: int = 8
     noise: float = 0.0
@@ -94,7 +94,7 @@ class ReinforceExperiment:
         for name in ("map_prompts", "repeats", "repeat_prompts", "likely_prompts", "shown_prompts", "taste_seeds"):
             check_count(getattr(self, name), name)
         check_count(self.training.iterations, "iterations")
-        check_count(self.num_policies, "policies (K)", minimum=2)
+        check_count(self.num_options, "policies (K)", minimum=2)
         check_count(self.rank, "rank")
         check_count(self.prompts, "prompts", minimum=2)
         check_count(self.pairs, "pairs")
