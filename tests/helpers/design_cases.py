@@ -29,7 +29,7 @@ def problem_of(mdp, criterion: str, *, dimension=6, seed=0, unit=False, groups=N
         features /= np.linalg.norm(features, axis=1, keepdims=True)
     groups = [range(mdp.num_rows)] if groups is None else groups
     target = token_difference_matrix(features, [np.array(group) for group in groups]) if criterion == "V" else None
-    settings = {"num_options": 4, "episodes": 60, "regularization": 1.0} | options
+    settings = {"num_policies": 4, "episodes": 60, "regularization": 1.0} | options
     if "prior_precision" in options:
         del settings["regularization"]
     return DesignProblem(mdp=mdp, features=features, criterion=make_criterion(criterion, target), **settings)
@@ -77,7 +77,7 @@ def problem_from(features, sizes, criterion="D", *, rank_seed=0, **options) -> D
         rank = 1 if criterion == "V1" else features.shape[1]
         factor = np.random.default_rng(rank_seed).standard_normal((features.shape[1], rank))
         target = factor @ factor.T
-    chosen = {"num_options": 4, "episodes": 60, "regularization": 1.0} | options
+    chosen = {"num_policies": 4, "episodes": 60, "regularization": 1.0} | options
     if "prior_precision" in options:
         del chosen["regularization"]
     return DesignProblem(
