@@ -1,14 +1,35 @@
 """edpbrl-gym: learn a person's taste from as few "which one is best?" questions as possible.
 
-Importing the package registers the ``edpbrl/...`` environments with Gymnasium and loads nothing heavier than
-gymnasium and numpy; models, solvers and plotting are imported by the modules that need them.
+``import edpbrl_gym as eg`` registers the ``edpbrl/...`` environments with Gymnasium and gives the names that most
+programs need, each imported from its room when it is first used. Importing the package loads nothing heavier than
+gymnasium and numpy.
 """
 
 import gymnasium
 
+from edpbrl_gym._lazy import lazy_names
+
 __version__ = "0.1.0"
 
-__all__ = ["__version__"]
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "agents": ("Agent", "make_agent"),
+        "collection": ("collect",),
+        "comparisons": ("Comparisons",),
+        "design": ("DesignProblem", "make_criterion", "verify"),
+        "envs.wrappers": ("LearnedReward", "LegalActions", "PreferenceQuery"),
+        "estimation": ("GaussianPrior", "VocabularyPrior", "estimate"),
+        "features": ("load_encoder",),
+        "mdp": ("FiniteHorizonMDP",),
+        "oracles": ("Answers", "ImperfectUser", "SyntheticUser"),
+        "oracles.judge": ("Judge", "JudgeOracle", "JudgeSettings"),
+        "personalize": ("best_prompts", "load_taste", "save_taste"),
+        "rendering": ("RenderSettings", "Renderer"),
+        "session": ("Session", "StoppingRule"),
+        "vocabulary": ("load_vocabulary",),
+    },
+)
 
 
 def _register_environments() -> None:

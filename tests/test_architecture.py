@@ -20,6 +20,7 @@ FLOORS = {
     "_files": 0,
     "_log": 0,
     "_compat": 0,
+    "_lazy": 0,
     "_base_environment": 0,
     "_threads": 0,
     "_pictures": 0,

@@ -1,7 +1,8 @@
-"""Every Python block of the README and the docs runs; every relative link leads somewhere."""
+"""Every Python block of the README and the docs runs; every link, path, module and test that a page names is there."""
 
 from __future__ import annotations
 
+import importlib
 import re
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "ARCHITECTURE.md", *(ROOT / "docs").glob("*.md")])
+EXAMPLES = sorted((ROOT / "examples").iterdir())
 
 
 def python_blocks(page: Path) -> list[str]:
@@ -43,3 +45,42 @@ def test_named_tests_exist(page):
     files = {path.stem for path in (ROOT / "tests").rglob("*.py")}
     named = set(re.findall(r"`(test_\w+)`", page.read_text(encoding="utf-8")))
     assert named <= defined | files, sorted(named - defined - files)
+
+
+def resolve(name: str) -> object:
+    """Return what a full dotted name stands for: a module, or an attribute of one."""
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        try:
+            value: object = importlib.import_module(".".join(parts[:length]))
+        except ModuleNotFoundError as error:
+            if error.name is None or not name.startswith(error.name):
+                raise  # the module is there, a package that it needs is not
+            continue
+        for part in parts[length:]:
+            value = getattr(value, part)
+        return value
+    raise ModuleNotFoundError(name)
+
+
+@pytest.mark.parametrize("page", [*PAGES, *(p for p in EXAMPLES if p.suffix in (".md", ".py"))], ids=lambda p: p.name)
+def test_dotted_names_import(page):
+    for name in set(re.findall(r"\bedpbrl_gym(?:\.[A-Za-z_]\w*)+", page.read_text(encoding="utf-8"))):
+        resolve(name)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_named_paths_exist(page):
+    folders = "edpbrl_gym|agents|envs|examples|benchmarks|tests|docs"
+    for path in set(re.findall(rf"`((?:{folders})/[\w/.*-]*)`", page.read_text(encoding="utf-8"))):
+        assert list(ROOT.glob(path)), f"{page.name} names {path}, which is not there"
+
+
+def test_names_and_paths_that_are_gone_are_found(tmp_path):
+    """The two tests above can fail."""
+    page = tmp_path / "page.md"
+    page.write_text("`edpbrl_gym.design.no_such_name` and `tests/no_such_folder/`", encoding="utf-8")
+    with pytest.raises(AttributeError, match="no_such_name"):
+        test_dotted_names_import(page)
+    with pytest.raises(AssertionError, match="no_such_folder"):
+        test_named_paths_exist(page)

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym._threads import torch_single_thread
-from edpbrl_gym.features import TextEncoder, load_encoder
+from edpbrl_gym.features.base import TextEncoder
+from edpbrl_gym.features.loading import load_encoder
 
 __all__ = ["MemoEncoder", "raw_encoder", "single_thread"]
 

@@ -1,1 +1,18 @@
-"""Language models as query policies: loading, sampling, training; heavy packages are imported where they are used."""
+"""Language models as policies: loading, sampling, REINFORCE, and the project's own model of prompts."""
+
+from edpbrl_gym.language.model import LanguageModel, load_language_model
+from edpbrl_gym.language.policies import Policies, load_policies, make_policies
+from edpbrl_gym.language.settings import ReinforceSettings
+from edpbrl_gym.language.trainer import train
+from edpbrl_gym.language.training import train_prompt_lm
+
+__all__ = [
+    "LanguageModel",
+    "Policies",
+    "ReinforceSettings",
+    "load_language_model",
+    "load_policies",
+    "make_policies",
+    "train",
+    "train_prompt_lm",
+]

@@ -1,0 +1,7 @@
+from edpbrl_gym.envs.prompt_construction import PromptConstructionEnv as PromptConstructionEnv
+from edpbrl_gym.envs.prompt_construction_vector import PromptConstructionVectorEnv as PromptConstructionVectorEnv
+from edpbrl_gym.envs.registration import ENVIRONMENTS as ENVIRONMENTS
+from edpbrl_gym.envs.text_generation import TextGenerationEnv as TextGenerationEnv
+from edpbrl_gym.envs.text_generation_vector import TextGenerationVectorEnv as TextGenerationVectorEnv
+
+__all__: list[str]
