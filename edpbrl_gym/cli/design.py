@@ -222,7 +222,7 @@ def _agent(options: Design, env: Any, solver: str) -> Any:
 
 def _write(options: Design, env: Any, agent: Any, questions: dict[str, Any] | None) -> None:
     """Save the agent (design.npz and policies) and design.json: settings, certificate, questions, provenance."""
-    from edpbrl_gym.experiments.designs import describe_design
+    from edpbrl_gym.design import describe_design
     from edpbrl_gym.experiments.runs import versions, write_atomically
 
     base = env.unwrapped

@@ -19,11 +19,12 @@ from edpbrl_gym.design.criteria import (
 from edpbrl_gym.design.diagnostics import (
     PriorBalance,
     SupportSize,
+    describe_design,
     design_warnings,
     prior_balance,
     support_size,
 )
-from edpbrl_gym.design.exact.solver import ExactDesign, ExactState, StartRecord, exact_design
+from edpbrl_gym.design.exact import ExactDesign, ExactState, StartRecord, exact_design
 from edpbrl_gym.design.information import (
     exact_information,
     realised_information,
@@ -31,25 +32,33 @@ from edpbrl_gym.design.information import (
     weighted_information,
 )
 from edpbrl_gym.design.problem import DesignProblem
-from edpbrl_gym.design.query_sets.restrictions import Restrictions, TokenRules
-from edpbrl_gym.design.query_sets.search import (
+from edpbrl_gym.design.query_sets import (
     InfeasibleRestrictionsError,
     QuerySet,
     QuestionBound,
+    Restrictions,
     SweepRecord,
+    TokenRules,
     given_query_set,
     query_set,
     question_bound,
     truncated_query_set,
 )
 from edpbrl_gym.design.result import Design, IterationRecord, certify
-from edpbrl_gym.design.solvers.frank_wolfe import IterationState, frank_wolfe
-from edpbrl_gym.design.solvers.newton.solver import NewtonState, newton
-from edpbrl_gym.design.solvers.newton.tokens.backend import ArrayBackend, make_backend
-from edpbrl_gym.design.solvers.reference import reference
+from edpbrl_gym.design.solvers import (
+    SOLVERS,
+    IterationState,
+    NewtonState,
+    frank_wolfe,
+    newton,
+    reference,
+    solve,
+)
+from edpbrl_gym.design.solvers.newton import ArrayBackend, make_backend
 from edpbrl_gym.design.verify import Verification, verify
 
 __all__ = [
+    "SOLVERS",
     "ACriterion",
     "ArrayBackend",
     "Criterion",
@@ -74,6 +83,7 @@ __all__ = [
     "VCriterion",
     "Verification",
     "certify",
+    "describe_design",
     "design_warnings",
     "exact_design",
     "exact_information",
@@ -87,6 +97,7 @@ __all__ = [
     "question_bound",
     "realised_information",
     "reference",
+    "solve",
     "support_size",
     "surrogate_information",
     "token_difference_matrix",

@@ -9,6 +9,7 @@ low-noise users it was worse than asking at random.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,9 @@ from numpy.typing import NDArray
 from edpbrl_gym.design.chunks import row_chunks
 from edpbrl_gym.design.criteria import DCriterion, SingularInformationError
 from edpbrl_gym.design.problem import DesignProblem
+
+if TYPE_CHECKING:
+    from edpbrl_gym.design.result import Design
 
 __all__ = [
     "COLLAPSED_SHARE",
@@ -77,6 +81,29 @@ class SupportSize:
     effective: tuple[float, ...]
     shown: tuple[int, ...]
     available: tuple[int, ...]
+
+
+def describe_design(design: Design) -> dict[str, Any]:
+    """Numbers and warnings of a design for reports, JSON-able; "support" is the effective rows of each step."""
+    problem = design.problem
+    return {
+        "episodes": problem.episodes,
+        "criterion": problem.criterion.name,
+        "regularization": problem.regularization,
+        "num_policies": problem.num_policies,
+        "solver": design.solver,
+        "status": design.status,
+        "iterations": int(design.iterations),
+        "value": float(design.value),
+        "upper_bound": float(design.upper_bound),
+        "gain": float(design.gain),
+        "gap": float(design.gap),
+        "relative_gap": float(design.relative_gap),
+        "efficiency": float(design.efficiency),
+        "support": [round(float(size), 1) for size in support_size(problem, design.mean_rows).effective],
+        "seconds": round(float(design.seconds), 3),
+        "warnings": list(design.warnings),
+    }
 
 
 def prior_balance(problem: DesignProblem, mean_rows: FloatArray, *, data: FloatArray | None = None) -> PriorBalance:

@@ -25,12 +25,10 @@ from edpbrl_gym.design.chunks import Features, row_chunks
 from edpbrl_gym.likelihood.choice import fisher_information
 
 __all__ = [
-    "exact_block_gradient",
     "exact_information",
     "gradient",
     "mean_features",
     "realised_information",
-    "scores",
     "second_moment",
     "surrogate_information",
     "weighted_information",
@@ -171,42 +169,6 @@ def gradient(features: Features, mean_rows: FloatArray, curvature: FloatArray, e
     """
     _check(features, mean_rows, 2, "mean_rows", "(H, N)")
     return _row_scores(features, mean_features(features, mean_rows), curvature, episodes)
-
-
-def scores(features: Features, mean_rows: FloatArray, curvature: FloatArray, episodes: float) -> FloatArray:
-    """Scores T (phi_n - m_h)' G (phi_n - m_h) >= 0, the gradient up to a constant per step.
-
-    Every occupancy has mass 1 at every step, so the scores have the same maximising policies and the same gap.
-    Arguments and shape as in `gradient`.
-    """
-    _check(features, mean_rows, 2, "mean_rows", "(H, N)")
-    means = mean_features(features, mean_rows)
-    shift = episodes * np.einsum("hd,hd->h", means @ curvature, means)
-    return _row_scores(features, means, curvature, episodes) + shift[:, None]
-
-
-def exact_block_gradient(
-    features: Features, rows: FloatArray, policy: int, curvature: FloatArray, episodes: float
-) -> FloatArray:
-    """Gradient of tr(G I_exact) with respect to the occupancy of one policy.
-
-    I_exact is affine in each policy's occupancy, so this is also its exact change along that block:
-    T/K^2 ((K - 1) phi' G phi - 2 phi' G sum_{q' != q} m_q').
-
-    Args:
-        features: Phi, shape (N, d).
-        rows: Occupancies of all K policies, shape (K, H, N).
-        policy: Which policy q.
-        curvature: G, symmetric, shape (d, d).
-        episodes: T.
-
-    Returns:
-        Array (H, N).
-    """
-    count = _check_policies(features, rows)
-    others = mean_features(features, rows.sum(axis=0) - rows[policy])
-    scale = episodes * (count - 1) / count**2
-    return _row_scores(features, others / (count - 1), curvature, scale)
 
 
 def _row_scores(features: Features, means: FloatArray, curvature: FloatArray, scale: float) -> FloatArray:

@@ -15,10 +15,10 @@ from edpbrl_gym._threads import for_each, single_thread, torch_single_thread
 from edpbrl_gym.agents.registry import make_agent
 from edpbrl_gym.collection.collect import collect, make_prompt_lanes
 from edpbrl_gym.comparisons import Comparisons
+from edpbrl_gym.design import describe_design
 from edpbrl_gym.estimation import Estimate, GaussianPrior, estimate
 from edpbrl_gym.estimation.metrics import cosine_error
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
-from edpbrl_gym.experiments.designs import describe_design
 from edpbrl_gym.features.memo import MemoEncoder
 
 if TYPE_CHECKING:

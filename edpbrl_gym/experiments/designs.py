@@ -10,6 +10,7 @@ from edpbrl_gym._files import replacing_folder
 from edpbrl_gym.agents.base import Agent
 from edpbrl_gym.agents.registry import agent_class, make_agent
 from edpbrl_gym.collection.collect import check_static, make_prompt_lanes, reseed
+from edpbrl_gym.design import describe_design
 from edpbrl_gym.experiments.runs import RunFolderError
 from edpbrl_gym.experiments.settings import AgentSettings, SyntheticSettings
 from edpbrl_gym.features.memo import MemoEncoder, raw_encoder, single_thread
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Tokens", "design_episodes", "describe_design", "has_design", "make_lanes", "obtain_agent", "solve_and_save"]
+__all__ = ["Tokens", "design_episodes", "has_design", "make_lanes", "obtain_agent", "solve_and_save"]
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,7 @@ def solve_and_save(
             if solved.design is not None and solved.design.status == "interrupted":
                 raise KeyboardInterrupt  # Ctrl-C ends the run; a design cut short is not this experiment's
             _save(solved, target)
+    assert solved.design is not None  # its agents are those that `has_design`
     return {"agent": agent.label, **describe_design(solved.design)}
 
 
@@ -132,28 +134,3 @@ def obtain_agent(settings: SyntheticSettings, position: int, episodes: int, fold
         reseed(ready, seed)
         return ready
     return _make(settings, agent, env, episodes, seed).learn()
-
-
-def describe_design(design: Any) -> dict[str, Any]:
-    """Numbers and warnings of a design for reports, JSON-able; "support" is the effective tokens of each step."""
-    from edpbrl_gym.design.diagnostics import support_size
-
-    problem = design.problem
-    return {
-        "episodes": problem.episodes,
-        "criterion": problem.criterion.name,
-        "regularization": problem.regularization,
-        "num_policies": problem.num_policies,
-        "solver": design.solver,
-        "status": design.status,
-        "iterations": int(design.iterations),
-        "value": float(design.value),
-        "upper_bound": float(design.upper_bound),
-        "gain": float(design.gain),
-        "gap": float(design.gap),
-        "relative_gap": float(design.relative_gap),
-        "efficiency": float(design.efficiency),
-        "support": [round(float(size), 1) for size in support_size(problem, design.mean_rows).effective],
-        "seconds": round(float(design.seconds), 3),
-        "warnings": list(design.warnings),
-    }

@@ -19,8 +19,8 @@ screening = importlib.import_module("edpbrl_gym.design.solvers.newton.tokens.scr
 
 @pytest.fixture(autouse=True)
 def screen_small_problems(monkeypatch):
-    monkeypatch.setattr(solver, "_SCREENED", 60)
-    monkeypatch.setattr(solver, "_POOL", 40)
+    monkeypatch.setattr(solver, "SCREENED", 60)
+    monkeypatch.setattr(solver, "POOL", 40)
 
 
 def problem_of(features, sizes, criterion="D", target=None, **options) -> DesignProblem:
@@ -74,7 +74,7 @@ def watch(monkeypatch):
         scores, levels, rounding = dense(problem, layout.occupancy(space.tokens, weights))
         true = np.concatenate([scores[steps[0]] * len(steps) for steps in layout.steps])
         level = np.concatenate([np.full(len(scores[s[0]]), levels[s[0]] * len(s)) for s in layout.steps])
-        assert (true <= self._upper + rounding + 1e-9 * level).all(), "a bound is below the score"
+        assert (true <= self.upper + rounding + 1e-9 * level).all(), "a bound is below the score"
         listed = np.zeros(len(true), dtype=bool)
         listed[prices.tokens] = listed[space.tokens] = True
         if exact:
@@ -97,7 +97,7 @@ def solve_and_check(problem, watch, tolerance=1e-6):
 
 @st.composite
 def screened_problems(draw) -> DesignProblem:
-    """More tokens than `_SCREENED`; what float32 finds hard; several blocks, one of them perhaps a single token."""
+    """More tokens than `SCREENED`; what float32 finds hard; several blocks, one of them perhaps a single token."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     repeated = draw(st.booleans())
     sizes = draw(st.sampled_from([[90], [70, 40], [100, 1], [50, 30, 20]]))
@@ -174,7 +174,7 @@ def test_tokens_near_the_ellipsoid(watch):
     solve_and_check(problem_of(features, 3000, regularization=1e-3), watch)
 
 
-@pytest.mark.parametrize(("criterion", "name"), [("D", "_largest_ratio"), ("A", "_information")])
+@pytest.mark.parametrize(("criterion", "name"), [("D", "largest_ratio"), ("A", "information_in")])
 @pytest.mark.parametrize("call", range(1, 7))
 def test_ctrl_c_while_bounds_are_carried(criterion, name, call, monkeypatch, watch):
     """Bounds that belong to an earlier design must not certify the one that is returned."""
@@ -206,9 +206,9 @@ def test_deleted_tokens_are_in_no_optimal_support(seed, monkeypatch):
 
     monkeypatch.setattr(screening.ScreenedPricing, "__init__", noted)
     newton(problem, tolerance=1e-8)
-    alive = kept[0]._alive
+    alive = kept[0].alive
     assert not alive.all()
-    monkeypatch.setattr(solver, "_SCREENED", 10_000)
+    monkeypatch.setattr(solver, "SCREENED", 10_000)
     occupancy = newton(problem, tolerance=1e-10).mean_occupancy.sum(axis=0)
     assert occupancy[~alive].max() <= 1e-6
 

@@ -175,7 +175,7 @@ def test_both_forms_of_the_derivatives_are_those_of_the_objective(criterion, kin
     width = 1e-4
     slope = (objective(width) - objective(-width)) / (2 * width)
     bend = (objective(width) - 2 * objective(0.0) + objective(-width)) / width**2
-    for gradient, hessian in (master._by_nodes(point, True), master._by_moments(point)):
+    for gradient, hessian in (master.by_nodes(point, True), master.by_moments(point)):
         assert gradient @ direction == pytest.approx(slope, rel=1e-5)
         assert -direction @ hessian @ direction == pytest.approx(bend, rel=1e-5)
     scores = master.scores(point.local)

@@ -123,7 +123,7 @@ def test_tiles_and_chunks_meet_blocks_of_any_size(sizes, criterion):
     """The stored and the implicit Hessian are one operator; so is one of all blocks made of a different tiling."""
     scale = np.arange(1.0, len(sizes) + 1.0) ** 3 * 7.0
     space, weights = dense_space(criterion, np.eye(4), sizes, scale)
-    solved, scored = (array.astype(np.float32) for array in space._solved(weights))
+    solved, scored = (array.astype(np.float32) for array in space.solved(weights))
     second = None if criterion == "D" else scored
     stored, implicit = (kind(solved, second, space.scale, space.parts) for kind in (MatrixCurvature, ImplicitCurvature))
     vectors = zero_sums(np.random.default_rng(4), space.parts, 3).T
@@ -298,7 +298,7 @@ def test_without_curvature_the_gradient_decides(steepest):
 @pytest.mark.parametrize("estimate", [1e-2, 1.0])
 def test_an_estimate_of_the_largest_eigenvalue_that_is_too_small_is_mended(estimate, monkeypatch):
     """Half of the tokens against the other half: the scaled Hessian has an eigenvalue near 40."""
-    monkeypatch.setattr(projected, "_largest", lambda *_: estimate)
+    monkeypatch.setattr(projected, "largest_eigenvalue", lambda *_: estimate)
     sign = np.repeat([1.0, -1.0], 20)
     hessian = np.outer(sign, sign) + 0.1 * np.eye(40)
     best = np.random.default_rng(0).dirichlet(np.full(40, 5.0))  # in the interior: no vertex saves a long step
@@ -416,7 +416,7 @@ def test_tolerance_zero_goes_as_far_as_float64_allows(kind):
 def test_hard_problems_by_first_order_programs(problem, implicit):
     """Every working set as large as the dimension solved as if it were large."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(master, "_LARGE", 0)
+        patch.setattr(master, "LARGE", 0)
         if implicit:
             patch.setattr(spaces, "LARGEST_MATRIX", 0)
         design = newton(problem)

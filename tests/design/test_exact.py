@@ -27,7 +27,6 @@ from edpbrl_gym.design.exact import step as stepping
 from edpbrl_gym.design.exact.ascent import Ascent
 from edpbrl_gym.design.exact.block import BlockSpace, CentredFeatures, Moments, Surroundings
 from edpbrl_gym.design.exact.starts import clustered, random_policies, tilted
-from edpbrl_gym.design.information import exact_block_gradient
 from edpbrl_gym.mdp import FiniteHorizonMDP, PromptMDP
 from tests.helpers.design_cases import problem_of, prompt_problem, random_mdp_problem, random_occupancy, stochastic_mdp
 
@@ -86,7 +85,12 @@ def test_moments_give_the_exact_information_and_its_gradient(kind):
         np.testing.assert_allclose(point.occupancy, occupancy, atol=1e-14)
     # the scores are the gradient of `information` up to a constant for each step, for any curvature
     curvature = np.linalg.inv(expected)
-    gradient = exact_block_gradient(problem.features, rows, 1, curvature, problem.episodes)
+    gradient = np.zeros(rows.shape[1:])
+    for entry in np.ndindex(gradient.shape):  # the information is affine in one policy, so a unit step is its slope
+        moved = rows.copy()
+        moved[1][entry] += 1.0
+        change = exact_information(problem.features, moved, problem.episodes) + problem.prior - expected
+        gradient[entry] = np.vdot(curvature, change)
     around = Surroundings.of(problem.prior, [points[0].moments, points[2].moments], problem.episodes)
     factor = np.linalg.inv(np.linalg.cholesky(expected))
     scores = around.scale * ascent.features.scores(factor, around.centres)
@@ -99,7 +103,7 @@ def test_moments_give_the_exact_information_and_its_gradient(kind):
 @pytest.mark.parametrize("gram", [10**6, 0])
 def test_derivatives_of_a_block(criterion, kind, gram, monkeypatch):
     """Gradient and Hessian against finite differences, in both forms of the Hessian."""
-    monkeypatch.setattr(block, "_LARGEST_GRAM", gram)
+    monkeypatch.setattr(block, "LARGEST_GRAM", gram)
     problem = kinds(criterion, num_policies=3)[kind]
     rng = np.random.default_rng(1)
     ascent = Ascent(problem)
@@ -109,7 +113,7 @@ def test_derivatives_of_a_block(criterion, kind, gram, monkeypatch):
         columns = ascent.point(random_occupancy(problem.mdp, rng)).columns
     else:
         found = [ascent.point(one).support for one in random_policies(problem.mdp, ascent.features, 4, rng)]
-        columns = ascent._columns([column for columns in found for column in columns])
+        columns = ascent.column_set([column for columns in found for column in columns])
     space = BlockSpace(ascent.features, around, columns, ascent.target)
     weights = rng.dirichlet(np.ones(len(columns)))
     gradient, hessian = space.derivatives(weights)
@@ -133,10 +137,10 @@ def test_steps_on_many_columns_find_the_same_weights(criterion, kind, monkeypatc
     others = [ascent.point(random_occupancy(problem.mdp, rng)).moments for _ in range(2)]
     around = Surroundings.of(problem.prior, others, problem.episodes)
     found = [ascent.point(one).support for one in random_policies(problem.mdp, ascent.features, 6, rng)]
-    columns = ascent._columns([column for columns in found for column in columns])
+    columns = ascent.column_set([column for columns in found for column in columns])
     values = []
     for few in (10**6, 0):
-        monkeypatch.setattr(stepping, "_FEW", few)
+        monkeypatch.setattr(stepping, "FEW", few)
         space = BlockSpace(ascent.features, around, columns, ascent.target)
         weights = np.concatenate(
             [np.full(part.stop - part.start, 1 / (part.stop - part.start)) for part in space.parts]
@@ -153,7 +157,7 @@ def test_large_float32_features_are_taken_in_chunks(monkeypatch):
     rng = np.random.default_rng(3)
     features = (rng.standard_normal((5000, 4)) + 2.0).astype(np.float32)
     whole = CentredFeatures(features)
-    monkeypatch.setattr(block, "_COPIED", 0)
+    monkeypatch.setattr(block, "COPIED", 0)
     chunked = CentredFeatures(features)
     factor, centres = rng.standard_normal((3, 4)), rng.standard_normal((2, 4))
     np.testing.assert_allclose(chunked.scores(factor, centres), whole.scores(factor, centres))

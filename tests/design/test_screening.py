@@ -183,7 +183,7 @@ def test_scores_and_bounds_across_chunks(kind, criterion, dtype, stored, monkeyp
     for tokens in (some, many, some[:0]):
         found = blocks.scores(form, means, dtype, tokens)
         np.testing.assert_allclose(found, expected[tokens], atol=accuracy * expected.max())
-    monkeypatch.setattr(blocks_module, "_CHUNK", 100)
+    monkeypatch.setattr(blocks_module, "CHUNK", 100)
     np.testing.assert_allclose(blocks.scores(form, means, dtype), scores, atol=0.1 * accuracy * expected.max())
 
 
@@ -214,13 +214,13 @@ def test_bounds_are_tight_where_all_terms_count_and_low_elsewhere(criterion, tok
 
 
 def carried(setting: Setting, first, second) -> tuple[np.ndarray, np.ndarray | None]:
-    """Bounds at one design, and what `_carry` makes of them at another."""
+    """Bounds at one design, and what `carry` makes of them at another."""
     pricing = ScreenedPricing(setting.blocks, setting.metric, setting.problem.criterion.name)
     pricing(*first, exact=False)
-    before = pricing._upper.copy()
+    before = pricing.upper.copy()
     space, weights = second
-    pricing._carry(space, weights, space.means(weights))
-    return before, pricing._upper
+    pricing.carry(space, weights, space.means(weights))
+    return before, pricing.upper
 
 
 @pytest.mark.parametrize("count", [2, 40])
@@ -356,7 +356,7 @@ def test_no_token_of_an_optimal_support_is_deleted(seed, dimension, steps, regul
     for share in shares:
         space, weights = near_optimum(setting, vertices, rng, share)
         prices = pricing(space, weights, exact=False)
-        assert pricing._alive[vertices].all()
+        assert pricing.alive[vertices].all()
         scores = setting.dense(space, weights)[0]
         gaps = [scores[own].max() - weights[own] @ scores[own] for own in setting.blocks.slices]
         assert prices.gap == pytest.approx(sum(gaps), abs=1e-7 * scores.max())
@@ -374,9 +374,9 @@ def test_tokens_below_the_deletion_factor_are_deleted(share):
     scores = setting.dense(space, weights)[0]
     gap = sum(max(0.0, scores[own].max() - weights[own] @ scores[own]) for own in setting.blocks.slices)
     share_kept = lifted / (deletion_factor(gap) * largest)
-    assert not pricing._alive[share_kept < 1.0 - 1e-3].any()
-    assert pricing._alive[share_kept > 1.0 + 1e-3].all()
-    assert (~pricing._alive).sum() > 300
+    assert not pricing.alive[share_kept < 1.0 - 1e-3].any()
+    assert pricing.alive[share_kept > 1.0 + 1e-3].all()
+    assert (~pricing.alive).sum() > 300
 
 
 # -- whole problems -------------------------------------------------------------------------------------------------
@@ -402,7 +402,7 @@ def scored(monkeypatch):
 
     def noted(self, space, weights, *, exact):
         prices = price(self, space, weights, exact=exact)
-        shares.append(prices.scored / len(self._blocks))
+        shares.append(prices.scored / len(self.alive))
         return prices
 
     monkeypatch.setattr(ScreenedPricing, "__call__", noted)
@@ -415,7 +415,7 @@ def test_screened_and_unscreened_designs_agree(criterion, scored, monkeypatch):
     screened = newton(problem)
     assert scored and min(scored) < (1.01 if criterion == "V" else 0.05)
     scored.clear()
-    monkeypatch.setattr(solver, "_SCREENED", 10**9)
+    monkeypatch.setattr(solver, "SCREENED", 10**9)
     plain = newton(problem)
     assert not scored
     assert screened.status == plain.status == "converged"
@@ -428,8 +428,8 @@ def test_screened_and_unscreened_designs_agree(criterion, scored, monkeypatch):
 @pytest.mark.parametrize("screened", [True, False])
 @pytest.mark.parametrize("criterion", ["D", "A", "V"])
 def test_memory_mapped_features_give_the_same_design(criterion, screened, tmp_path, monkeypatch, scored):
-    monkeypatch.setattr(solver, "_SCREENED", 5000 if screened else 10**9)
-    monkeypatch.setattr(solver, "_POOL", 3000)
+    monkeypatch.setattr(solver, "SCREENED", 5000 if screened else 10**9)
+    monkeypatch.setattr(solver, "POOL", 3000)
     features = many_tokens(np.float32)[:6000]
     np.save(tmp_path / "features.npy", features)
     mapped = np.load(tmp_path / "features.npy", mmap_mode="r")

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
-from edpbrl_gym.design import Criterion, DCriterion, DesignProblem, frank_wolfe, reference, verify
+from edpbrl_gym.design import SOLVERS, Criterion, DCriterion, DesignProblem, frank_wolfe, reference, solve, verify
 from edpbrl_gym.design.solvers.atoms import ActiveSet
 from edpbrl_gym.design.solvers.line_search import Segment, exact_step
 from edpbrl_gym.mdp import PromptMDP
@@ -342,3 +342,20 @@ def test_the_active_set_keeps_the_weighted_mean():
         np.testing.assert_allclose(atoms.mean(), mean, atol=1e-12)
         assert atoms.weights.min() > 0
         assert atoms.weights.sum() == pytest.approx(1.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_every_registered_solver_reports_to_a_callback(name):
+    problem, states = prompt_problem("D"), []
+    design = solve(problem, solver=name, callback=states.append)
+    assert verify(problem, design).confirmed
+    assert states[-1].iteration <= design.iterations
+    for state in states:
+        assert state.value <= design.upper_bound
+        assert state.gap >= 0 and state.relative_gap >= 0
+        assert problem.objective(problem.mdp.row_occupancy(state.occupancy)) == pytest.approx(state.value, rel=1e-9)
+
+
+def test_an_unknown_solver_is_named():
+    with pytest.raises(ValueError, match="solver .*newton.* got 'simplex'"):
+        solve(prompt_problem("D"), solver="simplex")

@@ -125,7 +125,7 @@ def test_what_the_last_steps_have_certified_is_converged(clock):
 
 def test_it_ends_between_the_factors_of_a_quadratic_program(clock, monkeypatch):
     module = importlib.import_module("edpbrl_gym.design.solvers.newton.simplex_qp")
-    monkeypatch.setattr(module, "_minimiser", clock.moved_by(module._minimiser))
+    monkeypatch.setattr(module, "minimiser", clock.moved_by(module.minimiser))
     problem = PROBLEMS["tokens"]()
     for limit in range(1, 12):
         clock.now = 0.0
@@ -159,8 +159,8 @@ def test_it_ends_between_the_newton_steps_on_columns(kind, clock, monkeypatch):
 
 
 def test_it_ends_in_the_pool_that_a_large_vocabulary_starts_from(clock, monkeypatch):
-    monkeypatch.setattr(token_newton, "_SCREENED", 100)
-    monkeypatch.setattr(token_newton, "_POOL", 80)
+    monkeypatch.setattr(token_newton, "SCREENED", 100)
+    monkeypatch.setattr(token_newton, "POOL", 80)
     clock.step = 1.0
     problem = PROBLEMS["tokens"]()
     iterations = {newton(problem, tolerance=0.0, time_limit=limit).iterations for limit in range(1, 10)}

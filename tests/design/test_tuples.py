@@ -173,7 +173,7 @@ def test_scores_are_the_gains_of_all_replacements(criterion, kind):
     exchange = PromptExchange(blocks, tokens, state, Restrictions(distinct=False).rules(problem.mdp))
     start = state.value
     for step in (0, 1):
-        scores = exchange._scores(step, exchange._norms(blocks[step]), np.arange(4))
+        scores = exchange.scores(step, exchange.norms(blocks[step]), np.arange(4))
         for episode, lane, token in itertools.product(range(4), range(3), range(problem.mdp.sizes[step])):
             changed = tokens.copy()
             changed[episode, lane, step] = token
@@ -188,17 +188,17 @@ def test_scores_are_the_gains_of_all_replacements(criterion, kind):
 
 @pytest.mark.parametrize("criterion", CRITERIA)
 def test_norms_follow_the_changes(criterion):
-    from edpbrl_gym.design.query_sets.exchange import _norms_after
+    from edpbrl_gym.design.query_sets.exchange import norms_after
 
     problem = prompt_problem(criterion, num_policies=3, episodes=4)
     state = InverseState(problem.criterion, problem.prior)
     exchange = PromptExchange(blocks_of(problem), random_tokens(problem, 1), state, Restrictions().rules(problem.mdp))
     block, rng = blocks_of(problem)[0], np.random.default_rng(2)
-    norms = exchange._norms(block)
+    norms = exchange.norms(block)
     for _ in range(5):
         change = state.change(rng.standard_normal((2, 5)), np.array([-0.01, 0.2]))
-        norms = _norms_after(block, norms, change)
-    for found, expected in zip(norms, exchange._norms(block), strict=True):
+        norms = norms_after(block, norms, change)
+    for found, expected in zip(norms, exchange.norms(block), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 

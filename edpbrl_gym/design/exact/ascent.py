@@ -151,7 +151,7 @@ class Ascent:
 
     def point(self, occupancy: FloatArray) -> PolicyPoint:
         """A policy from its occupancy, shape (H, M)."""
-        columns = self._columns(self._pricing.split(occupancy))
+        columns = self.column_set(self._pricing.split(occupancy))
         weights = np.ones(len(columns))
         if self._tokens:  # a column of mass 1 for each token; elsewhere the columns carry the masses
             weights = occupancy.ravel()[[column.indices[0] for column in columns.columns]]
@@ -190,7 +190,7 @@ class Ascent:
             first = gap if number == 0 else first
             if self.deadline.passed or gap <= max(target, _POLICY_SHARE * first if number else 0.0):
                 break
-            columns = self._columns([*point.support, *found])
+            columns = self.column_set([*point.support, *found])
             space = BlockSpace(self.features, around, columns, self.target)
             before = columns.weights_of(point.columns, point.weights)
             weights = newton_steps(
@@ -220,8 +220,9 @@ class Ascent:
         others = [point.moments for number, point in enumerate(points) if number != policy]
         return Surroundings.of(self.problem.prior, others, self.problem.episodes)
 
-    def _columns(self, columns: list[Column]) -> ColumnSet:
-        if self._tokens:  # in the order of the nodes, so that the incidence is the identity
+    def column_set(self, columns: list[Column]) -> ColumnSet:
+        """A working set; single tokens in the order of the nodes, so that the incidence is the identity."""
+        if self._tokens:
             columns = sorted(columns, key=lambda column: int(column.indices[0]))
         return ColumnSet(self.problem.mdp, columns)
 

@@ -37,8 +37,8 @@ __all__ = ["BlockSpace", "CentredFeatures", "Local", "Moments", "Surroundings"]
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]
 
-_COPIED = 20_000_000  # numbers of float32 features up to which a float64 copy is kept
-_LARGEST_GRAM = 4000  # nodes up to which their matrix of inner products is formed
+COPIED = 20_000_000  # numbers of float32 features up to which a float64 copy is kept
+LARGEST_GRAM = 4000  # nodes up to which their matrix of inner products is formed
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class CentredFeatures:
         self._features = features
         self._shift = sum(rows.sum(axis=0) for _, rows in row_chunks(features)) / len(features)
         self._whole: FloatArray | None = None
-        if features.dtype == np.float64 or features.size <= _COPIED:
+        if features.dtype == np.float64 or features.size <= COPIED:
             self._whole = np.asarray(features - self._shift, dtype=np.float64)
 
     @property
@@ -217,7 +217,7 @@ class BlockSpace:
         solved, scored = self._solved(weights)
         same = self._target is None
         curvature = (1.0 if same else 2.0) * self._around.scale**2
-        if self._incidence is not None and len(self._rows) > _LARGEST_GRAM:
+        if self._incidence is not None and len(self._rows) > LARGEST_GRAM:
             own = np.stack(
                 [_weighted(self._incidence, number, solved, scored) for number in range(self.parts[-1].stop)]
             )

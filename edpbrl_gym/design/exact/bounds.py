@@ -11,7 +11,7 @@ from edpbrl_gym.design.criteria import DCriterion, SingularInformationError, cho
 from edpbrl_gym.design.exact.ascent import Ascent
 from edpbrl_gym.design.problem import DesignProblem
 from edpbrl_gym.design.result import Design, assemble
-from edpbrl_gym.design.solvers.newton.solver import newton
+from edpbrl_gym.design.solvers.newton import newton
 
 __all__ = ["BOUND_TOLERANCE", "best_identical", "independent_bound"]
 

@@ -45,7 +45,7 @@ from edpbrl_gym.design.exact.starts import STARTS, clustered, random_policies, t
 from edpbrl_gym.design.lost_prior import naming_a_lost_prior
 from edpbrl_gym.design.problem import DesignProblem
 from edpbrl_gym.design.result import Design, IterationRecord, assemble, check_occupancy
-from edpbrl_gym.design.solvers.newton.solver import newton
+from edpbrl_gym.design.solvers.newton import newton
 
 __all__ = ["ExactDesign", "ExactState", "StartRecord", "exact_design"]
 

@@ -20,7 +20,7 @@ __all__ = ["newton_steps"]
 
 FloatArray = NDArray[np.float64]
 
-_FEW = 300  # columns up to which the Hessian is factored
+FEW = 300  # columns up to which the Hessian is factored
 _QP_SHARE = 0.1  # of the gap, to which the quadratic program of many columns is solved
 _ARMIJO = 0.1
 _HALVINGS = 30
@@ -52,7 +52,7 @@ def newton_steps(
     Returns:
         Weights with a larger objective, or the same.
     """
-    if len(weights) <= _FEW:
+    if len(weights) <= FEW:
         return improve(space, weights, target=target, max_steps=max_steps, deadline=deadline)[0]
     for _ in range(max_steps):
         if deadline.passed:

@@ -85,7 +85,7 @@ class PromptExchange:
 
     def _sweep_step(self, step: int) -> None:
         block, episodes = self._blocks[step], len(self.tokens)
-        norms = self._norms(block)
+        norms = self.norms(block)
         at_once = max(1, _SCORES // (len(block) * self.tokens.shape[1]))
         for begin in range(0, episodes, at_once):
             chosen = np.arange(begin, min(begin + at_once, episodes))
@@ -100,7 +100,7 @@ class PromptExchange:
         """Replace options of one question, the best replacement first, until none gains."""
         block, state = self._blocks[step], self._state
         for _ in range(2 * self.tokens.shape[1]):
-            scores = self._scores(step, norms, np.array([episode]))[0]
+            scores = self.scores(step, norms, np.array([episode]))[0]
             lane, token = (int(i) for i in np.unravel_index(int(np.argmax(scores)), scores.shape))
             if not scores[lane, token] > least_gain(state.value):
                 break
@@ -115,12 +115,12 @@ class PromptExchange:
             self.exchanges += 1
             if state.worn:
                 state.refresh()
-                norms = self._norms(block)
+                norms = self.norms(block)
             else:
-                norms = _norms_after(block, norms, change)
+                norms = norms_after(block, norms, change)
         return norms
 
-    def _norms(self, block: AnyFloats) -> tuple[AnyFloats, ...]:
+    def norms(self, block: AnyFloats) -> tuple[AnyFloats, ...]:
         """The products y'Ay and, for A and V, y'By of all tokens of a step."""
         state = self._state
         matrices = [state.inverse] if state.target is None else [state.inverse, state.target]
@@ -135,9 +135,9 @@ class PromptExchange:
 
     def _best_scores(self, step: int, norms: tuple[AnyFloats, ...], episodes: IntArray) -> FloatArray:
         """Largest score of each question, shape (n,)."""
-        return np.asarray(self._scores(step, norms, episodes).max(axis=(1, 2)), dtype=np.float64)
+        return np.asarray(self.scores(step, norms, episodes).max(axis=(1, 2)), dtype=np.float64)
 
-    def _scores(self, step: int, norms: tuple[AnyFloats, ...], episodes: IntArray) -> AnyFloats:
+    def scores(self, step: int, norms: tuple[AnyFloats, ...], episodes: IntArray) -> AnyFloats:
         """Gain of every replacement, shape (n, K, tokens of the step); -inf where it is not allowed."""
         block, state = self._blocks[step], self._state
         shown = self.tokens[episodes, :, step]
@@ -207,7 +207,7 @@ def _trace_gain(
         return np.asarray(np.where(ratio > 0, gain / ratio, -np.inf))
 
 
-def _norms_after(block: AnyFloats, norms: tuple[AnyFloats, ...], change: Change) -> tuple[AnyFloats, ...]:
+def norms_after(block: AnyFloats, norms: tuple[AnyFloats, ...], change: Change) -> tuple[AnyFloats, ...]:
     """The norms under the inverse after a change, from those before."""
     half, solved = (block @ part.T.astype(block.dtype) for part in (change.half, change.solved))
     first = norms[0] - np.vecdot(half, solved)

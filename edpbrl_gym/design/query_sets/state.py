@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from edpbrl_gym.design.criteria import ACriterion, Criterion, DCriterion, VCriterion, cholesky
 from edpbrl_gym.design.information import realised_information
 
-__all__ = ["Change", "InverseState", "least_gain", "option_weight", "question_rows"]
+__all__ = ["Change", "InverseState", "least_gain", "option_weight"]
 
 FloatArray = NDArray[np.float64]
 
@@ -47,12 +47,6 @@ def option_weight(num_options: int) -> float:
 def least_gain(value: float) -> float:
     """Gain that counts: smaller ones may be rounding, and an exchange that goes after them need not end."""
     return _GAIN * max(1.0, abs(value))
-
-
-def question_rows(options: FloatArray) -> FloatArray:
-    """Rows whose squares sum to the information of questions (n, K, d): shape (n * K, d)."""
-    centred = (options - options.mean(axis=1, keepdims=True)) / np.sqrt(options.shape[1])
-    return np.asarray(centred.reshape(-1, options.shape[2]))
 
 
 class InverseState:

@@ -28,34 +28,14 @@ from edpbrl_gym.design.problem import DesignProblem
 from edpbrl_gym.design.result import Design, IterationRecord, certify, check_occupancy
 from edpbrl_gym.design.solvers.atoms import ActiveSet
 from edpbrl_gym.design.solvers.line_search import Segment, exact_step
+from edpbrl_gym.design.solvers.state import IterationState
 
-__all__ = ["IterationState", "frank_wolfe"]
+__all__ = ["Variant", "frank_wolfe"]
 
 FloatArray = NDArray[np.float64]
 Variant = Literal["plain", "pairwise"]
 
 _REFRESH = 50  # iterations between two computations of the moments from scratch
-
-
-@dataclass(frozen=True)
-class IterationState:
-    """What a callback sees at the start of an iteration.
-
-    Attributes:
-        iteration: Number of the iteration, from 0.
-        value: Objective of the current mean occupancy.
-        gap: Its certified gap.
-        relative_gap: The gap relative to the gain.
-        seconds: Time since the start.
-        occupancy: The current mean occupancy, shape (H, M), read-only.
-    """
-
-    iteration: int
-    value: float
-    gap: float
-    relative_gap: float
-    seconds: float
-    occupancy: FloatArray
 
 
 @dataclass

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from edpbrl_gym.design.criteria import ACriterion, DCriterion, SingularInformati
 from edpbrl_gym.design.deadline import Deadline, check_time_limit
 from edpbrl_gym.design.problem import DesignProblem
 from edpbrl_gym.design.result import Design, certify
+from edpbrl_gym.design.solvers.state import IterationState
 
 __all__ = ["MAX_ENTRIES", "MAX_LIFTED_DIMENSION", "reference"]
 
@@ -40,7 +42,13 @@ _TIME_LIMITS = {"CLARABEL": "time_limit", "SCS": "time_limit_secs"}
 MAX_ENTRIES = 20_000_000  # pairs x (d + H)^2, the dense linear map from occupancies to the lifted matrix
 
 
-def reference(problem: DesignProblem, *, solver: str = "CLARABEL", time_limit: float | None = None) -> Design:
+def reference(
+    problem: DesignProblem,
+    *,
+    solver: str = "CLARABEL",
+    callback: Callable[[IterationState], object] | None = None,
+    time_limit: float | None = None,
+) -> Design:
     """Solve a small design problem with cvxpy.
 
     The solver's occupancy is clipped, made exactly feasible by extracting its policy, and then certified like any
@@ -49,6 +57,7 @@ def reference(problem: DesignProblem, *, solver: str = "CLARABEL", time_limit: f
     Args:
         problem: The problem; A, V or D.
         solver: "CLARABEL" (accurate) or "SCS" (larger problems, less accurate).
+        callback: Called once, with an `IterationState` of the design at the end: cvxpy reports no iterations.
         time_limit: Seconds; then the solver's last point is certified, or the uniform policy where that is better
             ("time_limit"). cvxpy looks at it once it has written the problem down. None is no limit.
 
@@ -68,7 +77,7 @@ def reference(problem: DesignProblem, *, solver: str = "CLARABEL", time_limit: f
         raise ImportError(
             'The reference solver needs cvxpy; install it with: pip install "edpbrl-gym[reference]".'
         ) from error
-    begun = time.perf_counter()
+    start = time.perf_counter()
     mdp = problem.mdp
     reachable = np.flatnonzero(mdp.occupancy(mdp.uniform_policy()))  # into (H, M); no policy uses any other pair
     _check_size(problem, reachable.size)
@@ -81,18 +90,30 @@ def reference(problem: DesignProblem, *, solver: str = "CLARABEL", time_limit: f
     if masses.value is not None:
         measure = np.zeros(mdp.horizon * mdp.num_pairs)
         measure[reachable] = np.maximum(masses.value, 0.0)
-        found = mdp.occupancy(mdp.policy_from_occupancy(measure.reshape(mdp.horizon, mdp.num_pairs)))
-        if status != "time_limit" or _value(problem, found) > _value(problem, best):
-            best = found
-    return certify(
+        solution = mdp.occupancy(mdp.policy_from_occupancy(measure.reshape(mdp.horizon, mdp.num_pairs)))
+        if status != "time_limit" or _value(problem, solution) > _value(problem, best):
+            best = solution
+    design = certify(
         problem,
         best,
         status=status,
         solver=f"cvxpy {solver}",
         iterations=0 if task.solver_stats is None else int(task.solver_stats.num_iters or 0),
         oracle_calls=0,
-        seconds=time.perf_counter() - begun,
+        seconds=time.perf_counter() - start,
     )
+    if callback is not None:
+        callback(
+            IterationState(
+                iteration=design.iterations,
+                value=design.value,
+                gap=design.gap,
+                relative_gap=design.relative_gap,
+                seconds=design.seconds,
+                occupancy=design.occupancies[0],
+            )
+        )
+    return design
 
 
 def _solve(cvxpy: Any, task: Any, solver: str, deadline: Deadline) -> str:

@@ -20,7 +20,7 @@ FloatArray = NDArray[np.float64]
 _SMALLEST = 1e-13  # smaller weights are set to 0
 _ARMIJO = 0.1
 _ROUNDING = 1e-13  # relative, of the objective
-_LARGE = 700  # tokens above which products with the Hessian are cheaper than its factors
+LARGE = 700  # tokens above which products with the Hessian are cheaper than its factors
 _LARGE_QP_SHARE = 0.05
 _STALE = 0.2  # keep the Hessian while a step lowers the gap to less than this share
 _QP_SHARE = 1e-2  # the quadratic program is solved to this share of the restricted gap
@@ -68,7 +68,7 @@ def improve(
     for _ in range(max_steps):
         if deadline.passed:
             break
-        if isinstance(space, FeatureSpace) and len(weights) > _LARGE:
+        if isinstance(space, FeatureSpace) and len(weights) > LARGE:
             gradient = centred_gradient(space.gradient(weights), weights, space.parts)
             gap = _gap(gradient, space.parts)
             if gap <= target:

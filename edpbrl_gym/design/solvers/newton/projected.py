@@ -49,7 +49,7 @@ def solve_by_gradients(
         return weights.copy()
     # where H vanishes the gradient alone decides: a step to a vertex, in numbers that do not overflow
     diagonal = curvature.diagonal + 1e-7 * curvature.diagonal.mean() + _SMALLEST_CURVATURE * steepest
-    largest = _MARGIN * _largest(curvature, diagonal, parts)
+    largest = _MARGIN * largest_eigenvalue(curvature, diagonal, parts)
     change, product = np.zeros_like(weights), np.zeros_like(weights)  # v - w and H (v - w)
     last, last_product = change, product
     momentum = 1.0
@@ -98,7 +98,7 @@ def project(point: FloatArray, diagonal: FloatArray, parts: list[slice]) -> Floa
     return result
 
 
-def _largest(curvature: Curvature, diagonal: FloatArray, parts: list[slice]) -> float:
+def largest_eigenvalue(curvature: Curvature, diagonal: FloatArray, parts: list[slice]) -> float:
     """Largest eigenvalue of the scaled H on changes that sum to 0 in every block, by power iteration (from below)."""
     root = np.sqrt(diagonal)
     vector = np.random.default_rng(0).standard_normal(len(diagonal))

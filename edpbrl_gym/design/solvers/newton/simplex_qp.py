@@ -53,7 +53,7 @@ def solve_simplex_qp(
     for _ in range(max_factorizations):
         if deadline.passed:
             break
-        target = _minimiser(hessian, slope, current, free, blocks)
+        target = minimiser(hessian, slope, current, free, blocks)
         if target is None:
             break
         negative = target < 0
@@ -77,7 +77,7 @@ def _levels(weights: FloatArray, slope: FloatArray, blocks: list[slice]) -> Floa
     return levels
 
 
-def _minimiser(
+def minimiser(
     hessian: FloatArray, slope: FloatArray, current: FloatArray, free: BoolArray, blocks: list[slice]
 ) -> FloatArray | None:
     """Minimiser over the free entries, the others as they are (0); None if the Hessian can't be factored."""

@@ -20,12 +20,12 @@ from edpbrl_gym.design.lost_prior import naming_a_lost_prior
 from edpbrl_gym.design.problem import DesignProblem
 from edpbrl_gym.design.result import Design
 from edpbrl_gym.design.solvers.newton.columns.solver import solve_columns
-from edpbrl_gym.design.solvers.newton.state import NewtonState
 from edpbrl_gym.design.solvers.newton.tokens.backend import ArrayBackend, NumpyBackend, make_backend
 from edpbrl_gym.design.solvers.newton.tokens.solver import solve_tokens
+from edpbrl_gym.design.solvers.state import NewtonState
 from edpbrl_gym.mdp import PromptMDP
 
-__all__ = ["NewtonState", "newton"]
+__all__ = ["newton"]
 
 
 @naming_a_lost_prior

@@ -197,8 +197,8 @@ class ColumnMaster:
             if not hessian:
                 columns = point.columns
                 return columns.incidence.T @ self.scores(point.local)[columns.steps, columns.rows], np.empty((0, 0))
-            return self._by_moments(point)
-        return self._by_nodes(point, hessian)
+            return self.by_moments(point)
+        return self.by_nodes(point, hessian)
 
     def _moments_are_cheaper(self, point: ColumnPoint) -> bool:
         """Compare the multiplications of the two forms of the Hessian."""
@@ -211,7 +211,8 @@ class ColumnMaster:
         missing = sum(len(own.indices) for own in columns.columns if own not in self._moments)
         return by_moments + missing * d * d < by_nodes
 
-    def _by_nodes(self, point: ColumnPoint, hessian: bool) -> tuple[FloatArray, FloatArray]:
+    def by_nodes(self, point: ColumnPoint, hessian: bool) -> tuple[FloatArray, FloatArray]:
+        """Gradient and Hessian through the Hessian on the nodes; an empty array where none is asked for."""
         columns, local, episodes = point.columns, point.local, self._problem.episodes
         shifted = self._features[columns.rows] - local.means[columns.steps]
         solved = solve_triangular(local.factor, shifted.T, lower=True, check_finite=False)
@@ -233,7 +234,8 @@ class ColumnMaster:
         dense = columns.incidence.toarray()
         return gradient, np.asarray(dense.T @ (inner @ dense))
 
-    def _by_moments(self, point: ColumnPoint) -> tuple[FloatArray, FloatArray]:
+    def by_moments(self, point: ColumnPoint) -> tuple[FloatArray, FloatArray]:
+        """Gradient and Hessian through the moments of the columns."""
         columns, local, episodes = point.columns, point.local, self._problem.episodes
         means, size = local.means, len(point.columns)
         pairs = [self._moments_of(column) for column in columns.columns]

@@ -25,7 +25,7 @@ from edpbrl_gym.design.solvers.newton.columns.columns import Column, ColumnSet
 from edpbrl_gym.design.solvers.newton.columns.master import ColumnMaster, ColumnPoint
 from edpbrl_gym.design.solvers.newton.columns.paths import PathPricing
 from edpbrl_gym.design.solvers.newton.columns.policies import PolicyPricing
-from edpbrl_gym.design.solvers.newton.state import NewtonState
+from edpbrl_gym.design.solvers.state import NewtonState
 
 __all__ = ["solve_columns"]
 

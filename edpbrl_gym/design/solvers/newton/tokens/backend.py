@@ -54,10 +54,6 @@ class ArrayBackend:
         """
         raise NotImplementedError
 
-    def weighted_gram(self, rows: Any, roots: Any) -> Any:
-        """X' diag(roots)^2 X for native rows X, shape (d, d)."""
-        raise NotImplementedError
-
     def resident(self, size: int, dtype: np.dtype) -> bool:
         """Whether to keep an array of so many bytes on the device beside the features as they were given."""
         raise NotImplementedError
@@ -99,11 +95,6 @@ class NumpyBackend(ArrayBackend):
             product = multiply(1.0, factor.T, rows.T, lower=triangle != "lower", trans_a=1, overwrite_b=True).T
         return np.asarray(np.einsum("nr,nr->n", product, product))
 
-    def weighted_gram(self, rows: NDArray, roots: NDArray) -> NDArray:
-        """See the base class."""
-        scaled = rows * roots[:, None]
-        return np.asarray(scaled.T @ scaled)
-
     def resident(self, size: int, dtype: np.dtype) -> bool:
         """See the base class: a copy costs memory, subtracting the centre in every pass costs little."""
         return size <= _SMALL
@@ -126,20 +117,20 @@ class TorchBackend(ArrayBackend):
 
     def __init__(self, device: str = "cpu") -> None:
         self._torch = _import_torch()
-        self._device = _torch_device(self._torch, device)
-        self.name = f"torch:{self._device}"
+        self.device = _torch_device(self._torch, device)
+        self.name = f"torch:{self.device}"
 
     def array(self, values: NDArray, dtype: np.dtype) -> Any:
         """See the base class; values that may be written are shared where the device is the CPU."""
         own = np.ascontiguousarray(values, dtype=dtype)
         # torch knows no read-only arrays (of a memory map, say) and would warn: it gets a copy
         native = self._torch.from_numpy(own) if own.flags.writeable else self._torch.tensor(own)
-        return native.to(self._device)
+        return native.to(self.device)
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
         """See the base class."""
         kind = self._torch.float32 if dtype == np.float32 else self._torch.float64
-        return self._torch.empty(shape, dtype=kind, device=self._device)
+        return self._torch.empty(shape, dtype=kind, device=self.device)
 
     def numpy(self, values: Any) -> NDArray:
         """See the base class."""
@@ -158,17 +149,11 @@ class TorchBackend(ArrayBackend):
                 total = total + (rows[:, own] @ factor[begin:end, own].T).square_().sum(1)
             return total
 
-    def weighted_gram(self, rows: Any, roots: Any) -> Any:
-        """See the base class."""
-        scaled = rows * roots[:, None]
-        with self.full_precision():
-            return scaled.T @ scaled
-
     def resident(self, size: int, dtype: np.dtype) -> bool:
         """See the base class: float32 on a CUDA device if it fits into half of its free memory, else as with numpy."""
-        if self._device.type == "cpu" or dtype == np.float64:  # few rows are scored in float64
+        if self.device.type == "cpu" or dtype == np.float64:  # few rows are scored in float64
             return size <= _SMALL
-        free, _ = self._torch.cuda.mem_get_info(self._device)
+        free, _ = self._torch.cuda.mem_get_info(self.device)
         return size <= free // 2
 
     def full_precision(self) -> AbstractContextManager[None]:

@@ -22,7 +22,7 @@ __all__ = ["TokenBlocks"]
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]
 
-_CHUNK = 2048  # rows scored at once: bounds the memory of the product
+CHUNK = 2048  # rows scored at once: bounds the memory of the product
 _ROUNDING = 1e-5  # relative allowance for float32 products; they err by about 1e-6
 _CENTRE_ROWS = 4096  # rows whose mean is the centre: any centre near the features serves
 
@@ -219,8 +219,8 @@ class TokenBlocks:
                 self._norms = np.full(len(self), np.nan)
         part = self.tokens(number) if tokens is None else self.parts(tokens)[number]
         found = []
-        for begin in range(part.start, part.stop, _CHUNK):
-            positions = slice(begin, min(begin + _CHUNK, part.stop))
+        for begin in range(part.start, part.stop, CHUNK):
+            positions = slice(begin, min(begin + CHUNK, part.stop))
             found.append(_Chunk(number, positions, positions if tokens is None else tokens[positions]))
         return found
 
@@ -257,8 +257,8 @@ class TokenBlocks:
     def _rounded_block(self, number: int, kind: np.dtype) -> Any:
         own = self.tokens(number)
         rows = self._backend.empty((own.stop - own.start, self._features.shape[1]), kind)
-        for begin in range(0, len(rows), _CHUNK):
-            part = slice(begin, min(begin + _CHUNK, len(rows)))
+        for begin in range(0, len(rows), CHUNK):
+            part = slice(begin, min(begin + CHUNK, len(rows)))
             rows[part] = self._backend.array(self._centred_rows(number, part, kind), kind)
         return rows
 

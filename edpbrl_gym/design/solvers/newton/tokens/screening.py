@@ -54,6 +54,10 @@ class ScreenedPricing:
         blocks: All tokens.
         metric: Inverse of the prior precision.
         criterion: "D", "A" or "V".
+
+    Attributes:
+        upper: Upper bounds of all scores at the last design, shape (n,); None before the first.
+        alive: Tokens that an optimal support may hold, shape (n,).
     """
 
     def __init__(self, blocks: TokenBlocks, metric: PriorMetric, criterion: str) -> None:
@@ -62,8 +66,8 @@ class ScreenedPricing:
         # a bound for A carries over in the Euclidean norm, which the metric of the prior keeps only for lambda I
         self._carried = criterion if criterion == "D" or (criterion == "A" and metric.isotropic) else None
         self._deletes = criterion == "D"
-        self._upper: FloatArray | None = None
-        self._alive: BoolArray = np.ones(len(blocks), dtype=bool)
+        self.upper: FloatArray | None = None
+        self.alive: BoolArray = np.ones(len(blocks), dtype=bool)
         self._known: _Known | None = None
 
     def __call__(self, space: Space, weights: FloatArray, *, exact: bool) -> Prices:
@@ -72,15 +76,15 @@ class ScreenedPricing:
         form, means = space.form(weights), space.means(weights)
         gradient = space.gradient(weights)
         levels = levels_of(space, weights, gradient)
-        self._carry(space, weights, means)
+        self.carry(space, weights, means)
         tokens = self._candidates(levels, exact=exact)
         upper, whole = blocks.bounds(form, _TERMS, means, levels, tokens)
         if tokens is None:
-            self._upper = upper
+            self.upper = upper
             tokens = np.arange(len(blocks))
         else:
-            assert self._upper is not None
-            self._upper[tokens] = upper
+            assert self.upper is not None
+            self.upper[tokens] = upper
         scored = tokens[whole]
         sizes = [part.stop - part.start for part in blocks.parts(tokens)]
         above = tokens[upper > np.repeat(levels, sizes)]
@@ -98,11 +102,11 @@ class ScreenedPricing:
 
     def _candidates(self, levels: FloatArray, *, exact: bool) -> IntArray | None:
         """Tokens whose bound exceeds the level of their block; None for all."""
-        if self._upper is None:
+        if self.upper is None:
             return None
-        above = self._upper > np.repeat(levels, [own.stop - own.start for own in self._blocks.slices])
+        above = self.upper > np.repeat(levels, [own.stop - own.start for own in self._blocks.slices])
         if not exact:
-            above &= self._alive
+            above &= self.alive
         return np.flatnonzero(above)
 
     def _excess(
@@ -121,25 +125,25 @@ class ScreenedPricing:
 
     def _delete(self, gaps: list[float], levels: FloatArray) -> None:
         """Drop the tokens that no optimal support holds."""
-        assert self._upper is not None
+        assert self.upper is not None
         share = deletion_factor(sum(gaps))
         for number, own in enumerate(self._blocks.slices):
             scale = self._blocks.scale[number]
             largest = (levels[number] + gaps[number]) / scale + 1.0 / scale
-            self._alive[own] &= self._upper[own] / scale + 1.0 / scale >= share * largest
+            self.alive[own] &= self.upper[own] / scale + 1.0 / scale >= share * largest
 
-    def _carry(self, space: Space, weights: FloatArray, means: FloatArray) -> None:
+    def carry(self, space: Space, weights: FloatArray, means: FloatArray) -> None:
         """Turn the bounds at the last design into bounds at this one."""
         rows = self._metric.half(space.roots(weights))
         now = _Known(rows, self._metric.half(means))
         # an interrupt may come anywhere: bounds and the design that they belong to are replaced together, at the end
-        last, upper = self._known, self._upper
-        self._known, self._upper = None, None
+        last, upper = self._known, self.upper
+        self._known, self.upper = None, None
         if upper is not None and last is not None and self._carried is not None:
             upper = self._moved(upper, last, now)
         else:
             upper = None
-        self._upper = upper
+        self.upper = upper
         self._known = now
 
     def _moved(self, upper: FloatArray, last: _Known, now: _Known) -> FloatArray:
@@ -149,9 +153,9 @@ class ScreenedPricing:
         basis = _basis(np.concatenate([last.rows, now.rows, last.means, now.means]))
         scale = self._blocks.scale
         if self._carried == "D":
-            factor = _largest_ratio(_lifted(last, basis, scale), _lifted(now, basis, scale)) * (1.0 + _SAFETY)
+            factor = largest_ratio(_lifted(last, basis, scale), _lifted(now, basis, scale)) * (1.0 + _SAFETY)
             return factor * (upper + 1.0) - 1.0
-        old, new = _information(last, basis), _information(now, basis)
+        old, new = information_in(last, basis), information_in(now, basis)
         ratio = max(1.0, float(np.linalg.norm(np.linalg.solve(new, old), 2))) * (1.0 + _SAFETY)
         moved = np.linalg.solve(new, (basis.T @ (last.means - now.means).T))  # (r, B)
         # in the metric of the prior lambda I: I^-1 z has the norm of (I / lambda)^-1 z / lambda
@@ -176,7 +180,7 @@ def _basis(rows: FloatArray) -> FloatArray:
     return np.linalg.qr(rows.T)[0]
 
 
-def _information(known: _Known, basis: FloatArray) -> FloatArray:
+def information_in(known: _Known, basis: FloatArray) -> FloatArray:
     projected = known.rows @ basis
     return np.asarray(np.eye(basis.shape[1]) + projected.T @ projected)
 
@@ -185,10 +189,10 @@ def _lifted(known: _Known, basis: FloatArray, scale: FloatArray) -> FloatArray:
     """M~ in the coordinates of a basis, shape (r + B, r + B)."""
     means = known.means @ basis
     weighted = means * scale[:, None]
-    return np.block([[_information(known, basis) + means.T @ weighted, weighted.T], [weighted, np.diag(scale)]])
+    return np.block([[information_in(known, basis) + means.T @ weighted, weighted.T], [weighted, np.diag(scale)]])
 
 
-def _largest_ratio(old: FloatArray, new: FloatArray) -> float:
+def largest_ratio(old: FloatArray, new: FloatArray) -> float:
     """Smallest rho >= 1 with old <= rho new."""
     factor = np.linalg.cholesky(new)
     half = solve_triangular(factor, old, lower=True)

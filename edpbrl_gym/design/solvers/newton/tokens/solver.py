@@ -27,13 +27,13 @@ from edpbrl_gym.design.problem import DesignProblem
 from edpbrl_gym.design.result import Design, IterationRecord, assemble, check_occupancy
 from edpbrl_gym.design.solvers.newton.master import improve
 from edpbrl_gym.design.solvers.newton.pricing import FullPricing, Prices, Pricing
-from edpbrl_gym.design.solvers.newton.state import NewtonState
 from edpbrl_gym.design.solvers.newton.tokens.backend import ArrayBackend
 from edpbrl_gym.design.solvers.newton.tokens.blocks import TokenBlocks
 from edpbrl_gym.design.solvers.newton.tokens.layout import PromptLayout
 from edpbrl_gym.design.solvers.newton.tokens.metric import PriorMetric
 from edpbrl_gym.design.solvers.newton.tokens.screening import ScreenedPricing
 from edpbrl_gym.design.solvers.newton.tokens.spaces import FeatureSpace, Space, TokenSpace
+from edpbrl_gym.design.solvers.state import NewtonState
 
 __all__ = ["TokenSolver", "solve_tokens"]
 
@@ -42,8 +42,8 @@ IntArray = NDArray[np.intp]
 
 _START = 64  # tokens
 _SAMPLE = 128  # tokens whose uniform design finds the start
-_SCREENED = 40_000  # tokens above which bounds save more than they cost
-_POOL = 20_000
+SCREENED = 40_000  # tokens above which bounds save more than they cost
+POOL = 20_000
 _POOL_TOLERANCE = 1e-3
 _POOL_ITERATIONS = 20
 _LARGEST_RATIO = 1e6  # data to prior, up to which inner products in the metric of the prior keep enough digits
@@ -94,7 +94,7 @@ class TokenSolver:
         self.metric = metric
         criterion = problem.criterion
         self.pricing: Pricing = FullPricing(blocks)
-        if metric is not None and len(blocks) > _SCREENED:
+        if metric is not None and len(blocks) > SCREENED:
             self.pricing = ScreenedPricing(blocks, metric, criterion.name)
         self._target: FloatArray | None = None
         if isinstance(criterion, (ACriterion, VCriterion)):
@@ -141,8 +141,8 @@ class TokenSolver:
         uniform design of a small random sample finds most informative.
         """
         rng = np.random.default_rng(seed)
-        if len(self.blocks) > _SCREENED:
-            size = _POOL
+        if len(self.blocks) > SCREENED:
+            size = POOL
             while True:
                 try:
                     return self._from_pool(self.blocks.sample(size, rng), seed, deadline)

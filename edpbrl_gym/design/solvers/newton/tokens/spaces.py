@@ -147,24 +147,24 @@ class FeatureSpace(Space):
 
     def gradient(self, weights: FloatArray) -> FloatArray:
         """See the base class."""
-        _, scored = self._solved(weights)
+        _, scored = self.solved(weights)
         return np.asarray(self.scale * np.einsum("kr,kr->k", scored, scored))
 
     def derivatives(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
         """See the base class."""
-        solved, scored = self._solved(weights)
+        solved, scored = self.solved(weights)
         return self.gradient(weights), self._hessian(
             solved @ solved.T, None if self._target is None else scored @ scored.T
         )
 
     def learned(self, weights: FloatArray) -> float:
         """See the base class."""
-        solved, _ = self._solved(weights)
+        solved, _ = self.solved(weights)
         return float((self.scale * weights) @ np.einsum("kd,kd->k", solved, solved))
 
     def curvature(self, weights: FloatArray) -> Curvature:
         """Hessian of -s as an operator, in float32."""
-        solved, scored = self._solved(weights)
+        solved, scored = self.solved(weights)
         single = solved.astype(np.float32)
         other = None if self._target is None else scored.astype(np.float32)
         kind = MatrixCurvature if len(weights) <= LARGEST_MATRIX else ImplicitCurvature
@@ -192,7 +192,7 @@ class FeatureSpace(Space):
             self._known, self._columns = (weights.copy(), means, factor, half), None
         return self._known[1:]
 
-    def _solved(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def solved(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
         """L^-1 z, and what the scores are squared norms of, a row for each token."""
         means, factor, half = self._at(weights)
         if self._columns is None:

@@ -1,0 +1,48 @@
+"""What the callbacks of the solvers see."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["IterationState", "NewtonState"]
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class IterationState:
+    """What a callback sees at the start of an iteration.
+
+    Attributes:
+        iteration: Number of the iteration, from 0.
+        value: Objective of the current mean occupancy.
+        gap: Its certified gap.
+        relative_gap: The gap relative to the gain.
+        seconds: Time since the start.
+        occupancy: The current mean occupancy, shape (H, M), read-only.
+    """
+
+    iteration: int
+    value: float
+    gap: float
+    relative_gap: float
+    seconds: float
+    occupancy: FloatArray
+
+
+@dataclass(frozen=True)
+class NewtonState(IterationState):
+    """What a callback of `newton` sees: an `IterationState` and the following.
+
+    Attributes:
+        upper_bound: value + gap.
+        support: Tokens (paths, policies) with mass.
+        oracle_calls: Times that all tokens were scored.
+    """
+
+    upper_bound: float
+    support: int
+    oracle_calls: int
