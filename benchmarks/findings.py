@@ -143,7 +143,7 @@ def finding_8(vocabulary: Vocabulary, encoder: TextEncoder, mdp: PromptMDP, feat
         queries, _ = ask_random(vocabulary, encoder, mdp, max(budgets), 2000 + seed)
         for sentence in SENTENCES:
             user = SyntheticUser.from_text(sentence, encoder, mode="argmax")
-            choices = user.choose(queries).choices
+            choices = user.answer(queries).choices
             for name, precision in priors.items():
                 row = []
                 for budget in budgets:

@@ -38,7 +38,7 @@ def test_f8_an_embedding_prior_saves_more_questions_than_anything_else_here(smal
 
     def error(user: SyntheticUser, episodes: int, prior: GaussianPrior) -> float:
         asked = episode < episodes
-        choices = user.choose(queries).choices
+        choices = user.answer(queries).choices
         theta = estimate((embedded[asked], choices[asked]), prior=prior).theta
         return 1.0 - float(theta @ user.theta / np.linalg.norm(theta) / np.linalg.norm(user.theta))
 

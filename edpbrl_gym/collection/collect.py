@@ -13,7 +13,7 @@ from edpbrl_gym._validation import check_count
 from edpbrl_gym.collection.distinct import DistinctOptions
 from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.envs.wrappers.preference_query import PreferenceQuery
-from edpbrl_gym.oracles import choices_of
+from edpbrl_gym.oracles import answers_of
 
 if TYPE_CHECKING:
     from gymnasium.vector import VectorEnv
@@ -152,7 +152,7 @@ def answer_again(comparisons: Comparisons, oracle: Oracle) -> Comparisons:
         comparisons: Answered questions.
         oracle: Who answers now.
     """
-    choices = choices_of(oracle, comparisons.queries).choices
+    choices = answers_of(oracle, comparisons.queries).choices
     describe = getattr(oracle, "describe", None)
     told = describe() if callable(describe) else {"name": oracle.name}
     answered = np.flatnonzero(choices >= 0)

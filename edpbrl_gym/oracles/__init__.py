@@ -1,6 +1,6 @@
 """Who answers the questions."""
 
-from edpbrl_gym.oracles.base import Answers, Oracle, Responder, check_oracle, choices_of, responses_of
+from edpbrl_gym.oracles.base import Answers, Oracle, answers_of, check_oracle
 from edpbrl_gym.oracles.image_score import ImageScoreUser
 from edpbrl_gym.oracles.imperfect import ImperfectUser
 from edpbrl_gym.oracles.synthetic import SyntheticUser
@@ -10,9 +10,7 @@ __all__ = [
     "ImageScoreUser",
     "ImperfectUser",
     "Oracle",
-    "Responder",
     "SyntheticUser",
+    "answers_of",
     "check_oracle",
-    "choices_of",
-    "responses_of",
 ]

@@ -38,7 +38,7 @@ class ImageScoreUser:
     that the user looks at: unlike a synthetic user, this one is not a linear model of them.
 
     A picture that the model's safety checker has flagged is not shown. A question with such an option is left without
-    an answer (choice -1), and the details count these questions.
+    an answer (a skip), and the details count these questions.
 
     Args:
         style: the sentence, for example "An image with warm colors depicting bright sunshine".
@@ -93,14 +93,14 @@ class ImageScoreUser:
         """Start the sequence of draws again, as if no question had been asked."""
         self._user.reset()
 
-    def choose(self, queries: Queries) -> Answers:
+    def answer(self, queries: Queries) -> Answers:
         """Answer every question, in order.
 
         Args:
             queries: n questions with texts.
 
         Returns:
-            The choices (-1 where an option was flagged), with name, mode, scale and seeds in the details.
+            The answers (a skip where an option was flagged), with name, mode, scale and seeds in the details.
 
         Raises:
             ValueError: the questions have no texts; see also ``Renderer.render``.
@@ -112,10 +112,10 @@ class ImageScoreUser:
         shape = (len(queries), queries.num_options)
         rows = self._embed(pictures).reshape(*shape, self.image_encoder.dimension)
         seen = Queries(features=rows, episode=queries.episode, step=queries.step)
-        answers = self._user.choose(seen)  # also for questions that are left out: question i uses draw i
+        answers = self._user.answer(seen)  # also for questions that are left out: question i uses draw i
         flagged = np.array([picture.flagged for picture in pictures], dtype=bool).reshape(shape).any(axis=1)
         details = {**answers.details, "image_seed": self.image_seed, "flagged_questions": int(flagged.sum())}
-        return Answers(choices=np.where(flagged, -1, answers.choices), details=details)
+        return Answers.of_choices(np.where(flagged, -1, answers.choices), details)
 
     def scores(self, pictures: list[RenderedImage]) -> NDArray[np.float64]:
         """Return the utility of each picture, (n,), in -1..1; NaN for a flagged one, which nobody is shown."""

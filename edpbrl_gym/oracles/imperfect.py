@@ -12,7 +12,6 @@ from edpbrl_gym._validation import check_choice_of, check_number
 from edpbrl_gym.comparisons import Queries
 from edpbrl_gym.likelihood import Response, ResponseModel, make_response_model
 from edpbrl_gym.likelihood.choice import utilities
-from edpbrl_gym.oracles.base import Answers
 from edpbrl_gym.oracles.synthetic import SyntheticUser
 
 __all__ = ["ImperfectUser"]
@@ -119,24 +118,11 @@ class ImperfectUser(SyntheticUser):
         self._walk = np.random.default_rng([self.seed, _DRIFT])
         self._shown: dict[int, list[tuple[int, Floats, Floats]]] = {}
 
-    def respond(self, queries: Queries) -> list[Response]:
-        """Answer every question, in order.
+    def _responses(self, queries: Queries) -> tuple[Response, ...]:
+        """Responses of the format ``response``, ties and skips among them where the thresholds say so.
 
-        Args:
-            queries: n questions with features (n, K, d); for ``myopia`` < 1 their episodes and steps say which prefixes
-                the user has seen before.
-
-        Returns:
-            n responses of the format ``response``, ties and skips among them where the thresholds say so.
-
-        Raises:
-            ValueError: d is not that of theta.
+        For ``myopia`` < 1 the questions' episodes and steps say which prefixes the user has seen before.
         """
-        if queries.dimension != len(self.theta):
-            raise ValueError(
-                f"Expected questions with d = {len(self.theta)} features (as theta), got d = {queries.dimension}; "
-                f"use one encoder for the user and the options"
-            )
         true = self._true_utilities(queries)
         seen = true if self.myopia == 1.0 else self._myopic(queries, true)
         answers = self._answers(seen)
@@ -152,22 +138,7 @@ class ImperfectUser(SyntheticUser):
         if self.skip_threshold is not None:
             for index in np.flatnonzero(ordered[:, -1] < self.skip_threshold).tolist():
                 answers[index] = Response.skip()
-        return answers
-
-    def choose(self, queries: Queries) -> Answers:
-        """The best option of every question, for studies that take nothing else.
-
-        Raises:
-            ValueError: d is not that of theta; or this user may skip or tie, which a choice can't say.
-        """
-        if self.skip_threshold is not None or self.equal_threshold is not None or self.response == "ties":
-            raise ValueError(
-                "Expected a user who always names an option for choose(), got one with skip_threshold, equal_threshold "
-                'or response="ties"; use respond()'
-            )
-        choices = np.array([answer.order[0] for answer in self.respond(queries)], dtype=np.int64)
-        details = {"oracle": self.name, "mode": self.mode, "scale": self.scale, "seed": self.seed, **self._options()}
-        return Answers(choices=choices, details=details)
+        return tuple(answers)
 
     def describe(self) -> dict[str, Any]:
         """Everything that tells this user from another, JSON-able; a drifting theta by where it begins."""

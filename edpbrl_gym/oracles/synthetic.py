@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from edpbrl_gym._validation import check_array, check_choice_of, check_count, check_number
 from edpbrl_gym.comparisons import Queries
+from edpbrl_gym.likelihood import Response
 from edpbrl_gym.likelihood.choice import log_softmax, utilities
 from edpbrl_gym.oracles.base import Answers
 
@@ -94,14 +95,14 @@ class SyntheticUser:
         """Start the sequence of draws again, as if no question had been asked."""
         self._rng = np.random.default_rng(self.seed)
 
-    def choose(self, queries: Queries) -> Answers:
+    def answer(self, queries: Queries) -> Answers:
         """Answer every question, in order.
 
         Args:
             queries: n questions with features (n, K, d).
 
         Returns:
-            The choices, with the name, mode, scale and seed in the details.
+            The answers, with the name, mode, scale and seed in the details.
 
         Raises:
             ValueError: d is not that of theta.
@@ -111,6 +112,10 @@ class SyntheticUser:
                 f"Expected questions with d = {len(self.theta)} features (as theta), got d = {queries.dimension}; "
                 f"use one encoder for the user and the options"
             )
+        details = {"oracle": self.name, "mode": self.mode, "scale": self.scale, "seed": self.seed, **self._options()}
+        return Answers(self._responses(queries), details)
+
+    def _responses(self, queries: Queries) -> tuple[Response, ...]:
         values = utilities(queries.features.astype(np.float64), self.theta)
         if self.mode == "argmax":
             choices = values.argmax(axis=1)
@@ -120,8 +125,11 @@ class SyntheticUser:
                 cumulative = np.exp(log_softmax(self.scale * below)).cumsum(axis=1)
             cumulative /= cumulative[:, -1:]  # ends at exactly 1, above every draw
             choices = (cumulative <= self._rng.random(len(queries))[:, None]).sum(axis=1)
-        details = {"oracle": self.name, "mode": self.mode, "scale": self.scale, "seed": self.seed}
-        return Answers(choices=choices.astype(np.int64), details=details)
+        return Answers.of_choices(choices).responses
+
+    def _options(self) -> dict[str, Any]:
+        """What else the details say of how this user answers."""
+        return {}
 
     def describe(self) -> dict[str, Any]:
         """Everything that tells this user from another, JSON-able; theta by its norm and the sha256 of its bytes."""

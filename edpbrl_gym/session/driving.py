@@ -5,29 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from edpbrl_gym._validation import check_count
-from edpbrl_gym.oracles import Oracle, Responder, choices_of, responses_of
-from edpbrl_gym.session.answers import Answer
+from edpbrl_gym.likelihood import Response
+from edpbrl_gym.oracles import Oracle, answers_of
 from edpbrl_gym.session.questions import Question
 from edpbrl_gym.session.session import Session
 
 __all__ = ["answer_of", "run"]
 
 
-def answer_of(responder: Responder | Oracle, question: Question) -> Answer:
-    """The answer of an oracle to one question: its response where it has ``respond``, else its choice (-1: a skip).
+def answer_of(oracle: Oracle, question: Question) -> Response:
+    """The answer of an oracle to one question.
 
     Raises:
         TypeError, ValueError: The oracle is none, or returned what is no answer; the message says what one is.
     """
-    if isinstance(responder, Responder):
-        return responses_of(responder, question.queries)[0]
-    choice = int(choices_of(responder, question.queries).choices[0])
-    return None if choice < 0 else choice
+    return answers_of(oracle, question.queries).responses[0]
 
 
 def run(
     session: Session,
-    responder: Responder | Oracle,
+    oracle: Oracle,
     questions: int,
     *,
     until_sure: bool = False,
@@ -38,7 +35,7 @@ def run(
 
     Args:
         session: Goes on where it is.
-        responder: Who answers.
+        oracle: Who answers.
         questions: Most questions to ask, >= 1.
         until_sure: Stop as soon as ``session.progress()`` says so.
         check_every: Questions between two looks at the progress.
@@ -54,7 +51,7 @@ def run(
     for done in range(total):
         if until_sure and done % every == 0 and done and session.progress().should_stop:
             return done
-        session.tell(answer_of(responder, session.ask()))
+        session.tell(answer_of(oracle, session.ask()))
         if track is not None:
             track(session)
     return total

@@ -15,7 +15,7 @@ from edpbrl_gym._base_environment import base_environment, mdp_states
 from edpbrl_gym._validation import check_count
 from edpbrl_gym.comparisons import Comparisons, Queries
 from edpbrl_gym.envs.wrappers.lanes import LaneTracker
-from edpbrl_gym.oracles import Oracle, check_oracle, choices_of
+from edpbrl_gym.oracles import Oracle, answers_of, check_oracle
 
 __all__ = ["PreferenceQuery"]
 
@@ -200,7 +200,7 @@ class PreferenceQuery(VectorWrapper, RecordConstructorArgs):
             step=steps,
             texts=grouped,
         )
-        answers = choices_of(self.oracle, queries)
+        answers = answers_of(self.oracle, queries)
         choices = answers.choices
         answered = np.flatnonzero(choices >= 0)
         if answered.size:

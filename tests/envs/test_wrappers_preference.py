@@ -187,7 +187,7 @@ def test_observations_that_are_no_arrays(folder, theta):
 
 
 def test_wrong_oracle_and_environment(folder, theta):
-    with pytest.raises(TypeError, match="oracle with choose"):
+    with pytest.raises(TypeError, match="oracle with answer"):
         PreferenceQuery(make("own", folder), lanes=2, oracle="me")
     with pytest.raises(TypeError, match="VectorEnv"):
         PreferenceQuery(gymnasium.make(ID), lanes=2, oracle=SyntheticUser(theta))
@@ -198,9 +198,9 @@ def test_wrong_oracle_and_environment(folder, theta):
 
 def test_an_oracle_that_answers_nonsense(folder, theta):
     class Broken(SyntheticUser):
-        def choose(self, queries):
-            answers = super().choose(queries)
-            return type(answers)(choices=answers.choices + 7, details=answers.details)
+        def answer(self, queries):
+            answers = super().answer(queries)
+            return Answers.of_choices(answers.choices + 7, answers.details)
 
     query = PreferenceQuery(make("own", folder), lanes=3, oracle=Broken(theta))
     query.reset()
@@ -212,11 +212,11 @@ def test_an_oracle_that_answers_nonsense(folder, theta):
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
 def test_after_an_oracle_that_failed_once_the_other_answers_are_in_place(mode, fails_at):
     class Absent(SyntheticUser):
-        def choose(self, queries):
+        def answer(self, queries):
             if (queries.step == fails_at).all() and not self.failed:
                 self.failed = True
                 raise TimeoutError("nobody answered")
-            return super().choose(queries)
+            return super().answer(queries)
 
     member = {"next_step": AutoresetMode.NEXT_STEP, "same_step": AutoresetMode.SAME_STEP}[mode]
     env = SyncVectorEnv([ChainEnv] * 2, autoreset_mode=member)
@@ -300,8 +300,8 @@ def test_an_oracle_without_a_description_is_recorded_by_its_details(folder, thet
     class Plain:
         name = "plain"
 
-        def choose(self, queries):
-            return Answers(choices=np.zeros(len(queries), dtype=int), details={"model": "always the first"})
+        def answer(self, queries):
+            return Answers.of_choices(np.zeros(len(queries), dtype=int), details={"model": "always the first"})
 
     query = PreferenceQuery(make("own", folder), lanes=3, oracle=Plain())
     query.reset()
@@ -335,9 +335,9 @@ def test_answers_are_dated_in_utc(folder, theta):
 
 def test_details_of_the_answers_are_kept_beside_the_description(folder, theta):
     class Timed(SyntheticUser):
-        def choose(self, queries):
-            answers = super().choose(queries)
-            return Answers(answers.choices, {**answers.details, "latency": 0.25})
+        def answer(self, queries):
+            answers = super().answer(queries)
+            return Answers(answers.responses, {**answers.details, "latency": 0.25})
 
     user = Timed(theta)
     query = PreferenceQuery(make("own", folder), lanes=3, oracle=user)

@@ -377,7 +377,7 @@ def test_best_of_draws_as_the_synthetic_user():
     options = options.astype(np.float32)
     user = SyntheticUser(theta, mode="sampled", scale=3.0, seed=4)
     place = np.zeros(500, dtype=int)
-    choices = user.choose(Queries(options, place, place)).choices
+    choices = user.answer(Queries(options, place, place)).choices
     responses = BestOf().sample(options, 3.0 * theta, np.random.default_rng(4).random(500))
     np.testing.assert_array_equal([response.first for response in responses], choices)
 

@@ -19,22 +19,15 @@ from tests.helpers.session_planners import WORDS, D, encoder, random_planner
 
 
 class Returns:
-    """An oracle whose ``choose`` returns what it is given."""
+    """An oracle whose ``answer`` returns what it is given."""
 
     name = "mine"
 
     def __init__(self, answers):
         self.answers = answers
 
-    def choose(self, queries):
+    def answer(self, queries):
         return self.answers(len(queries)) if callable(self.answers) else self.answers
-
-
-class Responds(Returns):
-    """The same with ``respond``."""
-
-    def respond(self, queries):
-        return self.choose(queries)
 
 
 def by_preference_query(oracle):
@@ -67,18 +60,30 @@ TAKEN = [by_preference_query, by_answer_again, by_session]
         (
             lambda n: [0] * n,
             TypeError,
-            r"choose\(queries\) of Returns \('mine'\) to return .*Answers, got list;",
+            r"answer\(queries\) of Returns \('mine'\) to return .*Answers, got list;",
         ),
         (lambda n: np.zeros(n, int), TypeError, "got ndarray"),
         (None, TypeError, "got NoneType"),
         (lambda n: SimpleNamespace(choices=np.zeros(n)), TypeError, "got SimpleNamespace"),
         (
-            lambda n: Answers(np.zeros(n, int), ["by me"]),
+            lambda n: Answers.of_choices(np.zeros(n, int), ["by me"]),
             TypeError,
             r"details of Returns \('mine'\) as a dict",
         ),
-        (lambda n: Answers(np.zeros(n + 1, int)), ValueError, r"Returns \('mine'\) to answer . question.*got \[0, 0"),
-        (lambda n: Answers(np.full(n, 3)), ValueError, r"options in 0\.\.[12] \(-1: no answer\), got \[3"),
+        (
+            lambda n: Answers.of_choices(np.zeros(n + 1, int)),
+            ValueError,
+            r"Returns \('mine'\) to answer . question.*got . answer",
+        ),
+        (
+            lambda n: Answers.of_choices(np.full(n, 3)),
+            ValueError,
+            r"options in 0\.\.[12] .*got .*3.*of Returns \('mine'\)",
+        ),
+        (lambda n: [Response.best(0)] * n, TypeError, "Answers, got list"),
+        (lambda n: Answers([]), ValueError, r"to answer . question\(s\), got 0 answer\(s\)"),
+        (lambda n: Answers([Response.best(0)] * (n + 1)), ValueError, r"got . answer\(s\)"),
+        (lambda n: Answers([Response.ranking(range(7))] * n), ValueError, r"options in 0\.\.[12]"),
     ],
 )
 def test_what_is_no_answers(take, answers, error, said):
@@ -88,38 +93,36 @@ def test_what_is_no_answers(take, answers, error, said):
 
 @pytest.mark.parametrize("take", TAKEN)
 def test_what_is_no_oracle(take):
-    with pytest.raises(TypeError, match=r"an oracle with choose\(queries\) -> Answers, got int"):
+    with pytest.raises(TypeError, match=r"an oracle with answer\(queries\) -> Answers, got int"):
         take(3)
-    nameless = SimpleNamespace(choose=lambda queries: Answers(np.zeros(len(queries), int)))
+    nameless = SimpleNamespace(answer=lambda queries: Answers.of_choices(np.zeros(len(queries), int)))
     with pytest.raises(TypeError, match="an oracle with a name.*SimpleNamespace without"):
         take(nameless)
 
 
 @pytest.mark.parametrize(
-    ("responses", "error", "said"),
+    ("make", "said"),
     [
-        (
-            Answers(np.zeros(1, int)),
-            TypeError,
-            r"respond.* of Responds \('mine'\) to return a list.*got Answers",
-        ),
-        ([0], TypeError, r"got one with int at index 0; use Response\.best"),
-        ([], ValueError, r"to answer 1 question\(s\), got 0 response\(s\)"),
-        ([Response.best(0)] * 2, ValueError, r"got 2 response\(s\)"),
-        ([Response.best(5)], ValueError, r"options in 0\.\.2"),
+        (lambda: Answers(np.zeros(1, int)), r"responses as a list .*got ndarray; .*of_choices"),
+        (lambda: Answers([Response.best(0), 0]), r"got int at index 1; use Response\.best"),
     ],
 )
-def test_what_is_no_list_of_responses(responses, error, said):
+def test_what_is_no_list_of_responses(make, said):
+    with pytest.raises(TypeError, match=said):
+        make()
+
+
+def test_a_wrong_answer_leaves_the_question_of_a_session():
     one = session()
-    with pytest.raises(error, match=said):
-        run(one, Responds(responses), 1)
+    with pytest.raises(ValueError, match=r"options in 0\.\.2"):
+        run(one, Returns(Answers([Response.best(5)])), 1)
     assert one.answered == 0 and one.pending is not None
-    assert run(one, Responds([Response.best(1)]), 1) == 1
+    assert run(one, Returns(Answers([Response.best(1)])), 1) == 1
 
 
 def test_a_question_that_an_oracle_leaves_is_a_skip_in_a_session():
     one = session()
-    assert answer_of(Returns(Answers([-1])), one.ask()) is None
-    run(one, Returns(Answers([-1])), 1)
+    assert answer_of(Returns(Answers.of_choices([-1])), one.ask()) == Response.skip()
+    run(one, Returns(Answers.of_choices([-1])), 1)
     run(one, SyntheticUser(np.ones(D)), 1)
     assert [response.kind for response in one.history.responses] == ["skip", "best"]

@@ -65,13 +65,13 @@ def test_argmax_takes_the_picture_that_is_most_similar(renderer, towers):
     queries = questions(12)
     user = ImageScoreUser(STYLE, renderer, *towers)
     assert isinstance(user, Oracle)
-    answers = user.choose(queries)
+    answers = user.answer(queries)
     expected = similarities(queries, renderer, towers)
     gaps = np.diff(np.sort(expected, axis=1), axis=1)[:, -1]
     assert gaps.min() > 1e-6  # no tie that rounding could decide
     np.testing.assert_array_equal(answers.choices, expected.argmax(axis=1))
     assert len(set(answers.choices.tolist())) > 1
-    other = ImageScoreUser(STYLE, renderer, *towers, image_seed=1).choose(queries)
+    other = ImageScoreUser(STYLE, renderer, *towers, image_seed=1).answer(queries)
     np.testing.assert_array_equal(other.choices, similarities(queries, renderer, towers, seed=1).argmax(axis=1))
     assert not np.array_equal(other.choices, answers.choices)  # the noise of a picture counts too
     pictures = renderer.render(queries.texts[0])
@@ -90,13 +90,13 @@ def test_sampled_answers_are_a_logit_of_the_similarities(renderer, towers):
         texts=single.texts * count,
     )
     user = ImageScoreUser(STYLE, renderer, *towers, mode="sampled", scale=scale, seed=1000)
-    answers = user.choose(many)
+    answers = user.answer(many)
     chances = np.exp(log_softmax(scale * similarities(single, renderer, towers)))[0]
     shares = np.bincount(answers.choices, minlength=4) / count
     assert chances.max() > 0.3
     assert np.abs(shares - chances).max() < 4 * np.sqrt(0.25 / count)
     user.reset()
-    np.testing.assert_array_equal(user.choose(many).choices, answers.choices)
+    np.testing.assert_array_equal(user.answer(many).choices, answers.choices)
     assert answers.details["mode"] == "sampled" and answers.details["scale"] == scale
 
 
@@ -109,11 +109,11 @@ def test_questions_with_a_flagged_picture_stay_without_an_answer(renderer, tower
         return pixels, [prompt == "fog" for prompt in prompts]
 
     queries = questions(30)
-    plain = ImageScoreUser(STYLE, renderer, *towers, mode="sampled", scale=40.0, seed=5).choose(queries)
+    plain = ImageScoreUser(STYLE, renderer, *towers, mode="sampled", scale=40.0, seed=5).answer(queries)
     monkeypatch.setattr(renderer_module, "generate", flag_fog)
     flagging = Renderer(renderer.settings, cache_folder=tmp_path, batch_size=8)
     user = ImageScoreUser(STYLE, flagging, *towers, mode="sampled", scale=40.0, seed=5)
-    answers = user.choose(queries)
+    answers = user.answer(queries)
     hidden = np.array(["fog" in options for options in queries.texts])
     assert 0 < hidden.sum() < 30 and answers.details["flagged_questions"] == hidden.sum()
     # the other answers are those that the same draws give where nothing is flagged
@@ -127,9 +127,9 @@ def test_description_and_details_are_json(renderer, towers):
     assert described["oracle"] == user.name == "sunny" and described["text"] == STYLE
     assert described["model_fingerprint"] == renderer.fingerprint
     assert described["image_encoder_fingerprint"] == towers[0].fingerprint
-    json.dumps(user.choose(questions(1)).details)
+    json.dumps(user.answer(questions(1)).details)
     empty = Queries(features=np.empty((0, 2, 5)), episode=np.empty(0, int), step=np.empty(0, int), texts=[])
-    assert len(user.choose(empty).choices) == 0
+    assert len(user.answer(empty).choices) == 0
 
 
 def test_what_does_not_fit_is_refused(renderer, towers, minilm, tmp_path):
@@ -146,4 +146,4 @@ def test_what_does_not_fit_is_refused(renderer, towers, minilm, tmp_path):
     queries = questions(1)
     bare = Queries(features=queries.features, episode=queries.episode, step=queries.step)
     with pytest.raises(ValueError, match="questions with texts"):
-        ImageScoreUser(STYLE, renderer, images, texts).choose(bare)
+        ImageScoreUser(STYLE, renderer, images, texts).answer(bare)

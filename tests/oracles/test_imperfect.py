@@ -13,7 +13,7 @@ from scipy.stats import binomtest, chisquare, kstest
 from edpbrl_gym.comparisons import Queries
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.likelihood.choice import choice_probabilities
-from edpbrl_gym.oracles import ImperfectUser, Oracle, Responder, SyntheticUser
+from edpbrl_gym.oracles import ImperfectUser, Oracle, SyntheticUser
 
 D = 6
 THETA = np.random.default_rng(99).normal(size=D)
@@ -26,6 +26,10 @@ def questions(seed=0, n=60, num_options=4, horizon=6):
 
 def part(queries, chosen):
     return Queries(queries.features[chosen], queries.episode[chosen], queries.step[chosen])
+
+
+def responses(user, queries):
+    return list(user.answer(queries).responses)
 
 
 def plausible(hits, n, rate):
@@ -44,13 +48,13 @@ def plausible(hits, n, rate):
 def test_with_every_option_off_it_is_the_synthetic_user(seed, num_options, mode, scale, response):
     """Best answers are the same to the last draw; of the richer formats, an argmax user's best one is the same."""
     queries = questions(seed, num_options=num_options)
-    expected = SyntheticUser(THETA, mode=mode, scale=scale, seed=seed).choose(queries).choices
+    expected = SyntheticUser(THETA, mode=mode, scale=scale, seed=seed).answer(queries).choices
     user = ImperfectUser(THETA, mode=mode, scale=scale, seed=seed, response=response)
     if mode == "argmax" or response == "best":
-        np.testing.assert_array_equal(user.choose(queries).choices, expected)
+        np.testing.assert_array_equal(user.answer(queries).choices, expected)
     if response == "best":
         user.reset()
-        assert user.respond(queries) == [Response.best(int(choice)) for choice in expected]
+        assert responses(user, queries) == [Response.best(int(choice)) for choice in expected]
 
 
 ALL = {
@@ -72,13 +76,13 @@ ALL = {
 )
 def test_the_batch_split_does_not_matter(seed, cuts, response):
     queries = questions(seed)
-    whole = ImperfectUser(THETA, seed=seed, response=response, **ALL).respond(queries)
+    whole = responses(ImperfectUser(THETA, seed=seed, response=response, **ALL), queries)
     user = ImperfectUser(THETA, seed=seed, response=response, **ALL)
     edges = [0, *sorted(cuts), 60]
-    pieces = [user.respond(part(queries, slice(a, b))) for a, b in itertools.pairwise(edges)]
+    pieces = [responses(user, part(queries, slice(a, b))) for a, b in itertools.pairwise(edges)]
     assert [answer for piece in pieces for answer in piece] == whole
     user.reset()
-    assert user.respond(queries) == whole
+    assert responses(user, queries) == whole
 
 
 @pytest.mark.parametrize(("response", "num_options"), [("best", 2), ("best", 5), ("best_worst", 4), ("ranking", 4)])
@@ -86,8 +90,8 @@ def test_mistakes_are_other_answers_drawn_uniformly(response, num_options):
     n, rate = 20_000, 0.2
     one = questions(n=1, num_options=num_options).features[0]
     queries = Queries(np.broadcast_to(one, (n, num_options, D)), np.zeros(n, int), np.zeros(n, int))
-    right = ImperfectUser(THETA, response=response).respond(part(queries, slice(0, 1)))[0]
-    answers = ImperfectUser(THETA, response=response, mistake_rate=rate, seed=3).respond(queries)
+    right = responses(ImperfectUser(THETA, response=response), part(queries, slice(0, 1)))[0]
+    answers = responses(ImperfectUser(THETA, response=response, mistake_rate=rate, seed=3), queries)
     wrong = [answer for answer in answers if answer != right]
     assert plausible(len(wrong), n, rate)
     kinds = sorted(set(wrong), key=str)
@@ -105,10 +109,10 @@ def test_mistakes_are_other_answers_drawn_uniformly(response, num_options):
 def test_mistakes_of_a_noisy_user_flip_what_it_would_have_said():
     n, rate = 20_000, 0.25
     queries = questions(n=n, num_options=2)
-    noisy = ImperfectUser(THETA, mode="sampled", scale=0.7, seed=5).respond(queries)
-    wrong = ImperfectUser(THETA, mode="sampled", scale=0.7, seed=5, mistake_rate=rate).respond(queries)
+    noisy = responses(ImperfectUser(THETA, mode="sampled", scale=0.7, seed=5), queries)
+    wrong = responses(ImperfectUser(THETA, mode="sampled", scale=0.7, seed=5, mistake_rate=rate), queries)
     assert plausible(sum(a != b for a, b in zip(noisy, wrong, strict=True)), n, rate)
-    assert ImperfectUser(THETA, mistake_rate=1.0).respond(queries) == [
+    assert responses(ImperfectUser(THETA, mistake_rate=1.0), queries) == [
         Response.best(int(choice)) for choice in (queries.features.astype(float) @ THETA).argmin(axis=1)
     ]
 
@@ -118,19 +122,21 @@ def test_skips_and_ties_are_those_of_the_thresholds():
     values = np.sort(queries.features.astype(float) @ THETA, axis=1)
     skipped, equal = values[:, -1] < 1.2, values[:, -1] - values[:, -2] < 0.4
     assert 0 < (skipped & equal).sum() < skipped.sum() < 400 and 0 < equal.sum() < 400
-    answers = ImperfectUser(THETA, skip_threshold=1.2, equal_threshold=0.4, mistake_rate=0.5, seed=1).respond(queries)
+    answers = responses(
+        ImperfectUser(THETA, skip_threshold=1.2, equal_threshold=0.4, mistake_rate=0.5, seed=1), queries
+    )
     np.testing.assert_array_equal([answer.kind == "skip" for answer in answers], skipped)
     np.testing.assert_array_equal([answer.kind == "tie" for answer in answers], equal & ~skipped)
     # the draws of the other questions stay where they were
-    without = ImperfectUser(THETA, mistake_rate=0.5, seed=1).respond(queries)
+    without = responses(ImperfectUser(THETA, mistake_rate=0.5, seed=1), queries)
     assert all(a == b for a, b in zip(answers, without, strict=True) if a.kind == "best")
 
 
 def test_equal_options_tie_and_a_threshold_of_zero_never_does():
     row = np.random.default_rng(0).normal(size=(1, 1, D))
     same = Queries(np.repeat(row, 3, axis=1).astype(np.float32), np.zeros(1, int), np.zeros(1, int))
-    assert ImperfectUser(THETA, equal_threshold=1e-9).respond(same) == [Response.tie()]
-    assert ImperfectUser(THETA, equal_threshold=0.0).respond(same) == [Response.best(0)]
+    assert responses(ImperfectUser(THETA, equal_threshold=1e-9), same) == [Response.tie()]
+    assert responses(ImperfectUser(THETA, equal_threshold=0.0), same) == [Response.best(0)]
 
 
 def test_myopia_discounts_what_earlier_words_added():
@@ -146,20 +152,20 @@ def test_myopia_discounts_what_earlier_words_added():
                 added = prefixes[episode, j] - (prefixes[episode, j - 1] if j else 0.0)
                 total += gamma ** (h - j) * added
             expected.append(int(total.argmax()))
-    found = ImperfectUser(THETA, myopia=gamma).choose(queries).choices
+    found = ImperfectUser(THETA, myopia=gamma).answer(queries).choices
     np.testing.assert_array_equal(found, expected)
-    assert (found != SyntheticUser(THETA).choose(queries).choices).any()
+    assert (found != SyntheticUser(THETA).answer(queries).choices).any()
     # episodes interleaved, as vector environments ask them, change nothing
     order = np.argsort(queries.step, kind="stable")
-    np.testing.assert_array_equal(ImperfectUser(THETA, myopia=gamma).choose(part(queries, order)).choices, found[order])
+    np.testing.assert_array_equal(ImperfectUser(THETA, myopia=gamma).answer(part(queries, order)).choices, found[order])
 
 
 def test_a_question_asked_again_is_remembered_once():
     queries = questions(n=6)
     user = ImperfectUser(THETA, myopia=0.5)
-    first = user.respond(queries)
+    first = responses(user, queries)
     user.reset()
-    again = [user.respond(part(queries, slice(i, i + 1)))[0] for i in (0, 1, 2, 2, 1, 2, 3, 4, 5)]
+    again = [responses(user, part(queries, slice(i, i + 1)))[0] for i in (0, 1, 2, 2, 1, 2, 3, 4, 5)]
     assert [again[i] for i in (0, 1, 5, 6, 7, 8)] == first and again[3] == again[2] == first[2]
 
 
@@ -168,7 +174,7 @@ def test_drift_walks_on_the_sphere_by_its_angle():
     user = ImperfectUser(THETA, drift=angle, seed=2)
     path = [user.theta]
     for index in range(n):
-        user.respond(part(questions(n=n), slice(index, index + 1)))
+        responses(user, part(questions(n=n), slice(index, index + 1)))
         path.append(user.theta)
     unit = np.array(path) / np.linalg.norm(THETA)
     np.testing.assert_allclose(np.linalg.norm(unit, axis=1), 1.0, rtol=1e-12)
@@ -184,7 +190,7 @@ def test_the_walk_has_no_preferred_direction():
     ends = []
     for seed in range(repeats):
         user = ImperfectUser(THETA, drift=angle, seed=seed)
-        user.respond(queries)
+        responses(user, queries)
         ends.append(user.theta @ THETA / (THETA @ THETA))
     error = np.std(ends) / math.sqrt(repeats)
     assert abs(np.mean(ends) - math.cos(angle) ** steps) < 5 * error
@@ -195,7 +201,7 @@ def test_drifting_answers_are_those_of_the_taste_of_the_moment():
     user = ImperfectUser(THETA, drift=0.3, seed=4)
     for index in range(50):
         now = user.theta
-        answer = user.respond(part(queries, slice(index, index + 1)))[0]
+        answer = responses(user, part(queries, slice(index, index + 1)))[0]
         assert answer.order[0] == int((queries.features[index].astype(float) @ now).argmax())
 
 
@@ -204,7 +210,7 @@ def test_an_unknown_scale_is_uniform_in_its_logarithm():
     assert kstest(np.log(scales), "uniform", args=(np.log(5), np.log(10))).pvalue > 1e-6
     user = ImperfectUser(THETA, mode="sampled", scale=(5.0, 50.0), seed=7)
     known = ImperfectUser(THETA, mode="sampled", scale=user.scale, seed=7)
-    assert user.respond(questions()) == known.respond(questions())
+    assert responses(user, questions()) == responses(known, questions())
     assert user.describe()["scale"] == user.scale and user.describe()["scale_range"] == [5.0, 50.0]
 
 
@@ -212,7 +218,7 @@ def test_ties_are_called_as_davidson_says():
     n, nu = 20_000, 0.8
     one = questions(n=1, num_options=3).features[0]
     queries = Queries(np.broadcast_to(one, (n, 3, D)), np.zeros(n, int), np.zeros(n, int))
-    answers = ImperfectUser(THETA, mode="sampled", scale=0.5, response="ties", nu=nu, seed=1).respond(queries)
+    answers = responses(ImperfectUser(THETA, mode="sampled", scale=0.5, response="ties", nu=nu, seed=1), queries)
     values = 0.5 * one.astype(float) @ THETA
     weights = np.append(np.exp(values), nu * np.exp(values.mean()))
     tie = weights[-1] / weights.sum()
@@ -224,7 +230,7 @@ def test_a_sampled_ranking_is_plackett_luce():
     n = 20_000
     one = questions(n=1, num_options=3).features[0]
     queries = Queries(np.broadcast_to(one, (n, 3, D)), np.zeros(n, int), np.zeros(n, int))
-    answers = ImperfectUser(THETA, mode="sampled", scale=0.5, response="ranking", seed=1).respond(queries)
+    answers = responses(ImperfectUser(THETA, mode="sampled", scale=0.5, response="ranking", seed=1), queries)
     p = choice_probabilities(one[None].astype(float), 0.5 * THETA)[0]
     for order in itertools.permutations(range(3)):
         expected = p[order[0]] * p[order[1]] / (1 - p[order[0]])
@@ -233,12 +239,12 @@ def test_a_sampled_ranking_is_plackett_luce():
 
 def test_it_says_who_it_is():
     user = ImperfectUser(THETA, seed=2, name="tired", **ALL)
-    assert isinstance(user, Oracle) and isinstance(user, Responder)
+    assert isinstance(user, Oracle)
     described = user.describe()
     assert json.loads(json.dumps(described)) == described
     for key in ("mistake_rate", "skip_threshold", "equal_threshold", "myopia", "drift"):
         assert described[key] == ALL[key]
-    user.respond(questions())
+    responses(user, questions())
     assert user.describe() == described  # a drifting taste is known by where it begins
     plain = ImperfectUser(THETA).describe()
     assert not {"mistake_rate", "skip_threshold", "drift", "myopia", "nu", "scale_range"} & set(plain)
@@ -272,16 +278,21 @@ def test_bad_options_are_named(arguments, error, message):
         ImperfectUser(THETA, **arguments)
 
 
+def test_choices_are_minus_one_where_no_option_is_named():
+    queries = questions(n=400)
+    answers = ImperfectUser(THETA, skip_threshold=0.5, equal_threshold=0.4).answer(queries)
+    wanted = [response.order[0] if response.kind == "best" else -1 for response in answers.responses]
+    np.testing.assert_array_equal(answers.choices, wanted)
+    assert {response.kind for response in answers.responses} == {"best", "skip", "tie"}
+    assert answers.details["skip_threshold"] == 0.5 and answers.details["equal_threshold"] == 0.4
+
+
 def test_bad_use_is_named():
     with pytest.raises(ValueError, match="at least 2 features for drift"):
         ImperfectUser([1.0], drift=0.1)
-    with pytest.raises(ValueError, match="use respond"):
-        ImperfectUser(THETA, skip_threshold=0.0).choose(questions())
-    with pytest.raises(ValueError, match="use respond"):
-        ImperfectUser(THETA, response="ties").choose(questions())
     with pytest.raises(ValueError, match="d = 2 features"):
-        ImperfectUser([1.0, 2.0]).respond(questions())
+        responses(ImperfectUser([1.0, 2.0]), questions())
     user = ImperfectUser(THETA, myopia=0.5)
-    user.respond(part(questions(num_options=4), slice(0, 1)))
+    responses(user, part(questions(num_options=4), slice(0, 1)))
     with pytest.raises(ValueError, match="Expected 4 options in every question of episode 0, got 3"):
-        user.respond(part(questions(num_options=3), slice(1, 2)))
+        responses(user, part(questions(num_options=3), slice(1, 2)))

@@ -1,4 +1,4 @@
-"""The judge as an oracle and as a responder: environments, sessions, pictures."""
+"""The judge as an oracle: environments, sessions, pictures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from edpbrl_gym.collection.collect import answer_again, collect, make_prompt_lanes
 from edpbrl_gym.comparisons import Queries
 from edpbrl_gym.likelihood import Response
-from edpbrl_gym.oracles import Oracle, Responder
+from edpbrl_gym.oracles import Oracle
 from edpbrl_gym.oracles.judge import Judge, JudgeOracle
 from tests.helpers.judge_tools import local_judge, png, questions, settings
 from tests.helpers.lane_environments import write_vocabulary
@@ -47,18 +47,18 @@ class Painter:
 def test_choices_are_the_verdicts_and_minus_one_where_there_is_none(tmp_path):
     with local_judge(faults={"empty": 0.3}) as server, Judge(settings(server), ledger=tmp_path / "l") as judge:
         oracle = JudgeOracle(judge)
-        assert isinstance(oracle, Oracle) and isinstance(oracle, Responder)
+        assert isinstance(oracle, Oracle)
         asked = queries(24)
-        answers = oracle.choose(asked)
+        answers = oracle.answer(asked)
         reasons = [line["reason"] for line in judge.ledger.answers.values()]
         assert 0 < reasons.count("invalid") == (answers.choices < 0).sum() < 24
         by_name = {line["identity"]: line["choice"] for line in judge.ledger.answers.values()}
         for i, choice in enumerate(answers.choices):
             wanted = by_name[f"{asked.episode[i]}/{asked.step[i]}"]
             assert choice == (-1 if wanted is None else wanted)
-        told = oracle.respond(asked)
+        told = oracle.answer(asked).responses
         wanted = [Response.skip() if c < 0 else Response.best(c) for c in answers.choices.tolist()]
-        assert told == wanted and server.requests == 24
+        assert list(told) == wanted and server.requests == 24
         assert answers.details == oracle.describe() and answers.details["model"] == "local"
 
 
@@ -91,11 +91,11 @@ def test_pictures_that_were_flagged_are_not_shown(tmp_path):
         with Judge(shown, ledger=tmp_path / "l") as judge:
             asked = queries(12)
             bad = np.array([any("castle" in text for text in texts) for texts in asked.texts])
-            answers = JudgeOracle(judge, Painter("castle")).choose(asked)
+            answers = JudgeOracle(judge, Painter("castle")).answer(asked)
             assert bad.any() and not bad.all()
             np.testing.assert_array_equal(answers.choices < 0, bad)
             assert server.requests == (~bad).sum() and answers.details["renderer"] == "painter"
-            whole = JudgeOracle(judge, Painter()).choose(asked)
+            whole = JudgeOracle(judge, Painter()).answer(asked)
             assert (whole.choices >= 0).all() and server.requests == 12
             np.testing.assert_array_equal(whole.choices[~bad], answers.choices[~bad])
 
@@ -103,7 +103,7 @@ def test_pictures_that_were_flagged_are_not_shown(tmp_path):
 def test_what_is_missing_is_explained(tmp_path):
     with local_judge() as server, Judge(settings(server), ledger=tmp_path / "l") as judge:
         with pytest.raises(ValueError, match="questions with texts"):
-            JudgeOracle(judge).choose(Queries(np.zeros((1, 2, 3)), np.array([0]), np.array([0])))
+            JudgeOracle(judge).answer(Queries(np.zeros((1, 2, 3)), np.array([0]), np.array([0])))
     with local_judge() as server, Judge(settings(server, show="images"), ledger=tmp_path / "i") as judge:
         with pytest.raises(ValueError, match="a renderer for a judge that is shown images"):
             JudgeOracle(judge)

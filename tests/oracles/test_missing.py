@@ -26,9 +26,9 @@ class Forgetful(SyntheticUser):
         super().__init__(THETA)
         self.leave = leave
 
-    def choose(self, queries):
-        answers = super().choose(queries)
-        return Answers(np.where(self.leave(queries), -1, answers.choices), answers.details)
+    def answer(self, queries):
+        answers = super().answer(queries)
+        return Answers.of_choices(np.where(self.leave(queries), -1, answers.choices), answers.details)
 
 
 def odd(queries):
@@ -146,7 +146,7 @@ def test_answer_again_drops_what_the_other_one_leaves(texts):
     found = answer_again(asked, Forgetful(odd))
     keep = ~odd(asked)
     np.testing.assert_array_equal(found.features, asked.features[keep])
-    np.testing.assert_array_equal(found.choice, SyntheticUser(THETA).choose(asked.queries).choices[keep])
+    np.testing.assert_array_equal(found.choice, SyntheticUser(THETA).answer(asked.queries).choices[keep])
     np.testing.assert_array_equal(found.step, asked.step[keep])
     assert found.texts == ([asked.texts[i] for i in np.flatnonzero(keep)] if texts else None)
     assert found.metadata["encoder"] == "e"

@@ -29,7 +29,7 @@ def theta(d=6):
 
 def test_argmax_picks_the_best():
     queries = questions()
-    answers = SyntheticUser(theta()).choose(queries)
+    answers = SyntheticUser(theta()).answer(queries)
     np.testing.assert_array_equal(answers.choices, (queries.features.astype(float) @ theta()).argmax(axis=1))
 
 
@@ -40,7 +40,7 @@ def test_ties_go_to_the_lowest_index_wherever_they_stand(seed, n, num_options, d
     rng = np.random.default_rng(seed)
     row = rng.normal(size=d).astype(np.float32)
     features = np.broadcast_to(row, (n, num_options, d)).copy()
-    answers = SyntheticUser(rng.normal(size=d)).choose(Queries(features, np.zeros(n, int), np.zeros(n, int)))
+    answers = SyntheticUser(rng.normal(size=d)).answer(Queries(features, np.zeros(n, int), np.zeros(n, int)))
     np.testing.assert_array_equal(answers.choices, 0)
 
 
@@ -49,7 +49,7 @@ def test_sampled_frequencies_are_the_softmax():
     one = questions(n=1).features[0]
     queries = Queries(np.broadcast_to(one, (n, 4, 6)), np.zeros(n, int), np.zeros(n, int))
     for scale in (0.0, 0.5, 2.0):
-        choices = SyntheticUser(theta(), mode="sampled", scale=scale, seed=3).choose(queries).choices
+        choices = SyntheticUser(theta(), mode="sampled", scale=scale, seed=3).answer(queries).choices
         p = choice_probabilities(one[None].astype(float), scale * theta())[0]
         error = np.sqrt(p * (1 - p) / n)
         assert (np.abs(np.bincount(choices, minlength=4) / n - p) <= 5 * error + 1e-12).all()
@@ -57,44 +57,44 @@ def test_sampled_frequencies_are_the_softmax():
 
 def test_a_large_scale_is_argmax():
     queries = questions()
-    sampled = SyntheticUser(theta(), mode="sampled", scale=1e6).choose(queries).choices
-    np.testing.assert_array_equal(sampled, SyntheticUser(theta()).choose(queries).choices)
+    sampled = SyntheticUser(theta(), mode="sampled", scale=1e6).answer(queries).choices
+    np.testing.assert_array_equal(sampled, SyntheticUser(theta()).answer(queries).choices)
 
 
 def test_a_scale_whose_product_overflows_is_argmax_too():
     queries = questions()
-    sampled = SyntheticUser(theta(), mode="sampled", scale=1.7e308).choose(queries).choices
-    np.testing.assert_array_equal(sampled, SyntheticUser(theta()).choose(queries).choices)
+    sampled = SyntheticUser(theta(), mode="sampled", scale=1.7e308).answer(queries).choices
+    np.testing.assert_array_equal(sampled, SyntheticUser(theta()).answer(queries).choices)
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10**6), st.lists(st.integers(0, 40), max_size=6), st.sampled_from(["argmax", "sampled"]))
 def test_the_batch_split_does_not_matter(seed, cuts, mode):
     queries = questions(seed)
-    whole = SyntheticUser(theta(), mode=mode, seed=seed).choose(queries).choices
+    whole = SyntheticUser(theta(), mode=mode, seed=seed).answer(queries).choices
     user = SyntheticUser(theta(), mode=mode, seed=seed)
     edges = [0, *sorted(cuts), 40]
-    pieces = [user.choose(part(queries, slice(a, b))).choices for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    pieces = [user.answer(part(queries, slice(a, b))).choices for a, b in zip(edges[:-1], edges[1:], strict=True)]
     np.testing.assert_array_equal(np.concatenate(pieces), whole)
 
 
 def test_seeds_and_the_sequence():
     queries = questions(n=200)
     user = SyntheticUser(theta(), mode="sampled", scale=0.1, seed=1)
-    first, second = user.choose(queries).choices, user.choose(queries).choices
+    first, second = user.answer(queries).choices, user.answer(queries).choices
     assert (first != second).any()  # the same questions again are answered anew
     user.reset()
-    np.testing.assert_array_equal(user.choose(queries).choices, first)
-    other = SyntheticUser(theta(), mode="sampled", scale=0.1, seed=2).choose(queries).choices
+    np.testing.assert_array_equal(user.answer(queries).choices, first)
+    other = SyntheticUser(theta(), mode="sampled", scale=0.1, seed=2).answer(queries).choices
     assert (first != other).any()
     copy = pickle.loads(pickle.dumps(user))
-    np.testing.assert_array_equal(copy.choose(queries).choices, user.choose(queries).choices)
+    np.testing.assert_array_equal(copy.answer(queries).choices, user.answer(queries).choices)
 
 
 def test_answers_say_who_and_how():
     user = SyntheticUser(theta(), mode="sampled", scale=5, seed=7, name="sunny")
     assert isinstance(user, Oracle)
-    answers = user.choose(questions())
+    answers = user.answer(questions())
     assert answers.details == {"oracle": "sunny", "mode": "sampled", "scale": 5.0, "seed": 7}
     described = user.describe()
     assert json.loads(json.dumps(described)) == described
@@ -106,13 +106,13 @@ def test_answers_say_who_and_how():
 def test_no_questions():
     empty = part(questions(), slice(0, 0))
     for mode in ("argmax", "sampled"):
-        assert SyntheticUser(theta(), mode=mode).choose(empty).choices.shape == (0,)
+        assert SyntheticUser(theta(), mode=mode).answer(empty).choices.shape == (0,)
 
 
 def test_the_estimate_tends_to_scale_times_theta():
     queries = questions(n=20_000)
     user = SyntheticUser(theta(), mode="sampled", scale=0.7, seed=0)
-    answers = user.choose(queries)
+    answers = user.answer(queries)
     data = Comparisons(queries.features, answers.choices, queries.episode, queries.step, who=user.name)
     result = estimate(data, regularization=1e-6)
     error = (result.theta - 0.7 * theta()) / np.sqrt(np.diag(result.covariance()))
@@ -130,7 +130,7 @@ def test_f7_at_scale_one_unit_norm_answers_teach_next_to_nothing(minilm):
     error, best = {}, {}
     for mode in ("argmax", "sampled"):
         user = SyntheticUser.from_text("a castle in the fog", minilm, mode=mode, scale=1.0)
-        choices = user.choose(queries).choices
+        choices = user.answer(queries).choices
         best[mode] = (choices == (queries.features @ user.theta).argmax(axis=1)).mean()
         found = estimate((queries.features, choices), regularization=1.0).theta
         error[mode] = 1 - found @ user.theta / np.linalg.norm(found)
@@ -171,13 +171,13 @@ class BrokenEncoder:
         (lambda: SyntheticUser([1.0], scale=-1), ValueError, "scale >= 0, got -1"),
         (lambda: SyntheticUser([1.0], seed=-1), ValueError, "seed >= 0"),
         (lambda: SyntheticUser([1.0], seed=None), TypeError, "seed as an integer"),
-        (lambda: SyntheticUser([1.0]).choose(questions()), ValueError, "d = 1 features .* got d = 6"),
+        (lambda: SyntheticUser([1.0]).answer(questions()), ValueError, "d = 1 features .* got d = 6"),
         (lambda: SyntheticUser.from_text("  ", BrokenEncoder([[1, 2, 3]])), ValueError, "text that describes"),
         (lambda: SyntheticUser.from_text("x", BrokenEncoder([[0, 0, 0]])), ValueError, "not zero, got zeros"),
         (lambda: SyntheticUser.from_text("x", BrokenEncoder([[1, 2]])), ValueError, "embedding of shape"),
         (lambda: SyntheticUser.from_text("x", BrokenEncoder([[1, 2, np.nan]])), ValueError, "finite embedding"),
-        (lambda: Answers(np.array([0, -2])), ValueError, "choices in -1..inf, got -2"),
-        (lambda: Answers(np.array([0.5])), TypeError, "choices as integers"),
+        (lambda: Answers.of_choices([0, -2]), ValueError, "choices in -1..inf, got -2"),
+        (lambda: Answers.of_choices([0.5]), TypeError, "choices as integers"),
     ],
 )
 def test_bad_input_is_named(make, error, message):
@@ -186,4 +186,4 @@ def test_bad_input_is_named(make, error, message):
 
 
 def test_a_choice_of_minus_one_is_no_answer():
-    np.testing.assert_array_equal(Answers(np.array([0, -1, 2])).choices, [0, -1, 2])
+    np.testing.assert_array_equal(Answers.of_choices([0, -1, 2]).choices, [0, -1, 2])

@@ -280,7 +280,7 @@ def test_oracles_answer_a_session():
     assert run(one, SyntheticUser(THETA, mode="sampled", scale=2.0, seed=1), 12) == 12
     told = one.comparisons
     batch = Queries(told.features, told.episode, told.step)
-    expected = SyntheticUser(THETA, mode="sampled", scale=2.0, seed=1).choose(batch).choices
+    expected = SyntheticUser(THETA, mode="sampled", scale=2.0, seed=1).answer(batch).choices
     np.testing.assert_array_equal(told.choice, expected)
     tired = session(random_planner(model=Ranking()))
     run(tired, ImperfectUser(THETA, response="ranking", skip_threshold=0.5, mistake_rate=0.1), 12)

@@ -81,7 +81,7 @@ def static_snapshots(
 ) -> Iterator[Snapshot]:
     """Let the user answer the questions drawn for this seed; estimate after each number of episodes."""
     asked = load_questions(folder, regime.world, arm.rule, seed)
-    responses = user.respond(asked.queries)
+    responses = list(user.answer(asked.queries).responses)
     model = make_response_model(ANSWERS[arm.answers])
     total = len(responses)
     for episodes in settings.episodes:
@@ -122,7 +122,7 @@ def adaptive_snapshots(
             planner.think()
             thinking += time.process_time() - begun
             query = Queries(features[-1][None], np.array([episode]), np.array([step]))
-            responses += user.respond(query)
+            responses += user.answer(query).responses
             begun, encoding = time.process_time(), encoder.seconds
             planner.tell(features[-1][None], responses[-1:])
             choosing += time.process_time() - begun - (encoder.seconds - encoding)

@@ -124,7 +124,7 @@ def ask_questions(
             else:
                 features.append(world.options(tokens, step, encoder))
             query = Queries(features[-1][None], np.array([episode]), np.array([step]))
-            responses += user.respond(query)
+            responses += user.answer(query).responses
             clock.start()
             planner.tell(features[-1][None], responses[-1:])
             telling = clock.stop()

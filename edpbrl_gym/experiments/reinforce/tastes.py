@@ -91,7 +91,7 @@ def learn_tastes(
                 user = SyntheticUser(
                     truth, mode="argmax" if how.mode == "argmax" else "sampled", scale=how.scale, seed=own
                 )
-                choices = user.choose(queries).choices
+                choices = user.answer(queries).choices
                 told = {"arm": arm, "user": name, "mode": how.mode, "scale": how.scale}
                 for count in counts:
                     given, chosen = features[:count], choices[:count]

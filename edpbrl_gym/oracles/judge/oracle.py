@@ -8,7 +8,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from edpbrl_gym.comparisons import Queries
-from edpbrl_gym.likelihood import Response
 from edpbrl_gym.oracles.base import Answers
 from edpbrl_gym.oracles.judge.judge import Judge
 from edpbrl_gym.oracles.judge.questions import JudgeQuestion
@@ -39,9 +38,9 @@ class PromptRenderer(Protocol):
 
 
 class JudgeOracle:
-    """A :class:`Judge` as an :class:`~edpbrl_gym.oracles.Oracle` and as a responder.
+    """A :class:`Judge` as an :class:`~edpbrl_gym.oracles.Oracle`.
 
-    A question without an answer (refused, unreadable, lost, over the budget) is a choice of -1, or a skip. A question
+    A question without an answer (refused, unreadable, lost, over the budget) is a skip. A question
     is called "episode/step" in the ledger.
 
     Args:
@@ -92,14 +91,14 @@ class JudgeOracle:
             described["renderer"] = getattr(self.renderer, "fingerprint", type(self.renderer).__name__)
         return described
 
-    def choose(self, queries: Queries) -> Answers:
+    def answer(self, queries: Queries) -> Answers:
         """Ask the judge all questions.
 
         Args:
             queries: With texts.
 
         Returns:
-            The choices, -1 where there is no answer.
+            The best options; a skip where there is no answer.
 
         Raises:
             ValueError: Questions without texts.
@@ -116,12 +115,7 @@ class JudgeOracle:
         for place, verdict in zip(asked, verdicts, strict=True):
             if verdict.choice is not None:
                 choices[place] = verdict.choice
-        return Answers(choices, self.describe())
-
-    def respond(self, queries: Queries) -> list[Response]:
-        """The same as responses: the best option, or a skip."""
-        choices = self.choose(queries).choices.tolist()
-        return [Response.skip() if choice < 0 else Response.best(choice) for choice in choices]
+        return Answers.of_choices(choices, self.describe())
 
     def _questions(self, queries: Queries, texts: list[list[str]]) -> tuple[list[int], list[JudgeQuestion]]:
         """The questions that can be asked, and which these are."""
