@@ -21,20 +21,6 @@ _DESCRIPTION = """Learn a person's taste in prompts from as few questions as pos
 --debug shows the traceback of an error, --version prints the version. Exit codes: 0 done, 1 failed,
 2 wrong arguments, 130 interrupted."""
 
-_MODULES = {
-    "Demo": "demo",
-    "Design": "design",
-    "Estimate": "estimate",
-    "Personalize": "personalize",
-    "Render": "render",
-    "Synthetic": "synthetic",
-    "Reinforce": "reinforce",
-    "LLM": "llm",
-    "Bench": "bench",
-    "TrainPromptLM": "train_prompt_lm",
-    "Report": "report",
-}
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``edpbrl`` with the given arguments (default: those of the process).
@@ -72,8 +58,7 @@ def _run(arguments: list[str]) -> None:
     except SystemExit:  # tyro has printed the help
         return
     options = getattr(options, "experiment", options)  # `reproduce` holds the experiment's own options
-    module = import_module(f"edpbrl_gym.cli.{_MODULES[type(options).__name__]}")
-    run: Callable[[Any], None] = module.run
+    run: Callable[[Any], None] = import_module(type(options).__module__).run
     run(options)
 
 
@@ -81,8 +66,8 @@ def _parse(arguments: list[str]) -> Any:
     """Read the arguments; what tyro would print in a box becomes a UsageError."""
     import tyro
 
-    from edpbrl_gym.cli.options import Command
-    from edpbrl_gym.cli.options.paths import PATHS
+    from edpbrl_gym.cli.arguments import RULES
+    from edpbrl_gym.cli.commands import Command
 
     said = io.StringIO()
     try:
@@ -93,7 +78,7 @@ def _parse(arguments: list[str]) -> Any:
                 description=_DESCRIPTION,
                 args=arguments,
                 config=(tyro.conf.FlagCreatePairsOff,),
-                registry=PATHS,
+                registry=RULES,
             )
     except SystemExit:
         if not said.getvalue():  # the help, perhaps to a reader such as head that has read enough

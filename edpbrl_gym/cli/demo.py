@@ -4,17 +4,51 @@ from __future__ import annotations
 
 import hashlib
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from edpbrl_gym.cli.arguments import CriterionName
 from edpbrl_gym.cli.console import bullet, output, quiet_libraries, shown
 from edpbrl_gym.cli.errors import bad_arguments
-from edpbrl_gym.cli.options import Demo
 
 if TYPE_CHECKING:
     from edpbrl_gym.experiments.demo import DemoSettings
 
-__all__ = ["run"]
+__all__ = ["Demo", "run"]
+
+
+@dataclass(frozen=True)
+class Demo:
+    """The main job in a minute: choose questions, a simulated user answers, write prompts that they like."""
+
+    text: str = "A cosy winter evening, warm candle light behind frosted windows"
+    """Taste of the simulated user in words."""
+    episodes: int = 30
+    """T, episodes that the user answers (one question for each step of a prompt)."""
+    num_options: int = 4
+    """K, options of a question."""
+    criterion: CriterionName = "D"
+    """What the design optimises: D, A or V."""
+    prior: Literal["words", "embeddings", "ridge"] = "words"
+    """What the estimates expect of a taste: that it is near words of the vocabulary, that it lies where their
+    embeddings vary, or nothing."""
+    regularization: float = 0.1
+    """Lambda of the design's prior, and of embeddings and ridge (1 / mean variance)."""
+    iterations: int = 200
+    """Iterations of the design at most."""
+    mode: Literal["argmax", "sampled"] = "argmax"
+    """The user takes the best option, or samples from the softmax."""
+    scale: float = 20.0
+    """Inverse temperature of the sampled mode."""
+    vocabulary: Path | None = None
+    """Folder of token files, one per step, in alphabetical order (None: the built-in one)."""
+    encoder: str = "minilm"
+    """Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG, package.module:Class."""
+    seed: int = 0
+    """Seed of everything."""
+    out: Path | None = None
+    """Run folder (None: runs/demo, or runs/demo-HASH of settings that are not the defaults)."""
 
 
 def run(options: Demo) -> None:

@@ -3,22 +3,63 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from edpbrl_gym.cli.arguments import CriterionName
 from edpbrl_gym.cli.console import command, output, quiet_libraries, shown, solving
 from edpbrl_gym.cli.errors import Stopped, UsageError, bad_arguments
-from edpbrl_gym.cli.options import Design
 from edpbrl_gym.cli.study import DESIGN
 
 if TYPE_CHECKING:
     from edpbrl_gym.collection.asked import QuestionReport
     from edpbrl_gym.collection.collect import DrawnQuestions
 
-__all__ = ["run"]
+__all__ = ["Design", "run"]
 
 _HEAVIEST = 6
+
+
+@dataclass(frozen=True)
+class Design:
+    """Choose the questions for a vocabulary: solve a design, certify it, write the questions to ask."""
+
+    vocabulary: Path | None = None
+    """Folder of token files, one per step, in alphabetical order (None: the built-in one)."""
+    encoder: str = "minilm"
+    """Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG, precomputed:FILE, package.module:Class."""
+    solver: str = "newton"
+    """Agent that designs: newton, exact, tuples, frank_wolfe (the paper's), reference, random, a rule of the literature
+    that needs no answers (greedy_d, naive, thinning, dopewolfe, rollout_pool), or package.module:Class (adaptive and
+    the other rules need the answers while they ask, see docs/sessions.md; reinforce writes without a vocabulary, see
+    `edpbrl reproduce reinforce`)."""
+    device: str = "cpu"
+    """Where newton multiplies all tokens: cpu, or cuda, cuda:1 and so on (torch)."""
+    criterion: CriterionName = "D"
+    """What the design optimises: D, A or V."""
+    regularization: float = 1.0
+    """Lambda of the estimate that will follow."""
+    num_options: int = 4
+    """K, options of a question."""
+    episodes: int = 30
+    """T, episodes (one question for each step of a prompt)."""
+    iterations: int | None = None
+    """Iterations of the solver at most (None: the solver's default, 200 for newton and 100 for frank_wolfe)."""
+    tolerance: float | None = None
+    """Stop at this gap relative to the gain (None: the solver's default, 1e-6 for newton and 1e-4 for frank_wolfe)."""
+    time_limit: float | None = None
+    """Seconds for the solver at most; then the best design so far is written with its certificate (None: no limit)."""
+    feedback: Literal["truncated", "state"] = "truncated"
+    """Show partial prompts, or single tokens."""
+    split: Literal["all", "train"] = "all"
+    """Ask about all tokens, or about the 75% train part."""
+    questions: Literal["csv", "parquet"] = "csv"
+    """Format of the questions file."""
+    seed: int = 0
+    """Seed of the drawn questions and of the split."""
+    out: Path = Path("runs/design")
+    """Folder for the design and the questions."""
 
 
 def run(options: Design) -> None:

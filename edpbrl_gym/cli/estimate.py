@@ -2,16 +2,43 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+import tyro
 
 from edpbrl_gym.cli.console import bullet, output, quiet_libraries, shown
 from edpbrl_gym.cli.encoders import chosen_encoder
 from edpbrl_gym.cli.errors import UsageError, bad_arguments
-from edpbrl_gym.cli.options import Estimate
 from edpbrl_gym.cli.study import DESIGN, NamedVocabulary, Study, built_in_vocabulary, given_vocabulary, read_study
 
-__all__ = ["run"]
+__all__ = ["Estimate", "run"]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Estimate a taste from answered questions."""
+
+    answers: tyro.conf.Positional[Path]
+    """Comparisons (.parquet), or the questions file of `edpbrl design` with its choice column filled in (1..K)."""
+    prior: Literal["words", "embeddings", "ridge"] = "words"
+    """What is expected of a taste: that it is near words of the vocabulary, that it lies where their embeddings vary,
+    or nothing."""
+    regularization: float | None = None
+    """Lambda of the ridge (None: 1, or what --scale says)."""
+    scale: float | Literal["auto"] | None = None
+    """Mean prior variance (1 / lambda) of ridge or embeddings, or auto: what fits the answers best (None: auto, but for
+    the ridge --regularization)."""
+    vocabulary: Path | None = None
+    """Folder of token files whose embeddings make the prior (None: that of design.json beside the answers, else the
+    built-in one where the options are made of its tokens)."""
+    power: float | None = None
+    """Power of the embeddings' covariance; 0 knows nothing of them (None: 0.75 for words, 1 for embeddings)."""
+    encoder: str | None = None
+    """Text encoder of a questions file (None: that of design.json beside it, else minilm)."""
+    out: Path = Path("runs/theta.safetensors")
+    """File for theta."""
 
 
 def run(options: Estimate) -> None:

@@ -7,19 +7,18 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from edpbrl_gym.cli.console import output, progress_bars, quiet_libraries, shown
 from edpbrl_gym.cli.errors import bad_arguments
-from edpbrl_gym.cli.options import Reinforce
 
 if TYPE_CHECKING:
     from edpbrl_gym.experiments.reinforce.settings import ReinforceExperiment
     from edpbrl_gym.language.history import History
 
-__all__ = ["run"]
+__all__ = ["Reinforce", "run"]
 
 _STAGES = {
     "similarity": "how alike the prompts of different policies are",
@@ -27,6 +26,84 @@ _STAGES = {
     "perplexity": "how likely the prompts are under the base model",
     "tastes": "what simulated users' answers teach",
 }
+
+
+@dataclass(frozen=True)
+class Reinforce:
+    """Language models as query policies, trained by REINFORCE, without a vocabulary. Sizes are the paper's.
+
+    Several GPUs: accelerate launch --num_processes N -m edpbrl_gym.cli reproduce reinforce.
+    """
+
+    quick: bool = False
+    """A check that everything works in a few minutes, not a result: few iterations of few trajectories."""
+    model: str | None = None
+    """Language model that all policies begin at: hub id or folder, such as Gustavosta/MagicPrompt-Stable-Diffusion
+    (None: the project's own small model, which ships with it)."""
+    num_options: int = 4
+    """K, policies and options of a question."""
+    recipe: Literal["paper", "tuned"] = "paper"
+    """What the options below are where you do not set them: the paper's, or what learnt most on other seeds: copies,
+    adamw 0.001, marginal_causal, lambda 10, KL weight 0.015 (docs/reinforce.md)."""
+    kind: Literal["adapters", "copies"] | None = None
+    """LoRA adapters on one frozen model (None: so, but in the recipe tuned), or K full copies (the paper's)."""
+    rank: int = 8
+    """Rank of the adapters."""
+    noise: float = 0.0
+    """Standard deviation of the noise on the weights at the start."""
+    iterations: int | None = None
+    """Gradient steps (None: 200, quick: 10)."""
+    meta_samples: int | None = None
+    """M, samples of the objective for a gradient (None: 8, quick: 4)."""
+    episodes: int | None = None
+    """T, trajectories of a sample (None: 8, quick: 4)."""
+    words: int = 8
+    """H, words of a prompt."""
+    max_tokens: int = 32
+    """Most tokens of a prompt, whatever its words."""
+    regularization: float | None = None
+    """Lambda of the objective (None: 1, tuned: 10)."""
+    optimiser: Literal["sgd", "adamw"] | None = None
+    """Optimiser of the policies (None: sgd, tuned: adamw)."""
+    learning_rate: float | None = None
+    """Its step size (None: 0.001)."""
+    credit: Literal["batch_mean", "leave_one_out", "moving_average", "marginal", "causal", "marginal_causal"] | None = (
+        None
+    )
+    """Baseline or credit of the gradient (None: batch_mean, tuned: marginal_causal, which varies least)."""
+    average_decay: float = 0.9
+    """Of the credit moving_average."""
+    kl_weight: float | None = None
+    """Weight of the divergence from the base model, which keeps prompts readable (None: 0, tuned: 0.015)."""
+    max_gradient_norm: float | None = None
+    """Shorten gradients to this norm (None: never)."""
+    temperature: float = 1.0
+    """Of the sampling."""
+    evaluate_every: int = 5
+    """Iterations between evaluations."""
+    evaluation_samples: int | None = None
+    """Samples of the objective in an evaluation (None: 16, quick: 4)."""
+    checkpoint_every: int = 5
+    """Iterations between checkpoints."""
+    batch_size: int = 64
+    """Most prompts in one forward pass of a language model."""
+    precision: Literal["float32", "bf16"] = "float32"
+    """bf16: mixed precision, on CUDA only."""
+    tensorboard: bool = False
+    """Write the training's scalars for TensorBoard to OUT/training/tensorboard."""
+    questions: tuple[int, ...] | None = None
+    """Numbers of questions after which tastes are estimated (None: 24 48 96 192, quick: 24 48)."""
+    vocabulary: Path | None = None
+    """Token files for the prior, the Random baseline and the judged prompts (None: the built-in ones)."""
+    encoder: str = "minilm"
+    """Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG (the paper:
+    CLIP ViT-L/14), package.module:Class."""
+    device: str | None = None
+    """Of the language models (None: cuda where there is one)."""
+    seed: int = 0
+    """Seed of everything."""
+    out: Path | None = None
+    """Run folder (None: runs/reinforce, or runs/reinforce-quick). A stopped run goes on where it was."""
 
 
 def run(options: Reinforce) -> None:

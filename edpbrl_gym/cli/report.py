@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
-from edpbrl_gym.cli.console import output, shown
-from edpbrl_gym.cli.options import Report
+from dataclasses import dataclass
+from pathlib import Path
 
-__all__ = ["run"]
+import tyro
+
+from edpbrl_gym.cli.console import output, shown
+
+__all__ = ["Report", "run"]
+
+
+@dataclass(frozen=True)
+class Report:
+    """Rebuild every figure and REPORT.md of a run from its results.parquet."""
+
+    run: tyro.conf.Positional[Path]
+    """Run folder, or its results.parquet."""
+    out: Path | None = None
+    """Folder for figures and report (None: the run's own)."""
 
 
 def run(options: Report) -> None:

@@ -3,14 +3,66 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from edpbrl_gym.cli.arguments import CriterionName
 from edpbrl_gym.cli.console import output, quiet_libraries, shown, track
 from edpbrl_gym.cli.errors import UsageError, bad_arguments
-from edpbrl_gym.cli.options import Synthetic
 
-__all__ = ["run"]
+__all__ = ["Synthetic", "run"]
+
+
+@dataclass(frozen=True)
+class Synthetic:
+    """Users whose taste is a sentence's embedding: designed against random questions. The defaults are the paper's."""
+
+    quick: bool = False
+    """A small version in about 3 minutes on 2 cores: T = 10, 40, 110 and 8 runs where you do not set them."""
+    episodes: tuple[int, ...] = (10, 30, 50, 70, 90, 110)
+    """The T at which estimates are judged."""
+    runs: int = 25
+    """Independent repeats."""
+    agents: tuple[str, ...] = ("frank_wolfe", "random")
+    """Who asks, the baseline last: name or package.module:Class[,option=value...], as frank_wolfe,criterion=D."""
+    users: tuple[str, ...] = ("sunny", "medieval", "technological")
+    """The paper's users by name, or your own as name=sentence."""
+    modes: tuple[Literal["argmax", "sampled"], ...] = ("argmax", "sampled")
+    """Users take the best option, or sample from the softmax (the paper does not say which)."""
+    scales: tuple[float, ...] = (1.0, 20.0)
+    """Inverse temperatures of the sampled mode; 1 is nearly uniform, at 20 about 6 in 10 answers are the best."""
+    num_options: int = 4
+    """K, options of a question."""
+    criterion: CriterionName = "V"
+    """What the designs optimise."""
+    regularization: float = 100.0
+    """Lambda of the designs."""
+    estimation_regularization: float | None = None
+    """Lambda of the estimates (None: that of the designs)."""
+    iterations: int = 100
+    """Frank-Wolfe iterations at most."""
+    design_for: Literal["each", "largest"] = "each"
+    """A design for each T, as its objective has T in it, or one for the largest T, whose first episodes serve all."""
+    feedback: Literal["truncated", "state"] = "truncated"
+    """Compare partial prompts, or single tokens."""
+    prompts: int = 1000
+    """Held-out prompts of the preference error."""
+    pairs: int = 5000
+    """Pairs of them."""
+    vocabulary: Path | None = None
+    """Folder of token files, one per step, in alphabetical order (None: the built-in one)."""
+    encoder: str = "minilm"
+    """Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG (the paper:
+    CLIP ViT-L/14), package.module:Class."""
+    tokens_per_step: int | None = None
+    """Use at most so many train tokens of every step (None: all)."""
+    seed: int = 0
+    """Seed of everything."""
+    jobs: int | None = None
+    """Processes (None: one for each core); the results do not depend on it."""
+    out: Path | None = None
+    """Run folder (None: runs/synthetic, or runs/synthetic-quick). A stopped run goes on where it was."""
 
 
 def run(options: Synthetic) -> None:

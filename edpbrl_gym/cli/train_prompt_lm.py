@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edpbrl_gym.cli.console import command, output, quiet_libraries, shown
 from edpbrl_gym.cli.errors import Stopped, bad_arguments
-from edpbrl_gym.cli.options import TrainPromptLM
 
-__all__ = ["run"]
+__all__ = ["TrainPromptLM", "run"]
+
+
+@dataclass(frozen=True)
+class TrainPromptLM:
+    """Train a small language model of prompts on a vocabulary, as the project's own was trained (without options)."""
+
+    quick: bool = False
+    """A much smaller one in half a minute: 50 tokens of each step in place of 250, a sixth of the parameters."""
+    prompts: int | None = None
+    """Training prompts, composed from the vocabulary (None: 72000, quick: 12000)."""
+    steps: int | None = None
+    """Optimiser steps (None: one pass over the prompts)."""
+    vocabulary: Path | None = None
+    """Folder of token files, one per step, in alphabetical order (None: the built-in one)."""
+    seed: int = 0
+    """Seed of everything."""
+    out: Path | None = None
+    """Folder of the model, for `--model` (None: prompt-lm, or prompt-lm-quick)."""
 
 
 def run(options: TrainPromptLM) -> None:

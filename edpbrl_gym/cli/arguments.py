@@ -1,18 +1,19 @@
-"""How the command line reads paths."""
+"""How the command line reads arguments of some types."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import tyro
 
-__all__ = ["PATHS"]
+__all__ = ["RULES", "CriterionName"]
 
-PATHS = tyro.constructors.ConstructorRegistry()
+CriterionName = Literal["V", "A", "D"]
+RULES = tyro.constructors.ConstructorRegistry()
 
 
-@PATHS.primitive_rule
+@RULES.primitive_rule
 def _path(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.PrimitiveConstructorSpec[Any] | None:
     """Paths as tyro reads them, but not the empty one: ``Path("")`` is the current folder, which nobody has named."""
     optional = info.type == (Path | None)
