@@ -67,13 +67,13 @@ def _parse(arguments: list[str]) -> Any:
     import tyro
 
     from edpbrl_gym.cli.arguments import RULES
-    from edpbrl_gym.cli.commands import Command
+    from edpbrl_gym.cli.commands import commands
 
     said = io.StringIO()
     try:
         with redirect_stderr(said):
             return tyro.cli(
-                Command,
+                commands(quick="--quick" in arguments),
                 prog="edpbrl",
                 description=_DESCRIPTION,
                 args=arguments,

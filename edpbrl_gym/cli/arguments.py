@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,4 +34,27 @@ def _path(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.Primit
         instance_from_str=read,
         is_instance=lambda value: isinstance(value, Path) or (optional and value is None),
         str_from_instance=lambda value: [str(value)],
+    )
+
+
+@RULES.primitive_rule
+def _named_texts(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.PrimitiveConstructorSpec[Any] | None:
+    """Texts by name as ``name=text``; a name alone has an empty text, which the settings may know."""
+    if info.type != Mapping[str, str]:
+        return None
+
+    def read(arguments: list[str]) -> dict[str, str]:
+        texts: dict[str, str] = {}
+        for argument in arguments:
+            name, equals, texts[name] = argument.partition("=")
+            if equals and not texts[name].strip():
+                raise ValueError(f"a text after {name}=, got none")
+        return texts
+
+    return tyro.constructors.PrimitiveConstructorSpec(
+        nargs="*",
+        metavar="NAME[=TEXT] ...",
+        instance_from_str=read,
+        is_instance=lambda value: isinstance(value, Mapping),
+        str_from_instance=lambda value: list(value),
     )

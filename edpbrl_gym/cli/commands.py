@@ -1,10 +1,9 @@
 """All commands and their arguments; light to import, so that --help is fast."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
+from tyro import MISSING
 from tyro.conf import OmitArgPrefixes, OmitSubcommandPrefixes, subcommand
 
 from edpbrl_gym.cli.bench import Bench
@@ -19,30 +18,39 @@ from edpbrl_gym.cli.report import Report
 from edpbrl_gym.cli.synthetic import Synthetic
 from edpbrl_gym.cli.train_prompt_lm import TrainPromptLM
 
-__all__ = ["Command"]
+__all__ = ["commands"]
 
 
-@dataclass(frozen=True)
-class Reproduce:
-    """Repeat an experiment of the paper."""
+def commands(quick: bool) -> Any:
+    """The type of all commands, for tyro.
 
-    experiment: OmitArgPrefixes[
-        OmitSubcommandPrefixes[
-            Annotated[Synthetic, subcommand("synthetic")]
-            | Annotated[Reinforce, subcommand("reinforce")]
-            | Annotated[LLM, subcommand("llm")]
+    Args:
+        quick: Where the user does not set them, arguments are those of the small version of a command.
+    """
+
+    def version(command: Any) -> Any:
+        return command.small() if quick else MISSING
+
+    @dataclass(frozen=True)
+    class Reproduce:
+        """Repeat an experiment of the paper."""
+
+        experiment: OmitArgPrefixes[
+            OmitSubcommandPrefixes[
+                Annotated[Synthetic, subcommand("synthetic", default=version(Synthetic))]
+                | Annotated[Reinforce, subcommand("reinforce")]
+                | Annotated[LLM, subcommand("llm")]
+            ]
         ]
-    ]
 
-
-Command = (
-    Annotated[Demo, subcommand("demo")]
-    | Annotated[Design, subcommand("design")]
-    | Annotated[Estimate, subcommand("estimate")]
-    | Annotated[Personalize, subcommand("personalize")]
-    | Annotated[Render, subcommand("render")]
-    | Annotated[Reproduce, subcommand("reproduce")]
-    | Annotated[Bench, subcommand("bench")]
-    | Annotated[TrainPromptLM, subcommand("train-prompt-lm")]
-    | Annotated[Report, subcommand("report")]
-)
+    return (
+        Annotated[Demo, subcommand("demo")]
+        | Annotated[Design, subcommand("design")]
+        | Annotated[Estimate, subcommand("estimate")]
+        | Annotated[Personalize, subcommand("personalize")]
+        | Annotated[Render, subcommand("render")]
+        | Annotated[Reproduce, subcommand("reproduce")]
+        | Annotated[Bench, subcommand("bench")]
+        | Annotated[TrainPromptLM, subcommand("train-prompt-lm")]
+        | Annotated[Report, subcommand("report")]
+    )

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
-from edpbrl_gym.cli.arguments import CriterionName
+from tyro.conf import OmitArgPrefixes
+
 from edpbrl_gym.cli.console import bullet, output, quiet_libraries, shown
-from edpbrl_gym.cli.errors import bad_arguments
-
-if TYPE_CHECKING:
-    from edpbrl_gym.experiments.demo import DemoSettings
+from edpbrl_gym.experiments.demo_settings import DemoSettings
 
 __all__ = ["Demo", "run"]
 
@@ -22,31 +20,7 @@ __all__ = ["Demo", "run"]
 class Demo:
     """The main job in a minute: choose questions, a simulated user answers, write prompts that they like."""
 
-    text: str = "A cosy winter evening, warm candle light behind frosted windows"
-    """Taste of the simulated user in words."""
-    episodes: int = 30
-    """T, episodes that the user answers (one question for each step of a prompt)."""
-    num_options: int = 4
-    """K, options of a question."""
-    criterion: CriterionName = "D"
-    """What the design optimises: D, A or V."""
-    prior: Literal["words", "embeddings", "ridge"] = "words"
-    """What the estimates expect of a taste: that it is near words of the vocabulary, that it lies where their
-    embeddings vary, or nothing."""
-    regularization: float = 0.1
-    """Lambda of the design's prior, and of embeddings and ridge (1 / mean variance)."""
-    iterations: int = 200
-    """Iterations of the design at most."""
-    mode: Literal["argmax", "sampled"] = "argmax"
-    """The user takes the best option, or samples from the softmax."""
-    scale: float = 20.0
-    """Inverse temperature of the sampled mode."""
-    vocabulary: Path | None = None
-    """Folder of token files, one per step, in alphabetical order (None: the built-in one)."""
-    encoder: str = "minilm"
-    """Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG, package.module:Class."""
-    seed: int = 0
-    """Seed of everything."""
+    settings: OmitArgPrefixes[DemoSettings] = field(default_factory=DemoSettings)
     out: Path | None = None
     """Run folder (None: runs/demo, or runs/demo-HASH of settings that are not the defaults)."""
 
@@ -57,25 +31,11 @@ def run(options: Demo) -> None:
     from rich.rule import Rule
     from rich.text import Text
 
-    from edpbrl_gym.experiments.demo import DemoSettings, run_demo
+    from edpbrl_gym.experiments.demo import run_demo
     from edpbrl_gym.experiments.kinds import write_report
     from edpbrl_gym.experiments.report import demo_verdict
 
-    with bad_arguments():
-        settings = DemoSettings(
-            text=options.text,
-            episodes=options.episodes,
-            num_options=options.num_options,
-            criterion=options.criterion,
-            prior=options.prior,
-            regularization=options.regularization,
-            iterations=options.iterations,
-            mode=options.mode,
-            scale=options.scale,
-            vocabulary=None if options.vocabulary is None else str(options.vocabulary),
-            encoder=options.encoder,
-            seed=options.seed,
-        )
+    settings = options.settings
     quiet_libraries()
     console = output()
     console.print()
@@ -111,8 +71,6 @@ def run(options: Demo) -> None:
 
 def _default_folder(settings: DemoSettings) -> Path:
     """A folder for each setting, so that another taste doesn't meet the folder of the last one."""
-    from edpbrl_gym.experiments.demo import DemoSettings
-
     if settings == DemoSettings():
         return Path("runs/demo")
     return Path(f"runs/demo-{hashlib.sha256(repr(settings).encode()).hexdigest()[:8]}")

@@ -106,4 +106,5 @@ def unboxed(text: str) -> str:
             paragraphs[-1].append(words)
     if len(paragraphs) > 1 and "\u256d" not in text:  # a frame in ASCII has no corners: the first row is the title
         paragraphs[0] = paragraphs[0][1:]
-    return "; ".join(" ".join(lines).rstrip(".") for lines in paragraphs if lines)
+    line = "; ".join(" ".join(lines).rstrip(".") for lines in paragraphs if lines)
+    return re.sub(r"^Error parsing \S+: ", "", line)  # the place in our own classes says nothing to people

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym._seeds import derive_seed, generator
-from edpbrl_gym._validation import check_choice_of, check_count, check_number
 from edpbrl_gym.experiments.demo_asking import DESIGNED, Asking, Say
+from edpbrl_gym.experiments.demo_settings import DemoSettings
 from edpbrl_gym.experiments.runs import Results, RunFolder, read_results
-from edpbrl_gym.features import TextEncoder, check_encoder_spec, load_encoder
+from edpbrl_gym.features import TextEncoder, load_encoder
 from edpbrl_gym.features.memo import MemoEncoder
 from edpbrl_gym.oracles import SyntheticUser
 from edpbrl_gym.personalize.search import Prompt, random_prompts
@@ -23,60 +23,7 @@ from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
 if TYPE_CHECKING:
     pass
 
-__all__ = ["DemoSettings", "run_demo"]
-
-
-@dataclass(frozen=True)
-class DemoSettings:
-    """What decides the numbers of the demo.
-
-    Attributes:
-        text: The taste of the simulated user in words; theta* is its embedding.
-        episodes: T, episodes that the user answers.
-        num_options: K, options of a question.
-        criterion: Of the design.
-        prior: Of the estimates: "words" (`VocabularyPrior` of the train tokens: around the words that the answers point
-            to, its scale from the answers), "embeddings" (Gaussian, with the covariance of the train tokens'
-            embeddings, finding F8) or "ridge" (the same in all directions). The design, which knows no answers, takes
-            "embeddings" for "words".
-        regularization: lambda of the design's prior, and of "embeddings" and "ridge": variances of mean 1 / lambda.
-        iterations: Iterations of the design at most.
-        mode: "argmax" or "sampled".
-        scale: Scale of the sampled mode.
-        population: Random held-out prompts that the percentiles refer to.
-        vocabulary: Folder; None is the built-in one.
-        encoder: Text encoder.
-        seed: Seed of everything.
-    """
-
-    text: str = "A cosy winter evening, warm candle light behind frosted windows"
-    episodes: int = 30
-    num_options: int = 4
-    criterion: str = "D"
-    prior: str = "words"
-    regularization: float = 0.1
-    iterations: int = 200
-    mode: str = "argmax"
-    scale: float = 20.0
-    population: int = 200
-    vocabulary: str | None = None
-    encoder: str = "minilm"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if not self.text.strip():
-            raise ValueError("Expected a text that describes a taste, got an empty one")
-        check_count(self.episodes, "episodes (T)")
-        check_count(self.num_options, "num_options (K)", minimum=2)
-        check_count(self.iterations, "iterations")
-        check_count(self.population, "population", minimum=10)
-        check_count(self.seed, "seed", minimum=0)
-        check_choice_of(self.prior, "prior", ("words", "embeddings", "ridge"))
-        check_number(self.regularization, "regularization (lambda)", minimum=0.0, exclusive=self.prior != "ridge")
-        check_number(self.scale, "scale", minimum=0.0, exclusive=True)
-        check_choice_of(self.criterion, "criterion", ("V", "A", "D"))
-        check_choice_of(self.mode, "mode", ("argmax", "sampled"))
-        check_encoder_spec(self.encoder)
+__all__ = ["run_demo"]
 
 
 def run_demo(

@@ -23,7 +23,7 @@ from edpbrl_gym.features.memo import MemoEncoder
 
 if TYPE_CHECKING:
     from edpbrl_gym.agents.base import Agent
-    from edpbrl_gym.experiments.demo import DemoSettings
+    from edpbrl_gym.experiments.demo_settings import DemoSettings
     from edpbrl_gym.oracles import SyntheticUser
 
 __all__ = ["DESIGNED", "Asking", "Learnt"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from edpbrl_gym._validation import check_choice_of, check_count, check_number
 from edpbrl_gym.features import check_encoder_spec
@@ -122,26 +122,26 @@ class SyntheticSettings:
     """What decides the numbers of the synthetic experiment; the defaults are the paper's.
 
     Attributes:
-        episodes: The T at which the estimate is judged.
+        episodes: The T at which estimates are judged.
         runs: Independent repeats.
-        agents: Who asks, ``name[,option=value...]``; the last one is the baseline of the verdict.
-        users: Name and sentence of each user; theta* is the sentence's embedding.
-        modes: "argmax", "sampled" or both.
-        scales: Scales of the sampled mode. At 1 the softmax over unit-norm features is nearly uniform; at 20 the
-            answers agree with the argmax in about 6 of 10 questions. The paper states neither.
-        num_options: K.
-        criterion: Of the designs: "V" (the paper's), "A" or "D".
-        regularization: lambda of the designs.
-        estimation_regularization: lambda of the estimate; None: the same.
+        agents: Who asks, the baseline last: name or package.module:Class[,option=value...], as frank_wolfe,criterion=D.
+        users: The paper's users by name, or your own as name=sentence; theta* is the sentence's embedding.
+        modes: Users take the best option, or sample from the softmax (the paper does not say which).
+        scales: Inverse temperatures of the sampled mode; 1 is nearly uniform, at 20 about 6 in 10 answers are the best.
+        num_options: K, options of a question.
+        criterion: What the designs optimise; the paper's is V.
+        regularization: Lambda of the designs.
+        estimation_regularization: Lambda of the estimates (None: that of the designs).
         iterations: Frank-Wolfe iterations at most.
-        design_for: "each": a design and new questions for every T, as the paper's objective has T in it. "largest": one
-            design for the largest T; a smaller T is the first T episodes of the same questions (three times faster).
-        feedback: "truncated" (partial prompts) or "state" (tokens).
+        design_for: A design for each T, as its objective has T in it, or one for the largest T, whose first episodes
+            serve all (three times faster).
+        feedback: Compare partial prompts, or single tokens.
         prompts: Held-out prompts of the preference error.
         pairs: Pairs of them.
-        vocabulary: Folder; None is the built-in one.
-        encoder: Text encoder.
-        tokens_per_step: Use at most so many tokens of every step; None: all.
+        vocabulary: Folder of token files, one per step, in alphabetical order (None: the built-in one).
+        encoder: Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG (the paper: CLIP ViT-L/14),
+            package.module:Class.
+        tokens_per_step: Use at most so many train tokens of every step (None: all).
         seed: Seed of everything, the train/test split included.
 
     Raises:
@@ -152,15 +152,15 @@ class SyntheticSettings:
     runs: int = 25
     agents: tuple[str, ...] = ("frank_wolfe", "random")
     users: Mapping[str, str] = field(default_factory=lambda: dict(PAPER_USERS))
-    modes: tuple[str, ...] = ("argmax", "sampled")
+    modes: tuple[Literal["argmax", "sampled"], ...] = ("argmax", "sampled")
     scales: tuple[float, ...] = (1.0, 20.0)
     num_options: int = 4
-    criterion: str = "V"
+    criterion: Literal["V", "A", "D"] = "V"
     regularization: float = 100.0
     estimation_regularization: float | None = None
     iterations: int = 100
-    design_for: str = "each"
-    feedback: str = "truncated"
+    design_for: Literal["each", "largest"] = "each"
+    feedback: Literal["truncated", "state"] = "truncated"
     prompts: int = 1000
     pairs: int = 5000
     vocabulary: str | None = None
@@ -193,6 +193,11 @@ class SyntheticSettings:
         check_choice_of(self.feedback, "feedback", ("truncated", "state"))
         if not self.modes or not self.users:
             raise ValueError("Expected at least one user and one mode, got none")
+        sentences = {name: sentence or PAPER_USERS.get(name, "") for name, sentence in self.users.items()}
+        for name, sentence in sentences.items():
+            if not name.strip() or not sentence.strip():
+                raise ValueError(f"Expected users among {', '.join(PAPER_USERS)} or as name=sentence, got {name!r}")
+        object.__setattr__(self, "users", sentences)
         for mode in self.modes:
             check_choice_of(mode, "modes", ("argmax", "sampled"))
         for scale in self.scales:

@@ -90,7 +90,7 @@ def _agent_rows(task: RunTask, position: int) -> list[dict[str, Any]]:
             users[0][2],
             episodes=planned,
             seed=seed % 2**31,
-            feedback=cast(Literal["truncated", "state"], settings.feedback),
+            feedback=settings.feedback,
         )
         best = {name: _best_options(asked, taste) for name, taste in task.evaluation.tastes.items()}
         for name, answering, user in users:

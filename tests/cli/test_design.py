@@ -22,7 +22,8 @@ from edpbrl_gym.agents.registry import make_agent
 from edpbrl_gym.cli import main
 from edpbrl_gym.cli.console import solving
 from edpbrl_gym.collection.collect import make_prompt_lanes
-from edpbrl_gym.experiments.demo import DemoSettings, run_demo
+from edpbrl_gym.experiments.demo import run_demo
+from edpbrl_gym.experiments.demo_settings import DemoSettings
 from edpbrl_gym.experiments.designs import solve_and_save
 from tests.helpers.small_vocabulary import write_vocabulary
 

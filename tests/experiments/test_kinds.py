@@ -8,7 +8,8 @@ import inspect
 import pytest
 
 from edpbrl_gym.cli import main
-from edpbrl_gym.experiments.demo import DemoSettings, run_demo
+from edpbrl_gym.experiments.demo import run_demo
+from edpbrl_gym.experiments.demo_settings import DemoSettings
 from edpbrl_gym.experiments.kinds import EXPERIMENTS, write_report
 from edpbrl_gym.experiments.llm.run import run_llm
 from edpbrl_gym.experiments.query_bench.run import run_queries

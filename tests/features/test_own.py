@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from edpbrl_gym.experiments.demo import DemoSettings
+from edpbrl_gym.experiments.demo_settings import DemoSettings
 from edpbrl_gym.experiments.llm.settings import LLMSettings
 from edpbrl_gym.experiments.query_bench.settings import BenchSettings
 from edpbrl_gym.experiments.race.settings import RaceSettings

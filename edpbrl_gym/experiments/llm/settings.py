@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Literal
 
 from edpbrl_gym._validation import check_choice_of, check_count, check_number
 from edpbrl_gym.experiments.llm.folds import Fold, make_folds
@@ -49,7 +49,7 @@ class LLMSettings:
     folds: int = 3
     lambdas: tuple[float, ...] = (0.1, 1.0, 10.0, 100.0)
     num_options: int = 4
-    criterion: str = "V"
+    criterion: Literal["V", "A", "D"] = "V"
     regularization: float = 100.0
     iterations: int = 100
     image_seed: int = 0
