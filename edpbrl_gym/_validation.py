@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-__all__ = ["check_array", "check_choice_of", "check_count", "check_integers", "check_number"]
+__all__ = ["check_path", "check_array", "check_choice_of", "check_count", "check_integers", "check_number"]
 
 # None: any length. A string: any length, shown by its letter in the message.
 Shape = tuple[int | str | None, ...]
@@ -172,3 +172,13 @@ def check_choice_of(value: Any, name: str, allowed: Sequence[str]) -> str:
     if not isinstance(value, str) or value not in allowed:
         raise ValueError(f"Expected {name} as one of {', '.join(map(repr, allowed))}, got {value!r}")
     return value
+
+
+def check_path(path: str | None, name: str) -> None:
+    """Refuse the empty path, which would be the current folder, and which nobody has named.
+
+    Raises:
+        ValueError: If it is empty.
+    """
+    if path == "":
+        raise ValueError(f"Expected {name} as a path, got an empty path; leave the option out for its default")

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from tyro import MISSING
 from tyro.conf import OmitArgPrefixes, OmitSubcommandPrefixes, subcommand
 
 from edpbrl_gym.cli.bench import Bench
@@ -29,7 +28,7 @@ def commands(quick: bool) -> Any:
     """
 
     def version(command: Any) -> Any:
-        return command.small() if quick else MISSING
+        return command.small() if quick else command()
 
     @dataclass(frozen=True)
     class Reproduce:

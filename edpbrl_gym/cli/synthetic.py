@@ -30,8 +30,8 @@ class Synthetic:
 
     @classmethod
     def small(cls) -> Synthetic:
-        """The defaults with --quick."""
-        return cls(SyntheticSettings(**QUICK), quick=True)
+        """What the defaults are with --quick."""
+        return cls(SyntheticSettings(**QUICK))
 
 
 def run(options: Synthetic) -> None:

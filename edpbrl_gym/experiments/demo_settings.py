@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from edpbrl_gym._validation import check_choice_of, check_count, check_number
+from edpbrl_gym._validation import check_choice_of, check_count, check_number, check_path
 from edpbrl_gym.features import check_encoder_spec
 
 __all__ = ["DemoSettings"]
@@ -61,3 +61,4 @@ class DemoSettings:
         check_choice_of(self.criterion, "criterion", ("V", "A", "D"))
         check_choice_of(self.mode, "mode", ("argmax", "sampled"))
         check_encoder_spec(self.encoder)
+        check_path(self.vocabulary, "vocabulary")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from edpbrl_gym._validation import check_choice_of, check_count, check_number
+from edpbrl_gym._validation import check_choice_of, check_count, check_number, check_path
 from edpbrl_gym.features import check_encoder_spec
 
 __all__ = ["PAPER_USERS", "QUICK", "AgentSettings", "SyntheticSettings", "UserSettings", "parse_agents"]
@@ -183,6 +183,7 @@ class SyntheticSettings:
         check_count(self.pairs, "pairs")
         check_count(self.seed, "seed", minimum=0)
         check_encoder_spec(self.encoder)
+        check_path(self.vocabulary, "vocabulary")
         if self.tokens_per_step is not None:
             check_count(self.tokens_per_step, "tokens_per_step", minimum=2)
         check_number(self.regularization, "regularization (lambda)", minimum=0.0)
