@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,48 +14,17 @@ from edpbrl_gym._files import replacing
 from edpbrl_gym._validation import check_choice_of
 from edpbrl_gym.agents.base import EpisodeStart, State
 from edpbrl_gym.agents.tabular import TabularAgent, require
-from edpbrl_gym.estimation import Estimate, GaussianPrior, Posterior
-from edpbrl_gym.planners import ComposedFeatures, TokenFeatures
+from edpbrl_gym.estimation import GaussianPrior
+from edpbrl_gym.likelihood import Response
+from edpbrl_gym.planners import ComposedFeatures, Planner, TokenFeatures
 
 if TYPE_CHECKING:
     from edpbrl_gym.comparisons import Comparisons
 
-__all__ = ["AgentPlanner", "PlannerAgent"]
+__all__ = ["PlannerAgent"]
 
 
-class AgentPlanner(Protocol):
-    """What an agent asks by: see ``edpbrl_gym.session.planner.Planner``, and ``reset``.
-
-    Attributes:
-        asked: Number of questions asked.
-    """
-
-    asked: int
-
-    def ask(self, prefixes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Tokens (K,) that extend the prompts (K, h)."""
-        ...
-
-    def tell(self, options: NDArray[Any], responses: Sequence[int]) -> object:
-        """Learn from n answered questions, options (n, K, d)."""
-        ...
-
-    def reset(self) -> None:
-        """Forget all questions and answers."""
-        ...
-
-    @property
-    def estimate(self) -> Estimate:
-        """The taste from all answers told so far."""
-        ...
-
-    @property
-    def posterior(self) -> Posterior:
-        """How sure the planner is of it."""
-        ...
-
-
-PlannerT = TypeVar("PlannerT", bound=AgentPlanner)
+PlannerT = TypeVar("PlannerT", bound=Planner)
 
 
 class PlannerAgent(TabularAgent, Generic[PlannerT]):
@@ -132,7 +100,7 @@ class PlannerAgent(TabularAgent, Generic[PlannerT]):
             self._told = 0
         new = comparisons.features[self._told :]
         if len(new):
-            planner.tell(new, [int(choice) for choice in comparisons.choice[self._told :]])
+            planner.tell(new, [Response.best(int(choice)) for choice in comparisons.choice[self._told :]])
         self._answers, self._told = comparisons, len(comparisons)
 
     def predict(

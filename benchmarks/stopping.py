@@ -28,8 +28,8 @@ from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.features import TextEncoder, load_encoder
 from edpbrl_gym.features.memo import MemoEncoder
 from edpbrl_gym.oracles import SyntheticUser
-from edpbrl_gym.planners import AdaptivePlanner, ComposedFeatures
-from edpbrl_gym.session import RandomPlanner, Session, StoppingRule, answer_of
+from edpbrl_gym.planners import AdaptivePlanner, ComposedFeatures, RandomPlanner
+from edpbrl_gym.session import Session, StoppingRule, answer_of
 from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
 
 DEVELOPMENT = (

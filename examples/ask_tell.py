@@ -13,8 +13,8 @@ import tyro
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.features import TextEncoder, load_encoder
 from edpbrl_gym.oracles import ImperfectUser
-from edpbrl_gym.planners import AdaptivePlanner, ComposedFeatures
-from edpbrl_gym.session import Planner, RandomPlanner, Session, StoppingRule, answer_of
+from edpbrl_gym.planners import AdaptivePlanner, ComposedFeatures, Planner, RandomPlanner
+from edpbrl_gym.session import Session, StoppingRule, answer_of
 from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
 
 

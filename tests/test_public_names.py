@@ -14,7 +14,7 @@ import pytest
 
 import edpbrl_gym
 
-LAZY = ("edpbrl_gym", "edpbrl_gym.agents", "edpbrl_gym.envs")
+LAZY = ("edpbrl_gym", "edpbrl_gym.agents", "edpbrl_gym.envs", "edpbrl_gym.planners")
 
 
 def rooms() -> list[str]:

@@ -1,22 +1,15 @@
-"""Which question next: expected information or gain of a set of options, searched over the whole vocabulary."""
+"""Planners choose the next question and learn from its answer: one protocol, and one table of names (`PLANNERS`)."""
 
-from edpbrl_gym.planners.adaptive import AdaptivePlanner
-from edpbrl_gym.planners.option_features import ComposedFeatures, TokenFeatures
-from edpbrl_gym.planners.scores import (
-    ExpectedBest,
-    ExpectedInformation,
-    ExpectedVariance,
-    MutualInformation,
-    QuestionScore,
+from edpbrl_gym._lazy import lazy_names
+
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "adaptive": ("AdaptivePlanner",),
+        "base": ("Planner",),
+        "option_features": ("ComposedFeatures", "TokenFeatures"),
+        "random": ("RandomPlanner",),
+        "replay": ("ReplayPlanner",),
+        "scores": ("ExpectedBest", "ExpectedInformation", "ExpectedVariance", "MutualInformation", "QuestionScore"),
+    },
 )
-
-__all__ = [
-    "AdaptivePlanner",
-    "ComposedFeatures",
-    "ExpectedBest",
-    "ExpectedInformation",
-    "ExpectedVariance",
-    "MutualInformation",
-    "QuestionScore",
-    "TokenFeatures",
-]

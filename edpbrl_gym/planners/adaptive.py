@@ -15,6 +15,7 @@ from edpbrl_gym.design.query_sets.restrictions import Restrictions, TokenRules
 from edpbrl_gym.estimation import Estimate, GaussianPrior, Posterior
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.likelihood import BestOf, Response, ResponseModel
+from edpbrl_gym.planners.base import Planner
 from edpbrl_gym.planners.calls import check_answers, check_prefixes
 from edpbrl_gym.planners.exchange import exchange
 from edpbrl_gym.planners.option_features import OptionFeatures
@@ -45,7 +46,7 @@ _POOL_DRAWS = 64
 _POOL_TOKENS = 20_000  # candidates of all starts together: bounds the time of a question on a large pool
 
 
-class AdaptivePlanner:
+class AdaptivePlanner(Planner):
     """Chooses the next token of each option so that the answer is expected to tell most about the taste.
 
     Before the first question of an episode it takes in all answers (`TasteTracker`, `VocabularyPrior`: the scale of the

@@ -4,7 +4,6 @@ from edpbrl_gym.session.answers import Answer
 from edpbrl_gym.session.asynchronous import AsyncSession
 from edpbrl_gym.session.driving import answer_of, run
 from edpbrl_gym.session.forecast import Progress, StoppingRule
-from edpbrl_gym.session.planner import Planner, RandomPlanner, Restorable
 from edpbrl_gym.session.questions import Feedback, Question, QuestionMaker
 from edpbrl_gym.session.recommendation import Recommendation
 from edpbrl_gym.session.sampling import sample_posterior
@@ -14,13 +13,10 @@ __all__ = [
     "Answer",
     "AsyncSession",
     "Feedback",
-    "Planner",
     "Progress",
     "Question",
     "QuestionMaker",
-    "RandomPlanner",
     "Recommendation",
-    "Restorable",
     "Session",
     "StoppingRule",
     "answer_of",

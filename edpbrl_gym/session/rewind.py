@@ -9,18 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym.likelihood import Response
-from edpbrl_gym.session.planner import Planner, Restorable
+from edpbrl_gym.planners.base import Planner
 from edpbrl_gym.session.questions import Question
 from edpbrl_gym.session.transcript import Transcript
 
-__all__ = ["RewindablePlanner", "planner_name"]
+__all__ = ["RewindablePlanner"]
 
 _KEPT = 16  # states in memory: going back further replays the session
-
-
-def planner_name(planner: Planner) -> str:
-    """Its ``name``, else that of its class."""
-    return str(getattr(planner, "name", type(planner).__name__))
 
 
 class RewindablePlanner:
@@ -34,22 +29,14 @@ class RewindablePlanner:
     """
 
     def __init__(self, planner: Planner | Callable[[], Planner]) -> None:
-        self._make: Callable[[], Planner] | None = None
-        if not isinstance(planner, type) and callable(getattr(planner, "ask", None)):
-            self.planner: Planner = planner  # type: ignore[assignment]
-        elif callable(planner):
-            self._make = planner
-            self.planner = planner()
-        else:
-            raise TypeError(
-                f"Expected a planner (with ask and tell) or a function that makes one, got {type(planner).__name__}"
-            )
-        self._beginning = self.state()
+        self._make = None if isinstance(planner, Planner) else planner
+        self.planner = planner if isinstance(planner, Planner) else _made(planner)
+        self._beginning = self.planner.state()  # None of a planner that has no states
         self._states: dict[int, dict[str, Any]] = {}  # in which question number ... waits for its answer
 
     def state(self) -> dict[str, Any] | None:
-        """The planner's state, None where it doesn't tell."""
-        return self.planner.state() if isinstance(self.planner, Restorable) else None
+        """The planner's state, None where it has none."""
+        return self.planner.state()
 
     def teach(self, question: Question, response: Response) -> None:
         """Tell the planner an answer; a skip says nothing about the taste and is not told."""
@@ -65,9 +52,9 @@ class RewindablePlanner:
 
     def check_can_go_back(self) -> None:
         """Raise a TypeError for a planner that can't."""
-        if self._beginning is None and self._make is None and not callable(getattr(self.planner, "reset", None)):
+        if self._beginning is None and self._make is None and not self.planner.can_reset:
             raise TypeError(
-                f"Expected a planner that can go back, {planner_name(self.planner)} has no reset() (nor state() and "
+                f"Expected a planner that can go back, {self.planner.name} has no reset() (nor state() and "
                 "restore()); give the session a function that makes the planner"
             )
 
@@ -76,7 +63,7 @@ class RewindablePlanner:
         number = transcript.answered
         state = self._states.get(number)
         self._states = {key: kept for key, kept in self._states.items() if key <= number}
-        if state is not None and isinstance(self.planner, Restorable):
+        if state is not None:
             self.planner.restore(state)
         else:
             self.replay(transcript)
@@ -103,7 +90,7 @@ class RewindablePlanner:
         Raises:
             ValueError: ``exact``, and it asks other questions than it did.
         """
-        if state is not None and isinstance(self.planner, Restorable):
+        if state is not None and self._beginning is not None:
             self.planner.restore(state)
         else:
             questions = answers = 0
@@ -121,12 +108,22 @@ class RewindablePlanner:
                 self.teach(question, transcript.responses[number])
 
     def _begin_again(self) -> None:
-        if self._beginning is not None and isinstance(self.planner, Restorable):
+        if self._beginning is not None:
             self.planner.restore(self._beginning)
         elif self._make is not None:
-            self.planner = self._make()
-        elif callable(reset := getattr(self.planner, "reset", None)):
-            reset()  # else it was given fresh, to resume a session
+            self.planner = _made(self._make)
+        elif self.planner.can_reset:
+            self.planner.reset()  # else it was given fresh, to resume a session
+
+
+def _made(make: Callable[[], Planner]) -> Planner:
+    planner: object = make() if callable(make) else make
+    if not isinstance(planner, Planner):
+        raise TypeError(
+            f"Expected a planner (with ask and tell) or a function that makes one, got {type(planner).__name__}; a "
+            "planner of one's own inherits from edpbrl_gym.planners.Planner"
+        )
+    return planner
 
 
 def _check_same(tokens: NDArray[Any], question: Question) -> None:

@@ -19,15 +19,15 @@ from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.features import TextEncoder
 from edpbrl_gym.features.memo import MemoEncoder
-from edpbrl_gym.likelihood import BestOf, ResponseModel
+from edpbrl_gym.likelihood import ResponseModel
+from edpbrl_gym.planners.base import Planner
 from edpbrl_gym.session.answers import Answer, check_answer
 from edpbrl_gym.session.forecast import Progress, StoppingRule
 from edpbrl_gym.session.journal import Journal, is_plain, read_settings
 from edpbrl_gym.session.outlook import Outlook
-from edpbrl_gym.session.planner import Planner
 from edpbrl_gym.session.questions import Feedback, Question, QuestionMaker, check_distinct
 from edpbrl_gym.session.recommendation import Recommendation, recommend
-from edpbrl_gym.session.rewind import RewindablePlanner, planner_name
+from edpbrl_gym.session.rewind import RewindablePlanner
 from edpbrl_gym.session.transcript import Event, Transcript
 from edpbrl_gym.vocabulary import Vocabulary
 
@@ -52,7 +52,7 @@ class Session:
         encoder: Embeds what is compared; it must be the one that the planner's features come from.
         num_options: K.
         feedback: "truncated" compares partial prompts, "state" the new tokens alone.
-        model: Format of the answers; the planner's ``model`` if it has one, else best-of-K.
+        model: Format of the answers; None: the planner's.
         held_out: Vocabulary of the pairs of prompts by which ``progress`` predicts the accuracy; None: ``vocabulary``.
         prior: Of the taste, for credible intervals and ``progress``; None: of the vocabulary. The planner has its own.
         stopping: When ``progress`` says to stop.
@@ -84,10 +84,11 @@ class Session:
         self._line = RewindablePlanner(planner)
         self.maker = QuestionMaker(vocabulary, encoder, feedback)
         self.num_options = check_count(num_options, "num_options (K)", minimum=2)
-        known = getattr(self.planner, "num_options", self.num_options)
-        if known != self.num_options:
-            raise ValueError(f"Expected a planner of K = {self.num_options} options, got one of {known}")
-        self.model: ResponseModel = model or getattr(self.planner, "model", None) or BestOf()
+        if self.planner.num_options != self.num_options:
+            raise ValueError(
+                f"Expected a planner of K = {self.num_options} options, got one of {self.planner.num_options}"
+            )
+        self.model: ResponseModel = model or self.planner.model
         self.who = who
         self.memo = MemoEncoder(encoder)
         self.outlook = Outlook(
@@ -148,8 +149,8 @@ class Session:
         if self._tokens is None:  # else an encoder or a disk failed below: the planner must not be asked twice
             self._tokens = self.planner.ask(prefixes)
         question = self.maker.make(prefixes, self._tokens, number=self.answered, episode=episode)
-        if getattr(self.planner, "distinct", True):
-            check_distinct(question, planner_name(self.planner))
+        if self.planner.distinct:
+            check_distinct(question, self.planner.name)
         self._record(self.transcript.ask_event(question), durable=False)
         self._tokens = None
         self._line.keep(question.number)
@@ -158,11 +159,9 @@ class Session:
     def think(self) -> None:
         """Let the planner do, while the person looks at the options, what would make them wait after the answer.
 
-        Without effect on what is asked, and for planners that have no ``think``.
+        Without effect on what is asked.
         """
-        think = getattr(self.planner, "think", None)
-        if callable(think):
-            think()
+        self.planner.think()
 
     def tell(self, answer: Answer) -> None:
         """Answer the question that was asked; on return a saved session has it on the disk.
@@ -238,7 +237,7 @@ class Session:
             "encoder": encoder.name,
             "encoder_fingerprint": encoder.fingerprint,
             "feedback": self.maker.feedback,
-            "planner": planner_name(self.planner),
+            "planner": self.planner.name,
         }
         return self.transcript.history(who=self.who, metadata=metadata)
 
@@ -396,7 +395,7 @@ class Session:
             "encoder": encoder.name,
             "encoder_fingerprint": encoder.fingerprint,
             "model": repr(self.model),
-            "planner": planner_name(self.planner),
+            "planner": self.planner.name,
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
         }
 

@@ -13,7 +13,7 @@ from edpbrl_gym.collection.collect import ENVIRONMENT, collect, draw_questions, 
 from edpbrl_gym.collection.distinct import DistinctOptions, check_enough_options
 from edpbrl_gym.estimation import GaussianPrior
 from edpbrl_gym.oracles import SyntheticUser
-from edpbrl_gym.session import RandomPlanner
+from edpbrl_gym.planners import RandomPlanner
 from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
 from tests.helpers.lane_environments import ChainEnv
 from tests.helpers.small_vocabulary import write_vocabulary

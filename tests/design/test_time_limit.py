@@ -226,11 +226,11 @@ class PathsEnv(ChainEnv):
 
 @pytest.mark.parametrize("agent", [NewtonAgent, FrankWolfeAgent, ExactAgent, ReferenceAgent, TuplesAgent])
 def test_agents_pass_it_on(agent, tmp_path):
-    made = agent(PathsEnv(), num_policies=2, episodes=6, criterion="D", time_limit=0).learn()
+    made = agent(PathsEnv(), num_options=2, episodes=6, criterion="D", time_limit=0).learn()
     assert made.design.status == "time_limit"
     if agent is TuplesAgent:
         assert made.questions.status == "time_limit"
     made.save(tmp_path)
     assert agent.load(tmp_path, PathsEnv()).options["time_limit"] == 0
     with pytest.raises(ValueError, match="time_limit"):
-        agent(PathsEnv(), num_policies=2, episodes=6, time_limit=-1)
+        agent(PathsEnv(), num_options=2, episodes=6, time_limit=-1)

@@ -8,8 +8,7 @@ from edpbrl_gym.estimation import GaussianPrior, estimate
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.likelihood import BestOf
-from edpbrl_gym.planners import AdaptivePlanner, ComposedFeatures
-from edpbrl_gym.session import RandomPlanner
+from edpbrl_gym.planners import AdaptivePlanner, ComposedFeatures, Planner, RandomPlanner
 from edpbrl_gym.vocabulary import Vocabulary
 from tests.helpers.encoders import CountingEncoder
 from tests.helpers.small_vocabulary import TOKENS
@@ -36,10 +35,11 @@ def adaptive_planner(seed=5):
     return AdaptivePlanner(WORDS, options=options, prior=VocabularyPrior(tokens), num_options=3, seed=seed)
 
 
-class GreedyPlanner:
+class GreedyPlanner(Planner):
     """Asks by its estimate, its own draws and its last answers: whatever it forgets or hears twice shows."""
 
     name = "greedy"
+    num_options = 3
     distinct = False  # no person answers
 
     def __init__(self, seed=0):

@@ -111,7 +111,8 @@ def test_what_is_missing_is_explained(tmp_path):
 
 def test_a_session_skips_what_the_judge_does_not_answer(tmp_path, minilm):
     from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
-    from edpbrl_gym.session import RandomPlanner, Session, run
+    from edpbrl_gym.planners import RandomPlanner
+    from edpbrl_gym.session import Session, run
     from edpbrl_gym.vocabulary import load_vocabulary
 
     words = load_vocabulary(write_vocabulary(tmp_path / "words"), order=["bases", "lighting", "style"])

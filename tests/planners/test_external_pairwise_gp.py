@@ -13,9 +13,9 @@ from scipy.stats import spearmanr
 
 from edpbrl_gym.estimation import GaussianPrior, estimate
 from edpbrl_gym.likelihood import Response
+from edpbrl_gym.planners import Planner
 from edpbrl_gym.planners.external import PairwiseGPPlanner
 from edpbrl_gym.planners.pool import PoolState, make_rule
-from edpbrl_gym.session import Planner
 
 pytest.importorskip("botorch", reason="needs the extra rivals: pip install 'edpbrl-gym[rivals]'")
 
@@ -84,7 +84,7 @@ def test_the_posterior_of_the_unit_vectors_gives_the_utilities_of_all_items():
     world = World(n=40, d=5, asked=25)
     planner = world.planner(variance=3.0)
     with torch.no_grad():
-        utilities = planner.model().posterior(torch.tensor(world.items)).mean.squeeze(-1).numpy()
+        utilities = planner.fitted_model().posterior(torch.tensor(world.items)).mean.squeeze(-1).numpy()
     solved, left, _, _ = np.linalg.lstsq(world.items, utilities, rcond=None)
     assert float(left.sum()) < 1e-20
     np.testing.assert_allclose(planner.estimate.theta, solved, atol=1e-10)
@@ -102,7 +102,7 @@ def test_before_the_first_answer_it_is_the_prior_and_asks_the_two_items_farthest
         first, second = planner.ask(EMPTY)
         assert distances[first, second] > (0.95 if acquisition == "bald" else 1.0 - 1e-12) * distances.max()
     with pytest.raises(ValueError, match="at least one answer"):
-        planner.model()
+        planner.fitted_model()
 
 
 def test_eubo_asks_what_botorch_scores_highest_and_our_closed_form_agrees():
@@ -111,7 +111,7 @@ def test_eubo_asks_what_botorch_scores_highest_and_our_closed_form_agrees():
     world = World(asked=15)
     planner, pairs = world.planner("eubo", variance=2.0), world.pairs()
     with torch.no_grad():
-        theirs = AnalyticExpectedUtilityOfBestOption(planner.model())(torch.tensor(world.items[pairs])).numpy()
+        theirs = AnalyticExpectedUtilityOfBestOption(planner.fitted_model())(torch.tensor(world.items[pairs])).numpy()
     state = world.state(variance=2.0)
     ours = make_rule("qeubo").prepare(state)(pairs)
     np.testing.assert_allclose(theirs, ours, atol=1e-4)
@@ -125,7 +125,7 @@ def test_bald_asks_what_botorch_scores_highest_and_ranks_pairs_as_our_rule():
 
     world = World(asked=15)
     planner, pairs = world.planner("bald"), world.pairs()
-    function = PairwiseBayesianActiveLearningByDisagreement(planner.model(), num_samples=16_384)
+    function = PairwiseBayesianActiveLearningByDisagreement(planner.fitted_model(), num_samples=16_384)
     with torch.no_grad(), torch.random.fork_rng():
         torch.manual_seed(0)
         theirs = np.concatenate([function(part).numpy() for part in torch.tensor(world.items[pairs]).split(64)])

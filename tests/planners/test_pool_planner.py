@@ -12,11 +12,10 @@ from edpbrl_gym.estimation import GaussianPrior, estimate
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.likelihood.choice import fisher_information
-from edpbrl_gym.planners import ComposedFeatures, TokenFeatures
+from edpbrl_gym.planners import ComposedFeatures, Planner, TokenFeatures
 from edpbrl_gym.planners.pool import RULES, PoolState, RulePlanner, make_rule
 from edpbrl_gym.planners.pool.trajectories import Followed, sample_trajectories, trajectory_features
 from edpbrl_gym.session import Session
-from edpbrl_gym.session.planner import Planner, Restorable
 from edpbrl_gym.vocabulary import Vocabulary
 from tests.helpers.encoders import CountingEncoder
 from tests.helpers.small_vocabulary import TOKENS
@@ -78,7 +77,7 @@ def episode(planner, feedback: str = "truncated", *, taste=None, look: bool = Fa
 def test_on_items_it_asks_what_the_rule_asks(name: str) -> None:
     _, items, theta = pool()
     planner, rule = items_planner(name, episodes=5), make_rule(name)
-    assert isinstance(planner, Planner) and isinstance(planner, Restorable) and planner.name == name
+    assert isinstance(planner, Planner) and planner.can_reset and planner.name == name
     rng = np.random.default_rng(1000)
     asked, choices = np.empty((0, K), dtype=np.int64), np.empty(0, dtype=np.int64)
     for number in range(7):

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from edpbrl_gym.comparisons import Queries
 from edpbrl_gym.likelihood import BestWorst, Ranking, Response, WithTies
 from edpbrl_gym.oracles import ImperfectUser, SyntheticUser
-from edpbrl_gym.session import Planner, RandomPlanner, Restorable, Session, StoppingRule, run
+from edpbrl_gym.planners import Planner, RandomPlanner
+from edpbrl_gym.session import Session, StoppingRule, run
 from edpbrl_gym.vocabulary import Vocabulary
 from tests.helpers.session_planners import (
     PLANNERS,
@@ -115,9 +116,16 @@ def test_a_planner_that_cannot_go_back_says_so():
     assert one.answered == 1 and one.ask().number == 1  # nothing was changed
     restorable = session(RestorableGreedyPlanner())
     restorable.ask(), restorable.tell(0), restorable.undo()
-    assert isinstance(GreedyPlanner(), Planner) and isinstance(RestorableGreedyPlanner(), Restorable)
+    assert not GreedyPlanner().can_reset and GreedyPlanner().state() is None
+    for call in (GreedyPlanner().reset, lambda: GreedyPlanner().restore({})):
+        with pytest.raises(NotImplementedError, match="greedy has no"):
+            call()
     with pytest.raises(TypeError, match="a planner .with ask and tell. or a function"):
         session("random")
+    with pytest.raises(TypeError, match="got list; a planner of one's own inherits from edpbrl_gym.planners.Planner"):
+        session(lambda: [])
+    with pytest.raises(TypeError, match="abstract"):
+        Planner()
 
 
 def test_a_skip_teaches_nothing_but_is_kept():
@@ -192,7 +200,7 @@ class Fixed(RandomPlanner):
         del self.distinct
 
     def ask(self, prefixes):
-        self._asked += 1
+        self.asked += 1
         return np.array(self.steps[prefixes.shape[1]])
 
 

@@ -71,7 +71,7 @@ def test_the_planner_thinks_while_the_person_does():
                 assert one.pending.number == one.planner.thoughts == answer + 1
 
     asyncio.run(main())
-    plain = session(RestorableGreedyPlanner)  # has no think()
+    plain = session(RestorableGreedyPlanner)  # does not think
     plain.think()
 
 

@@ -15,9 +15,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from edpbrl_gym.estimation import GaussianPrior
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
-from edpbrl_gym.planners import AdaptivePlanner, ComposedFeatures
+from edpbrl_gym.planners import AdaptivePlanner, ComposedFeatures, RandomPlanner
 from edpbrl_gym.planners.pool import RulePlanner
-from edpbrl_gym.session import RandomPlanner, Session
+from edpbrl_gym.session import Session
 from tests.helpers.session_planners import WORDS, D, encoder
 
 TOKENS = encoder().encode(WORDS.all_tokens)

@@ -1,4 +1,4 @@
-"""Planners of the contenders, and the one that asks questions which an agent has drawn before the first answer."""
+"""Planners of the contenders."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,27 +27,14 @@ from edpbrl_gym.experiments.race.settings import RaceRegime, RaceSettings
 from edpbrl_gym.experiments.race.worlds import load_world
 from edpbrl_gym.features import TextEncoder
 from edpbrl_gym.features.memo import single_thread
-from edpbrl_gym.likelihood import Response
-from edpbrl_gym.planners import AdaptivePlanner, ComposedFeatures, TokenFeatures
+from edpbrl_gym.planners import AdaptivePlanner, ComposedFeatures, Planner, ReplayPlanner, TokenFeatures
 
-__all__ = ["Asker", "Replay", "Seat", "SharedEncoder", "design_needed", "make_planner", "solve_design", "warm_up"]
+__all__ = ["Seat", "SharedEncoder", "design_needed", "make_planner", "solve_design", "warm_up"]
 
 Tokens = NDArray[np.int64]
 
 _RIDGE = 1.0  # lambda of the literature's rules
 _LARGE = 1000  # texts of a batch that contenders share
-
-
-class Asker(Protocol):
-    """What the race needs of a planner."""
-
-    def ask(self, prefixes: Tokens) -> Tokens:
-        """Tokens (K,) of the next step."""
-        ...
-
-    def tell(self, options: NDArray[np.float32], responses: Sequence[Response]) -> object:
-        """Learn from n answered questions, options (n, K, d)."""
-        ...
 
 
 class SharedEncoder:
@@ -75,28 +62,6 @@ class SharedEncoder:
 @functools.lru_cache(maxsize=2)
 def _large_batch(world: World, texts: tuple[str, ...]) -> NDArray[np.float32]:
     return world.encoder().encode(texts)
-
-
-class Replay:
-    """Asks given questions in their order, whatever the answers.
-
-    Args:
-        tokens: Of every option, (T, K, H).
-    """
-
-    def __init__(self, tokens: Tokens) -> None:
-        self._tokens = tokens
-        self._episode = 0
-
-    def ask(self, prefixes: Tokens) -> Tokens:
-        """Tokens (K,) of the next step; after the last step comes the next episode."""
-        step = np.asarray(prefixes).shape[1]
-        chosen = self._tokens[self._episode, :, step]
-        self._episode += step + 1 == self._tokens.shape[2]
-        return np.asarray(chosen)
-
-    def tell(self, options: NDArray[np.float32], responses: Sequence[Response]) -> None:
-        """Nothing is learnt."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +92,7 @@ class Seat:
         return max(self.settings.checkpoints(self.regime))
 
 
-def make_planner(contender: Contender, seat: Seat) -> Asker:
+def make_planner(contender: Contender, seat: Seat) -> Planner:
     """Return a new planner for one user."""
     return _MAKERS[contender.kind](contender, seat)
 
@@ -150,7 +115,7 @@ def _composed(world: World) -> ComposedFeatures:
     return ComposedFeatures(world.vocabulary, world.tokens, world.encoder())
 
 
-def _ours(contender: Contender, seat: Seat) -> Asker:
+def _ours(contender: Contender, seat: Seat) -> Planner:
     return AdaptivePlanner(
         seat.world.vocabulary,
         options=_options(seat),
@@ -161,7 +126,7 @@ def _ours(contender: Contender, seat: Seat) -> Asker:
     )
 
 
-def _rule(contender: Contender, seat: Seat) -> Asker:
+def _rule(contender: Contender, seat: Seat) -> Planner:
     from edpbrl_gym.planners.pool.planner import RulePlanner
 
     given = dict(contender.options)
@@ -180,7 +145,7 @@ def _rule(contender: Contender, seat: Seat) -> Asker:
     )
 
 
-def _gp(contender: Contender, seat: Seat) -> Asker:
+def _gp(contender: Contender, seat: Seat) -> Planner:
     from edpbrl_gym.planners.external.pairwise_gp import PairwiseGPPlanner
 
     return PairwiseGPPlanner(
@@ -192,7 +157,7 @@ def _gp(contender: Contender, seat: Seat) -> Asker:
     )
 
 
-def _optuna(contender: Contender, seat: Seat) -> Asker:
+def _optuna(contender: Contender, seat: Seat) -> Planner:
     from edpbrl_gym.planners.external.optuna_gp import OptunaGPPlanner
 
     return OptunaGPPlanner(seat.world.tokens.astype(np.float64), seed=seat.seed, **contender.options)
@@ -249,7 +214,7 @@ def _agent(contender: Contender, seat: Seat, lanes: Any) -> Any:
     )
 
 
-def _static(contender: Contender, seat: Seat) -> Asker:
+def _static(contender: Contender, seat: Seat) -> Planner:
     lanes = _lanes(seat)
     done = design_needed(contender, seat.regime, seat.folder)
     if done is None:
@@ -259,7 +224,7 @@ def _static(contender: Contender, seat: Seat) -> Asker:
         reseed(agent, seat.seed)
     tokens = play(agent, lanes, seat.regime.num_options)
     lanes.close()
-    return Replay(tokens)
+    return ReplayPlanner(tokens)
 
 
 _MAKERS = {"ours": _ours, "rule": _rule, "static": _static, "gp": _gp, "optuna": _optuna}

@@ -19,7 +19,7 @@ from edpbrl_gym.experiments.query_bench.estimators import fit
 from edpbrl_gym.experiments.query_bench.measuring import Judge, load_ceiling
 from edpbrl_gym.experiments.query_bench.worlds import World
 from edpbrl_gym.experiments.race.contenders import Contender, get_contender
-from edpbrl_gym.experiments.race.planners import Asker, Seat, SharedEncoder, make_planner, warm_up
+from edpbrl_gym.experiments.race.planners import Seat, SharedEncoder, make_planner, warm_up
 from edpbrl_gym.experiments.race.settings import RaceRegime, RaceSettings, get_regime
 from edpbrl_gym.experiments.race.worlds import ItemJudge, load_world
 from edpbrl_gym.experiments.runs import RunFolder
@@ -27,6 +27,7 @@ from edpbrl_gym.features import TextEncoder
 from edpbrl_gym.features.memo import single_thread
 from edpbrl_gym.likelihood import BestOf, Response, Terms
 from edpbrl_gym.oracles.imperfect import ImperfectUser
+from edpbrl_gym.planners import Planner
 
 __all__ = ["KIND", "Asked", "Unit", "ask_questions", "judge_of", "perform", "scores"]
 
@@ -74,7 +75,7 @@ class Asked:
     episodes: int
     features: NDArray[np.float32]
     responses: list[Response]
-    planner: Asker
+    planner: Planner
     timing: dict[str, float]
 
 

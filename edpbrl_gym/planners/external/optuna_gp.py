@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._validation import check_count
 from edpbrl_gym.likelihood import Response
+from edpbrl_gym.planners.base import Planner
 from edpbrl_gym.planners.external.pool import (
     answered_pairs,
     check_items,
@@ -31,7 +32,7 @@ _SAME = 1e-5  # relative distance at which features are those of an item: roundi
 _PURPOSE = "optuna's preferential sampler"
 
 
-class OptunaGPPlanner:
+class OptunaGPPlanner(Planner):
     """optuna-dashboard's `PreferentialGPSampler` on the bounding box of the items.
 
     The sampler looks for the best point, not for the taste: it takes a sample of a Gaussian process (Matern 3/2, probit

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from edpbrl_gym._validation import check_choice_of, check_count, check_number
 from edpbrl_gym.estimation import Estimate, Posterior
 from edpbrl_gym.likelihood import Response
+from edpbrl_gym.planners.base import Planner
 from edpbrl_gym.planners.external.pool import (
     answered_pairs,
     check_items,
@@ -37,7 +38,7 @@ _PURPOSE = "BoTorch's preference model"
 _FIT, _SCORE = 0, 1  # what the global generators are seeded for
 
 
-class PairwiseGPPlanner:
+class PairwiseGPPlanner(Planner):
     """BoTorch's `PairwiseGP` with a linear kernel, and the pair of the pool with the largest acquisition value.
 
     The model is that of our own estimates: utilities theta . x with the prior theta ~ N(0, prior_variance I), logistic
@@ -163,7 +164,7 @@ class PairwiseGPPlanner:
         mean, covariance = self._posterior()
         return Posterior(mean.copy(), _inverse(covariance))
 
-    def model(self) -> Any:
+    def fitted_model(self) -> Any:
         """The fitted `PairwiseGP`.
 
         Raises:
@@ -195,7 +196,7 @@ class PairwiseGPPlanner:
             if len(self._pairs):
                 torch = load("torch", _PURPOSE)
                 with torch.no_grad():
-                    found = self.model().posterior(torch.eye(dimension, dtype=torch.float64))
+                    found = self.fitted_model().posterior(torch.eye(dimension, dtype=torch.float64))
                     mean = found.mean.squeeze(-1).numpy()
                     covariance = found.covariance_matrix.numpy()
                 self._fitted = mean, (covariance + covariance.T) / 2.0

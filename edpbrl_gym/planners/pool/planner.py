@@ -15,6 +15,7 @@ from edpbrl_gym.estimation import Estimate, GaussianPrior, Posterior
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.likelihood import BestOf, Response, ResponseModel
 from edpbrl_gym.likelihood.choice import fisher_information
+from edpbrl_gym.planners.base import Planner
 from edpbrl_gym.planners.calls import check_answers, check_prefixes
 from edpbrl_gym.planners.option_features import ComposedFeatures, OptionFeatures
 from edpbrl_gym.planners.pool.base import Rule
@@ -37,7 +38,7 @@ _SAMPLED = (Thinning, DopeWolfe, RolloutPool)  # with several steps these choose
 _TASTE = "taste_"  # begins the names of what a state knows of the taste
 
 
-class RulePlanner:
+class RulePlanner(Planner):
     """A rule of the literature that asks about the prompts of a vocabulary; one step makes it a pool of items.
 
     Before every question of a rule that is adaptive the estimate takes in all answers: under a `GaussianPrior` the

@@ -1,9 +1,9 @@
-"""Who decides what is asked next: the planner protocol, and the planner that asks at random."""
+"""The planner that asks at random."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,57 +15,12 @@ from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.likelihood import BestOf, Response, ResponseModel
 from edpbrl_gym.likelihood.choice import check_options
+from edpbrl_gym.planners.base import Planner
 
-__all__ = ["Planner", "RandomPlanner", "Restorable"]
-
-
-@runtime_checkable
-class Planner(Protocol):
-    """Chooses the next token of each of the K options, and learns from the answers.
-
-    A planner must be deterministic: with the same arguments and the same calls of ``ask`` and ``tell`` it asks the same
-    questions, whether or not anyone looks at its estimate in between. A session depends on it to go back and to be
-    resumed. It may have a ``name``, a ``model`` (format of the answers), ``reset()``, and what ``Restorable`` says.
-    Options of a question must differ; ``distinct = False`` says that they may not, for users that are simulated.
-    """
-
-    def ask(self, prefixes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Tokens (K,) of step h that extend the prompts ``prefixes``, (K, h)."""
-        ...
-
-    def tell(self, options: NDArray[np.float32], responses: Sequence[Response]) -> object:
-        """Learn from n answered questions, options (n, K, d)."""
-        ...
-
-    @property
-    def estimate(self) -> Estimate:
-        """The taste from all answers told so far."""
-        ...
-
-    @property
-    def posterior(self) -> Posterior:
-        """How sure the planner is of it."""
-        ...
+__all__ = ["RandomPlanner"]
 
 
-@runtime_checkable
-class Restorable(Protocol):
-    """A planner that can be put back to where it was; others are led there again, question by question."""
-
-    def state(self) -> dict[str, Any]:
-        """All that has changed since the planner was made, by name; later calls must not change what was returned.
-
-        Where all of it is arrays and values that JSON can hold, it is saved beside the answers and spares their replay
-        when the session is resumed; else it only serves to go back.
-        """
-        ...
-
-    def restore(self, state: dict[str, Any]) -> object:
-        """Go on from a state of a planner with the same arguments."""
-        ...
-
-
-class RandomPlanner:
+class RandomPlanner(Planner):
     """Asks uniformly drawn legal tokens, independently for each option; estimates with the prior's scale from the data.
 
     The baseline of every comparison. The estimate is computed when it is looked at, not at every answer.
@@ -118,7 +73,7 @@ class RandomPlanner:
 
     def reset(self) -> None:
         """Forget all questions and answers."""
-        self._asked = 0
+        self.asked = 0
         self._options = np.empty((0, self.num_options, self.dimension), dtype=np.float32)
         self._responses: tuple[Response, ...] = ()
         self._fitted: tuple[Estimate, Posterior] | None = None
@@ -134,8 +89,8 @@ class RandomPlanner:
         step = begun.shape[1]
         if step >= len(self.sizes):
             raise ValueError(f"Expected prompts of fewer than {len(self.sizes)} tokens to extend, got {step} tokens")
-        rng = np.random.default_rng([self.seed, self._asked])
-        self._asked += 1
+        rng = np.random.default_rng([self.seed, self.asked])
+        self.asked += 1
         if self.distinct and self.sizes[step] >= self.num_options:
             return rng.choice(self.sizes[step], size=self.num_options, replace=False)
         if self.distinct:
@@ -193,14 +148,14 @@ class RandomPlanner:
     def state(self) -> dict[str, Any]:
         """What has been asked and told."""
         return {
-            "asked": self._asked,
+            "asked": self.asked,
             "options": self._options,
             "responses": [response.as_json() for response in self._responses],
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from a state of a planner with the same arguments."""
-        self._asked = int(state["asked"])
+        self.asked = int(state["asked"])
         self._options = np.asarray(state["options"], dtype=np.float32)
         self._responses = tuple(Response.from_json(response) for response in state["responses"])
         self._fitted = None

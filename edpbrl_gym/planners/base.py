@@ -1,0 +1,92 @@
+"""What a planner is: whoever chooses the next question and learns from its answer."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edpbrl_gym.estimation import Estimate, Posterior
+from edpbrl_gym.likelihood import BestOf, Response, ResponseModel
+
+__all__ = ["Planner"]
+
+
+class Planner(ABC):
+    """Chooses the next token of each of the K options, and learns from the answers.
+
+    A planner must be deterministic: with the same arguments and the same calls of ``ask`` and ``tell`` it asks the same
+    questions, whether or not anyone looks at its estimate in between. A session depends on it to go back and to be
+    resumed. A planner of one's own implements ``ask``, ``tell``, ``estimate`` and ``posterior``, sets ``num_options``,
+    and counts its questions in ``asked``; with ``reset``, or ``state`` and ``restore``, a session can go back.
+
+    Attributes:
+        name: In tables, files and messages.
+        needs: Optional packages that it imports, each with the extra of edpbrl-gym that brings it.
+        num_options: K.
+        model: Format of the answers.
+        asked: Number of questions asked.
+        distinct: Whether the options of a question always differ, as people should see; a planner for simulated users
+            may say False.
+    """
+
+    name: str = "planner"
+    needs: tuple[tuple[str, str], ...] = ()
+    num_options: int
+    model: ResponseModel = BestOf()
+    asked: int = 0
+    distinct: bool = True
+
+    @abstractmethod
+    def ask(self, prefixes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Tokens (K,) of step h that extend the prompts ``prefixes``, (K, h)."""
+
+    @abstractmethod
+    def tell(self, options: NDArray[np.float32], responses: Sequence[Response]) -> None:
+        """Learn from n answered questions, options (n, K, d)."""
+
+    @property
+    @abstractmethod
+    def estimate(self) -> Estimate:
+        """The taste from all answers told so far."""
+
+    @property
+    @abstractmethod
+    def posterior(self) -> Posterior:
+        """How sure the planner is of it."""
+
+    def think(self) -> None:  # noqa: B027  (optional for subclasses)
+        """Do what can be done before the answer, while the person looks at the options; it changes no question."""
+
+    def reset(self) -> None:
+        """Forget all questions and answers.
+
+        Raises:
+            NotImplementedError: The planner can't; see ``can_reset``.
+        """
+        raise NotImplementedError(f"the planner {self.name} has no reset()")
+
+    @property
+    def can_reset(self) -> bool:
+        """Whether it has a ``reset`` of its own."""
+        return type(self).reset is not Planner.reset
+
+    def state(self) -> dict[str, Any] | None:
+        """All that has changed since the planner was made, by name; later calls must not change what was returned.
+
+        Where all of it is arrays and values that JSON can hold, a session saves it beside the answers, which spares
+        their replay when it is resumed; else it only serves to go back. None, the base class's, of a planner that can't
+        be put back: it is led through the same questions again.
+        """
+        return None
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a ``state`` of a planner with the same arguments.
+
+        Raises:
+            NotImplementedError: The planner has no states.
+        """
+        raise NotImplementedError(f"the planner {self.name} has no state() to restore")
