@@ -20,21 +20,25 @@ Features = NDArray[np.float32] | NDArray[np.float64]
 CHUNK_ROWS = 2048  # 12.6 MB of float64 at 768 features
 
 
-def row_chunks(features: Features, rows: NDArray[np.intp] | None = None) -> Iterator[tuple[slice, FloatArray]]:
+def row_chunks(
+    features: Features, rows: NDArray[np.intp] | None = None, centre: FloatArray | None = None
+) -> Iterator[tuple[slice, FloatArray]]:
     """Some rows of the features in float64, in order.
 
     Args:
         features: Phi, shape (N, d), float32 or float64.
         rows: Which rows, shape (k,); None takes all of them.
+        centre: Subtracted from every row, shape (d,).
 
     Yields:
         Positions in `rows` (in 0..N-1 for None) as a slice, and these rows, shape (size of the slice, d). At most
-        `CHUNK_ROWS` at a time for float32, all at once for float64.
+        `CHUNK_ROWS` at a time for float32 or where a centre is subtracted, else all at once.
     """
     count = len(features) if rows is None else len(rows)
-    if features.dtype == np.float64:
+    if features.dtype == np.float64 and centre is None:
         yield slice(0, count), np.asarray(features if rows is None else features[rows], dtype=np.float64)
         return
     for begin in range(0, count, CHUNK_ROWS):
         part = slice(begin, min(begin + CHUNK_ROWS, count))
-        yield part, np.asarray(features[part if rows is None else rows[part]], dtype=np.float64)
+        chosen = np.asarray(features[part if rows is None else rows[part]], dtype=np.float64)
+        yield part, chosen if centre is None else chosen - centre

@@ -37,24 +37,30 @@ __all__ = [
 FloatArray = NDArray[np.float64]
 
 
-def mean_features(features: Features, rows: FloatArray) -> FloatArray:
-    """Mean feature m = Phi' d for occupancies of shape (..., N): an array (..., d)."""
-    if features.dtype == np.float64:
+def mean_features(features: Features, rows: FloatArray, centre: FloatArray | None = None) -> FloatArray:
+    """Mean feature m = Phi' d for occupancies of shape (..., N): an array (..., d); of the rows less a centre (d,)."""
+    if features.dtype == np.float64 and centre is None:
         return np.asarray(rows @ features)
     flat = rows.reshape(-1, rows.shape[-1])
     used = np.flatnonzero(flat.any(axis=0))
     total = np.zeros((len(flat), features.shape[1]))
-    for part, chosen in row_chunks(features, used):
+    for part, chosen in row_chunks(features, used, centre):
         total += flat[:, used[part]] @ chosen
     return total.reshape(*rows.shape[:-1], features.shape[1])
 
 
-def second_moment(features: Features, weights: FloatArray) -> FloatArray:
+def common_centre(features: Features, mean_rows: FloatArray) -> FloatArray:
+    """Mean feature of all steps, shape (d,): without it, a large common part of the features costs no digits."""
+    return np.asarray(mean_features(features, mean_rows).mean(axis=0))
+
+
+def second_moment(features: Features, weights: FloatArray, centre: FloatArray | None = None) -> FloatArray:
     """Phi' diag(weights) Phi over the rows that carry weight.
 
     Args:
         features: Phi, shape (N, d).
         weights: Shape (N,), any sign.
+        centre: Subtracted from every row, shape (d,).
 
     Returns:
         Symmetric matrix, shape (d, d).
@@ -64,7 +70,7 @@ def second_moment(features: Features, weights: FloatArray) -> FloatArray:
     weight = weights if few is None else weights[support]
     positive = bool(weight.size and weight.min() >= 0)
     moment = np.zeros((features.shape[1], features.shape[1]))
-    for part, chosen in row_chunks(features, few):
+    for part, chosen in row_chunks(features, few, centre):
         if positive:  # one symmetric product, half the work of a general one
             half = chosen * np.sqrt(weight[part])[:, None]
             moment += half.T @ half
@@ -73,20 +79,24 @@ def second_moment(features: Features, weights: FloatArray) -> FloatArray:
     return moment if positive else (moment + moment.T) / 2
 
 
-def surrogate_information(features: Features, mean_rows: FloatArray, episodes: float) -> FloatArray:
+def surrogate_information(
+    features: Features, mean_rows: FloatArray, episodes: float, *, centre: FloatArray | None = None
+) -> FloatArray:
     """The paper's Eq. 6: T sum_h Phi' (diag(dbar_h) - dbar_h dbar_h') Phi; depends on the policies' mean only.
 
     Args:
         features: Phi, shape (N, d).
         mean_rows: Mean occupancy of the rows over the K policies, shape (H, N).
         episodes: T.
+        centre: Subtracted from every row, shape (d,); where the masses of every step sum to 1 this changes nothing but
+            rounding.
 
     Returns:
         Information of the data, shape (d, d).
     """
     _check(features, mean_rows, 2, "mean_rows", "(H, N)")
-    means = mean_features(features, mean_rows)
-    return episodes * (second_moment(features, mean_rows.sum(axis=0)) - means.T @ means)
+    means = mean_features(features, mean_rows, centre)
+    return episodes * (second_moment(features, mean_rows.sum(axis=0), centre) - means.T @ means)
 
 
 def exact_information(features: Features, rows: FloatArray, episodes: float) -> FloatArray:
@@ -152,7 +162,14 @@ def realised_information(options: ArrayLike, theta: ArrayLike | None = None) -> 
     return fisher_information(options, theta)
 
 
-def gradient(features: Features, mean_rows: FloatArray, curvature: FloatArray, episodes: float) -> FloatArray:
+def gradient(
+    features: Features,
+    mean_rows: FloatArray,
+    curvature: FloatArray,
+    episodes: float,
+    *,
+    centre: FloatArray | None = None,
+) -> FloatArray:
     """Gradient of tr(G I(dbar)), I the surrogate, with respect to every entry of `mean_rows`.
 
     g_h(n) = T (phi_n' G phi_n - 2 phi_n' G m_h). With G = ds/dI this is the gradient of the objective, the reward of
@@ -163,19 +180,22 @@ def gradient(features: Features, mean_rows: FloatArray, curvature: FloatArray, e
         mean_rows: dbar, shape (H, N).
         curvature: G, symmetric, shape (d, d).
         episodes: T.
+        centre: Subtracted from every row, shape (d,): it moves all rewards of a step by the same number.
 
     Returns:
         Array (H, N).
     """
     _check(features, mean_rows, 2, "mean_rows", "(H, N)")
-    return _row_scores(features, mean_features(features, mean_rows), curvature, episodes)
+    return _row_scores(features, mean_features(features, mean_rows, centre), curvature, episodes, centre)
 
 
-def _row_scores(features: Features, means: FloatArray, curvature: FloatArray, scale: float) -> FloatArray:
+def _row_scores(
+    features: Features, means: FloatArray, curvature: FloatArray, scale: float, centre: FloatArray | None = None
+) -> FloatArray:
     """Array (H, N) of scale * (phi' G phi - 2 phi' G m_h)."""
     result = np.empty((len(means), len(features)))
     slopes = means @ curvature
-    for part, rows in row_chunks(features):
+    for part, rows in row_chunks(features, None, centre):
         quadratic = np.einsum("nd,nd->n", rows @ curvature, rows)
         result[:, part] = scale * (quadratic - 2.0 * (slopes @ rows.T))
     return result

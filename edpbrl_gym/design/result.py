@@ -15,6 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._files import replacing
 from edpbrl_gym.design import information
+from edpbrl_gym.design._chunks import row_chunks
+from edpbrl_gym.design.criteria import cholesky
 from edpbrl_gym.design.diagnostics import (
     PriorBalance,
     design_warnings,
@@ -23,6 +25,7 @@ from edpbrl_gym.design.diagnostics import (
     support_size,
 )
 from edpbrl_gym.design.problem import DesignProblem
+from edpbrl_gym.design.rounding import EXACT, Rounding, factor_condition, rounding_of
 from edpbrl_gym.mdp import PromptMDP
 
 __all__ = ["Design", "IterationRecord", "assemble", "certified", "certify", "check_occupancy"]
@@ -49,7 +52,7 @@ class IterationRecord(NamedTuple):
     Attributes:
         iteration: Number of the iteration, from 0.
         value: Objective at its start.
-        gap: Certified gap at its start.
+        gap: Gap at its start, without the allowance for rounding that the design's has.
         step: Step size it took; 0 for the last one, which only evaluates.
         seconds: Time it took.
     """
@@ -70,9 +73,10 @@ class Design:
         occupancies: Occupancy of each policy, shape (K, H, M), read-only; where policies or steps are the same they
             may share their memory (stride 0).
         value: Objective of the mean occupancy; for the solver "exact" the exact expectation.
-        upper_bound: value + gap; no policies have a larger objective.
-        gap: max over all policies of <gradient, d - dbar>, absolute, in float64; for the solver "exact" the distance to
-            the upper bound that the surrogate gives.
+        upper_bound: value + gap and an allowance for the rounding of the value (about eps times its condition number,
+            see `rounding`); no policies have a larger objective.
+        gap: max over all policies of <gradient, d - dbar>, absolute, with an allowance for its rounding in float64; for
+            the solver "exact" the distance to the upper bound that the surrogate gives.
         gain: value minus the value without data; inf if the prior is singular.
         relative_gap: gap / gain (see `DesignProblem.relative_gap`).
         efficiency: Certified lower bound on the efficiency (see `Criterion.efficiency`).
@@ -230,23 +234,43 @@ def certify(
     distinct = _policies(problem, occupancies)
     _check_all(problem, distinct)
     rows = _mean_rows(problem, distinct)
-    data = problem.data_information(rows)
+    centre = information.common_centre(problem.features, rows)
+    data = information.surrogate_information(problem.features, rows, problem.episodes, centre=centre)
     value, curvature = problem.criterion.evaluate(data + problem.prior)
-    reward = information.gradient(problem.features, rows, curvature, problem.episodes)
+    means = information.mean_features(problem.features, rows, centre)
+    reward = information.gradient(problem.features, rows, curvature, problem.episodes, centre=centre)
     _, best = problem.mdp.best_response(reward)
+    balance = prior_balance(problem, rows, data=data)
+    gap = max(0.0, best - float(np.vdot(reward, rows)))
+    rounding = rounding_of(
+        problem,
+        condition=factor_condition(cholesky(data + problem.prior), means, np.full(len(means), problem.episodes)),
+        value=value,
+        learned=balance.learned,
+        reward=float(np.vdot(curvature, data)) + gap,  # the mean score, and what the best exceeds it by
+        magnitude=_magnitude(problem, means, curvature, centre),
+    )
     return assemble(
         problem,
         distinct,
         value=value,
-        gap=max(0.0, best - float(np.vdot(reward, rows))),
+        gap=gap,
+        rounding=rounding,
         status=status,
         solver=solver,
         iterations=iterations,
         oracle_calls=oracle_calls + 1,
         seconds=seconds,
         history=history,
-        balance=prior_balance(problem, rows, data=data),
+        balance=balance,
     )
+
+
+def _magnitude(problem: DesignProblem, means: FloatArray, curvature: FloatArray, centre: FloatArray) -> float:
+    """Size of the terms of z' G z in the largest sum over the steps; |G_ij| is at most sqrt(G_ii G_jj)."""
+    diagonal = np.diag(curvature)
+    largest = max(float((rows**2 @ diagonal).max()) for _, rows in row_chunks(problem.features, None, centre))
+    return problem.episodes * (problem.horizon * largest + float((means**2 @ diagonal).sum()))
 
 
 def assemble(
@@ -262,6 +286,7 @@ def assemble(
     seconds: float,
     history: tuple[IterationRecord, ...] = (),
     balance: PriorBalance | None = None,
+    rounding: Rounding = EXACT,
 ) -> Design:
     """Make a design of occupancies and a certificate that the solver has computed itself, in float64.
 
@@ -281,6 +306,8 @@ def assemble(
         seconds: Time taken.
         history: Records of the iterations.
         balance: `prior_balance` of their mean; None computes it.
+        rounding: What rounding may hide of gap and value, which the certificate then allows for; none where they
+            come from a certificate that does.
 
     Returns:
         The design, with warnings.
@@ -293,16 +320,18 @@ def assemble(
     distinct = _policies(problem, occupancies)
     _check_all(problem, distinct)
     if problem.uninformative:
-        value, gap = problem.baseline, 0.0
+        value, gap, rounding = problem.baseline, 0.0, EXACT
+    gap += rounding.gap
+    upper_bound = value + gap + rounding.value
     return Design(
         problem=problem,
         occupancies=_frozen(np.broadcast_to(distinct, (problem.num_policies, *distinct.shape[1:]))),
         value=value,
-        upper_bound=value + gap,
+        upper_bound=upper_bound,
         gap=gap,
         gain=float(value - problem.baseline),
         relative_gap=float(problem.relative_gap(gap, value)),
-        efficiency=problem.criterion.efficiency(value, value + gap, problem.dimension),
+        efficiency=problem.criterion.efficiency(value, upper_bound, problem.dimension),
         status=status,
         solver=solver,
         iterations=iterations,

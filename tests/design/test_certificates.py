@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from edpbrl_gym.design import DesignProblem, make_criterion, newton
+from edpbrl_gym.design import DesignProblem, certify, make_criterion, newton, verify
 from edpbrl_gym.design.solvers.newton.tokens.layout import PromptLayout
 from edpbrl_gym.mdp import PromptMDP
 
@@ -219,3 +219,62 @@ def test_without_a_prior_the_pool_grows_until_it_reaches_every_direction():
     design = newton(problem_of(features, 3000, regularization=0.0))
     assert design.status == "converged"
     assert design.mean_occupancy[0, 7] > 0
+
+
+def longer(problem: DesignProblem, occupancy) -> tuple[np.longdouble, np.longdouble]:
+    """Value and gap of A and V in long double (64 bits of mantissa or more), one step's mass at all steps."""
+    rows, mass = problem.features.astype(np.longdouble), occupancy[0].astype(np.longdouble)
+    mass /= mass.sum()
+    rows -= rows[0]
+    rows -= mass @ rows
+    scale = problem.episodes * problem.horizon
+    factor = np.array(problem.prior, dtype=np.longdouble) + scale * (rows.T * mass) @ rows
+    for column in range(len(factor)):  # Cholesky: LAPACK knows no long double
+        factor[column:, column] /= np.sqrt(factor[column, column])
+        factor[column + 1 :, column + 1 :] -= np.outer(factor[column + 1 :, column], factor[column + 1 :, column])
+    target = np.eye(len(factor)) if problem.criterion.name == "A" else problem.criterion.factor
+    solved = np.concatenate([target.astype(np.longdouble), rows.T], axis=1)
+    for row in range(len(factor)):
+        solved[row] /= factor[row, row]
+        solved[row + 1 :] -= np.outer(factor[row + 1 :, row], solved[row])
+    half, moved = solved[:, : target.shape[1]], solved[:, target.shape[1] :]
+    scores = scale * ((half.T @ moved) ** 2).sum(axis=0)
+    return -(half**2).sum(), scores.max() - mass @ scores
+
+
+def assert_covers(problem: DesignProblem, design) -> None:
+    value, gap = longer(problem, design.mean_occupancy)
+    assert gap <= design.gap
+    assert value + gap <= design.upper_bound
+    assert design.gap - float(gap) <= 1e-9 * design.gain
+    assert verify(problem, design).confirmed
+
+
+long_double = pytest.mark.skipif(np.finfo(np.longdouble).eps > 1e-18, reason="long double is double here")
+
+
+@long_double
+@pytest.mark.parametrize("seed", [1, 2, 13, 84])
+def test_a_gap_is_not_short_where_the_prior_and_v_cancel(seed, watch):
+    """In the metric of such a prior the products with V are 1,000 times what is left of them."""
+    rng = np.random.default_rng(seed)
+    features = rng.standard_normal((90, 150)) * np.arange(1, 151) ** -1.0
+    features = features @ np.linalg.qr(rng.standard_normal((150, 150)))[0]
+    target, root = rng.standard_normal((2, 150, 150))
+    prior = 1e-3 * (root @ root.T + 1e-2 * np.eye(150))
+    problem = problem_of(features, [90], "V", target @ target.T, prior_precision=prior)
+    assert_covers(problem, solve_and_check(problem, watch))
+
+
+@long_double
+@pytest.mark.parametrize(("criterion", "rank"), [("A", 0), ("V", 1), ("V", 12)])
+@pytest.mark.parametrize("shift", [1e3, 1e5])
+def test_a_common_part_of_the_features_costs_no_digits(criterion, rank, shift):
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal((90, 12)) * np.arange(1, 13) ** -1.0 + shift * rng.standard_normal(12)
+    factor = rng.standard_normal((12, rank))
+    problem = problem_of(features, 90, criterion, factor @ factor.T if rank else None, regularization=1e-3)
+    found = newton(problem)
+    options = {"status": "given", "solver": "by hand", "iterations": 0, "oracle_calls": 0, "seconds": 0.0}
+    for design in (found, certify(problem, found.mean_occupancy, **options)):
+        assert_covers(problem, design)

@@ -11,6 +11,7 @@ import pytest
 from edpbrl_gym.design import Design, certify, frank_wolfe, reference, verify
 from edpbrl_gym.design.diagnostics import PriorBalance, prior_balance
 from edpbrl_gym.design.result import assemble
+from edpbrl_gym.design.rounding import Rounding
 from edpbrl_gym.mdp import PromptMDP
 from tests.helpers.design_cases import problem_of, prompt_problem, random_mdp_problem, random_occupancy
 
@@ -143,7 +144,8 @@ def test_a_design_assembled_from_its_numbers_is_the_certified_one(criterion):
             np.stack([random_occupancy(problem.mdp, rng) for _ in range(4)]),
         ):
             whole = certify(problem, occupancies, oracle_calls=2, **GIVEN)
-            numbers = {"value": whole.value, "gap": whole.gap, "oracle_calls": 3}
+            rounding = Rounding(0.0, whole.upper_bound - (whole.value + whole.gap))
+            numbers = {"value": whole.value, "gap": whole.gap, "rounding": rounding, "oracle_calls": 3}
             assert_equal(whole, assemble(problem, occupancies, **numbers, **GIVEN))
             balance = prior_balance(problem, whole.mean_rows)
             assert_equal(whole, assemble(problem, occupancies, **numbers, balance=balance, **GIVEN))

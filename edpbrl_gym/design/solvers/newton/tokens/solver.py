@@ -25,6 +25,7 @@ from edpbrl_gym.design.deadline import NEVER, Deadline
 from edpbrl_gym.design.diagnostics import PriorBalance
 from edpbrl_gym.design.problem import DesignProblem
 from edpbrl_gym.design.result import Design, IterationRecord, assemble, check_occupancy
+from edpbrl_gym.design.rounding import Rounding, rounding_of
 from edpbrl_gym.design.solvers.newton.master import improve
 from edpbrl_gym.design.solvers.newton.pricing import FullPricing, Prices, Pricing
 from edpbrl_gym.design.solvers.newton.tokens.backend import ArrayBackend
@@ -311,29 +312,32 @@ def solve_tokens(
     def observe(run: TokenRun, gap: float) -> object:
         return callback is not None and callback(_state(problem, layout, run, gap, time.perf_counter() - begun))
 
+    aim = tolerance
     try:
         while True:
-            solver.iterate(run, tolerance, max_iterations, observe, deadline)
-            exact = solver.pricing(run.space, run.weights, exact=True)
+            solver.iterate(run, aim, max_iterations, observe, deadline)
+            gap, rounding = _certified(solver, run)
             if run.status == "time_limit":
-                _close(problem, run, exact.gap, tolerance)
+                _close(problem, run, gap + rounding.gap, tolerance)
                 break
-            if run.status != "converged" or problem.converged(exact.gap, run.value, tolerance):
+            if run.status != "converged" or problem.converged(gap + rounding.gap, run.value, tolerance):
                 break
             if run.exact:
                 run.status = "stalled"
                 break
             run.exact = True
+            aim = tolerance / 4.0  # the rest is for rounding
     except KeyboardInterrupt:
         if not run.history:
             raise
         run.status = "interrupted"
-        exact = solver.pricing(run.space, run.weights, exact=True)
+        gap, rounding = _certified(solver, run)
     return assemble(
         problem,
         layout.occupancy(run.space.tokens, run.weights),
         value=run.value,
-        gap=exact.gap,
+        gap=gap,
+        rounding=rounding,
         balance=_balance(problem, run),
         status=run.status,
         solver="newton",
@@ -341,6 +345,21 @@ def solve_tokens(
         oracle_calls=run.oracle_calls,
         seconds=time.perf_counter() - begun,
         history=tuple(run.history),
+    )
+
+
+def _certified(solver: TokenSolver, run: TokenRun) -> tuple[float, Rounding]:
+    """The gap from scores in float64, and what rounding may hide of it."""
+    space, weights = run.space, run.weights
+    gap = solver.pricing(space, weights, exact=True).gap
+    return gap, rounding_of(
+        solver.problem,
+        condition=space.condition(weights),
+        value=run.value,
+        learned=space.learned(weights),
+        reward=float(levels_of(space, weights, space.gradient(weights)).sum()) + gap,
+        magnitude=space.magnitude,
+        offset=space.offset,
     )
 
 

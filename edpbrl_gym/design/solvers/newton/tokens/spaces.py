@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack, solve_triangular
 
 from edpbrl_gym.design.criteria import cholesky
+from edpbrl_gym.design.rounding import factor_condition, woodbury_condition
 from edpbrl_gym.design.solvers.newton.tokens.blocks import TokenBlocks
 from edpbrl_gym.design.solvers.newton.tokens.curvature import (
     LARGEST_MATRIX,
@@ -95,6 +96,15 @@ class Space(ABC):
         """tr(I^-1 I_data): the effective number of parameters that the data determine."""
 
     @abstractmethod
+    def condition(self, weights: FloatArray) -> float:
+        """Condition number of what value and scores are computed from (`rounding`)."""
+
+    @property
+    def magnitude(self) -> float:
+        """Largest numbers of which scores are differences, summed over the blocks; 0 where they are none."""
+        return 0.0
+
+    @abstractmethod
     def form(self, weights: FloatArray) -> ScoreForm:
         """The scores of all tokens at these weights, as a quadratic form of their features less the block's mean."""
 
@@ -161,6 +171,11 @@ class FeatureSpace(Space):
         """See the base class."""
         solved, _ = self.solved(weights)
         return float((self.scale * weights) @ np.einsum("kd,kd->k", solved, solved))
+
+    def condition(self, weights: FloatArray) -> float:
+        """See the base class."""
+        means, factor, _ = self._at(weights)
+        return factor_condition(factor, means, self._block_scale)
 
     def curvature(self, weights: FloatArray) -> Curvature:
         """Hessian of -s as an operator, in float32."""
@@ -291,6 +306,20 @@ class TokenSpace(Space):
         half = self._metric.half(self.roots(weights))
         sizes = np.maximum(np.linalg.eigvalsh(half @ half.T), 0.0)
         return float((sizes / (1.0 + sizes)).sum())
+
+    def condition(self, weights: FloatArray) -> float:
+        """See the base class."""
+        means = self.means(weights)
+        return woodbury_condition(self._metric, self._prior, self.roots(weights), means, self._block_scale)
+
+    @property
+    def magnitude(self) -> float:
+        """Of P, or of C C'. See the base class."""
+        if self._columns is not None:
+            own = np.einsum("kr,kr->k", self._columns, self._columns)
+        else:
+            own = np.diag(self._gram if self._second is None else self._second)
+        return sum(float((self.scale[part] * own[part]).max()) for part in self.parts)
 
     def form(self, weights: FloatArray) -> ScoreForm:
         """The base and a negative term for each token with mass; for V as many terms as B has columns.
