@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._files import replacing
 from edpbrl_gym.design import information
-from edpbrl_gym.design._chunks import row_chunks
+from edpbrl_gym.design.chunks import row_chunks
 from edpbrl_gym.design.criteria import cholesky
 from edpbrl_gym.design.diagnostics import (
     PriorBalance,

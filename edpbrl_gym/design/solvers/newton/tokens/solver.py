@@ -27,7 +27,7 @@ from edpbrl_gym.design.problem import DesignProblem
 from edpbrl_gym.design.result import Design, IterationRecord, assemble, check_occupancy
 from edpbrl_gym.design.rounding import Rounding, rounding_of
 from edpbrl_gym.design.solvers.newton.master import improve
-from edpbrl_gym.design.solvers.newton.pricing import FullPricing, Prices, Pricing
+from edpbrl_gym.design.solvers.newton.pricing import FullPricing, Prices, Pricing, levels_of
 from edpbrl_gym.design.solvers.newton.tokens.backend import ArrayBackend
 from edpbrl_gym.design.solvers.newton.tokens.blocks import TokenBlocks
 from edpbrl_gym.design.solvers.newton.tokens.layout import PromptLayout
