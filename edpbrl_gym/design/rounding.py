@@ -34,8 +34,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_solve
 
-from edpbrl_gym.design._metric import PriorMetric
 from edpbrl_gym.design.criteria import ACriterion, VCriterion
+from edpbrl_gym.design.metric import PriorMetric
 from edpbrl_gym.design.problem import DesignProblem
 
 __all__ = ["EXACT", "Rounding", "factor_condition", "rounding_of", "woodbury_condition"]

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from edpbrl_gym.design import DesignProblem, make_criterion, newton, verify
+from edpbrl_gym.design.metric import PriorMetric
 from edpbrl_gym.design.solvers.newton.tokens.backend import (
     ArrayBackend,
     NumpyBackend,
@@ -22,7 +23,6 @@ from edpbrl_gym.design.solvers.newton.tokens.backend import (
 from edpbrl_gym.design.solvers.newton.tokens.blocks import TokenBlocks
 from edpbrl_gym.design.solvers.newton.tokens.forms import ScoreForm
 from edpbrl_gym.design.solvers.newton.tokens.layout import PromptLayout
-from edpbrl_gym.design.solvers.newton.tokens.metric import PriorMetric
 from edpbrl_gym.mdp import PromptMDP
 from tests.helpers.design_cases import prompt_problem, random_mdp_problem
 

@@ -23,10 +23,10 @@ from edpbrl_gym.design import (
     reference,
     verify,
 )
+from edpbrl_gym.design.metric import PriorMetric
 from edpbrl_gym.design.solvers.newton.simplex_qp import solve_simplex_qp
 from edpbrl_gym.design.solvers.newton.tokens.blocks import TokenBlocks
 from edpbrl_gym.design.solvers.newton.tokens.layout import PromptLayout
-from edpbrl_gym.design.solvers.newton.tokens.metric import PriorMetric
 from edpbrl_gym.design.solvers.newton.tokens.spaces import FeatureSpace, Space, TokenSpace
 from edpbrl_gym.mdp import PromptMDP
 from tests.helpers.design_cases import (

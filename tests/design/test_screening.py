@@ -12,9 +12,9 @@ from hypothesis.extra.numpy import arrays
 from scipy.linalg import eigh
 
 from edpbrl_gym.design import DesignProblem, make_criterion, newton
+from edpbrl_gym.design.metric import PriorMetric
 from edpbrl_gym.design.solvers.newton.tokens.blocks import TokenBlocks
 from edpbrl_gym.design.solvers.newton.tokens.forms import ScoreForm
-from edpbrl_gym.design.solvers.newton.tokens.metric import PriorMetric
 from edpbrl_gym.design.solvers.newton.tokens.screening import ScreenedPricing, deletion_factor
 from edpbrl_gym.design.solvers.newton.tokens.spaces import FeatureSpace, Space, TokenSpace
 from edpbrl_gym.mdp import PromptMDP

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from edpbrl_gym.design.metric import PriorMetric
 from edpbrl_gym.design.solvers.newton.tokens.backend import ArrayBackend, NumpyBackend
 from edpbrl_gym.design.solvers.newton.tokens.forms import ScoreForm
-from edpbrl_gym.design.solvers.newton.tokens.metric import PriorMetric
 
 __all__ = ["TokenBlocks"]
 

@@ -23,10 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
+from edpbrl_gym.design.metric import PriorMetric
 from edpbrl_gym.design.solvers.newton.pricing import RECHECK, Prices, levels_of
 from edpbrl_gym.design.solvers.newton.tokens.blocks import TokenBlocks
 from edpbrl_gym.design.solvers.newton.tokens.forms import ScoreForm
-from edpbrl_gym.design.solvers.newton.tokens.metric import PriorMetric
 from edpbrl_gym.design.solvers.newton.tokens.spaces import Space
 
 __all__ = ["ScreenedPricing", "deletion_factor"]

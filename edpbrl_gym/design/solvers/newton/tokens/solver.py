@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from edpbrl_gym.design.criteria import ACriterion, SingularInformationError, VCriterion
 from edpbrl_gym.design.deadline import NEVER, Deadline
 from edpbrl_gym.design.diagnostics import PriorBalance
+from edpbrl_gym.design.metric import PriorMetric
 from edpbrl_gym.design.problem import DesignProblem
 from edpbrl_gym.design.result import Design, IterationRecord, assemble, check_occupancy
 from edpbrl_gym.design.rounding import Rounding, rounding_of
@@ -31,7 +32,6 @@ from edpbrl_gym.design.solvers.newton.pricing import FullPricing, Prices, Pricin
 from edpbrl_gym.design.solvers.newton.tokens.backend import ArrayBackend
 from edpbrl_gym.design.solvers.newton.tokens.blocks import TokenBlocks
 from edpbrl_gym.design.solvers.newton.tokens.layout import PromptLayout
-from edpbrl_gym.design.solvers.newton.tokens.metric import PriorMetric
 from edpbrl_gym.design.solvers.newton.tokens.screening import ScreenedPricing
 from edpbrl_gym.design.solvers.newton.tokens.spaces import FeatureSpace, Space, TokenSpace
 from edpbrl_gym.design.solvers.state import NewtonState

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack, solve_triangular
 
 from edpbrl_gym.design.criteria import cholesky
+from edpbrl_gym.design.metric import PriorMetric
 from edpbrl_gym.design.rounding import factor_condition, woodbury_condition
 from edpbrl_gym.design.solvers.newton.tokens.blocks import TokenBlocks
 from edpbrl_gym.design.solvers.newton.tokens.curvature import (
@@ -34,7 +35,6 @@ from edpbrl_gym.design.solvers.newton.tokens.curvature import (
     MatrixCurvature,
 )
 from edpbrl_gym.design.solvers.newton.tokens.forms import ScoreForm
-from edpbrl_gym.design.solvers.newton.tokens.metric import PriorMetric
 
 __all__ = ["FeatureSpace", "Space", "TokenSpace"]
 
