@@ -26,11 +26,12 @@ from edpbrl_gym.design.diagnostics import PriorBalance
 from edpbrl_gym.design.metric import PriorMetric
 from edpbrl_gym.design.problem import DesignProblem
 from edpbrl_gym.design.result import Design, IterationRecord, assemble, check_occupancy
-from edpbrl_gym.design.rounding import Rounding, rounding_of
+from edpbrl_gym.design.rounding import Rounding
 from edpbrl_gym.design.solvers.newton.master import improve
-from edpbrl_gym.design.solvers.newton.pricing import FullPricing, Prices, Pricing, levels_of
+from edpbrl_gym.design.solvers.newton.pricing import FullPricing, Prices, Pricing
 from edpbrl_gym.design.solvers.newton.tokens.backend import ArrayBackend
 from edpbrl_gym.design.solvers.newton.tokens.blocks import TokenBlocks
+from edpbrl_gym.design.solvers.newton.tokens.certificate import certified_gap
 from edpbrl_gym.design.solvers.newton.tokens.layout import PromptLayout
 from edpbrl_gym.design.solvers.newton.tokens.screening import ScreenedPricing
 from edpbrl_gym.design.solvers.newton.tokens.spaces import FeatureSpace, Space, TokenSpace
@@ -122,7 +123,16 @@ class TokenSolver:
             )
             if space.largest <= _LARGEST_RATIO:
                 return space
+        return self._feature_space(tokens)
+
+    def _feature_space(self, tokens: IntArray) -> FeatureSpace:
         return FeatureSpace(self.blocks, tokens, self.problem.prior, self._target)
+
+    def certified(self, run: TokenRun) -> tuple[float, Rounding]:
+        """The gap of a run from scores in float64, and what rounding may hide of it."""
+        return certified_gap(
+            self.problem, self.pricing, run.space, run.weights, run.value, feature_space=self._feature_space
+        )
 
     def run_at(self, tokens: IntArray, weights: FloatArray | None = None) -> TokenRun:
         """A run that begins with these weights (None: uniform in every block) on sorted tokens."""
@@ -316,7 +326,7 @@ def solve_tokens(
     try:
         while True:
             solver.iterate(run, aim, max_iterations, observe, deadline)
-            gap, rounding = _certified(solver, run)
+            gap, rounding = solver.certified(run)
             if run.status == "time_limit":
                 _close(problem, run, gap + rounding.gap, tolerance)
                 break
@@ -331,7 +341,7 @@ def solve_tokens(
         if not run.history:
             raise
         run.status = "interrupted"
-        gap, rounding = _certified(solver, run)
+        gap, rounding = solver.certified(run)
     return assemble(
         problem,
         layout.occupancy(run.space.tokens, run.weights),
@@ -345,21 +355,6 @@ def solve_tokens(
         oracle_calls=run.oracle_calls,
         seconds=time.perf_counter() - begun,
         history=tuple(run.history),
-    )
-
-
-def _certified(solver: TokenSolver, run: TokenRun) -> tuple[float, Rounding]:
-    """The gap from scores in float64, and what rounding may hide of it."""
-    space, weights = run.space, run.weights
-    gap = solver.pricing(space, weights, exact=True).gap
-    return gap, rounding_of(
-        solver.problem,
-        condition=space.condition(weights),
-        value=run.value,
-        learned=space.learned(weights),
-        reward=float(levels_of(space, weights, space.gradient(weights)).sum()) + gap,
-        magnitude=space.magnitude,
-        offset=space.offset,
     )
 
 
