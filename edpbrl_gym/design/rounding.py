@@ -76,6 +76,7 @@ def rounding_of(
         magnitude: The same of the terms that scores are sums of, where they may be larger.
         offset: A part of the value that was computed on its own.
     """
+    reward, learned = max(0.0, reward), max(0.0, learned)  # sums of squares, but for rounding
     gamma = (2.0 + float(np.sqrt(problem.dimension))) * float(np.finfo(np.float64).eps)
     size = abs(value) + abs(offset)
     if not isinstance(problem.criterion, (ACriterion, VCriterion)):

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from edpbrl_gym.design import DesignProblem, certify, make_criterion, newton, verify
+from edpbrl_gym.design.rounding import rounding_of
 from edpbrl_gym.design.solvers.newton.tokens.layout import PromptLayout
 from edpbrl_gym.mdp import PromptMDP
 
@@ -278,3 +279,13 @@ def test_a_common_part_of_the_features_costs_no_digits(criterion, rank, shift):
     options = {"status": "given", "solver": "by hand", "iterations": 0, "oracle_calls": 0, "seconds": 0.0}
     for design in (found, certify(problem, found.mean_occupancy, **options)):
         assert_covers(problem, design)
+
+
+@pytest.mark.parametrize("criterion", ["D", "A"])
+def test_sums_of_squares_that_rounding_made_negative_leave_an_allowance(criterion):
+    problem = problem_of(np.eye(3), [3], criterion)
+    found = rounding_of(problem, condition=2.0, value=-1.0, learned=-1e-18, reward=-1e-30, magnitude=1.0)
+    assert 0.0 < found.gap < 1e-14 and 0.0 < found.value < 1e-14
+    if criterion == "A":
+        found = rounding_of(problem, condition=2.0, value=-1.0, learned=1.0, reward=-1e-30, magnitude=1.0)
+        assert 0.0 < found.gap < 1e-14
