@@ -283,7 +283,7 @@ def test_a_common_part_of_the_features_costs_no_digits(criterion, rank, shift):
 
 @pytest.mark.parametrize("criterion", ["D", "A"])
 def test_sums_of_squares_that_rounding_made_negative_leave_an_allowance(criterion):
-    problem = problem_of(np.eye(3), [3], criterion)
+    problem = problem_of(np.eye(3), [3], criterion, regularization=1.0)
     found = rounding_of(problem, condition=2.0, value=-1.0, learned=-1e-18, reward=-1e-30, magnitude=1.0)
     assert 0.0 < found.gap < 1e-14 and 0.0 < found.value < 1e-14
     if criterion == "A":
