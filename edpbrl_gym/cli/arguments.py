@@ -46,6 +46,8 @@ def _named_texts(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors
     def read(arguments: list[str]) -> dict[str, str]:
         texts: dict[str, str] = {}
         for argument in arguments:
+            if argument.partition("=")[0] in texts:
+                raise ValueError(f"every name once, got {argument!r}")
             name, equals, texts[name] = argument.partition("=")
             if equals and not texts[name].strip():
                 raise ValueError(f"a text after {name}=, got none")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import tyro
+from tyro.conf import OmitArgPrefixes, Positional
 
 from edpbrl_gym.cli.console import counting, output, quiet_libraries, shown
+from edpbrl_gym.cli.drawing import Drawing
 from edpbrl_gym.cli.encoders import chosen_encoder
 from edpbrl_gym.cli.errors import Stopped, UsageError, bad_arguments
+from edpbrl_gym.rendering.settings import ImageSettings
 
 __all__ = ["Personalize", "run"]
 
@@ -21,7 +23,7 @@ _RANDOM = "Random"
 class Personalize:
     """Write the best prompts for a taste, compare tastes, draw the prompts."""
 
-    theta: tyro.conf.Positional[Path]
+    theta: Positional[Path]
     """Taste file of `edpbrl estimate`."""
     vocabulary: Path | None = None
     """Folder of token files, one per step, in alphabetical order (None: the built-in one)."""
@@ -31,7 +33,7 @@ class Personalize:
     """Base prompts, in quotes: every prompt begins with one of them, in place of the first step."""
     count: int = 10
     """Prompts wanted for each base and taste."""
-    width: int = 20
+    beam_width: int = 20
     """Partial prompts kept after each step; more finds better prompts and takes longer."""
     shortlist: int = 16
     """Tokens of each step tried after each partial prompt."""
@@ -67,32 +69,10 @@ class Personalize:
     """Prompts drawn for each base and taste."""
     sheet: Path | None = None
     """Contact sheet (None: beside the prompts, with .png)."""
-    steps: int = 50
-    """Denoising steps; turbo-class models take 1 to 4."""
-    guidance: float = 7.5
-    """Guidance scale; turbo-class models take 0."""
-    negative: str = ""
-    """What the pictures should not show."""
-    image_height: int | None = None
-    """Pixels (None: the model's own)."""
-    image_width: int | None = None
-    """Pixels (None: the model's own)."""
+    images: OmitArgPrefixes[ImageSettings] = field(default_factory=ImageSettings)
     image_seed: int = 0
     """Seed of the noise, the same for all pictures, so that they differ by their prompts only."""
-    dtype: Literal["float32", "float16", "bfloat16"] = "float32"
-    """Number format of weights and noise; the short ones are for GPUs."""
-    variant: str | None = None
-    """File variant of the weights, such as fp16 (None: the main one)."""
-    revision: str | None = None
-    """Branch, tag or commit on the hub (None: the main branch)."""
-    device: str | None = None
-    """Torch device (None: cuda where there is one, else cpu)."""
-    batch_size: int = 4
-    """Most pictures made at once; halved when the memory is too small."""
-    attention_slicing: bool = False
-    """Less memory for more time."""
-    cache: Path | None = None
-    """Folder of the image cache (None: images/ in the folder that EDPBRL_CACHE names, else in the user's cache)."""
+    drawing: OmitArgPrefixes[Drawing] = field(default_factory=Drawing)
     score_guided: float | None = None
     """Also draw each base moved towards each taste: path length as a share of its embeddings' norm, such as 0.1."""
     projection: str | None = None
@@ -146,7 +126,7 @@ def _check(options: Personalize) -> dict[str, Path]:
         need("diffusers", "--model", "images")
         need("PIL", "contact sheets", "images")
     with bad_arguments():
-        for count in ("count", "width", "shortlist", "per_base", "policy_samples", "pictures", "batch_size"):
+        for count in ("count", "beam_width", "shortlist", "per_base", "policy_samples", "pictures"):
             check_count(getattr(options, count), f"--{count.replace('_', '-')}")
         check_count(options.seed, "--seed", minimum=0)
         check_count(options.subset_seed, "--subset-seed", minimum=0)
@@ -247,7 +227,7 @@ def _searches(options: Personalize, names: list[str], vocabulary: Any, encoder: 
             theta,
             count=options.count,
             base=base,
-            width=options.width,
+            width=options.beam_width,
             shortlist=options.shortlist,
             per_base=options.per_base,
         )
@@ -274,32 +254,14 @@ def _searches(options: Personalize, names: list[str], vocabulary: Any, encoder: 
 
 def _studio(options: Personalize, encoder: Any) -> tuple[Any, Any]:
     """The renderer and, for score guidance, what guides it; wrong models are told before anything is searched."""
-    from edpbrl_gym.features import default_cache_folder
-    from edpbrl_gym.rendering import Renderer, RenderSettings
     from edpbrl_gym.rendering.guidance import check_same_features
     from edpbrl_gym.rendering.guided import GuidedRenderer
     from edpbrl_gym.rendering.settings import check_seed
 
     with bad_arguments():
-        settings = RenderSettings(
-            model=str(options.model),
-            steps=options.steps,
-            guidance=options.guidance,
-            height=options.image_height,
-            width=options.image_width,
-            negative=options.negative,
-            dtype=options.dtype,
-            variant=options.variant,
-            revision=options.revision,
-        )
+        settings = options.images.of(str(options.model))
         check_seed(options.image_seed, "--image-seed")
-    renderer = Renderer(
-        settings,
-        cache_folder=options.cache or default_cache_folder() / "images",
-        device=options.device,
-        batch_size=options.batch_size,
-        attention_slicing=options.attention_slicing,
-    )
+    renderer = options.drawing.renderer(settings)
     if not renderer.fingerprint or options.score_guided is None:
         return renderer, None
     guided = GuidedRenderer(renderer, options.projection)
@@ -339,18 +301,18 @@ def _draw(options: Personalize, studio: tuple[Any, Any], rankings: Any, tastes: 
                 )
             progress(len(wanted), len(wanted))
     _write(options, rankings, pictures=pictures, guided=steered)
-    height, width = options.image_height, options.image_width
+    height, width = options.images.height, options.images.width
     size = f", {width or 'own'} x {height or 'own'} pixels" if height or width else ""
     model = Path(str(options.model))
     name = model.resolve().name if model.is_dir() else str(options.model)
-    title = f"{name}, {options.steps} steps, guidance {options.guidance:g}, seed {options.image_seed}{size}"
+    how = f"{options.images.steps} steps, guidance {options.images.guidance:g}, seed {options.image_seed}{size}"
     return comparison_sheet(
         rankings,
         pictures,
         _sheet(options),
         guided=steered,
         count=options.pictures,
-        title=title,
+        title=f"{name}, {how}",
     )
 
 

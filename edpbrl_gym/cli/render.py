@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-import tyro
+from tyro.conf import OmitArgPrefixes, Positional
 
 from edpbrl_gym._files import naming
 from edpbrl_gym.cli.console import counting, output, quiet_libraries, shown
+from edpbrl_gym.cli.drawing import Drawing
 from edpbrl_gym.cli.errors import Stopped, UsageError, bad_arguments
+from edpbrl_gym.rendering.settings import RenderSettings
 
 if TYPE_CHECKING:
-    from edpbrl_gym.rendering import RenderedImage, Renderer, RenderSettings
+    from edpbrl_gym.rendering import RenderedImage, Renderer
 
 __all__ = ["Render", "run"]
 
@@ -25,10 +27,9 @@ _JOIN = ", "  # between the tokens of a prompt
 class Render:
     """Render prompts as images; what was rendered before is taken from the cache."""
 
-    prompts: tyro.conf.Positional[Path]
+    prompts: Positional[Path]
     """Text file with a prompt in each line, or CSV file; `edpbrl personalize` and `edpbrl design` write such CSV."""
-    model: str
-    """Text-to-image model: hub id, such as CompVis/stable-diffusion-v1-4, or folder of a diffusers pipeline."""
+    settings: OmitArgPrefixes[RenderSettings]
     out: Path = Path("runs/images")
     """Folder for the images, manifest.csv and the contact sheet."""
     column: tuple[str, ...] = ()
@@ -37,30 +38,7 @@ class Render:
     """Also render the truncated prompts: every beginning of a prompt that ends before a comma."""
     seed: tuple[int, ...] = (0,)
     """Seeds of the noise; every prompt gets an image for each."""
-    steps: int = 50
-    """Denoising steps; turbo-class models take 1 to 4."""
-    guidance: float = 7.5
-    """Guidance scale; turbo-class models take 0."""
-    height: int | None = None
-    """Pixels (None: the model's own)."""
-    width: int | None = None
-    """Pixels (None: the model's own)."""
-    negative: str = ""
-    """What the images should not show."""
-    dtype: Literal["float32", "float16", "bfloat16"] = "float32"
-    """Number format of weights and noise; the short ones are for GPUs."""
-    variant: str | None = None
-    """File variant of the weights, such as fp16 (None: the main one)."""
-    revision: str | None = None
-    """Branch, tag or commit on the hub (None: the main branch)."""
-    device: str | None = None
-    """Torch device (None: cuda where there is one, else cpu)."""
-    batch_size: int = 4
-    """Most images made at once; halved when the memory is too small."""
-    attention_slicing: bool = False
-    """Less memory for more time."""
-    cache: Path | None = None
-    """Folder of the image cache (None: images/ in the folder that EDPBRL_CACHE names, else in the user's cache)."""
+    drawing: OmitArgPrefixes[Drawing] = field(default_factory=Drawing)
     sheet_columns: int = 4
     """Images in each row of the contact sheet; 0 draws none."""
 
@@ -74,13 +52,9 @@ def run(options: Render) -> None:
     from edpbrl_gym._compat import need
     from edpbrl_gym._places import hold_folder
     from edpbrl_gym._validation import check_count
-    from edpbrl_gym.features import default_cache_folder
-    from edpbrl_gym.rendering import Renderer
     from edpbrl_gym.rendering.settings import check_seed
 
     with bad_arguments():
-        settings = _settings(options)
-        check_count(options.batch_size, "--batch-size")
         check_count(options.sheet_columns, "--sheet-columns", minimum=0)
         seeds = list(dict.fromkeys(check_seed(seed, "--seed") for seed in options.seed))
         if not seeds:
@@ -91,13 +65,7 @@ def run(options: Render) -> None:
     need("PIL", "pictures", "images")
     held = hold_folder(options.out, "manifest.csv", "sheet.png")
     quiet_libraries()
-    renderer = Renderer(
-        settings,
-        cache_folder=options.cache or default_cache_folder() / "images",
-        device=options.device,
-        batch_size=options.batch_size,
-        attention_slicing=options.attention_slicing,
-    )
+    renderer = options.drawing.renderer(options.settings)
     images = _render(renderer, prompts, seeds)
     files = _write(images, options.out)
     sheets = _sheet(images, files, options, seeds)
@@ -114,22 +82,6 @@ def run(options: Render) -> None:
     for sheet in sheets:
         console.print(f"Contact sheet: {shown(sheet)}", soft_wrap=True)
     del held
-
-
-def _settings(options: Render) -> RenderSettings:
-    from edpbrl_gym.rendering import RenderSettings
-
-    return RenderSettings(
-        model=options.model,
-        steps=options.steps,
-        guidance=options.guidance,
-        height=options.height,
-        width=options.width,
-        negative=options.negative,
-        dtype=options.dtype,
-        variant=options.variant,
-        revision=options.revision,
-    )
 
 
 def _prompts(options: Render) -> list[str]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 from edpbrl_gym._validation import check_choice_of, check_count, check_number
 
-__all__ = ["DTYPES", "MAX_SEED", "RenderSettings", "check_seed", "image_key"]
+__all__ = ["DTYPES", "MAX_SEED", "ImageSettings", "RenderSettings", "check_seed", "image_key"]
 
 DTYPES = ("float32", "float16", "bfloat16")
 MAX_SEED = 2**63 - 1  # of a torch.Generator that numpy's int64 can hold too
@@ -18,38 +18,34 @@ _KEY_FORMAT = 1  # a change of the way in which images are made from the same se
 
 
 @dataclass(frozen=True, kw_only=True)
-class RenderSettings:
-    """A text-to-image model and how it is run. The defaults are those of Stable Diffusion 1.4, the paper's model.
+class ImageSettings:
+    """How a text-to-image model is run. The defaults are those of Stable Diffusion 1.4, the paper's model.
 
     Attributes:
-        model: hub id, such as "CompVis/stable-diffusion-v1-4", or a folder that ``save_pretrained`` has written.
-        steps: denoising steps. Turbo-class models take 1 to 4.
-        guidance: classifier-free guidance scale, >= 0. Turbo-class models take 0; at 1 and below there is none.
-        height: in pixels; None is the model's own.
-        width: in pixels; None is the model's own.
-        negative: what the image should not show; it acts only where there is guidance.
-        dtype: of weights and noise: "float32", "float16" or "bfloat16" (the latter two are for GPUs).
-        variant: file variant of the weights, such as "fp16"; None is the main one.
-        revision: branch, tag or commit on the hub; None is the main branch.
+        steps: Denoising steps; turbo-class models take 1 to 4.
+        guidance: Classifier-free guidance scale, >= 0; turbo-class models take 0. At 1 and below there is none.
+        height: Pixels (None: the model's own).
+        width: Pixels (None: the model's own).
+        negative: What the images should not show; it acts only where there is guidance.
+        dtype: Number format of weights and noise; the short ones are for GPUs.
+        variant: File variant of the weights, such as fp16 (None: the main one).
+        revision: Branch, tag or commit on the hub (None: the main branch).
 
     Raises:
-        ValueError: a value out of its range.
-        TypeError: a value of a wrong type.
+        ValueError: A value out of its range.
+        TypeError: A value of a wrong type.
     """
 
-    model: str
     steps: int = 50
     guidance: float = 7.5
     height: int | None = None
     width: int | None = None
     negative: str = ""
-    dtype: str = "float32"
+    dtype: Literal["float32", "float16", "bfloat16"] = "float32"
     variant: str | None = None
     revision: str | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.model, str) or not self.model.strip():
-            raise ValueError(f"Expected model as a hub id or a folder, got {self.model!r}")
         if not isinstance(self.negative, str):
             raise TypeError(f"Expected negative as a text, got {type(self.negative).__name__}")
         object.__setattr__(self, "steps", check_count(self.steps, "steps"))
@@ -62,6 +58,30 @@ class RenderSettings:
             if size % 8:
                 raise ValueError(f"Expected {name} as a multiple of 8 pixels, got {size}")
             object.__setattr__(self, name, size)
+
+    def of(self, model: str) -> RenderSettings:
+        """The settings with a model."""
+        return RenderSettings(model=model, **asdict(self))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RenderSettings(ImageSettings):
+    """A text-to-image model and how it is run: all that decides an image but prompt and seed.
+
+    Attributes:
+        model: Hub id, such as "CompVis/stable-diffusion-v1-4", or a folder that ``save_pretrained`` has written.
+
+    Raises:
+        ValueError: A value out of its range.
+        TypeError: A value of a wrong type.
+    """
+
+    model: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.model, str) or not self.model.strip():
+            raise ValueError(f"Expected model as a hub id or a folder, got {self.model!r}")
+        super().__post_init__()
 
     def as_dict(self) -> dict[str, Any]:
         """Return the settings as a JSON-able dict; ``RenderSettings(**that)`` are the same settings."""

@@ -25,6 +25,7 @@ from tests.helpers.tiny_diffusion import save_tiny_stable_diffusion
 from tests.helpers.tiny_llm import EPISODES, OPTIONS, QUESTIONS, STYLES, save_embeddings
 
 KEY = "sk-a-key-that-must-not-be-written-anywhere"
+PRICES = ("--price-per-million-input", "0.4", "--price-per-million-output", "1.6")
 ARMS = ("newton,criterion=D,regularization=1", "random")
 
 
@@ -64,8 +65,8 @@ def finished(inputs, tmp_path_factory, minilm):
     logging.getLogger().addHandler(handler)
     with pytest.MonkeyPatch.context() as patch, LocalJudge(encoder=minilm, api_key=KEY) as server:
         patch.setenv("JUDGE_KEY", KEY)
-        given = arguments(inputs, out, "--base-url", server.base_url, "--key-variable", "JUDGE_KEY")
-        assert main([*given, "--second-look", "--input-price", "0.4", "--output-price", "1.6"]) == 0
+        given = arguments(inputs, out, "--base-url", server.base_url, "--api-key-variable", "JUDGE_KEY")
+        assert main([*given, "--second-look", *PRICES]) == 0
         count = server.requests
     logging.getLogger().removeHandler(handler)
     return out, count, heard
@@ -154,7 +155,7 @@ def test_tastes_can_be_personalised(finished):
 
 def test_a_dry_run_counts_what_a_run_asks_and_does_nothing(inputs, tmp_path, capsys):
     given = arguments(inputs, tmp_path / "none", "--dry-run", "--second-look")
-    assert main([*given, "--input-price", "1", "--output-price", "2"]) == 0
+    assert main([*given, "--price-per-million-input", "1", "--price-per-million-output", "2"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert f"{3 * 2 * QUESTIONS * 2} questions to local" in printed and "Cost: about" in printed
     assert not (tmp_path / "none").exists()
@@ -166,13 +167,13 @@ def test_a_dry_run_counts_what_a_run_asks_and_does_nothing(inputs, tmp_path, cap
     ("more", "message"),
     [
         (["--styles", "baroque"], "Expected styles among futuristic"),
-        (["--styles", "noir", "noir"], "every style once"),
+        (["--styles", "noir", "noir"], "every name once"),
         (["--train-sizes", "6"], "at most 5"),
         (["--base-url", "ftp://host"], "base_url"),
         (["--base-url", "http://user:secret@host/v1"], "without a password"),
         (["--concurrency", "0"], "concurrency"),
         (["--jobs", "0"], "--jobs"),
-        (["--render-model", "x", "--render-size", "9"], "multiple of 8"),
+        (["--render-model", "x", "--height", "9"], "multiple of 8"),
     ],
 )
 def test_wrong_arguments_are_said_in_one_line(inputs, tmp_path, capsys, more, message):
@@ -184,14 +185,14 @@ def test_wrong_arguments_are_said_in_one_line(inputs, tmp_path, capsys, more, me
 
 def test_a_missing_key_is_said_before_anything_is_designed(inputs, tmp_path, capsys, monkeypatch):
     monkeypatch.delenv("NO_SUCH_KEY", raising=False)
-    assert main(arguments(inputs, tmp_path / "run", "--key-variable", "NO_SUCH_KEY")) == 1
+    assert main(arguments(inputs, tmp_path / "run", "--api-key-variable", "NO_SUCH_KEY")) == 1
     assert "NO_SUCH_KEY" in capsys.readouterr().err and not (tmp_path / "run" / "designs").exists()
 
 
 def test_a_wrong_key_stops_the_run_and_is_not_said(inputs, tmp_path, capsys, monkeypatch, minilm):
     monkeypatch.setenv("JUDGE_KEY", "another-" + KEY)
     with LocalJudge(encoder=minilm, api_key=KEY) as server:
-        given = arguments(inputs, tmp_path / "run", "--base-url", server.base_url, "--key-variable", "JUDGE_KEY")
+        given = arguments(inputs, tmp_path / "run", "--base-url", server.base_url, "--api-key-variable", "JUDGE_KEY")
         assert main([*given, "--agents", "random"]) == 1
         assert server.requests < 30 and not server.asked
     said = capsys.readouterr().err
@@ -202,8 +203,8 @@ def test_a_wrong_key_stops_the_run_and_is_not_said(inputs, tmp_path, capsys, mon
 def test_images_are_rendered_shown_and_kept(inputs, tmp_path, minilm):
     model = tmp_path / "model"
     save_tiny_stable_diffusion(model)
-    given = arguments(inputs, tmp_path / "run", "--render-model", str(model), "--render-steps", "1")
-    given += ["--images", str(tmp_path / "images"), "--render-batch", "8", "--styles", "noir", "--agents", "random"]
+    given = arguments(inputs, tmp_path / "run", "--render-model", str(model), "--steps", "1")
+    given += ["--cache", str(tmp_path / "images"), "--batch-size", "8", "--styles", "noir", "--agents", "random"]
     with LocalJudge(encoder=minilm) as server:
         assert main([*given, "--base-url", server.base_url]) == 0
         assert all(asked.pictures is not None and len(asked.pictures) == OPTIONS for asked in server.asked)

@@ -66,7 +66,7 @@ def given(tiny, out, *more):
 
 
 def pictured(tiny, out, *more):
-    return given(tiny, out, "--model", tiny / "model", "--steps", 2, "--image-height", 32, "--image-width", 32,
+    return given(tiny, out, "--model", tiny / "model", "--steps", 2, "--height", 32, "--width", 32,
                  "--pictures", 2, "--cache", tiny / "images", *more)  # fmt: skip
 
 

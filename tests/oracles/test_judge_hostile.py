@@ -373,7 +373,7 @@ def test_keys_that_are_missing_or_none_are_explained_without_showing_them(monkey
 def test_a_server_that_wants_a_key_gets_none_that_was_not_named(tmp_path, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-right")
     with local_judge(api_key="sk-right") as server:
-        with pytest.raises(ConnectionError, match=r"to need no key, it answered 401.*--key-variable"):
+        with pytest.raises(ConnectionError, match=r"to need no key, it answered 401.*--api-key-variable"):
             ask_one(server, tmp_path / "l")
         assert ask_one(server, tmp_path / "l", api_key_variable="OPENAI_API_KEY")[0].reason == "answered"
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-from edpbrl_gym._validation import check_choice_of, check_count, check_number
+from edpbrl_gym._validation import check_choice_of, check_count, check_number, check_path
 from edpbrl_gym.experiments.llm.folds import Fold, make_folds
 from edpbrl_gym.experiments.llm.styles import STYLES
 from edpbrl_gym.experiments.settings import AgentSettings, SyntheticSettings, parse_agents
@@ -20,22 +20,25 @@ class LLMSettings:
     """What decides the numbers besides the judge and the images; the defaults are the paper's.
 
     Attributes:
-        styles: Name and guidance text of each style.
-        agents: Who asks, ``name[,option=value...]``; the last one is the baseline of the differences.
-        episodes: T; every arm asks T episodes of H questions, the same for all styles.
-        train_sizes: Numbers of training episodes at which the estimate is judged.
+        styles: The ten styles by name, or your own as name=guidance.
+        agents: Who asks, the baseline last: name or package.module:Class[,option=value...], such as
+            newton,criterion=D,regularization=1.
+        episodes: T, episodes asked by every agent (one question for each step of a prompt), the same for all styles.
+        train_sizes: Numbers of training episodes at which estimates are judged.
         test_episodes: Held-out episodes of a fold.
-        folds: Test windows, from the end of the episodes backwards.
-        lambdas: Of the paper's ridge estimates.
-        num_options: K.
-        criterion: Of the designs: "V" (the paper's), "A" or "D".
-        regularization: lambda of the designs.
+        folds: Test windows, from the last episodes backwards.
+        lambdas: Lambdas of the paper's ridge estimates; our default estimate, which needs none, stands beside them.
+        num_options: K, options of a question.
+        criterion: What the designs optimise; the paper's is V.
+        regularization: Lambda of the designs, and of the per-style table.
         iterations: Frank-Wolfe iterations at most.
-        image_seed: Of the images, where there are any; all of them share it, so equal prompts look the same.
-        vocabulary: Folder; None is the built-in one. Questions use its 75% train part.
-        encoder: Text encoder of the features.
-        tokens_per_step: Use at most so many tokens of every step; None: all.
-        seed: Seed of everything but the judge.
+        image_seed: Seed of all images, so that equal prompts look the same.
+        vocabulary: Folder of token files, one per step, in alphabetical order (None: the built-in one). Questions use
+            its 75% train part.
+        encoder: Text encoder of the features: minilm, sentence-transformers:ID, open_clip:MODEL/TAG (the paper:
+            ViT-L/14), package.module:Class.
+        tokens_per_step: Use at most so many train tokens of every step (None: all).
+        seed: Seed of everything but the server.
 
     Raises:
         ValueError: If a value is out of range.
@@ -61,9 +64,11 @@ class LLMSettings:
     def __post_init__(self) -> None:
         if not self.styles:
             raise ValueError("Expected at least one style, got none")
-        for name, guidance in self.styles.items():
+        styles = {name: guidance or STYLES.get(name, "") for name, guidance in self.styles.items()}
+        for name, guidance in styles.items():
             if not name.strip() or not guidance.strip():
-                raise ValueError(f"Expected a name and a guidance text for every style, got {name!r}: {guidance!r}")
+                raise ValueError(f"Expected styles among {', '.join(STYLES)} or as name=guidance, got {name!r}")
+        object.__setattr__(self, "styles", styles)
         check_count(self.num_options, "num_options (K)", minimum=2)
         check_count(self.iterations, "iterations")
         check_count(self.seed, "seed", minimum=0)
@@ -83,6 +88,7 @@ class LLMSettings:
         object.__setattr__(self, "train_sizes", tuple(sorted(set(self.train_sizes))))
         parse_agents(self.agents)
         check_encoder_spec(self.encoder)
+        check_path(self.vocabulary, "vocabulary")
 
     @property
     def parsed_agents(self) -> tuple[AgentSettings, ...]:

@@ -184,7 +184,7 @@ class ChatClient:
         if settings.key_variable is None:
             return (
                 f"Expected {settings.address} to need no key, it answered {status}; put its key into an environment "
-                "variable and name that by api_key_variable (--key-variable)"
+                "variable and name that by api_key_variable (--api-key-variable)"
             )
         return (
             f"Expected {settings.address} to take the key in the environment variable {settings.key_variable}, it "

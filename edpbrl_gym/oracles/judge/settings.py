@@ -9,57 +9,47 @@ from urllib.parse import urlsplit
 
 from edpbrl_gym._validation import check_choice_of, check_count, check_number
 
-__all__ = ["OPENAI_KEY", "OPENAI_URL", "JudgeSettings"]
+__all__ = ["OPENAI_KEY", "OPENAI_URL", "EndpointSettings", "JudgeSettings"]
 
 OPENAI_URL = "https://api.openai.com/v1"
 OPENAI_KEY = "OPENAI_API_KEY"
 
 
 @dataclass(frozen=True, kw_only=True)
-class JudgeSettings:
-    """Everything that decides what a judge is asked and how; JSON-able, and never holds a key.
-
-    The defaults are those of the paper's simulated user: images, temperature 0, one look at each question.
+class EndpointSettings:
+    """Where a judge answers, how it is asked, and how much it may cost; JSON-able, and never holds a key.
 
     Attributes:
-        model: name of the model at the endpoint, such as "gpt-4.1-mini".
-        style: the guidance by which the judge chooses, such as "Futuristic style with advanced technologies".
-        base_url: address of an OpenAI-compatible endpoint, such as "http://127.0.0.1:8399/v1"; None is OpenAI's own.
-            Kept without spaces around it and with its scheme in small letters.
-        api_key_variable: name of the environment variable that holds the key. None: OPENAI_API_KEY for OpenAI's own
-            endpoint, and no key at all for one given by ``base_url``.
-        show: "images" shows the K pictures alone (the paper), "texts" the K texts.
-        structured: "schema" asks the server for JSON by schema, "text" reads validated text, "auto" tries the schema
-            and falls to text once the server has refused it.
-        second_look: ask every question again with each option under another label; see ``Verdict.consistent``.
-        concurrency: most requests under way at once.
-        timeout: seconds for a whole attempt (connecting, sending, the answer up to its last byte) before it counts as
-            lost.
-        max_retries: how often one question is sent again after a lost connection, a timeout, 408, 409, 429 or 5xx.
-        temperature: of the model; None leaves it to the server (some models refuse the parameter).
-        image_size: most pixels of the longer side; larger pictures are scaled down. None sends them as they are.
-        tokens_per_image: most tokens that the server counts for a picture; set aside before a question is asked and
-            replaced by what the server reports. For ``max_tokens`` only.
-        seed: of the order in which options are labelled.
-        price_per_million_input: price of a million input tokens, None where it is not known.
-        price_per_million_output: price of a million output tokens, None where it is not known.
-        max_questions: hard limit on questions put to the model (a second look is one more); None has none.
-        max_tokens: hard limit on input and output tokens together; None has none.
-        max_answer_tokens: most tokens of one answer. Models that think before they answer need thousands.
-        limit_parameter: name under which ``max_answer_tokens`` is sent; "auto" is "max_completion_tokens" for
-            OpenAI's own endpoint and "max_tokens" for others.
+        base_url: Endpoint of the judge, such as http://127.0.0.1:8399/v1 (None: OpenAI's own). Kept without spaces
+            around it and with its scheme in small letters.
+        api_key_variable: Environment variable that holds the key (None: OPENAI_API_KEY for OpenAI's own endpoint, and
+            no key at all for one given by its address).
+        structured: Answers by JSON schema, as validated text, or by schema until the server has refused it.
+        second_look: Ask every question again with each option under another label; says how often the judge agrees
+            with itself, and costs twice.
+        concurrency: Most questions under way at once.
+        timeout: Seconds for a whole attempt (connecting, sending, the answer up to its last byte).
+        max_retries: How often a question is sent again after a lost connection, a timeout, 408, 409, 429 or 5xx.
+        temperature: Of the judge; None leaves it to the server (some models refuse the parameter).
+        image_size: Most pixels of the longer side of an image as it is sent (None: as it is).
+        tokens_per_image: Most tokens that the server counts for an image; set aside against the limit on tokens before
+            a question is asked, and replaced by what the server reports.
+        price_per_million_input: Price of a million input tokens, for the cost (None: not known).
+        price_per_million_output: Price of a million output tokens (None: not known).
+        max_questions: Hard limit on questions put to the judge, a second look is one more (None: none).
+        max_tokens: Hard limit on tokens, input and output together (None: none).
+        max_answer_tokens: Most tokens of an answer; models that think before they answer need thousands.
+        limit_parameter: Name under which the most tokens of an answer are sent; auto is max_completion_tokens for
+            OpenAI's own endpoint and max_tokens for others.
 
     Raises:
-        TypeError: a value of the wrong kind.
-        ValueError: an empty model or style, an unknown name, a number out of its range, a ``base_url`` that is
-            not an http or https address, or that holds a password.
+        TypeError: A value of the wrong kind.
+        ValueError: An unknown name, a number out of its range, an address that is not http or https, or that holds a
+            password.
     """
 
-    model: str
-    style: str
     base_url: str | None = None
     api_key_variable: str | None = None
-    show: Literal["texts", "images"] = "images"
     structured: Literal["auto", "schema", "text"] = "auto"
     second_look: bool = False
     concurrency: int = 8
@@ -68,7 +58,6 @@ class JudgeSettings:
     temperature: float | None = 0.0
     image_size: int | None = 512
     tokens_per_image: int = 8500
-    seed: int = 0
     price_per_million_input: float | None = None
     price_per_million_output: float | None = None
     max_questions: int | None = None
@@ -77,11 +66,6 @@ class JudgeSettings:
     limit_parameter: Literal["auto", "max_tokens", "max_completion_tokens"] = "auto"
 
     def __post_init__(self) -> None:
-        for name in ("model", "style"):
-            value = getattr(self, name)
-            if not isinstance(value, str) or not value.strip():
-                raise ValueError(f"Expected {name} as a text that is not empty, got {value!r}")
-        check_choice_of(self.show, "show", ("texts", "images"))
         check_choice_of(self.structured, "structured", ("auto", "schema", "text"))
         check_choice_of(self.limit_parameter, "limit_parameter", ("auto", "max_tokens", "max_completion_tokens"))
         check_count(self.concurrency, "concurrency")
@@ -89,7 +73,6 @@ class JudgeSettings:
         check_count(self.max_retries, "max_retries", minimum=0)
         check_count(self.max_answer_tokens, "max_answer_tokens")
         check_count(self.tokens_per_image, "tokens_per_image", minimum=0)
-        check_count(self.seed, "seed", minimum=0)
         for name in ("temperature", "price_per_million_input", "price_per_million_output"):
             if getattr(self, name) is not None:
                 check_number(getattr(self, name), name, minimum=0.0)
@@ -135,6 +118,42 @@ class JudgeSettings:
     def key_variable(self) -> str | None:
         """The environment variable whose key is sent, None where none is."""
         return OPENAI_KEY if self.api_key_variable is None and self.base_url is None else self.api_key_variable
+
+    def judge(self, **settings: Any) -> JudgeSettings:
+        """The settings of a judge there: ``model``, ``style`` and what else `JudgeSettings` adds."""
+        return JudgeSettings(**asdict(self), **settings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeSettings(EndpointSettings):
+    """Everything that decides what a judge is asked and how.
+
+    The defaults are those of the paper's simulated user: images, temperature 0, one look at each question.
+
+    Attributes:
+        model: Name of the model at the endpoint, such as "gpt-4.1-mini".
+        style: The guidance by which the judge chooses, such as "Futuristic style with advanced technologies".
+        show: "images" shows the K pictures alone (the paper), "texts" the K texts.
+        seed: Of the order in which options are labelled.
+
+    Raises:
+        TypeError: A value of the wrong kind.
+        ValueError: An empty model or style, or as for `EndpointSettings`.
+    """
+
+    model: str
+    style: str
+    show: Literal["texts", "images"] = "images"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("model", "style"):
+            value = getattr(self, name)
+            if not isinstance(value, str) or not value.strip():
+                raise ValueError(f"Expected {name} as a text that is not empty, got {value!r}")
+        check_choice_of(self.show, "show", ("texts", "images"))
+        check_count(self.seed, "seed", minimum=0)
+        super().__post_init__()
 
     def as_json(self) -> dict[str, Any]:
         """All settings as a dict that JSON can hold; ``JudgeSettings(**...)`` takes it back."""
