@@ -10,12 +10,11 @@ from typing import Literal
 
 import tyro
 
-from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
-from edpbrl_gym.features import TextEncoder, load_encoder
-from edpbrl_gym.oracles import ImperfectUser
+import edpbrl_gym as eg
+from edpbrl_gym.features import TextEncoder
 from edpbrl_gym.planners import AdaptivePlanner, ComposedFeatures, Planner, RandomPlanner
-from edpbrl_gym.session import Session, StoppingRule, answer_of
-from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
+from edpbrl_gym.session import answer_of
+from edpbrl_gym.vocabulary import Vocabulary
 
 
 @dataclass
@@ -47,24 +46,24 @@ class Args:
 def make_planner(args: Args, words: Vocabulary, encoder: TextEncoder) -> Planner:
     """What decides on the questions; the same arguments make the same planner, so that a session can be resumed."""
     tokens = encoder.encode(words.all_tokens)
-    prior = VocabularyPrior(tokens)
+    prior = eg.VocabularyPrior(tokens)
     if args.planner == "random":
         return RandomPlanner(words.sizes, prior=prior, num_options=args.lanes, seed=args.seed, distinct=args.person)
     options = ComposedFeatures(words, tokens, encoder)
     return AdaptivePlanner(words, options=options, prior=prior, num_options=args.lanes, seed=args.seed)
 
 
-def begin(args: Args) -> Session:
+def begin(args: Args) -> eg.Session:
     """Begin a session, or resume the one in the folder."""
-    words = load_vocabulary()
+    words = eg.load_vocabulary()
     if args.tokens_per_step is not None:
         words = words.subset(args.tokens_per_step, seed=0)
-    encoder = load_encoder("minilm")
+    encoder = eg.load_encoder("minilm")
     planner = make_planner(args, words, encoder)
-    rule = StoppingRule(target=args.target)
+    rule = eg.StoppingRule(target=args.target)
     if args.folder is not None and args.folder.exists():
-        return Session.resume(args.folder, planner, vocabulary=words, encoder=encoder, stopping=rule)
-    return Session(
+        return eg.Session.resume(args.folder, planner, vocabulary=words, encoder=encoder, stopping=rule)
+    return eg.Session(
         planner,
         vocabulary=words,
         encoder=encoder,
@@ -76,7 +75,7 @@ def begin(args: Args) -> Session:
     )
 
 
-def ask_person(session: Session) -> bool:
+def ask_person(session: eg.Session) -> bool:
     """Put the next question to the person at the keyboard; False when they want to stop."""
     question = session.ask()
     print(f"\nQuestion {question.number + 1}: which do you like best?")
@@ -104,7 +103,9 @@ def ask_person(session: Session) -> bool:
 def main(args: Args) -> None:
     """Ask until it is sure, or out of questions; then say what was learnt."""
     with begin(args) as session:
-        user = ImperfectUser.from_text(args.user, session.maker.encoder, mistake_rate=args.mistake_rate, seed=args.seed)
+        user = eg.ImperfectUser.from_text(
+            args.user, session.maker.encoder, mistake_rate=args.mistake_rate, seed=args.seed
+        )
         print(f"{session.answered} questions answered before")
         for asked in range(args.questions):
             if asked and asked % 12 == 0:

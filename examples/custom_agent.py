@@ -11,15 +11,11 @@ import gymnasium
 import numpy as np
 import tyro
 
-import edpbrl_gym  # noqa: F401  (registers the environments)
-from edpbrl_gym.agents.base import Agent, EpisodeStart, State
-from edpbrl_gym.agents.registry import make_agent
-from edpbrl_gym.envs.wrappers import PreferenceQuery
-from edpbrl_gym.estimation import estimate
-from edpbrl_gym.oracles import SyntheticUser
+import edpbrl_gym as eg
+from edpbrl_gym.agents import EpisodeStart, State
 
 
-class DistinctAgent(Agent):
+class DistinctAgent(eg.Agent):
     """Shows K different tokens in every question, where the step has as many."""
 
     name = "distinct"
@@ -78,9 +74,9 @@ def main(args: Args) -> float:
         autoreset_mode="same_step",
     )
     base: Any = env.unwrapped  # with .encoder, .mdp and .features
-    user = SyntheticUser.from_text(args.user, base.encoder, mode="argmax", seed=args.seed)
-    query = PreferenceQuery(env, lanes=args.lanes, oracle=user)
-    agent = make_agent(
+    user = eg.SyntheticUser.from_text(args.user, base.encoder, mode="argmax", seed=args.seed)
+    query = eg.PreferenceQuery(env, lanes=args.lanes, oracle=user)
+    agent = eg.make_agent(
         args.agent, query, num_options=args.lanes, episodes=args.episodes, criterion="D", seed=args.seed
     ).learn()
 
@@ -90,7 +86,7 @@ def main(args: Args) -> float:
         actions, state = agent.predict(observations, state, query.episode_start)
         observations, rewards, _, _, infos = query.step(actions)
 
-    result = estimate(query.comparisons, regularization=args.regularization)
+    result = eg.estimate(query.comparisons, regularization=args.regularization)
     cosine = float(result.theta @ user.theta / np.linalg.norm(result.theta) / np.linalg.norm(user.theta))
     print(f"last question: {infos['question'][0].tolist()}\nanswer: {infos['preference'][0]}")
     print(f"{agent.name}: {len(query.comparisons)} answers, cosine with the true taste {cosine:.3f}")

@@ -14,11 +14,7 @@ from sb3_contrib import MaskablePPO
 from sb3_contrib.common.maskable.utils import get_action_masks
 from stable_baselines3.common.vec_env import DummyVecEnv
 
-import edpbrl_gym  # noqa: F401  (registers the environments)
-from edpbrl_gym.agents.registry import make_agent
-from edpbrl_gym.envs.wrappers import LearnedReward, PreferenceQuery
-from edpbrl_gym.estimation import estimate
-from edpbrl_gym.oracles import SyntheticUser
+import edpbrl_gym as eg
 
 
 @dataclass
@@ -52,14 +48,14 @@ def learn_taste(args: Args) -> np.ndarray:
         autoreset_mode="same_step",
     )
     base: Any = env.unwrapped  # with .encoder and .mdp
-    user = SyntheticUser.from_text(args.user, base.encoder, seed=args.seed)
-    query = PreferenceQuery(env, lanes=4, oracle=user)
-    agent = make_agent("random", query, num_options=4, episodes=args.episodes, seed=args.seed)
+    user = eg.SyntheticUser.from_text(args.user, base.encoder, seed=args.seed)
+    query = eg.PreferenceQuery(env, lanes=4, oracle=user)
+    agent = eg.make_agent("random", query, num_options=4, episodes=args.episodes, seed=args.seed)
     observations, _ = query.reset(seed=args.seed)
     for _ in range(args.episodes * base.mdp.horizon):
         actions, _ = agent.predict(observations)
         observations, *_ = query.step(actions)
-    return estimate(query.comparisons, regularization=args.regularization).theta
+    return eg.estimate(query.comparisons, regularization=args.regularization).theta
 
 
 def final_rewards(venv: DummyVecEnv, choose: Callable[[Any], Any], episodes: int) -> np.ndarray:
@@ -79,7 +75,7 @@ def main(args: Args) -> dict[str, tuple[float, float]]:
 
     def make() -> gymnasium.Env:
         env = gymnasium.make("edpbrl/PromptConstruction-v0", tokens_per_step=args.tokens_per_step)
-        return LearnedReward(env, theta)
+        return eg.LearnedReward(env, theta)
 
     venv = DummyVecEnv([make] * args.num_envs)
     model = MaskablePPO(
@@ -95,7 +91,7 @@ def main(args: Args) -> dict[str, tuple[float, float]]:
     )
     model.learn(args.total_timesteps)
 
-    agent = make_agent("random", venv, num_options=2, episodes=1, seed=args.seed)
+    agent = eg.make_agent("random", venv, num_options=2, episodes=1, seed=args.seed)
     players = {
         "MaskablePPO": lambda seen: model.predict(seen, action_masks=get_action_masks(venv))[0],
         "Random": lambda seen: agent.predict(seen)[0],

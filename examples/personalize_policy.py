@@ -13,14 +13,8 @@ import numpy as np
 import tyro
 from sb3_contrib import MaskablePPO
 
-import edpbrl_gym  # noqa: F401  (registers the environments)
-from edpbrl_gym.agents.registry import make_agent
-from edpbrl_gym.collection.collect import collect
-from edpbrl_gym.envs.wrappers import LearnedReward
-from edpbrl_gym.estimation import estimate
-from edpbrl_gym.oracles import SyntheticUser
-from edpbrl_gym.personalize.policy import PromptPolicy, policy_prompts, save_policy
-from edpbrl_gym.personalize.taste import load_taste, save_taste
+import edpbrl_gym as eg
+from edpbrl_gym.personalize import PromptPolicy, policy_prompts, save_policy
 
 
 @dataclass
@@ -49,25 +43,25 @@ def learn_taste(args: Args) -> Path:
     """Ask the simulated user random questions about the train words; write the estimate and return its file."""
     words: dict[str, Any] = {"split": "train", "tokens_per_step": args.tokens_per_step}
     lanes: Any = gymnasium.make_vec("edpbrl/PromptConstruction-v0", num_envs=4 * args.episodes, **words)
-    user = SyntheticUser.from_text(args.user, lanes.unwrapped.encoder, seed=args.seed)
-    agent = make_agent("random", lanes, num_options=4, episodes=args.episodes, seed=args.seed)
-    answers = collect(lanes, agent, user, episodes=args.episodes, seed=args.seed)
-    taste = estimate(answers, regularization=1.0)
+    user = eg.SyntheticUser.from_text(args.user, lanes.unwrapped.encoder, seed=args.seed)
+    agent = eg.make_agent("random", lanes, num_options=4, episodes=args.episodes, seed=args.seed)
+    answers = eg.collect(lanes, agent, user, episodes=args.episodes, seed=args.seed)
+    taste = eg.estimate(answers, regularization=1.0)
     encoder = lanes.unwrapped.encoder
     provenance = {"encoder": encoder.name, "encoder_fingerprint": encoder.fingerprint, "questions": len(answers)}
-    return save_taste(args.out / "theta.safetensors", taste.theta, provenance)
+    return eg.save_taste(args.out / "theta.safetensors", taste.theta, provenance)
 
 
 def main(args: Args) -> dict[str, tuple[float, float]]:
     """Train, save, print and return mean and best score of the policy's prompts and of uniform ones."""
     file = args.theta or learn_taste(args)
-    theta = load_taste(file).theta
+    theta = eg.load_taste(file).theta
     held_out: dict[str, Any] = {"split": "test", "tokens_per_step": args.tokens_per_step}
     env: Any = gymnasium.make("edpbrl/PromptConstruction-v0", **held_out)
     direction = theta / np.linalg.norm(theta)  # the scale of a linear reward doesn't change what is best
     model = MaskablePPO(
         "MlpPolicy",
-        LearnedReward(env, direction),
+        eg.LearnedReward(env, direction),
         n_steps=384,
         batch_size=96,
         learning_rate=1e-3,

@@ -13,11 +13,7 @@ import numpy as np
 import tyro
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from edpbrl_gym.agents.registry import make_agent
-from edpbrl_gym.envs.wrappers import PreferenceQuery
-from edpbrl_gym.estimation import estimate
-from edpbrl_gym.mdp import FiniteHorizonMDP
-from edpbrl_gym.oracles import SyntheticUser
+import edpbrl_gym as eg
 
 COLOURS, STEPS, SLIP = 12, 8, 0.1
 
@@ -36,7 +32,7 @@ class ColourWalk(gymnasium.Env):
                 self.transitions[state, action, (state + move) % COLOURS] += 1 - SLIP
                 self.transitions[state, action, state] += SLIP
         start = np.full(COLOURS, 1 / COLOURS)
-        self.mdp = FiniteHorizonMDP.from_dense(self.transitions, start, STEPS)
+        self.mdp = eg.FiniteHorizonMDP.from_dense(self.transitions, start, STEPS)
         angle = 2 * np.pi * np.arange(COLOURS) / COLOURS
         self.features = np.stack([np.cos(angle), np.sin(angle), np.cos(2 * angle)], axis=1)
         self.observation_space = gymnasium.spaces.Discrete(COLOURS)  # the state itself: no mdp_state needed
@@ -74,9 +70,9 @@ class Args:
 def main(args: Args) -> float:
     """Design, ask, estimate; print and return the cosine with the true taste."""
     env = SyncVectorEnv([ColourWalk] * args.lanes, autoreset_mode=AutoresetMode.SAME_STEP)
-    user = SyntheticUser(np.array([0.5, -0.8, 0.3]), mode="sampled", scale=args.scale, seed=args.seed)
-    query = PreferenceQuery(env, lanes=args.lanes, oracle=user, feedback="state")
-    agent = make_agent(
+    user = eg.SyntheticUser(np.array([0.5, -0.8, 0.3]), mode="sampled", scale=args.scale, seed=args.seed)
+    query = eg.PreferenceQuery(env, lanes=args.lanes, oracle=user, feedback="state")
+    agent = eg.make_agent(
         args.agent, query, num_options=args.lanes, episodes=args.episodes, criterion="D", seed=args.seed
     ).learn()
     if agent.design is not None:
@@ -88,7 +84,7 @@ def main(args: Args) -> float:
         actions, state = agent.predict(observations, state, query.episode_start)
         observations, *_ = query.step(actions)
 
-    result = estimate(query.comparisons, regularization=0.1)
+    result = eg.estimate(query.comparisons, regularization=0.1)
     cosine = float(result.theta @ user.theta / np.linalg.norm(result.theta) / np.linalg.norm(user.theta))
     print(f"{agent.name}: {len(query.comparisons)} answers, theta {np.round(result.theta, 2)}, cosine {cosine:.3f}")
     return cosine

@@ -10,12 +10,10 @@ import gymnasium
 import numpy as np
 import tyro
 
-import edpbrl_gym
-from edpbrl_gym.envs.wrappers import PreferenceQuery, WordSteps
-from edpbrl_gym.estimation import estimate
-from edpbrl_gym.oracles import SyntheticUser
+import edpbrl_gym as eg
+from edpbrl_gym.envs.wrappers import WordSteps
 
-gymnasium.register_envs(edpbrl_gym)  # importing edpbrl_gym has registered its environments; this line says so
+gymnasium.register_envs(eg)  # importing edpbrl_gym has registered its environments; this line says so
 
 
 @dataclass
@@ -54,8 +52,8 @@ env.close()
 # word by word: every lane writes a whole word, then the user compares the lanes
 lanes = gymnasium.make_vec("edpbrl/TextGeneration-v0", num_envs=args.lanes, model=args.model, words=args.words)
 base: Any = lanes.unwrapped
-user = SyntheticUser.from_text(args.taste, base.encoder, mode="argmax")
-questions = PreferenceQuery(
+user = eg.SyntheticUser.from_text(args.taste, base.encoder, mode="argmax")
+questions = eg.PreferenceQuery(
     WordSteps(lanes, temperature=args.temperature, seed=args.seed), lanes=args.lanes, oracle=user
 )
 everyone = np.zeros(args.lanes, dtype=np.int64)  # all lanes play policy 0; WordSteps(lanes, [...]) takes K models
@@ -69,6 +67,6 @@ for episode in range(args.episodes):
                 print(f"  {'>' if rewards[lane] else ' '} {text!r}")
 
 answers = questions.comparisons
-taste = estimate(answers, regularization=1.0)
+taste = eg.estimate(answers, regularization=1.0)
 cosine = taste.theta @ user.theta / (np.linalg.norm(taste.theta) * np.linalg.norm(user.theta))
 print(f"{len(answers)} answers, cosine with the true taste {cosine:.3f}")
