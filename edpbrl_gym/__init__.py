@@ -17,7 +17,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "agents": ("Agent", "make_agent"),
         "collection": ("collect",),
         "comparisons": ("Comparisons",),
-        "design": ("DesignProblem", "make_criterion", "verify"),
+        "design": ("DesignProblem", "make_criterion", "solve", "verify"),
         "envs.wrappers": ("LearnedReward", "LegalActions", "PreferenceQuery"),
         "estimation": ("GaussianPrior", "VocabularyPrior", "estimate"),
         "features": ("load_encoder",),

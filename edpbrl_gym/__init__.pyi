@@ -4,6 +4,7 @@ from edpbrl_gym.collection import collect as collect
 from edpbrl_gym.comparisons import Comparisons as Comparisons
 from edpbrl_gym.design import DesignProblem as DesignProblem
 from edpbrl_gym.design import make_criterion as make_criterion
+from edpbrl_gym.design import solve as solve
 from edpbrl_gym.design import verify as verify
 from edpbrl_gym.envs.wrappers import LearnedReward as LearnedReward
 from edpbrl_gym.envs.wrappers import LegalActions as LegalActions

@@ -14,7 +14,9 @@ import pytest
 
 import edpbrl_gym
 
-LAZY = ("edpbrl_gym", "edpbrl_gym.agents", "edpbrl_gym.envs", "edpbrl_gym.planners")
+
+def lazy() -> list[str]:
+    return [room for room in rooms() if Path(str(importlib.import_module(room).__file__)).with_suffix(".pyi").is_file()]
 
 
 def rooms() -> list[str]:
@@ -45,7 +47,7 @@ def test_every_room_gives_what_it_lists_in_order(room):
         assert hasattr(module, name), f"{room}.{name}"
 
 
-@pytest.mark.parametrize("package", LAZY)
+@pytest.mark.parametrize("package", lazy())
 def test_type_checkers_read_the_names_that_are_there(package):
     module = importlib.import_module(package)
     stub = Path(str(module.__file__)).with_suffix(".pyi")
@@ -61,7 +63,7 @@ def test_type_checkers_read_the_names_that_are_there(package):
         assert getattr(importlib.import_module(origin), attribute) is getattr(module, str(name))
 
 
-@pytest.mark.parametrize("package", LAZY)
+@pytest.mark.parametrize("package", lazy())
 def test_no_name_hides_a_module(package):
     """``edpbrl_gym.design`` is the room, whatever was used before."""
     module = importlib.import_module(package)

@@ -2,7 +2,7 @@
 
 problem = DesignProblem(mdp=mdp, features=features, num_policies=4, episodes=60,
                         criterion=make_criterion("D"), regularization=1.0)
-design = frank_wolfe(problem)
+design = solve(problem)
 print(design.summary())
 assert verify(problem, design).confirmed
 """

@@ -20,7 +20,7 @@ THETA = np.random.default_rng(1).normal(size=12)
 def example(monkeypatch):
     """The example with an encoder that costs nothing."""
     module = load("ask_tell.py")
-    monkeypatch.setattr(module, "load_encoder", lambda name: CountingEncoder(12))
+    monkeypatch.setattr(module.eg, "load_encoder", lambda name: CountingEncoder(12))
     monkeypatch.setattr(ImperfectUser, "from_text", classmethod(lambda cls, text, encoder, **rest: cls(THETA, **rest)))
     return module
 
