@@ -20,7 +20,6 @@ NAMES = {
     "copt": "copt's Frank-Wolfe",
     "cvxpy": "cvxpy, Clarabel",
 }
-COLUMNS = ("newton", "pairwise", "frank_wolfe", "paper", "multiplicative", "copt")
 _MAIN = ((5_000, 768), (3_869, 384))  # sizes of the problems that stand in the text
 _SOURCES = {"minilm": "built-in", "clip": "CLIP-like", "isotropic": "isotropic"}
 
@@ -128,20 +127,6 @@ def scaling(lines: Sequence[Line]) -> str:
         "memory",
         "setup",
     ]
-    return _table(head, [cells for _, cells in sorted(rows, key=lambda row: row[0])])
-
-
-def others(lines: Sequence[Line]) -> str:
-    """D, lambda = 100, CLIP-like: the gap that each solver ends with, and when, over the sizes that all of them got."""
-    head = ["n x d", *(NAMES[name] for name in COLUMNS)]
-    rows = []
-    for case in _cases(matching(lines, source="clip", split=1, criterion="D", regularization=100.0)):
-        own = {line["solver"]: line for line in lines if line["case"] == case and _ran(line)}
-        if case["dimension"] >= 384 and len(own) >= 4:
-            cells = [
-                f"{_gap(own[name])} ({_seconds(own[name]['seconds'])})" if name in own else "-" for name in COLUMNS
-            ]
-            rows.append(((case["dimension"], case["tokens"]), [f"{case['tokens']:,} x {case['dimension']}", *cells]))
     return _table(head, [cells for _, cells in sorted(rows, key=lambda row: row[0])])
 
 
@@ -335,7 +320,6 @@ TABLES = {
     "environment": environment,
     "requirements": requirements,
     "side-by-side": side_by_side,
-    "others": others,
     "speedups": speedups,
     "newton": newton_everywhere,
     "scaling": scaling,
