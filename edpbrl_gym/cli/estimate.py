@@ -203,7 +203,10 @@ def _read(options: Estimate, study: Study | None) -> tuple[Any, int, Any]:
             raise UsageError(
                 f"Expected no --encoder or {stored!r}, with which {options.answers} was made, got {options.encoder!r}"
             )
-        return comparisons, 0, None
+        decided = comparisons.decided
+        if not len(decided):
+            raise ValueError(f"Expected answers that name a best option in {options.answers}, got none")
+        return decided, len(comparisons) - len(decided), None
     from edpbrl_gym.comparisons.questions import read_answers
     from edpbrl_gym.features import load_encoder
 

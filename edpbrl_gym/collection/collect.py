@@ -146,26 +146,24 @@ def answer_again(comparisons: Comparisons, oracle: Oracle) -> Comparisons:
     """Return the same questions, answered by another oracle (nothing is encoded again).
 
     Right for agents whose questions don't depend on the answers: one set of questions then serves every user.
-    Questions that the oracle leaves without an answer (choice -1) are dropped; episodes and steps keep their numbers.
+    Questions that the oracle leaves without an answer (skips) are dropped; episodes and steps keep their numbers.
 
     Args:
         comparisons: Answered questions.
         oracle: Who answers now.
     """
-    choices = answers_of(oracle, comparisons.queries).choices
+    responses = answers_of(oracle, comparisons.queries).responses
     describe = getattr(oracle, "describe", None)
-    told = describe() if callable(describe) else {"name": oracle.name}
-    answered = np.flatnonzero(choices >= 0)
-    asked = comparisons if answered.size == len(comparisons) else comparisons.select(answered)
+    described = describe() if callable(describe) else {"name": oracle.name}
     return Comparisons(
-        features=asked.features,
-        choice=choices[answered],
-        episode=asked.episode,
-        step=asked.step,
-        texts=asked.texts,
+        features=comparisons.features,
+        responses=responses,
+        episode=comparisons.episode,
+        step=comparisons.step,
+        texts=comparisons.texts,
         who=oracle.name,
-        metadata={**comparisons.metadata, "oracle": told},
-    )
+        metadata={**comparisons.metadata, "oracle": described},
+    ).answered
 
 
 def is_static(agent: Agent) -> bool:

@@ -1,6 +1,6 @@
-"""Questions, answered questions, the record of a conversation, and their file formats."""
+"""Questions, answered questions, and their file formats."""
 
-from edpbrl_gym.comparisons.history import History
-from edpbrl_gym.comparisons.records import Comparisons, Queries
+from edpbrl_gym.comparisons.queries import Queries
+from edpbrl_gym.comparisons.records import Comparisons
 
-__all__ = ["Comparisons", "History", "Queries"]
+__all__ = ["Comparisons", "Queries"]

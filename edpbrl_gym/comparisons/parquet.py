@@ -1,99 +1,69 @@
-"""Comparisons and histories in parquet files: one row a question.
+"""Comparisons in parquet files: one row a question; written whole or not at all, checked when read.
 
-Columns of both: ``episode`` and ``step`` (int64), ``features`` (fixed-size list of K * d float32, option by option),
-``texts`` (list of K strings, where there are texts), ``who`` (string), ``answered_at`` (timestamp in microseconds, UTC,
-null where unknown). Comparisons have the ``choice`` (int32); histories have the ``kind`` of the response (string) and
-its ``order`` (list of int32). The header (see ``tables``) also holds K, d, whether times are known, who, and the
-metadata.
+Columns: ``episode`` and ``step`` (int64), the ``kind`` of the response (string) and its ``order`` (list of int32),
+``features`` (fixed-size list of K * d float32, option by option), ``texts`` (list of K strings, where there are texts),
+``who`` (string), ``answered_at`` (timestamp in microseconds, UTC, null where unknown). The JSON under the schema's key
+``edpbrl_gym`` names the format and its version and holds K, d, whether times are known, who, and the metadata. Pages
+carry checksums, so that a flipped bit is an error.
 """
 
 from __future__ import annotations
 
+import json
 import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from edpbrl_gym.comparisons.history import History
+from edpbrl_gym._files import replacing
 from edpbrl_gym.comparisons.records import Comparisons
-from edpbrl_gym.comparisons.tables import TableFormat
 from edpbrl_gym.likelihood import Response
 
-__all__ = ["read", "read_history", "write", "write_history"]
+__all__ = ["read", "write"]
 
-_SHARED = ("features", "who", "answered_at")
-COMPARISONS = TableFormat(
-    name="edpbrl_gym.comparisons",
-    version=1,
-    columns=("episode", "step", "choice", *_SHARED),
-    noun="comparisons",
-    writer="Comparisons.to_parquet",
-)
-HISTORY = TableFormat(
-    name="edpbrl_gym.history",
-    version=1,
-    columns=("episode", "step", "kind", "order", *_SHARED),
-    noun="history",
-    writer="History.to_parquet",
-)
-
-
-def _columns(record: Comparisons | History, answers: dict[str, Any]) -> dict[str, Any]:
-    import pyarrow as pa
-
-    n, num_options, dimension = record.features.shape
-    flat = pa.array(np.ascontiguousarray(record.features).reshape(-1))
-    times: Any = record.answered_at
-    columns = {
-        "episode": pa.array(record.episode),
-        "step": pa.array(record.step),
-        **answers,
-        "features": pa.FixedSizeListArray.from_arrays(flat, num_options * dimension),
-        "who": pa.array([record.who] * n, pa.string()),
-        "answered_at": pa.array([None] * n if times is None else times, pa.timestamp("us")),
-    }
-    if record.texts is not None:
-        columns["texts"] = pa.array(record.texts, pa.list_(pa.string()))
-    return columns
-
-
-def _header(record: Comparisons | History) -> dict[str, Any]:
-    return {
-        "num_options": record.num_options,
-        "dimension": record.dimension,
-        "times": record.answered_at is not None,
-        "who": record.who,
-        "metadata": record.metadata,
-    }
-
-
-def _shared_fields(table: Any, header: dict[str, Any]) -> dict[str, Any]:
-    shape = (table.num_rows, int(header["num_options"]), int(header["dimension"]))
-    flat = table["features"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
-    times = None
-    if header["times"]:
-        times = table["answered_at"].to_numpy(zero_copy_only=False).astype("datetime64[us]")
-    return {
-        "features": flat.reshape(shape),
-        "episode": table["episode"].to_numpy(),
-        "step": table["step"].to_numpy(),
-        "texts": table["texts"].to_pylist() if "texts" in table.column_names else None,
-        "who": header["who"],
-        "answered_at": times,
-        "metadata": header["metadata"],
-    }
+_KEY, _FORMAT, _VERSION = b"edpbrl_gym", "edpbrl_gym.comparisons", 2
+_COLUMNS = ("episode", "step", "kind", "order", "features", "who", "answered_at")
 
 
 def write(comparisons: Comparisons, path: str | os.PathLike[str]) -> None:
-    """Write comparisons to ``path``, whole or not at all.
+    """Write comparisons to ``path`` through a temporary file beside it, so that a kill leaves the old file or none.
 
     Raises:
         OSError: the folder does not exist or cannot be written; the message names the file.
     """
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
-    answers = {"choice": pa.array(comparisons.choice.astype(np.int32))}
-    COMPARISONS.write(_columns(comparisons, answers), _header(comparisons), path)
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"Expected the folder {target.parent} for {target.name} to exist; create it first")
+    n, num_options, dimension = comparisons.features.shape
+    flat = pa.array(np.ascontiguousarray(comparisons.features).reshape(-1))
+    times: Any = comparisons.answered_at
+    columns = {
+        "episode": pa.array(comparisons.episode),
+        "step": pa.array(comparisons.step),
+        "kind": pa.array([response.kind for response in comparisons.responses], pa.string()),
+        "order": pa.array([list(response.order) for response in comparisons.responses], pa.list_(pa.int32())),
+        "features": pa.FixedSizeListArray.from_arrays(flat, num_options * dimension),
+        "who": pa.array([comparisons.who] * n, pa.string()),
+        "answered_at": pa.array([None] * n if times is None else times, pa.timestamp("us")),
+    }
+    if comparisons.texts is not None:
+        columns["texts"] = pa.array(comparisons.texts, pa.list_(pa.string()))
+    header = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "num_options": num_options,
+        "dimension": dimension,
+        "times": times is not None,
+        "who": comparisons.who,
+        "metadata": comparisons.metadata,
+    }
+    table = pa.table(columns).replace_schema_metadata({_KEY: json.dumps(header).encode()})
+    with replacing(target) as part, open(part, "wb") as stream:
+        pq.write_table(table, stream, compression="zstd", write_page_checksum=True)
 
 
 def read(path: str | os.PathLike[str]) -> Comparisons:
@@ -101,39 +71,61 @@ def read(path: str | os.PathLike[str]) -> Comparisons:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it is no parquet, corrupted, foreign, of a newer format, or its contents are no valid comparisons.
-    """
-    return COMPARISONS.read(
-        path, lambda table, header: Comparisons(choice=table["choice"].to_numpy(), **_shared_fields(table, header))
-    )
-
-
-def write_history(history: History, path: str | os.PathLike[str]) -> None:
-    """Write a history to ``path``, whole or not at all.
-
-    Raises:
-        OSError: the folder does not exist or cannot be written; the message names the file.
+        ValueError: it is no parquet, corrupted, foreign, of another version, or its contents are no valid comparisons.
     """
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
-    answers = {
-        "kind": pa.array([response.kind for response in history.responses], pa.string()),
-        "order": pa.array([list(response.order) for response in history.responses], pa.list_(pa.int32())),
-    }
-    HISTORY.write(_columns(history, answers), _header(history), path)
-
-
-def read_history(path: str | os.PathLike[str]) -> History:
-    """Read a file that :func:`write_history` wrote.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is no parquet, corrupted, foreign, of a newer format, or its contents are no valid history.
-    """
-    return HISTORY.read(path, _make_history)
+    source = Path(path)
+    if not source.is_file():
+        raise FileNotFoundError(f"Expected a comparisons file at {source}, found none; check the path")
+    try:
+        table = pq.read_table(source, page_checksum_verification=True, memory_map=False, partitioning=None)
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"Expected a parquet file in {source}, got a corrupted or other one: {error}") from None
+    header = _header(table, source)
+    try:
+        return _comparisons(table, header)
+    except (KeyError, TypeError, ValueError, AttributeError, pa.ArrowException) as error:
+        raise ValueError(f"Expected comparisons in {source}, got contents that do not fit: {error}") from None
 
 
-def _make_history(table: Any, header: dict[str, Any]) -> History:
+def _header(table: Any, source: Path) -> dict[str, Any]:
+    raw = (table.schema.metadata or {}).get(_KEY)
+    try:
+        header = {} if raw is None else json.loads(raw)
+    except ValueError:
+        header = {}
+    if not isinstance(header, dict) or header.get("format") != _FORMAT:
+        raise ValueError(
+            f"Expected a file written by Comparisons.to_parquet, got {source} with columns {table.column_names} and no "
+            f"{_FORMAT} header"
+        )
+    if header.get("version") != _VERSION:
+        raise ValueError(
+            f"Expected {_FORMAT} version {_VERSION} in {source}, got version {header.get('version')}; use the version "
+            "of edpbrl-gym that wrote it"
+        )
+    missing = [name for name in _COLUMNS if name not in table.column_names]
+    if missing:
+        raise ValueError(f"Expected the columns {', '.join(_COLUMNS)} in {source}, it lacks {', '.join(missing)}")
+    return header
+
+
+def _comparisons(table: Any, header: dict[str, Any]) -> Comparisons:
+    shape = (table.num_rows, int(header["num_options"]), int(header["dimension"]))
+    flat = table["features"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
+    times = None
+    if header["times"]:
+        times = table["answered_at"].to_numpy(zero_copy_only=False).astype("datetime64[us]")
     pairs = zip(table["kind"].to_pylist(), table["order"].to_pylist(), strict=True)
-    responses = tuple(Response.from_json({"kind": kind, "order": order}) for kind, order in pairs)
-    return History(responses=responses, **_shared_fields(table, header))
+    return Comparisons(
+        features=flat.reshape(shape),
+        responses=tuple(Response.from_json({"kind": kind, "order": order}) for kind, order in pairs),
+        episode=table["episode"].to_numpy(),
+        step=table["step"].to_numpy(),
+        texts=table["texts"].to_pylist() if "texts" in table.column_names else None,
+        who=header["who"],
+        answered_at=times,
+        metadata=header["metadata"],
+    )

@@ -108,7 +108,7 @@ def read_answers(
     texts = [[normalise(table.rows[number][place]) for place in places] for number in answered]
     flat = [text for question in texts for text in question]
     features = encoder.encode(flat, progress=progress).reshape(len(texts), len(names), -1)
-    comparisons = Comparisons(
+    comparisons = Comparisons.of_choices(
         features=features,
         choice=np.array(choices, dtype=np.int64),
         texts=texts,

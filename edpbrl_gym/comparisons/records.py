@@ -1,4 +1,4 @@
-"""Questions and answered questions: what the collection produces and the estimate consumes."""
+"""Answered questions: what the collection produces and the estimate consumes."""
 
 from __future__ import annotations
 
@@ -6,119 +6,46 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from edpbrl_gym._validation import check_integers
+from edpbrl_gym._validation import check_array, check_count, check_integers
+from edpbrl_gym.comparisons.queries import Queries, QuestionShape, Texts, check_questions, read_only
+from edpbrl_gym.likelihood import Response, ResponseModel, Terms
 from edpbrl_gym.likelihood.choice import check_choices, check_options
 
-__all__ = ["Comparisons", "Queries", "QuestionShape"]
-
-Texts = list[list[str]]
+__all__ = ["Comparisons"]
 
 # Metadata that says in which space the features live; comparisons that differ here must not be mixed.
 _FEATURE_SPACE = ("encoder", "encoder_fingerprint")
 
 
-def _check_texts(value: Any, shape: tuple[int, ...]) -> Texts | None:
-    if value is None:
-        return None
-    texts = [list(question) if not isinstance(question, str) else [question] for question in value]
-    if len(texts) != shape[0]:
-        raise ValueError(f"Expected texts for {shape[0]} questions, got {len(texts)}")
-    for index, question in enumerate(texts):
-        if len(question) != shape[1]:
-            raise ValueError(f"Expected {shape[1]} texts in every question, got {len(question)} in question {index}")
-        for text in question:
-            if not isinstance(text, str):
-                raise TypeError(f"Expected texts as strings, got {type(text).__name__} in question {index}")
-    return texts
-
-
-def _read_only(array: NDArray[Any]) -> NDArray[Any]:
-    view = array.view()
-    view.flags.writeable = False
-    return view
-
-
-def _check_questions(questions: Queries | Comparisons) -> None:
-    """Check the fields that both records share and put the checked arrays in their place."""
-    features = check_options(questions.features, name="features", dtype=np.float32)
-    object.__setattr__(questions, "features", _read_only(features))
-    hint = f"one for each of the {len(features)} questions"
-    for name in ("episode", "step"):
-        values = check_integers(getattr(questions, name), name, shape=(len(features),), low=0, hint=hint)
-        object.__setattr__(questions, name, _read_only(values))
-    object.__setattr__(questions, "texts", _check_texts(questions.texts, features.shape))
-
-
-class QuestionShape:
-    """Sizes of what holds ``features`` of shape (n, K, d)."""
-
-    features: NDArray[np.float32]
-
-    def __len__(self) -> int:
-        """Number of questions n."""
-        return len(self.features)
-
-    @property
-    def num_options(self) -> int:
-        """Options in a question, K."""
-        return int(self.features.shape[1])
-
-    @property
-    def dimension(self) -> int:
-        """Features of an option, d."""
-        return int(self.features.shape[2])
-
-
-@dataclass(frozen=True, eq=False)
-class Queries(QuestionShape):
-    """Questions without answers.
-
-    Attributes:
-        features: what the user compares, (n, K, d), stored as float32; K >= 2; n = 0 is allowed.
-        episode: the episode of each question, (n,).
-        step: the step h of each question in its episode, (n,).
-        texts: the K texts of each question, or None where there are none.
-
-    Raises:
-        TypeError: episode or step are no integers, texts are no strings.
-        ValueError: K < 2, NaN features, or lengths that do not match.
-    """
-
-    features: NDArray[np.float32]
-    episode: NDArray[np.int64]
-    step: NDArray[np.int64]
-    texts: Texts | None = None
-
-    def __post_init__(self) -> None:
-        _check_questions(self)
-
-
 @dataclass(frozen=True, eq=False)
 class Comparisons(QuestionShape):
-    """Answered questions of one user (frozen; the arrays are read-only).
+    """Questions of one user with the responses, of any format, skips included (frozen; the arrays are read-only).
 
     Attributes:
-        features: what the user compared, (n, K, d), stored as float32.
-        choice: index of the chosen option, (n,), in 0..K-1.
+        features: what the user compared, (n, K, d), stored as float32; n = 0 is allowed.
+        responses: one for each question.
         episode: the episode of each question, (n,).
         step: the step h of each question in its episode, (n,).
         texts: the K texts of each question, or None.
         who: the name of the one who answered.
-        answered_at: when, UTC, datetime64[us] (n,); None where it is not known.
+        answered_at: when, UTC, datetime64[us] (n,), NaT where it is not known; None where no time is.
         metadata: how the answers came about (encoder, oracle, mode, scale, ...); must be JSON.
 
     Raises:
-        TypeError: choice, episode or step are no integers; texts or who are no strings; metadata is no JSON.
-        ValueError: K < 2, NaN features, a choice outside 0..K-1, or lengths that do not match.
+        TypeError: episode or step are no integers; responses that are no ``Response``; texts or who are no strings;
+            metadata is no JSON.
+        ValueError: K < 2, NaN features, a response about options that the question has not, or lengths that do not
+            match.
     """
 
     features: NDArray[np.float32]
-    choice: NDArray[np.int64]
+    responses: tuple[Response, ...]
     episode: NDArray[np.int64]
     step: NDArray[np.int64]
     texts: Texts | None = None
@@ -127,8 +54,8 @@ class Comparisons(QuestionShape):
     metadata: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _check_questions(self)
-        object.__setattr__(self, "choice", _read_only(check_choices(self.choice, self.features)))
+        check_questions(self)
+        object.__setattr__(self, "responses", self._checked_responses())
         if not isinstance(self.who, str):
             raise TypeError(f"Expected who as a string, got {type(self.who).__name__}")
         if self.answered_at is not None:
@@ -137,7 +64,7 @@ class Comparisons(QuestionShape):
                 raise TypeError(f"Expected answered_at as numpy datetime64 (UTC), got dtype {times.dtype}")
             if times.shape != (len(self),):
                 raise ValueError(f"Expected answered_at of shape ({len(self)},), got shape {times.shape}")
-            object.__setattr__(self, "answered_at", _read_only(times.astype("datetime64[us]")))
+            object.__setattr__(self, "answered_at", read_only(times.astype("datetime64[us]")))
         try:
             # a copy that JSON has seen, so that what is written is what was given
             object.__setattr__(self, "metadata", json.loads(json.dumps(_checked_keys(self.metadata), allow_nan=False)))
@@ -146,10 +73,88 @@ class Comparisons(QuestionShape):
                 f"Expected metadata as a dict that JSON can hold, got {error}; convert arrays to lists"
             ) from None
 
+    def _checked_responses(self) -> tuple[Response, ...]:
+        responses = tuple(self.responses)
+        for index, response in enumerate(responses):
+            if not isinstance(response, Response):
+                raise TypeError(
+                    f"Expected responses as Response, got {type(response).__name__} at question {index}; where the "
+                    "best option was named, use Comparisons.of_choices(features, choice, ...)"
+                )
+        if len(responses) != len(self):
+            raise ValueError(f"Expected one response for each of the {len(self)} questions, got {len(responses)}")
+        return tuple(response.checked(self.num_options) for response in responses)
+
+    @classmethod
+    def of_choices(
+        cls, features: ArrayLike, choice: ArrayLike, episode: ArrayLike, step: ArrayLike, **more: Any
+    ) -> Comparisons:
+        """Questions whose best option was named: ``choice`` (n,) in 0..K-1; ``more`` are the other attributes.
+
+        Raises:
+            TypeError: the choices are no integers; otherwise as for the class.
+            ValueError: a choice outside 0..K-1; otherwise as for the class.
+        """
+        options = check_options(features, name="features", dtype=np.float32)
+        best = [Response.best(option) for option in range(options.shape[1])]
+        responses = tuple(best[option] for option in check_choices(choice, options).tolist())
+        return cls(options, responses, episode, step, **more)  # type: ignore[arg-type]  # checked by the class
+
+    @classmethod
+    def empty(
+        cls, num_options: int, dimension: int, *, who: str = "", metadata: dict[str, Any] | None = None
+    ) -> Comparisons:
+        """No questions yet, to append to.
+
+        Args:
+            num_options: K of the questions to come, >= 2.
+            dimension: d of their features, >= 1.
+            who: the name of the one who will answer.
+            metadata: how the answers will come about.
+        """
+        count = check_count(num_options, "num_options", minimum=2)
+        shape = (0, count, check_count(dimension, "dimension"))
+        none = np.zeros(0, dtype=np.int64)
+        return cls(np.zeros(shape, dtype=np.float32), (), none, none, who=who, metadata=metadata or {})
+
     @property
     def queries(self) -> Queries:
-        """The questions without their answers."""
+        """The questions without their responses."""
         return Queries(self.features, self.episode, self.step, self.texts)
+
+    @cached_property
+    def choice(self) -> NDArray[np.int64]:
+        """The best option of each question, (n,).
+
+        Raises:
+            ValueError: a response names none (a tie, a skip).
+        """
+        best = [-1 if response.first is None else response.first for response in self.responses]
+        if -1 in best:
+            index = best.index(-1)
+            raise ValueError(
+                f"Expected responses that name a best option, got a {self.responses[index].kind} at question {index}; "
+                "take .decided, or estimate with model=WithTies()"
+            )
+        return read_only(np.array(best, dtype=np.int64))
+
+    @property
+    def answered(self) -> Comparisons:
+        """The questions that were answered: no skips."""
+        return self.select([response.kind != "skip" for response in self.responses])
+
+    @property
+    def decided(self) -> Comparisons:
+        """The questions whose response names a best option: no ties, no skips."""
+        return self.select([response.first is not None for response in self.responses])
+
+    def terms(self, model: ResponseModel) -> Terms:
+        """The likelihood of the responses under a response model; skips add no term.
+
+        Raises:
+            ValueError: a response of a kind that the model does not know.
+        """
+        return model.terms(self.features, self.responses)
 
     def select(self, mask: ArrayLike) -> Comparisons:
         """The questions where ``mask`` is true, or those at the given indices (also repeated or reordered).
@@ -169,7 +174,7 @@ class Comparisons(QuestionShape):
         indices = check_integers(chosen, "indices", shape=("m",), low=-len(self), high=len(self) - 1)
         return Comparisons(
             features=self.features[indices],
-            choice=self.choice[indices],
+            responses=tuple(self.responses[i] for i in indices),
             episode=self.episode[indices],
             step=self.step[indices],
             texts=None if self.texts is None else [self.texts[i] for i in indices],
@@ -178,12 +183,62 @@ class Comparisons(QuestionShape):
             metadata=self.metadata,
         )
 
+    def appended(
+        self,
+        features: ArrayLike,
+        response: Response,
+        *,
+        episode: int,
+        step: int,
+        texts: Sequence[str] | None = None,
+        answered_at: np.datetime64 | None = None,
+    ) -> Comparisons:
+        """These questions and one more.
+
+        Args:
+            features: of the K options, (K, d).
+            response: the answer.
+            episode: of the question.
+            step: of the question in its episode.
+            texts: of the K options; given for every question or for none.
+            answered_at: when, UTC; None where it is not known.
+
+        Raises:
+            TypeError: as for the class.
+            ValueError: features of another shape, texts for some questions only; otherwise as for the class.
+        """
+        shape = (self.num_options, self.dimension)
+        row = check_array(features, "features", shape=shape, dtype=np.float32, hint="(K, d) of the other questions")
+        if len(self) and (self.texts is None) != (texts is None):
+            raise ValueError("Expected texts for all questions or for none, got them for some")
+        one = Comparisons(
+            features=row[None],
+            responses=(response,),
+            episode=np.array([check_count(episode, "episode", minimum=0)]),
+            step=np.array([check_count(step, "step", minimum=0)]),
+            texts=None if texts is None else [list(texts)],
+            who=self.who,
+            answered_at=None if answered_at is None else np.array([answered_at]),
+            metadata=self.metadata,
+        )
+        return Comparisons.concatenate([self, one]) if len(self) else one
+
+    def undone(self, count: int = 1) -> Comparisons:
+        """These questions without the last ``count``.
+
+        Raises:
+            ValueError: there are fewer.
+        """
+        if check_count(count, "count") > len(self):
+            raise ValueError(f"Expected at least {count} question(s) to undo, got {len(self)}")
+        return self.select(np.arange(len(self) - count))
+
     @classmethod
     def concatenate(cls, parts: Sequence[Comparisons]) -> Comparisons:
         """All questions of the parts, in order.
 
-        Metadata on which all parts agree stay; the others are listed, part by part, under the key ``parts``. Texts and
-        times stay only when every part has them.
+        Metadata on which all parts agree stay; the others are listed, part by part, under the key ``parts``. Texts stay
+        only when every part has them; times are NaT in a part without.
 
         Raises:
             ValueError: no parts, or parts that differ in K, d, encoder or who answered (a theta belongs to one user).
@@ -202,24 +257,24 @@ class Comparisons(QuestionShape):
                 raise ValueError(
                     f"Expected features of one encoder, got {key} {sorted(spaces)}; encode the texts again"
                 )
-        times = [part.answered_at for part in parts if part.answered_at is not None]
         texts = [part.texts for part in parts if part.texts is not None]
+        timed = any(part.answered_at is not None for part in parts)
         return cls(
             features=np.concatenate([part.features for part in parts]),
-            choice=np.concatenate([part.choice for part in parts]),
+            responses=tuple(response for part in parts for response in part.responses),
             episode=np.concatenate([part.episode for part in parts]),
             step=np.concatenate([part.step for part in parts]),
             texts=[question for part in texts for question in part] if len(texts) == len(parts) else None,
             who=parts[0].who,
-            answered_at=np.concatenate(times) if len(times) == len(parts) else None,
+            answered_at=np.concatenate([_times(part) for part in parts]) if timed else None,
             metadata=_merge_metadata([part.metadata for part in parts]),
         )
 
     def to_parquet(self, path: str | os.PathLike[str]) -> None:
-        """Write to a parquet file, at once or not at all; see :mod:`edpbrl_gym.comparisons.parquet`.
+        """Write to a parquet file, whole or not at all; see :mod:`edpbrl_gym.comparisons.parquet`.
 
         Raises:
-            OSError: the folder does not exist or cannot be written.
+            OSError: the folder does not exist or cannot be written; the message names the file.
         """
         from edpbrl_gym.comparisons.parquet import write
 
@@ -231,11 +286,17 @@ class Comparisons(QuestionShape):
 
         Raises:
             FileNotFoundError: there is no such file.
-            ValueError: it is corrupted, foreign, or of a newer format; the message names it.
+            ValueError: it is corrupted, foreign, or of another version; the message names it.
         """
         from edpbrl_gym.comparisons.parquet import read
 
         return read(path)
+
+
+def _times(comparisons: Comparisons) -> NDArray[np.datetime64]:
+    if comparisons.answered_at is not None:
+        return comparisons.answered_at
+    return np.full(len(comparisons), np.datetime64("NaT"), dtype="datetime64[us]")
 
 
 def _checked_keys(metadata: Any) -> dict[str, Any]:

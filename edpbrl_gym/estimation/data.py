@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from edpbrl_gym.comparisons import Comparisons, History
+from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.estimation.newton import differences_to_chosen
 from edpbrl_gym.likelihood import Response, ResponseModel, Terms
 from edpbrl_gym.likelihood.choice import check_choices, check_options
@@ -17,7 +17,7 @@ __all__ = ["Data", "answer_differences"]
 
 Floats = NDArray[np.float64]
 
-Data: TypeAlias = Comparisons | History | Terms | tuple[ArrayLike, ArrayLike | Sequence[Response]]
+Data: TypeAlias = Comparisons | Terms | tuple[ArrayLike, ArrayLike | Sequence[Response]]
 
 
 def answer_differences(data: Data, model: ResponseModel | None = None) -> tuple[Floats, Floats | None]:
@@ -31,7 +31,8 @@ def answer_differences(data: Data, model: ResponseModel | None = None) -> tuple[
 
     Raises:
         TypeError: none of the three forms, or responses without a model.
-        ValueError: a model beside Terms, or options and answers that do not fit each other.
+        ValueError: a model beside Terms, a response that names no best option without a model, or options and answers
+            that do not fit each other.
     """
     if isinstance(data, Terms):
         if model is not None:
@@ -49,11 +50,7 @@ def answer_differences(data: Data, model: ResponseModel | None = None) -> tuple[
 
 def _options_and_answers(data: object, model: ResponseModel | None) -> tuple[ArrayLike, Any]:
     if isinstance(data, Comparisons):
-        data = data if model is None else History.from_comparisons(data)
-    if isinstance(data, History):
-        data = data if model is not None else data.comparisons
-    if isinstance(data, (Comparisons, History)):
-        data = data.features, data.choice if isinstance(data, Comparisons) else data.responses
+        data = data.features, data.choice if model is None else data.responses
     if not isinstance(data, tuple) or len(data) != 2:
         raise TypeError(
             f"Expected answers as Comparisons, Terms or a pair (options, answers), got {type(data).__name__}"

@@ -36,7 +36,7 @@ Event = dict[str, Any]
 _REMEDIES = Remedies(
     held="close() it there first",
     damaged="restore the file from a backup",
-    gone="if it was moved, move it back and tell again; otherwise keep what was answered by history.to_parquet(...)",
+    gone="if it was moved, move it back and tell again; otherwise keep the answers by comparisons.to_parquet(...)",
     closed="use Session.resume",
 )
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym._validation import check_count
-from edpbrl_gym.comparisons import Comparisons, History
+from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.estimation import Estimate
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.estimation.posterior import Posterior
@@ -227,11 +227,11 @@ class Session:
 
     def draws(self) -> NDArray[np.float64]:
         """Draws from the exact posterior of theta (see :class:`~edpbrl_gym.session.outlook.Outlook`), (320, d)."""
-        return self.outlook.learnt(self.history.terms(self.model))[1]
+        return self.outlook.learnt(self.comparisons.terms(self.model))[1]
 
     @property
-    def history(self) -> History:
-        """All answered and skipped questions."""
+    def comparisons(self) -> Comparisons:
+        """All answered and skipped questions; those whose answer names a best option are its ``decided``."""
         encoder = self.maker.encoder
         metadata = {
             "encoder": encoder.name,
@@ -239,12 +239,7 @@ class Session:
             "feedback": self.maker.feedback,
             "planner": self.planner.name,
         }
-        return self.transcript.history(who=self.who, metadata=metadata)
-
-    @property
-    def comparisons(self) -> Comparisons:
-        """The answers that name a best option, for ``estimate`` without a model."""
-        return self.history.comparisons
+        return self.transcript.comparisons(who=self.who, metadata=metadata)
 
     def recommend(
         self, count: int = 5, *, level: float = 0.9, vocabulary: Vocabulary | None = None, **search: Any
@@ -275,7 +270,7 @@ class Session:
             further: Numbers of further questions at which to predict the accuracy; 0 is always among them.
         """
         answers = sum(response.kind != "skip" for response in self.transcript.responses)
-        terms = self.history.terms(self.model)
+        terms = self.comparisons.terms(self.model)
         return self.outlook.progress(
             self.estimate.theta, self.model, terms, questions=self.answered, answers=answers, further=further
         )

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym._validation import check_array, check_integers
-from edpbrl_gym.comparisons import History
+from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.session.questions import Question, QuestionMaker
 
@@ -144,12 +144,12 @@ class Transcript:
             array.flags.writeable = False
         return Question(event["number"], episode, step, tokens, self.maker.texts(tokens), features)
 
-    def history(self, *, who: str, metadata: dict[str, Any]) -> History:
+    def comparisons(self, *, who: str, metadata: dict[str, Any]) -> Comparisons:
         """All answered and skipped questions."""
         asked = self.questions[: self.answered]
         if not asked:
-            return History.empty(self.num_options, self.maker.encoder.dimension, who=who, metadata=metadata)
-        return History(
+            return Comparisons.empty(self.num_options, self.maker.encoder.dimension, who=who, metadata=metadata)
+        return Comparisons(
             features=np.stack([question.features for question in asked]),
             responses=tuple(self.responses),
             episode=np.array([question.episode for question in asked]),

@@ -29,10 +29,10 @@ class PreferenceQuery(VectorWrapper, RecordConstructorArgs):
     once and encoders see large batches. Works over the package's own vector environments and over Gymnasium's
     SyncVectorEnv and AsyncVectorEnv. A step that only resets lanes asks nothing.
 
-    ``infos["preference"]`` (B,) holds the chosen option of each group, -1 where none was asked or the oracle gave no
-    answer, with the boolean ``infos["_preference"]`` (an answer is there); ``infos["question"]`` (B, K) holds the
+    ``infos["preference"]`` (B,) holds the best option of each group, -1 where none was asked or the answer names none,
+    with the boolean ``infos["_preference"]`` (an answer is there); ``infos["question"]`` (B, K) holds the
     options as text where the environment has texts, and ``infos["_question"]`` (B,) says which groups were asked. A
-    question without an answer rewards no lane and is not in ``comparisons``.
+    question without an answer rewards no lane and is not in ``comparisons``; a tie rewards none and is.
 
     Args:
         env: Vector environment with B * K lanes.
@@ -201,23 +201,20 @@ class PreferenceQuery(VectorWrapper, RecordConstructorArgs):
             texts=grouped,
         )
         answers = answers_of(self.oracle, queries)
-        choices = answers.choices
-        answered = np.flatnonzero(choices >= 0)
-        if answered.size:
-            self._asked.append(
-                Comparisons(
-                    features=queries.features[answered],
-                    choice=choices[answered],
-                    episode=queries.episode[answered],
-                    step=queries.step[answered],
-                    texts=None if grouped is None else [grouped[i] for i in answered],
-                    who=self.oracle.name,
-                    # numpy's own "now" is cut to whole seconds
-                    answered_at=np.full(answered.size, np.datetime64(datetime.now(UTC).replace(tzinfo=None), "us")),
-                    metadata=self._origin(answers.details),
-                )
-            )
-        return choices
+        answered = Comparisons(
+            features=queries.features,
+            responses=answers.responses,
+            episode=queries.episode,
+            step=queries.step,
+            texts=grouped,
+            who=self.oracle.name,
+            # numpy's own "now" is cut to whole seconds
+            answered_at=np.full(number, np.datetime64(datetime.now(UTC).replace(tzinfo=None), "us")),
+            metadata=self._origin(answers.details),
+        ).answered
+        if len(answered):
+            self._asked.append(answered)
+        return answers.choices
 
     def _origin(self, details: dict[str, Any]) -> dict[str, Any]:
         """What produced the answers: environment, encoder and feedback, and how the oracle answered this time."""

@@ -120,7 +120,7 @@ def test_estimate_from_comparisons_equals_estimate_from_the_same_questions(study
     table = pandas.read_csv(out / "answered.csv").dropna(subset=["choice"])
     table.to_parquet(tmp_path / "answered.parquet", index=False)
     texts = table[["option_1", "option_2", "option_3"]].to_numpy().tolist()
-    comparisons = Comparisons(
+    comparisons = Comparisons.of_choices(
         features=minilm.encode([t for row in texts for t in row]).reshape(len(texts), 3, -1),
         choice=table["choice"].astype(int).to_numpy() - 1,
         episode=table["episode"].to_numpy(),

@@ -12,6 +12,7 @@ from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.comparisons.questions import read_answers
 from edpbrl_gym.estimation import GaussianPrior, estimate, fit_prior
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
+from edpbrl_gym.likelihood import Response
 from edpbrl_gym.personalize.taste import load_taste
 from edpbrl_gym.vocabulary import load_vocabulary
 from tests.helpers.small_vocabulary import write_vocabulary
@@ -32,7 +33,7 @@ def comparisons(tokens, minilm):
     rng = np.random.default_rng(0)
     features = tokens[rng.integers(len(tokens), size=(30, 3))]
     theta = 20 * minilm.encode(["a stormy sea at night"])[0].astype(float)
-    return Comparisons(
+    return Comparisons.of_choices(
         features=features,
         choice=(features @ theta + rng.gumbel(size=(30, 3))).argmax(axis=1),
         episode=np.arange(30),
@@ -227,7 +228,7 @@ def test_bad_arguments_are_named(arguments, code, said, comparisons, tmp_path, c
 
 
 def test_answers_of_another_encoder_have_no_embedding_prior(comparisons, words, tmp_path, capsys):
-    other = Comparisons(
+    other = Comparisons.of_choices(
         features=comparisons.features,
         choice=comparisons.choice,
         episode=comparisons.episode,
@@ -235,10 +236,24 @@ def test_answers_of_another_encoder_have_no_embedding_prior(comparisons, words, 
         metadata={"encoder": "minilm", "encoder_fingerprint": "0" * 64},
     )
     other.to_parquet(tmp_path / "other.parquet")
-    plain = Comparisons(other.features, other.choice, other.episode, other.step)
+    plain = Comparisons.of_choices(other.features, other.choice, other.episode, other.step)
     plain.to_parquet(tmp_path / "plain.parquet")
     for name, said in (("other", "load the same weights"), ("plain", "--encoder")):
         given = ["estimate", str(tmp_path / f"{name}.parquet"), "--prior", "embeddings", "--out", str(tmp_path / "t")]
         given += ["--vocabulary", str(words)]
         assert main(given) in (1, 2)
         assert said in capsys.readouterr().err
+
+
+def test_answers_that_name_no_best_option_are_left_out_and_counted(comparisons, tmp_path, capsys):
+    path, out = tmp_path / "answers.parquet", tmp_path / "theta.safetensors"
+    more = comparisons
+    for response in (Response.tie(), Response.skip()):
+        more = more.appended(comparisons.features[0], response, episode=0, step=0)
+    more.to_parquet(path)
+    assert main(["estimate", str(path), "--prior", "ridge", "--out", str(out)]) == 0
+    assert "30 questions with 3 options, 2 without an answer left out" in " ".join(capsys.readouterr().out.split())
+    np.testing.assert_allclose(load_taste(out).theta, estimate(comparisons).theta, atol=1e-6)
+    more.select([30, 31]).to_parquet(path)
+    assert main(["estimate", str(path), "--prior", "ridge", "--out", str(out)]) in (1, 2)
+    assert "name a best option" in " ".join(capsys.readouterr().err.split())

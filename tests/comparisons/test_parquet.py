@@ -13,13 +13,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from edpbrl_gym.comparisons import Comparisons
+from edpbrl_gym.likelihood import KINDS, Response
 
 
-def comparisons(n=50, num_options=3, d=8, seed=0, **changes):
+def a_response(rng, kinds, num_options):
+    kind = kinds[rng.integers(len(kinds))]
+    length = {"best": 1, "best_worst": 2, "ranking": num_options}.get(kind, 0)
+    return Response(kind, tuple(int(option) for option in rng.permutation(num_options)[:length]))
+
+
+def comparisons(n=50, num_options=3, d=8, seed=0, kinds=KINDS, **changes):
     rng = np.random.default_rng(seed)
     values = dict(
         features=rng.normal(size=(n, num_options, d)).astype(np.float32),
-        choice=rng.integers(num_options, size=n),
+        responses=tuple(a_response(rng, kinds, num_options) for _ in range(n)),
         episode=np.arange(n) // 2,
         step=np.arange(n) % 2,
         texts=[[f"a café, {i}{k}" for k in range(num_options)] for i in range(n)],
@@ -31,11 +38,12 @@ def comparisons(n=50, num_options=3, d=8, seed=0, **changes):
 
 
 def assert_equal(first, second):
-    for name in ("features", "choice", "episode", "step"):
+    for name in ("features", "episode", "step"):
         one, other = getattr(first, name), getattr(second, name)
         assert one.dtype == other.dtype
         np.testing.assert_array_equal(one, other)
-    assert first.texts == second.texts and first.who == second.who and first.metadata == second.metadata
+    for name in ("responses", "texts", "who", "metadata"):
+        assert getattr(first, name) == getattr(second, name)
     assert (first.answered_at is None) == (second.answered_at is None)
     if first.answered_at is not None:
         np.testing.assert_array_equal(first.answered_at, second.answered_at)
@@ -46,17 +54,26 @@ def assert_equal(first, second):
     st.integers(0, 9),
     st.integers(2, 5),
     st.integers(1, 6),
+    st.integers(0, 10**6),
     st.booleans(),
     st.booleans(),
     st.text(max_size=5),
     st.dictionaries(st.text(max_size=3), st.none() | st.integers(-9, 9) | st.text(max_size=3), max_size=3),
 )
-def test_round_trip(tmp_path, n, num_options, d, texts, times, who, metadata):
+def test_round_trip(tmp_path, n, num_options, d, seed, texts, times, who, metadata):
     changes = {} if texts else {"texts": None}
     changes |= {} if times else {"answered_at": None}
-    before = comparisons(n, num_options, d, who=who, metadata=metadata, **changes)
+    before = comparisons(n, num_options, d, seed, who=who, metadata=metadata, **changes)
     before.to_parquet(tmp_path / "answers.parquet")
     assert_equal(before, Comparisons.from_parquet(tmp_path / "answers.parquet"))
+
+
+def test_round_trip_of_skips_ties_and_undone_questions(tmp_path):
+    path = tmp_path / "answers.parquet"
+    for kinds in (("skip",), ("tie",), ("skip", "tie", "ranking")):
+        before = comparisons(n=8, kinds=kinds).undone(3)
+        before.to_parquet(path)
+        assert_equal(before, Comparisons.from_parquet(str(path)))
 
 
 def test_unknown_times_of_single_answers(tmp_path):
@@ -72,10 +89,12 @@ def test_unknown_times_of_single_answers(tmp_path):
 def test_other_tools_can_read_it(tmp_path):
     data = comparisons()
     data.to_parquet(tmp_path / "answers.parquet")
-    schema = pq.read_schema(tmp_path / "answers.parquet")
-    assert schema.field("features").type == pa.list_(pa.float32(), 24)
-    header = json.loads(schema.metadata[b"edpbrl_gym"])
-    assert header["format"] == "edpbrl_gym.comparisons" and header["version"] == 1
+    table = pq.read_table(tmp_path / "answers.parquet")
+    assert table.schema.field("features").type == pa.list_(pa.float32(), 24)
+    assert table["kind"].to_pylist() == [response.kind for response in data.responses]
+    assert table["order"].to_pylist() == [list(response.order) for response in data.responses]
+    header = json.loads(table.schema.metadata[b"edpbrl_gym"])
+    assert header["format"] == "edpbrl_gym.comparisons" and header["version"] == 2
     assert header["metadata"] == data.metadata and header["num_options"] == 3 and header["dimension"] == 8
     assert os.listdir(tmp_path) == ["answers.parquet"]
 
@@ -102,7 +121,7 @@ def test_every_damaged_byte_is_an_error_or_harmless(tmp_path):
             errors += 1
         else:
             np.testing.assert_array_equal(after.features, data.features)
-            np.testing.assert_array_equal(after.choice, data.choice)
+            assert after.responses == data.responses
     assert errors > 75
 
 
@@ -115,6 +134,10 @@ def test_truncated_file(tmp_path, keep):
         Comparisons.from_parquet(path)
 
 
+def replaced(table, name, values):
+    return table.set_column(table.column_names.index(name), name, values)
+
+
 def rewrite(path, change):
     table = pq.read_table(path)
     header = json.loads(table.schema.metadata[b"edpbrl_gym"])
@@ -125,21 +148,25 @@ def rewrite(path, change):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda t, h: (t, h | {"version": 2}), "version 1 .* got version 2; update edpbrl-gym"),
+        (lambda t, h: (t, h | {"version": 3}), "version 2 .* got version 3; use the version of edpbrl-gym that"),
+        (lambda t, h: (t, h | {"version": 1}), "version 2 .* got version 1; use the version of edpbrl-gym that"),
         (lambda t, h: (t, {"format": "another"}), "no edpbrl_gym.comparisons header"),
         (lambda t, h: (t, ["a list"]), "no edpbrl_gym.comparisons header"),
-        (lambda t, h: (t.drop_columns(["choice"]), h), "it lacks choice"),
+        (lambda t, h: (t.drop_columns(["order"]), h), "it lacks order"),
         (lambda t, h: (t, {k: v for k, v in h.items() if k != "dimension"}), "contents that do not fit: 'dimension'"),
         (lambda t, h: (t, h | {"dimension": 7}), "do not fit"),
         (lambda t, h: (t, h | {"num_options": 24, "dimension": 1}), "do not fit: Expected 24 texts"),
-        (lambda t, h: (t.set_column(2, "choice", pa.array([9] * 50, pa.int32())), h), r"do not fit: .* got 9"),
-        (lambda t, h: (t.set_column(2, "choice", pa.array([None] * 50, pa.int32())), h), "do not fit"),
-        (lambda t, h: (t.set_column(3, "features", pa.array(["x"] * 50)), h), "do not fit"),
+        (lambda t, h: (replaced(t, "kind", pa.array(["worst"] * 50)), h), "do not fit: Expected kind"),
+        (lambda t, h: (replaced(t, "kind", pa.array([None] * 50, pa.string())), h), "do not fit: Expected kind"),
+        (lambda t, h: (replaced(t, "order", pa.array([[7]] * 50)), h), "do not fit"),
+        (lambda t, h: (replaced(t, "order", pa.array([None] * 50, pa.list_(pa.int32()))), h), "do not fit"),
+        (lambda t, h: (replaced(t, "order", pa.array([[None]] * 50, pa.list_(pa.int32()))), h), "do not fit"),
+        (lambda t, h: (replaced(t, "features", pa.array(["x"] * 50)), h), "do not fit"),
     ],
 )
 def test_foreign_contents(tmp_path, change, message):
     path = tmp_path / "answers.parquet"
-    comparisons().to_parquet(path)
+    comparisons(kinds=("best",)).to_parquet(path)
     rewrite(path, change)
     with pytest.raises(ValueError, match=message) as caught:
         Comparisons.from_parquet(path)

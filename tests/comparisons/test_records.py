@@ -18,7 +18,7 @@ def comparisons(n=6, who="a user", seed=0, **changes):
         answered_at=np.datetime64("2026-01-01T00:00:00") + np.arange(n),
         metadata={"encoder": "minilm", "oracle": {"mode": "argmax", "scale": 1.0}},
     )
-    return Comparisons(**(values | changes))
+    return Comparisons.of_choices(**(values | changes))
 
 
 def test_types_shapes_and_length():
@@ -33,7 +33,7 @@ def test_types_shapes_and_length():
 
 def test_frozen():
     features = np.zeros((2, 2, 2), dtype=np.float32)
-    data = Comparisons(features, [0, 1], [0, 0], [0, 1])
+    data = Comparisons.of_choices(features, [0, 1], [0, 0], [0, 1])
     with pytest.raises(AttributeError):
         data.who = "someone else"
     for name in ("features", "choice", "episode", "step"):
@@ -80,7 +80,10 @@ def test_concatenate_keeps_what_differs():
     second = comparisons(metadata={"encoder": "minilm", "seed": 2}, texts=None, answered_at=None)
     both = Comparisons.concatenate([first, second])
     assert both.metadata == {"encoder": "minilm", "parts": [{"seed": 1, "only": True}, {"seed": 2}]}
-    assert both.texts is None and both.answered_at is None
+    assert both.texts is None
+    np.testing.assert_array_equal(both.answered_at[:6], first.answered_at)
+    assert np.isnat(both.answered_at[6:]).all()
+    assert Comparisons.concatenate([second, second]).answered_at is None
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_sampled_prompts_of_a_large_vocabulary_are_uniform_in_every_step():
 def test_choice_accuracy_counts_ties_by_chance():
     features = np.zeros((3, 2, 2), dtype=np.float32)
     features[:, 0, 0] = 1.0
-    answered = Comparisons(features=features, choice=[0, 0, 1], episode=[0, 1, 2], step=[0, 0, 0])
+    answered = Comparisons.of_choices(features=features, choice=[0, 0, 1], episode=[0, 1, 2], step=[0, 0, 0])
     assert choice_accuracy(answered, np.array([1.0, 0.0])) == pytest.approx(2 / 3)
     assert choice_accuracy(answered, np.zeros(2)) == pytest.approx(1 / 2)
 

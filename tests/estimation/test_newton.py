@@ -117,7 +117,7 @@ def test_no_answers_return_the_mode_of_the_prior():
 
 def test_float32_features_and_a_comparisons_object():
     options, choices, _ = problem(5)
-    comparisons = Comparisons(options, choices, np.arange(60) // 6, np.arange(60) % 6)
+    comparisons = Comparisons.of_choices(options, choices, np.arange(60) // 6, np.arange(60) % 6)
     stored = comparisons.features.astype(np.float64)
     expected = estimate((stored, choices), regularization=0.3)
     result = estimate(comparisons, regularization=0.3)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.stats import chi2
 
-from edpbrl_gym.comparisons import History
+from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.estimation import (
     GaussianPrior,
     estimate,
@@ -60,11 +60,11 @@ def test_three_ways_to_say_the_same():
     options, responses, _ = problem(2, model)
     options = options.astype(np.float32)
     place = np.zeros(60, dtype=int)
-    history = History(options, tuple(responses), place, place)
+    answers = Comparisons(options, tuple(responses), place, place)
     expected = estimate(model.terms(options, responses)).theta
     np.testing.assert_array_equal(estimate((options, responses), model=model).theta, expected)
-    np.testing.assert_array_equal(estimate(history, model=model).theta, expected)
-    skipped = history.appended(options[0], Response.skip(), episode=0, step=0)
+    np.testing.assert_array_equal(estimate(answers, model=model).theta, expected)
+    skipped = answers.appended(options[0], Response.skip(), episode=0, step=0)
     np.testing.assert_array_equal(estimate(skipped, model=model).theta, expected)
 
 

@@ -38,7 +38,7 @@ def by_preference_query(oracle):
 
 def by_answer_again(oracle):
     numbers = np.arange(2)
-    asked = Comparisons(features=np.ones((2, 2, 3)), choice=np.zeros(2, int), episode=numbers, step=numbers)
+    asked = Comparisons.of_choices(features=np.ones((2, 2, 3)), choice=np.zeros(2, int), episode=numbers, step=numbers)
     answer_again(asked, oracle)
 
 
@@ -125,4 +125,4 @@ def test_a_question_that_an_oracle_leaves_is_a_skip_in_a_session():
     assert answer_of(Returns(Answers.of_choices([-1])), one.ask()) == Response.skip()
     run(one, Returns(Answers.of_choices([-1])), 1)
     run(one, SyntheticUser(np.ones(D)), 1)
-    assert [response.kind for response in one.history.responses] == ["skip", "best"]
+    assert [response.kind for response in one.comparisons.responses] == ["skip", "best"]

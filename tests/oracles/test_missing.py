@@ -12,7 +12,8 @@ from edpbrl_gym.collection.collect import answer_again, collect
 from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.envs.wrappers import PreferenceQuery
 from edpbrl_gym.estimation import estimate
-from edpbrl_gym.oracles import Answers, SyntheticUser
+from edpbrl_gym.likelihood import WithTies
+from edpbrl_gym.oracles import Answers, ImperfectUser, SyntheticUser
 from tests.helpers.lane_environments import ChainEnv
 
 THETA = np.array([1.0, -2.0, 0.5])
@@ -81,6 +82,26 @@ def test_infos_and_rewards_of_a_question_without_an_answer(leave):
     assert found.answered_at is not None and len(found.answered_at) == answered
 
 
+def test_a_tie_is_an_answer_without_a_best_option_and_a_skip_is_none():
+    user = ImperfectUser(THETA, equal_threshold=0.7, skip_threshold=-1.0)
+    query = PreferenceQuery(lanes(20), lanes=2, oracle=user, feedback="state")
+    query.reset(seed=0)
+    rng, missing, ties = np.random.default_rng(0), 0, 0
+    for _ in range(HORIZON):
+        _, rewards, *_, infos = query.step(rng.integers(2, size=20))
+        missing += (infos["preference"] < 0).sum()
+        np.testing.assert_array_equal(infos["preference"] < 0, ~infos["_preference"])
+        np.testing.assert_array_equal(rewards.reshape(10, 2).sum(axis=1), infos["_preference"])
+    found = query.comparisons
+    kinds = [response.kind for response in found.responses]
+    ties = kinds.count("tie")
+    assert set(kinds) == {"best", "tie"} and len(found) == 10 * HORIZON - (missing - ties) < 10 * HORIZON
+    assert len(found.decided) == len(found) - ties
+    assert estimate(found, model=WithTies()).converged
+    with pytest.raises(ValueError, match="got a tie"):
+        estimate(found)
+
+
 def test_a_step_that_only_resets_asks_no_question():
     query = PreferenceQuery(lanes(), lanes=2, oracle=Forgetful(odd), feedback="state")
     query.reset(seed=0)
@@ -135,7 +156,7 @@ def test_an_agent_observes_only_what_was_answered():
 @pytest.mark.parametrize("texts", [True, False])
 def test_answer_again_drops_what_the_other_one_leaves(texts):
     rng = np.random.default_rng(0)
-    asked = Comparisons(
+    asked = Comparisons.of_choices(
         features=rng.normal(size=(20, 4, 3)),
         choice=np.zeros(20, int),
         episode=np.repeat(np.arange(5), 4),

@@ -113,7 +113,7 @@ def test_the_estimate_tends_to_scale_times_theta():
     queries = questions(n=20_000)
     user = SyntheticUser(theta(), mode="sampled", scale=0.7, seed=0)
     answers = user.answer(queries)
-    data = Comparisons(queries.features, answers.choices, queries.episode, queries.step, who=user.name)
+    data = Comparisons.of_choices(queries.features, answers.choices, queries.episode, queries.step, who=user.name)
     result = estimate(data, regularization=1e-6)
     error = (result.theta - 0.7 * theta()) / np.sqrt(np.diag(result.covariance()))
     assert np.abs(error).max() < 4

@@ -38,7 +38,7 @@ def same(a, b):
     assert (left.number, left.episode, left.step, left.texts) == (right.number, right.episode, right.step, right.texts)
     np.testing.assert_array_equal(a.estimate.theta, b.estimate.theta)
     np.testing.assert_array_equal(a.posterior.precision, b.posterior.precision)
-    assert a.history.responses == b.history.responses
+    assert a.comparisons.responses == b.comparisons.responses
 
 
 def test_prompts_grow_token_by_token_and_begin_again():
@@ -131,11 +131,13 @@ def test_a_planner_that_cannot_go_back_says_so():
 def test_a_skip_teaches_nothing_but_is_kept():
     one = session()
     one.ask(), one.skip()
-    assert one.answered == 1 and one.history.responses == (Response.skip(),)
+    assert one.answered == 1 and one.comparisons.responses == (Response.skip(),)
     np.testing.assert_array_equal(one.estimate.theta, 0.0)
     one.ask(), one.tell(None), one.ask(), one.tell(1)
     assert one.ask().number == 3
-    assert len(one.comparisons) == 1 and one.comparisons.choice[0] == 1 and one.comparisons.step[0] == 2
+    assert len(one.comparisons) == 3
+    told = one.comparisons.decided
+    assert len(told) == 1 and told.choice[0] == 1 and told.step[0] == 2
     assert one.progress().answers == 1 and one.progress().questions == 3
 
 
@@ -154,7 +156,7 @@ def test_answers_of_the_sessions_format(model, good, bad):
     with pytest.raises(ValueError, match=f"or a skip.*got '{bad.kind}'"):
         one.tell(bad)
     one.tell(good)
-    assert one.history.responses == (good,)
+    assert one.comparisons.responses == (good,)
     assert one.estimate.converged and one.estimate.theta.any() == (good.kind != "tie")  # a tie is expected at 0
 
 
@@ -174,7 +176,7 @@ def test_bad_answers_are_named_and_change_nothing():
             one.tell(answer)
     assert one.answered == 0 and one.pending is question
     one.tell(np.int64(2))
-    assert one.history.responses == (Response.best(2),)
+    assert one.comparisons.responses == (Response.best(2),)
 
 
 def test_bad_planners_are_named():
@@ -292,7 +294,7 @@ def test_oracles_answer_a_session():
     np.testing.assert_array_equal(told.choice, expected)
     tired = session(random_planner(model=Ranking()))
     run(tired, ImperfectUser(THETA, response="ranking", skip_threshold=0.5, mistake_rate=0.1), 12)
-    kinds = {response.kind for response in tired.history.responses}
+    kinds = {response.kind for response in tired.comparisons.responses}
     assert kinds == {"ranking", "skip"}
 
 

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edpbrl_gym._log import decode, encode
-from edpbrl_gym.comparisons import History
+from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.likelihood import Ranking, Response
 from edpbrl_gym.oracles import SyntheticUser
 from edpbrl_gym.session import Session, run
@@ -131,7 +131,7 @@ def test_no_told_answer_is_lost_by_a_kill(after, tmp_path):
     planner = PLANNERS["restored"]
     with resume(tmp_path / "one", planner) as again:
         assert again.answered >= acknowledged
-        assert again.history.responses == tuple(Response.best(n % 3) for n in range(again.answered))
+        assert again.comparisons.responses == tuple(Response.best(n % 3) for n in range(again.answered))
         other = session(planner)
         for number in range(again.answered):
             other.ask(), other.tell(number % 3)
@@ -454,7 +454,7 @@ def test_a_full_disk_costs_nothing_told_before(tmp_path, monkeypatch):
     one.tell(0)
     one.close()
     with resume(tmp_path / "one") as again:
-        assert again.history.responses == (Response.best(1), Response.best(0))
+        assert again.comparisons.responses == (Response.best(1), Response.best(0))
 
 
 def test_a_snapshot_that_fails_is_only_a_warning(tmp_path, monkeypatch):
@@ -473,15 +473,15 @@ def test_a_snapshot_that_fails_is_only_a_warning(tmp_path, monkeypatch):
 
 def test_the_history_goes_to_parquet_and_back(tmp_path):
     one = session(who="Ada")
-    assert len(one.history) == 0
+    assert len(one.comparisons) == 0
     run(one, SyntheticUser(THETA), 4)
     one.ask(), one.skip()
-    one.history.to_parquet(tmp_path / "answers.parquet")
-    back = History.from_parquet(tmp_path / "answers.parquet")
-    assert back.responses == one.history.responses and back.who == "Ada" and len(back) == 5
+    one.comparisons.to_parquet(tmp_path / "answers.parquet")
+    back = Comparisons.from_parquet(tmp_path / "answers.parquet")
+    assert back.responses == one.comparisons.responses and back.who == "Ada" and len(back) == 5
     assert back.metadata["encoder_fingerprint"] == encoder().fingerprint
     assert (np.diff(back.answered_at.astype(np.int64)) > 0).all()
-    np.testing.assert_array_equal(back.features, one.history.features)
+    np.testing.assert_array_equal(back.features, one.comparisons.features)
 
 
 def test_no_session_there(tmp_path):

@@ -57,7 +57,7 @@ def test_an_estimate_looked_at_before_a_question_does_not_go_stale(kind):
             session.tell(best_of(session.ask()))
         _ = watched.estimate, watched.ask()
         fresh = PLANNERS[kind]()
-        fresh.tell(np.array(watched.history.features), watched.history.responses)
+        fresh.tell(np.array(watched.comparisons.features), watched.comparisons.responses)
         np.testing.assert_array_equal(watched.estimate.theta, fresh.estimate.theta)
         np.testing.assert_array_equal(watched.posterior.precision, fresh.posterior.precision)
         np.testing.assert_array_equal(plain.ask().tokens, watched.ask().tokens)
@@ -125,10 +125,9 @@ class Looking(RuleBasedStateMachine):
         if not self.answers:
             return
         fresh = self.make()
-        history = self.session.history
-        kept = [number for number, response in enumerate(history.responses) if response.kind != "skip"]
-        if kept:
-            fresh.tell(np.array(history.features)[kept], [history.responses[number] for number in kept])
+        told = self.session.comparisons.answered
+        if len(told):
+            fresh.tell(np.array(told.features), told.responses)
         np.testing.assert_array_equal(self.session.estimate.theta, fresh.estimate.theta)
 
     @invariant()

@@ -45,7 +45,7 @@ class Judge:
         features = self.world.held_out
         count = np.zeros(len(features), dtype=np.int64)
         choice = np.argmax(features.astype(np.float64) @ self.taste, axis=1)
-        return Comparisons(features=features, choice=choice, episode=count, step=count)
+        return Comparisons.of_choices(features=features, choice=choice, episode=count, step=count)
 
     def errors(self, theta: NDArray[np.float64]) -> dict[str, float]:
         """Cosine error, preference error on held-out prompts, error on held-out questions (1 - choice accuracy)."""

@@ -1,0 +1,217 @@
+"""Comparisons with responses of every format: appending, undoing, terms, and the questions with a best option."""
+
+import numpy as np
+import pytest
+
+from edpbrl_gym.comparisons import Comparisons
+from edpbrl_gym.estimation import estimate
+from edpbrl_gym.likelihood import BestOf, BestWorst, Ranking, Response, WithTies
+
+START = np.datetime64("2026-01-01T00:00:00.123456")
+
+
+def a_response(rng, kinds, num_options):
+    kind = kinds[rng.integers(len(kinds))]
+    order = [int(option) for option in rng.permutation(num_options)]
+    length = {"best": 1, "best_worst": 2, "ranking": num_options}.get(kind, 0)
+    return Response(kind, tuple(order[:length]))
+
+
+def comparisons(n=6, num_options=3, d=4, seed=0, kinds=("best", "best_worst", "ranking", "tie", "skip"), **changes):
+    rng = np.random.default_rng(seed)
+    values = dict(
+        features=rng.normal(size=(n, num_options, d)).astype(np.float32),
+        responses=tuple(a_response(rng, kinds, num_options) for _ in range(n)),
+        episode=np.arange(n) // 2,
+        step=np.arange(n) % 2,
+        texts=[[f"a café, {i}{k}" for k in range(num_options)] for i in range(n)],
+        who="a user",
+        answered_at=START + np.arange(n),
+        metadata={"encoder": "minilm", "model": {"name": "ties", "nu": 0.5}},
+    )
+    return Comparisons(**(values | changes))
+
+
+def assert_equal(first, second):
+    for name in ("features", "episode", "step"):
+        one, other = getattr(first, name), getattr(second, name)
+        assert one.dtype == other.dtype
+        np.testing.assert_array_equal(one, other)
+    for name in ("responses", "texts", "who", "metadata"):
+        assert getattr(first, name) == getattr(second, name)
+    assert (first.answered_at is None) == (second.answered_at is None)
+    if first.answered_at is not None:
+        np.testing.assert_array_equal(first.answered_at, second.answered_at)
+
+
+def question(whole, index):
+    return dict(
+        features=whole.features[index],
+        response=whole.responses[index],
+        episode=int(whole.episode[index]),
+        step=int(whole.step[index]),
+        texts=whole.texts[index],
+        answered_at=whole.answered_at[index],
+    )
+
+
+# ---------------------------------------------------------------- building
+
+
+def test_questions_appended_one_by_one_are_the_whole():
+    whole = comparisons()
+    built = Comparisons.empty(3, 4, who="a user", metadata=whole.metadata)
+    for index in range(len(whole)):
+        before = built
+        built = built.appended(**question(whole, index))
+        assert len(before) == index and len(built) == index + 1
+    assert_equal(built, whole)
+
+
+def test_undo():
+    whole = comparisons()
+    assert_equal(whole.undone().appended(**question(whole, 5)), whole)
+    assert_equal(whole.undone(4), comparisons().undone().undone().undone().undone())
+    assert len(whole.undone(6)) == 0 and whole.undone(6).who == "a user" and len(whole) == 6
+    again = whole.undone(6).appended(whole.features[0], Response.skip(), episode=0, step=0)
+    assert again.texts is None and again.responses == (Response.skip(),)
+    with pytest.raises(ValueError, match=r"at least 7 question\(s\) to undo, got 6"):
+        whole.undone(7)
+    with pytest.raises(ValueError, match="undo"):
+        Comparisons.empty(2, 2).undone()
+    with pytest.raises(ValueError, match="count"):
+        whole.undone(0)
+
+
+def test_concatenated():
+    whole = comparisons()
+    first, last = whole.undone(4), comparisons(seed=1).undone(4)
+    both = Comparisons.concatenate([first, last])
+    assert len(both) == 4 and both.responses == (*first.responses, *last.responses)
+    np.testing.assert_array_equal(both.features[2:], last.features)
+    assert both.texts == [*first.texts, *last.texts]
+    assert_equal(both.undone(2), first)
+
+
+def test_times_may_be_known_for_some():
+    whole = comparisons(answered_at=None)
+    assert whole.answered_at is None
+    one = whole.appended(**(question(comparisons(), 0) | {"answered_at": START}))
+    assert np.isnat(one.answered_at[:6]).all() and one.answered_at[6] == START
+    two = one.appended(**(question(comparisons(), 0) | {"answered_at": None}))
+    assert np.isnat(two.answered_at[7]) and two.answered_at[6] == START
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"features": np.zeros((2, 4))}, ValueError, r"features of shape \(3, 4\), got shape \(2, 4\)"),
+        ({"features": np.full((3, 4), np.nan)}, ValueError, "NaN"),
+        ({"response": Response.best(3)}, ValueError, r"0\.\.2"),
+        ({"response": Response.ranking([0, 1])}, ValueError, "a ranking of all 3 options"),
+        ({"response": 1}, TypeError, "as Response, got int"),
+        ({"texts": ["one"]}, ValueError, "Expected 3 texts"),
+        ({"texts": None}, ValueError, "for all questions or for none"),
+        ({"episode": -1}, ValueError, "episode"),
+        ({"step": 0.5}, TypeError, "step"),
+        ({"answered_at": "today"}, TypeError, "datetime64"),
+    ],
+)
+def test_questions_that_do_not_fit(changes, error, message):
+    whole = comparisons()
+    with pytest.raises(error, match=message):
+        whole.appended(**(question(whole, 0) | changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"responses": (Response.skip(),)}, ValueError, "each of the 6 questions, got 1"),
+        ({"responses": (Response.best(3),) * 6}, ValueError, r"0\.\.2"),
+        ({"responses": ("best",) * 6}, TypeError, "at question 0"),
+        ({"episode": np.zeros(5, dtype=int)}, ValueError, "episode"),
+        ({"metadata": {"a": object()}}, TypeError, "JSON"),
+        ({"who": 3}, TypeError, "who"),
+    ],
+)
+def test_responses_that_do_not_fit_the_questions(changes, error, message):
+    with pytest.raises(error, match=message):
+        comparisons(**changes)
+
+
+def test_it_is_frozen():
+    whole = comparisons()
+    with pytest.raises(AttributeError):
+        whole.who = "another"
+    with pytest.raises(ValueError, match="read-only"):
+        whole.features[0, 0, 0] = 1.0
+
+
+# ---------------------------------------------------------------- what the estimate sees
+
+
+def test_terms():
+    """The sum over the questions; skips say nothing, wherever they stand."""
+    whole = comparisons(n=40, kinds=("best", "tie", "skip"))
+    theta = np.random.default_rng(1).normal(size=4)
+    model = WithTies(0.5)
+    terms = whole.terms(model)
+    answered = [index for index, response in enumerate(whole.responses) if response.kind != "skip"]
+    assert len(terms) == len(answered) < 40
+    expected = sum(
+        np.log(model.probabilities(whole.features[index, None], theta))[
+            0, model.outcomes(3).index(whole.responses[index])
+        ]
+        for index in answered
+    )
+    assert terms.log_likelihood(theta) == pytest.approx(expected, abs=1e-10)
+    skipped = whole.appended(**(question(whole, 0) | {"response": Response.skip()}))
+    assert len(skipped.terms(model)) == len(terms)
+    assert len(comparisons(n=5, kinds=("ranking",)).terms(Ranking())) == 10
+    assert len(comparisons(n=5, kinds=("best_worst",)).terms(BestWorst())) == 10
+    with pytest.raises(ValueError, match="under the model best"):
+        whole.terms(BestOf())
+
+
+def test_questions_with_a_best_option():
+    whole = comparisons(n=30)
+    named = [index for index, response in enumerate(whole.responses) if response.kind not in ("tie", "skip")]
+    decided = whole.decided
+    assert 0 < len(decided) == len(named) < 30
+    np.testing.assert_array_equal(decided.choice, [whole.responses[index].order[0] for index in named])
+    assert decided.responses == tuple(whole.responses[index] for index in named)
+    np.testing.assert_array_equal(decided.features, whole.features[named])
+    np.testing.assert_array_equal(decided.answered_at, whole.answered_at[named])
+    assert decided.texts == [whole.texts[index] for index in named]
+    assert decided.who == whole.who and decided.metadata == whole.metadata
+    assert len(comparisons(kinds=("skip",)).decided) == 0
+    assert len(whole.queries) == 30
+    assert {response.kind for response in whole.answered.responses} == {"best", "best_worst", "ranking", "tie"}
+    assert len(whole.answered) == sum(response.kind != "skip" for response in whole.responses) < 30
+
+
+@pytest.mark.parametrize("kind", ["tie", "skip"])
+def test_there_is_no_choice_where_an_answer_names_none(kind):
+    whole = comparisons(kinds=("best",)).appended(
+        np.ones((3, 4)), Response(kind), episode=9, step=0, texts=["", "", ""]
+    )
+    with pytest.raises(ValueError, match=rf"got a {kind} at question 6; take .decided"):
+        _ = whole.choice
+    with pytest.raises(ValueError, match=kind):
+        estimate(whole)
+    np.testing.assert_array_equal(estimate(whole.decided).theta, estimate(whole.undone()).theta)
+
+
+def test_choices_are_responses_that_name_the_best_option():
+    whole = comparisons(kinds=("best",))
+    same = Comparisons.of_choices(
+        whole.features,
+        whole.choice,
+        whole.episode,
+        whole.step,
+        texts=whole.texts,
+        who=whole.who,
+        answered_at=whole.answered_at,
+        metadata=whole.metadata,
+    )
+    assert_equal(same, whole)
