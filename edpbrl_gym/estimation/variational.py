@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 from scipy.special import logsumexp, ndtri
-from scipy.stats import qmc
 
 __all__ = ["GaussianFit", "fit_gaussian", "importance_log_evidence", "normal_points"]
 
@@ -56,6 +55,8 @@ class GaussianFit:
 @lru_cache(maxsize=16)
 def normal_points(dimension: int) -> Floats:
     """Points of the standard normal, (S, dimension): scrambled Sobol, mirrored, with exactly the covariance I."""
+    from scipy.stats import qmc  # a second of imports that only this integral needs
+
     half = ndtri(qmc.Sobol(dimension, scramble=True, seed=0).random_base2(_LOG_POINTS - 1))
     points = np.concatenate([half, -half])
     factor = np.linalg.cholesky(points.T @ points / len(points))

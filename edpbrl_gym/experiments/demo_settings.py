@@ -34,7 +34,7 @@ class DemoSettings:
     """
 
     text: str = "A cosy winter evening, warm candle light behind frosted windows"
-    episodes: int = 30
+    episodes: int = 25
     num_options: int = 4
     criterion: Literal["V", "A", "D"] = "D"
     prior: Literal["words", "embeddings", "ridge"] = "words"

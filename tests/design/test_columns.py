@@ -396,8 +396,8 @@ def test_equal_columns_are_kept_once():
 
 def test_the_agent_plays_the_design_of_any_mdp():
     env = ChainEnv()
-    agent = make_agent("newton", env, num_policies=2, episodes=5, criterion="D", tolerance=1e-7).learn()
+    agent = make_agent("newton", env, num_options=2, episodes=5, criterion="D", tolerance=1e-7).learn()
     assert agent.design.solver == "newton"
     assert agent.design.status == "converged"
-    paper = make_agent("frank_wolfe", env, num_policies=2, episodes=5, criterion="D", max_iterations=3).learn()
+    paper = make_agent("frank_wolfe", env, num_options=2, episodes=5, criterion="D", max_iterations=3).learn()
     assert paper.design.value <= agent.design.upper_bound

@@ -427,8 +427,8 @@ def test_the_agent_plays_the_design():
     env = ChainEnv()
     env.mdp, env.features = PromptMDP((30, 20)), random_features(0, 50, 6)
     env.observation_space, env.action_space = Discrete(2), Discrete(30)
-    agent = make_agent("newton", env, num_policies=2, episodes=5, criterion="D", tolerance=1e-7).learn()
+    agent = make_agent("newton", env, num_options=2, episodes=5, criterion="D", tolerance=1e-7).learn()
     assert agent.design.solver == "newton"
     assert agent.design.relative_gap <= 1e-7
-    paper = make_agent("frank_wolfe", env, num_policies=2, episodes=5, criterion="D", max_iterations=3).learn()
+    paper = make_agent("frank_wolfe", env, num_options=2, episodes=5, criterion="D", max_iterations=3).learn()
     assert paper.design.value <= agent.design.upper_bound
