@@ -16,8 +16,8 @@ from edpbrl_gym._files import replacing
 from edpbrl_gym._validation import check_choice_of, check_count
 from edpbrl_gym.agents.base import Agent, EpisodeStart, State
 from edpbrl_gym.comparisons import Queries
-from edpbrl_gym.language.history import History
 from edpbrl_gym.language.settings import ReinforceSettings
+from edpbrl_gym.language.training_log import TrainingLog
 
 if TYPE_CHECKING:
     from edpbrl_gym.language.model import LanguageModel
@@ -100,7 +100,7 @@ class ReinforceAgent(Agent):
         self.training = self._settings(training)
         self.folder = None if folder is None else str(folder)
         self.policies: Policies | None = None
-        self.history: History | None = None
+        self.history: TrainingLog | None = None
         self._decoders: list[Any] = []
         self._whole_words = self._writes_words(env)
 
@@ -319,7 +319,7 @@ class ReinforceAgent(Agent):
         if (folder / "policies").is_dir():
             self.policies = load_policies(folder / "policies", self._base_copy())
         if (folder / "history.json").is_file():
-            self.history = History.from_dict(json.loads((folder / "history.json").read_text(encoding="utf-8")))
+            self.history = TrainingLog.from_dict(json.loads((folder / "history.json").read_text(encoding="utf-8")))
 
 
 def _models_of_words(env: Any) -> int | None:

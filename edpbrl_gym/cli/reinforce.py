@@ -16,7 +16,7 @@ from edpbrl_gym.cli.errors import bad_arguments
 
 if TYPE_CHECKING:
     from edpbrl_gym.experiments.reinforce.settings import ReinforceExperiment
-    from edpbrl_gym.language.history import History
+    from edpbrl_gym.language.training_log import TrainingLog
 
 __all__ = ["Reinforce", "run"]
 
@@ -198,7 +198,7 @@ class _Bar:
         self._progress = progress
         self._task = progress.add_task("training", total=iterations, told="")
 
-    def __call__(self, history: History) -> None:
+    def __call__(self, history: TrainingLog) -> None:
         told = ""
         if history.evaluations and history.base is not None:
             last = history.evaluations[-1]

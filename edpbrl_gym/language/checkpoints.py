@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from edpbrl_gym._files import replacing
 from edpbrl_gym.features import TextEncoder
 from edpbrl_gym.language.credit import Credit
-from edpbrl_gym.language.history import History
 from edpbrl_gym.language.policy_set import Policies
 from edpbrl_gym.language.settings import ReinforceSettings
+from edpbrl_gym.language.training_log import TrainingLog
 
 if TYPE_CHECKING:
     import torch
@@ -31,7 +31,7 @@ def write_checkpoint(
     policies: Policies,
     optimiser: torch.optim.Optimizer,
     credit: Credit,
-    history: History,
+    history: TrainingLog,
     settings: ReinforceSettings,
     encoder: TextEncoder,
     processes: int = 1,
@@ -80,7 +80,7 @@ def read_checkpoint(
     settings: ReinforceSettings,
     encoder: TextEncoder,
     processes: int = 1,
-) -> tuple[int, History]:
+) -> tuple[int, TrainingLog]:
     """Put a run back to its last checkpoint.
 
     Args:
@@ -104,10 +104,10 @@ def read_checkpoint(
 
     path = folder / CHECKPOINT
     if not path.is_file():
-        return 0, History()
+        return 0, TrainingLog()
     try:
         data = torch.load(path, map_location="cpu", weights_only=True)
-        run, iteration, history = data["run"], int(data["iteration"]), History.from_dict(data["history"])
+        run, iteration, history = data["run"], int(data["iteration"]), TrainingLog.from_dict(data["history"])
     except Exception as error:  # the formats of torch have several kinds of errors
         raise ValueError(
             f"Expected a checkpoint in {path}, got a damaged file ({type(error).__name__}); delete it to begin anew"

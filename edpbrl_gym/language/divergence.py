@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edpbrl_gym.language.history import Evaluation
 from edpbrl_gym.language.settings import ReinforceSettings
+from edpbrl_gym.language.training_log import Evaluation
 
 __all__ = ["CollapseWarning", "DivergedError", "advice", "collapse"]
 

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._validation import check_array, check_number
 
-__all__ = ["TruncatedObjective", "d_objective", "objective_without"]
+__all__ = ["TruncatedObjective", "d_objective"]
 
 FloatArray = NDArray[np.float64]
 
@@ -42,24 +42,6 @@ def d_objective(features: ArrayLike, regularization: float = 1.0) -> FloatArray:
         ValueError: wrong shape, NaN, fewer than two policies, or lambda that is not positive.
     """
     return TruncatedObjective(features, regularization).values
-
-
-def objective_without(features: ArrayLike, regularization: float = 1.0) -> FloatArray:
-    """Return the D-criterion of every meta-sample with one prompt taken out, for each prompt.
-
-    Args:
-        features: (M, T, K, H, d), see `d_objective`.
-        regularization: lambda, above 0.
-
-    Returns:
-        Shape (M, T, K); see `TruncatedObjective.contributions` for what "taken out" means.
-
-    Raises:
-        TypeError: the features are no array of numbers.
-        ValueError: wrong shape, NaN, fewer than two policies, or lambda that is not positive.
-    """
-    objective = TruncatedObjective(features, regularization)
-    return objective.values[:, None, None] - objective.contributions[..., 0]
 
 
 class TruncatedObjective:

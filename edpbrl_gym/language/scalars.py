@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from edpbrl_gym._compat import require
-from edpbrl_gym.language.history import History
+from edpbrl_gym.language.training_log import TrainingLog
 
 __all__ = ["Scalars"]
 
@@ -26,7 +26,7 @@ class Scalars:
         self._writer = module.SummaryWriter(str(folder), purge_step=iteration)
         self._steps = self._evaluations = iteration
 
-    def __call__(self, history: History) -> None:
+    def __call__(self, history: TrainingLog) -> None:
         """Write the steps and evaluations since the last call."""
         for step in history.iterations[self._steps :]:
             self._add("objective/training", step.objective, step.iteration)

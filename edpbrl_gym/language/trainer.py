@@ -17,21 +17,21 @@ from edpbrl_gym.language.checkpoints import CHECKPOINT, read_checkpoint, write_c
 from edpbrl_gym.language.credit import Credit, Rewards
 from edpbrl_gym.language.divergence import CollapseWarning, DivergedError, advice, collapse
 from edpbrl_gym.language.gradient import accumulate_gradient
-from edpbrl_gym.language.history import Evaluation, History, Iteration
 from edpbrl_gym.language.objective import TruncatedObjective, d_objective
 from edpbrl_gym.language.policy_set import Policies
 from edpbrl_gym.language.processes import Processes
 from edpbrl_gym.language.rollouts import EVALUATING, TRAINING, Rollout, roll_out
 from edpbrl_gym.language.scalars import Scalars
 from edpbrl_gym.language.settings import ReinforceSettings
+from edpbrl_gym.language.training_log import Evaluation, Iteration, TrainingLog
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["BEST", "Evaluation", "History", "Iteration", "ReinforceSettings", "Trainer", "evaluate", "train"]
+__all__ = ["BEST", "Evaluation", "TrainingLog", "Iteration", "ReinforceSettings", "Trainer", "evaluate", "train"]
 
 BEST = "best"  # folder of the policies of the best evaluation, within the run's
-Callback = Callable[[History], None]
+Callback = Callable[[TrainingLog], None]
 
 
 def train(
@@ -44,7 +44,7 @@ def train(
     callback: Callback | None = None,
     accelerator: Any = None,
     tensorboard: bool = False,
-) -> History:
+) -> TrainingLog:
     """Maximise E[log det(sum_t sum_h I_h + lambda E)] over the policies by stochastic gradient ascent.
 
     Args:
@@ -155,11 +155,11 @@ class Trainer:
         self.processes.share(self.settings.evaluation_samples, "evaluation_samples")
         self.credit = Credit(self.settings.credit, decay=self.settings.average_decay)
         self.optimiser = _optimiser(policies, self.settings)
-        self.iteration, self.history = 0, History()
+        self.iteration, self.history = 0, TrainingLog()
         self._folder: Path | None = None
         self._proved: int | None = None  # the iteration whose weights were proved last
 
-    def run(self, *, folder: Path | None = None, callback: Callback | None = None) -> History:
+    def run(self, *, folder: Path | None = None, callback: Callback | None = None) -> TrainingLog:
         """Take the remaining steps, evaluate, and keep checkpoints and the best policies on the way."""
         settings = self.settings
         self._folder = folder
@@ -350,14 +350,14 @@ def _optimiser(policies: Policies, settings: ReinforceSettings) -> torch.optim.O
     return torch.optim.AdamW(parameters, lr=settings.learning_rate, weight_decay=0.0)
 
 
-def _silent(history: History) -> None:
+def _silent(history: TrainingLog) -> None:
     """No callback."""
 
 
 def _both(first: Callback | None, second: Callback | None) -> Callback:
     """Call those that are there."""
 
-    def report(history: History) -> None:
+    def report(history: TrainingLog) -> None:
         for callback in (first, second):
             if callback is not None:
                 callback(history)

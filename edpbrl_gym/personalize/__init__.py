@@ -1,7 +1,7 @@
 """What a learnt taste is for: files, the best prompts, rankings of one person beside another, comparison sheets."""
 
 from edpbrl_gym.personalize.policy import PromptPolicy, policy_prompts, save_policy
-from edpbrl_gym.personalize.rankings import Ranking, rank_prompts
+from edpbrl_gym.personalize.rankings import RankedPrompts, rank_prompts
 from edpbrl_gym.personalize.search import Prompt, best_prompts, random_prompts
 from edpbrl_gym.personalize.sheet import comparison_sheet
 from edpbrl_gym.personalize.taste import Taste, load_taste, save_taste
@@ -10,7 +10,7 @@ from edpbrl_gym.personalize.together import best_prompts_together
 __all__ = [
     "Prompt",
     "PromptPolicy",
-    "Ranking",
+    "RankedPrompts",
     "Taste",
     "best_prompts",
     "best_prompts_together",

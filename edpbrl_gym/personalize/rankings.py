@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from edpbrl_gym.features import TextEncoder
 from edpbrl_gym.personalize.search import Prompt
 
-__all__ = ["GuidedPicture", "Picture", "Ranking", "rank_prompts", "rankings_table"]
+__all__ = ["GuidedPicture", "Picture", "RankedPrompts", "rank_prompts", "rankings_table"]
 
 FloatArray = NDArray[np.float64]
 Search = Callable[[FloatArray, str | None], list[Prompt]]
 
 
 @dataclass(frozen=True)
-class Ranking:
+class RankedPrompts:
     """The best prompts that one taste found for one base, best first.
 
     Attributes:
@@ -85,7 +85,7 @@ def rank_prompts(
     bases: Sequence[str | None] = (None,),
     truth: FloatArray | None = None,
     track: Callable[[int, int], object] = lambda done, total: None,
-) -> list[Ranking]:
+) -> list[RankedPrompts]:
     """Search prompts for every base with every taste, and score them.
 
     Args:
@@ -100,7 +100,7 @@ def rank_prompts(
     Returns:
         A ranking for each base and search: all of the first base, then all of the second.
     """
-    found: list[Ranking] = []
+    found: list[RankedPrompts] = []
     total = len(bases) * len(searches)
     track(0, total)
     for base in bases:
@@ -113,7 +113,7 @@ def rank_prompts(
                 rows = encoder.encode([prompt.text for prompt in prompts]).astype(np.float64)
                 true = tuple(float(score) for score in rows @ truth)
             found.append(
-                Ranking(
+                RankedPrompts(
                     taste=name,
                     source=source,
                     base=None if base is None else base.strip(),
@@ -128,7 +128,7 @@ def rank_prompts(
 
 
 def rankings_table(
-    rankings: Sequence[Ranking],
+    rankings: Sequence[RankedPrompts],
     *,
     pictures: Mapping[str, Picture] | None = None,
     guided: Sequence[GuidedPicture] = (),

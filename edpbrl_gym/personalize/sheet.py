@@ -6,14 +6,14 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from edpbrl_gym.personalize.rankings import GuidedPicture, Picture, Ranking
+from edpbrl_gym.personalize.rankings import GuidedPicture, Picture, RankedPrompts
 from edpbrl_gym.rendering.sheets import Tile, contact_sheet
 
 __all__ = ["comparison_sheet"]
 
 
 def comparison_sheet(
-    rankings: Sequence[Ranking],
+    rankings: Sequence[RankedPrompts],
     pictures: Mapping[str, Picture],
     path: str | os.PathLike[str],
     *,
@@ -66,7 +66,7 @@ def comparison_sheet(
     return contact_sheet(rows, path, columns=columns, labels=labels, title=title, tile=tile)
 
 
-def _ranked(ranking: Ranking, number: int, pictures: Mapping[str, Picture]) -> Tile | None:
+def _ranked(ranking: RankedPrompts, number: int, pictures: Mapping[str, Picture]) -> Tile | None:
     if number >= len(ranking.prompts):
         return None
     prompt = ranking.prompts[number]
@@ -75,7 +75,7 @@ def _ranked(ranking: Ranking, number: int, pictures: Mapping[str, Picture]) -> T
     return Tile(picture.path, prompt.text, _scores(prompt.score, true), flagged=picture.flagged)
 
 
-def _base(group: Sequence[Ranking], pictures: Mapping[str, Picture]) -> Tile:
+def _base(group: Sequence[RankedPrompts], pictures: Mapping[str, Picture]) -> Tile:
     base = group[0].base or ""
     scores = {ranking.taste: ranking.base_score for ranking in group}
     lines = [f"RankScore {score:.3f} by {taste}" for taste, score in scores.items() if score is not None]

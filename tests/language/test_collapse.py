@@ -11,11 +11,11 @@ from scipy.stats import ttest_ind
 
 from edpbrl_gym.cli import main
 from edpbrl_gym.language.divergence import CollapseWarning, DivergedError, _chance, collapse
-from edpbrl_gym.language.history import Evaluation
 from edpbrl_gym.language.model import load_language_model
 from edpbrl_gym.language.policies import load_policies, make_policies
 from edpbrl_gym.language.rollouts import roll_out
 from edpbrl_gym.language.trainer import Trainer, evaluate, train
+from edpbrl_gym.language.training_log import Evaluation
 from tests.helpers.tiny_language_model import write_tiny_model
 from tests.helpers.tiny_reinforce import HashEncoder, tiny_policies, tiny_settings
 

@@ -14,7 +14,7 @@ from edpbrl_gym.language.objective import d_objective
 from edpbrl_gym.language.rollouts import EVALUATING, TRAINING, mixed_precision, roll_out
 from edpbrl_gym.language.sampling import word_prefixes
 from edpbrl_gym.language.settings import ReinforceSettings
-from edpbrl_gym.language.trainer import History, Trainer, evaluate, train
+from edpbrl_gym.language.trainer import Trainer, TrainingLog, evaluate, train
 from tests.helpers.tiny_language_model import write_tiny_model
 from tests.helpers.tiny_reinforce import HashEncoder, tiny_policies, tiny_settings
 
@@ -270,7 +270,7 @@ def test_tensorboard(folder, tmp_path):
 
 def test_history_as_json(folder):
     history = train(tiny_policies(folder), HashEncoder(), tiny_settings(iterations=1))
-    assert History.from_dict(history.as_dict()) == history
+    assert TrainingLog.from_dict(history.as_dict()) == history
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from PIL import Image
 import edpbrl_gym  # noqa: F401  (registers the environments)
 from edpbrl_gym.envs.wrappers import LegalActions
 from edpbrl_gym.personalize.policy import PromptPolicy, policy_prompts, save_policy
-from edpbrl_gym.personalize.rankings import GuidedPicture, Picture, Ranking, rank_prompts, rankings_table
+from edpbrl_gym.personalize.rankings import GuidedPicture, Picture, RankedPrompts, rank_prompts, rankings_table
 from edpbrl_gym.personalize.search import Prompt, best_prompts
 from edpbrl_gym.personalize.sheet import comparison_sheet
 from edpbrl_gym.personalize.together import best_prompts_together
@@ -194,7 +194,7 @@ def test_the_table_has_a_row_for_each_prompt_and_the_columns_that_are_known(rank
     assert list(table.columns) == ["taste", "source", "base", "rank", "score", "true_score", "base_score",
                                    "base_true_score", "prompt"]  # fmt: skip
     assert len(table) == 12 and list(table["rank"]) == [1, 2, 3] * 4
-    bare = Ranking("mine", "beam", None, (Prompt("a", 1.0, (0,)),), None, None, None)
+    bare = RankedPrompts("mine", "beam", None, (Prompt("a", 1.0, (0,)),), None, None, None)
     assert list(rankings_table([bare]).columns) == ["taste", "source", "rank", "score", "prompt"]
     picture = Picture("image.png", False)
     guided = [GuidedPicture("ED-PBRL", "my dog", 0.1, 0.5, 0.2, 0.3, picture)]

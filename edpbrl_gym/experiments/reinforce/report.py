@@ -21,7 +21,7 @@ from edpbrl_gym.experiments.reinforce.tastes import ESTIMATORS
 from edpbrl_gym.experiments.runs import Results, write_atomically
 from edpbrl_gym.experiments.settings import UserSettings
 from edpbrl_gym.language.divergence import collapse
-from edpbrl_gym.language.history import Evaluation
+from edpbrl_gym.language.training_log import Evaluation
 
 __all__ = ["findings", "write_report"]
 

@@ -28,9 +28,9 @@ from edpbrl_gym.personalize.taste import save_taste
 from edpbrl_gym.vocabulary import load_vocabulary
 
 if TYPE_CHECKING:
-    from edpbrl_gym.language.history import History
     from edpbrl_gym.language.model import LanguageModel
     from edpbrl_gym.language.policy_set import Policies
+    from edpbrl_gym.language.training_log import TrainingLog
 
 __all__ = ["KIND", "run_reinforce"]
 
@@ -47,7 +47,7 @@ def run_reinforce(
     device: str | None = None,
     accelerator: Any = None,
     tensorboard: bool = False,
-    callback: Callable[[History], None] | None = None,
+    callback: Callable[[TrainingLog], None] | None = None,
     say: Callable[[str], object] = lambda step: None,
 ) -> Results | None:
     """Run or resume the experiment and write results.parquet (figures and report: ``report.write_report``).
@@ -158,7 +158,7 @@ def _part(folder: RunFolder, name: str, work: Callable[[], list[dict[str, Any]]]
         folder.write_part(name, pandas.DataFrame(work()))
 
 
-def _training(history: History) -> list[dict[str, Any]]:
+def _training(history: TrainingLog) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = [
         {
             "part": "train", "iteration": one.iteration, "objective": one.objective, "deviation": one.deviation,

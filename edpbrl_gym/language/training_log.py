@@ -1,4 +1,4 @@
-"""What happened in a run of REINFORCE."""
+"""The log of a run of REINFORCE: its steps and evaluations."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Evaluation", "History", "Iteration"]
+__all__ = ["Evaluation", "TrainingLog", "Iteration"]
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Evaluation:
 
 
 @dataclass
-class History:
+class TrainingLog:
     """All steps and evaluations so far.
 
     Attributes:
@@ -80,7 +80,7 @@ class History:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> History:
+    def from_dict(cls, data: dict[str, Any]) -> TrainingLog:
         """Inverse of ``as_dict``."""
 
         def evaluation(entry: dict[str, Any]) -> Evaluation:
