@@ -7,7 +7,7 @@ from typing import Any
 
 from edpbrl_gym._compat import import_string, need
 from edpbrl_gym.agents.base import Agent
-from edpbrl_gym.planners.pool.registry import RULES
+from edpbrl_gym.planners.registry import RULES
 
 __all__ = ["AGENTS", "agent_class", "check_agent", "make_agent"]
 

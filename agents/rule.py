@@ -16,7 +16,8 @@ from edpbrl_gym.agents.planned import PlannerAgent
 from edpbrl_gym.estimation import GaussianPrior
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.planners import ComposedFeatures, TokenFeatures
-from edpbrl_gym.planners.pool import RULES, RulePlanner, make_rule
+from edpbrl_gym.planners.pool import RulePlanner
+from edpbrl_gym.planners.registry import RULES, make_rule
 
 __all__ = ["RuleAgent"]
 

@@ -23,8 +23,8 @@ from edpbrl_gym.estimation import GaussianPrior
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.planners import AdaptivePlanner, TokenFeatures
-from edpbrl_gym.planners.pool import RULES
 from edpbrl_gym.planners.pool.planner import RulePlanner
+from edpbrl_gym.planners.registry import RULES
 from edpbrl_gym.vocabulary import Vocabulary
 
 SCALE, SEED = 20.0, 1000

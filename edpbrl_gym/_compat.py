@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-__all__ = ["declare_torchvision_schemas", "import_string", "need", "require", "resolve_device"]
+__all__ = ["constructor_options", "declare_torchvision_schemas", "import_string", "need", "require", "resolve_device"]
 
 # the operators for which torchvision registers a Python kernel at import, without asking whether they exist
 _SCHEMAS = {
@@ -127,6 +128,19 @@ def import_string(path: str, what: str) -> Any:
     if found is None:
         raise ImportError(f"The module {module_name!r} has no {name!r}, asked for by the {what} {path!r}.")
     return found
+
+
+def constructor_options(cls: type) -> list[str]:
+    """Names of a constructor's arguments, through all ``**arguments`` of its bases."""
+    names: dict[str, None] = {}
+    for base in cls.__mro__:
+        if "__init__" not in vars(base):
+            continue
+        parameters = list(inspect.signature(vars(base)["__init__"]).parameters.values())[1:]
+        names |= {p.name: None for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
+        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+            break
+    return list(names)
 
 
 def resolve_device(device: str | None) -> str:

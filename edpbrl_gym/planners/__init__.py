@@ -9,6 +9,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "base": ("Planner",),
         "option_features": ("ComposedFeatures", "TokenFeatures"),
         "random": ("RandomPlanner",),
+        "registry": ("PLANNERS", "PlannerEntry", "make_planner", "planner_class"),
         "replay": ("ReplayPlanner",),
         "scores": ("ExpectedBest", "ExpectedInformation", "ExpectedVariance", "MutualInformation", "QuestionScore"),
     },

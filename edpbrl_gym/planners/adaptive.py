@@ -118,24 +118,37 @@ class AdaptivePlanner(Planner):
         self.prior = prior
         self.num_options = check_count(num_options, "num_options (K)", minimum=2)
         self.seed = check_count(seed, "seed", minimum=0)
-        self.mode = check_choice_of(mode, "mode", ("learn", "best"))
+        self.check_options(num_options=num_options, mode=mode, score=score, draws=draws, starts=starts, memory=memory)
+        self.mode = mode
         pool = len(self.sizes) == 1 and mode == "learn"
-        given = ("trace" if pool else "information") if score is None else score
-        self.score = check_choice_of(given, "score", SCORES)
-        self.draws = check_count((_POOL_DRAWS if pool else 16) if draws is None else draws, "draws", minimum=0)
-        if self.draws < 2 and (mode == "best" or score == "mutual"):
-            raise ValueError(f"Expected at least 2 draws for mode='best' and score='mutual', got {draws}")
+        self.score = ("trace" if pool else "information") if score is None else score
+        self.draws = (_POOL_DRAWS if pool else 16) if draws is None else draws
         many = max(1, min(32 // self.num_options, _POOL_TOKENS // self.sizes[0])) if pool else 1
-        self.starts = many if starts is None else check_count(starts, "starts")
+        self.starts = many if starts is None else starts
         self._sweeps = _POOL_SWEEPS if pool else _SWEEPS
         self.model: ResponseModel = BestOf() if model is None else model
-        self.memory = None if memory is None else check_count(memory, "memory (answers)")
+        self.memory = memory
         self._given_rules = _rules(vocabulary, restrictions)
         self._taste = TasteTracker(prior, self.model, self.num_options, self.memory)
         self.dimension = self._taste.dimension
         self._tokens = _tables(options, self.dimension)
         self._contrasts = _contrasts(self._tokens) if self.score == "variance" else None
         self.reset()
+
+    @classmethod
+    def check_options(cls, *, num_options: int, **options: Any) -> None:
+        """See the base class."""
+        mode, score = options.get("mode", "learn"), options.get("score")
+        check_choice_of(mode, "mode", ("learn", "best"))
+        if score is not None:
+            check_choice_of(score, "score", SCORES)
+        minimum = {"draws": 0, "starts": 1, "memory": 1}
+        for name, least in minimum.items():
+            if options.get(name) is not None:
+                check_count(options[name], "memory (answers)" if name == "memory" else name, minimum=least)
+        draws = options.get("draws")
+        if draws is not None and draws < 2 and (mode == "best" or score == "mutual"):
+            raise ValueError(f"Expected at least 2 draws for mode='best' and score='mutual', got {draws}")
 
     def reset(self) -> None:
         """Forget all questions and answers."""

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edpbrl_gym.estimation import Estimate, Posterior
+from edpbrl_gym.estimation import Estimate, GaussianPrior, Posterior
+from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.likelihood import BestOf, Response, ResponseModel
 
 __all__ = ["Planner"]
@@ -29,6 +30,7 @@ class Planner(ABC):
         num_options: K.
         model: Format of the answers.
         asked: Number of questions asked.
+        adaptive: Whether its questions depend on the answers.
         distinct: Whether the options of a question always differ, as people should see; a planner for simulated users
             may say False.
     """
@@ -38,7 +40,26 @@ class Planner(ABC):
     num_options: int
     model: ResponseModel = BestOf()
     asked: int = 0
+    adaptive: bool = True
     distinct: bool = True
+
+    @classmethod
+    def default_prior(cls, token_features: NDArray[np.floating]) -> VocabularyPrior | GaussianPrior:
+        """The prior that it is made with where none is given, from the embeddings of all tokens, (N, d)."""
+        return VocabularyPrior(token_features)
+
+    @classmethod  # noqa: B027  (optional for subclasses)
+    def check_options(cls, *, num_options: int, **options: Any) -> None:
+        """Raise for options that the constructor would refuse, before features are embedded.
+
+        Raises:
+            ValueError: An option out of range.
+        """
+
+    @classmethod
+    def is_adaptive(cls, **options: Any) -> bool:
+        """Whether the questions of a planner with these options depend on the answers."""
+        return cls.adaptive
 
     @abstractmethod
     def ask(self, prefixes: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -35,9 +35,11 @@ class OptionFeatures(Protocol):
 
     Attributes:
         sizes: Tokens of each step, (H,).
+        token_features: Embeddings of all tokens, (N, d).
     """
 
     sizes: tuple[int, ...]
+    token_features: NDArray[np.floating]
 
     def tokens(self, step: int) -> Floats:
         """What the tokens of a step add, (V_h, d)."""
@@ -59,6 +61,7 @@ class TokenFeatures:
     def __init__(self, vocabulary: Vocabulary, token_features: ArrayLike) -> None:
         self.sizes = vocabulary.sizes
         self._steps = _by_step(vocabulary, token_features)
+        self.token_features = np.asarray(token_features)
 
     def tokens(self, step: int) -> Floats:
         """See ``OptionFeatures``."""
@@ -97,6 +100,7 @@ class ComposedFeatures:
         self.encoder = encoder
         self.sizes = vocabulary.sizes
         steps = _by_step(vocabulary, token_features)
+        self.token_features = np.asarray(token_features)
         rng = np.random.default_rng([seed, check_count(prompts, "prompts")])
         drawn = np.stack([rng.integers(size, size=prompts) for size in self.sizes], axis=1)
         texts = [text for row in drawn for text in _prefixes(vocabulary, row)]

@@ -41,6 +41,7 @@ class RandomPlanner(Planner):
     """
 
     name = "random"
+    adaptive = False
 
     def __init__(
         self,

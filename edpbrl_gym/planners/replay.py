@@ -29,6 +29,7 @@ class ReplayPlanner(Planner):
     """
 
     name = "replay"
+    adaptive = False
 
     def __init__(self, tokens: ArrayLike, *, distinct: bool = False) -> None:
         self.tokens = check_integers(tokens, "tokens", shape=("T", "K", "H"), low=0)

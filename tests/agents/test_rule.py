@@ -17,7 +17,7 @@ from edpbrl_gym.collection.collect import collect
 from edpbrl_gym.envs.wrappers import PreferenceQuery
 from edpbrl_gym.estimation import GaussianPrior, estimate
 from edpbrl_gym.oracles import SyntheticUser
-from edpbrl_gym.planners.pool import RULES, make_rule
+from edpbrl_gym.planners.registry import RULES, make_rule
 from tests.helpers.lane_environments import ChainEnv, write_summed_world
 
 ID = "edpbrl/PromptConstruction-v0"

@@ -18,7 +18,7 @@ from edpbrl_gym.experiments.race.settings import REGIMES, RaceSettings
 from edpbrl_gym.experiments.race.worlds import ItemJudge, load_world
 from edpbrl_gym.experiments.runs import read_results
 from edpbrl_gym.features import save_precomputed
-from edpbrl_gym.planners.pool import RULES
+from edpbrl_gym.planners.registry import RULES
 from edpbrl_gym.vocabulary import load_vocabulary
 from tests.helpers.killing import kill_when_two_parts_are_done, part_times
 from tests.helpers.small_vocabulary import write_vocabulary

@@ -15,7 +15,8 @@ from edpbrl_gym.estimation import GaussianPrior, estimate
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.planners import Planner
 from edpbrl_gym.planners.external import PairwiseGPPlanner
-from edpbrl_gym.planners.pool import PoolState, make_rule
+from edpbrl_gym.planners.pool import PoolState
+from edpbrl_gym.planners.registry import make_rule
 
 pytest.importorskip("botorch", reason="needs the extra rivals: pip install 'edpbrl-gym[rivals]'")
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edpbrl_gym.planners.pool import PoolState
-from edpbrl_gym.planners.pool.registry import make_rule
+from edpbrl_gym.planners.registry import make_rule
 from tests.helpers.rules_tools import Pool, brute_force, information, log_det
 
 RULES = ("greedy_d", "adaptive_d", "adaptive_a", "adaptive_v", "naive", "apo", "directed_fisher")

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edpbrl_gym.planners.pool import RULES, PoolState, ScoreRule, make_rule, search_questions
+from edpbrl_gym.planners.pool import PoolState, ScoreRule, search_questions
 from edpbrl_gym.planners.pool.batches import DopeWolfe, RolloutPool
 from edpbrl_gym.planners.pool.lanes import check_lanes, draw_questions
+from edpbrl_gym.planners.registry import RULES, make_rule
 from tests.helpers.rules_tools import Pool, information, log_det
 
 SEARCHED = sorted(name for name in RULES if isinstance(make_rule(name), ScoreRule))
@@ -85,7 +86,7 @@ def test_no_rule_leaves_the_lanes(name: str, drawn) -> None:
     K, n, lanes, seed = drawn
     state = state_with(lanes, seed=seed, n=max(n, K), K=K)
     options = {"iterations": 3} if name == "dopewolfe" else {}
-    if name not in ("random", "thinning", "dopewolfe", "rollout_pool", "dueling_thompson", "maximum_regret"):
+    if name not in ("random_distinct", "thinning", "dopewolfe", "rollout_pool", "dueling_thompson", "maximum_regret"):
         options = {"exhaustive": seed % 2 * 5000}
     rule = make_rule(name, **options)
     for _ in range(2):

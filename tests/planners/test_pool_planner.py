@@ -13,8 +13,9 @@ from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.likelihood.choice import fisher_information
 from edpbrl_gym.planners import ComposedFeatures, Planner, TokenFeatures
-from edpbrl_gym.planners.pool import RULES, PoolState, RulePlanner, make_rule
+from edpbrl_gym.planners.pool import PoolState, RulePlanner
 from edpbrl_gym.planners.pool.trajectories import Followed, sample_trajectories, trajectory_features
+from edpbrl_gym.planners.registry import RULES, make_rule
 from edpbrl_gym.session import Session
 from edpbrl_gym.vocabulary import Vocabulary
 from tests.helpers.encoders import CountingEncoder
@@ -24,7 +25,7 @@ D, K = 5, 3
 PRIOR = GaussianPrior.isotropic(D, 1.0)
 WORDS = Vocabulary(tuple(TOKENS), tuple(TOKENS.values()))
 H = WORDS.horizon
-AGNOSTIC = ("random", "rollout_pool", "greedy_d", "thinning", "dopewolfe", "naive")
+AGNOSTIC = ("random_distinct", "rollout_pool", "greedy_d", "thinning", "dopewolfe", "naive")
 SAMPLED = ("thinning", "dopewolfe", "rollout_pool")
 
 
@@ -173,7 +174,7 @@ def test_a_later_step_asks_the_best_tokens_behind_each_prefix(name: str) -> None
 
 
 def test_options_with_the_same_prefix_are_different_tokens() -> None:
-    for name in ("bald", "random", "dueling_thompson", "maximum_regret", "greedy_d", "idrl"):
+    for name in ("bald", "random_distinct", "dueling_thompson", "maximum_regret", "greedy_d", "idrl"):
         planner = words_planner(name)
         for prefixes in ([[3], [3], [3]], [[3], [1], [3]]):
             before = np.array(prefixes)

@@ -12,7 +12,7 @@ from edpbrl_gym.estimation import GaussianPrior, estimate
 from edpbrl_gym.likelihood.choice import choice_probabilities
 from edpbrl_gym.planners.pool import ItemProducts, PoolState, Rule, search_questions
 from edpbrl_gym.planners.pool import products as products_module
-from edpbrl_gym.planners.pool.registry import RULES, make_rule
+from edpbrl_gym.planners.registry import PLANNERS, RULES, make_rule
 from tests.helpers.rules_tools import Pool, brute_force, information
 
 # ------------------------------------------------------------------------------------------------------- state
@@ -145,7 +145,7 @@ def test_a_precision_that_is_singular_is_said():
 def test_a_state_without_a_generator_asks_the_same_each_time():
     good = Pool(n=40).state()
     parts = (good.items, good.mean, good.precision, good.draws, good.agnostic)
-    asked = [make_rule("random").propose(PoolState(*parts, num_options=3)).tolist() for _ in range(2)]
+    asked = [make_rule("random_distinct").propose(PoolState(*parts, num_options=3)).tolist() for _ in range(2)]
     assert asked[0] == asked[1]
 
 
@@ -277,7 +277,7 @@ def test_every_rule_asks_about_k_different_items_and_says_what_it_is(name, K):
     pool = Pool(1010, n=12, K=K)
     rule = make_rule(name)
     assert isinstance(rule, Rule) and rule.name == name
-    assert rule.title and rule.source and rule.higher and isinstance(rule.adaptive, bool)
+    assert PLANNERS[name].title and rule.source and rule.higher and isinstance(rule.adaptive, bool)
     question = rule.propose(pool.state(seed=5))
     assert question.shape == (K,) and question.dtype.kind == "i"
     assert len(set(question.tolist())) == K and 0 <= question.min() and question.max() < 12

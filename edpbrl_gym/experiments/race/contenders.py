@@ -8,7 +8,7 @@ from typing import Any
 
 from edpbrl_gym.experiments.query_bench.arms import STATIC_RULES
 from edpbrl_gym.experiments.race.settings import RaceRegime
-from edpbrl_gym.planners.pool import RULES, rule_class
+from edpbrl_gym.planners.registry import PLANNERS, RULES
 
 __all__ = ["CONTENDERS", "FAMILIES", "OURS_MARK", "Contender", "default_contenders", "get_contender"]
 
@@ -69,15 +69,14 @@ def _contenders() -> dict[str, Contender]:
     ]
     for name in RULES:
         if name != "rollout_pool":  # with nothing said it draws at random, as "random" does
-            rule = rule_class(name)
-            family = "baseline" if name == "random" else "literature"
-            found.append(Contender(name, rule.title, family, "rule", {"rule": name}, adaptive=rule.adaptive))
+            row = PLANNERS[name]
+            known = "random" if name == "random_distinct" else name
+            found.append(Contender(known, row.title, row.family, "rule", {"rule": name}, adaptive=row.adaptive))
     for name in ("bald", "adaptive_a", "adaptive_d"):
-        rule = rule_class(name)
         found.append(
             Contender(
                 f"rollouts-{name}",
-                f"{rule.title}, random rollouts",
+                f"{PLANNERS[name].title}, random rollouts",
                 "baseline",
                 "rule",
                 {"rule": "rollout_pool", "rule_options": {"rule": name}},

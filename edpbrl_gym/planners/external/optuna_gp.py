@@ -50,7 +50,7 @@ class OptunaGPPlanner(Planner):
         seed: Of the sampler.
 
     Attributes:
-        name: "optuna_gp".
+        name: "optuna".
         asked: Number of questions asked.
 
     Raises:
@@ -58,7 +58,8 @@ class OptunaGPPlanner(Planner):
         ValueError: Arguments out of range.
     """
 
-    name = "optuna_gp"
+    name = "optuna"
+    needs = (("optuna_dashboard", "rivals"), ("botorch", "rivals"))
 
     def __init__(self, items: ArrayLike, *, num_options: int = 2, seed: int = 0) -> None:
         self.items, self._distinct = check_items(items)

@@ -66,13 +66,15 @@ class PairwiseGPPlanner(Planner):
         seed: Of BoTorch's draws.
 
     Attributes:
-        name: "botorch_bald" or "botorch_eubo".
+        name: "botorch-bald" or "botorch-eubo".
         asked: Number of questions asked.
 
     Raises:
         ModuleNotFoundError: BoTorch is not installed.
         ValueError: Arguments out of range.
     """
+
+    needs = (("botorch", "rivals"),)
 
     def __init__(
         self,
@@ -89,7 +91,7 @@ class PairwiseGPPlanner(Planner):
         check_pair(num_options)
         self.num_options = num_options
         self.seed = check_count(seed, "seed", minimum=0)
-        self.name = f"botorch_{self.acquisition}"
+        self.name = f"botorch-{self.acquisition}"
         load("botorch", _PURPOSE)
         self.reset()
 

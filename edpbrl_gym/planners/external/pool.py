@@ -15,7 +15,15 @@ from edpbrl_gym._validation import check_array, check_integers
 from edpbrl_gym.likelihood import BestOf, Response
 from edpbrl_gym.likelihood.choice import check_options
 
-__all__ = ["INSTALL", "answered_pairs", "check_items", "check_pair", "check_prefixes", "load", "private_randomness"]
+__all__ = [
+    "INSTALL",
+    "answered_pairs",
+    "check_items",
+    "check_pair",
+    "check_prefixes",
+    "load",
+    "private_randomness",
+]
 
 INSTALL = 'pip install "edpbrl-gym[rivals]"'
 

@@ -7,18 +7,14 @@ lists the names. `RulePlanner` asks by any of them, about a pool of items or abo
 from edpbrl_gym.planners.pool.base import QuestionValue, Rule, ScoreRule, search_questions
 from edpbrl_gym.planners.pool.planner import RulePlanner
 from edpbrl_gym.planners.pool.products import ItemProducts
-from edpbrl_gym.planners.pool.registry import RULES, make_rule, rule_class
 from edpbrl_gym.planners.pool.state import PoolState
 
 __all__ = [
-    "RULES",
     "ItemProducts",
     "PoolState",
     "QuestionValue",
     "Rule",
     "RulePlanner",
     "ScoreRule",
-    "make_rule",
-    "rule_class",
     "search_questions",
 ]

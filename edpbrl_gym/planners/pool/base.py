@@ -34,14 +34,12 @@ class Rule(Protocol):
 
     Attributes:
         name: Its key in the registry.
-        title: Its name for people, in tables and figures.
         source: Authors, year, title.
         adaptive: Whether its questions depend on the answers.
         higher: What it optimises, in one line.
     """
 
     name: str
-    title: str
     source: str
     adaptive: bool
     higher: str
@@ -65,7 +63,6 @@ class ScoreRule(ABC):
     """
 
     name: str
-    title: str
     source: str
     adaptive: bool = True
     higher: str

@@ -27,8 +27,7 @@ class RandomQuestions:
     Rule: S uniform over the K-subsets of the pool.
     """
 
-    name = "random"
-    title = "Random"
+    name = "random_distinct"
     source = "baseline"
     adaptive = False
     higher = "nothing"
@@ -62,7 +61,6 @@ class Thinning:
     """
 
     name = "thinning"
-    title = "Batch thinning"
     source = (
         'Schlaginhaufen et al. (2025), "Efficient preference-based reinforcement learning: randomized exploration '
         'meets experimental design"'
@@ -110,7 +108,6 @@ class DopeWolfe:
     """
 
     name = "dopewolfe"
-    title = "DopeWolfe"
     source = 'Thekumparampil et al. (2025), "Comparing few to rank many"'
     adaptive = False
     higher = "log det of the expected information at theta = 0 of a distribution of questions"
@@ -160,20 +157,18 @@ class RolloutPool:
     """
 
     name = "rollout_pool"
-    title = "Random rollouts"  # these three are those of the rule inside
     source = "baseline"
-    adaptive = False
+    adaptive = False  # these two are those of the rule inside
     higher = "nothing"
 
-    def __init__(self, *, rule: str | Rule = "random", size: int = 2000, seed: int = 0) -> None:
+    def __init__(self, *, rule: str | Rule = "random_distinct", size: int = 2000, seed: int = 0) -> None:
         if isinstance(rule, str):
-            from edpbrl_gym.planners.pool.registry import make_rule  # which knows this module
+            from edpbrl_gym.planners.registry import make_rule  # which knows this module
 
             rule = make_rule(rule)
         self.rule = rule
         self.size = check_count(size, "size", minimum=2)
         self.seed = check_count(seed, "seed", minimum=0)
-        self.title = f"{rule.title}, random rollouts"
         self.adaptive = rule.adaptive
         self.higher = rule.higher
         self._drawn: tuple[_Pool, Indices, Floats] | None = None  # the whole pool, the candidates, their features

@@ -39,7 +39,6 @@ class DuelingThompson:
     """
 
     name = "dueling_thompson"
-    title = "Dueling Thompson sampling"
     source = 'Novoseller et al. (2020), "Dueling posterior sampling for preference-based reinforcement learning"'
     adaptive = True
     higher = "nothing: each option is the best item with the probability that it is the best one"
@@ -84,7 +83,6 @@ class Idrl(ScoreRule):
     """
 
     name = "idrl"
-    title = "IDRL"
     source = 'Lindner et al. (2021), "Information directed reward learning for reinforcement learning"'
     adaptive = True
     higher = "reduction of the variance of the most uncertain comparison of two candidates for the best item"
@@ -126,7 +124,6 @@ class MaximumRegret:
     """
 
     name = "maximum_regret"
-    title = "Maximum regret"
     source = 'Wilde et al. (2020), "Active preference learning using maximum regret"'
     adaptive = True
     higher = "probability of two tastes times the regret of acting on the wrong one"

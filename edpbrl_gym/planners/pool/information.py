@@ -45,7 +45,6 @@ class GreedyD(ScoreRule):
     """
 
     name = "greedy_d"
-    title = "Greedy D"
     source = (
         "Schlaginhaufen, Ouhamma and Kamgarpour (2025), Efficient Preference-Based Reinforcement Learning: Randomized "
         "Exploration Meets Experimental Design"
@@ -73,7 +72,6 @@ class AdaptiveD(ScoreRule):
     """
 
     name = "adaptive_d"
-    title = "Adaptive D"
     source = "Chaloner and Verdinelli (1995), Bayesian Experimental Design: A Review"
     higher = "log det of the posterior precision at theta_hat"
 
@@ -114,7 +112,6 @@ class AdaptiveA(_VarianceRule):
     """
 
     name = "adaptive_a"
-    title = "Adaptive A"
     source = "Chaloner and Verdinelli (1995), Bayesian Experimental Design: A Review"
     higher = "minus the sum of the posterior variances of theta's coordinates"
 
@@ -139,7 +136,6 @@ class AdaptiveV(_VarianceRule):
     """
 
     name = "adaptive_v"
-    title = "Adaptive V"
     source = "Chaloner and Verdinelli (1995), Bayesian Experimental Design: A Review"
     higher = "minus the mean posterior variance of the items' utilities"
 
@@ -175,7 +171,6 @@ class NaiveDesign(ScoreRule):
     """
 
     name = "naive"
-    title = "Naive D (no cross terms)"
     source = "ablation: the D-design of regression (Fedorov, 1972) on each option by itself"
     adaptive = False
     higher = "log det of the second moment of the options, without their cross terms"
@@ -208,7 +203,6 @@ class MaximumUncertainty(ScoreRule):
     """
 
     name = "apo"
-    title = "APO (maximum uncertainty)"
     source = (
         "Das, Chakraborty, Pacchiano and Chowdhury (2024), Active Preference Optimization for Sample Efficient RLHF"
     )
@@ -240,7 +234,6 @@ class DirectedFisher(ScoreRule):
     """
 
     name = "directed_fisher"
-    title = "Directed Fisher"
     source = (
         "Lindner, Turchetta, Tschiatschek, Ciosek and Krause (2021), Information Directed Reward Learning for "
         "Reinforcement Learning; with the information of the logit"

@@ -20,10 +20,10 @@ from edpbrl_gym.planners.calls import check_answers, check_prefixes
 from edpbrl_gym.planners.option_features import ComposedFeatures, OptionFeatures
 from edpbrl_gym.planners.pool.base import Rule
 from edpbrl_gym.planners.pool.batches import DopeWolfe, RolloutPool, Thinning
-from edpbrl_gym.planners.pool.registry import make_rule
 from edpbrl_gym.planners.pool.state import PoolState
 from edpbrl_gym.planners.pool.taste import ExactTaste
 from edpbrl_gym.planners.pool.trajectories import Followed, sample_trajectories, trajectory_features
+from edpbrl_gym.planners.registry import make_rule
 from edpbrl_gym.planners.tracking import TasteTracker
 
 if TYPE_CHECKING:
@@ -104,13 +104,14 @@ class RulePlanner(Planner):
             raise ValueError(f"Expected features of steps with {self.sizes} tokens, got {tuple(options.sizes)}")
         self._given_rule = _made(rule, rule_options)
         self.name = self._given_rule.name
+        self.adaptive = self._given_rule.adaptive
         self.options = options
         self.prior = prior
         self.num_options = check_count(num_options, "num_options (K)", minimum=2)
         self.seed = check_count(seed, "seed", minimum=0)
         self.episodes = None if episodes is None else check_count(episodes, "episodes (T)")
-        self.draws = check_count(draws, "draws (M)")
-        self.rollouts = check_count(rollouts, "rollouts", minimum=self.num_options)
+        self.check_options(num_options=num_options, draws=draws, rollouts=rollouts)
+        self.draws, self.rollouts = draws, rollouts
         self.rollout_seed = self.seed if rollout_seed is None else check_count(rollout_seed, "rollout_seed", minimum=0)
         self.model: ResponseModel = BestOf() if model is None else model
         self._taste: ExactTaste | TasteTracker
@@ -126,6 +127,24 @@ class RulePlanner(Planner):
         self._trajectories: Indices | None = None  # and their features, drawn when they are needed first
         self._trajectory_features: Floats | None = None
         self.reset()
+
+    @classmethod
+    def default_prior(cls, token_features: NDArray[np.floating]) -> GaussianPrior:
+        """N(0, I), as published."""
+        return GaussianPrior.isotropic(token_features.shape[1], 1.0)
+
+    @classmethod
+    def check_options(cls, *, num_options: int, **options: Any) -> None:
+        """See the base class."""
+        if "rule" in options:
+            _made(options["rule"], options.get("rule_options"))
+        check_count(options.get("draws", 1), "draws (M)")
+        check_count(options.get("rollouts", num_options), "rollouts", minimum=num_options)
+
+    @classmethod
+    def is_adaptive(cls, **options: Any) -> bool:
+        """Whether the rule is adaptive."""
+        return _made(options["rule"], options.get("rule_options")).adaptive
 
     def reset(self) -> None:
         """Forget all questions and answers."""

@@ -103,7 +103,6 @@ class Bald(ScoreRule):
     """
 
     name = "bald"
-    title = "BALD"
     source = 'Houlsby et al. (2011), "Bayesian active learning for classification and preference learning"'
     adaptive = True
     higher = "mutual information of the answer and theta under the posterior draws"
@@ -131,7 +130,6 @@ class VolumeRemoval(ScoreRule):
     """
 
     name = "volume_removal"
-    title = "Volume removal"
     source = 'Sadigh et al. (2017), "Active preference-based learning of reward functions"'
     adaptive = True
     higher = "volume that an answer is expected to remove from the posterior"
@@ -157,7 +155,6 @@ class Disagreement(ScoreRule):
     """
 
     name = "disagreement"
-    title = "Ensemble disagreement"
     source = 'Christiano et al. (2017), "Deep reinforcement learning from human preferences"'
     adaptive = True
     higher = "variance over the posterior draws: of the logit (K = 2), of the probabilities (K > 2)"
@@ -191,7 +188,6 @@ class QEubo(ScoreRule):
     """
 
     name = "qeubo"
-    title = "qEUBO"
     source = 'Astudillo et al. (2023), "qEUBO"'
     adaptive = True
     higher = "expected utility of the best option of the question"
