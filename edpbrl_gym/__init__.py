@@ -25,6 +25,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "oracles": ("Answers", "ImperfectUser", "SyntheticUser"),
         "oracles.judge": ("Judge", "JudgeOracle", "JudgeSettings"),
         "personalize": ("best_prompts", "load_taste", "save_taste"),
+        "planners": ("make_planner",),
         "rendering": ("RenderSettings", "Renderer"),
         "session": ("Session", "StoppingRule"),
         "vocabulary": ("load_vocabulary",),

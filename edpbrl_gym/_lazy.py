@@ -33,4 +33,4 @@ def lazy_names(
     def names_of() -> list[str]:
         return sorted({*vars(sys.modules[package]), *modules})
 
-    return get, names_of, sorted(modules)
+    return get, names_of, sorted(modules, key=lambda name: (name[0].islower(), not name.isupper(), name))

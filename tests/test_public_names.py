@@ -57,7 +57,7 @@ def test_type_checkers_read_the_names_that_are_there(package):
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
-    assert sorted(map(str, declared)) == module.__all__
+    assert sorted(map(str, declared)) == sorted(module.__all__)
     for name, source in declared.items():
         origin, _, attribute = source.rpartition(".")
         assert getattr(importlib.import_module(origin), attribute) is getattr(module, str(name))
