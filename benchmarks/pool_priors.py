@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from edpbrl_gym._threads import single_thread
+from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym.estimation import GaussianPrior, estimate, fit_prior
 from edpbrl_gym.estimation.metrics import cosine_error
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
@@ -61,7 +61,7 @@ def errors(count: int, dimension: int, num_options: int, seed: int) -> dict[str,
 def main() -> None:
     """Measure and print."""
     for count, dimension, num_options, seeds in POOLS:
-        with single_thread():
+        with one_blas_thread():
             rows = [errors(count, dimension, num_options, FIRST_SEED + seed) for seed in range(seeds)]
         print(f"{count} items, d = {dimension}, K = {num_options}, {seeds} seeds")
         base = np.array([row["ridge 1"] for row in rows])

@@ -18,7 +18,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from edpbrl_gym._threads import single_thread
+from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym.estimation import GaussianPrior
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.likelihood import Response
@@ -86,7 +86,7 @@ def main() -> None:
     items = pool(given.items, given.dimension)
     print(f"{given.items} items, d = {given.dimension}, K = {given.options}, {given.questions} questions; CPU seconds")
     print(f"{'rule':<18}{'first':>8}{'median':>8}{'90%':>8}{'worst':>8}")
-    with single_thread():
+    with one_blas_thread():
         for name, make in planners(items, given.options, given.questions).items():
             if given.rule and name not in given.rule:
                 continue

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-__all__ = ["blas_threads", "for_each", "single_thread", "torch_single_thread"]
+__all__ = ["blas_threads", "for_each", "one_blas_thread", "one_thread", "one_torch_thread"]
 
 Item = TypeVar("Item")
 
@@ -79,12 +79,12 @@ _limit = _Limit()
 
 
 def blas_threads() -> int:
-    """Threads that BLAS may use outside of `single_thread`: what the environment or the caller allows; 1 if unknown."""
+    """Threads that BLAS may use outside of `one_blas_thread`: as many as environment or caller allow; 1 if unknown."""
     return _limit.threads()
 
 
 @contextmanager
-def single_thread() -> Iterator[None]:
+def one_blas_thread() -> Iterator[None]:
     """A context with one thread for BLAS, in the whole process.
 
     Contexts may be nested. Where those of several threads overlap, the first of them counts: when it ends, the others
@@ -99,7 +99,7 @@ def single_thread() -> Iterator[None]:
 
 
 @contextmanager
-def torch_single_thread() -> Iterator[None]:
+def one_torch_thread() -> Iterator[None]:
     """A context in which torch splits no product among threads, and threads begun inside have one each."""
     import torch
 
@@ -109,6 +109,18 @@ def torch_single_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """A context with one thread for torch, BLAS and OpenMP each.
+
+    For a unit of work: several processes share the cores, and rounding doesn't depend on how many there are.
+    """
+    from threadpoolctl import threadpool_limits
+
+    with one_torch_thread(), threadpool_limits(limits=1):
+        yield
 
 
 def for_each(function: Callable[[Item], object], items: Iterable[Item]) -> None:
@@ -124,7 +136,7 @@ def for_each(function: Callable[[Item], object], items: Iterable[Item]) -> None:
         for item in todo:
             function(item)
         return
-    with single_thread(), ThreadPoolExecutor(count, initializer=_limit_this_thread) as pool:
+    with one_blas_thread(), ThreadPoolExecutor(count, initializer=_limit_this_thread) as pool:
         try:
             for finished in [pool.submit(function, item) for item in todo]:
                 finished.result()

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 
-from edpbrl_gym._threads import single_thread
+from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym._validation import check_array, check_count, check_number
 from edpbrl_gym.estimation.data import Data
 from edpbrl_gym.estimation.evidence import PriorFit, fit_prior
@@ -151,7 +151,7 @@ class VocabularyPrior:
         moment *= float(np.trace(self._covariance)) / size
         return GaussianPrior.from_covariance((1.0 - self.share) * self._covariance + self.share * moment)
 
-    @single_thread()  # many small products: with two threads they take several times as long
+    @one_blas_thread()  # many small products: with two threads they take several times as long
     def fit(self, data: Data, *, model: ResponseModel | None = None) -> TasteFit:
         """Estimate the taste from answers.
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym._seeds import derive_seed
-from edpbrl_gym._threads import for_each, single_thread, torch_single_thread
+from edpbrl_gym._threads import for_each, one_blas_thread, one_torch_thread
 from edpbrl_gym.agents.registry import make_agent
 from edpbrl_gym.collection.collect import collect, make_prompt_lanes
 from edpbrl_gym.comparisons import Comparisons
@@ -89,7 +89,7 @@ class Asking:
         prior = self._prior(env.unwrapped.features)
         agent = self._agent(ADAPTIVE, env, prior)
         agent.learn()  # encodes with all cores
-        with single_thread(), torch_single_thread(), ThreadPoolExecutor(1) as pool:
+        with one_blas_thread(), one_torch_thread(), ThreadPoolExecutor(1) as pool:
             try:
                 others = {label: pool.submit(self._static, label, prior, say) for label in (DESIGNED, RANDOM)}
                 more = pool.submit(beside)

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edpbrl_gym._files import replacing_folder
+from edpbrl_gym._threads import one_thread
 from edpbrl_gym.agents.base import Agent
 from edpbrl_gym.agents.registry import agent_class, make_agent
 from edpbrl_gym.collection.collect import check_static, make_prompt_lanes, reseed
 from edpbrl_gym.design import describe_design
 from edpbrl_gym.experiments.runs import RunFolderError
 from edpbrl_gym.experiments.settings import AgentSettings, SyntheticSettings
-from edpbrl_gym.features.memo import MemoEncoder, raw_encoder, single_thread
+from edpbrl_gym.features.memo import MemoEncoder, raw_encoder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -102,7 +103,7 @@ def solve_and_save(
     """Solve one design and save it, or read the one that is there; return its description."""
     agent = settings.parsed_agents[position]
     target = folder_of(folder, agent, position, episodes)
-    with single_thread():
+    with one_thread():
         env = make_lanes(settings, tokens, settings.num_options)
         if (target / "agent.json").is_file():
             solved: Agent = agent_class(agent.name).load(target, env)

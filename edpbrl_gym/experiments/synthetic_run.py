@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym._seeds import derive_seed
+from edpbrl_gym._threads import one_thread
 from edpbrl_gym.collection.collect import answer_again, collect
 from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.estimation import estimate
@@ -17,7 +18,6 @@ from edpbrl_gym.estimation.metrics import cosine_error, preference_error
 from edpbrl_gym.experiments.designs import Tokens, design_episodes, make_lanes, obtain_agent
 from edpbrl_gym.experiments.runs import RunFolder
 from edpbrl_gym.experiments.settings import SyntheticSettings, UserSettings
-from edpbrl_gym.features.memo import single_thread
 from edpbrl_gym.oracles import SyntheticUser
 
 __all__ = ["Evaluation", "RunTask", "part_name", "perform"]
@@ -67,7 +67,7 @@ def perform(task: RunTask) -> int:
     import pandas
 
     rows: list[dict[str, Any]] = []
-    with single_thread():
+    with one_thread():
         for position in range(len(task.settings.agents)):
             rows += _agent_rows(task, position)
     folder = RunFolder(task.folder, kind="synthetic", config={})

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edpbrl_gym._threads import torch_single_thread
 from edpbrl_gym.features.base import TextEncoder
 from edpbrl_gym.features.loading import load_encoder
 
-__all__ = ["MemoEncoder", "raw_encoder", "single_thread"]
+__all__ = ["MemoEncoder", "raw_encoder"]
 
 
 class MemoEncoder:
@@ -69,12 +67,3 @@ def raw_encoder(spec: str, fingerprint: str) -> TextEncoder:
             f"changed since (now {encoder.fingerprint[:16]}); begin a new run"
         )
     return encoder
-
-
-@contextmanager
-def single_thread() -> Iterator[None]:
-    """Run torch and BLAS with one thread: several processes share the cores, and rounding doesn't depend on them."""
-    from threadpoolctl import threadpool_limits
-
-    with torch_single_thread(), threadpool_limits(limits=1):
-        yield

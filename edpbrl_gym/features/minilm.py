@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._compat import require, resolve_device
-from edpbrl_gym._threads import for_each, torch_single_thread
+from edpbrl_gym._threads import for_each, one_torch_thread
 from edpbrl_gym.features._hashing import hash_file, hash_settings
 from edpbrl_gym.features.base import BatchedEncoder
 
@@ -92,7 +92,7 @@ class _Bert:
         else:
             # passes side by side don't wait for each other at every product, which on a busy machine takes several
             # times as long
-            with torch_single_thread():
+            with one_torch_thread():
                 for_each(run, range(len(parts)))
         means: NDArray[np.float32] = torch.cat(found).cpu().numpy()
         return means

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from edpbrl_gym._threads import single_thread
+from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym._validation import check_array, check_choice_of, check_count
 from edpbrl_gym.design.criteria import positive_semidefinite_factor
 from edpbrl_gym.design.query_sets.restrictions import Restrictions, TokenRules
@@ -188,7 +188,7 @@ class AdaptivePlanner(Planner):
             ValueError: Another number of lanes, tokens that don't exist, complete prompts, or restrictions that leave
                 no token.
         """
-        with single_thread():  # thousands of small products: twice the threads take four times as long
+        with one_blas_thread():  # thousands of small products: twice the threads take four times as long
             return self._next(check_prefixes(prefixes, self.sizes, self.num_options))
 
     def _next(self, before: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -232,7 +232,7 @@ class AdaptivePlanner(Planner):
         The questions are the same without it; they only come later, once in a while.
         """
         if self._ends:
-            with single_thread():
+            with one_blas_thread():
                 self._taste.think()
 
     @property

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edpbrl_gym._threads import single_thread
+from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym.estimation import Estimate, GaussianPrior, Posterior, estimate
 from edpbrl_gym.estimation.neighbourhood import TasteFit, VocabularyPrior
 from edpbrl_gym.likelihood import Response, ResponseModel, Terms
@@ -156,7 +156,7 @@ class TasteTracker:
             self._made = dict([*last, (count, fit)])
         return self._made[count]
 
-    @single_thread()  # threads change the last bits: whoever looks, the estimate must be the same
+    @one_blas_thread()  # threads change the last bits: whoever looks, the estimate must be the same
     def _estimated(self, count: int) -> TasteFit | Estimate:
         terms = self._terms(0 if self.memory is None else max(0, count - self.memory), count)
         if isinstance(self.prior, GaussianPrior):

@@ -13,7 +13,7 @@ import pytest
 import scipy.linalg  # noqa: F401
 from threadpoolctl import ThreadpoolController
 
-from edpbrl_gym._threads import blas_threads, for_each, single_thread
+from edpbrl_gym._threads import blas_threads, for_each, one_blas_thread
 from edpbrl_gym.design import newton
 from tests.helpers.design_cases import prompt_problem
 
@@ -34,23 +34,23 @@ def allowed(request):
 
 def test_one_thread_inside_and_as_before_outside(allowed):
     assert blas_threads() == allowed
-    with single_thread():
+    with one_blas_thread():
         assert set(threads()) == {1} and blas_threads() == allowed
-        with single_thread():
+        with one_blas_thread():
             assert set(threads()) == {1}
         assert set(threads()) == {1}
     assert set(threads()) == {allowed}
-    with pytest.raises(KeyboardInterrupt), single_thread():
+    with pytest.raises(KeyboardInterrupt), one_blas_thread():
         raise KeyboardInterrupt
     assert set(threads()) == {allowed}
 
 
 def overlapping():
-    """A thread inside `single_thread` until it is told to leave; returns the function that tells it and waits."""
+    """A thread inside `one_blas_thread` until it is told to leave; returns the function that tells it and waits."""
     entered, leave = threading.Event(), threading.Event()
 
     def other():
-        with single_thread():
+        with one_blas_thread():
             entered.set()
             leave.wait(10)
 
@@ -66,11 +66,11 @@ def overlapping():
 
 
 def test_whoever_sets_the_limit_restores_it(allowed):
-    with single_thread():
+    with one_blas_thread():
         end = overlapping()
         assert set(threads()) == {1} and blas_threads() == allowed
     assert set(threads()) == {allowed}
-    with single_thread():
+    with one_blas_thread():
         end()
         assert set(threads()) == {1}
     assert set(threads()) == {allowed}
@@ -80,7 +80,7 @@ def test_another_thread_may_be_the_first():
     before = threads()
     end = overlapping()
     assert set(threads()) == {1}
-    with single_thread(), single_thread():
+    with one_blas_thread(), one_blas_thread():
         pass
     assert set(threads()) == {1} and blas_threads() == max(before)
     end()

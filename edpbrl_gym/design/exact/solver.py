@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from edpbrl_gym._threads import single_thread
+from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym._validation import check_count, check_number
 from edpbrl_gym.design.criteria import DCriterion, SingularInformationError
 from edpbrl_gym.design.deadline import check_time_limit
@@ -145,7 +145,7 @@ def exact_design(
         surrogate = newton(problem, tolerance=BOUND_TOLERANCE, time_limit=deadline.left)
     elif surrogate.problem is not problem and surrogate.problem.fingerprint != problem.fingerprint:
         raise ValueError("Expected the surrogate's optimum of this problem, got that of another; leave it out.")
-    with single_thread():
+    with one_blas_thread():
         identical = best_identical(problem, surrogate, deadline.left)
         ascent = Ascent(problem, deadline)
         run = _Run(begun, surrogate.upper_bound, *_best_known(ascent, (surrogate, identical)))

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edpbrl_gym._threads import single_thread
+from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym._validation import check_count
 from edpbrl_gym.design.problem import DesignProblem
 from edpbrl_gym.design.query_sets.result import QuerySet
@@ -87,7 +87,7 @@ def question_bound(
     check_count(rounds, "rounds")
     check_count(steps, "steps")
     begin = time.perf_counter()
-    with single_thread():
+    with one_blas_thread():
         master = _Questions(problem, start)
         best, done = np.inf, 0
         while done < rounds:

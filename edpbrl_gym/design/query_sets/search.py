@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from edpbrl_gym._threads import single_thread
+from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym._validation import check_choice_of, check_count
 from edpbrl_gym.design.deadline import Deadline, check_time_limit
 from edpbrl_gym.design.information import realised_information
@@ -106,7 +106,7 @@ def query_set(
     begin = time.perf_counter()
     best: tuple[float, int, str, PromptExchange | PathExchange] | None = None
     history: list[SweepRecord] = []
-    with single_thread():
+    with one_blas_thread():
         for restart in range(restarts):
             rng = np.random.default_rng([seed, restart])
             exchange = _exchange(design, rules, candidates, rng)

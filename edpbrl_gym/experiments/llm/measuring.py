@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from edpbrl_gym._threads import one_thread
 from edpbrl_gym._validation import check_array
 from edpbrl_gym.estimation import estimate
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.experiments.llm.folds import Fold
 from edpbrl_gym.experiments.llm.questions import ArmQuestions
 from edpbrl_gym.experiments.llm.settings import LLMSettings
-from edpbrl_gym.features.memo import single_thread
 
 __all__ = ["GUIDANCE", "WORDS", "Agreement", "AnsweredArm", "agreement", "estimator_names", "fit_words", "measure"]
 
@@ -108,7 +108,7 @@ def measure(
     """
     fits = _fits(settings, VocabularyPrior(tokens), guidance)
     rows: list[dict[str, Any]] = []
-    with single_thread():
+    with one_thread():
         for arm in arms:
             for name, regularization in estimator_names(settings.lambdas).items():
                 for fold in settings.all_folds:

@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym._seeds import derive_seed
+from edpbrl_gym._threads import one_thread
 from edpbrl_gym.agents.registry import agent_class
 from edpbrl_gym.collection.collect import ENVIRONMENT, draw_questions
 from edpbrl_gym.experiments.designs import Tokens, has_design, make_lanes, obtain_agent, solve_and_save
 from edpbrl_gym.experiments.llm.settings import LLMSettings
 from edpbrl_gym.experiments.processes import Track, in_parallel
 from edpbrl_gym.experiments.runs import RunFolder
-from edpbrl_gym.features.memo import raw_encoder, single_thread
+from edpbrl_gym.features.memo import raw_encoder
 
 __all__ = ["ArmQuestions", "check_agents", "make_questions"]
 
@@ -114,7 +115,7 @@ def _draw(settings: LLMSettings, place: int, folder: RunFolder, tokens: Tokens) 
 
     agent = settings.parsed_agents[place]
     seed = derive_seed(settings.seed, "llm questions", agent.text)
-    with single_thread():
+    with one_thread():
         env = make_lanes(settings.design, tokens, settings.num_options * settings.episodes)
         player = obtain_agent(settings.design, place, settings.episodes, folder.path, env, seed)
         drawn = draw_questions(

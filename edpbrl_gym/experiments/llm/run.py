@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym._threads import one_thread
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.experiments.designs import Tokens
 from edpbrl_gym.experiments.llm.asking import LEDGER, answers_part, ask_style, read_answers
@@ -21,7 +22,6 @@ from edpbrl_gym.experiments.llm.settings import LLMSettings
 from edpbrl_gym.experiments.processes import Track, in_parallel, no_track, workers
 from edpbrl_gym.experiments.runs import Results, RunFolder, read_results
 from edpbrl_gym.features import load_encoder
-from edpbrl_gym.features.memo import single_thread
 from edpbrl_gym.oracles.judge import Judge, JudgeSettings
 from edpbrl_gym.personalize.taste import save_taste
 from edpbrl_gym.vocabulary import load_vocabulary
@@ -205,7 +205,7 @@ def _measure_style(task: _StyleTask) -> str:
     number = task.part.removeprefix("answers-")
     for place, arm in enumerate(task.arms):
         used = arm.choices >= 0
-        with single_thread():
+        with one_thread():
             theta, _ = fit_words(prior, arm.questions.features[used].astype(np.float64), arm.choices[used])
         save_taste(
             task.folder / "tastes" / f"{number}-arm{place}.safetensors",

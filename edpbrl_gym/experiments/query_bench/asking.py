@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from edpbrl_gym._places import write_atomically
 from edpbrl_gym._seeds import derive_seed
+from edpbrl_gym._threads import one_thread
 from edpbrl_gym.agents.base import Agent
 from edpbrl_gym.agents.registry import AGENTS, agent_class, make_agent
 from edpbrl_gym.collection.collect import make_prompt_lanes, reseed
@@ -21,7 +22,6 @@ from edpbrl_gym.experiments.query_bench.arms import ANSWERS, STATIC_RULES, Arm, 
 from edpbrl_gym.experiments.query_bench.settings import BenchSettings, Regime
 from edpbrl_gym.experiments.query_bench.worlds import World, load_world, option_texts, vocabulary_folder
 from edpbrl_gym.features import TextEncoder
-from edpbrl_gym.features.memo import single_thread
 from edpbrl_gym.oracles.imperfect import ImperfectUser
 
 __all__ = [
@@ -192,7 +192,7 @@ def solve_and_save(settings: BenchSettings, regime: Regime, rule: str, folder: P
 
     target = design_path(folder, regime.world, rule)
     world = load_world(settings, regime, folder, fingerprint)
-    with single_thread():
+    with one_thread():
         lanes = _lanes(settings, regime, world, folder, world.encoder())
         begun = time.process_time()
         agent = _make(settings, regime, rule, lanes, seed=0).learn()
@@ -213,7 +213,7 @@ def draw_and_save(
 
     world = load_world(settings, regime, folder, fingerprint)
     own = derive_seed(seed, "questions", regime.world, rule)
-    with single_thread():
+    with one_thread():
         encoder = TimedEncoder(world.encoder())
         lanes = _lanes(settings, regime, world, folder, encoder)
         begun = time.process_time()

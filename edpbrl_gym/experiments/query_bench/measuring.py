@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym._places import write_atomically
+from edpbrl_gym._threads import one_thread
 from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.estimation.metrics import choice_accuracy, cosine_error, preference_error
 from edpbrl_gym.experiments.query_bench.settings import BenchSettings, Regime
 from edpbrl_gym.experiments.query_bench.worlds import World, load_world
 from edpbrl_gym.features import TextEncoder
-from edpbrl_gym.features.memo import single_thread
 from edpbrl_gym.personalize.search import Prompt, best_prompts
 
 __all__ = ["Judge", "ceiling_path", "find_ceiling", "load_ceiling"]
@@ -81,7 +81,7 @@ def find_ceiling(settings: BenchSettings, regime: Regime, sentence: str, folder:
     """Search the best prompt of a known taste and write its score."""
     world = load_world(settings, regime, folder, fingerprint)
     taste = world.tastes[sentence]
-    with single_thread():
+    with one_thread():
         encoder = world.encoder()
         found = [_search(world, encoder, taste, *beam) for beam in (_WIDE, _NARROW)]
     best = max(found, key=lambda prompt: prompt.score)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym._seeds import derive_seed
+from edpbrl_gym._threads import one_thread
 from edpbrl_gym.comparisons import Queries
 from edpbrl_gym.experiments.code import code_fingerprint
 from edpbrl_gym.experiments.query_bench.arms import ADAPTIVE_RULES, ANSWERS, Arm, get_arm
@@ -22,7 +23,6 @@ from edpbrl_gym.experiments.query_bench.planners import make_planner
 from edpbrl_gym.experiments.query_bench.settings import BenchSettings, Regime, get_regime
 from edpbrl_gym.experiments.query_bench.worlds import World, load_world
 from edpbrl_gym.experiments.runs import RunFolder
-from edpbrl_gym.features.memo import single_thread
 from edpbrl_gym.likelihood import Response, make_response_model
 from edpbrl_gym.oracles.imperfect import ImperfectUser
 
@@ -156,7 +156,7 @@ def perform(settings: BenchSettings, unit: Unit, folder: Path, fingerprint: str)
     taste = world.tastes[unit.sentence]
     judge = Judge(world, taste, load_ceiling(folder, regime.vocabulary, unit.sentence))
     rows: list[dict[str, Any]] = []
-    with single_thread():
+    with one_thread():
         user = make_user(regime, taste, unit.sentence, unit.seed, arm.answers)
         searching = world.encoder()
         if arm.rule in ADAPTIVE_RULES:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from edpbrl_gym._places import write_atomically
 from edpbrl_gym._seeds import derive_seed
+from edpbrl_gym._threads import one_thread
 from edpbrl_gym.agents.registry import agent_class
 from edpbrl_gym.collection.collect import reseed
 from edpbrl_gym.estimation import GaussianPrior
@@ -26,7 +27,6 @@ from edpbrl_gym.experiments.race.contenders import Contender
 from edpbrl_gym.experiments.race.settings import RaceRegime, RaceSettings
 from edpbrl_gym.experiments.race.worlds import load_world
 from edpbrl_gym.features import TextEncoder
-from edpbrl_gym.features.memo import single_thread
 from edpbrl_gym.planners import AdaptivePlanner, ComposedFeatures, Planner, ReplayPlanner, TokenFeatures
 
 __all__ = ["Seat", "SharedEncoder", "design_needed", "make_planner", "solve_design", "warm_up"]
@@ -184,7 +184,7 @@ def solve_design(
     import json
 
     world = load_world(settings, regime, 0, folder, fingerprint)
-    with single_thread():
+    with one_thread():
         seat = Seat(settings, regime, world, folder, 0, 0, world.encoder())
         begun = time.process_time()
         agent = _agent(contender, seat, _lanes(seat)).learn()

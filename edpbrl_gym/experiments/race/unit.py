@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym._seeds import derive_seed
+from edpbrl_gym._threads import one_thread
 from edpbrl_gym.comparisons import Queries
 from edpbrl_gym.experiments.code import code_fingerprint
 from edpbrl_gym.experiments.query_bench.asking import TimedEncoder, make_user
@@ -24,7 +25,6 @@ from edpbrl_gym.experiments.race.settings import RaceRegime, RaceSettings, get_r
 from edpbrl_gym.experiments.race.worlds import ItemJudge, load_world
 from edpbrl_gym.experiments.runs import RunFolder
 from edpbrl_gym.features import TextEncoder
-from edpbrl_gym.features.memo import single_thread
 from edpbrl_gym.likelihood import BestOf, Response, Terms
 from edpbrl_gym.oracles.imperfect import ImperfectUser
 from edpbrl_gym.planners import Planner
@@ -203,7 +203,7 @@ def perform(settings: RaceSettings, unit: Unit, folder: Path, fingerprint: str) 
     regime, contender = get_regime(unit.regime), get_contender(unit.arm)
     world = load_world(settings, regime, unit.seed, folder, fingerprint)
     rows: list[dict[str, Any]] = []
-    with single_thread():
+    with one_thread():
         judge = judge_of(regime, world, unit.user, folder)
         user = make_user(regime.base, world.tastes[unit.user], unit.user, unit.seed)
         searching = None if regime.items else world.encoder()

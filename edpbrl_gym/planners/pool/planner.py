@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from edpbrl_gym._threads import single_thread
+from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym._validation import check_array, check_count
 from edpbrl_gym.estimation import Estimate, GaussianPrior, Posterior
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
@@ -206,7 +206,7 @@ class RulePlanner(Planner):
         """
         before = check_prefixes(prefixes, self.sizes, self.num_options)
         step = before.shape[1]
-        with single_thread():
+        with one_blas_thread():
             self._taste.asked()
             offsets = self.options.offsets(before)
             if isinstance(self.rule, _SAMPLED) and len(self.sizes) > 1:

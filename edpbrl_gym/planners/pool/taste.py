@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edpbrl_gym._threads import single_thread
+from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym.estimation import Estimate, GaussianPrior, Posterior, estimate
 from edpbrl_gym.likelihood import Response, ResponseModel
 
@@ -109,7 +109,7 @@ class ExactTaste:
     def _options(self) -> Floats:
         return np.array(self._features, dtype=np.float64).reshape(-1, self.num_options, self.dimension)
 
-    @single_thread()  # threads change the last bits: whoever looks, the question must be the same
+    @one_blas_thread()  # threads change the last bits: whoever looks, the question must be the same
     def _estimated(self, count: int) -> Estimate:
         terms = self.model.terms(self._options()[:count], self._responses[:count])
         found = estimate(terms, prior=self.prior)

@@ -12,7 +12,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from edpbrl_gym._threads import single_thread
+from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym._validation import check_count, check_number
 from edpbrl_gym.design.criteria import ACriterion, DCriterion, VCriterion
 from edpbrl_gym.design.deadline import check_time_limit
@@ -91,7 +91,7 @@ def newton(
         "seed": seed,
         "deadline": deadline,
     }
-    with single_thread():
+    with one_blas_thread():
         return solve_tokens(problem, backend=native, **given) if prompt else solve_columns(problem, **given)
 
 
