@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +19,7 @@ from edpbrl_gym.design.deadline import NEVER, Deadline
 from edpbrl_gym.design.exact.block import BlockSpace, CentredFeatures, Local, Moments, Surroundings
 from edpbrl_gym.design.exact.step import newton_steps
 from edpbrl_gym.design.problem import DesignProblem
-from edpbrl_gym.design.solvers.newton.columns.columns import Column, ColumnSet
+from edpbrl_gym.design.solvers.newton.columns.columns import Column, ColumnOracle, ColumnSet
 from edpbrl_gym.design.solvers.newton.columns.paths import PathPricing
 from edpbrl_gym.design.solvers.newton.columns.policies import PolicyPricing
 from edpbrl_gym.mdp import FiniteHorizonMDP, PromptMDP
@@ -35,14 +34,6 @@ _RESTRICTED_SHARE = 0.3  # the restricted problem is solved to this share of the
 _MASTER_STEPS = 2
 _POLICY_ROUNDS = 8  # where each round finds one policy only; tokens and paths come many at once
 _POLICY_SHARE = 0.3  # of the block's gap to go on to
-
-
-class _Pricing(Protocol):
-    """The linear oracle of a family of columns."""
-
-    def price(self, scores: FloatArray, levels: FloatArray, budget: int) -> tuple[FloatArray, list[Column]]: ...
-
-    def split(self, occupancy: FloatArray) -> list[Column]: ...
 
 
 class TokenPricing:
@@ -230,7 +221,7 @@ class Ascent:
         return PolicyPoint(columns, weights, self.features.moments(columns, weights, self.problem.horizon))
 
 
-def _pricing_of(mdp: FiniteHorizonMDP) -> _Pricing:
+def _pricing_of(mdp: FiniteHorizonMDP) -> ColumnOracle:
     if isinstance(mdp, PromptMDP):
         return TokenPricing(mdp)
     return PathPricing(mdp) if PathPricing.applies(mdp) else PolicyPricing(mdp)

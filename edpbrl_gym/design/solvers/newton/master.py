@@ -13,7 +13,7 @@ from edpbrl_gym.design.solvers.newton.projected import solve_by_gradients
 from edpbrl_gym.design.solvers.newton.simplex_qp import solve_simplex_qp
 from edpbrl_gym.design.solvers.newton.tokens.spaces import FeatureSpace
 
-__all__ = ["Objective", "centred_gradient", "cleaned", "improve"]
+__all__ = ["Objective", "centred_gradient", "cleaned", "improve", "uniform_weights"]
 
 FloatArray = NDArray[np.float64]
 
@@ -49,7 +49,13 @@ class Objective(Protocol):
 
 
 def improve(
-    space: Objective, weights: FloatArray, *, target: float, max_steps: int, deadline: Deadline = NEVER
+    space: Objective,
+    weights: FloatArray,
+    *,
+    target: float,
+    max_steps: int,
+    deadline: Deadline = NEVER,
+    gradient_first: bool = False,
 ) -> tuple[FloatArray, float, float]:
     """Newton steps until the gap over the working set is at most `target`.
 
@@ -59,15 +65,20 @@ def improve(
         target: Gap to reach.
         max_steps: Steps at most.
         deadline: When to return what has been reached; the steps look at it, and what they solve.
+        gradient_first: Whether to look at the gradient alone after every step, which may save the last Hessian.
 
     Returns:
         The weights, their value in the space, and the size of the last step (0 if none).
     """
     value, step = space.value(weights), 0.0
     last = np.inf
-    for _ in range(max_steps):
+    for number in range(max_steps):
         if deadline.passed:
             break
+        if gradient_first and number:
+            gradient = centred_gradient(space.gradient(weights), weights, space.parts)
+            if _gap(gradient, space.parts) <= target:
+                break
         if isinstance(space, FeatureSpace) and len(weights) > LARGE:
             gradient = centred_gradient(space.gradient(weights), weights, space.parts)
             gap = _gap(gradient, space.parts)
@@ -92,10 +103,10 @@ def improve(
                 break
             tolerance = max(_QP_SHARE * gap, 0.5 * target) / len(space.parts)
             aim = solve_simplex_qp(hessian, gradient, weights, space.parts, tolerance=tolerance, deadline=deadline)
-        found = _search(space, weights, value, aim, gradient, deadline)
-        if found is None:
+        reached = _search(space, weights, value, aim, gradient, deadline)
+        if reached is None:
             break
-        weights, value, step = found
+        weights, value, step = reached
     return weights, value, step
 
 
@@ -109,6 +120,12 @@ def centred_gradient(gradient: FloatArray, weights: FloatArray, parts: list[slic
     for part in parts:
         result[part] -= weights[part] @ gradient[part]
     return result
+
+
+def uniform_weights(parts: list[slice]) -> FloatArray:
+    """The same weight for everything in a block, 1 in all."""
+    sizes = [part.stop - part.start for part in parts]
+    return np.repeat(1.0 / np.array(sizes), sizes)
 
 
 def cleaned(weights: FloatArray, parts: list[slice]) -> FloatArray:

@@ -7,6 +7,7 @@ score everything else with the gradient, add what would improve the design most,
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -19,9 +20,10 @@ from edpbrl_gym.design.deadline import check_time_limit
 from edpbrl_gym.design.lost_prior import naming_a_lost_prior
 from edpbrl_gym.design.problem import DesignProblem
 from edpbrl_gym.design.result import Design
-from edpbrl_gym.design.solvers.newton.columns.solver import solve_columns
+from edpbrl_gym.design.solvers.newton.columns.solver import ColumnSolver
 from edpbrl_gym.design.solvers.newton.tokens.backend import ArrayBackend, NumpyBackend, make_backend
-from edpbrl_gym.design.solvers.newton.tokens.solver import solve_tokens
+from edpbrl_gym.design.solvers.newton.tokens.solver import TokenSolver
+from edpbrl_gym.design.solvers.newton.working_set import solve
 from edpbrl_gym.design.solvers.state import NewtonState
 from edpbrl_gym.mdp import PromptMDP
 
@@ -72,27 +74,31 @@ def newton(
             is unknown or not for this MDP, or its device is missing.
         SingularInformationError: If the information matrix of the start is singular.
     """
+    begin = time.perf_counter()
     deadline = check_time_limit(time_limit)
     _check(problem)
     check_number(tolerance, "tolerance", minimum=0.0)
     check_count(max_iterations, "max_iterations", minimum=0)
     native = make_backend(backend)
-    prompt = isinstance(problem.mdp, PromptMDP)
-    if not prompt and not isinstance(native, NumpyBackend):
+    by_tokens = isinstance(problem.mdp, PromptMDP)
+    if not by_tokens and not isinstance(native, NumpyBackend):
         raise ValueError(
             f'Expected the backend "numpy" for a problem with a {type(problem.mdp).__name__}, got {native.name!r}; '
             "other backends are for problems with a PromptMDP."
         )
-    given: dict[str, Any] = {
+    options: dict[str, Any] = {
         "tolerance": tolerance,
         "max_iterations": max_iterations,
         "callback": callback,
         "start": start,
         "seed": seed,
         "deadline": deadline,
+        "begin": begin,
     }
     with one_blas_thread():
-        return solve_tokens(problem, backend=native, **given) if prompt else solve_columns(problem, **given)
+        if by_tokens:
+            return solve(TokenSolver.of(problem, native), **options)
+        return solve(ColumnSolver(problem, tolerance), **options)
 
 
 def _check(problem: DesignProblem) -> None:

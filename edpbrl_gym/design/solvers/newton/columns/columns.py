@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from scipy import sparse
 
 from edpbrl_gym.mdp import FiniteHorizonMDP
 
-__all__ = ["Column", "ColumnSet"]
+__all__ = ["Column", "ColumnOracle", "ColumnSet"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]
@@ -48,6 +49,28 @@ class Column:
     def key(self) -> bytes:
         """Equal for equal columns."""
         return b"%d " % self.block + self.indices.tobytes() + self.values.tobytes()
+
+
+class ColumnOracle(Protocol):
+    """The linear oracle of a family of columns: tokens, paths or policies."""
+
+    def price(self, scores: FloatArray, levels: FloatArray, budget: int) -> tuple[FloatArray, list[Column]]:
+        """Find the best columns.
+
+        Args:
+            scores: Reward of each row at each step, shape (H, N).
+            levels: Reward of the current design in each block, shape (B,); no other columns than the best of each
+                block need be found below it.
+            budget: Columns at most for all blocks together, and the best one of each.
+
+        Returns:
+            The largest reward in each block, shape (B,), and columns, the best of each block among them.
+        """
+        ...
+
+    def split(self, occupancy: FloatArray) -> list[Column]:
+        """Columns that together make a feasible occupancy (H, M)."""
+        ...
 
 
 class ColumnSet:

@@ -36,7 +36,7 @@ from edpbrl_gym.design.deadline import NEVER, Deadline
 from edpbrl_gym.design.problem import DesignProblem
 from edpbrl_gym.design.solvers.line_search import Segment, exact_step
 from edpbrl_gym.design.solvers.newton.columns.columns import Column, ColumnSet
-from edpbrl_gym.design.solvers.newton.master import centred_gradient, improve
+from edpbrl_gym.design.solvers.newton.master import improve
 
 __all__ = ["ColumnMaster", "ColumnPoint", "Local"]
 
@@ -271,17 +271,10 @@ class ColumnMaster:
         Returns:
             The last point and the size of its last step (0 if none).
         """
-        restricted, parts = _Restricted(self, point), point.columns.slices
-        weights, step = point.weights, 0.0
-        for _ in range(max_steps):
-            # a step at a time: the check of `improve` would cost one more Hessian
-            weights, _, length = improve(restricted, weights, target=target, max_steps=1, deadline=deadline)
-            step = length or step
-            if length == 0 or deadline.passed:
-                break
-            gradient = centred_gradient(restricted.gradient(weights), weights, parts)
-            if sum(max(0.0, float(gradient[part].max())) for part in parts) <= target:
-                break
+        restricted = _Restricted(self, point)
+        weights, _, step = improve(
+            restricted, point.weights, target=target, max_steps=max_steps, deadline=deadline, gradient_first=True
+        )
         return restricted.at(weights), step
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from edpbrl_gym.design.problem import DesignProblem
 from edpbrl_gym.design.rounding import Rounding, rounding_of
-from edpbrl_gym.design.solvers.newton.pricing import Pricing, levels_of
+from edpbrl_gym.design.solvers.newton.tokens.pricing import Pricing, levels_of
 from edpbrl_gym.design.solvers.newton.tokens.spaces import FeatureSpace, Space, TokenSpace
 
 __all__ = ["certified_gap"]

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from edpbrl_gym.design.metric import PriorMetric
-from edpbrl_gym.design.solvers.newton.pricing import RECHECK, Prices, levels_of
 from edpbrl_gym.design.solvers.newton.tokens.blocks import TokenBlocks
 from edpbrl_gym.design.solvers.newton.tokens.forms import ScoreForm
+from edpbrl_gym.design.solvers.newton.tokens.pricing import RECHECK, TokenPrices, levels_of
 from edpbrl_gym.design.solvers.newton.tokens.spaces import Space
 
 __all__ = ["ScreenedPricing", "deletion_factor"]
@@ -70,7 +70,7 @@ class ScreenedPricing:
         self.alive: BoolArray = np.ones(len(blocks), dtype=bool)
         self._known: _Known | None = None
 
-    def __call__(self, space: Space, weights: FloatArray, *, exact: bool) -> Prices:
+    def __call__(self, space: Space, weights: FloatArray, *, exact: bool) -> TokenPrices:
         """See `Pricing`. With `exact` the deleted tokens are priced too, and all decisive scores are float64."""
         blocks = self._blocks
         form, means = space.form(weights), space.means(weights)
@@ -90,15 +90,15 @@ class ScreenedPricing:
         above = tokens[upper > np.repeat(levels, sizes)]
         candidates = np.setdiff1d(above, space.tokens, assume_unique=True)
         excess = self._excess(form, means, levels, candidates, exact)
-        own = np.concatenate([gradient[part] - levels[number] for number, part in enumerate(space.parts)])
-        found, excess = np.concatenate([candidates, space.tokens]), np.concatenate([excess, own])
-        order = np.argsort(found)
-        found, excess = found[order], excess[order]
-        gaps = [max(0.0, float(excess[part].max(initial=0.0))) for part in blocks.parts(found)]
+        inside = np.concatenate([gradient[part] - levels[number] for number, part in enumerate(space.parts)])
+        priced, excess = np.concatenate([candidates, space.tokens]), np.concatenate([excess, inside])
+        order = np.argsort(priced)
+        priced, excess = priced[order], excess[order]
+        gaps = [max(0.0, float(excess[part].max(initial=0.0))) for part in blocks.parts(priced)]
         if self._deletes:
             self._delete(gaps, levels)
         better = excess > 0
-        return Prices(float(sum(gaps)), found[better], excess[better], len(scored))
+        return TokenPrices(float(sum(gaps)), priced[better], excess[better], len(scored))
 
     def _candidates(self, levels: FloatArray, *, exact: bool) -> IntArray | None:
         """Tokens whose bound exceeds the level of their block; None for all."""

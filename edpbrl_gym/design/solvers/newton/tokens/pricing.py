@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from edpbrl_gym.design.solvers.newton.tokens.blocks import TokenBlocks
 from edpbrl_gym.design.solvers.newton.tokens.forms import ScoreForm
 from edpbrl_gym.design.solvers.newton.tokens.spaces import Space
+from edpbrl_gym.design.solvers.newton.working_set import Prices
 
-__all__ = ["FullPricing", "Prices", "Pricing", "RECHECK", "levels_of"]
+__all__ = ["FullPricing", "Pricing", "RECHECK", "TokenPrices", "levels_of"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]
@@ -21,26 +22,24 @@ RECHECK = 5e-5  # relative; float32 scores err by about 1e-6 of the largest
 
 
 @dataclass(frozen=True)
-class Prices:
+class TokenPrices(Prices):
     """Tokens that improve the design, and by how much.
 
     Attributes:
-        gap: Sum over the blocks of the largest score less the mean score of the weights, over all tokens.
         tokens: Tokens with a score above the mean of their block, sorted, shape (m,).
         excess: Their scores less that mean, shape (m,).
         scored: Tokens whose score was computed.
     """
 
-    gap: float
     tokens: IntArray
     excess: FloatArray
     scored: int
 
 
 class Pricing(Protocol):
-    """Prices all tokens at weights on the working set of a space."""
+    """Prices all tokens at weights on the working set of a space: all of them, or by bounds first (`screening`)."""
 
-    def __call__(self, space: Space, weights: FloatArray, *, exact: bool) -> Prices:
+    def __call__(self, space: Space, weights: FloatArray, *, exact: bool) -> TokenPrices:
         """Scores that decide the gap are float64; with `exact` all are."""
         ...
 
@@ -60,7 +59,7 @@ class FullPricing:
     def __init__(self, blocks: TokenBlocks) -> None:
         self._blocks = blocks
 
-    def __call__(self, space: Space, weights: FloatArray, *, exact: bool) -> Prices:
+    def __call__(self, space: Space, weights: FloatArray, *, exact: bool) -> TokenPrices:
         """See `Pricing`."""
         blocks = self._blocks
         gradient = space.gradient(weights)
@@ -81,15 +80,15 @@ class FullPricing:
             excess[own] = scores[own] - levels[number]
             gap += max(0.0, float(excess[own].max()))
         better = np.flatnonzero(excess > 0)
-        return Prices(gap, better, excess[better], len(blocks))
+        return TokenPrices(gap, better, excess[better], len(blocks))
 
-    def _of_working_set(self, space: Space, gradient: FloatArray, levels: FloatArray) -> Prices:
+    def _of_working_set(self, space: Space, gradient: FloatArray, levels: FloatArray) -> TokenPrices:
         """Prices when the working set holds all tokens."""
         sizes = [part.stop - part.start for part in space.parts]
         excess = gradient - np.repeat(levels, sizes)
         gap = sum(max(0.0, float(excess[part].max())) for part in space.parts)
         better = np.flatnonzero(excess > 0)
-        return Prices(float(gap), better, excess[better], len(excess))
+        return TokenPrices(float(gap), better, excess[better], len(excess))
 
     def _scores(self, space: Space, form: ScoreForm, means: FloatArray, dtype: type) -> FloatArray:
         """Scores of all tokens, or of those outside the working set where that is most of them."""
