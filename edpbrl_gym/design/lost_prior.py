@@ -25,7 +25,7 @@ def naming_a_lost_prior(solve: Callable[P, R]) -> Callable[P, R]:
     """
 
     @wraps(solve)
-    def told(*args: P.args, **kwargs: P.kwargs) -> R:
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return solve(*args, **kwargs)
         except SingularInformationError as error:
@@ -40,4 +40,4 @@ def naming_a_lost_prior(solve: Callable[P, R]) -> Callable[P, R]:
                 "features by a constant and keep the prior."
             ) from None
 
-    return told
+    return wrapper

@@ -127,11 +127,11 @@ class Design:
     @property
     def support(self) -> tuple[NDArray[np.intp], ...]:
         """For each step the rows that the design shows at all, most likely first."""
-        found = []
+        steps = []
         for mass in distinct_steps(_mean_rows(self.problem, self.occupancies)):
             rows = np.flatnonzero(mass)
-            found.append(rows[np.argsort(-mass[rows], kind="stable")])
-        return tuple(found * (self.problem.horizon // len(found)))
+            steps.append(rows[np.argsort(-mass[rows], kind="stable")])
+        return tuple(steps * (self.problem.horizon // len(steps)))
 
     def summary(self) -> str:
         """Text for a terminal: problem, certificate, support and warnings."""
@@ -344,11 +344,11 @@ def assemble(
 
 def _policies(problem: DesignProblem, occupancies: ArrayLike) -> FloatArray:
     """Occupancies as an array (K, H, M), or (1, H, M) for all policies."""
-    given = np.asarray(occupancies, dtype=np.float64)
-    found = given[None] if given.ndim == 2 else given
-    if found.ndim != 3 or found.shape[0] not in (1, problem.num_policies):
-        raise ValueError(f"Expected occupancies (K, H, M) with K = {problem.num_policies}, got shape {given.shape}.")
-    return found[:1] if found.strides[0] == 0 else found
+    array = np.asarray(occupancies, dtype=np.float64)
+    policies = array[None] if array.ndim == 2 else array
+    if policies.ndim != 3 or policies.shape[0] not in (1, problem.num_policies):
+        raise ValueError(f"Expected occupancies (K, H, M) with K = {problem.num_policies}, got shape {array.shape}.")
+    return policies[:1] if policies.strides[0] == 0 else policies
 
 
 def _check_all(problem: DesignProblem, occupancies: FloatArray) -> None:

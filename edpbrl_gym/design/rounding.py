@@ -120,10 +120,10 @@ def woodbury_condition(
         return metric.half_transposed(own[None])[0]
 
     own = np.diag(prior)
-    found = _condition(own + np.einsum("kd,kd->d", roots, roots) + scale @ means**2, solve)
+    condition = _condition(own + np.einsum("kd,kd->d", roots, roots) + scale @ means**2, solve)
     if metric.isotropic:
-        return found + 1.0
-    return found + _condition(own, lambda vector: metric.solve(vector[None])[0])
+        return condition + 1.0
+    return condition + _condition(own, lambda vector: metric.solve(vector[None])[0])
 
 
 def _condition(diagonal: FloatArray, solve: Callable[[FloatArray], FloatArray]) -> float:

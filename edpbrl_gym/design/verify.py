@@ -138,19 +138,19 @@ def _violation(problem: DesignProblem, occupancy: FloatArray) -> tuple[float, st
     if not np.isfinite(occupancy).all():
         return np.inf, "it has NaN or infinite entries"
     mdp = problem.mdp
-    found = []
+    violations = []
     inflow = mdp.initial
     for step, mass in enumerate(occupancy):
         residual = np.abs(np.bincount(mdp.pair_state, weights=mass, minlength=mdp.num_states) - inflow)
         state = int(residual.argmax())
-        found.append(
+        violations.append(
             (float(residual[state]), f"the flow into state {state} at step {step} is off by {residual[state]:.3g}")
         )
         inflow = mdp.transitions.T @ mass
     forbidden = float(np.abs(np.where(mdp.admissible, 0.0, occupancy)).max())
-    found.append((float(max(0.0, -occupancy.min())), f"its smallest entry is {occupancy.min():.3g}"))
-    found.append((forbidden, f"it puts mass {forbidden:.3g} on an inadmissible pair"))
-    return max(found, key=lambda item: item[0])
+    violations.append((float(max(0.0, -occupancy.min())), f"its smallest entry is {occupancy.min():.3g}"))
+    violations.append((forbidden, f"it puts mass {forbidden:.3g} on an inadmissible pair"))
+    return max(violations, key=lambda item: item[0])
 
 
 def _rows(problem: DesignProblem, indices: NDArray[np.intp] | None = None) -> Iterator[tuple[slice, FloatArray]]:
@@ -249,16 +249,16 @@ def _largest_return(problem: DesignProblem, rewards: FloatArray) -> tuple[float,
 def _pairs_of_single_states(problem: DesignProblem) -> list[NDArray[np.bool_]] | None:
     """For each step the usable pairs of the one state that it can be in, from the tables; None if it has several."""
     mdp = problem.mdp
-    found = []
+    pairs = []
     arrived = mdp.initial
     for admissible in mdp.admissible:
         states = np.flatnonzero(arrived)
         if len(states) != 1:
             return None
         usable = admissible & (mdp.pair_state == states[0])
-        found.append(usable)
+        pairs.append(usable)
         arrived = mdp.transitions.T @ usable.astype(np.float64)
-    return found
+    return pairs
 
 
 def _linear_program(problem: DesignProblem, rewards: FloatArray) -> tuple[float, list[str]]:

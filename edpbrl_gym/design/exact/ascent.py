@@ -58,17 +58,17 @@ class TokenPricing:
             The largest reward of each step, shape (H,), and columns.
         """
         best = np.empty(self._mdp.horizon)
-        found, excess = [], []
+        tokens_by_step, excess = [], []
         for step in range(self._mdp.horizon):
             own = self._mdp.step_pairs(step)
             rewards = scores[step, own]
             best[step] = rewards.max()
             better = np.union1d(np.flatnonzero(rewards > levels[step]), [int(np.argmax(rewards))])
-            found.append(step * self._mdp.num_pairs + own.start + better)
+            tokens_by_step.append(step * self._mdp.num_pairs + own.start + better)
             over = rewards[better] - levels[step]
             over[np.argmax(over)] = np.inf
             excess.append(over)
-        tokens, surplus = np.concatenate(found), np.concatenate(excess)
+        tokens, surplus = np.concatenate(tokens_by_step), np.concatenate(excess)
         limit = budget + self._mdp.horizon
         if len(tokens) > limit:
             tokens = tokens[np.argpartition(-surplus, limit - 1)[:limit]]
@@ -177,11 +177,11 @@ class Ascent:
         around = self._around(points, policy)
         point, first = points[policy], np.inf
         for number in range(self._rounds):
-            gap, found = self._priced(point, around, self._budget)
+            gap, better = self._priced(point, around, self._budget)
             first = gap if number == 0 else first
             if self.deadline.passed or gap <= max(target, _POLICY_SHARE * first if number else 0.0):
                 break
-            columns = self.column_set([*point.support, *found])
+            columns = self.column_set([*point.support, *better])
             space = BlockSpace(self.features, around, columns, self.target)
             before = columns.weights_of(point.columns, point.weights)
             weights = newton_steps(
@@ -201,11 +201,9 @@ class Ascent:
         self.oracle_calls += 1
         local = Local.at(around.information(point.moments), self.target)
         scores = around.scale * self.features.scores(local.score_factor(), around.centres)
-        columns = point.columns
-        rewards = columns.incidence.T @ scores[columns.steps, columns.rows]
-        levels = np.array([point.weights[own] @ rewards[own] for own in columns.slices])
-        best, found = self._pricing.price(scores, levels, budget)
-        return float(np.maximum(best - levels, 0.0).sum()), found
+        levels = point.columns.levels(point.weights, scores)
+        best, better = self._pricing.price(scores, levels, budget)
+        return float(np.maximum(best - levels, 0.0).sum()), better
 
     def _around(self, points: list[PolicyPoint], policy: int) -> Surroundings:
         others = [point.moments for number, point in enumerate(points) if number != policy]

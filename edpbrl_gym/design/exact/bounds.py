@@ -27,31 +27,31 @@ def best_identical(problem: DesignProblem, surrogate: Design, time_limit: float 
     count = problem.num_policies
     share = (count - 1.0) / count
     if not problem.prior.any():
-        found = surrogate
+        design = surrogate
     elif problem.prior_precision is None:
         scaled = replace(problem, regularization=float(problem.regularization or 0.0) / share)
-        found = newton(scaled, tolerance=BOUND_TOLERANCE, start=surrogate.mean_occupancy, time_limit=time_limit)
+        design = newton(scaled, tolerance=BOUND_TOLERANCE, start=surrogate.mean_occupancy, time_limit=time_limit)
     else:
         scaled = replace(problem, prior_precision=problem.prior_precision / share)
-        found = newton(scaled, tolerance=BOUND_TOLERANCE, start=surrogate.mean_occupancy, time_limit=time_limit)
+        design = newton(scaled, tolerance=BOUND_TOLERANCE, start=surrogate.mean_occupancy, time_limit=time_limit)
 
     def translated(value: float) -> float:
         if isinstance(problem.criterion, DCriterion):
             return value + problem.dimension * float(np.log(share))
         return value / share
 
-    value = translated(found.value)
+    value = translated(design.value)
     return assemble(
         problem,
-        found.occupancies,
+        design.occupancies,
         value=value,
-        gap=translated(found.upper_bound) - value,
-        status=found.status,
+        gap=translated(design.upper_bound) - value,
+        status=design.status,
         solver="newton, identical policies",
-        iterations=found.iterations,
-        oracle_calls=found.oracle_calls,
-        seconds=found.seconds,
-        history=found.history,
+        iterations=design.iterations,
+        oracle_calls=design.oracle_calls,
+        seconds=design.seconds,
+        history=design.history,
     )
 
 

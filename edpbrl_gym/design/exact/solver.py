@@ -81,7 +81,7 @@ class ExactState:
 class _Run:
     """The best finished point so far: an interrupt finds it whole."""
 
-    begun: float
+    begin: float
     upper_bound: float
     points: list[PolicyPoint]
     value: float
@@ -137,10 +137,10 @@ def exact_design(
     check_number(tolerance, "tolerance", minimum=0.0)
     check_count(max_sweeps, "max_sweeps", minimum=0)
     check_count(seed, "seed", minimum=0)
-    given = [_checked_start(problem, start) for start in ([starts] if isinstance(starts, str) else starts)]
-    if not given:
+    origins = [_checked_start(problem, start) for start in ([starts] if isinstance(starts, str) else starts)]
+    if not origins:
         raise ValueError(f"Expected at least one start, got none; name some of {', '.join(STARTS)}.")
-    begun = time.perf_counter()
+    begin = time.perf_counter()
     if surrogate is None:
         surrogate = newton(problem, tolerance=BOUND_TOLERANCE, time_limit=deadline.left)
     elif surrogate.problem is not problem and surrogate.problem.fingerprint != problem.fingerprint:
@@ -148,8 +148,8 @@ def exact_design(
     with one_blas_thread():
         identical = best_identical(problem, surrogate, deadline.left)
         ascent = Ascent(problem, deadline)
-        run = _Run(begun, surrogate.upper_bound, *_best_known(ascent, (surrogate, identical)))
-        status = _climb_all(ascent, run, given, identical, tolerance, max_sweeps, seed, callback)
+        run = _Run(begin, surrogate.upper_bound, *_best_known(ascent, (surrogate, identical)))
+        status = _climb_all(ascent, run, origins, identical, tolerance, max_sweeps, seed, callback)
         return _result(ascent, run, status, surrogate, identical)
 
 
@@ -171,10 +171,10 @@ def _checked_start(problem: DesignProblem, start: str | FloatArray) -> str | Flo
 
 def _best_known(ascent: Ascent, designs: Sequence[Design]) -> tuple[list[PolicyPoint], float]:
     """The design of identical policies with the largest exact objective, and that."""
-    found = [[ascent.point(design.mean_occupancy)] * ascent.problem.num_policies for design in designs]
-    values = [ascent.value(points) for points in found]
+    candidates = [[ascent.point(design.mean_occupancy)] * ascent.problem.num_policies for design in designs]
+    values = [ascent.value(points) for points in candidates]
     best = int(np.argmax(values))
-    return found[best], values[best]
+    return candidates[best], values[best]
 
 
 def _climb_all(
@@ -248,7 +248,7 @@ def _climb(
     values, history, first, sweep, status = [], [], value, 0, "sweep_limit"
     run.offer(points, value)
     for sweep in range(1, max_sweeps + 1):
-        begun, before, gap = time.perf_counter(), value, 0.0
+        begin, before, gap = time.perf_counter(), value, 0.0
         target = 0.5 * tolerance * _unit(problem, value) / count
         for policy in range(count):
             if ascent.deadline.passed:
@@ -261,8 +261,8 @@ def _climb(
                 points, value = moved, reached
             values.append(value)
         run.offer(points, value)
-        history.append(IterationRecord(sweep - 1, before, run.upper_bound - before, 1.0, time.perf_counter() - begun))
-        seconds = time.perf_counter() - run.begun
+        history.append(IterationRecord(sweep - 1, before, run.upper_bound - before, 1.0, time.perf_counter() - begin))
+        seconds = time.perf_counter() - run.begin
         state = ExactState(number, name, sweep, value, run.value, gap, run.upper_bound, seconds)
         stop = callback is not None and callback(state)
         if status != "time_limit" and value - before <= tolerance * _unit(problem, value):
@@ -304,7 +304,7 @@ def _result(ascent: Ascent, run: _Run, status: str, surrogate: Design, identical
         solver="exact",
         iterations=sum(record.sweeps for record in run.records),
         oracle_calls=ascent.oracle_calls + surrogate.oracle_calls + identical.oracle_calls,
-        seconds=time.perf_counter() - run.begun,
+        seconds=time.perf_counter() - run.begin,
         history=tuple(run.history),
         balance=PriorBalance.of(problem, learned=max(learned, 0.0), trace=float(np.trace(data))),
     )

@@ -126,8 +126,8 @@ class _Questions:
         self._tuples: list[IntArray] = []
         self._weights: list[FloatArray] = []
         for step in range(problem.horizon):
-            found, counts = np.unique(np.sort(start.tokens[:, :, step], axis=1), axis=0, return_counts=True)
-            self._tuples.append(found)
+            tuples, counts = np.unique(np.sort(start.tokens[:, :, step], axis=1), axis=0, return_counts=True)
+            self._tuples.append(tuples)
             self._weights.append(counts * (problem.episodes / counts.sum()))
         self._power = 1.0 if problem.criterion.name == "D" else 0.5
         self._measure()
@@ -138,7 +138,7 @@ class _Questions:
 
     @property
     def size(self) -> int:
-        return sum(len(found) for found in self._tuples)
+        return sum(len(tuples) for tuples in self._tuples)
 
     def _rows(self, step: int) -> FloatArray:
         """Centred options of the questions of a step, shape (n, K, d); C is the mean of their squares."""
@@ -176,16 +176,16 @@ class _Questions:
         for step, block in enumerate(self._blocks):
             lanes = self._tuples[step].shape[1]
             distances = _distances(block, curvature)
-            found, weights = _local_subsets(distances, lanes)
+            subsets, weights = _local_subsets(distances, lanes)
             bound += episodes * heaviest_subset(distances, lanes, float(weights.max())) / lanes**2
-            self._add(step, found[np.argsort(-weights)][:_NEW_COLUMNS])
+            self._add(step, subsets[np.argsort(-weights)][:_NEW_COLUMNS])
         self._measure()
         return bound
 
-    def _add(self, step: int, found: IntArray) -> None:
+    def _add(self, step: int, tuples: IntArray) -> None:
         """New questions begin with a tenth of the weight, those that are there already with their own."""
         have = {tuple(row) for row in self._tuples[step].tolist()}
-        new = np.array([row for row in found.tolist() if tuple(row) not in have], dtype=np.int64)
+        new = np.array([row for row in tuples.tolist() if tuple(row) not in have], dtype=np.int64)
         if not len(new):
             return
         share = np.full(len(new), 0.1 * self._problem.episodes / len(new))

@@ -124,14 +124,14 @@ class PromptExchange:
         """The products y'Ay and, for A and V, y'By of all tokens of a step."""
         state = self._state
         matrices = [state.inverse] if state.target is None else [state.inverse, state.target]
-        found = []
+        norms = []
         for matrix in matrices:
             values = np.empty(len(block), dtype=block.dtype)
             for begin in range(0, len(block), _ROWS):
                 part = block[begin : begin + _ROWS]
                 values[begin : begin + _ROWS] = np.vecdot(part @ matrix.astype(block.dtype), part)
-            found.append(values)
-        return tuple(found)
+            norms.append(values)
+        return tuple(norms)
 
     def _best_scores(self, step: int, norms: tuple[AnyFloats, ...], episodes: IntArray) -> FloatArray:
         """Largest score of each question, shape (n,)."""

@@ -101,7 +101,7 @@ def first_paths(problem: DesignProblem, pairs: IntArray, rules: TokenRules, rng:
     """
     rows = problem.mdp.pair_row[pairs]
     lanes = problem.num_policies
-    found = np.empty((problem.episodes, lanes), dtype=np.int64)
+    paths = np.empty((problem.episodes, lanes), dtype=np.int64)
     for episode in range(problem.episodes):
         for _ in range(_TRIES):
             chosen: list[int] = []
@@ -118,10 +118,10 @@ def first_paths(problem: DesignProblem, pairs: IntArray, rules: TokenRules, rng:
                 f"({rules.describe()}) in one episode, none were found in {_TRIES} tries; take more candidates, fewer "
                 "lanes or fewer restrictions."
             )
-        found[episode] = chosen
+        paths[episode] = chosen
         if episode == 0 and rules.restrictions.shared_base == "all":
             rules = rules.with_base(int(rows[chosen[0], 0]))
-    return found
+    return paths
 
 
 class PathExchange:

@@ -164,13 +164,13 @@ class TokenRules:
         self.horizon = len(self.ranges)
         self.first = np.array([low for low, _ in self.ranges], dtype=np.int64)
         self.sizes = tuple(high - low for low, high in self.ranges)
-        given = restrictions.identity
-        if given is not None and len(given) != self.num_rows:
+        identity = restrictions.identity
+        if identity is not None and len(identity) != self.num_rows:
             raise ValueError(
-                f"Expected an identity for each of the {self.num_rows} feature rows, got {len(given)}; build the "
+                f"Expected an identity for each of the {self.num_rows} feature rows, got {len(identity)}; build the "
                 "restrictions for this vocabulary."
             )
-        ids = np.arange(self.num_rows) if given is None else np.unique(np.array(given), return_inverse=True)[1]
+        ids = np.arange(self.num_rows) if identity is None else np.unique(np.array(identity), return_inverse=True)[1]
         self.identity: IntArray = np.asarray(ids, dtype=np.int64)
         self._count = int(self.identity.max()) + 1
         self._own = [self.identity[low:high] for low, high in self.ranges]
@@ -178,7 +178,7 @@ class TokenRules:
         self._check_base()
 
     def _forbidden_partners(self) -> dict[int, IntArray]:
-        found: dict[int, set[int]] = {}
+        partners: dict[int, set[int]] = {}
         for pair in self.restrictions.forbidden:
             if max(pair) >= self.num_rows:
                 raise ValueError(
@@ -186,9 +186,9 @@ class TokenRules:
                     "build the restrictions for this vocabulary."
                 )
             a, b = (int(self.identity[row]) for row in pair)
-            found.setdefault(a, set()).add(b)
-            found.setdefault(b, set()).add(a)
-        return {token: np.array(sorted(others), dtype=np.int64) for token, others in found.items()}
+            partners.setdefault(a, set()).add(b)
+            partners.setdefault(b, set()).add(a)
+        return {token: np.array(sorted(others), dtype=np.int64) for token, others in partners.items()}
 
     def _check_base(self) -> None:
         base = self.restrictions.base
@@ -207,9 +207,9 @@ class TokenRules:
 
     def ids(self, tokens: ArrayLike) -> IntArray:
         """Identity of each token of an array (..., h), h <= H; -1 where the token is not known."""
-        given = np.asarray(tokens, dtype=np.int64)
-        rows = given + self.first[: given.shape[-1]]
-        return np.where(given < 0, -1, self.identity[np.where(given < 0, 0, rows)])
+        numbers = np.asarray(tokens, dtype=np.int64)
+        rows = numbers + self.first[: numbers.shape[-1]]
+        return np.where(numbers < 0, -1, self.identity[np.where(numbers < 0, 0, rows)])
 
     def allowed(self, step: int, lane: ArrayLike, others: ArrayLike) -> Mask:
         """Which tokens a lane may show at a step, given all other tokens that are known.
@@ -276,57 +276,57 @@ class TokenRules:
 
     def _has_forbidden(self, lanes: IntArray) -> Mask:
         """Which lanes of identities (n, H) hold a forbidden pair."""
-        found = np.zeros(len(lanes), dtype=np.bool_)
+        forbidden = np.zeros(len(lanes), dtype=np.bool_)
         for token, partners in self._partners.items():
             own = lanes == token
             for partner in partners[partners >= token]:
                 if partner == token:
-                    found |= own.sum(axis=1) >= 2
+                    forbidden |= own.sum(axis=1) >= 2
                 else:
-                    found |= own.any(axis=1) & (lanes == partner).any(axis=1)
-        return found
+                    forbidden |= own.any(axis=1) & (lanes == partner).any(axis=1)
+        return forbidden
 
     def violations(self, tokens: ArrayLike) -> list[str]:
         """What is wrong with tokens (T, K, H), one line for each violation found; empty if nothing is."""
-        given = check_integers(np.asarray(tokens), "tokens", shape=("T", "K", self.horizon))
+        array = check_integers(np.asarray(tokens), "tokens", shape=("T", "K", self.horizon))
         for step, size in enumerate(self.sizes):
-            check_integers(given[..., step], f"tokens of step {step}", shape=("T", "K"), low=0, high=size - 1)
-        found = []
-        for episode, lanes in enumerate(given):
-            found += [f"episode {episode}: {text}" for text in self.episode_violations(lanes)]
-        bases = np.unique(given[..., 0])
+            check_integers(array[..., step], f"tokens of step {step}", shape=("T", "K"), low=0, high=size - 1)
+        messages = []
+        for episode, lanes in enumerate(array):
+            messages += [f"episode {episode}: {text}" for text in self.episode_violations(lanes)]
+        bases = np.unique(array[..., 0])
         if self.restrictions.shared_base == "all" and bases.size > 1:
-            found.append(f"all lanes: {bases.size} different first tokens where one is to be shared")
-        return found
+            messages.append(f"all lanes: {bases.size} different first tokens where one is to be shared")
+        return messages
 
     def episode_violations(self, lanes: ArrayLike) -> list[str]:
         """Violations within one episode of tokens (K, H)."""
         ids, wanted = self.ids(lanes), self.restrictions
-        found = []
+        messages = []
         for step in range(self.horizon):
             repeated = len(np.unique(ids[:, step])) < len(ids)
             if self.shared(step):
                 if len(np.unique(ids[:, 0])) > 1:
-                    found.append("the lanes begin with different tokens")
+                    messages.append("the lanes begin with different tokens")
                 if wanted.base is not None and (np.asarray(lanes)[:, 0] + self.first[0] != wanted.base).any():
-                    found.append("a lane does not begin with the base")
+                    messages.append("a lane does not begin with the base")
             elif repeated and (wanted.distinct or wanted.no_overlap):
-                found.append(f"step {step}: two options show the same token")
+                messages.append(f"step {step}: two options show the same token")
         if wanted.no_overlap:
-            found += self._overlaps(ids)
+            messages += self._overlaps(ids)
         for lane in np.flatnonzero(self._has_forbidden(ids)):
-            found.append(f"lane {lane}: a forbidden pair of tokens")
-        return found
+            messages.append(f"lane {lane}: a forbidden pair of tokens")
+        return messages
 
     def _overlaps(self, ids: IntArray) -> list[str]:
-        found = []
+        messages = []
         for a in range(len(ids)):
             for b in range(a + 1, len(ids)):
                 same = ids[a][:, None] == ids[b][None, :]
                 np.fill_diagonal(same, False)  # equal tokens at the same step: told apart above
                 if same.any():
-                    found.append(f"lanes {a} and {b} share a token")
-        return found
+                    messages.append(f"lanes {a} and {b} share a token")
+        return messages
 
     def describe(self) -> dict[str, Any]:
         """The restrictions for a result file, JSON-able, without the identities."""
@@ -342,5 +342,5 @@ class TokenRules:
 
 def _lanes(tokens: ArrayLike, horizon: int) -> IntArray:
     """Tokens of m lanes (m, n); an empty list stands for no lanes."""
-    given = np.asarray(tokens, dtype=np.int64)
-    return given.reshape(0, horizon) if given.size == 0 else given
+    array = np.asarray(tokens, dtype=np.int64)
+    return array.reshape(0, horizon) if array.size == 0 else array

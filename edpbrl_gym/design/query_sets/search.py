@@ -151,16 +151,16 @@ def given_query_set(problem: DesignProblem, tokens: ArrayLike, *, upper_bound: f
         ValueError: If a shape does not fit, or an action is none of its state.
     """
     lanes = problem.num_policies
-    given = np.asarray(tokens)
-    if given.ndim != 3 or given.shape[1:] != (lanes, problem.horizon) or given.dtype.kind not in "iu":
+    questions = np.asarray(tokens)
+    if questions.ndim != 3 or questions.shape[1:] != (lanes, problem.horizon) or questions.dtype.kind not in "iu":
         raise ValueError(
-            f"Expected integer tokens of shape (T, K, H) = (T, {lanes}, {problem.horizon}), got {given.dtype} of "
-            f"shape {given.shape}."
+            f"Expected integer tokens of shape (T, K, H) = (T, {lanes}, {problem.horizon}), got {questions.dtype} of "
+            f"shape {questions.shape}."
         )
-    rows = _rows(problem, given.astype(np.int64))
+    rows = _rows(problem, questions.astype(np.int64))
     return make_query_set(
         problem,
-        given,
+        questions,
         rows,
         _information(problem, rows),
         upper_bound=upper_bound,

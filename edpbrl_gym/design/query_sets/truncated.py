@@ -64,8 +64,8 @@ class PrefixFeatures:
         if missing:
             texts = [self._vocabulary.prompt(prefix) for prefix in missing]
             shape = (len(texts), self._dimension)
-            found = check_array(self._embed(texts), "embeddings", shape=shape, hint="one row a text, as the features")
-            self._known.update(zip(missing, found.astype(np.float64), strict=True))
+            rows = check_array(self._embed(texts), "embeddings", shape=shape, hint="one row a text, as the features")
+            self._known.update(zip(missing, rows.astype(np.float64), strict=True))
             self.spent += len(missing)
         return np.stack([self._known[prefix] for prefix in prefixes])
 

@@ -126,7 +126,7 @@ def frank_wolfe(
     check_count(max_iterations, "max_iterations", minimum=0)
     check_number(tolerance, "tolerance", minimum=0.0)
     check_choice_of(variant, "variant", ("plain", "pairwise"))
-    begun = time.perf_counter()
+    begin = time.perf_counter()
     if start is None:
         first = problem.mdp.occupancy(problem.mdp.uniform_policy())
     else:
@@ -147,7 +147,7 @@ def frank_wolfe(
         solver="frank_wolfe" if variant == "plain" else "pairwise_frank_wolfe",
         iterations=run.steps,
         oracle_calls=run.oracle_calls,
-        seconds=time.perf_counter() - begun,
+        seconds=time.perf_counter() - begin,
         history=tuple(run.history),
     )
 
@@ -162,7 +162,7 @@ def _iterate(
     deadline: Deadline,
 ) -> None:
     """Run the iterations; `run` is valid whenever an exception leaves."""
-    begun = time.perf_counter()
+    begin = time.perf_counter()
     fresh = True  # the moments were computed from scratch
     exact = False  # compute them from scratch now
     while True:
@@ -182,7 +182,7 @@ def _iterate(
         if done and not fresh:  # stop on exact numbers only
             exact = True
             continue
-        state = IterationState(run.steps, value, gap, relative, started - begun, _view(point.occupancy))
+        state = IterationState(run.steps, value, gap, relative, started - begin, _view(point.occupancy))
         if done:
             run.status = "converged"
         elif run.steps >= max_iterations:

@@ -13,7 +13,7 @@ from edpbrl_gym.design.solvers.newton.projected import solve_by_gradients
 from edpbrl_gym.design.solvers.newton.simplex_qp import solve_simplex_qp
 from edpbrl_gym.design.solvers.newton.tokens.spaces import FeatureSpace
 
-__all__ = ["Objective", "centred_gradient", "cleaned", "improve", "uniform_weights"]
+__all__ = ["Objective", "centred_gradient", "cleaned", "improve", "restricted_gap", "uniform_weights"]
 
 FloatArray = NDArray[np.float64]
 
@@ -77,11 +77,11 @@ def improve(
             break
         if gradient_first and number:
             gradient = centred_gradient(space.gradient(weights), weights, space.parts)
-            if _gap(gradient, space.parts) <= target:
+            if restricted_gap(gradient, space.parts) <= target:
                 break
         if isinstance(space, FeatureSpace) and len(weights) > LARGE:
             gradient = centred_gradient(space.gradient(weights), weights, space.parts)
-            gap = _gap(gradient, space.parts)
+            gap = restricted_gap(gradient, space.parts)
             if gap <= target:
                 break
             if space.known_curvature is None or gap > _STALE * last:
@@ -98,7 +98,7 @@ def improve(
         else:
             gradient, hessian = space.derivatives(weights)
             gradient = centred_gradient(gradient, weights, space.parts)
-            gap = _gap(gradient, space.parts)
+            gap = restricted_gap(gradient, space.parts)
             if gap <= target:
                 break
             tolerance = max(_QP_SHARE * gap, 0.5 * target) / len(space.parts)
@@ -110,7 +110,8 @@ def improve(
     return weights, value, step
 
 
-def _gap(gradient: FloatArray, parts: list[slice]) -> float:
+def restricted_gap(gradient: FloatArray, parts: list[slice]) -> float:
+    """Sum over the blocks of the largest entry of a centred gradient."""
     return float(sum(max(0.0, float(gradient[part].max())) for part in parts))
 
 

@@ -120,6 +120,11 @@ class ColumnSet:
             total[column.indices] += weights[number] * column.values
         return total.reshape(self._mdp.horizon, self._mdp.num_pairs)
 
+    def levels(self, weights: FloatArray, scores: FloatArray) -> FloatArray:
+        """Reward of the combination with these weights in each block, shape (B,), for scores of shape (H, N)."""
+        rewards = self.incidence.T @ scores[self.steps, self.rows]
+        return np.array([weights[part] @ rewards[part] for part in self.slices])
+
     def weights_of(self, other: ColumnSet, weights: FloatArray) -> FloatArray:
         """Weights on this set that give the combination of another, whose weighted columns are all in this one."""
         place = {column: number for number, column in enumerate(self.columns)}

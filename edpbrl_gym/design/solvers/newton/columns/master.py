@@ -170,9 +170,7 @@ class ColumnMaster:
 
     def levels(self, point: ColumnPoint, scores: FloatArray) -> FloatArray:
         """Reward of the current combination in each block, shape (B,)."""
-        columns = point.columns
-        rewards = columns.incidence.T @ scores[columns.steps, columns.rows]
-        return np.array([point.weights[own] @ rewards[own] for own in columns.slices])
+        return point.columns.levels(point.weights, scores)
 
     def _local(self, second: FloatArray, means: FloatArray) -> Local:
         matrix = self._problem.episodes * (second - means.T @ means) + self._problem.prior

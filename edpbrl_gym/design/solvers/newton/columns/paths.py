@@ -66,7 +66,7 @@ class PathPricing:
         rewards = scores[:, self._mdp.pair_row]
         onward, choice = self._backward(rewards)
         best = np.empty(len(self._roots))
-        found: list[tuple[float, Column]] = []
+        others: list[tuple[float, Column]] = []
         columns: list[Column] = []
         for block, (root, mass) in enumerate(zip(self._roots, self.masses, strict=True)):
             reached, origin = self._forward(rewards, int(root))
@@ -79,12 +79,12 @@ class PathPricing:
             order = np.argsort(first)[: budget + 1]
             own = [self._column(path, float(mass), block) for path in paths[order]]
             columns.append(own[0])
-            found += [
+            others += [
                 (float(values[kept[first[place]]] - levels[block]), column)
                 for place, column in zip(order[1:], own[1:], strict=True)
             ]
-        found.sort(key=lambda item: -item[0])
-        return best, columns + [column for _, column in found[:budget]]
+        others.sort(key=lambda item: -item[0])
+        return best, columns + [column for _, column in others[:budget]]
 
     def more(self, master: ColumnMaster, point: ColumnPoint, first: list[Column]) -> list[Column]:
         """None: `price` finds many at once."""

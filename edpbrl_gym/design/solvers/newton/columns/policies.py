@@ -55,13 +55,13 @@ class PolicyPricing:
             point: The current point.
             first: What `price` found there.
         """
-        found: list[Column] = []
+        columns: list[Column] = []
         local, column = point.local, first[0]
         for _ in range(_CHAIN):
             local = master.towards(local, column)
             column = self.price(master.scores(local), np.empty(0), 1)[1][0]
-            found.append(column)
-        return found
+            columns.append(column)
+        return columns
 
     def start(self, rng: np.random.Generator, count: int) -> list[Column]:
         """The occupancy of the uniform policy; no randomness."""

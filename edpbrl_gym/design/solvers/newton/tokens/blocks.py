@@ -119,8 +119,8 @@ class TokenBlocks:
 
             def score(chunk: _Chunk, scorer: _Scorer = scorer) -> None:
                 rows = self._native(chunk, kind)
-                found = self._backend.numpy(scorer(rows, self._norms_of(form, rows, kind, chunk)))
-                result[chunk.positions] = found
+                scores = self._backend.numpy(scorer(rows, self._norms_of(form, rows, kind, chunk)))
+                result[chunk.positions] = scores
                 result[chunk.positions] *= self.scale[chunk.block]
 
             self._backend.for_each(score, self._chunks(number, form, kind, tokens))
@@ -159,16 +159,16 @@ class TokenBlocks:
                 rows, scale = self._native(chunk, kind), self.scale[chunk.block]
                 norms = self._norms_of(form, rows, kind, chunk)
                 lengths = np.sqrt(self._backend.numpy((rows * rows).sum(1)).astype(np.float64))
-                found = self._backend.numpy(first(rows, norms)).astype(np.float64)
-                extra = slack(found, lengths, None if norms is None else self._backend.numpy(norms))
+                scores = self._backend.numpy(first(rows, norms)).astype(np.float64)
+                extra = slack(scores, lengths, None if norms is None else self._backend.numpy(norms))
                 if second is not None:
-                    left = found * scale + extra * scale > levels[chunk.block]
+                    left = scores * scale + extra * scale > levels[chunk.block]
                     chosen = np.flatnonzero(left)
                     if len(chosen):
-                        found[chosen] += self._backend.numpy(second(rows[chosen], None))
+                        scores[chosen] += self._backend.numpy(second(rows[chosen], None))
                     whole[chunk.positions] = left
-                found *= scale * (1.0 + _ROUNDING)
-                result[chunk.positions] = found + scale * extra
+                scores *= scale * (1.0 + _ROUNDING)
+                result[chunk.positions] = scores + scale * extra
 
             self._backend.for_each(bound, self._chunks(number, form, kind, tokens))
         return result, whole
@@ -218,11 +218,11 @@ class TokenBlocks:
             if kind == np.float32 and self._norms is None:
                 self._norms = np.full(len(self), np.nan)
         part = self.tokens(number) if tokens is None else self.parts(tokens)[number]
-        found = []
+        chunks = []
         for begin in range(part.start, part.stop, CHUNK):
             positions = slice(begin, min(begin + CHUNK, part.stop))
-            found.append(_Chunk(number, positions, positions if tokens is None else tokens[positions]))
-        return found
+            chunks.append(_Chunk(number, positions, positions if tokens is None else tokens[positions]))
+        return chunks
 
     def _native(self, chunk: _Chunk, kind: np.dtype) -> Any:
         """Centred native rows of a chunk."""
