@@ -373,14 +373,13 @@ def test_ctrl_c_inside_the_newton_steps(monkeypatch):
 
 def test_a_certificate_that_is_not_confirmed_is_not_believed(monkeypatch):
     """A solver that takes its gap for a hundredth of what it is ends "stalled" or goes on, never wrong."""
-    exact = ColumnMaster.levels
+    exact, problem = ColumnMaster.levels, random_mdp_problem("D")
 
     def blind(self, point, scores):
         levels = exact(self, point, scores)
-        return levels + 0.99 * (PolicyPricing(self._problem.mdp).price(scores, levels, 1)[0] - levels)
+        return levels + 0.99 * (PolicyPricing(problem.mdp).price(scores, levels, 1)[0] - levels)
 
     monkeypatch.setattr(ColumnMaster, "levels", blind)
-    problem = random_mdp_problem("D")
     design = newton(problem)
     assert verify(problem, design).confirmed
     assert design.status == ("converged" if design.relative_gap <= 1e-6 else "stalled")

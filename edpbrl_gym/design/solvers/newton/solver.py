@@ -23,7 +23,7 @@ from edpbrl_gym.design.result import Design
 from edpbrl_gym.design.solvers.newton.columns.solver import ColumnSolver
 from edpbrl_gym.design.solvers.newton.tokens.backend import ArrayBackend, NumpyBackend, make_backend
 from edpbrl_gym.design.solvers.newton.tokens.solver import TokenSolver
-from edpbrl_gym.design.solvers.newton.working_set import solve
+from edpbrl_gym.design.solvers.newton.working_set import solve_by_working_sets
 from edpbrl_gym.design.solvers.state import NewtonState
 from edpbrl_gym.mdp import PromptMDP
 
@@ -97,8 +97,8 @@ def newton(
     }
     with one_blas_thread():
         if by_tokens:
-            return solve(TokenSolver.of(problem, native), **options)
-        return solve(ColumnSolver(problem, tolerance), **options)
+            return solve_by_working_sets(TokenSolver.of(problem, native), **options)
+        return solve_by_working_sets(ColumnSolver(problem, tolerance), **options)
 
 
 def _check(problem: DesignProblem) -> None:

@@ -22,7 +22,7 @@ from edpbrl_gym.design.problem import DesignProblem
 from edpbrl_gym.design.result import Design, IterationRecord
 from edpbrl_gym.design.solvers.state import NewtonState
 
-__all__ = ["Engine", "Point", "Prices", "Run", "iterate", "solve"]
+__all__ = ["Engine", "Point", "Prices", "Run", "iterate", "solve_by_working_sets"]
 
 FloatArray = NDArray[np.float64]
 
@@ -125,7 +125,7 @@ class Engine(ABC, Generic[PointT, PricesT]):
         return Run(point, max(_SMALLEST_BUDGET, self.problem.dimension // 4), self.exact, oracle_calls)
 
 
-def solve(
+def solve_by_working_sets(
     engine: Engine[PointT, PricesT],
     *,
     tolerance: float,
