@@ -12,12 +12,13 @@ from PIL import Image
 from edpbrl_gym.cli import main
 from edpbrl_gym.experiments.query_bench.settings import SENTENCES
 from edpbrl_gym.experiments.race.contenders import CONTENDERS, FAMILIES, default_contenders, get_contender
-from edpbrl_gym.experiments.race.planners import Replay, SharedEncoder, _large_batch
+from edpbrl_gym.experiments.race.planners import SharedEncoder, _large_batch
 from edpbrl_gym.experiments.race.run import plan_units
 from edpbrl_gym.experiments.race.settings import REGIMES, RaceSettings
-from edpbrl_gym.experiments.race.worlds import ItemJudge, load_world
+from edpbrl_gym.experiments.race.worlds import PoolScorer, load_world
 from edpbrl_gym.experiments.runs import read_results
 from edpbrl_gym.features import save_precomputed
+from edpbrl_gym.planners import ReplayPlanner
 from edpbrl_gym.planners.registry import RULES
 from edpbrl_gym.vocabulary import load_vocabulary
 from tests.helpers.killing import kill_when_two_parts_are_done, part_times
@@ -151,17 +152,17 @@ def test_items_in_clusters_are_near_their_centres(tmp_path):
 def test_regret_of_items_by_hand(tmp_path):
     world = load_world(RaceSettings(), REGIMES[ITEMS[0]], 7, tmp_path, "")
     taste = world.tastes["drawn"]
-    judge = ItemJudge(world, taste, float("nan"))
+    scorer = PoolScorer(world, taste, float("nan"))
     values = world.tokens @ taste
-    assert judge.regret(taste) == 0.0 and judge.regret(np.zeros(10)) == 1.0
-    worst = judge.regret(-taste)
+    assert scorer.regret(taste) == 0.0 and scorer.regret(np.zeros(10)) == 1.0
+    worst = scorer.regret(-taste)
     assert worst == pytest.approx((values.max() - values.min()) / (values.max() - values.mean()), rel=1e-5)
-    assert judge.regret_of(int(values.argmin())) == worst
+    assert scorer.regret_of(int(values.argmin())) == worst
 
 
 def test_replayed_questions_come_in_their_order():
     tokens = np.arange(2 * 3 * 2).reshape(2, 3, 2)
-    planner = Replay(tokens)
+    planner = ReplayPlanner(tokens)
     for episode in range(2):
         for step in range(2):
             asked = planner.ask(tokens[episode, :, :step])

@@ -19,14 +19,14 @@ from edpbrl_gym.experiments.query_bench.worlds import World, load_world
 from edpbrl_gym.features import TextEncoder
 from edpbrl_gym.personalize.search import Prompt, best_prompts
 
-__all__ = ["Judge", "ceiling_path", "find_ceiling", "load_ceiling"]
+__all__ = ["Scorer", "ceiling_path", "find_ceiling", "load_ceiling"]
 
 # (width, shortlist): a narrower beam for the many estimates than for the best there is, a fifth of the texts
 _NARROW, _WIDE = (6, 8), (16, 16)
 
 
 @dataclass(frozen=True, eq=False)
-class Judge:
+class Scorer:
     """Measures estimates of one user's taste.
 
     Attributes:

@@ -18,7 +18,7 @@ from edpbrl_gym.experiments.code import code_fingerprint
 from edpbrl_gym.experiments.query_bench.arms import ADAPTIVE_RULES, ANSWERS, Arm, get_arm
 from edpbrl_gym.experiments.query_bench.asking import TimedEncoder, load_questions, make_user
 from edpbrl_gym.experiments.query_bench.estimators import fit
-from edpbrl_gym.experiments.query_bench.measuring import Judge, load_ceiling
+from edpbrl_gym.experiments.query_bench.measuring import Scorer, load_ceiling
 from edpbrl_gym.experiments.query_bench.planners import make_planner
 from edpbrl_gym.experiments.query_bench.settings import BenchSettings, Regime, get_regime
 from edpbrl_gym.experiments.query_bench.worlds import World, load_world
@@ -154,7 +154,7 @@ def perform(settings: BenchSettings, unit: Unit, folder: Path, fingerprint: str)
     regime, arm = get_regime(unit.regime), get_arm(unit.arm)
     world = load_world(settings, regime, folder, fingerprint)
     taste = world.tastes[unit.sentence]
-    judge = Judge(world, taste, load_ceiling(folder, regime.vocabulary, unit.sentence))
+    scorer = Scorer(world, taste, load_ceiling(folder, regime.vocabulary, unit.sentence))
     rows: list[dict[str, Any]] = []
     with one_thread():
         user = make_user(regime, taste, unit.sentence, unit.seed, arm.answers)
@@ -168,9 +168,9 @@ def perform(settings: BenchSettings, unit: Unit, folder: Path, fingerprint: str)
                 "regime": regime.name, "sentence": unit.sentence, "seed": unit.seed, "arm": arm.name,
                 "episodes": snapshot.episodes, "questions": len(snapshot.responses),
             }  # fmt: skip
-            row |= judge.errors(snapshot.theta) | {"prompt_score": float("nan"), "prompt_regret": float("nan")}
+            row |= scorer.errors(snapshot.theta) | {"prompt_score": float("nan"), "prompt_regret": float("nan")}
             if snapshot.episodes in settings.prompt_episodes:
-                row |= judge.prompt(snapshot.theta, searching)
+                row |= scorer.prompt(snapshot.theta, searching)
             row |= _about_answers(world, taste, snapshot)
             row |= {"theta_norm": float(np.linalg.norm(snapshot.theta)), "code": code_fingerprint(__name__)}
             rows.append(row | snapshot.timing | snapshot.details)

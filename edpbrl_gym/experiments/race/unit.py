@@ -17,19 +17,19 @@ from edpbrl_gym.comparisons import Queries
 from edpbrl_gym.experiments.code import code_fingerprint
 from edpbrl_gym.experiments.query_bench.asking import TimedEncoder, make_user
 from edpbrl_gym.experiments.query_bench.estimators import fit
-from edpbrl_gym.experiments.query_bench.measuring import Judge, load_ceiling
+from edpbrl_gym.experiments.query_bench.measuring import Scorer, load_ceiling
 from edpbrl_gym.experiments.query_bench.worlds import World
 from edpbrl_gym.experiments.race.contenders import Contender, get_contender
 from edpbrl_gym.experiments.race.planners import Seat, SharedEncoder, make_planner, warm_up
 from edpbrl_gym.experiments.race.settings import RaceRegime, RaceSettings, get_regime
-from edpbrl_gym.experiments.race.worlds import ItemJudge, load_world
+from edpbrl_gym.experiments.race.worlds import PoolScorer, load_world
 from edpbrl_gym.experiments.runs import RunFolder
 from edpbrl_gym.features import TextEncoder
 from edpbrl_gym.likelihood import BestOf, Response, Terms
 from edpbrl_gym.oracles.imperfect import ImperfectUser
 from edpbrl_gym.planners import Planner
 
-__all__ = ["KIND", "Asked", "Unit", "ask_questions", "judge_of", "perform", "scores"]
+__all__ = ["KIND", "Asked", "Unit", "ask_questions", "scorer_of", "perform", "scores"]
 
 Floats = NDArray[np.float64]
 
@@ -141,21 +141,21 @@ def ask_questions(
             yield Asked(episode + 1, np.stack(features), list(responses), planner, timing)
 
 
-def judge_of(regime: RaceRegime, world: World, user: str, folder: Path) -> Judge:
+def scorer_of(regime: RaceRegime, world: World, user: str, folder: Path) -> Scorer:
     """Who measures estimates of a user's taste."""
     if regime.items:
-        return ItemJudge(world, world.tastes[user], float("nan"))
-    return Judge(world, world.tastes[user], load_ceiling(folder, regime.base.vocabulary, user))
+        return PoolScorer(world, world.tastes[user], float("nan"))
+    return Scorer(world, world.tastes[user], load_ceiling(folder, regime.base.vocabulary, user))
 
 
-def scores(contender: Contender, asked: Asked, world: World, judge: Judge, encoder: TextEncoder | None) -> list[Any]:
+def scores(contender: Contender, asked: Asked, world: World, scorer: Scorer, encoder: TextEncoder | None) -> list[Any]:
     """Both scores: what our estimator and the contender's own make of the same answers.
 
     Args:
         contender: Who asked.
         asked: The answers, and its planner.
         world: What they are about.
-        judge: Measures.
+        scorer: Measures.
         encoder: For the search of the best prompt; None leaves it out. Items need none.
 
     Returns:
@@ -163,32 +163,32 @@ def scores(contender: Contender, asked: Asked, world: World, judge: Judge, encod
     """
     terms = BestOf().terms(asked.features.astype(np.float64), asked.responses)
     return [
-        _score(name, estimator, asked.planner, terms, world, judge, encoder)
+        _score(name, estimator, asked.planner, terms, world, scorer, encoder)
         for name, estimator in (("ours", "ours"), ("own", contender.own))
     ]
 
 
 def _score(
-    name: str, estimator: str, planner: Any, terms: Terms, world: World, judge: Judge, encoder: TextEncoder | None
+    name: str, estimator: str, planner: Any, terms: Terms, world: World, scorer: Scorer, encoder: TextEncoder | None
 ) -> dict[str, Any]:
     begun = time.process_time()
     if estimator == "item":
-        assert isinstance(judge, ItemJudge)
+        assert isinstance(scorer, PoolScorer)
         errors = dict.fromkeys(("cosine_error", "preference_error", "choice_error"), float("nan"))
-        regret = judge.regret_of(int(planner.best_item()))
+        regret = scorer.regret_of(int(planner.best_item()))
         seconds = time.process_time() - begun
         return {"score": name, **errors, "regret": regret, "converged": True, "seconds_estimate": seconds}
     found = planner.estimate if estimator == "planner" else fit(estimator, terms, world)
     theta = np.asarray(found.theta)
     seconds = time.process_time() - begun
     regret = float("nan")
-    if isinstance(judge, ItemJudge):
-        regret = judge.regret(theta)
+    if isinstance(scorer, PoolScorer):
+        regret = scorer.regret(theta)
     elif encoder is not None:
-        regret = judge.prompt(theta, encoder)["prompt_regret"]
+        regret = scorer.prompt(theta, encoder)["prompt_regret"]
     return {
         "score": name,
-        **judge.errors(theta),
+        **scorer.errors(theta),
         "regret": regret,
         "converged": bool(found.converged),
         "seconds_estimate": seconds,
@@ -204,7 +204,7 @@ def perform(settings: RaceSettings, unit: Unit, folder: Path, fingerprint: str) 
     world = load_world(settings, regime, unit.seed, folder, fingerprint)
     rows: list[dict[str, Any]] = []
     with one_thread():
-        judge = judge_of(regime, world, unit.user, folder)
+        scorer = scorer_of(regime, world, unit.user, folder)
         user = make_user(regime.base, world.tastes[unit.user], unit.user, unit.seed)
         searching = None if regime.items else world.encoder()
         for asked in ask_questions(contender, settings, regime, world, user, unit.seed, folder):
@@ -213,7 +213,7 @@ def perform(settings: RaceSettings, unit: Unit, folder: Path, fingerprint: str) 
                 "episodes": asked.episodes, "questions": len(asked.responses),
             }  # fmt: skip
             looks = searching if asked.episodes in settings.prompt_episodes else None
-            for score in scores(contender, asked, world, judge, looks):
+            for score in scores(contender, asked, world, scorer, looks):
                 rows.append(known | score | asked.timing | {"code": code_fingerprint(__name__)})
     table = pandas.DataFrame(rows)
     table["seconds_unit"] = time.process_time() - begun

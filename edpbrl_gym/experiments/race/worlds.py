@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from edpbrl_gym._places import write_atomically
 from edpbrl_gym._seeds import generator
-from edpbrl_gym.experiments.query_bench.measuring import Judge
+from edpbrl_gym.experiments.query_bench.measuring import Scorer
 from edpbrl_gym.experiments.query_bench.settings import SENTENCES
 from edpbrl_gym.experiments.query_bench.worlds import (
     World,
@@ -27,7 +27,7 @@ from edpbrl_gym.features import PrecomputedEncoder, TextEncoder
 from edpbrl_gym.features.memo import MemoEncoder
 from edpbrl_gym.vocabulary import Vocabulary
 
-__all__ = ["ItemJudge", "ItemWorld", "draw_items", "item_vocabulary", "load_world", "prepare"]
+__all__ = ["PoolScorer", "ItemWorld", "draw_items", "item_vocabulary", "load_world", "prepare"]
 
 Floats = NDArray[np.float64]
 
@@ -46,7 +46,7 @@ class ItemWorld(World):
 
 
 @dataclass(frozen=True, eq=False)
-class ItemJudge(Judge):
+class PoolScorer(Scorer):
     """Measures estimates of a taste, and the item that an estimate likes best."""
 
     def regret_of(self, item: int) -> float:

@@ -16,7 +16,7 @@ from edpbrl_gym.collection.collect import ENVIRONMENT, draw_questions, make_prom
 from edpbrl_gym.comparisons import Queries
 from edpbrl_gym.experiments.reinforce.measuring import between_policy_similarity, map_prompts, perplexity
 from edpbrl_gym.experiments.reinforce.settings import ReinforceExperiment
-from edpbrl_gym.experiments.reinforce.tastes import Judge, learn_tastes
+from edpbrl_gym.experiments.reinforce.tastes import EvaluationPrompts, learn_tastes
 from edpbrl_gym.experiments.runs import Results, RunFolder, read_results
 from edpbrl_gym.features import TextEncoder, load_encoder
 from edpbrl_gym.features.memo import MemoEncoder
@@ -235,15 +235,15 @@ def _perplexity(settings: ReinforceExperiment, policies: Policies, encoder: Text
     for arm, base in ARMS:
         found = _play(settings, policies, encoder, base, _LIKELY, settings.likely_prompts)
         for policy, samples in enumerate(found.samples):
-            with policies.base_model() as judge:
-                value = perplexity(judge, samples, batch_size=settings.training.batch_size)
+            with policies.base_model() as model:
+                value = perplexity(model, samples, batch_size=settings.training.batch_size)
             rows.append({"part": "perplexity", "arm": arm, "policy": policy, "perplexity": value})
     return rows
 
 
 def _tastes(settings: ReinforceExperiment, policies: Policies, encoder: TextEncoder) -> list[dict[str, Any]]:
     """What users' answers to each arm's questions teach, for several sets of questions."""
-    judge = Judge.of(
+    evaluation = EvaluationPrompts.of(
         load_vocabulary(settings.vocabulary),
         encoder,
         prompts=settings.prompts,
@@ -263,7 +263,7 @@ def _tastes(settings: ReinforceExperiment, policies: Policies, encoder: TextEnco
             users=users,
             answerings=settings.answerings,
             counts=settings.counts,
-            judge=judge,
+            evaluation=evaluation,
             seed=derive_seed(settings.training.seed, "tastes", number),
         )
         rows += [{"part": "taste", "set": number, **row} for row in found]

@@ -19,7 +19,7 @@ from edpbrl_gym.features import TextEncoder
 from edpbrl_gym.oracles import SyntheticUser
 from edpbrl_gym.vocabulary import Vocabulary
 
-__all__ = ["ESTIMATORS", "Judge", "learn_tastes"]
+__all__ = ["ESTIMATORS", "EvaluationPrompts", "learn_tastes"]
 
 RIDGE = 100.0  # lambda of the paper's estimates
 # name -> title
@@ -27,7 +27,7 @@ ESTIMATORS = {"ridge": "ridge, lambda = 100 (the paper's)", "words": "prior arou
 
 
 @dataclass(frozen=True, eq=False)
-class Judge:
+class EvaluationPrompts:
     """Random prompts on which an estimate is judged, and the prior of the vocabulary.
 
     Attributes:
@@ -41,7 +41,7 @@ class Judge:
     pairs: NDArray[np.int64]
 
     @classmethod
-    def of(cls, words: Vocabulary, encoder: TextEncoder, *, prompts: int, pairs: int, seed: int) -> Judge:
+    def of(cls, words: Vocabulary, encoder: TextEncoder, *, prompts: int, pairs: int, seed: int) -> EvaluationPrompts:
         """Draw random prompts of the vocabulary.
 
         No token is held out: a language model may have learnt any of them, so all arms may show any. What no arm has
@@ -65,7 +65,7 @@ def learn_tastes(
     users: Mapping[str, NDArray[np.float64]],
     answerings: Sequence[UserSettings],
     counts: Sequence[int],
-    judge: Judge,
+    evaluation: EvaluationPrompts,
     seed: int,
 ) -> list[dict[str, Any]]:
     """Let every user answer the questions of every arm, and estimate from the first of them.
@@ -75,7 +75,7 @@ def learn_tastes(
         users: theta* of each user, (d,).
         answerings: How they answer.
         counts: Numbers of questions after which the taste is estimated.
-        judge: What the estimates are judged on.
+        evaluation: What the estimates are judged on.
         seed: Of sampled answers; all arms meet the same user with the same draws.
 
     Returns:
@@ -97,11 +97,11 @@ def learn_tastes(
                     given, chosen = features[:count], choices[:count]
                     found = {
                         "ridge": estimate((given, chosen), regularization=RIDGE),
-                        "words": judge.prior.fit((given, chosen)).estimate,
+                        "words": evaluation.prior.fit((given, chosen)).estimate,
                     }
                     rows += [
                         {**told, "estimator": estimator, "questions": count, "converged": one.converged}
-                        | judge.errors(one.theta, truth)
+                        | evaluation.errors(one.theta, truth)
                         | {"theta": one.theta.tolist() if count == max(counts) else None}
                         for estimator, one in found.items()
                     ]
