@@ -6,15 +6,12 @@ python examples/ask_tell.py --person --folder my-session        # you: 1 to 4, s
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import tyro
 
 import edpbrl_gym as eg
-from edpbrl_gym.features import TextEncoder
-from edpbrl_gym.planners import AdaptivePlanner, ComposedFeatures, Planner, RandomPlanner
 from edpbrl_gym.session import answer_of
-from edpbrl_gym.vocabulary import Vocabulary
 
 
 @dataclass
@@ -43,23 +40,15 @@ class Args:
     """seed of the questions and of the simulated user"""
 
 
-def make_planner(args: Args, words: Vocabulary, encoder: TextEncoder) -> Planner:
-    """What decides on the questions; the same arguments make the same planner, so that a session can be resumed."""
-    tokens = encoder.encode(words.all_tokens)
-    prior = eg.VocabularyPrior(tokens)
-    if args.planner == "random":
-        return RandomPlanner(words.sizes, prior=prior, num_options=args.lanes, seed=args.seed, distinct=args.person)
-    options = ComposedFeatures(words, tokens, encoder)
-    return AdaptivePlanner(words, options=options, prior=prior, num_options=args.lanes, seed=args.seed)
-
-
 def begin(args: Args) -> eg.Session:
     """Begin a session, or resume the one in the folder."""
     words = eg.load_vocabulary()
     if args.tokens_per_step is not None:
         words = words.subset(args.tokens_per_step, seed=0)
     encoder = eg.load_encoder("minilm")
-    planner = make_planner(args, words, encoder)
+    # the adaptive planner never repeats an option in a question; random ones may where nobody minds
+    options: dict[str, Any] = {"distinct": args.person} if args.planner == "random" else {}
+    planner = eg.make_planner(args.planner, words, encoder, num_options=args.lanes, seed=args.seed, **options)
     rule = eg.StoppingRule(target=args.target)
     if args.folder is not None and args.folder.exists():
         return eg.Session.resume(args.folder, planner, vocabulary=words, encoder=encoder, stopping=rule)
