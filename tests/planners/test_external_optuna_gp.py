@@ -10,8 +10,8 @@ import pytest
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.planners.external import OptunaGPPlanner
 
-pytest.importorskip("optuna_dashboard", reason="needs the extra rivals: pip install 'edpbrl-gym[rivals]'")
-pytest.importorskip("botorch", reason="needs the extra rivals: pip install 'edpbrl-gym[rivals]'")
+pytest.importorskip("optuna_dashboard", reason="needs the extra external: pip install 'edpbrl-gym[external]'")
+pytest.importorskip("botorch", reason="needs the extra external: pip install 'edpbrl-gym[external]'")
 
 import optuna  # noqa: E402
 import torch  # noqa: E402
@@ -129,5 +129,5 @@ def test_a_missing_package_is_said_with_the_command_that_installs_it(monkeypatch
         if name.split(".")[0] == package:
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ModuleNotFoundError, match=rf"{package}.*pip install \"edpbrl-gym\[rivals\]\""):
+    with pytest.raises(ModuleNotFoundError, match=rf"{package}.*pip install \"edpbrl-gym\[external\]\""):
         OptunaGPPlanner(pool()[0])

@@ -18,7 +18,7 @@ from edpbrl_gym.planners.external import PairwiseGPPlanner
 from edpbrl_gym.planners.pool import PoolState
 from edpbrl_gym.planners.registry import make_rule
 
-pytest.importorskip("botorch", reason="needs the extra rivals: pip install 'edpbrl-gym[rivals]'")
+pytest.importorskip("botorch", reason="needs the extra external: pip install 'edpbrl-gym[external]'")
 
 import torch  # noqa: E402
 
@@ -236,5 +236,5 @@ def test_errors_say_what_was_expected():
 
 def test_a_missing_package_is_said_with_the_command_that_installs_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "botorch", None)
-    with pytest.raises(ModuleNotFoundError, match=r"botorch.*pip install \"edpbrl-gym\[rivals\]\""):
+    with pytest.raises(ModuleNotFoundError, match=r"botorch.*pip install \"edpbrl-gym\[external\]\""):
         PairwiseGPPlanner(World().items, acquisition="bald")

@@ -110,7 +110,7 @@ def test_wrong_names_and_options_are_named():
 
 
 def test_other_packages_ask_about_the_pool():
-    pytest.importorskip("botorch", reason="needs the extra rivals: pip install 'edpbrl-gym[rivals]'")
+    pytest.importorskip("botorch", reason="needs the extra external: pip install 'edpbrl-gym[external]'")
     prior = GaussianPrior.isotropic(D, 4.0)
     planner = make_planner("botorch-eubo", POOL, TokenFeatures(POOL, TOKENS), prior=prior, num_options=2)
     assert (planner.name, planner.acquisition, planner.prior_variance) == ("botorch-eubo", "eubo", 0.25)

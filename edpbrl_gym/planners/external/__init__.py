@@ -1,6 +1,6 @@
-"""Planners of other packages, behind the interface of ours, to be compared with: BoTorch's and optuna's.
+"""Planners of other packages behind the interface of this package, as baselines: BoTorch's and optuna's.
 
-They need the extra ``rivals``. Both compare pairs (K = 2) of a finite pool of items: prompts of one step.
+They need the extra ``external``. Both compare pairs (K = 2) of a finite pool of items: prompts of one step.
 """
 
 from edpbrl_gym.planners.external.optuna_gp import OptunaGPPlanner

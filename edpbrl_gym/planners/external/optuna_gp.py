@@ -59,7 +59,7 @@ class OptunaGPPlanner(Planner):
     """
 
     name = "optuna"
-    needs = (("optuna_dashboard", "rivals"), ("botorch", "rivals"))
+    needs = (("optuna_dashboard", "external"), ("botorch", "external"))
 
     def __init__(self, items: ArrayLike, *, num_options: int = 2, seed: int = 0) -> None:
         self.items, self._distinct = check_items(items)

@@ -74,7 +74,7 @@ class PairwiseGPPlanner(Planner):
         ValueError: Arguments out of range.
     """
 
-    needs = (("botorch", "rivals"),)
+    needs = (("botorch", "external"),)
 
     def __init__(
         self,

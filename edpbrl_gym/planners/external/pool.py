@@ -25,14 +25,14 @@ __all__ = [
     "private_randomness",
 ]
 
-INSTALL = 'pip install "edpbrl-gym[rivals]"'
+INSTALL = 'pip install "edpbrl-gym[external]"'
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 
 def load(module: str, purpose: str) -> Any:
-    """A module of the extra ``rivals``; what it warns of while it is imported is not ours to mend.
+    """A module of the extra ``external``; what it warns of while it is imported is kept quiet.
 
     Raises:
         ModuleNotFoundError: It is not installed; the message says what to install.
