@@ -96,6 +96,18 @@ def _running(tree: ast.AST) -> Iterator[ast.AST]:
             waiting += ast.iter_child_nodes(node)
 
 
+@functools.cache
+def _lazy_names(package: str) -> dict[str, str]:
+    """Name -> module of the package that loads it, of a package that loads its names when they are used."""
+    path = _file_of(package)
+    if path is None or path.name != "__init__.py":
+        return {}
+    for node in ast.walk(ast.parse(path.read_bytes(), filename=str(path))):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "lazy_names":
+            return {name: module for module, names in ast.literal_eval(node.args[1]).items() for name in names}
+    return {}
+
+
 def _named_by(node: ast.AST, package: str) -> Iterator[str]:
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
@@ -103,9 +115,12 @@ def _named_by(node: ast.AST, package: str) -> Iterator[str]:
         source = resolve_name("." * node.level + (node.module or ""), package) if node.level else node.module or ""
         yield source
         yield from (f"{source}.{alias.name}" for alias in node.names)
+        lazy = _lazy_names(source)
+        yield from (f"{source}.{lazy[alias.name]}" for alias in node.names if alias.name in lazy)
     elif isinstance(node, ast.Constant) and isinstance(node.value, str) and _IMPORT_STRING.fullmatch(node.value):
         name = node.value.partition(":")[0]
         yield name
         place = _ROOT.joinpath(*name.split(".")[1:])
         if place.is_dir():
-            yield from (f"{name}.{path.stem}" for path in sorted(place.glob("*.py")) if path.stem != "__init__")
+            inside = (path.relative_to(place).with_suffix("").parts for path in sorted(place.rglob("*.py")))
+            yield from (".".join((name, *parts)) for parts in inside if parts[-1] != "__init__")
