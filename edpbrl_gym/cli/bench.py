@@ -6,12 +6,16 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
 from edpbrl_gym.cli.console import output, quiet_libraries, shown, track
 from edpbrl_gym.cli.errors import UsageError, bad_arguments
+
+if TYPE_CHECKING:
+    from edpbrl_gym.experiments.framework import Experiment
+    from edpbrl_gym.experiments.kit.report import Report
 
 __all__ = ["Bench", "run"]
 
@@ -61,9 +65,9 @@ def run(options: Bench) -> None:
     """Run or resume the benchmark, or rewrite its report; print the main tables and where the files are."""
     begun = time.monotonic()
     quiet_libraries()
-    tables, files = (_race if options.benchmark == "race" else _queries)(options)
+    report, files = (_race if options.benchmark == "race" else _queries)(options)
     console = output()
-    for table in tables:
+    for table in report.headline:
         console.print()
         console.print(table.rich())
     console.print(f"\nDone in {time.monotonic() - begun:.0f} s. Report: {shown(files[-1])}", soft_wrap=True)
@@ -72,8 +76,22 @@ def run(options: Bench) -> None:
             console.print(f"Figure: {shown(path)}", soft_wrap=True)
 
 
-def _place(options: Bench) -> Path:
-    return options.out or Path("runs") / (options.benchmark + ("-quick" if options.quick else ""))
+def _again(options: Bench, experiment: Experiment) -> tuple[Report, list[Path]]:
+    """The report of the units that a folder has."""
+    from edpbrl_gym.experiments.framework import gather
+
+    assert options.report is not None
+    report = experiment.report(gather(experiment, options.report))
+    return report, report.write(options.report, page=options.page)
+
+
+def _run(options: Bench, experiment: Experiment, settings: Any, units: Sequence[Any]) -> tuple[Report, list[Path]]:
+    from edpbrl_gym.experiments.framework import run_experiment
+
+    out = options.out or Path("runs") / (options.benchmark + ("-quick" if options.quick else ""))
+    results = run_experiment(experiment, settings, out, units=units, jobs=options.jobs, track=track, progress=True)
+    report = experiment.report(results)
+    return report, report.write(out, page=options.page)
 
 
 def _check(options: Bench, *foreign: str) -> None:
@@ -88,23 +106,16 @@ def _check(options: Bench, *foreign: str) -> None:
 # -- queries ---------------------------------------------------------------------------------------------------------
 
 
-def _queries(options: Bench) -> tuple[Sequence[Any], list[Path]]:
-    from edpbrl_gym.experiments.query_bench.report import write_report
-    from edpbrl_gym.experiments.query_bench.run import gather, plan_units, run_queries
-    from edpbrl_gym.experiments.query_bench.tables import headline_tables
+def _queries(options: Bench) -> tuple[Report, list[Path]]:
+    from edpbrl_gym.experiments.query_bench.run import QUERIES, plan_units
 
     if options.report is not None:
-        out = options.report
-        results = gather(out)
-    else:
-        with bad_arguments():
-            settings, plan = _query_settings(options)
-            _check(options, "questions", "first_seed")
-            plan_units(settings, **plan)
-        out = _place(options)
-        results = run_queries(settings, out, **plan, jobs=options.jobs, track=track, progress=True)
-    files = write_report(results, out, page=options.page)
-    return headline_tables(results), files
+        return _again(options, QUERIES)
+    with bad_arguments():
+        settings, plan = _query_settings(options)
+        _check(options, "questions", "first_seed")
+        units = plan_units(settings, **plan)
+    return _run(options, QUERIES, settings, units)
 
 
 def _query_settings(options: Bench) -> tuple[Any, dict[str, Any]]:
@@ -137,25 +148,17 @@ def _plan(options: Bench, quick: dict[str, Any]) -> dict[str, Any]:
 # -- race ------------------------------------------------------------------------------------------------------------
 
 
-def _race(options: Bench) -> tuple[Sequence[Any], list[Path]]:
-    from edpbrl_gym.experiments.race.report import write_report
-    from edpbrl_gym.experiments.race.run import check_contenders, gather, plan_units, run_race
-    from edpbrl_gym.experiments.race.tables import headline_tables, summarise
+def _race(options: Bench) -> tuple[Report, list[Path]]:
+    from edpbrl_gym.experiments.race.run import RACE, check_contenders, plan_units
 
     if options.report is not None:
-        out = options.report
-        results = gather(out)
-    else:
-        with bad_arguments():
-            settings, plan = _race_settings(options)
-            _check(options, "full")
-            units = plan_units(settings, **plan)
-        check_contenders(units)
-        out = _place(options)
-        results = run_race(settings, out, **plan, jobs=options.jobs, track=track, progress=True)
-    summary = summarise(results.table)
-    files = write_report(results, out, page=options.page, summary=summary)
-    return headline_tables(summary), files
+        return _again(options, RACE)
+    with bad_arguments():
+        settings, plan = _race_settings(options)
+        _check(options, "full")
+        units = plan_units(settings, **plan)
+    check_contenders(units)
+    return _run(options, RACE, settings, units)
 
 
 def _race_settings(options: Bench) -> tuple[Any, dict[str, Any]]:

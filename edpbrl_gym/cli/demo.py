@@ -32,8 +32,8 @@ def run(options: Demo) -> None:
     from rich.text import Text
 
     from edpbrl_gym.experiments.demo import run_demo
-    from edpbrl_gym.experiments.kinds import write_report
-    from edpbrl_gym.experiments.report import demo_verdict
+    from edpbrl_gym.experiments.demo_report import demo_verdict
+    from edpbrl_gym.experiments.registry import write_report
 
     settings = options.settings
     quiet_libraries()
@@ -137,7 +137,7 @@ class _Story:
             text = f"{facts['agent']} questions: cosine error of the learnt taste {facts['cosine_error']:.3f}{note}."
             bullet(self.console, "Estimate", text)
         elif step == "prompts":
-            from edpbrl_gym.experiments.figures import counted_best
+            from edpbrl_gym.experiments.demo_report import counted_best
 
             *others, last = facts["agents"]
             text = (
@@ -164,8 +164,7 @@ class _Story:
 def _tables(console: Any, results: Any) -> None:
     from rich.table import Table
 
-    from edpbrl_gym.experiments.figures import counted_best
-    from edpbrl_gym.experiments.report import share_below
+    from edpbrl_gym.experiments.demo_report import counted_best, share_below
 
     best = results.table[results.table["part"] == "best"]
     for number, agent in enumerate(dict.fromkeys(best["agent"])):

@@ -69,9 +69,10 @@ def run(options: LLM) -> None:
         _plan(settings, judge, options)
         return
     _check_packages(options, settings)
-    from edpbrl_gym.experiments.llm.report import account_line, setting_line, write_report
+    from edpbrl_gym.experiments.llm.report import account_line, setting_line
     from edpbrl_gym.experiments.llm.run import run_llm
     from edpbrl_gym.experiments.llm.summary import findings
+    from edpbrl_gym.experiments.registry import write_report
 
     with bad_arguments():
         renderer = _renderer(options)
@@ -208,18 +209,8 @@ def _listed(sentences: list[str]) -> Any:
 
 def _table(results: Any) -> Any:
     """The per-style table, its last row the average."""
-    from rich.table import Table
-
-    from edpbrl_gym.experiments.llm.report import style_rows
+    from edpbrl_gym.experiments.llm.report import styles_table
     from edpbrl_gym.experiments.llm.summary import headline
 
-    header, *rows, average = style_rows(results)
     name, last = headline(results.config), max(results.config["train_sizes"])
-    table = Table(title=f"Held-out accuracy in percent, {name}, {last} training episodes", title_justify="left")
-    for place, column in enumerate(header):
-        table.add_column(column, justify="right" if place else "left")
-    for row in rows:
-        table.add_row(*row)
-    table.add_section()
-    table.add_row(*average, style="bold")
-    return table
+    return styles_table(results, f"Held-out accuracy in percent, {name}, {last} training episodes").rich()

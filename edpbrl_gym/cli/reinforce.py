@@ -109,7 +109,8 @@ class Reinforce:
 def run(options: Reinforce) -> None:
     """Run or resume the experiment; print what came out and where the files are."""
     from edpbrl_gym._compat import need
-    from edpbrl_gym.experiments.reinforce.report import findings, write_report
+    from edpbrl_gym.experiments.registry import write_report
+    from edpbrl_gym.experiments.reinforce.report import findings
     from edpbrl_gym.experiments.reinforce.run import run_reinforce
     from edpbrl_gym.language.divergence import CollapseWarning
 

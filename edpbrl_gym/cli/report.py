@@ -25,7 +25,7 @@ class Report:
 def run(options: Report) -> None:
     """Rebuild figures and report."""
     from edpbrl_gym._files import check_links
-    from edpbrl_gym.experiments.kinds import write_report
+    from edpbrl_gym.experiments.registry import write_report
     from edpbrl_gym.experiments.runs import read_results
 
     results = read_results(options.run)

@@ -36,11 +36,12 @@ class Synthetic:
 
 def run(options: Synthetic) -> None:
     """Run or resume the experiment; print the table, the verdict and where the files are."""
-    from edpbrl_gym.experiments.kinds import write_report
-    from edpbrl_gym.experiments.plus_minus import mean_over
-    from edpbrl_gym.experiments.report import design_lines, setting_line
-    from edpbrl_gym.experiments.summary import verdict
-    from edpbrl_gym.experiments.synthetic import run_synthetic
+    from edpbrl_gym.experiments.framework import run_experiment
+    from edpbrl_gym.experiments.kit.report import design_lines
+    from edpbrl_gym.experiments.kit.statistics import mean_over
+    from edpbrl_gym.experiments.registry import write_report
+    from edpbrl_gym.experiments.synthetic import SYNTHETIC
+    from edpbrl_gym.experiments.synthetic_report import setting_line, verdict
 
     begun = time.monotonic()
     if options.jobs is not None and options.jobs < 1:
@@ -48,7 +49,7 @@ def run(options: Synthetic) -> None:
     settings = options.settings
     out = options.out or Path("runs/synthetic-quick" if options.quick else "runs/synthetic")
     quiet_libraries()
-    results = run_synthetic(settings, out, jobs=options.jobs, track=track, progress=True)
+    results = run_experiment(SYNTHETIC, settings, out, jobs=options.jobs, track=track, progress=True)
     files = write_report(results, out)
     console = output()
     console.print()
@@ -72,9 +73,9 @@ def _table(results: Any) -> Any:
     from rich.table import Table
     from rich.text import Text
 
-    from edpbrl_gym.experiments.plus_minus import plus_minus
-    from edpbrl_gym.experiments.settings import UserSettings
-    from edpbrl_gym.experiments.summary import METRICS, agent_labels, curves
+    from edpbrl_gym.experiments.kit.statistics import plus_minus
+    from edpbrl_gym.experiments.settings import UserSettings, agent_labels
+    from edpbrl_gym.experiments.synthetic_report import METRICS, curves
 
     agents = agent_labels(results.config)
     found = curves(results.table)

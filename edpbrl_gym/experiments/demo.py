@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym._seeds import derive_seed, generator
 from edpbrl_gym.experiments.demo_asking import DESIGNED, Asking, Say
+from edpbrl_gym.experiments.demo_report import make_report
 from edpbrl_gym.experiments.demo_settings import DemoSettings
-from edpbrl_gym.experiments.runs import Results, RunFolder, read_results
-from edpbrl_gym.features import TextEncoder, load_encoder
+from edpbrl_gym.experiments.framework import Experiment, Inputs, Run, run_experiment, text_inputs
+from edpbrl_gym.experiments.runs import Results
+from edpbrl_gym.features import TextEncoder
 from edpbrl_gym.features.memo import MemoEncoder
 from edpbrl_gym.oracles import SyntheticUser
 from edpbrl_gym.personalize.search import Prompt, random_prompts
 from edpbrl_gym.personalize.together import best_prompts_together
-from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
+from edpbrl_gym.vocabulary import Vocabulary
 
-if TYPE_CHECKING:
-    pass
-
-__all__ = ["run_demo"]
+__all__ = ["DEMO", "run_demo"]
 
 
 def run_demo(
@@ -33,7 +34,7 @@ def run_demo(
     say: Say = lambda step, facts: None,
     progress: bool = False,
 ) -> Results:
-    """Run the demo into a new folder and write results.parquet (figure and report: ``kinds.write_report``).
+    """Run the demo into a new folder and write results.parquet (figure and report: ``registry.write_report``).
 
     Args:
         settings: The setting.
@@ -51,13 +52,29 @@ def run_demo(
         RunFolderError: If ``out`` holds something else or can't be written.
         ValueError: If the vocabulary can't be used.
     """
-    train, test = load_vocabulary(settings.vocabulary).split(settings.seed)
+    demo = replace(DEMO, run_unit=functools.partial(_run_unit, say=say))
+    return run_experiment(demo, settings, out, jobs=1, progress=progress)
+
+
+@dataclass(frozen=True)
+class _Whole:
+    """The only unit: asking, estimating and searching, in this process."""
+
+    part: str = "demo"
+
+
+def _inputs(settings: DemoSettings) -> Inputs:
+    inputs = text_inputs(settings)
+    assert inputs.encoder is not None
+    return replace(inputs, config={}, notes={"encoder": inputs.encoder.name, **inputs.config})
+
+
+def _run_unit(settings: DemoSettings, unit: _Whole, folder: Path, run: Run, say: Say = lambda step, facts: None) -> Any:
+    train, test = run.vocabulary.split(settings.seed)
     say("vocabulary", {"steps": list(train.names), "train": sum(train.sizes), "test": sum(test.sizes)})
-    encoder = load_encoder(settings.encoder)
-    folder = RunFolder.open(out, kind="demo", config=asdict(settings))
-    folder.begin()
+    encoder = run.encoder
     texts = list(dict.fromkeys([*train.all_tokens, *test.all_tokens]))
-    tokens = encoder.encode(texts, progress=progress)
+    tokens = encoder.encode(texts, progress=run.progress)
     say("features", {"texts": len(texts), "dimension": encoder.dimension, "encoder": encoder.name})
     memo = MemoEncoder(_inner(encoder), texts=texts, rows=tokens)
     known = np.concatenate([tokens, memo.encode([settings.text])])
@@ -82,18 +99,13 @@ def run_demo(
     )
     rows = [row for arm in learnt.values() for row in arm.rows]
     rows += _write_prompts({label: arm.theta for label, arm in learnt.items()}, user, test, memo, say)
-    rows += population
-    folder.note(
-        encoder=encoder.name,
-        encoder_fingerprint=encoder.fingerprint,
-        vocabulary_fingerprint=load_vocabulary(settings.vocabulary).fingerprint,
+    run.folder.note(
         train_sizes=list(train.sizes),
         test_sizes=list(test.sizes),
         user=user.describe(),
         designs=[{"agent": DESIGNED, **learnt[DESIGNED].design}],
     )
-    folder.finish()
-    return read_results(folder.write_results(_table(rows)))
+    return _table([*rows, *population])
 
 
 def _inner(encoder: TextEncoder) -> TextEncoder:
@@ -154,3 +166,16 @@ def _table(rows: list[dict[str, Any]]) -> Any:
     below = np.searchsorted(population, table.loc[best, "true_score"].to_numpy(dtype=float))
     table.loc[best, "percentile"] = 100.0 * below / len(population)
     return table
+
+
+DEMO = Experiment(
+    kind="demo",
+    command="edpbrl demo",
+    settings=DemoSettings,
+    plan=lambda settings: [_Whole()],
+    inputs=_inputs,
+    prepare=lambda run, todo: run,
+    run_unit=_run_unit,
+    report=make_report,
+    resumes=False,
+)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 from edpbrl_gym._validation import check_choice_of, check_count, check_number, check_path
 from edpbrl_gym.features import check_encoder_spec
@@ -62,3 +62,7 @@ class DemoSettings:
         check_choice_of(self.mode, "mode", ("argmax", "sampled"))
         check_encoder_spec(self.encoder)
         check_path(self.vocabulary, "vocabulary")
+
+    def as_config(self) -> dict[str, Any]:
+        """All settings, JSON-able."""
+        return asdict(self)

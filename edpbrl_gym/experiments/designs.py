@@ -12,6 +12,7 @@ from edpbrl_gym.agents.base import Agent
 from edpbrl_gym.agents.registry import agent_class, make_agent
 from edpbrl_gym.collection.collect import check_static, make_prompt_lanes, reseed
 from edpbrl_gym.design import describe_design
+from edpbrl_gym.experiments.processes import in_parallel
 from edpbrl_gym.experiments.runs import RunFolderError
 from edpbrl_gym.experiments.settings import AgentSettings, SyntheticSettings
 from edpbrl_gym.features.memo import MemoEncoder, raw_encoder
@@ -20,7 +21,20 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Tokens", "design_episodes", "has_design", "make_lanes", "obtain_agent", "solve_and_save"]
+    from edpbrl_gym.experiments.framework import Run
+    from edpbrl_gym.features import TextEncoder
+    from edpbrl_gym.vocabulary import Vocabulary
+
+__all__ = [
+    "Tokens",
+    "design_episodes",
+    "has_design",
+    "make_lanes",
+    "obtain_agent",
+    "solve_and_save",
+    "solve_designs",
+    "train_tokens",
+]
 
 
 @dataclass(frozen=True)
@@ -36,6 +50,12 @@ class Tokens:
     fingerprint: str
     texts: list[str]
     rows: NDArray[np.float32]
+
+
+def train_tokens(train: Vocabulary, encoder: TextEncoder, *, progress: bool = False) -> Tokens:
+    """Embed the tokens of a vocabulary."""
+    texts = list(dict.fromkeys(train.all_tokens))
+    return Tokens(encoder.fingerprint, texts, encoder.encode(texts, progress=progress))
 
 
 def has_design(agent: AgentSettings) -> bool:
@@ -114,6 +134,17 @@ def solve_and_save(
             _save(solved, target)
     assert solved.design is not None  # its agents are those that `has_design`
     return {"agent": agent.label, **describe_design(solved.design)}
+
+
+def solve_designs(settings: SyntheticSettings, run: Run, tokens: Tokens) -> list[dict[str, Any]]:
+    """Solve the designs of all agents that have one, in processes; return their descriptions."""
+    work = [
+        (settings, position, planned, run.folder.path, tokens)
+        for position, agent in enumerate(settings.parsed_agents)
+        if has_design(agent)
+        for planned, _ in design_episodes(settings, agent)
+    ]
+    return list(run.track("designs", in_parallel(solve_and_save, work, run.processes), len(work))) if work else []
 
 
 def _save(agent: Agent, target: Path) -> None:

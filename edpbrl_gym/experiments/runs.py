@@ -21,11 +21,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from edpbrl_gym._files import check_links, naming, sweep
-from edpbrl_gym._places import LOCK, RunFolderError, hold_folder, telling, write_atomically
-from edpbrl_gym.experiments.kinds import EXPERIMENTS, check_kind
+from edpbrl_gym._files import naming, sweep
+from edpbrl_gym._places import LOCK, RunFolderError, hold_folder, write_atomically
 
-__all__ = ["Results", "RunFolder", "RunFolderError", "gather_parts", "read_results", "versions", "write_atomically"]
+__all__ = ["Results", "RunFolder", "RunFolderError", "read_results", "versions", "write_atomically"]
 
 _KEY = b"edpbrl"
 _PACKAGES = (
@@ -126,15 +125,14 @@ class RunFolder:
 
         Args:
             path: The folder; made if it isn't there.
-            kind: Kind of the experiment, one of ``kinds.EXPERIMENTS``.
+            kind: Kind of the experiment.
             config: All settings that decide the numbers, JSON-able.
 
         Raises:
             RunFolderError: If the folder holds another experiment (the message names what differs), something else,
                 can't be written, or another process runs in it.
-            ValueError: If the kind is unknown.
         """
-        folder = cls(Path(path), kind=check_kind(kind), config=json.loads(json.dumps(config)))
+        folder = cls(Path(path), kind=kind, config=json.loads(json.dumps(config)))
         file = folder.path / "config.json"
         if file.is_file():
             folder._check_same(file)
@@ -270,44 +268,6 @@ class RunFolder:
         path = self.path / "results.parquet"
         write_atomically(path, lambda name: pyarrow.parquet.write_table(arrow, name))
         return path
-
-
-def gather_parts(folder: str | os.PathLike[str], *, kind: str, order: list[str]) -> Results:
-    """Write results.parquet from all finished units of a run folder, and return it.
-
-    A folder without parts is taken as it is: its results.parquet stands alone.
-
-    Args:
-        folder: The run folder.
-        kind: Of the experiment.
-        order: Columns by which the rows are sorted.
-
-    Raises:
-        FileNotFoundError: If there are neither parts nor results.
-        RunFolderError: If the folder holds another experiment.
-    """
-    place = Path(folder)
-    with telling(place):
-        check_links(place)
-    parts = sorted(path.stem for path in place.glob("parts/*.parquet"))
-    if not parts:
-        results = read_results(place)
-    else:
-        try:
-            stored = json.loads((place / "config.json").read_text(encoding="utf-8"))
-            held, config = stored["kind"], stored["config"]
-        except (OSError, ValueError, KeyError, TypeError):
-            raise RunFolderError(f"Expected the settings of a run in {place / 'config.json'}, found none") from None
-        if held == kind:
-            found = RunFolder(place, kind=kind, config=config)
-            table = found.read_parts([name for name in parts if found.has_part(name)])
-            results = read_results(found.write_results(table.sort_values(order, ignore_index=True)))
-        else:
-            results = Results(None, kind=held, config=config, provenance={})
-    if results.kind != kind:
-        command = EXPERIMENTS[kind].command
-        raise RunFolderError(f"Expected a run of `{command}` in {place}, it holds one of {results.kind!r}")
-    return results
 
 
 def _now() -> str:

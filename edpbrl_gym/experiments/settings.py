@@ -5,12 +5,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from edpbrl_gym._validation import check_choice_of, check_count, check_number, check_path
 from edpbrl_gym.features import check_encoder_spec
 
-__all__ = ["PAPER_USERS", "QUICK", "AgentSettings", "SyntheticSettings", "UserSettings", "parse_agents"]
+if TYPE_CHECKING:
+    from edpbrl_gym.vocabulary import Vocabulary
+
+__all__ = ["PAPER_USERS", "QUICK", "AgentSettings", "SyntheticSettings", "UserSettings", "agent_labels", "parse_agents"]
 
 # The three sentences of the paper's ground-truth models (appendix, "Ground Truth Scorer Models").
 PAPER_USERS: dict[str, str] = {
@@ -97,6 +100,11 @@ def parse_agents(texts: Sequence[str]) -> tuple[AgentSettings, ...]:
             f"Expected at least one agent, and each another label, got {labels}; add label=... to tell them apart"
         )
     return agents
+
+
+def agent_labels(config: Mapping[str, Any]) -> list[str]:
+    """Labels of the agents of a stored configuration, in their order; the last is the baseline."""
+    return [AgentSettings.parse(text).label for text in config["agents"]]
 
 
 @dataclass(frozen=True)
@@ -227,6 +235,11 @@ class SyntheticSettings:
     def estimation_lambda(self) -> float:
         """Lambda of the estimate."""
         return self.regularization if self.estimation_regularization is None else self.estimation_regularization
+
+    def split(self, vocabulary: Vocabulary) -> tuple[Vocabulary, Vocabulary]:
+        """The train and the test part of a vocabulary."""
+        train, test = vocabulary.split(self.seed)
+        return (train if self.tokens_per_step is None else train.subset(self.tokens_per_step, 0)), test
 
     @property
     def environment(self) -> dict[str, Any]:

@@ -1,113 +1,185 @@
 """The paper's experiment with synthetic ground truth models, ``edpbrl reproduce synthetic``.
 
 Users whose taste theta* is the embedding of a sentence answer the questions of each agent; theta is estimated after T
-episodes and compared with theta*. The questions of a run don't depend on the answers, so they are encoded once and
-answered by every user in every mode.
+episodes and compared with theta*. A unit is a run with all agents, users and numbers of episodes. The questions of a
+run don't depend on the answers, so they are encoded once and answered by every user in every mode.
 """
 
 from __future__ import annotations
 
-import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
-from edpbrl_gym._seeds import generator
+from edpbrl_gym._seeds import derive_seed, generator
+from edpbrl_gym._threads import one_thread
 from edpbrl_gym.agents.registry import check_agent
-from edpbrl_gym.estimation.metrics import sample_pairs
-from edpbrl_gym.experiments.designs import Tokens, design_episodes, has_design, solve_and_save
-from edpbrl_gym.experiments.processes import Track, in_parallel, no_track, workers
-from edpbrl_gym.experiments.runs import Results, RunFolder, read_results
-from edpbrl_gym.experiments.settings import SyntheticSettings
-from edpbrl_gym.experiments.synthetic_run import Evaluation, RunTask, part_name, perform
-from edpbrl_gym.features import TextEncoder, load_encoder
-from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
+from edpbrl_gym.collection.collect import answer_again, collect
+from edpbrl_gym.comparisons import Comparisons
+from edpbrl_gym.estimation import estimate
+from edpbrl_gym.estimation.metrics import cosine_error, preference_error, sample_pairs
+from edpbrl_gym.experiments.designs import (
+    Tokens,
+    design_episodes,
+    make_lanes,
+    obtain_agent,
+    solve_designs,
+    train_tokens,
+)
+from edpbrl_gym.experiments.framework import Experiment, Run, text_inputs
+from edpbrl_gym.experiments.settings import AgentSettings, SyntheticSettings, UserSettings
+from edpbrl_gym.experiments.synthetic_report import make_report
+from edpbrl_gym.oracles import SyntheticUser
 
-__all__ = ["run_synthetic"]
+__all__ = ["SYNTHETIC"]
 
 
-def run_synthetic(
-    settings: SyntheticSettings,
-    out: str | os.PathLike[str],
-    *,
-    jobs: int | None = None,
-    track: Track = no_track,
-    progress: bool = False,
-) -> Results:
-    """Run the experiment, or the rest of it, and write results.parquet (figures and report: ``report.write_report``).
+@dataclass(frozen=True)
+class Repeat:
+    """One run: questions and sampled answers drawn anew.
 
-    Args:
-        settings: What decides the numbers.
-        out: The run folder, new or of an earlier run with the same settings (it goes on where that one stopped).
-        jobs: Processes; None: one for each core, and no more than there are runs. The results don't depend on it.
-        track: Shows progress over designs and runs.
-        progress: Show progress bars while texts are encoded.
-
-    Returns:
-        The results as stored.
-
-    Raises:
-        RunFolderError: If ``out`` holds another experiment or can't be written.
-        ValueError: If an agent is unknown or the vocabulary can't be used.
+    Attributes:
+        number: From 0.
     """
+
+    number: int
+
+    @property
+    def part(self) -> str:
+        """Name of its part file."""
+        return f"run-{self.number:04d}"
+
+
+@dataclass(frozen=True, eq=False)
+class _Prepared:
+    """What all runs share.
+
+    Attributes:
+        tokens: Train tokens.
+        tastes: theta* of each user, shape (d,) each.
+        features: Embeddings of the held-out prompts, shape (n, d).
+        pairs: Pairs of them, shape (p, 2).
+    """
+
+    tokens: Tokens
+    tastes: dict[str, NDArray[np.float64]]
+    features: NDArray[np.float32]
+    pairs: NDArray[np.int64]
+
+
+def _plan(settings: SyntheticSettings) -> list[Repeat]:
     for agent in settings.parsed_agents:
         check_agent(agent.name)  # a mistyped name should not cost minutes
-    train, test = _split(settings)
-    encoder = load_encoder(settings.encoder)
-    config = settings.as_config() | {
-        "encoder_fingerprint": encoder.fingerprint,
-        "vocabulary_fingerprint": load_vocabulary(settings.vocabulary).fingerprint,
-    }
-    folder = RunFolder.open(out, kind="synthetic", config=config)
-    folder.begin()
-    folder.note(
-        encoder=encoder.name, train_sizes=list(train.sizes), test_sizes=list(test.sizes), steps=list(train.names)
-    )
-    names = [part_name(run) for run in range(settings.runs)]
-    todo = [run for run in range(settings.runs) if not folder.has_part(part_name(run))]
-    if todo or not folder.provenance.get("designs_solved"):
-        processes = workers(jobs)
-        texts = list(dict.fromkeys(train.all_tokens))
-        tokens = Tokens(encoder.fingerprint, texts, encoder.encode(texts, progress=progress))
-        evaluation = _evaluation(settings, test, encoder, folder, progress)
-        _solve_designs(settings, folder, tokens, processes, track)
-        tasks = [RunTask(settings, run, folder.path, tokens, evaluation) for run in todo]
-        for _ in track("runs", in_parallel(perform, [(task,) for task in tasks], processes), len(tasks)):
-            pass
-    table = folder.read_parts(names)
-    folder.finish()
-    return read_results(folder.write_results(table))
+    return [Repeat(number) for number in range(settings.runs)]
 
 
-def _split(settings: SyntheticSettings) -> tuple[Vocabulary, Vocabulary]:
-    train, test = load_vocabulary(settings.vocabulary).split(settings.seed)
-    if settings.tokens_per_step is not None:
-        train = train.subset(settings.tokens_per_step, 0)
-    return train, test
-
-
-def _evaluation(
-    settings: SyntheticSettings, test: Vocabulary, encoder: TextEncoder, folder: RunFolder, progress: bool
-) -> Evaluation:
-    """Embed the users' sentences and the held-out prompts; the same for all runs."""
+def _prepare(run: Run, todo: list[Repeat]) -> _Prepared | None:
+    """Embed the tokens, the users' sentences and the held-out prompts, and solve the designs; the same for all runs."""
+    settings: SyntheticSettings = run.settings
+    train, test = settings.split(run.vocabulary)
+    run.folder.note(train_sizes=list(train.sizes), test_sizes=list(test.sizes))
+    if not todo and run.folder.provenance.get("designs_solved"):
+        return None
+    tokens = train_tokens(train, run.encoder, progress=run.progress)
     rng = generator(settings.seed, "evaluation")
     sample = sample_pairs(test.sizes, prompts=settings.prompts, pairs=settings.pairs, rng=rng)
-    texts = [test.prompt(tokens) for tokens in sample.tokens]
-    sentences = encoder.encode(list(settings.users.values())).astype(np.float64)
+    sentences = run.encoder.encode(list(settings.users.values())).astype(np.float64)
     sentences /= np.linalg.norm(sentences, axis=1, keepdims=True)
-    features = encoder.encode(texts, progress=progress)
-    folder.note(prompts=len(sample.tokens), pairs=len(sample.pairs))
-    return Evaluation(dict(zip(settings.users, sentences, strict=True)), features, sample.pairs)
+    features = run.encoder.encode([test.prompt(row) for row in sample.tokens], progress=run.progress)
+    run.folder.note(prompts=len(sample.tokens), pairs=len(sample.pairs))
+    solved = solve_designs(settings, run, tokens)
+    run.folder.note(designs=sorted(solved, key=lambda one: (one["agent"], one["episodes"])), designs_solved=True)
+    return _Prepared(tokens, dict(zip(settings.users, sentences, strict=True)), features, sample.pairs)
 
 
-def _solve_designs(
-    settings: SyntheticSettings, folder: RunFolder, tokens: Tokens, processes: int, track: Track
-) -> None:
-    work = [
-        (settings, position, planned, folder.path, tokens)
-        for position, agent in enumerate(settings.parsed_agents)
-        if has_design(agent)
-        for planned, _ in design_episodes(settings, agent)
-    ]
-    solved = list(track("designs", in_parallel(solve_and_save, work, processes), len(work))) if work else []
-    solved.sort(key=lambda design: (design["agent"], design["episodes"]))
-    folder.note(designs=solved, designs_solved=True)
+def _run_unit(settings: SyntheticSettings, unit: Repeat, folder: Path, prepared: _Prepared) -> list[dict[str, Any]]:
+    """Do one run with all agents, users and numbers of episodes."""
+    with one_thread():
+        return [
+            row
+            for position in range(len(settings.agents))
+            for row in _agent_rows(settings, unit, folder, prepared, position)
+        ]
+
+
+def _agent_rows(
+    settings: SyntheticSettings, unit: Repeat, folder: Path, prepared: _Prepared, position: int
+) -> list[dict[str, Any]]:
+    agent: AgentSettings = settings.parsed_agents[position]
+    rows = []
+    for planned, used in design_episodes(settings, agent):
+        seed = derive_seed(settings.seed, "queries", unit.number, agent.text, planned)
+        env = make_lanes(settings, prepared.tokens, planned * settings.num_options)
+        player = obtain_agent(settings, position, planned, folder, env, seed)
+        users = _users(settings, unit, prepared, planned)
+        asked = collect(
+            env,
+            player,
+            users[0][2],
+            episodes=planned,
+            seed=seed % 2**31,
+            feedback=settings.feedback,
+        )
+        best = {name: _best_options(asked, taste) for name, taste in prepared.tastes.items()}
+        for name, answering, user in users:
+            user.reset()
+            answered = answer_again(asked, user)
+            for episodes in used:
+                first = answered.episode < episodes
+                row = {"run": unit.number, "seed": seed, "agent": agent.label, "episodes": episodes, "planned": planned}
+                row |= {"user": name, "mode": answering.mode, "scale": answering.scale}
+                rows.append(row | _measure(settings, prepared, answered.select(first), name, best[name][first]))
+        env.close()
+    return rows
+
+
+def _users(
+    settings: SyntheticSettings, unit: Repeat, prepared: _Prepared, planned: int
+) -> list[tuple[str, UserSettings, SyntheticUser]]:
+    """Every user in every way of answering; the draws are the same for all agents of a run."""
+    users = []
+    for name, taste in prepared.tastes.items():
+        for answering in settings.answering:
+            key = ("answers", unit.number, name, answering.mode, f"{answering.scale!r}", planned)
+            mode = cast(Literal["argmax", "sampled"], answering.mode)
+            seed = derive_seed(settings.seed, *key)
+            user = SyntheticUser(taste, mode=mode, scale=answering.scale, seed=seed, name=name)
+            users.append((name, answering, user))
+    return users
+
+
+def _best_options(asked: Comparisons, taste: NDArray[np.float64]) -> NDArray[np.int64]:
+    return np.argmax(asked.features.astype(np.float64) @ taste, axis=1)
+
+
+def _measure(
+    settings: SyntheticSettings, prepared: _Prepared, answered: Comparisons, user: str, best: NDArray[np.int64]
+) -> dict[str, Any]:
+    result = estimate(answered, regularization=settings.estimation_lambda)
+    truth = prepared.tastes[user]
+    return {
+        "questions": len(answered),
+        "cosine_error": cosine_error(result.theta, truth),
+        "preference_error": preference_error(result.theta, truth, prepared.features, prepared.pairs),
+        "best_chosen": float((answered.choice == best).mean()),
+        "estimation_regularization": settings.estimation_lambda,
+        "converged": bool(result.converged),
+        "newton_iterations": int(result.iterations),
+        "theta_norm": float(np.linalg.norm(result.theta)),
+    }
+
+
+SYNTHETIC = Experiment(
+    kind="synthetic",
+    command="edpbrl reproduce synthetic",
+    settings=SyntheticSettings,
+    plan=_plan,
+    inputs=text_inputs,
+    prepare=_prepare,
+    run_unit=_run_unit,
+    report=make_report,
+    units="runs",
+)

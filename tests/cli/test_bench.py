@@ -13,7 +13,8 @@ import pytest
 from PIL import Image
 
 from edpbrl_gym.cli import main
-from edpbrl_gym.experiments.query_bench.run import gather, run_queries
+from edpbrl_gym.experiments.framework import gather, run_experiment
+from edpbrl_gym.experiments.query_bench.run import QUERIES, plan_units
 from edpbrl_gym.experiments.query_bench.settings import SENTENCES, BenchSettings
 from edpbrl_gym.experiments.runs import read_results
 from edpbrl_gym.features import save_precomputed
@@ -128,18 +129,22 @@ def test_arms_may_be_added_to_a_folder_later(finished, words, tmp_path):
     out = tmp_path / "grows"
     folder, file = words
     settings = BenchSettings(episodes=(1, 2, 4), vocabulary=str(folder), encoder=f"precomputed:{file}")
-    plan = {"regimes": ("argmax", "scale-20"), "seeds": SEEDS, "jobs": 1}
-    first = run_queries(settings, out, arms=ARMS[:1], **plan)
+
+    def run(arms):
+        units = plan_units(settings, regimes=("argmax", "scale-20"), arms=arms, seeds=SEEDS)
+        return run_experiment(QUERIES, settings, out, units=units, jobs=1)
+
+    first = run(ARMS[:1])
     assert set(first.table["arm"]) == {ARMS[0]}
     done = {path.name: path.stat().st_mtime_ns for path in out.glob("parts/*")}
-    run_queries(settings, out, arms=ARMS[1:], **plan)
+    run(ARMS[1:])
     after = part_times(out)
     assert {name: after[name] for name in done} == done
     pandas.testing.assert_frame_equal(numbers(out), numbers(finished), rtol=0, atol=1e-9)
     # an unfinished run can be looked at: what is finished counts
     (out / "results.parquet").unlink()
     next(out.glob("parts/scale-20__random+ours__*")).unlink()
-    assert len(gather(out).table) == len(numbers(finished)) - 3
+    assert len(gather(QUERIES, out).table) == len(numbers(finished)) - 3
 
 
 def test_a_killed_run_goes_on_and_ends_with_the_same_table(finished, words, tmp_path):

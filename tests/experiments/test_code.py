@@ -21,24 +21,27 @@ UNITS = {bench: f"edpbrl_gym.experiments.{bench}.unit" for bench in ("query_benc
 # runs a small benchmark and prints the modules of the package whose code ran inside its units
 TRACED = """
     import json, sys, threading
+    from dataclasses import replace
     from pathlib import Path
+
+    from edpbrl_gym.experiments.framework import run_experiment
 
     bench, vocabulary, encoder, out = sys.argv[1:]
     if bench == "race":
-        from edpbrl_gym.experiments.race import run
+        from edpbrl_gym.experiments.race.run import RACE as experiment
         from edpbrl_gym.experiments.race.settings import RaceSettings
 
         settings = RaceSettings(vocabulary=vocabulary, encoder=encoder, questions=(2, 3), episodes=(1,))
-        start, regimes = run.run_race, ["items-d10-K4", "mdp-truncated-K4"]
+        regimes = ["items-d10-K4", "mdp-truncated-K4"]
         arms = ["random", "bald", "qeubo@ours", "thinning", "ours", "ours-best", "tuples", "paper-text"]
     else:
-        from edpbrl_gym.experiments.query_bench import run
+        from edpbrl_gym.experiments.query_bench.run import QUERIES as experiment
         from edpbrl_gym.experiments.query_bench.settings import BenchSettings
 
         settings = BenchSettings(vocabulary=vocabulary, encoder=encoder, episodes=(1, 2), prompt_episodes=(2,))
-        start, regimes = run.run_queries, ["argmax"]
+        regimes = ["argmax"]
         arms = ["random+ridge100", "random+ours", "static-D+ours", "adaptive"]
-    ran, perform = set(), run.perform
+    ran = set()
 
     def note(frame, event, argument):
         ran.add(frame.f_code.co_filename)
@@ -47,13 +50,13 @@ TRACED = """
         threading.settrace(note)
         sys.settrace(note)
         try:
-            return perform(*given)
+            return experiment.run_unit(*given)
         finally:
             sys.settrace(None)
             threading.settrace(None)
 
-    run.perform = traced
-    start(settings, out, regimes=regimes, arms=arms, seeds=1, jobs=1)
+    units = experiment.plan(settings, regimes=regimes, arms=arms, seeds=1)
+    run_experiment(replace(experiment, run_unit=traced), settings, out, units=units, jobs=1)
     import edpbrl_gym
 
     root = Path(edpbrl_gym.__file__).parent
@@ -95,7 +98,10 @@ def test_what_no_unit_loads_is_not_in_the_hash():
     for unit in UNITS.values():
         found = modules_behind(unit)
         assert not [name for name in found if name.startswith("edpbrl_gym.cli")]
-        assert not {f"edpbrl_gym.experiments.{name}" for name in ("report", "figures", "race.report")} & set(found)
+        assert not {
+            f"edpbrl_gym.experiments.{name}"
+            for name in ("framework", "kit.report", "race.report", "query_bench.report")
+        } & set(found)
     with pytest.raises(ValueError, match="a module of edpbrl_gym, got 'edpbrl_gym.nothing'"):
         modules_behind("edpbrl_gym.nothing")
 
@@ -114,13 +120,13 @@ def test_the_hash_changes_with_the_code_behind_a_unit_and_with_nothing_else(tmp_
             return code_fingerprint("edpbrl_gym.experiments.query_bench.unit")
 
         found_first = found()
-        for name in ("choice", "experiments/memo", "agents/newton", "envs/prompt_model", "experiments/code"):
+        for name in ("likelihood/choice", "features/memo", "agents/newton", "envs/prompt_model", "experiments/code"):
             before = found()
             with open(root / f"{name}.py", "a") as file:
                 file.write("# changed")
             assert found() != before, name
         before = found()
-        for name in ("cli/demo", "experiments/query_bench/figures", "experiments/race/unit"):
+        for name in ("cli/demo", "experiments/query_bench/report", "experiments/race/unit"):
             with open(root / f"{name}.py", "a") as file:
                 file.write("# changed")
         assert found() == before != found_first

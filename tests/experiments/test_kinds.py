@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
-
 import pytest
 
 from edpbrl_gym.cli import main
 from edpbrl_gym.experiments.demo import run_demo
 from edpbrl_gym.experiments.demo_settings import DemoSettings
-from edpbrl_gym.experiments.kinds import EXPERIMENTS, write_report
+from edpbrl_gym.experiments.framework import run_experiment
 from edpbrl_gym.experiments.llm.run import run_llm
-from edpbrl_gym.experiments.query_bench.run import run_queries
+from edpbrl_gym.experiments.query_bench.run import QUERIES
 from edpbrl_gym.experiments.query_bench.settings import BenchSettings
-from edpbrl_gym.experiments.race.run import run_race
+from edpbrl_gym.experiments.race.run import RACE
 from edpbrl_gym.experiments.race.settings import RaceSettings
+from edpbrl_gym.experiments.registry import EXPERIMENTS, get_experiment, write_report
 from edpbrl_gym.experiments.reinforce.run import run_reinforce
 from edpbrl_gym.experiments.reinforce.settings import ReinforceExperiment
 from edpbrl_gym.experiments.runs import Results, RunFolderError, read_results
 from edpbrl_gym.experiments.settings import PAPER_USERS, SyntheticSettings
-from edpbrl_gym.experiments.synthetic import run_synthetic
+from edpbrl_gym.experiments.synthetic import SYNTHETIC
 from edpbrl_gym.features import load_encoder
 from edpbrl_gym.language.settings import ReinforceSettings
 from examples.local_judge import LocalJudge
@@ -39,7 +37,7 @@ def inputs(tmp_path_factory) -> tuple[str, str]:
 def synthetic(inputs, out):
     users = {"sunny": PAPER_USERS["sunny"]}
     small = {"episodes": (2,), "runs": 1, "prompts": 8, "pairs": 28, "iterations": 2, "users": users}
-    run_synthetic(SyntheticSettings(vocabulary=inputs[0], encoder=inputs[1], **small), out, jobs=1)
+    run_experiment(SYNTHETIC, SyntheticSettings(vocabulary=inputs[0], encoder=inputs[1], **small), out, jobs=1)
 
 
 def demo(inputs, out):
@@ -48,12 +46,14 @@ def demo(inputs, out):
 
 def queries(inputs, out):
     settings = BenchSettings(vocabulary=inputs[0], encoder=inputs[1], episodes=(1, 2))
-    run_queries(settings, out, regimes=["argmax"], arms=["random+ridge100", "random+ours"], seeds=1, jobs=1)
+    units = QUERIES.plan(settings, regimes=["argmax"], arms=["random+ridge100", "random+ours"], seeds=1)
+    run_experiment(QUERIES, settings, out, units=units, jobs=1)
 
 
 def race(inputs, out):
     settings = RaceSettings(vocabulary=inputs[0], encoder=inputs[1], questions=(2, 4))
-    run_race(settings, out, regimes=["items-d10-K4"], arms=["random", "greedy_d"], seeds=2, jobs=1)
+    units = RACE.plan(settings, regimes=["items-d10-K4"], arms=["random", "greedy_d"], seeds=2)
+    run_experiment(RACE, settings, out, units=units, jobs=1)
 
 
 def reinforce(inputs, out):
@@ -95,15 +95,9 @@ def test_report_works_on_every_kind_of_run(kind, inputs, tmp_path):
     assert figures and all(path.stat().st_size > 1000 for path in figures)
 
 
-def test_reports_have_one_shape_and_an_unknown_kind_is_refused(tmp_path):
-    for experiment in EXPERIMENTS.values():
-        module, _, function = experiment.report.partition(":")
-        found = getattr(importlib.import_module(f"edpbrl_gym.experiments.{module}"), function)
-        required = [
-            one.name
-            for one in inspect.signature(found).parameters.values()
-            if one.default is one.empty and one.kind is not one.KEYWORD_ONLY
-        ]
-        assert len(required) == 2 and required[0] == "results", experiment
+def test_every_kind_is_registered_under_its_name_and_an_unknown_one_is_refused(tmp_path):
+    for kind in EXPERIMENTS:
+        experiment = get_experiment(kind)
+        assert experiment.kind == kind and experiment.command.startswith("edpbrl ")
     with pytest.raises(RunFolderError, match=r"synthetic, demo, .*race, got 'thesis'; use a newer"):
         write_report(Results(None, kind="thesis", config={}, provenance={}), tmp_path)

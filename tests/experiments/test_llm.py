@@ -217,7 +217,7 @@ def test_differences_are_paired_by_style():
     gap = difference(by_style(table), "ridge (lambda = 100)", "ED-PBRL", "Random", episodes=50)
     gaps = np.array([20.0, 15.0, 10.0])
     assert gap.mean == pytest.approx(15.0) and gap.error == pytest.approx(gaps.std(ddof=1) / np.sqrt(3))
-    assert gap.higher == gap.styles == 3 and gap.clear
+    assert gap.above == gap.runs == 3 and gap.clear
     mean = curves(table).set_index(["estimator", "arm", "tested_on", "episodes"]).loc[(WORDS, "Random", "Random", 10)]
     assert mean["mean"] == pytest.approx(45.0) and mean["sem"] == pytest.approx(5.0)
 

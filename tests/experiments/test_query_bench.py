@@ -9,21 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edpbrl_gym.comparisons import Queries
+from edpbrl_gym.experiments.kit.statistics import episodes_to_reach, interval
 from edpbrl_gym.experiments.query_bench import unit
 from edpbrl_gym.experiments.query_bench.arms import ABLATION_ARMS, HEADLINE_ARMS, SIDE_ARMS, get_arm
 from edpbrl_gym.experiments.query_bench.asking import Questions, check_available, make_user
 from edpbrl_gym.experiments.query_bench.estimators import our_prior
 from edpbrl_gym.experiments.query_bench.run import plan_units
 from edpbrl_gym.experiments.query_bench.settings import EPISODES, REGIMES, SENTENCES, BenchSettings, get_regime
-from edpbrl_gym.experiments.query_bench.summary import (
-    RunIndex,
-    curves_of,
-    duel,
-    episodes_to_reach,
-    interval,
-    needed,
-    piece,
-)
+from edpbrl_gym.experiments.query_bench.summary import RunIndex, compare, curves_of, needed, piece
 from edpbrl_gym.experiments.query_bench.tables import TARGETS_A, headline_tables, summarise
 from edpbrl_gym.experiments.query_bench.worlds import World, near_duplicates
 from edpbrl_gym.experiments.runs import Results
@@ -115,22 +108,24 @@ def test_arms_are_compared_on_the_runs_that_both_have():
     found = curves_of(given_, "argmax", ("random+ours", "adaptive"), "cosine_error")
     assert found is not None and found.runs == [(0, "sunny")]
     assert found.values["random+ours"].tolist() == [[0.9, 0.7, 0.5]]
-    fight = duel(given_, "argmax", "adaptive", "random+ours", "cosine_error", 2)
-    assert fight is not None and fight.mean == pytest.approx(-0.1) and fight.runs == 1
-    assert fight.outcome == "tie" and np.isnan(fight.low)  # one run proves nothing
-    assert duel(given_, "argmax", "adaptive", "random+ours", "cosine_error", 3) is None
+    compared = compare(given_, "argmax", "adaptive", "random+ours", "cosine_error", 2)
+    assert compared is not None and compared.difference.mean == pytest.approx(-0.1) and compared.difference.runs == 1
+    assert compared.outcome == "tie" and np.isnan(compared.difference.interval[0])  # one run proves nothing
+    assert compare(given_, "argmax", "adaptive", "random+ours", "cosine_error", 3) is None
 
 
 @pytest.mark.parametrize(("gap", "outcome"), [(-0.1, "win"), (0.1, "loss"), (0.0, "tie")])
-def test_a_duel_is_won_where_the_interval_excludes_zero(gap, outcome):
+def test_an_arm_wins_where_the_interval_excludes_zero(gap, outcome):
     noise = np.random.default_rng(1).normal(scale=0.02, size=(12, 3))
     noise -= noise.mean(axis=0)
     base = np.random.default_rng(2).random((12, 3))  # runs differ far more than arms: only pairing shows the gap
     given_ = index(random_ours=base.tolist(), adaptive=(base + gap + noise).tolist())
-    fight = duel(given_, "argmax", "adaptive", "random+ours", "cosine_error", 4)
-    assert fight is not None and fight.outcome == outcome and fight.mean == pytest.approx(gap)
+    compared = compare(given_, "argmax", "adaptive", "random+ours", "cosine_error", 4)
+    assert compared is not None and compared.outcome == outcome
+    assert compared.difference.mean == pytest.approx(gap)
     deviation = noise[:, 2].std() / np.sqrt(12)  # of the mean under the bootstrap
-    assert fight.high - fight.low == pytest.approx(2 * 1.96 * deviation, rel=0.15)
+    low, high = compared.difference.interval
+    assert high - low == pytest.approx(2 * 1.96 * deviation, rel=0.15)
 
 
 def test_a_piece_is_the_ratio_of_questions_and_turns_around():
@@ -148,8 +143,9 @@ def test_a_piece_is_the_ratio_of_questions_and_turns_around():
 
 
 def test_intervals_of_one_run_are_unknown_and_of_equal_runs_a_point():
-    assert all(np.isnan(interval(lambda index: index.mean(axis=-1), 1)))
-    assert interval(lambda index: np.full(index.shape[:-1], 3.0), 5) == (3.0, 3.0)
+    assert all(np.isnan(interval([0.3])))
+    assert interval([3.0] * 5) == (3.0, 3.0)
+    assert interval([[1.0, 2.0], [3.0, 0.0]], lambda means: means.sum(axis=-1)) == (3.0, 3.0)
 
 
 def test_the_marks_are_judged_against_the_aims():
@@ -166,7 +162,7 @@ def test_the_marks_are_judged_against_the_aims():
     assert row[2] == "2" and row[4] == "3" and row[6] == "2"  # questions of 3 a episode, and two runs
     assert TARGETS_A == {"argmax": 1 / 8, "scale-50": 1 / 8, "scale-20": 1 / 5, "scale-5": 1 / 3}
     worse = table(random_ours=[[0.8, 0.5, 0.2]] * 3, adaptive=[[0.9, 0.6, 0.3]] * 3)
-    assert {fight.outcome for fight in summarise(worse).duels} == {"loss"}
+    assert {one.outcome for one in summarise(worse).comparisons} == {"loss"}
 
 
 # -- what is run -----------------------------------------------------------------------------------------------------
@@ -199,7 +195,7 @@ def test_units_headline_with_all_seeds_the_rest_with_fewer():
     assert [unit.seed for unit in units] == sorted(unit.seed for unit in units)
     assert len({unit.part for unit in units}) == len(units)
     # five seeds see every sentence once
-    assert {unit.sentence for unit in units if unit.regime == "state-argmax"} == set(SENTENCES)
+    assert {unit.user for unit in units if unit.regime == "state-argmax"} == set(SENTENCES)
 
 
 def test_every_arm_of_the_study_has_a_name_that_reads_back():

@@ -9,17 +9,23 @@ import pandas
 import pytest
 from scipy.stats import friedmanchisquare
 
-from edpbrl_gym.experiments.race.summary import (
-    KNOWLEDGE,
+from edpbrl_gym.experiments.kit.ranks import (
     Blocks,
+    average_ranks,
     block_values,
     critical_difference,
     groups,
     nemenyi_quantile,
     rank_blocks,
-    ranking,
 )
-from edpbrl_gym.experiments.race.tables import headline_tables, losses_table, ranking_table, summarise, time_tables
+from edpbrl_gym.experiments.race.tables import (
+    KNOWLEDGE,
+    headline_tables,
+    losses_table,
+    ranking_table,
+    summarise,
+    time_tables,
+)
 
 REGIME, OTHER = "items-d10-K4", "items-d10-K2"
 
@@ -85,7 +91,7 @@ def test_one_that_is_always_best_has_rank_one():
     rng = np.random.default_rng(0)
     values = rng.random((20, 4)) + 1.0
     values[:, 2] = 0.0
-    found = ranking("all", blocks_of(values.tolist()))
+    found = average_ranks("all", blocks_of(values.tolist()))
     assert found.arms[0] == "c" and found.ranks[0] == found.low[0] == found.high[0] == 1.0
     assert found.tied == ["c"] and found.place("c") == 1 and found.place("nobody") is None
     assert found.ranks.sum() == pytest.approx(1 + 2 + 3 + 4)
@@ -100,14 +106,14 @@ def test_one_that_is_always_best_has_rank_one():
 def test_contenders_that_are_alike_are_tied_and_one_that_is_worse_is_not():
     noise = np.random.default_rng(1).random((30, 3))
     values = np.column_stack([noise[:, :2], noise[:, 2] + 0.6])
-    found = ranking("all", blocks_of(values.tolist()))
+    found = average_ranks("all", blocks_of(values.tolist()))
     assert set(found.tied) == {"a", "b"} and found.arms[2] == "c" and found.behind_low[2] > 0
     assert found.behind_low[0] == found.behind_high[0] == 0.0
 
 
 def test_regimes_weigh_the_same_whatever_their_blocks():
     """a is first in three blocks of one regime, last in the one of the other: 1.5 each, not 1.25 and 1.75."""
-    found = ranking("all", blocks_of([[0, 1]] * 3 + [[1, 0]], [REGIME] * 3 + [OTHER]))
+    found = average_ranks("all", blocks_of([[0, 1]] * 3 + [[1, 0]], [REGIME] * 3 + [OTHER]))
     assert found.ranks.tolist() == [1.5, 1.5] and found.blocks == 4
     assert list(found.by_regime) == [REGIME, OTHER]
     assert {name: ranks.tolist() for name, ranks in found.by_regime.items()} == {REGIME: [1, 2], OTHER: [2, 1]}
@@ -119,7 +125,7 @@ def test_regimes_weigh_the_same_whatever_their_blocks():
 def test_intervals_resample_blocks_within_regimes():
     """Two regimes of two blocks each; b is ahead in one of four. The average over all resamples by enumeration."""
     values = [[0, 1], [1, 0], [0, 1], [0, 1]]
-    found = ranking("all", blocks_of(values, [REGIME, REGIME, OTHER, OTHER]))
+    found = average_ranks("all", blocks_of(values, [REGIME, REGIME, OTHER, OTHER]))
     assert found.arms == ["a", "b"] and found.ranks.tolist() == [1.25, 1.75]
     drawn = [1 + (first + second) / 4 for first, second in itertools.product((0, 1), repeat=2)]
     assert {found.low[0], found.high[0]} == {min(drawn), max(drawn)}
@@ -134,14 +140,15 @@ def test_values_are_means_over_checkpoints_or_the_last_ones():
         + rows("bald", REGIME, 0, flat(0.0), score="own")
     )
     table.loc[(table["arm"] == "ours") & (table["episodes"] == 5), "regret"] = np.nan  # measured at the last only
-    area = block_values(table, score="ours", metrics=("cosine_error", "regret"))
-    last = block_values(table, score="ours", metrics=("cosine_error",), value="last")
+    ours = table[table["score"] == "ours"]
+    area = block_values(ours, metrics=("cosine_error", "regret"))
+    last = block_values(ours, metrics=("cosine_error",), value="last")
     assert area is not None and last is not None
     order = [area.arms.index("ours"), area.arms.index("bald")]
     assert area.values["cosine_error"][0, order].tolist() == pytest.approx([0.3, 0.35])
     assert area.values["regret"][0, order].tolist() == pytest.approx([0.1, 0.35])
     assert last.values["cosine_error"][0, order].tolist() == pytest.approx([0.1, 0.3])
-    assert block_values(table, score="own", metrics=("regret",)) is None  # nobody to compare with
+    assert block_values(table[table["score"] == "own"], metrics=("regret",)) is None  # nobody to compare with
 
 
 def test_who_lacks_a_regime_is_left_out_and_an_unfinished_seed_too():
@@ -152,10 +159,10 @@ def test_who_lacks_a_regime_is_left_out_and_an_unfinished_seed_too():
         if regime == OTHER:
             table += rows("botorch-bald", regime, seed, flat(0.2))
     table += rows("ours", REGIME, 3, flat(0.5))  # the run was stopped here
-    found = block_values(pandas.DataFrame(table), score="ours", metrics=KNOWLEDGE)
+    found = block_values(pandas.DataFrame(table), metrics=KNOWLEDGE)
     assert found is not None and sorted(found.arms) == ["bald", "ours", "random"]
     assert found.left_out == ["botorch-bald"] and len(found.keys) == 6
-    pairs = block_values(pandas.DataFrame(table), score="ours", metrics=KNOWLEDGE, regimes=[OTHER])
+    pairs = block_values(pandas.DataFrame(table), metrics=KNOWLEDGE, regimes=[OTHER])
     assert pairs is not None and len(pairs.arms) == 4 and not pairs.left_out
 
 
@@ -163,10 +170,10 @@ def test_a_contender_that_estimates_no_taste_is_ranked_by_regret_only():
     silent = {metric: [np.nan, np.nan] for metric in KNOWLEDGE} | {"regret": [0.0, 0.0]}
     table = [row for seed in range(2) for arm in ("ours", "bald") for row in rows(arm, OTHER, seed, flat(0.5), "own")]
     table += [row for seed in range(2) for row in rows("optuna", OTHER, seed, silent, "own")]
-    knowledge = block_values(pandas.DataFrame(table), score="own", metrics=KNOWLEDGE)
-    regret = block_values(pandas.DataFrame(table), score="own", metrics=("regret",))
+    knowledge = block_values(pandas.DataFrame(table), metrics=KNOWLEDGE)
+    regret = block_values(pandas.DataFrame(table), metrics=("regret",))
     assert knowledge is not None and knowledge.left_out == ["optuna"]
-    assert regret is not None and ranking("", regret).arms[0] == "optuna"
+    assert regret is not None and average_ranks("", regret).arms[0] == "optuna"
 
 
 # -- tables ----------------------------------------------------------------------------------------------------------
@@ -192,7 +199,7 @@ def table() -> pandas.DataFrame:
 
 def test_what_ours_loses_at_is_computed(table):
     summary = summarise(table)
-    assert [(loss.regime, loss.what, loss.arm, loss.ahead, loss.sure) for loss in summary.losses] == [
+    assert [(loss.regime, loss.what, loss.arm, loss.difference.mean, loss.sure) for loss in summary.losses] == [
         (OTHER, "knowledge", "bald", 1.0, True)
     ]
     assert losses_table(summary).rows == (

@@ -10,9 +10,9 @@ import pandas
 import pytest
 import torch
 
-from edpbrl_gym.experiments.kinds import write_report
+from edpbrl_gym.experiments.registry import write_report
 from edpbrl_gym.experiments.reinforce.measuring import between_policy_similarity, map_prompts, perplexity
-from edpbrl_gym.experiments.reinforce.report import _change, findings
+from edpbrl_gym.experiments.reinforce.report import findings, similarity_change
 from edpbrl_gym.experiments.reinforce.run import run_reinforce
 from edpbrl_gym.experiments.reinforce.settings import ReinforceExperiment
 from edpbrl_gym.experiments.runs import RunFolderError, read_results
@@ -139,7 +139,7 @@ def test_the_change_of_similarity_has_the_error_of_paired_repeats():
         base, trained = 0.2 + 0.02 * shared, 0.15 + 0.015 * shared + 0.004 * rng.normal(size=10)
         rows = [("base", i, v) for i, v in enumerate(base)] + [("trained", i, v) for i, v in enumerate(trained)]
         table = pandas.DataFrame(rows, columns=["arm", "repeat", "similarity"]).assign(part="similarity")
-        found.append(_change(table))
+        found.append(similarity_change(table))
     _, changes, errors = np.array(found).T
     assert changes.mean() == pytest.approx(-0.25, abs=0.005)
     assert np.mean(errors) == pytest.approx(changes.std(), rel=0.15)

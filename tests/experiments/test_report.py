@@ -5,8 +5,7 @@ from __future__ import annotations
 import pandas
 import pytest
 
-from edpbrl_gym.experiments.figures import demo_figure
-from edpbrl_gym.experiments.report import demo_verdict, share_below
+from edpbrl_gym.experiments.demo_report import demo_figure, demo_verdict, share_below
 from edpbrl_gym.experiments.runs import Results
 
 

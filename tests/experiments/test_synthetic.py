@@ -16,7 +16,7 @@ from edpbrl_gym.collection.collect import answer_again, collect, draw_questions,
 from edpbrl_gym.experiments.designs import design_episodes
 from edpbrl_gym.experiments.runs import read_results
 from edpbrl_gym.experiments.settings import PAPER_USERS, AgentSettings, SyntheticSettings
-from edpbrl_gym.experiments.summary import differences, verdict
+from edpbrl_gym.experiments.synthetic_report import comparisons, verdict
 from edpbrl_gym.features.memo import MemoEncoder
 from edpbrl_gym.oracles import SyntheticUser
 from tests.helpers.killing import kill_when_two_parts_are_done, part_times
@@ -206,14 +206,14 @@ def invented(gap: float, runs: int = 6) -> pandas.DataFrame:
 def test_differences_are_paired_by_run_with_their_standard_error():
     table = invented(0.2)
     config = {"agents": ["x:A", "x:B"]}
-    found = [d for d in differences(table, config) if (d.user, d.metric, d.episodes) == ("u", "cosine_error", 2)]
+    found = [d for d in comparisons(table, config) if (d.user, d.metric, d.episodes) == ("u", "cosine_error", 2)]
     wide = table[(table["user"] == "u") & (table["episodes"] == 2)].pivot(
         index="run", columns="agent", values="cosine_error"
     )
     gaps = (wide["A"] - wide["B"]).to_numpy()
-    assert len(found) == 1 and found[0].mean == pytest.approx(gaps.mean())
-    assert found[0].error == pytest.approx(gaps.std(ddof=1) / np.sqrt(6)) and found[0].winner == "B"
-    assert found[0].better == 0 and found[0].runs == 6
+    assert len(found) == 1 and found[0].difference.mean == pytest.approx(gaps.mean())
+    assert found[0].difference.error == pytest.approx(gaps.std(ddof=1) / np.sqrt(6)) and found[0].winner == "B"
+    assert found[0].difference.below == 0 and found[0].difference.runs == 6
 
 
 @pytest.mark.parametrize(("gap", "head"), [(0.2, "B won"), (-0.2, "A won"), (0.0, "No clear winner")])

@@ -60,9 +60,7 @@ def make_plan(settings: LLMSettings, judge: JudgeSettings) -> Plan:
     In text mode the texts are taken to have four bytes a token; a picture is taken to cost ``judge.tokens_per_image``,
     which for most models is a bound far above what they count.
     """
-    train, _ = load_vocabulary(settings.vocabulary).split(settings.seed)
-    if settings.tokens_per_step is not None:
-        train = train.subset(settings.tokens_per_step, 0)
+    train, _ = settings.design.split(load_vocabulary(settings.vocabulary))
     rng = generator(settings.seed, "plan")
     looks, images = 2 if judge.second_look else 1, judge.show == "images"
     per_question, bounds = [], []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +12,9 @@ from edpbrl_gym._seeds import derive_seed
 from edpbrl_gym._threads import one_thread
 from edpbrl_gym.agents.registry import agent_class
 from edpbrl_gym.collection.collect import ENVIRONMENT, draw_questions
-from edpbrl_gym.experiments.designs import Tokens, has_design, make_lanes, obtain_agent, solve_and_save
+from edpbrl_gym.experiments.designs import Tokens, make_lanes, obtain_agent, solve_designs
+from edpbrl_gym.experiments.framework import Run
 from edpbrl_gym.experiments.llm.settings import LLMSettings
-from edpbrl_gym.experiments.processes import Track, in_parallel
 from edpbrl_gym.experiments.runs import RunFolder
 from edpbrl_gym.features.memo import raw_encoder
 
@@ -74,39 +73,26 @@ def check_agents(settings: LLMSettings) -> None:
             )
 
 
-def make_questions(
-    settings: LLMSettings, folder: RunFolder, tokens: Tokens, *, processes: int, track: Track
-) -> list[ArmQuestions]:
+def make_questions(settings: LLMSettings, run: Run, tokens: Tokens) -> list[ArmQuestions]:
     """Solve the designs, draw and embed the questions of every arm; what the folder has already is read from there.
 
     Args:
         settings: The experiment.
-        folder: Designs go to ``designs/``, questions to ``parts/questions-NN.parquet``.
+        run: Designs go to ``designs/`` of its folder, questions to ``parts/questions-NN.parquet``.
         tokens: Tokens of the train part.
-        processes: For the designs.
-        track: Shows progress over designs and arms.
     """
-    agents = settings.parsed_agents
-    missing = [place for place in range(len(agents)) if not folder.has_part(_part(place))]
+    places = range(len(settings.parsed_agents))
+    missing = [place for place in places if not run.folder.has_part(_part(place))]
     if missing:
-        designed = [place for place, agent in enumerate(agents) if has_design(agent)]
-        work = [(settings.design, place, settings.episodes, folder.path, tokens) for place in designed]
-        solved = list(track("designs", in_parallel(solve_and_save, work, processes), len(work))) if work else []
-        solved.sort(key=lambda design: design["agent"])
-        folder.note(designs=solved)
-        for _ in track("questions", _drawing(settings, missing, folder, tokens), len(missing)):
-            pass
-    return [_read(folder, place) for place in range(len(agents))]
+        solved = solve_designs(settings.design, run, tokens)
+        run.folder.note(designs=sorted(solved, key=lambda design: design["agent"]))
+        for place in run.track("questions", missing, len(missing)):
+            _draw(settings, place, run.folder, tokens)
+    return [_read(run.folder, place) for place in places]
 
 
 def _part(place: int) -> str:
     return f"questions-{place:02d}"
-
-
-def _drawing(settings: LLMSettings, places: list[int], folder: RunFolder, tokens: Tokens) -> Iterator[int]:
-    for place in places:
-        _draw(settings, place, folder, tokens)
-        yield place
 
 
 def _draw(settings: LLMSettings, place: int, folder: RunFolder, tokens: Tokens) -> None:

@@ -8,70 +8,59 @@ from typing import Any
 
 import numpy as np
 
-from edpbrl_gym.experiments.figures import save_figure
-from edpbrl_gym.experiments.llm.figures import bars_figure, curves_figure, styles_figure
+from edpbrl_gym.experiments.kit.report import (
+    Picture,
+    Report,
+    Section,
+    Text,
+    bullets,
+    convergence_line,
+    designs_section,
+    provenance_section,
+)
+from edpbrl_gym.experiments.kit.statistics import mean_over, plus_minus
+from edpbrl_gym.experiments.kit.tables import TextTable
+from edpbrl_gym.experiments.llm.figures import accuracy_figure, bars_figure, styles_figure
 from edpbrl_gym.experiments.llm.measuring import GUIDANCE, estimator_names
-from edpbrl_gym.experiments.llm.styles import PAPER_AVERAGE, PAPER_RESULTS
-from edpbrl_gym.experiments.llm.summary import accounts, by_style, curves, difference, findings, headline
-from edpbrl_gym.experiments.plus_minus import mean_over, plus_minus
-from edpbrl_gym.experiments.report import design_lines
-from edpbrl_gym.experiments.runs import Results, write_atomically
-from edpbrl_gym.experiments.summary import agent_labels
+from edpbrl_gym.experiments.llm.styles import PAPER_AVERAGE, PAPER_RESULTS, PaperResult
+from edpbrl_gym.experiments.llm.summary import accounts, by_style, curves, difference, findings, headline, points
+from edpbrl_gym.experiments.runs import Results
+from edpbrl_gym.experiments.settings import agent_labels
 
-__all__ = ["account_line", "setting_line", "style_rows", "write_report"]
+__all__ = ["account_line", "make_report", "setting_line", "styles_table"]
 
 
-def write_report(results: Results, target: Path) -> list[Path]:
-    """Write the three figures (PNG and PDF) and REPORT.md; return the files."""
+def make_report(results: Results) -> Report:
+    """The report of `edpbrl reproduce llm`."""
     table, config = results.table, results.config
-    setting = setting_line(results)
-    figures = {
-        "accuracy-curves": curves_figure(table, config, subtitle=setting),
-        "accuracy-bars": bars_figure(table, config, subtitle=setting),
-        "accuracy-styles": styles_figure(table, config, subtitle=setting),
-    }
-    files = [path for name, figure in figures.items() for path in save_figure(figure, target / "figures", name)]
-    pictures = {name: f"![{name}](figures/{name}.png)" for name in figures}
-    last = max(config["train_sizes"])
-    text = [
-        "# A language model as the user: designed against random questions",
-        "",
-        setting,
-        "",
-        "## What came out",
-        "",
-        '"Clearly" means a difference, paired by style, of more than two standard errors over the styles. All styles '
-        "share one draw of questions for each arm, so these errors don't hold the luck of that draw: other seeds tell.",
-        "",
-        *[f"- {line}" for line in findings(table, config)],
-        "",
-        f"## Per style: {headline(config)}, {last} training episodes",
-        "",
-        *_style_table(results),
-        "",
-        pictures["accuracy-styles"],
-        "",
-        "## All estimates",
-        "",
-        *_average_tables(results),
-        pictures["accuracy-curves"],
-        "",
-        pictures["accuracy-bars"],
-        "",
-        "## The judge's answers",
-        "",
-        *_account_table(results),
-        "",
-        "## Designs and their warnings",
-        "",
-        *_designs(results),
-        "",
-        *_how(results),
-        *_provenance(results),
-    ]
-    path = target / "REPORT.md"
-    write_atomically(path, lambda name: name.write_text("\n".join(text) + "\n", encoding="utf-8"))
-    return [*files, path]
+    setting, last = setting_line(results), max(config["train_sizes"])
+    return Report(
+        "A language model as the user: designed against random questions",
+        [
+            Text([setting]),
+            Text(
+                [
+                    '"Clearly" means a difference, paired by style, of more than two standard errors over the styles. '
+                    "All styles share one draw of questions for each arm, so these errors don't hold the luck of that "
+                    "draw: other seeds tell.",
+                    "",
+                    *bullets(findings(table, config)),
+                ],
+                "What came out",
+            ),
+            styles_table(results, f"Per style: {headline(config)}, {last} training episodes"),
+            Picture("accuracy-styles", "Accuracy by style", styles_figure(table, config, subtitle=setting)),
+            Text(title="All estimates"),
+            *_average_sections(results),
+            Picture("accuracy-curves", "Accuracy curves", accuracy_figure(table, config, subtitle=setting)),
+            Picture("accuracy-bars", "Accuracy of all estimates", bars_figure(table, config, subtitle=setting)),
+            Text([account_line(results) + _cost(results)], "The judge's answers"),
+            _account_table(results),
+            designs_section(results),
+            _how(results),
+            provenance_section(results),
+        ],
+    )
 
 
 def setting_line(results: Results) -> str:
@@ -98,8 +87,8 @@ def _model_name(config: Mapping[str, Any]) -> str:
     return Path(str(config["rendering"]["model"])).name
 
 
-def style_rows(results: Results) -> list[list[str]]:
-    """Header and rows of the per-style table: ours, and where the styles are the paper's, its Table 2 beside it."""
+def styles_table(results: Results, title: str) -> TextTable:
+    """Accuracy of every style: ours, and where the styles are the paper's, its Table 2 beside it."""
     config = results.config
     *agents, baseline = agent_labels(config)
     name, last = headline(config), max(config["train_sizes"])
@@ -108,72 +97,62 @@ def style_rows(results: Results) -> list[list[str]]:
     wide = rows.pivot(index="style", columns="arm", values="accuracy")
     paper = any(style in PAPER_RESULTS for style in config["styles"])
     header = ["style", *agents, baseline, *(f"{agent} - {baseline}" for agent in agents)]
-    found = [header + (["paper: ED-PBRL", "paper: Random", "paper: difference"] if paper else [])]
+    lines = []
     for style in config["styles"]:
         values = wide.loc[style]
         line = [style, *(f"{values[arm]:.1f}" for arm in [*agents, baseline])]
         line += [f"{round(values[agent] - values[baseline], 1) + 0.0:+.1f}" for agent in agents]  # never -0.0
-        known = PAPER_RESULTS.get(style)
-        told = ["", "", ""] if known is None else [
-            f"{known.design:.1f}", f"{known.random:.1f}", f"{known.difference:+.1f}"
-        ]  # fmt: skip
-        found.append(line + (told if paper else []))
+        lines.append(line + (_paper_cells(PAPER_RESULTS.get(style)) if paper else []))
     line = ["average", *(f"{wide[arm].mean():.1f}" for arm in [*agents, baseline])]
-    line += [str(difference(styles, name, agent, baseline, episodes=last)) for agent in agents]
+    line += [points(difference(styles, name, agent, baseline, episodes=last)) for agent in agents]
     if paper:
-        same = set(config["styles"]) == set(PAPER_RESULTS)
-        average = PAPER_AVERAGE
-        line += [f"{average.design:.1f}", f"{average.random:.1f}", f"{average.difference:+.1f}"] if same else [""] * 3
-    return [*found, line]
-
-
-def _markdown(rows: list[list[str]], *, words: int = 1) -> list[str]:
-    """Rows, the first of them the header, as a table; the first ``words`` columns are no numbers."""
-    header, *body = rows
-    rule = "|" + "---|" * words + "---:|" * (len(header) - words)
-    return ["| " + " | ".join(header) + " |", rule, *("| " + " | ".join(row) + " |" for row in body)]
-
-
-def _style_table(results: Results) -> list[str]:
-    config = results.config
-    chance = 100 / config["num_options"]
-    return [
-        *_markdown(style_rows(results)),
-        "",
+        line += _paper_cells(PAPER_AVERAGE if set(config["styles"]) == set(PAPER_RESULTS) else None)
+        header += ["paper: ED-PBRL", "paper: Random", "paper: difference"]
+    return TextTable(
+        title,
+        header,
+        [*lines, line],
         f"Share of held-out choices that the estimate predicts, in percent, mean of {config['folds']} folds of "
-        f"{config['test_episodes']} test episodes, each arm on its own questions; guessing is {chance:.0f}%. The "
-        "paper's figures are those of GPT-4.1-mini looking at images of Stable Diffusion 1.4, with CLIP ViT-L/14 "
-        "features and another vocabulary: another judge, so compare the differences and not the levels. After ± in "
-        "the last row: standard error over the styles.",
-    ]
+        f"{config['test_episodes']} test episodes, each arm on its own questions; guessing is "
+        f"{100 / config['num_options']:.0f}%. The paper's figures are those of GPT-4.1-mini looking at images of "
+        "Stable Diffusion 1.4, with CLIP ViT-L/14 features and another vocabulary: another judge, so compare the "
+        "differences and not the levels. After ± in the last row: standard error over the styles.",
+        words=1,
+    )
 
 
-def _average_tables(results: Results) -> list[str]:
+def _paper_cells(known: PaperResult | None) -> list[str]:
+    if known is None:
+        return ["", "", ""]
+    return [f"{known.design:.1f}", f"{known.random:.1f}", f"{known.difference:+.1f}"]
+
+
+def _average_sections(results: Results) -> list[Section]:
     """Averages over the styles of every estimate, arm and train size; a table for each set of questions."""
     config = results.config
     means, arms = curves(results.table), agent_labels(results.config)
     sizes = config["train_sizes"]
     tests: list[str | None] = [None, *(arms[::-1] if len(arms) > 1 else [])]
-    lines: list[str] = []
+    sections: list[Section] = []
     for tested in tests:
         where = "Each arm on its own held-out questions (the paper's test):" if tested is None else (
             f"All arms on the held-out questions of {tested}, so that all predict the same choices:"
         )  # fmt: skip
-        rows = [["estimate", "questions", *(f"{size} episodes" for size in sizes)]]
+        rows = []
         for name in estimator_names(config["lambdas"]):
             for arm in arms if tested is None or name != GUIDANCE else arms[:1]:
                 cell = means[(means["estimator"] == name) & (means["arm"] == arm)]
                 cell = cell[cell["tested_on"] == (arm if tested is None else tested)].set_index("episodes")
                 values = [plus_minus(cell.loc[size, "mean"], cell.loc[size, "sem"], ".1f") for size in sizes]
                 rows.append([name, arm if tested is None or name != GUIDANCE else "none", *values])
-        lines += [where, "", *_markdown(rows, words=2), ""]
-    return [
-        *lines,
+        header = ["estimate", "questions", *(f"{size} episodes" for size in sizes)]
+        sections += [Text([where]), TextTable("", header, rows)]
+    note = (
         f'Percent, {mean_over(len(config["styles"]), "style")}. "words" is the library\'s default estimate '
         '(`VocabularyPrior`, docs/priors.md); "guidance text" takes the embedding of the style\'s guidance as theta '
-        "and learns nothing.",
-        "",
-    ]
+        "and learns nothing."
+    )
+    return [*sections, Text([note])]
 
 
 def account_line(results: Results) -> str:
@@ -186,29 +165,30 @@ def account_line(results: Results) -> str:
     )
 
 
-def _account_table(results: Results) -> list[str]:
+def _account_table(results: Results) -> TextTable:
     found = accounts(results.table)
     fixed = {"style", "questions", "answered", "retried", "consistent", "labels", "tokens"}
     reasons = [name for name in found[0] if name not in fixed]
-    rows = [["style", "questions", "answered", *reasons, "retried", "same in both looks", "labels chosen", "tokens"]]
+    header = ["style", "questions", "answered", *reasons, "retried", "same in both looks", "labels chosen", "tokens"]
+    rows = []
     for entry in found:
         looked = "" if np.isnan(entry["consistent"]) else f"{100 * entry['consistent']:.1f}%"
         labels = " ".join(f"{chr(65 + place)} {100 * share:.0f}%" for place, share in enumerate(entry["labels"]))
         counts = [str(entry[reason]) for reason in ("questions", "answered", *reasons, "retried")]
         rows.append([entry["style"], *counts, looked, labels, str(entry["tokens"])])
     equal = results.provenance["equal_options"]
-    return [
-        account_line(results) + _cost(results),
+    return TextTable(
         "",
-        *_markdown(rows),
-        "",
+        header,
+        rows,
         "A missing answer is left out of training and of the test. Labels are put on the options in an order drawn for "
         "each question, so a judge without a favourite label chooses all about equally often. Questions with equal "
         f"options among the {results.config['num_options']} (either then counts as predicted, and as the same in both "
         "looks): "
         + ", ".join(f"{arm} {count}" for arm, count in equal.items())
         + f" of {results.provenance['questions'] // len(equal)} each.",
-    ]
+        words=1,
+    )
 
 
 def _cost(results: Results) -> str:
@@ -220,34 +200,24 @@ def _cost(results: Results) -> str:
     return f" Cost at the given prices: {cost:.4f}."
 
 
-def _designs(results: Results) -> list[str]:
-    if not results.provenance.get("designs"):
-        return ["No arm solves a design."]
-    lines = design_lines(results)
-    return [f"  - {line.strip()}" if line.startswith("  ") else f"- {line}" for line in lines]
-
-
-def _how(results: Results) -> list[str]:
+def _how(results: Results) -> Text:
     config = results.config
     judge = config["judge"]
-    converged = results.table.loc[results.table["part"] == "accuracy", "converged"].astype(bool)
-    return [
-        "## How it was done",
-        "",
-        f"- {config['episodes']} episodes of {len(results.provenance['steps'])} questions for each arm, drawn once: "
+    lines = [
+        f"{config['episodes']} episodes of {len(results.provenance['steps'])} questions for each arm, drawn once: "
         "all styles answer the same ones. The questions use the 75% train part of the vocabulary.",
-        f"- Fold i tests on the i-th last {config['test_episodes']} episodes; it trains on the episodes after its test "
+        f"Fold i tests on the i-th last {config['test_episodes']} episodes; it trains on the episodes after its test "
         "window in cyclic order, so a smaller training set is the beginning of a larger one (the paper does not say "
         "which episodes train at smaller sizes; at the largest size they are the same).",
-        f"- The judge {judge['model']} at {results.provenance['judge_address']} is told the guidance text and answers "
+        f"The judge {judge['model']} at {results.provenance['judge_address']} is told the guidance text and answers "
         f"with one label; temperature {judge['temperature']}, structured output: {judge['structured']}, second look: "
         f"{'yes' if judge['second_look'] else 'no'}, seed of the label orders {judge['seed']}.",
         *_rendering(config),
-        "- Guidance texts: " + "; ".join(f'{name}: "{text}"' for name, text in config["styles"].items()) + ".",
-        f"- Estimates that did not converge: {int((~converged).sum())} of {len(converged)}.",
-        "- What all answers to an arm's questions taught together is in tastes/, for `edpbrl personalize`.",
-        "",
+        "Guidance texts: " + "; ".join(f'{name}: "{text}"' for name, text in config["styles"].items()) + ".",
+        convergence_line(results.table.loc[results.table["part"] == "accuracy", "converged"]),
+        "What all answers to an arm's questions taught together is in tastes/, for `edpbrl personalize`.",
     ]
+    return Text(bullets(lines), "How it was done")
 
 
 def _rendering(config: Mapping[str, Any]) -> list[str]:
@@ -255,20 +225,6 @@ def _rendering(config: Mapping[str, Any]) -> list[str]:
     if made is None:
         return []
     return [
-        f"- Images: {_model_name(config)} (sha256 {made['fingerprint'][:16]}), {made['steps']} steps, guidance "
+        f"Images: {_model_name(config)} (sha256 {made['fingerprint'][:16]}), {made['steps']} steps, guidance "
         f"{made['guidance']:g}, all from seed {config['image_seed']}."
-    ]
-
-
-def _provenance(results: Results) -> list[str]:
-    known, config = results.provenance, results.config
-    sessions = known["sessions"]
-    software = ", ".join(f"{name} {version}" for name, version in sessions[-1]["versions"].items())
-    return [
-        "## Provenance",
-        "",
-        f"- encoder {known['encoder']} (sha256 {config['encoder_fingerprint'][:16]}), vocabulary sha256 "
-        f"{config['vocabulary_fingerprint'][:16]}, seed {config['seed']}",
-        f"- begun {sessions[0]['begun']}, finished {known['finished']}, sessions: {len(sessions)}",
-        f"- {software}",
     ]

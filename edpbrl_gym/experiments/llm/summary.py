@@ -3,43 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from edpbrl_gym.experiments.kit.statistics import PairedDifference, plus_minus
 from edpbrl_gym.experiments.llm.measuring import GUIDANCE, WORDS, estimator_names
 from edpbrl_gym.experiments.llm.styles import PAPER_AVERAGE, PAPER_RESULTS
-from edpbrl_gym.experiments.plus_minus import plus_minus
-from edpbrl_gym.experiments.summary import agent_labels
+from edpbrl_gym.experiments.settings import agent_labels
 
-__all__ = ["Difference", "accounts", "by_style", "curves", "difference", "findings", "headline"]
-
-
-@dataclass(frozen=True)
-class Difference:
-    """One arm's accuracy minus another's, paired by style.
-
-    Attributes:
-        mean: Mean over the styles, in percentage points.
-        error: Standard error of that mean over the styles; NaN with one style.
-        higher: Styles in which the first arm is higher.
-        styles: Number of styles.
-    """
-
-    mean: float
-    error: float
-    higher: int
-    styles: int
-
-    @property
-    def clear(self) -> bool:
-        """Whether the mean is more than two standard errors from 0."""
-        return bool(np.isfinite(self.error) and abs(self.mean) > 2 * self.error)
-
-    def __str__(self) -> str:
-        """Mean and standard error in percentage points."""
-        return plus_minus(self.mean, self.error, "+.1f")
+__all__ = ["accounts", "by_style", "curves", "difference", "findings", "headline", "points"]
 
 
 def headline(config: Mapping[str, Any]) -> str:
@@ -64,7 +37,7 @@ def curves(table: Any) -> Any:
 
 def difference(
     styles: Any, estimator: str, first: str, second: str, *, episodes: int | None = None, tested_on: str | None = None
-) -> Difference:
+) -> PairedDifference:
     """Compare two arms under one estimator, style by style.
 
     Args:
@@ -82,11 +55,12 @@ def difference(
     for arm in (first, second):
         cell = rows[(rows["arm"] == arm) & (rows["tested_on"] == (arm if tested_on is None else tested_on))]
         values[arm] = cell.groupby("style", sort=False)["accuracy"].mean()
-    gaps = (values[first] - values[second]).dropna().to_numpy(dtype=float)
-    count = len(gaps)
-    error = float(gaps.std(ddof=1) / np.sqrt(count)) if count > 1 else float("nan")
-    mean = float(gaps.mean()) if count else float("nan")
-    return Difference(mean, error, int((gaps > 0).sum()), count)
+    return PairedDifference((values[first] - values[second]).dropna().to_numpy(dtype=float))
+
+
+def points(gap: PairedDifference) -> str:
+    """Mean and standard error in percentage points."""
+    return plus_minus(gap.mean, gap.error, "+.1f")
 
 
 def accounts(table: Any) -> list[dict[str, Any]]:
@@ -134,7 +108,7 @@ def _value(means: Any, estimator: str, arm: str, episodes: int, tested_on: str |
     return float(rows[rows["tested_on"] == (arm if tested_on is None else tested_on)]["mean"].iloc[0])
 
 
-def _said(found: Difference, first: str, second: str) -> str:
+def _said(found: PairedDifference, first: str, second: str) -> str:
     if found.clear:
         return f"{first if found.mean > 0 else second} is clearly higher"
     return "too close to call" if np.isfinite(found.error) else "no verdict without a standard error"
@@ -145,7 +119,7 @@ def _headline_sentence(styles: Any, means: Any, name: str, agent: str, baseline:
     text = (
         f"{name.capitalize()}, {last} training episodes, each arm on its own held-out questions: {agent} "
         f"{_value(means, name, agent, last):.1f}%, {baseline} {_value(means, name, baseline, last):.1f}% (difference "
-        f"{gap} points over {gap.styles} style{'' if gap.styles == 1 else 's'}, {agent} higher in {gap.higher}): "
+        f"{points(gap)} points over {gap.runs} style{'' if gap.runs == 1 else 's'}, {agent} higher in {gap.above}): "
         f"{_said(gap, agent, baseline)}."
     )
     if set(styles["style"]) == set(PAPER_RESULTS):
@@ -159,7 +133,7 @@ def _estimator_sentence(styles: Any, config: Mapping[str, Any], agent: str, base
     for name in estimator_names(config["lambdas"]):
         if name != GUIDANCE:
             gap = difference(styles, name, agent, baseline)
-            told.append(f"{name} {gap} ({_said(gap, agent, baseline)})")
+            told.append(f"{name} {points(gap)} ({_said(gap, agent, baseline)})")
     return f"{agent} - {baseline} in the mean over all train sizes, each on its own questions: {'; '.join(told)}."
 
 
@@ -168,7 +142,7 @@ def _same_questions(styles: Any, config: Mapping[str, Any], agent: str, baseline
     for name in dict.fromkeys([headline(config), WORDS]):
         for tested in (baseline, agent):
             gap = difference(styles, name, agent, baseline, episodes=last, tested_on=tested)
-            told.append(f"{name}, {tested} questions: {gap} ({_said(gap, agent, baseline)})")
+            told.append(f"{name}, {tested} questions: {points(gap)} ({_said(gap, agent, baseline)})")
     return (
         f"{agent} - {baseline} at {last} training episodes where both predict the same held-out choices: "
         f"{'; '.join(told)}."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -18,7 +18,7 @@ from edpbrl_gym.agents.base import Agent
 from edpbrl_gym.agents.registry import AGENTS, agent_class, make_agent
 from edpbrl_gym.collection.collect import make_prompt_lanes, reseed
 from edpbrl_gym.comparisons import Queries
-from edpbrl_gym.experiments.query_bench.arms import ANSWERS, STATIC_RULES, Arm, StaticRule
+from edpbrl_gym.experiments.query_bench.arms import ANSWERS, STATIC_RULES, Arm
 from edpbrl_gym.experiments.query_bench.settings import BenchSettings, Regime
 from edpbrl_gym.experiments.query_bench.worlds import World, load_world, option_texts, vocabulary_folder
 from edpbrl_gym.features import TextEncoder
@@ -35,6 +35,7 @@ __all__ = [
     "open_lanes",
     "play",
     "questions_path",
+    "shared_design",
     "solve_and_save",
     "static_agent",
 ]
@@ -123,86 +124,89 @@ def questions_path(folder: Path, world: str, rule: str, seed: int) -> Path:
     return folder / "questions" / f"{world}-{rule}-s{seed:04d}.npz"
 
 
-def open_lanes(world: World, folder: Path, encoder: TextEncoder, *, vocabulary: str, lanes: int) -> Any:
-    """A vector environment over a world's vocabulary, which the run folder holds, with a live encoder.
+def open_lanes(world: World, regime: Regime, folder: Path, encoder: TextEncoder, *, episodes: int) -> Any:
+    """A vector environment over a world's vocabulary, which the run folder holds, that plays all episodes at once.
 
     Args:
         world: What is asked about.
+        regime: Whose world.
         folder: The run folder.
         encoder: Embeds in place of the one that the world names.
-        vocabulary: Name of the vocabulary in the run folder.
-        lanes: T * K, so that all episodes are played at once.
+        episodes: T.
 
     Raises:
         RuntimeError: If the folder's vocabulary is not the world's.
     """
-    place = str(vocabulary_folder(folder, vocabulary))
-    made: Any = make_prompt_lanes(lanes, vocabulary=place, encoder=world.encoder_spec)
+    place = str(vocabulary_folder(folder, regime.vocabulary))
+    made: Any = make_prompt_lanes(episodes * regime.num_options, vocabulary=place, encoder=world.encoder_spec)
     made.unwrapped.model.use_encoder(encoder)
     if made.unwrapped.vocabulary.tokens != world.vocabulary.tokens:
         raise RuntimeError(f"Expected in {place} the vocabulary with which the run began; begin a new run")
     return made
 
 
-def static_agent(rule: StaticRule, lanes: Any, *, num_options: int, episodes: int, feedback: str, seed: int) -> Agent:
-    """Make the agent of a static rule; ``learn`` comes next.
+def shared_design(rule: str, regime: Regime, folder: Path) -> Path | None:
+    """The file beside the design that serves all seeds of a rule; None where every seed makes its own."""
+    if STATIC_RULES[rule].learns_per_seed or regime.drawn:
+        return None
+    return design_path(folder, regime.world, rule) / "solved.json"
 
-    Args:
-        rule: Which one.
-        lanes: The environment.
-        num_options: K.
-        episodes: T.
-        feedback: "truncated" or "state", for the agents that are told.
-        seed: Of the agent.
-    """
-    options = dict(rule.options)
-    if rule.takes_feedback:
-        options["feedback"] = feedback
+
+def static_agent(rule: str, lanes: Any, regime: Regime, folder: Path, *, episodes: int, seed: int) -> Agent:
+    """The agent of a static rule, ready to ask: with the design that all seeds share, or with one made here."""
+    done = shared_design(rule, regime, folder)
+    if done is None:
+        return _learn(rule, lanes, regime, episodes, seed)
+    agent = agent_class(STATIC_RULES[rule].agent).load(done.parent, lanes)
+    reseed(agent, seed)
+    return agent
+
+
+def _learn(rule: str, lanes: Any, regime: Regime, episodes: int, seed: int) -> Agent:
+    about = STATIC_RULES[rule]
+    options = dict(about.options)
+    if about.takes_feedback:
+        options["feedback"] = regime.feedback
     return make_agent(
-        rule.agent,
+        about.agent,
         lanes,
-        num_options=num_options,
+        num_options=regime.num_options,
         episodes=episodes,
         regularization=options.pop("regularization", 1.0),
         criterion=options.pop("criterion", "D"),
         seed=seed,
         **options,
-    )
+    ).learn()
 
 
-def _lanes(settings: BenchSettings, regime: Regime, world: World, folder: Path, encoder: TextEncoder) -> Any:
-    total = max(settings.episodes) * regime.num_options
-    return open_lanes(world, folder, encoder, vocabulary=regime.vocabulary, lanes=total)
+def solve_and_save(
+    load: Callable[..., World], settings: Any, regime: Regime, rule: str, folder: Path, fingerprint: str
+) -> None:
+    """Solve the design that serves all seeds of a rule and save it.
 
-
-def _make(settings: BenchSettings, regime: Regime, rule: str, lanes: Any, seed: int) -> Agent:
-    return static_agent(
-        STATIC_RULES[rule],
-        lanes,
-        num_options=regime.num_options,
-        episodes=max(settings.episodes),
-        feedback=regime.feedback,
-        seed=seed,
-    )
-
-
-def solve_and_save(settings: BenchSettings, regime: Regime, rule: str, folder: Path, fingerprint: str) -> str:
-    """Solve the design that serves all seeds of a rule and save it; return its name."""
+    Args:
+        load: Reads the world, called with what comes next but the rule.
+        settings: Of the benchmark.
+        regime: In which.
+        rule: Which one.
+        folder: The run folder.
+        fingerprint: Of the encoder.
+    """
     import json
 
+    world = load(settings, regime, folder, fingerprint)
+    episodes = max(settings.checkpoints(regime))
     target = design_path(folder, regime.world, rule)
-    world = load_world(settings, regime, folder, fingerprint)
     with one_thread():
-        lanes = _lanes(settings, regime, world, folder, world.encoder())
+        lanes = open_lanes(world, regime, folder, world.encoder(), episodes=episodes)
         begun = time.process_time()
-        agent = _make(settings, regime, rule, lanes, seed=0).learn()
+        agent = _learn(rule, lanes, regime, episodes, seed=0)
         if agent.design is not None and agent.design.status == "interrupted":
             raise KeyboardInterrupt  # Ctrl-C ends the run; a design cut short is not this benchmark's
         seconds = time.process_time() - begun
         agent.save(target)
     text = json.dumps({"seconds": seconds})
     write_atomically(target / "solved.json", lambda name: name.write_text(text, encoding="utf-8"))
-    return f"{regime.world}-{rule}"
 
 
 def draw_and_save(
@@ -215,15 +219,12 @@ def draw_and_save(
     own = derive_seed(seed, "questions", regime.world, rule)
     with one_thread():
         encoder = TimedEncoder(world.encoder())
-        lanes = _lanes(settings, regime, world, folder, encoder)
+        episodes = max(settings.episodes)
+        lanes = open_lanes(world, regime, folder, encoder, episodes=episodes)
         begun = time.process_time()
-        if STATIC_RULES[rule].learns_per_seed:
-            agent, planning = _make(settings, regime, rule, lanes, own).learn(), 0.0
-        else:
-            place = design_path(folder, regime.world, rule)
-            planning = float(json.loads((place / "solved.json").read_text(encoding="utf-8"))["seconds"])
-            agent = agent_class(STATIC_RULES[rule].agent).load(place, lanes)
-            reseed(agent, own)
+        agent = static_agent(rule, lanes, regime, folder, episodes=episodes, seed=own)
+        done = shared_design(rule, regime, folder)
+        planning = 0.0 if done is None else float(json.loads(done.read_text(encoding="utf-8"))["seconds"])
         tokens = play(agent, lanes, regime.num_options)
         seconds = planning + time.process_time() - begun - encoder.seconds
         features = _embed(world, tokens, encoder)

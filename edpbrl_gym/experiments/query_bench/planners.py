@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +15,7 @@ from edpbrl_gym.features import TextEncoder
 from edpbrl_gym.likelihood import make_response_model
 from edpbrl_gym.planners import AdaptivePlanner, ComposedFeatures, TokenFeatures
 
-__all__ = ["make_planner"]
+__all__ = ["composed_features", "make_planner", "option_features"]
 
 # what ADAPTIVE_RULES may name as the prior; the plain ones come with a fixed scale
 _PRIORS: dict[str, Callable[[World], VocabularyPrior | GaussianPrior]] = {
@@ -39,13 +38,9 @@ def make_planner(world: World, arm: Arm, *, num_options: int, seed: int, encoder
     """
     given: dict[str, Any] = dict(ADAPTIVE_RULES[arm.rule].options)
     prior = _PRIORS[given.pop("prior", "ours")](world)
-    options: ComposedFeatures | TokenFeatures = TokenFeatures(world.vocabulary, world.tokens)
-    if world.feedback == "truncated":
-        options = copy.copy(_composed(world))
-        options.encoder = encoder
     return AdaptivePlanner(
         world.vocabulary,
-        options=options,
+        options=option_features(world, encoder),
         prior=prior,
         num_options=num_options,
         seed=seed,
@@ -54,7 +49,14 @@ def make_planner(world: World, arm: Arm, *, num_options: int, seed: int, encoder
     )
 
 
+def option_features(world: World, encoder: TextEncoder) -> ComposedFeatures | TokenFeatures:
+    """What a planner knows of a world's options, with an encoder of its own."""
+    if world.feedback == "truncated":
+        return composed_features(world).with_encoder(encoder)
+    return TokenFeatures(world.vocabulary, world.tokens)
+
+
 @functools.lru_cache(maxsize=8)
-def _composed(world: World) -> ComposedFeatures:
+def composed_features(world: World) -> ComposedFeatures:
     """The fitted features of a world, once for each process: fitting encodes over a thousand texts."""
     return ComposedFeatures(world.vocabulary, world.tokens, world.encoder())

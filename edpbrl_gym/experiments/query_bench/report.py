@@ -1,25 +1,34 @@
-"""Figures and REPORT.md of a benchmark run, from its results alone."""
+"""The report of a benchmark of questions: marks, questions needed, what each piece buys, curves."""
 
 from __future__ import annotations
 
-import functools
-import os
-import shutil
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
-from edpbrl_gym.experiments.figures import save_figure
-from edpbrl_gym.experiments.query_bench.figures import curves_figure, metrics_figure, needed_figure, pieces_figure
+import numpy as np
+
+from edpbrl_gym.experiments.kit.figures import PALETTE, Curve, Level, Look, Panel, curves_figure, look
+from edpbrl_gym.experiments.kit.forest import ForestPanel, Point, forest_figure
+from edpbrl_gym.experiments.kit.report import (
+    Picture,
+    Report,
+    Text,
+    bullets,
+    code_line,
+    convergence_line,
+    provenance_section,
+    sentences_line,
+)
+from edpbrl_gym.experiments.kit.statistics import interval
 from edpbrl_gym.experiments.query_bench.settings import REGIMES
-from edpbrl_gym.experiments.query_bench.summary import PAPER, RunIndex
+from edpbrl_gym.experiments.query_bench.summary import BASELINE, METRICS, PAPER, RunIndex, curves_of
 from edpbrl_gym.experiments.query_bench.tables import (
     TARGET_B,
     TARGETS_A,
     Summary,
-    TextTable,
+    comparison_table,
     curves_table,
-    duel_table,
+    headline_tables,
     main_arms,
     marks_table,
     metrics_table,
@@ -29,66 +38,57 @@ from edpbrl_gym.experiments.query_bench.tables import (
     tally_lines,
     time_table,
 )
-from edpbrl_gym.experiments.runs import Results, write_atomically
+from edpbrl_gym.experiments.runs import Results
 
-__all__ = ["code_line", "write_report"]
+__all__ = ["make_report"]
 
-
-def write_report(results: Results, folder: str | os.PathLike[str], *, page: Path | None = None) -> list[Path]:
-    """Write every figure (PNG and PDF) and REPORT.md.
-
-    Args:
-        results: From ``run.gather``.
-        folder: Where they go.
-        page: Also write the report as this Markdown file, the PNG figures beside it.
-
-    Returns:
-        The files written, the report last.
-
-    Raises:
-        RunFolderError: If a place can't be written.
-    """
-    target = Path(folder)
-    summary = summarise(results.table)
-    figures = _figures(results, summary, target / "figures")
-    files = [path for paths in figures.values() for path in paths]
-    path = target / "REPORT.md"
-    text = _text(results, summary, {name: f"figures/{name}.png" for name in figures})
-    write_atomically(path, lambda name: name.write_text(text, encoding="utf-8"))
-    if page is not None:
-        names = {name: f"queries-{name}.png" for name in figures}
-        document = _text(results, summary, names)
-        write_atomically(page, lambda name: name.write_text(document, encoding="utf-8"))
-        for name, paths in figures.items():
-            write_atomically(page.parent / names[name], functools.partial(shutil.copyfile, paths[0]))
-    return [*files, path]
+# the arms that most figures show; others take what is left of the palette
+_LOOKS: dict[str, Look] = {
+    "adaptive": Look(PALETTE[0], "-", "o"),
+    BASELINE: Look(PALETTE[1], "--", "s"),
+    PAPER: Look("#777777", ":", "X"),
+    "static-D+ours": Look(PALETTE[2], "-.", "^"),
+    "tuples+ours": Look(PALETTE[3], (0, (5, 1)), "D"),
+}
+_TICKS = (1, 2, 5, 10, 20, 60)
 
 
-def _figures(results: Results, summary: Summary, folder: Path) -> dict[str, list[Path]]:
-    index = RunIndex(results.table)
+def make_report(results: Results) -> Report:
+    """The report of `edpbrl bench queries`."""
+    table = results.table
+    summary, index = summarise(table), RunIndex(table)
     headline = [name for name in summary.regimes if REGIMES[name].headline]
     side = [name for name in summary.regimes if not REGIMES[name].headline]
-    main = main_arms(summary)
-    line = _setting_line(results)
-    made: dict[str, Any] = {}
-    if headline:
-        made["curves"] = curves_figure(index, headline, main, subtitle=line)
-        made["metrics"] = metrics_figure(index, headline, main, subtitle=line)
-    if side:
-        made["side-curves"] = curves_figure(index, side, main, subtitle=line)
-    marks = [
-        (title, [item for item in summary.needed[mark, "cosine_error"] if item.arm in main and item.arm != PAPER])
-        for mark, title in (
-            ("a", "(a) to the error of Random + ridge 100"),
-            ("b", "(b) to the error of Random + our estimator"),
-        )
-    ]
-    if any(found for _, found in marks):
-        aims: list[dict[str, float]] = [TARGETS_A, dict.fromkeys(summary.regimes, TARGET_B)]
-        made["needed"] = needed_figure(marks, main, aims)
-    if summary.pieces:
-        made["pieces"] = pieces_figure(summary.pieces)
-    return {name: save_figure(figure, folder, name) for name, figure in made.items()}
+    runs = table[["regime", "arm", "seed", "sentence"]].drop_duplicates()
+    setting = _setting_line(results)
+    return Report(
+        "Query efficiency: how few questions will do",
+        [
+            Text(
+                [
+                    f"`edpbrl bench queries`: {len(runs)} runs (regime x arm x user x seed); {setting}. Every number "
+                    "below is computed from results.parquet; `edpbrl bench queries --report RUN` writes this page "
+                    "again."
+                ]
+            ),
+            marks_table(summary),
+            *_curves_picture("curves", "Learning curves of the headline regimes", index, headline, summary, setting),
+            *_needed_picture(summary),
+            pieces_table(summary),
+            *_pieces_picture(summary),
+            needed_table(summary, results),
+            comparison_table(summary),
+            Text(bullets(tally_lines(summary))),
+            metrics_table(summary),
+            *_metrics_picture(index, headline, summary, setting),
+            *_curves_picture("side-curves", "Learning curves of the side regimes", index, side, summary, setting),
+            curves_table(summary, table),
+            time_table(summary, table),
+            _how(results),
+            provenance_section(results, code_line(table)),
+        ],
+        headline=headline_tables(results, summary),
+    )
 
 
 def _setting_line(results: Results) -> str:
@@ -100,83 +100,153 @@ def _setting_line(results: Results) -> str:
     )
 
 
-_PICTURES = {
-    "curves": "Learning curves of the headline regimes",
-    "needed": "Questions needed",
-    "pieces": "What each piece buys",
-    "metrics": "The other metrics",
-    "side-curves": "Learning curves of the side regimes",
-}
+# -- figures ---------------------------------------------------------------------------------------------------------
 
 
-def _text(results: Results, summary: Summary, pictures: Mapping[str, str]) -> str:
-    def picture(name: str) -> list[str]:
-        return [f"![{_PICTURES[name]}]({pictures[name]})", ""] if name in pictures else []
+def _looks(arms: Sequence[str]) -> dict[str, Look]:
+    """The look of each arm, the same in all figures for the main ones."""
+    others = [arm for arm in arms if arm not in _LOOKS]
+    return {arm: _LOOKS.get(arm) or look(4 + others.index(arm)) for arm in arms}
 
-    def section(table: TextTable) -> list[str]:
-        return table.markdown() if table.rows else []
 
-    table = results.table
-    runs = table[["regime", "arm", "seed", "sentence"]].drop_duplicates()
-    lines = [
-        "# Query efficiency: how few questions will do",
-        "",
-        f"`edpbrl bench queries`: {len(runs)} runs (regime x arm x user x seed); {_setting_line(results)}. Every "
-        "number below is computed from results.parquet; `edpbrl bench queries --report RUN` writes this page again.",
-        "",
-        *section(marks_table(summary)),
-        *picture("curves"),
-        *picture("needed"),
-        *section(pieces_table(summary)),
-        *picture("pieces"),
-        *section(needed_table(summary, results)),
-        *section(duel_table(summary)),
-        *tally_lines(summary),
-        "",
-        *section(metrics_table(summary)),
-        *picture("metrics"),
-        *picture("side-curves"),
-        *section(curves_table(summary, table)),
-        *section(time_table(summary, table)),
-        *_how(results),
+def _curves(index: RunIndex, regime: str, arms: Sequence[str], metric: str) -> list[Curve]:
+    """Means over runs with their 95% bootstrap intervals."""
+    drawn = []
+    for arm, style in _looks(arms).items():
+        curves = curves_of(index, regime, (arm,), metric)
+        if curves is not None:
+            values = curves.values[arm]
+            low, high = np.array([interval(column, resamples=500) for column in values.T]).T
+            drawn.append(Curve(arm, curves.episodes, values.mean(axis=0), style, low, high))
+    return drawn
+
+
+def _curves_picture(
+    name: str, caption: str, index: RunIndex, regimes: Sequence[str], summary: Summary, setting: str
+) -> list[Picture]:
+    """The cosine error against the episodes, a panel for each regime, with the two marks as horizontal lines."""
+    if not regimes:
+        return []
+    panels = []
+    for regime in regimes:
+        drawn = _curves(index, regime, main_arms(summary), "cosine_error")
+        ends = {curve.label: curve for curve in drawn}
+        levels = [
+            Level(float(ends[arm].mean[-1]), note=note, look=Look(_LOOKS[arm].colour, (0, (1, 2))))
+            for arm, note in ((PAPER, "(a)"), (BASELINE, "(b)"))
+            if arm in ends
+        ]
+        panels.append(Panel(drawn, title=REGIMES[regime].title, ylabel="cosine error", levels=levels))
+    columns = 2 if len(regimes) <= 4 else 3
+    figure = curves_figure(
+        panels,
+        columns=columns,
+        xlabel="episodes answered, T (log)",
+        title="Mean and 95% interval over runs; (a), (b): the errors to be reached",
+        subtitle=setting,
+        size=(4.4, 3.0) if columns < 3 else (3.3, 2.5),
+        ticks=_TICKS,
+        log=True,
+    )
+    return [Picture(name, caption, figure)]
+
+
+def _metrics_picture(index: RunIndex, regimes: Sequence[str], summary: Summary, setting: str) -> list[Picture]:
+    """All other metrics: a row for each, a column for each regime."""
+    if not regimes:
+        return []
+    panels = [
+        Panel(
+            _curves(index, regime, main_arms(summary), metric),
+            title=REGIMES[regime].title if metric == "preference_error" else "",
+            ylabel=name,
+        )
+        for metric, name in METRICS.items()
+        if metric != "cosine_error"
+        for regime in regimes
     ]
-    return "\n".join(lines).rstrip() + "\n"
+    figure = curves_figure(
+        panels,
+        columns=len(regimes),
+        xlabel="episodes T (log)",
+        title="Mean and 95% interval over runs",
+        subtitle=setting,
+        size=(2.7, 2.3),
+        share="row",
+        ticks=_TICKS,
+        log=True,
+    )
+    return [Picture("metrics", "The other metrics", figure)]
 
 
-def _how(results: Results) -> list[str]:
-    config, known, table = results.config, results.provenance, results.table
-    sentences = "; ".join(f'{name}: "{text}"' for name, text in config["sentences"].items())
-    software = ", ".join(f"{name} {version}" for name, version in known["sessions"][-1]["versions"].items())
-    return [
-        "## How it was done",
-        "",
-        f"- Users: theta* is the unit-norm embedding of a sentence: {sentences}. A seed has "
-        f"{_per_seed(table)} of them.",
-        "- A run is a (seed, sentence). All arms of a run see the same user with the same random draws; static rules "
+def _needed_picture(summary: Summary) -> list[Picture]:
+    """The share of the questions that each arm needs for a mark: a panel for each mark, regimes as rows."""
+    arms = main_arms(summary)
+    panels = []
+    for mark, title, aims in (
+        ("a", "(a) to the error of Random + ridge 100", TARGETS_A),
+        ("b", "(b) to the error of Random + our estimator", dict.fromkeys(summary.regimes, TARGET_B)),
+    ):
+        points = [
+            Point(REGIMES[item.regime].title, item.arm, item.share, item.low / item.of, item.high / item.of)
+            for item in summary.needed[mark, "cosine_error"]
+            if item.arm in arms and item.arm != PAPER
+        ]
+        panels.append(ForestPanel(title, points, {REGIMES[name].title: aim for name, aim in aims.items()}))
+    rows = {point.row for panel in panels for point in panel.points}
+    if not rows:
+        return []
+    figure = forest_figure(
+        panels,
+        rows=[regime.title for regime in REGIMES.values() if regime.title in rows],
+        series=_looks(arms),
+        limits=(0.015, 1.6),
+        ticks={0.02: "1/50", 0.05: "1/20", 0.1: "1/10", 0.2: "1/5", 0.5: "1/2", 1.0: "1"},
+        xlabel="share of the reference's questions (log)",
+        title="Questions needed, 95% intervals; black ticks: what the adaptive agent is to reach; arrows: not reached",
+    )
+    return [Picture("needed", "Questions needed", figure)]
+
+
+def _pieces_picture(summary: Summary) -> list[Picture]:
+    """How many times fewer questions each piece makes, a colour for each regime."""
+    pieces = summary.pieces
+    if not pieces:
+        return []
+    points = [Point(one.title, REGIMES[one.regime].title, one.factor, one.low, one.high) for one in pieces]
+    factors = np.array([[one.factor, one.low, one.high] for one in pieces])
+    factors = factors[np.isfinite(factors)]
+    titles = [regime.title for name, regime in REGIMES.items() if any(one.regime == name for one in pieces)]
+    figure = forest_figure(
+        [ForestPanel("", points)],
+        rows=list(dict.fromkeys(one.title for one in pieces)),
+        series={title: look(place) for place, title in enumerate(titles)},
+        limits=(max(0.2, min(0.7, factors.min() * 0.9)), min(30.0, max(2.0, factors.max() * 1.2))),
+        ticks={tick: f"{tick:g}" for tick in (0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)},
+        xlabel="times fewer questions for the same cosine error (log)",
+        title="What each piece buys, with 95% intervals",
+    )
+    return [Picture("pieces", "What each piece buys", figure)]
+
+
+# -- how it was done -------------------------------------------------------------------------------------------------
+
+
+def _how(results: Results) -> Text:
+    config, table = results.config, results.table
+    lines = [
+        f"Users: {sentences_line(config['sentences'])}. A seed has {_per_seed(table)} of them.",
+        "A run is a (seed, sentence). All arms of a run see the same user with the same random draws; static rules "
         "ask the same questions of all users of a seed. Intervals resample whole runs.",
-        f"- Questions come from the train split of the vocabulary; preference error on {config['pairs']} pairs of "
+        f"Questions come from the train split of the vocabulary; preference error on {config['pairs']} pairs of "
         f"{config['prompts']} held-out prompts, choice error on held-out questions answered without noise, regret "
         "against the best prompt that a wider beam search finds with theta* itself.",
-        "- T needed: the mean curve over runs, linear between the T measured, from which T on it stays at or below the "
+        "T needed: the mean curve over runs, linear between the T measured, from which T on it stays at or below the "
         "level.",
-        f"- Estimates that did not converge: {int((~table['converged'].astype(bool)).sum())} of {len(table)}. Share of "
-        f"skipped questions: {float(table['skipped'].mean()):.3f} over all rows.",
-        f"- Encoder sha256 {config['encoder_fingerprint'][:16]}, vocabulary sha256 "
-        f"{config['vocabulary_fingerprint'][:16]}.",
-        f"- {code_line(table)}",
-        f"- {software}.",
+        convergence_line(table["converged"]),
+        f"Share of skipped questions: {float(table['skipped'].mean()):.3f} over all rows.",
     ]
-
-
-def code_line(table: Any) -> str:
-    """Which versions of the code made the rows; a mixture is said arm by arm."""
-    if "code" not in table:
-        return "The version of the code was not recorded."
-    versions = table.assign(code=table["code"].fillna("unknown")).groupby("code", sort=False)["arm"].unique()
-    if len(versions) == 1:
-        return f"All rows were made by the same code (sha256 {versions.index[0]})."
-    said = "; ".join(f"{code}: {', '.join(sorted(arms))}" for code, arms in versions.items())
-    return f"Rows were made by {len(versions)} versions of the code (sha256: arms): {said}."
+    return Text(bullets(lines), "How it was done")
 
 
 def _per_seed(table: Any) -> str:

@@ -9,7 +9,7 @@ from edpbrl_gym._validation import check_choice_of, check_count
 from edpbrl_gym.experiments.settings import PAPER_USERS
 from edpbrl_gym.features import check_encoder_spec
 
-__all__ = ["EPISODES", "QUICK", "REGIMES", "SENTENCES", "BenchSettings", "Regime", "get_regime"]
+__all__ = ["EPISODES", "QUICK", "REGIMES", "SENTENCES", "BenchSettings", "Regime", "Unit", "get_regime"]
 
 # The paper's three users and seven of ours. Choices of constants in the library were made on other sentences and seeds.
 SENTENCES: dict[str, str] = {
@@ -57,6 +57,11 @@ class Regime:
     def world(self) -> str:
         """Name of what its questions are made of: regimes with the same one share questions of static rules."""
         return f"{self.vocabulary}-{self.feedback}-K{self.num_options}"
+
+    @property
+    def drawn(self) -> bool:
+        """Whether every seed has a world and a taste of its own."""
+        return False
 
 
 def _regimes() -> dict[str, Regime]:
@@ -154,6 +159,10 @@ class BenchSettings:
         check_count(self.split_seed, "split_seed", minimum=0)
         check_encoder_spec(self.encoder)
 
+    def checkpoints(self, regime: Regime) -> tuple[int, ...]:
+        """Numbers of episodes at which estimates are judged, the same in all regimes."""
+        return self.episodes
+
     def sentences_of(self, seed: int) -> tuple[str, ...]:
         """Names of the sentences of a seed, evenly spaced around the list from ``seed``."""
         names = tuple(SENTENCES)
@@ -165,6 +174,28 @@ class BenchSettings:
         config = {**asdict(self), "sentences": dict(SENTENCES)}
         del config["sentences_per_seed"]
         return config
+
+
+@dataclass(frozen=True, order=True)
+class Unit:
+    """What is run, in this benchmark and in the race.
+
+    Attributes:
+        seed: Of items, questions and answers.
+        regime: Name.
+        user: Name of the user, such as that of a sentence.
+        arm: Name.
+    """
+
+    seed: int
+    regime: str
+    user: str
+    arm: str
+
+    @property
+    def part(self) -> str:
+        """Name of its part file."""
+        return f"{self.regime}__{self.arm}__s{self.seed:04d}-{self.user}"
 
 
 QUICK: dict[str, Any] = {

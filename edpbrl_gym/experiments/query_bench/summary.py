@@ -6,30 +6,28 @@ on the runs that both have, and every bootstrap resamples whole runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
+from edpbrl_gym.experiments.kit.statistics import PairedDifference, episodes_to_reach, interval
 from edpbrl_gym.experiments.query_bench.settings import REGIMES
 
 __all__ = [
     "BASELINE",
     "CAP",
+    "Comparison",
     "METRICS",
     "PIECES",
     "Curves",
-    "Duel",
     "Needed",
     "Piece",
     "RunIndex",
+    "compare",
     "curves_of",
-    "duel",
-    "episodes_to_reach",
-    "interval",
-    "mean_of",
     "needed",
     "piece",
 ]
@@ -141,67 +139,6 @@ def curves_of(index: RunIndex, regime: str, arms: Sequence[str], metric: str) ->
     )
 
 
-def episodes_to_reach(curve: ArrayLike, episodes: ArrayLike, level: ArrayLike, start: float) -> Floats:
-    """Return the T from which on a curve stays at or below a level, by linear interpolation between the T measured.
-
-    Args:
-        curve: Errors at each T, (..., t).
-        episodes: The T, (t,), increasing.
-        level: The error to be reached, (...).
-        start: Error at T = 0; NaN: unknown, and a curve that is below the level from the first T on gets that T.
-
-    Returns:
-        T, (...); infinity where the last error is above the level.
-    """
-    values, places = np.asarray(curve, dtype=np.float64), np.asarray(episodes, dtype=np.float64)
-    wanted = np.asarray(level, dtype=np.float64)
-    if np.isfinite(start):
-        values = np.concatenate([np.full((*values.shape[:-1], 1), start), values], axis=-1)
-        places = np.concatenate([[0.0], places])
-    above = values > wanted[..., None]
-    last = np.where(above.any(axis=-1), values.shape[-1] - 1 - np.argmax(above[..., ::-1], axis=-1), -1)
-    before = np.clip(last, 0, values.shape[-1] - 2)
-    high = np.take_along_axis(values, before[..., None], axis=-1)[..., 0]
-    low = np.take_along_axis(values, before[..., None] + 1, axis=-1)[..., 0]
-    drop = np.where(high > low, high - low, 1.0)
-    found = places[before] + (high - wanted) / drop * (places[before + 1] - places[before])
-    found = np.where(last < 0, places[0], found)
-    return np.where(last == values.shape[-1] - 1, np.inf, found)
-
-
-def interval(
-    statistic: Callable[[NDArray[np.int64]], Floats], runs: int, *, seed: int = 0, resamples: int = 2000
-) -> tuple[float, float]:
-    """Return the 95% percentile bootstrap interval of a statistic of runs, resampled as a whole.
-
-    Args:
-        statistic: Maps indices of runs (..., runs) to values (...), at most ``CAP``.
-        runs: How many there are.
-        seed: Of the resampling.
-        resamples: How often.
-
-    Returns:
-        (low, high); NaN for a single run.
-    """
-    if runs < 2:
-        return float("nan"), float("nan")
-    from scipy.stats import bootstrap
-
-    def resampled(indices: NDArray[np.int64], axis: int = -1) -> Floats:
-        return statistic(np.moveaxis(indices, axis, -1))
-
-    found = bootstrap(
-        (np.arange(runs),), resampled, vectorized=True, n_resamples=resamples, batch=500, method="percentile",
-        rng=np.random.default_rng(seed),
-    ).confidence_interval  # fmt: skip
-    return float(found.low), float(found.high)
-
-
-def mean_of(values: Floats) -> Callable[[NDArray[np.int64]], Floats]:
-    """The statistic for ``interval`` that is the mean of a value of each run, (runs,)."""
-    return lambda chosen: np.asarray(values[chosen].mean(axis=-1))
-
-
 @dataclass(frozen=True)
 class Needed:
     """Episodes that an arm needs for the error that a reference has after all of its episodes.
@@ -241,18 +178,16 @@ def needed(index: RunIndex, regime: str, arm: str, reference: str, metric: str) 
     found = curves_of(index, regime, (arm, reference), metric)
     if found is None:
         return None
-    own, other = found.values[arm], found.values[reference]
+    runs = np.column_stack([found.values[arm], found.values[reference][:, -1]])
 
-    def reach(indices: NDArray[np.int64]) -> Floats:
-        levels = other[indices, -1].mean(axis=-1)
-        means = own[indices].mean(axis=-2)
-        return np.minimum(episodes_to_reach(means, found.episodes, levels, found.start), CAP)
+    def reach(means: Floats) -> Floats:
+        return np.minimum(episodes_to_reach(means[..., :-1], found.episodes, means[..., -1], found.start), CAP)
 
-    everyone = np.arange(len(own))
-    low, high = (_uncapped(end) for end in interval(reach, len(own)))
+    mean = runs.mean(axis=0)
+    low, high = (_uncapped(end) for end in interval(runs, reach))
     return Needed(
-        regime, arm, reference, metric, float(other[:, -1].mean()), _uncapped(float(reach(everyone))), low, high,
-        float(found.episodes[-1]), len(own),
+        regime, arm, reference, metric, float(mean[-1]), _uncapped(float(reach(mean))), low, high,
+        float(found.episodes[-1]), len(runs),
     )  # fmt: skip
 
 
@@ -260,9 +195,9 @@ def _uncapped(value: float) -> float:
     return float("inf") if value >= CAP / 2 else value
 
 
-@dataclass(frozen=True)
-class Duel:
-    """An arm against a baseline at one T: the mean of the paired differences of an error.
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """An arm against a baseline at one T.
 
     Attributes:
         regime: Name.
@@ -270,10 +205,7 @@ class Duel:
         baseline: Name.
         metric: Name.
         episodes: T.
-        mean: Mean of (arm - baseline); below 0 the arm is better.
-        low: Lower end of the 95% interval.
-        high: Upper end.
-        runs: Number of runs.
+        difference: Of the errors, arm - baseline, over the runs that both have; below 0 the arm is better.
     """
 
     regime: str
@@ -281,28 +213,22 @@ class Duel:
     baseline: str
     metric: str
     episodes: int
-    mean: float
-    low: float
-    high: float
-    runs: int
+    difference: PairedDifference
 
     @property
     def outcome(self) -> str:
         """The arm's "win" or "loss" where the interval excludes 0, else "tie"."""
-        if self.high < 0:
-            return "win"
-        return "loss" if self.low > 0 else "tie"
+        return {-1: "win", 0: "tie", 1: "loss"}[self.difference.sign]
 
 
-def duel(index: RunIndex, regime: str, arm: str, baseline: str, metric: str, episodes: int) -> Duel | None:
+def compare(index: RunIndex, regime: str, arm: str, baseline: str, metric: str, episodes: int) -> Comparison | None:
     """Compare an arm with a baseline at T episodes; None where they have no run in common, or no such T."""
-    found = curves_of(index, regime, (arm, baseline), metric)
-    if found is None or episodes not in found.episodes:
+    curves = curves_of(index, regime, (arm, baseline), metric)
+    if curves is None or episodes not in curves.episodes:
         return None
-    column = int(np.flatnonzero(found.episodes == episodes)[0])
-    gaps = found.values[arm][:, column] - found.values[baseline][:, column]
-    low, high = interval(lambda chosen: np.asarray(gaps[chosen].mean(axis=-1)), len(gaps))
-    return Duel(regime, arm, baseline, metric, episodes, float(gaps.mean()), low, high, len(gaps))
+    column = int(np.flatnonzero(curves.episodes == episodes)[0])
+    gaps = curves.values[arm][:, column] - curves.values[baseline][:, column]
+    return Comparison(regime, arm, baseline, metric, episodes, PairedDifference(gaps))
 
 
 @dataclass(frozen=True)
@@ -340,14 +266,14 @@ def piece(
     found = curves_of(index, regime, (without, given), metric)
     if found is None:
         return None
-    base, more = found.values[without], found.values[given]
+    runs = np.concatenate([found.values[without], found.values[given]], axis=1)
 
-    def factor(indices: NDArray[np.int64]) -> Floats:
-        means = [values[indices].mean(axis=-2) for values in (base, more)]
-        level = np.maximum(means[0][..., -1], means[1][..., -1])
-        slow, fast = (episodes_to_reach(mean, found.episodes, level, found.start) for mean in means)
+    def factor(means: Floats) -> Floats:
+        both = np.split(means, 2, axis=-1)
+        level = np.maximum(both[0][..., -1], both[1][..., -1])
+        slow, fast = (episodes_to_reach(mean, found.episodes, level, found.start) for mean in both)
         # an error worse than knowing nothing needs no question: neither 0 nor a ratio with it means anything
         return np.clip(np.maximum(slow, _NO_TIME) / np.maximum(fast, _NO_TIME), 1.0 / CAP, CAP)
 
-    low, high = interval(factor, len(base))
-    return Piece(title, without, given, regime, float(factor(np.arange(len(base)))), low, high, len(base))
+    low, high = interval(runs, factor)
+    return Piece(title, without, given, regime, float(factor(runs.mean(axis=0))), low, high, len(runs))

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from edpbrl_gym.experiments.plus_minus import UNDEFINED, bracket
+from edpbrl_gym.experiments.kit.statistics import UNDEFINED, bracket
+from edpbrl_gym.experiments.kit.tables import TextTable
 from edpbrl_gym.experiments.query_bench.arms import ABLATION_ARMS, HEADLINE_ARMS, get_arm
 from edpbrl_gym.experiments.query_bench.settings import REGIMES
 from edpbrl_gym.experiments.query_bench.summary import (
@@ -16,11 +17,11 @@ from edpbrl_gym.experiments.query_bench.summary import (
     METRICS,
     PAPER,
     PIECES,
-    Duel,
+    Comparison,
     Needed,
     Piece,
     RunIndex,
-    duel,
+    compare,
     needed,
     piece,
 )
@@ -30,9 +31,8 @@ __all__ = [
     "TARGETS_A",
     "TARGET_B",
     "Summary",
-    "TextTable",
     "curves_table",
-    "duel_table",
+    "comparison_table",
     "headline_tables",
     "main_arms",
     "marks_table",
@@ -48,43 +48,7 @@ __all__ = [
 TARGETS_A: dict[str, float] = {"argmax": 1 / 8, "scale-50": 1 / 8, "scale-20": 1 / 5, "scale-5": 1 / 3}
 TARGET_B = 0.6
 DEFAULT = "adaptive"
-_DUELS_AT = (10, 30, 60)
-
-
-@dataclass(frozen=True)
-class TextTable:
-    """A table for the terminal and for Markdown.
-
-    Attributes:
-        title: Above it.
-        header: Names of the columns.
-        rows: Their texts.
-        note: Below it, "" for none.
-    """
-
-    title: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    note: str = ""
-
-    def markdown(self) -> list[str]:
-        """Lines of a Markdown section."""
-        lines = [f"## {self.title}", ""]
-        lines += [f"| {' | '.join(self.header)} |", f"|{'---|' * len(self.header)}"]
-        lines += [f"| {' | '.join(row)} |" for row in self.rows]
-        return [*lines, "", *([self.note, ""] if self.note else [])]
-
-    def rich(self) -> Any:
-        """A rich table."""
-        from rich.table import Table
-        from rich.text import Text
-
-        table = Table(title=Text(self.title), title_justify="left")
-        for number, name in enumerate(self.header):
-            table.add_column(Text(name), justify="left" if number < 2 else "right", no_wrap=number < 2)
-        for row in self.rows:
-            table.add_row(*[Text(text) for text in row])
-        return table
+_COMPARED_AT = (10, 30, 60)
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,14 +60,14 @@ class Summary:
         arms: Names, in their order.
         needed: By (mark, metric): what the arms need, mark "a" or "b"; only the default agent in metrics other than the
             cosine error.
-        duels: Every arm against Random with our estimator.
+        comparisons: Every arm against Random with our estimator.
         pieces: What each piece buys in each headline regime.
     """
 
     regimes: list[str]
     arms: list[str]
     needed: dict[tuple[str, str], list[Needed]] = field(default_factory=dict)
-    duels: list[Duel] = field(default_factory=list)
+    comparisons: list[Comparison] = field(default_factory=list)
     pieces: list[Piece] = field(default_factory=list)
 
 
@@ -120,10 +84,11 @@ def summarise(table: Any) -> Summary:
             found = [needed(runs, regime, arm, reference, metric) for regime in regimes for arm in asked]
             summary.needed[mark, metric] = [item for item in found if item is not None and item.arm != reference]
     last = int(table["episodes"].max())
-    for episodes in dict.fromkeys([*(at for at in _DUELS_AT if at < last), last]):
+    for episodes in dict.fromkeys([*(at for at in _COMPARED_AT if at < last), last]):
         for regime in regimes:
-            fights = [duel(runs, regime, arm, BASELINE, "cosine_error", episodes) for arm in arms if arm != BASELINE]
-            summary.duels.extend(fight for fight in fights if fight is not None)
+            others = [arm for arm in arms if arm != BASELINE]
+            compared = [compare(runs, regime, arm, BASELINE, "cosine_error", episodes) for arm in others]
+            summary.comparisons.extend(one for one in compared if one is not None)
     for title, without, given in PIECES:
         for regime in regimes:
             if REGIMES[regime].headline:
@@ -138,7 +103,7 @@ def headline_tables(results: Results, summary: Summary | None = None) -> list[Te
     return [table for table in (marks_table(found), needed_table(found, results, main_arms(found))) if table.rows]
 
 
-def _share(item: Needed) -> str:
+def share_cell(item: Needed) -> str:
     """Share of the reference's questions as text, with its interval."""
     if not np.isfinite(item.share):
         return "not reached"
@@ -162,12 +127,12 @@ def marks_table(summary: Summary) -> TextTable:
                 cells += ["", ""]
                 continue
             verdict = "" if aim is None else "reached" if item.share <= aim else "missed"
-            cells += [_share(item), "" if aim is None else f"{aim:.3g}: {verdict}"]
-        fights = [fight for fight in summary.duels if (fight.regime, fight.arm) == (regime, DEFAULT)]
-        if not any(cells) and not fights:
+            cells += [share_cell(item), "" if aim is None else f"{aim:.3g}: {verdict}"]
+        compared = [one for one in summary.comparisons if (one.regime, one.arm) == (regime, DEFAULT)]
+        if not any(cells) and not compared:
             continue
-        lost = [fight.episodes for fight in fights if fight.outcome == "loss"]
-        worse = f"yes, at T = {', '.join(map(str, lost))}" if lost else "no" if fights else ""
+        lost = [one.episodes for one in compared if one.outcome == "loss"]
+        worse = f"yes, at T = {', '.join(map(str, lost))}" if lost else "no" if compared else ""
         rows.append((REGIMES[regime].title, *cells, worse))
     return TextTable(
         "The default agent against its marks",
@@ -198,7 +163,7 @@ def needed_table(summary: Summary, results: Results, arms: Sequence[str] | None 
                     cells += ["", ""]
                     continue
                 questions = f"{horizon * item.episodes:.0f}" if np.isfinite(item.episodes) else "-"
-                cells += [questions, _share(item)]
+                cells += [questions, share_cell(item)]
                 runs = str(item.runs)
             if any(cells):
                 rows.append((REGIMES[regime].title, arm, *cells, runs))
@@ -219,7 +184,7 @@ def metrics_table(summary: Summary) -> TextTable:
             cells = []
             for mark in ("a", "b"):
                 item = _one(summary.needed[mark, metric], regime, DEFAULT)
-                cells.append("" if item is None else _share(item))
+                cells.append("" if item is None else share_cell(item))
             if any(cells):
                 rows.append((REGIMES[regime].title, name, *cells))
     return TextTable(
@@ -230,15 +195,15 @@ def metrics_table(summary: Summary) -> TextTable:
     )
 
 
-def duel_table(summary: Summary) -> TextTable:
+def comparison_table(summary: Summary) -> TextTable:
     """One row an arm and regime: outcome and difference at each T."""
-    places = list(dict.fromkeys(fight.episodes for fight in summary.duels))
+    places = list(dict.fromkeys(one.episodes for one in summary.comparisons))
     rows = []
     for arm in summary.arms:
         for regime in summary.regimes:
-            fights = {f.episodes: f for f in summary.duels if (f.arm, f.regime) == (arm, regime)}
-            if fights:
-                cells = [_fight(fights[at]) if at in fights else "" for at in places]
+            compared = {c.episodes: c for c in summary.comparisons if (c.arm, c.regime) == (arm, regime)}
+            if compared:
+                cells = [comparison_cell(compared[at]) if at in compared else "" for at in places]
                 rows.append((arm, REGIMES[regime].title, *cells))
     return TextTable(
         f"Win, tie or loss against {BASELINE}",
@@ -249,18 +214,19 @@ def duel_table(summary: Summary) -> TextTable:
     )
 
 
-def _fight(fight: Duel) -> str:
-    return f"{fight.outcome} {fight.mean:+.3f} {bracket(fight.low, fight.high, '+.3f')}"
+def comparison_cell(one: Comparison) -> str:
+    """Outcome, mean difference and interval."""
+    return f"{one.outcome} {one.difference.mean:+.3f} {bracket(*one.difference.interval, '+.3f')}"
 
 
 def tally_lines(summary: Summary) -> list[str]:
-    """Wins, ties and losses of each arm over regimes and T, as a Markdown list."""
+    """Wins, ties and losses of each arm over regimes and T."""
     lines = []
     for arm in summary.arms:
-        outcomes = [fight.outcome for fight in summary.duels if fight.arm == arm]
+        outcomes = [one.outcome for one in summary.comparisons if one.arm == arm]
         if outcomes:
             won, tied, lost = (outcomes.count(kind) for kind in ("win", "tie", "loss"))
-            lines.append(f"- {arm}: {won} wins, {tied} ties, {lost} losses")
+            lines.append(f"{arm}: {won} wins, {tied} ties, {lost} losses")
     return lines
 
 
@@ -271,7 +237,7 @@ def pieces_table(summary: Summary) -> TextTable:
     for title, without, given in PIECES:
         found = {item.regime: item for item in summary.pieces if item.title == title}
         if found:
-            cells = [_factor(found[name]) if name in found else "" for name in regimes]
+            cells = [factor_cell(found[name]) if name in found else "" for name in regimes]
             rows.append((title, f"{without} -> {given}", *cells))
     return TextTable(
         "What each piece buys",
@@ -282,7 +248,8 @@ def pieces_table(summary: Summary) -> TextTable:
     )
 
 
-def _factor(item: Piece) -> str:
+def factor_cell(item: Piece) -> str:
+    """Factor and interval."""
     return f"{item.factor:.2f} {bracket(item.low, item.high, '.2f')}"
 
 

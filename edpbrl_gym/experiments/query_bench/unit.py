@@ -20,37 +20,13 @@ from edpbrl_gym.experiments.query_bench.asking import TimedEncoder, load_questio
 from edpbrl_gym.experiments.query_bench.estimators import fit
 from edpbrl_gym.experiments.query_bench.measuring import Scorer, load_ceiling
 from edpbrl_gym.experiments.query_bench.planners import make_planner
-from edpbrl_gym.experiments.query_bench.settings import BenchSettings, Regime, get_regime
+from edpbrl_gym.experiments.query_bench.playing import ask_questions
+from edpbrl_gym.experiments.query_bench.settings import BenchSettings, Regime, Unit, get_regime
 from edpbrl_gym.experiments.query_bench.worlds import World, load_world
-from edpbrl_gym.experiments.runs import RunFolder
 from edpbrl_gym.likelihood import Response, make_response_model
 from edpbrl_gym.oracles.imperfect import ImperfectUser
 
-__all__ = ["KIND", "Snapshot", "Unit", "adaptive_snapshots", "perform", "static_snapshots"]
-
-KIND = "queries"
-
-
-@dataclass(frozen=True, order=True)
-class Unit:
-    """What is run, and the name of its part.
-
-    Attributes:
-        seed: Of questions and answers.
-        regime: Name.
-        sentence: Name.
-        arm: Name.
-    """
-
-    seed: int
-    regime: str
-    sentence: str
-    arm: str
-
-    @property
-    def part(self) -> str:
-        """Name of its part file."""
-        return f"{self.regime}__{self.arm}__s{self.seed:04d}-{self.sentence}"
+__all__ = ["Snapshot", "adaptive_snapshots", "run_unit", "static_snapshots"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,58 +82,34 @@ def adaptive_snapshots(
     encoder = TimedEncoder(world.encoder())
     own = derive_seed(seed, "planner", arm.name, regime.name, user.name)
     planner = make_planner(world, arm, num_options=regime.num_options, seed=own, encoder=encoder)
-    horizon = world.vocabulary.horizon
-    features: list[NDArray[np.float32]] = []
-    responses: list[Response] = []
-    choosing, thinking = 0.0, 0.0
-    for episode in range(max(settings.episodes)):
-        tokens = np.empty((regime.num_options, 0), dtype=np.int64)
-        for step in range(horizon):
-            begun, encoding = time.process_time(), encoder.seconds
-            chosen = np.asarray(planner.ask(tokens), dtype=np.int64)
-            choosing += time.process_time() - begun - (encoder.seconds - encoding)
-            tokens = np.concatenate([tokens, chosen[:, None]], axis=1)
-            features.append(world.options(tokens, step, encoder))
-            begun = time.process_time()
-            planner.think()
-            thinking += time.process_time() - begun
-            query = Queries(features[-1][None], np.array([episode]), np.array([step]))
-            responses += user.answer(query).responses
-            begun, encoding = time.process_time(), encoder.seconds
-            planner.tell(features[-1][None], responses[-1:])
-            choosing += time.process_time() - begun - (encoder.seconds - encoding)
-        if episode + 1 in settings.episodes:
-            count = len(responses)
-            queries = Queries(
-                np.stack(features), np.repeat(np.arange(episode + 1), horizon), np.tile(np.arange(horizon), episode + 1)
-            )
-            begun = time.process_time()
-            estimate = planner.estimate
-            timing = {
-                "seconds_question": choosing / count,
-                "seconds_encoder": encoder.seconds / count,
-                "seconds_think": thinking / count,
-                "seconds_estimate": time.process_time() - begun,
-            }
-            details = {"converged": bool(estimate.converged), "prior_scale": float("nan")}
-            yield Snapshot(episode + 1, estimate.theta, queries, list(responses), timing, details)
+    options, checkpoints = regime.num_options, settings.episodes
+    for asked in ask_questions(planner, world, user, encoder, num_options=options, checkpoints=checkpoints, think=True):
+        count = len(asked.responses)
+        begun = time.process_time()
+        estimate = planner.estimate
+        timing = {
+            "seconds_question": (sum(asked.seconds) + asked.telling) / count,
+            "seconds_encoder": encoder.seconds / count,
+            "seconds_think": asked.thinking / count,
+            "seconds_estimate": time.process_time() - begun,
+        }
+        details = {"converged": bool(estimate.converged), "prior_scale": float("nan")}
+        yield Snapshot(asked.episodes, estimate.theta, asked.queries, asked.responses, timing, details)
 
 
 def _first(queries: Queries, count: int) -> Queries:
     return Queries(queries.features[:count], queries.episode[:count], queries.step[:count])
 
 
-def perform(settings: BenchSettings, unit: Unit, folder: Path, fingerprint: str) -> str:
-    """Do one unit and write its part; return its name."""
-    import pandas
-
+def run_unit(settings: BenchSettings, unit: Unit, folder: Path, fingerprint: str) -> list[dict[str, Any]]:
+    """Ask, answer, estimate and measure; the rows, one for each T."""
     regime, arm = get_regime(unit.regime), get_arm(unit.arm)
     world = load_world(settings, regime, folder, fingerprint)
-    taste = world.tastes[unit.sentence]
-    scorer = Scorer(world, taste, load_ceiling(folder, regime.vocabulary, unit.sentence))
+    taste = world.tastes[unit.user]
+    scorer = Scorer(world, taste, load_ceiling(folder, regime.vocabulary, unit.user))
     rows: list[dict[str, Any]] = []
     with one_thread():
-        user = make_user(regime, taste, unit.sentence, unit.seed, arm.answers)
+        user = make_user(regime, taste, unit.user, unit.seed, arm.answers)
         searching = world.encoder()
         if arm.rule in ADAPTIVE_RULES:
             snapshots = adaptive_snapshots(settings, regime, arm, unit.seed, world, user)
@@ -165,7 +117,7 @@ def perform(settings: BenchSettings, unit: Unit, folder: Path, fingerprint: str)
             snapshots = static_snapshots(settings, regime, arm, unit.seed, world, user, folder)
         for snapshot in snapshots:
             row = {
-                "regime": regime.name, "sentence": unit.sentence, "seed": unit.seed, "arm": arm.name,
+                "regime": regime.name, "sentence": unit.user, "seed": unit.seed, "arm": arm.name,
                 "episodes": snapshot.episodes, "questions": len(snapshot.responses),
             }  # fmt: skip
             row |= scorer.errors(snapshot.theta) | {"prompt_score": float("nan"), "prompt_regret": float("nan")}
@@ -174,8 +126,7 @@ def perform(settings: BenchSettings, unit: Unit, folder: Path, fingerprint: str)
             row |= _about_answers(world, taste, snapshot)
             row |= {"theta_norm": float(np.linalg.norm(snapshot.theta)), "code": code_fingerprint(__name__)}
             rows.append(row | snapshot.timing | snapshot.details)
-    RunFolder(folder, kind=KIND, config={}).write_part(unit.part, pandas.DataFrame(rows))
-    return unit.part
+    return rows
 
 
 def _about_answers(world: World, taste: NDArray[np.float64], snapshot: Snapshot) -> dict[str, float]:

@@ -1,33 +1,31 @@
-"""Run the race, or the rest of it: worlds, best scores, designs, then the units, in parallel."""
+"""The race as an experiment: which units there are, and what they need before they run."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
 from edpbrl_gym._validation import check_count
-from edpbrl_gym.experiments.processes import Track, do_all, no_track, workers
+from edpbrl_gym.experiments.framework import Experiment, Run, sorted_by, text_inputs
+from edpbrl_gym.experiments.query_bench.asking import shared_design, solve_and_save
 from edpbrl_gym.experiments.query_bench.measuring import ceiling_path, find_ceiling
-from edpbrl_gym.experiments.query_bench.run import open_folder
+from edpbrl_gym.experiments.query_bench.settings import Unit
 from edpbrl_gym.experiments.race.contenders import default_contenders, get_contender
-from edpbrl_gym.experiments.race.planners import design_needed, solve_design
+from edpbrl_gym.experiments.race.report import make_report
 from edpbrl_gym.experiments.race.settings import REGIMES, RaceSettings, get_regime
-from edpbrl_gym.experiments.race.unit import KIND, Unit, perform
-from edpbrl_gym.experiments.race.worlds import prepare
-from edpbrl_gym.experiments.runs import Results, gather_parts
+from edpbrl_gym.experiments.race.unit import run_unit
+from edpbrl_gym.experiments.race.worlds import load_world, prepare
 
-__all__ = ["check_contenders", "gather", "plan_units", "run_race"]
+__all__ = ["RACE", "check_contenders", "plan_units"]
 
 
 def plan_units(
     settings: RaceSettings,
     *,
-    regimes: Sequence[str] | None,
-    arms: Sequence[str] | None,
-    seeds: int,
+    regimes: Sequence[str] | None = None,
+    arms: Sequence[str] | None = None,
+    seeds: int = 20,
     first_seed: int = 0,
 ) -> list[Unit]:
     """Return the units to be run, in their order: seed after seed, so that an early stop leaves a small race.
@@ -81,78 +79,35 @@ def check_contenders(units: Sequence[Unit]) -> None:
         OptunaGPPlanner(items)
 
 
-def run_race(
-    settings: RaceSettings,
-    out: str | os.PathLike[str],
-    *,
-    regimes: Sequence[str] | None = None,
-    arms: Sequence[str] | None = None,
-    seeds: int = 20,
-    first_seed: int = 0,
-    jobs: int | None = None,
-    track: Track = no_track,
-    progress: bool = False,
-) -> Results:
-    """Run the units that the folder lacks and write results.parquet with all finished units of the folder.
-
-    Units are independent: contenders, regimes and seeds may be added to a folder later, with the same settings.
-
-    Args:
-        settings: What decides the numbers of a unit.
-        out: The run folder, new or of an earlier run with the same settings.
-        regimes: See ``plan_units``.
-        arms: See ``plan_units``.
-        seeds: See ``plan_units``.
-        first_seed: See ``plan_units``.
-        jobs: Processes; None: one for each core. The results don't depend on it (times do).
-        track: Shows progress.
-        progress: Show progress bars while texts are encoded.
-
-    Returns:
-        The results as stored.
-
-    Raises:
-        RunFolderError: If ``out`` holds another experiment or can't be written.
-        ValueError: If a regime or a contender is unknown or the vocabulary can't be used.
-        ImportError: If the package of a contender is not installed.
-    """
-    units = plan_units(settings, regimes=regimes, arms=arms, seeds=seeds, first_seed=first_seed)
-    processes = workers(jobs)
-    check_contenders(units)
-    folder, encoder = open_folder(settings, out, kind=KIND)
-    todo = [unit for unit in units if not folder.has_part(unit.part)]
+def _prepare(run: Run, todo: list[Unit]) -> str:
+    """Make what the units need and the folder lacks: worlds, best scores of users in prompt MDPs, shared designs."""
+    settings, folder, fingerprint = run.settings, run.folder.path, run.encoder.fingerprint
+    run.folder.note(sizes=list(run.vocabulary.sizes))
     for regime in dict.fromkeys(get_regime(unit.regime) for unit in todo):
-        prepare(settings, regime, encoder, folder.path, progress=progress)
-    _prepare_prompts(settings, todo, folder.path, encoder.fingerprint, processes, track)
-    do_all("units", perform, [(settings, unit, folder.path, encoder.fingerprint) for unit in todo], processes, track)
-    folder.finish()
-    return gather(folder.path)
-
-
-def _prepare_prompts(
-    settings: RaceSettings, todo: Sequence[Unit], folder: Path, fingerprint: str, processes: int, track: Track
-) -> None:
-    """Best scores of the users in prompt MDPs, and the designs that seeds share, each once."""
-    best, designs = {}, {}
+        prepare(settings, regime, run.encoder, folder, progress=run.progress)
+    ceilings, designs = {}, {}
     for unit in todo:
         regime, contender = get_regime(unit.regime), get_contender(unit.arm)
         if not regime.items:
-            path = ceiling_path(folder, regime.base.vocabulary, unit.user)
-            best[path] = (settings.bench, regime.base, unit.user, folder, fingerprint)
-        done = design_needed(contender, regime, folder)
+            path = ceiling_path(folder, regime.vocabulary, unit.user)
+            ceilings[path] = (settings.bench, regime, unit.user, folder, fingerprint)
+        rule = contender.options["rule"] if contender.kind == "static" else None
+        done = None if rule is None else shared_design(rule, regime, folder)
         if done is not None:
-            designs[done] = (settings, regime, contender, folder, fingerprint)
-    for name, function, wanted in (("best", find_ceiling, best), ("designs", solve_design, designs)):
-        work = [given for path, given in wanted.items() if not path.is_file()]
-        do_all(name, function, work, processes, track)
+            designs[done] = (load_world, settings, regime, rule, folder, fingerprint)
+    run.make_missing("best", find_ceiling, ceilings)
+    run.make_missing("designs", solve_and_save, designs)
+    return fingerprint
 
 
-def gather(folder: str | os.PathLike[str]) -> Results:
-    """Write results.parquet from all finished units of a run folder, and return it.
-
-    Raises:
-        FileNotFoundError: If there are neither parts nor results.
-        RunFolderError: If the folder holds another experiment.
-    """
-    order = ["regime", "arm", "seed", "user", "episodes", "score"]
-    return gather_parts(folder, kind=KIND, order=order)
+RACE = Experiment(
+    kind="race",
+    command="edpbrl bench race",
+    settings=RaceSettings,
+    plan=plan_units,
+    inputs=text_inputs,
+    prepare=_prepare,
+    run_unit=run_unit,
+    report=make_report,
+    table=sorted_by("regime", "arm", "seed", "user", "episodes", "score"),
+)

@@ -15,31 +15,23 @@ Source = Literal["sphere", "clustered", "prompts", "mdp"]
 
 
 @dataclass(frozen=True)
-class RaceRegime:
-    """Who answers questions about what.
+class RaceRegime(Regime):
+    """Who answers questions about what; users sample from the softmax.
+
+    ``vocabulary`` is "train" (prompts built step by step from the train split) or the name of a pool of items, a
+    vocabulary of one step; regimes with the same pool differ in K and scale only.
 
     Attributes:
-        name: On the command line and in the table.
-        title: In figures.
-        source: "sphere" (items uniform on the unit sphere) or "clustered" (around a few centres of it), both drawn anew
-            for every seed together with the taste; "prompts" (embeddings of random partial prompts of the vocabulary's
-            train split); or "mdp" (prompts built step by step from the train split). Tastes of the last two are
-            sentences.
-        num_options: K, options of a question.
-        scale: Inverse temperature of the user, who samples from the softmax.
+        source: "mdp", or what the items are: "sphere" (uniform on the unit sphere) or "clustered" (around a few centres
+            of it), both drawn anew for every seed together with the taste; "prompts" (embeddings of random partial
+            prompts of the vocabulary's train split). Tastes of "mdp" and "prompts" are sentences.
         num_items: n, items of the pool; 0 for "mdp".
         dimension: d of "sphere" and "clustered"; 0 where the encoder says it.
-        feedback: "state" (an item, or the last token) or "truncated" (partial prompts, "mdp" only).
     """
 
-    name: str
-    title: str
-    source: Source
-    num_options: int
-    scale: float
+    source: Source = "mdp"
     num_items: int = 0
     dimension: int = 0
-    feedback: str = "state"
 
     @property
     def items(self) -> bool:
@@ -51,45 +43,33 @@ class RaceRegime:
         """Whether every seed has items and a taste of its own."""
         return self.source in ("sphere", "clustered")
 
-    @property
-    def pool(self) -> str:
-        """Name of its items: regimes with the same one differ in K and scale only."""
-        return f"{self.source}-n{self.num_items}-d{self.dimension}" if self.drawn else f"prompts-n{self.num_items}"
 
-    @property
-    def base(self) -> Regime:
-        """The regime as the benchmark of questions knows it."""
-        return Regime(
-            self.name,
-            self.title,
-            True,
-            "sampled",
-            self.scale,
-            vocabulary="train" if self.source == "mdp" else self.pool,
-            feedback=self.feedback,
-            num_options=self.num_options,
-        )
+# name, title, source, n, d, scale of the user
+_POOLS: tuple[tuple[str, str, Source, int, int, float], ...] = (
+    ("items-d10", "100 items, d = 10", "sphere", 100, 10, 5.0),
+    ("items-d32", "1,000 items, d = 32", "sphere", 1000, 32, 5.0),
+    ("items-clusters", "1,000 items in clusters, d = 32", "clustered", 1000, 32, 5.0),
+    ("items-d384", "5,000 prompts, d = 384", "prompts", 5000, 0, 20.0),
+)
 
 
 def _regimes() -> dict[str, RaceRegime]:
-    found = []
+    regimes = []
     for options in (4, 2):
-        end = f"K{options}"
-        found += [
-            RaceRegime(f"items-d10-{end}", f"100 items, d = 10, K = {options}", "sphere", options, 5.0, 100, 10),
-            RaceRegime(f"items-d32-{end}", f"1,000 items, d = 32, K = {options}", "sphere", options, 5.0, 1000, 32),
-            RaceRegime(
-                f"items-clusters-{end}", f"1,000 items in clusters, d = 32, K = {options}", "clustered", options, 5.0,
-                1000, 32,
-            ),
-            RaceRegime(f"items-d384-{end}", f"5,000 prompts, d = 384, K = {options}", "prompts", options, 20.0, 5000),
-            RaceRegime(
-                f"mdp-truncated-{end}", f"prompt MDP, partial prompts, K = {options}", "mdp", options, 20.0,
-                feedback="truncated",
-            ),
-            RaceRegime(f"mdp-state-{end}", f"prompt MDP, tokens, K = {options}", "mdp", options, 20.0),
-        ]  # fmt: skip
-    return {regime.name: regime for regime in found}
+        name_end, title_end = f"-K{options}", f", K = {options}"
+        for name, title, source, count, dimension, scale in _POOLS:
+            pool = f"{source}-n{count}" + (f"-d{dimension}" if dimension else "")
+            regimes.append(
+                RaceRegime(
+                    name + name_end, title + title_end, True, "sampled", scale, pool, "state", options,
+                    source=source, num_items=count, dimension=dimension,
+                )
+            )  # fmt: skip
+        for feedback, title in (("truncated", "partial prompts"), ("state", "tokens")):
+            title = f"prompt MDP, {title}{title_end}"
+            name = f"mdp-{feedback}{name_end}"
+            regimes.append(RaceRegime(name, title, True, "sampled", 20.0, "train", feedback, options))
+    return {regime.name: regime for regime in regimes}
 
 
 REGIMES: dict[str, RaceRegime] = _regimes()

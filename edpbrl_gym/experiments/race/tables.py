@@ -8,25 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from edpbrl_gym.experiments.plus_minus import bracket
-from edpbrl_gym.experiments.query_bench.tables import TextTable
+from edpbrl_gym.experiments.kit.ranks import AverageRanks, Blocks, average_ranks, block_values, rank_blocks
+from edpbrl_gym.experiments.kit.statistics import PairedDifference, bracket, interval
+from edpbrl_gym.experiments.kit.tables import TextTable
 from edpbrl_gym.experiments.race.contenders import CONTENDERS, get_contender
-from edpbrl_gym.experiments.race.settings import get_regime
-from edpbrl_gym.experiments.race.summary import (
-    KNOWLEDGE,
-    METRICS,
-    Ranking,
-    block_values,
-    mean_interval,
-    pairs_of,
-    rank_blocks,
-    ranking,
-    regimes_of,
-)
+from edpbrl_gym.experiments.race.settings import REGIMES, get_regime
 
 __all__ = [
+    "KNOWLEDGE",
+    "METRICS",
     "SCORES",
     "Loss",
+    "OURS",
     "Summary",
     "estimator_table",
     "headline_tables",
@@ -39,37 +32,41 @@ __all__ = [
 ]
 
 SCORES: dict[str, str] = {"ours": "our estimator", "own": "its own estimator"}
+# lower is better in all of them
+METRICS: dict[str, str] = {
+    "cosine_error": "cosine error",
+    "preference_error": "preference error",
+    "choice_error": "held-out choice error",
+    "regret": "regret of the best item",
+}
+KNOWLEDGE: tuple[str, ...] = ("cosine_error", "preference_error", "choice_error")
 _WHAT: dict[str, tuple[str, ...]] = {"knowledge": KNOWLEDGE, "regret": ("regret",)}
 # ours by what it is after
-_CHAMPIONS: dict[str, str] = {"knowledge": "ours", "regret": "ours-best"}
+OURS: dict[str, str] = {"knowledge": "ours", "regret": "ours-best"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Loss:
-    """A contender that is better than ours in a regime.
+    """An arm that is better than ours in a regime.
 
     Attributes:
         regime: Name.
         what: "knowledge" or "regret".
-        champion: Which of ours.
+        ours: Which of ours.
         arm: Who is better.
-        ahead: Mean rank of ours minus that of the other.
-        low: Lower end of its 95% interval.
-        high: Upper end.
+        difference: Rank of ours minus that of the other, over the blocks; above 0.
     """
 
     regime: str
     what: str
-    champion: str
+    ours: str
     arm: str
-    ahead: float
-    low: float
-    high: float
+    difference: PairedDifference
 
     @property
     def sure(self) -> bool:
         """Whether the interval excludes 0."""
-        return self.low > 0
+        return self.difference.sign > 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,9 +85,9 @@ class Summary:
 
     regimes: list[str]
     arms: list[str]
-    rankings: dict[tuple[str, str, str], Ranking] = field(default_factory=dict)
-    pairs: dict[tuple[str, str], Ranking] = field(default_factory=dict)
-    single: dict[tuple[str, str, str], Ranking] = field(default_factory=dict)
+    rankings: dict[tuple[str, str, str], AverageRanks] = field(default_factory=dict)
+    pairs: dict[tuple[str, str], AverageRanks] = field(default_factory=dict)
+    single: dict[tuple[str, str, str], AverageRanks] = field(default_factory=dict)
     losses: list[Loss] = field(default_factory=list)
 
 
@@ -98,24 +95,26 @@ def summarise(table: Any) -> Summary:
     """Compute the summary of a results table."""
     present = set(table["arm"])
     arms = [name for name in dict.fromkeys((*CONTENDERS, *sorted(present))) if name in present]
-    summary = Summary(regimes_of(table), arms)
+    present_regimes = set(table["regime"])
+    regimes = [name for name in REGIMES if name in present_regimes]
+    summary = Summary(regimes, arms)
     packages = {name for name in arms if get_contender(name).family == "packages"}
     guests = set(table.loc[table["arm"].isin(packages), "regime"])
-    pairs = [name for name in pairs_of(table) if name in guests]
+    pairs = [name for name in regimes if name in guests and get_regime(name).num_options == 2]
     for what, metrics in _WHAT.items():
         for score, name in SCORES.items():
-            title = f"{what}, {name}"
+            scored, title = table[table["score"] == score], f"{what}, {name}"
             for value in ("area", "last"):
-                blocks = block_values(table, score=score, metrics=metrics, value=value)
+                blocks = block_values(scored, metrics=metrics, regimes=regimes, value=value)
                 if blocks is not None:
-                    summary.rankings[what, score, value] = ranking(title, blocks)
-            blocks = block_values(table, score=score, metrics=metrics, regimes=pairs) if pairs else None
+                    summary.rankings[what, score, value] = average_ranks(title, blocks)
+            blocks = block_values(scored, metrics=metrics, regimes=pairs) if pairs else None
             if blocks is not None:
-                summary.pairs[what, score] = ranking(f"{title}, K = 2", blocks)
+                summary.pairs[what, score] = average_ranks(f"{title}, K = 2", blocks)
             for regime in summary.regimes:
-                blocks = block_values(table, score=score, metrics=metrics, regimes=[regime])
+                blocks = block_values(scored, metrics=metrics, regimes=[regime])
                 if blocks is not None:
-                    summary.single[what, score, regime] = ranking(f"{title}, {get_regime(regime).title}", blocks)
+                    summary.single[what, score, regime] = average_ranks(f"{title}, {get_regime(regime).title}", blocks)
     summary.losses.extend(losses(table, summary.regimes))
     return summary
 
@@ -127,28 +126,22 @@ def losses(table: Any, regimes: Sequence[str]) -> list[Loss]:
     """
     found = []
     for what, metrics in _WHAT.items():
-        champion = _CHAMPIONS[what]
+        ours = OURS[what]
         for regime in regimes:
-            blocks = block_values(table, score="ours", metrics=metrics, regimes=[regime])
-            if blocks is None or champion not in blocks.arms:
+            blocks = block_values(table[table["score"] == "ours"], metrics=metrics, regimes=[regime])
+            if blocks is None or ours not in blocks.arms:
                 continue
-            for arm, ahead, low, high in paired(blocks, champion):
-                if ahead > 0 and get_contender(arm).family != "ours":
-                    found.append(Loss(regime, what, champion, arm, ahead, low, high))
-    return sorted(found, key=lambda loss: (regimes.index(loss.regime), loss.what, -loss.ahead))
+            for arm, difference in _rank_differences(blocks, ours).items():
+                if difference.mean > 0 and get_contender(arm).family != "ours":
+                    found.append(Loss(regime, what, ours, arm, difference))
+    return sorted(found, key=lambda loss: (regimes.index(loss.regime), loss.what, -loss.difference.mean))
 
 
-def paired(blocks: Any, champion: str) -> list[tuple[str, float, float, float]]:
-    """(name, mean rank of the champion minus its own, 95% interval) of all others in the blocks of one regime."""
+def _rank_differences(blocks: Blocks, ours: str) -> dict[str, PairedDifference]:
+    """Mean rank of ours minus that of each other arm, over the blocks of one regime."""
     ranks = np.mean([rank_blocks(values) for values in blocks.values.values()], axis=0)
-    mine = ranks[:, blocks.arms.index(champion)]
-    found = []
-    for place, arm in enumerate(blocks.arms):
-        if arm != champion:
-            gaps = mine - ranks[:, place]
-            low, high = mean_interval(gaps)
-            found.append((arm, float(gaps.mean()), low, high))
-    return found
+    own = ranks[:, blocks.arms.index(ours)]
+    return {arm: PairedDifference(own - ranks[:, place]) for place, arm in enumerate(blocks.arms) if arm != ours}
 
 
 # -- ranks -----------------------------------------------------------------------------------------------------------
@@ -164,7 +157,7 @@ def headline_tables(summary: Summary) -> list[TextTable]:
     return [table for table in found if table.rows]
 
 
-def ranking_table(ranked: Ranking, what: str, *, regimes: bool = True) -> TextTable:
+def ranking_table(ranked: AverageRanks, what: str, *, regimes: bool = True) -> TextTable:
     """Average ranks with intervals, the difference to the first, and the ranks by regime (unless they are left out)."""
     rows = []
     columns = ranked.by_regime if regimes else {}
@@ -196,7 +189,7 @@ def _ends(low: float, high: float) -> str:
     return f" {bracket(low, high, '.2f')}"
 
 
-def _note(ranked: Ranking, what: str) -> str:
+def _note(ranked: AverageRanks, what: str) -> str:
     metrics = ", ".join(METRICS[name] for name in _WHAT[what])
     number = f"{ranked.blocks} blocks" if ranked.blocks > 1 else "1 block"
     friedman = "" if np.isnan(ranked.friedman) else f" Friedman's test that all are alike: p = {ranked.friedman:.2g}."
@@ -218,12 +211,14 @@ def losses_table(summary: Summary) -> TextTable:
     """Where ours is not the best: a row for each regime and metric, with those who are ahead."""
     found: dict[tuple[str, str, str], list[Loss]] = {}
     for loss in summary.losses:
-        found.setdefault((loss.regime, loss.what, loss.champion), []).append(loss)
+        found.setdefault((loss.regime, loss.what, loss.ours), []).append(loss)
     rows = []
-    for (regime, what, champion), ahead in found.items():
-        sure = [f"{loss.arm} {loss.ahead:.1f}{_ends(loss.low, loss.high)}" for loss in ahead if loss.sure]
-        others = [f"{loss.arm} {loss.ahead:.1f}" for loss in ahead if not loss.sure]
-        rows.append((get_regime(regime).title, what, champion, "; ".join(sure) or "-", "; ".join(others) or "-"))
+    for (regime, what, ours), ahead in found.items():
+        sure = [
+            f"{loss.arm} {loss.difference.mean:.1f}{_ends(*loss.difference.interval)}" for loss in ahead if loss.sure
+        ]
+        others = [f"{loss.arm} {loss.difference.mean:.1f}" for loss in ahead if not loss.sure]
+        rows.append((get_regime(regime).title, what, ours, "; ".join(sure) or "-", "; ".join(others) or "-"))
     return TextTable(
         "What ours loses at",
         ("regime", "what", "ours", "ahead, interval excludes 0", "ahead, interval includes 0"),
@@ -250,7 +245,7 @@ def means_table(summary: Summary, table: Any, regime: str) -> TextTable:
         for metric in METRICS:
             measured = mine.dropna(subset=[metric]).groupby(["seed", "user"])[metric]
             for values in (measured.mean().to_numpy(dtype=float), measured.last().to_numpy(dtype=float)):
-                low, high = mean_interval(values)
+                low, high = interval(values)
                 cells.append(f"{values.mean():.3f} {bracket(low, high, '.3f')}")
         rows.append((arm, *cells))
     header = tuple(f"{name}, {when}" for name in METRICS.values() for when in ("mean", "last"))

@@ -102,16 +102,16 @@ def prepare(
         progress: Show progress bars while texts are encoded.
     """
     if not regime.items:
-        prepare_world(settings.bench, regime.base, encoder, folder, progress=progress)
+        prepare_world(settings.bench, regime, encoder, folder, progress=progress)
         return
-    place = vocabulary_folder(folder, regime.pool)
+    place = vocabulary_folder(folder, regime.vocabulary)
     if not place.is_dir():
         write_vocabulary(place, item_vocabulary(regime.num_items))
     path = _material(folder, regime)
     if regime.drawn or path.is_file():
         return
     train, test = (bench_vocabulary(settings.bench, name) for name in ("train", "test"))
-    rng = generator(settings.split_seed, "race", regime.pool)
+    rng = generator(settings.split_seed, "race", regime.vocabulary)
     texts = _random_prompts(train, regime.num_items, rng)
     held_out = _random_prompts(test, settings.prompts, rng)
     shown = _random_prompts(test, settings.held_out_questions * regime.num_options, rng, distinct=False)
@@ -130,7 +130,7 @@ def prepare(
 
 
 def _material(folder: Path, regime: RaceRegime) -> Path:
-    return folder / "worlds" / f"{regime.pool}-K{regime.num_options}.npz"
+    return folder / "worlds" / f"{regime.vocabulary}-K{regime.num_options}.npz"
 
 
 def _random_prompts(
@@ -158,18 +158,18 @@ def _random_prompts(
     return drawn
 
 
-def load_world(settings: RaceSettings, regime: RaceRegime, seed: int, folder: Path, fingerprint: str) -> World:
+def load_world(settings: RaceSettings, regime: RaceRegime, folder: Path, fingerprint: str, *, seed: int = 0) -> World:
     """The world of a unit; each process keeps the last ones in memory.
 
     Args:
         settings: Of the race.
         regime: Which one.
-        seed: Of the unit; it draws the items and the taste of "sphere" and "clustered".
         folder: The run folder, in which ``prepare`` has written.
         fingerprint: Of the encoder.
+        seed: Of the unit; it draws the items and the taste of "sphere" and "clustered".
     """
     if not regime.items:
-        return load_prompt_world(settings.bench, regime.base, folder, fingerprint)
+        return load_prompt_world(settings.bench, regime, folder, fingerprint)
     return _load(settings, regime, seed if regime.drawn else 0, folder, fingerprint)
 
 
@@ -182,9 +182,9 @@ def _load(settings: RaceSettings, regime: RaceRegime, seed: int, folder: Path, f
         with np.load(_material(folder, regime)) as data:
             arrays = {key: data[key] for key in data.files}
         tastes = dict(zip(SENTENCES, _unit(arrays.pop("tastes").astype(np.float64)), strict=True))
-    rng = generator(settings.split_seed, "race", regime.pool, "pairs")
+    rng = generator(settings.split_seed, "race", regime.vocabulary, "pairs")
     return ItemWorld(
-        name=f"{regime.pool}-K{regime.num_options}",
+        name=f"{regime.vocabulary}-K{regime.num_options}",
         vocabulary=item_vocabulary(regime.num_items),
         pairs=_pairs(len(arrays["prompts"]), settings.pairs, rng),
         tastes=tastes,
@@ -199,7 +199,7 @@ def _load(settings: RaceSettings, regime: RaceRegime, seed: int, folder: Path, f
 
 def _drawn_arrays(settings: RaceSettings, regime: RaceRegime, seed: int) -> dict[str, Any]:
     """Items, held-out items, held-out questions and the taste of a seed, one after the other from one stream."""
-    rng = generator(seed, "race", regime.pool)
+    rng = generator(seed, "race", regime.vocabulary)
     dimension = regime.dimension
     centres = _unit(rng.normal(size=(_CENTRES, dimension)))
     found: dict[str, Any] = {"taste": _unit(rng.normal(size=dimension))}

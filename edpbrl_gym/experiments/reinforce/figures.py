@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edpbrl_gym.experiments.figures import PALETTE, STYLE
+from edpbrl_gym.experiments.kit.figures import (
+    GREY,
+    MARKERS,
+    PALETTE,
+    STYLE,
+    Curve,
+    Panel,
+    curves_figure,
+    legend,
+    look,
+    set_title,
+)
+from edpbrl_gym.experiments.settings import UserSettings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["map_figure", "objective_figure", "similarity_figure", "taste_figure"]
 
-_GREY = "#777777"
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 PAPER_SIMILARITY = {"base": (0.185, 0.012), "trained": (0.140, 0.006)}
 ARMS = {"trained": "trained policies", "base": "base model", "random": "random from the vocabulary"}
 
@@ -45,13 +54,12 @@ def objective_figure(table: Any, *, subtitle: str) -> Figure:
             label="evaluation, with two standard errors",
         )  # fmt: skip
         _band(axes, found["iteration"], found["objective"], found["standard_error"], PALETTE[1])
-        axes.axhline(base["objective"], color=_GREY, linestyle=":", label="base model, never trained")
+        axes.axhline(base["objective"], color=GREY, linestyle=":", label="base model, never trained")
         ends = np.array([0.0, max(train["iteration"].max(), found["iteration"].max())], dtype=float)
-        _band(axes, ends, np.full(2, base["objective"]), np.full(2, base["standard_error"]), _GREY)
+        _band(axes, ends, np.full(2, base["objective"]), np.full(2, base["standard_error"]), GREY)
         axes.set(xlabel="iteration", ylabel="log det of the information")
         axes.legend(loc="best")
-        axes.set_title("\n".join(textwrap.wrap(subtitle, 100)), fontsize=7, color="#444444")
-        figure.suptitle("The D-criterion while the policies are trained", fontsize=10)
+        set_title(figure, "The D-criterion while the policies are trained", subtitle)
     return figure
 
 
@@ -78,14 +86,12 @@ def map_figure(table: Any) -> Figure:
                 number = int(policy)
                 axes.scatter(
                     cell["x"], cell["y"], s=14, color=PALETTE[number % len(PALETTE)],
-                    marker=_MARKERS[number % len(_MARKERS)], alpha=0.75, linewidth=0, label=f"policy {number + 1}",
+                    marker=MARKERS[number % len(MARKERS)], alpha=0.75, linewidth=0, label=f"policy {number + 1}",
                 )  # fmt: skip
             axes.set(xticks=[], yticks=[], title=ARMS[arm])
-        figure.legend(
-            *panels[1].get_legend_handles_labels(), loc="outside lower center", ncols=rows["policy"].nunique()
-        )
+        legend(figure)
         count = len(rows[rows["arm"] == "base"]) // max(rows["policy"].nunique(), 1)
-        figure.suptitle(f"Embeddings of {count} prompts from each policy (one t-SNE map of both panels)", fontsize=10)
+        set_title(figure, f"Embeddings of {count} prompts from each policy (one t-SNE map of both panels)")
     return figure
 
 
@@ -123,9 +129,7 @@ def similarity_figure(table: Any, *, encoder: str) -> Figure:
         axes.set_ylim(top=axes.get_ylim()[1] * 1.3)  # room for the legend
         axes.legend(loc="upper right")
         axes.grid(axis="x", visible=False)
-        figure.suptitle(
-            "Prompts of different policies, mean ± deviation over repeats (lower: more diverse)", fontsize=9
-        )
+        set_title(figure, "Prompts of different policies, mean ± deviation over repeats (lower: more diverse)")
     return figure
 
 
@@ -136,39 +140,23 @@ def taste_figure(table: Any, *, titles: dict[str, str]) -> Figure:
         table: Rows with ``part`` "taste": arm, user, mode, scale, estimator, questions, cosine_error.
         titles: Title of each estimator.
     """
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    from edpbrl_gym.experiments.settings import UserSettings
-
     rows = table[table["part"] == "taste"]
-    ways = list(rows[["mode", "scale"]].drop_duplicates().itertuples(index=False))
     estimators = list(dict.fromkeys(rows["estimator"]))
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(3.6 * len(estimators) + 0.6, 2.6 * len(ways) + 0.6), layout="constrained")
-        panels = figure.subplots(len(ways), len(estimators), sharex=True, sharey=True, squeeze=False)
-        for line, way in zip(panels, ways, strict=True):
-            for axes, estimator in zip(line, estimators, strict=True):
-                cell = rows[
-                    (rows["mode"] == way.mode) & (rows["scale"] == way.scale) & (rows["estimator"] == estimator)
-                ]
-                for number, arm in enumerate(ARMS):
-                    # users differ more than arms: average over them, so that the band is that of the sets of questions
-                    own = cell[cell["arm"] == arm].groupby(["questions", "set"])["cosine_error"].mean()
-                    mean, error = own.groupby("questions").mean(), own.groupby("questions").sem()
-                    axes.plot(
-                        mean.index, mean, color=PALETTE[number], marker=_MARKERS[number], markersize=4, label=ARMS[arm]
-                    )
-                    axes.fill_between(
-                        mean.index, mean - error, mean + error, color=PALETTE[number], alpha=0.15, linewidth=0
-                    )
-                answering = UserSettings(str(way.mode), float(way.scale)).label
-                axes.set_title(f"{answering}: {titles[estimator]}", fontsize=8)
-            line[0].set_ylabel("cosine error of the taste")
-        for axes in panels[-1]:
-            axes.set_xlabel("questions answered")
-        figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=len(ARMS))
-        figure.suptitle(
-            "What the questions teach: mean over users ± standard error over sets of questions", fontsize=10
-        )
-    return figure
+    panels = []
+    for (mode, scale, estimator), cell in rows.groupby(["mode", "scale", "estimator"], sort=False):
+        drawn = []
+        for place, (arm, name) in enumerate(ARMS.items()):
+            # users differ more than arms: average over them, so that the band is that of the sets of questions
+            own = cell[cell["arm"] == arm].groupby(["questions", "set"])["cosine_error"].mean().groupby("questions")
+            mean, error = own.mean(), own.sem()
+            drawn.append(Curve(name, mean.index, mean, look(place), mean - error, mean + error))
+        title = f"{UserSettings(str(mode), float(scale)).label}: {titles[estimator]}"
+        panels.append(Panel(drawn, title, "cosine error of the taste"))
+    return curves_figure(
+        panels,
+        columns=len(estimators),
+        xlabel="questions answered",
+        title="What the questions teach: mean over users ± standard error over sets of questions",
+        size=(3.6, 2.6),
+        zero=False,
+    )

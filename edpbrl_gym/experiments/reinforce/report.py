@@ -7,8 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from edpbrl_gym.experiments.figures import save_figure
-from edpbrl_gym.experiments.plus_minus import plus_minus, standard_error
+from edpbrl_gym.experiments.kit.report import (
+    Picture,
+    Report,
+    Text,
+    bullets,
+    convergence_line,
+    provenance_section,
+    sentences_line,
+)
+from edpbrl_gym.experiments.kit.statistics import PairedDifference, plus_minus, standard_error
+from edpbrl_gym.experiments.kit.tables import TextTable
 from edpbrl_gym.experiments.reinforce.figures import (
     ARMS,
     PAPER_SIMILARITY,
@@ -18,71 +27,41 @@ from edpbrl_gym.experiments.reinforce.figures import (
     taste_figure,
 )
 from edpbrl_gym.experiments.reinforce.tastes import ESTIMATORS
-from edpbrl_gym.experiments.runs import Results, write_atomically
+from edpbrl_gym.experiments.runs import Results
 from edpbrl_gym.experiments.settings import UserSettings
 from edpbrl_gym.language.divergence import collapse
 from edpbrl_gym.language.training_log import Evaluation
 
-__all__ = ["findings", "write_report"]
+__all__ = ["deviations", "error_difference", "findings", "make_report", "similarity_change", "similarity_table"]
 
 
-def write_report(results: Results, target: Path) -> list[Path]:
-    """Write the four figures (PNG and PDF) and REPORT.md; return the files."""
+def make_report(results: Results) -> Report:
+    """The report of `edpbrl reproduce reinforce`."""
     table, config, known = results.table, results.config, results.provenance
-    figures = {
-        "objective": objective_figure(table, subtitle=_setting(results)),
-        "prompts-map": map_figure(table),
-        "similarity": similarity_figure(table, encoder=known["encoder"]),
-        "tastes": taste_figure(table, titles=ESTIMATORS),
-    }
-    files = [path for name, figure in figures.items() for path in save_figure(figure, target / "figures", name)]
-    pictures = {name: f"![{name}](figures/{name}.png)" for name in figures}
-    text = [
-        "# Vocabulary-free design: language models as query policies",
-        "",
-        _setting(results),
-        "",
-        "## What came out",
-        "",
-        *[f"- {line}" for line in findings(results)],
-        "",
-        pictures["objective"],
-        "",
-        "## Diversity of the policies",
-        "",
-        *_similarity_table(table),
-        "",
-        f"The paper's are CLIP embeddings of prompts by MagicPrompt, ours {known['encoder']} embeddings of prompts by "
-        f"{Path(known['model']).name}: compare the ratio, not the level.",
-        "",
-        pictures["similarity"],
-        "",
-        pictures["prompts-map"],
-        "",
-        "## What the questions teach",
-        "",
-        *_taste_table(table),
-        "",
-        f"Mean cosine error (in brackets the preference error) over {len(config['users'])} users and "
-        f"{config['taste_seeds']} sets of questions, and paired differences of the cosine error with their standard "
-        "error over the sets (below 0: the trained policies teach more). All arms ask the same number of questions "
-        f"with {config['num_options']} options; all may show any token, and estimates are judged on random prompts.",
-        "",
-        "The tastes themselves (estimates after most questions) are in results.parquet, column theta; those from the "
-        "first set of the trained policies' questions also in tastes/, for `edpbrl personalize`.",
-        "",
-        pictures["tastes"],
-        "",
-        "## Prompts",
-        "",
-        *_prompts(table, int(config["shown_prompts"])),
-        "## How it was done",
-        "",
-        *_how(results),
-    ]
-    path = target / "REPORT.md"
-    write_atomically(path, lambda name: name.write_text("\n".join(text) + "\n", encoding="utf-8"))
-    return [*files, path]
+    return Report(
+        "Vocabulary-free design: language models as query policies",
+        [
+            Text([_setting(results)]),
+            Text(bullets(findings(results)), "What came out"),
+            Picture("objective", "The objective", objective_figure(table, subtitle=_setting(results))),
+            similarity_table(results),
+            Picture("similarity", "Similarity", similarity_figure(table, encoder=known["encoder"])),
+            Picture("prompts-map", "Map of the prompts", map_figure(table)),
+            _taste_table(results),
+            Text(
+                [
+                    "The tastes themselves (estimates after most questions) are in results.parquet, column theta; "
+                    "those from the first set of the trained policies' questions also in tastes/, for "
+                    "`edpbrl personalize`."
+                ]
+            ),
+            Picture("tastes", "What the questions teach", taste_figure(table, titles=ESTIMATORS)),
+            Text(title="Prompts"),
+            *_prompts(table, int(config["shown_prompts"])),
+            _how(results),
+            provenance_section(results, f"{known['device']}, torch threads: {known['torch_threads']}"),
+        ],
+    )
 
 
 def findings(results: Results) -> list[str]:
@@ -91,14 +70,13 @@ def findings(results: Results) -> list[str]:
     last = table[table["part"] == "evaluation"].sort_values("iteration").iloc[-1]
     base = table[table["part"] == "base"].iloc[0]
     # the same random streams evaluate both, so the difference is taken meta-sample by meta-sample
-    differences = np.asarray(last["values"], dtype=float) - np.asarray(base["values"], dtype=float)
-    error = standard_error(differences)
-    rise = float(differences.mean())
+    rise = PairedDifference(np.asarray(last["values"], dtype=float) - np.asarray(base["values"], dtype=float))
     lines = [
         f"After {int(last['iteration'])} iterations the objective is {last['objective']:.2f} in evaluation, the base "
-        f"model's {base['objective']:.2f}: a difference of {plus_minus(rise, error, '+.2f')} ({_times(rise, error)})."
+        f"model's {base['objective']:.2f}: a difference of {plus_minus(rise.mean, rise.error, '+.2f')} "
+        f"({deviations(rise.mean, rise.error)})."
     ]
-    base_similarity, change, change_error = _change(table)
+    base_similarity, change, change_error = similarity_change(table)
     lines.append(
         f"Between-policy similarity: {base_similarity:.3f} for the base model, {base_similarity * (1 + change):.3f} "
         f"after training, {plus_minus(change, change_error, '+.1%')} relative (the paper: 0.185 and 0.140, -24%)."
@@ -113,7 +91,7 @@ def findings(results: Results) -> list[str]:
     for estimator, cell in most.groupby("estimator", sort=False):
         errors = cell.groupby("arm")["cosine_error"].mean()
         told = ", ".join(f"{errors[arm]:.3f} ({title})" for arm, title in ARMS.items())
-        less = " and ".join(f"{_paired(cell, arm)} ({ARMS[arm]})" for arm in ("base", "random"))
+        less = " and ".join(f"{error_difference(cell, arm)} ({ARMS[arm]})" for arm in ("base", "random"))
         lines.append(
             f"Cosine error of the taste after {int(most['questions'].iloc[0])} questions, "
             f"{ESTIMATORS[str(estimator)]}: {told}; trained policies minus the others: {less}."
@@ -127,7 +105,7 @@ def findings(results: Results) -> list[str]:
         )
     failed = int((~tastes["converged"].astype(bool)).sum())
     if failed:
-        lines.append(f"Estimates that did not converge: {failed} of {len(tastes)}.")
+        lines.append(convergence_line(tastes["converged"]))
     return lines
 
 
@@ -139,23 +117,24 @@ def _evaluations(table: Any) -> list[Evaluation]:
     ]
 
 
-def _times(value: float, error: float) -> str:
+def deviations(value: float, error: float) -> str:
+    """A value in units of its standard error."""
     if np.isnan(error):
         return "one meta-sample"
     return f"{value / error:.1f} standard errors" if error > 0 else "no deviation between meta-samples"
 
 
-def _paired(rows: Any, arm: str, metric: str = "cosine_error") -> str:
+def error_difference(rows: Any, arm: str, metric: str = "cosine_error") -> str:
     """Mean difference of the trained policies' error to another arm's, with its standard error over the sets.
 
     Users and ways of answering are the same for both arms and all sets, so their differences are averaged within a set.
     """
     means = rows.groupby(["set", "arm"])[metric].mean().unstack("arm")
-    differences = (means["trained"] - means[arm]).to_numpy(dtype=float)
-    return plus_minus(float(differences.mean()), standard_error(differences), "+.3f")
+    gap = PairedDifference((means["trained"] - means[arm]).to_numpy(dtype=float))
+    return plus_minus(gap.mean, gap.error, "+.3f")
 
 
-def _change(table: Any) -> tuple[float, float, float]:
+def similarity_change(table: Any) -> tuple[float, float, float]:
     """Base similarity, and the relative change by training with its standard error over repeats (delta method)."""
     rows = table[table["part"] == "similarity"].pivot(index="repeat", columns="arm", values="similarity")
     base, trained = rows["base"].to_numpy(dtype=float), rows["trained"].to_numpy(dtype=float)
@@ -182,44 +161,58 @@ def _setting(results: Results) -> str:
     )
 
 
-def _similarity_table(table: Any) -> list[str]:
-    lines = ["| | here, mean ± deviation | paper |", "|---|---|---|"]
-    rows = table[table["part"] == "similarity"]
+def similarity_table(results: Results) -> TextTable:
+    """Similarity between policies, here and in the paper."""
+    table, known = results.table, results.provenance
+    rows = []
+    similarity = table[table["part"] == "similarity"]
     for arm, (mean, deviation) in PAPER_SIMILARITY.items():
-        own = rows[rows["arm"] == arm]["similarity"]
+        own = similarity[similarity["arm"] == arm]["similarity"]
         here = plus_minus(float(own.mean()), float(own.std(ddof=1)), ".3f")
-        lines.append(f"| {ARMS[arm]} | {here} | {mean:.3f} ± {deviation:.3f} |")
-    _, change, error = _change(table)
+        rows.append((ARMS[arm], here, f"{mean:.3f} ± {deviation:.3f}"))
+    _, change, error = similarity_change(table)
     paper = PAPER_SIMILARITY["trained"][0] / PAPER_SIMILARITY["base"][0] - 1.0
-    lines.append(f"| change | {plus_minus(change, error, '+.1%')} | {paper:+.0%} |")
-    return lines
+    rows.append(("change", plus_minus(change, error, "+.1%"), f"{paper:+.0%}"))
+    return TextTable(
+        "Diversity of the policies",
+        ("", "here, mean ± deviation", "paper"),
+        rows,
+        f"The paper's are CLIP embeddings of prompts by MagicPrompt, ours {known['encoder']} embeddings of prompts by "
+        f"{Path(known['model']).name}: compare the ratio, not the level.",
+        words=1,
+    )
 
 
-def _taste_table(table: Any) -> list[str]:
-    rows = table[table["part"] == "taste"]
-    lines = [
-        f"| answers | estimator | questions | {' | '.join(ARMS.values())} "
-        "| trained minus base | trained minus random |",
-        f"|---|---|---|{'---|' * len(ARMS)}---|---|",
-    ]
-    for (mode, scale, estimator, count), cell in rows.groupby(["mode", "scale", "estimator", "questions"], sort=False):
+def _taste_table(results: Results) -> TextTable:
+    config, table = results.config, results.table
+    taste, rows = table[table["part"] == "taste"], []
+    for (mode, scale, estimator, count), cell in taste.groupby(["mode", "scale", "estimator", "questions"], sort=False):
         means = cell.groupby("arm")[["cosine_error", "preference_error"]].mean()
         cells = [f"{means.loc[arm, 'cosine_error']:.3f} ({means.loc[arm, 'preference_error']:.3f})" for arm in ARMS]
-        cells += [_paired(cell, arm) for arm in ("base", "random")]
+        cells += [error_difference(cell, arm) for arm in ("base", "random")]
         answering = UserSettings(str(mode), float(scale)).label
-        lines.append(f"| {answering} | {ESTIMATORS[str(estimator)]} | {int(count)} | {' | '.join(cells)} |")
-    return lines
+        rows.append((answering, ESTIMATORS[str(estimator)], str(int(count)), *cells))
+    return TextTable(
+        "What the questions teach",
+        ("answers", "estimator", "questions", *ARMS.values(), "trained minus base", "trained minus random"),
+        rows,
+        f"Mean cosine error (in brackets the preference error) over {len(config['users'])} users and "
+        f"{config['taste_seeds']} sets of questions, and paired differences of the cosine error with their standard "
+        "error over the sets (below 0: the trained policies teach more). All arms ask the same number of questions "
+        f"with {config['num_options']} options; all may show any token, and estimates are judged on random prompts.",
+    )
 
 
-def _prompts(table: Any, count: int) -> list[str]:
-    lines = []
+def _prompts(table: Any, count: int) -> list[Text]:
+    sections = []
     rows = table[table["part"] == "map"]
     for arm in ("base", "trained"):
-        lines += [f"### {ARMS[arm]}", ""]
-        for policy, cell in rows[rows["arm"] == arm].groupby("policy", sort=True):
-            lines += [f"- policy {int(policy) + 1}: " + "; ".join(_quoted(text) for text in cell["prompt"].head(count))]
-        lines.append("")
-    return lines
+        lines = [
+            f"policy {int(policy) + 1}: " + "; ".join(_quoted(text) for text in cell["prompt"].head(count))
+            for policy, cell in rows[rows["arm"] == arm].groupby("policy", sort=True)
+        ]
+        sections.append(Text(bullets(lines), ARMS[arm], level=3))
+    return sections
 
 
 def _quoted(text: str) -> str:
@@ -227,25 +220,17 @@ def _quoted(text: str) -> str:
     return "`" + " ".join(text.replace("`", "'").split()) + "`"
 
 
-def _how(results: Results) -> list[str]:
-    config, known = results.config, results.provenance
-    session = known["sessions"][-1]
-    software = ", ".join(f"{name} {version}" for name, version in session["versions"].items())
-    return [
-        "- Information of truncated prompts and REINFORCE as in the paper's Appendix (vocabulary-free variant); the "
+def _how(results: Results) -> Text:
+    config = results.config
+    lines = [
+        "Information of truncated prompts and REINFORCE as in the paper's Appendix (vocabulary-free variant); the "
         "policies know nothing of the user.",
-        f"- Evaluation: {config['training']['evaluation_samples']} meta-samples on random streams that training never "
+        f"Evaluation: {config['training']['evaluation_samples']} meta-samples on random streams that training never "
         "uses, the same for the policies and the base model.",
-        f"- Similarity: {config['repeats']} repeats of {config['repeat_prompts']} complete prompts from each policy.",
-        "- Perplexity: exp of minus the mean log-probability of a choice (a token, or the stop, in which all tokens "
+        f"Similarity: {config['repeats']} repeats of {config['repeat_prompts']} complete prompts from each policy.",
+        "Perplexity: exp of minus the mean log-probability of a choice (a token, or the stop, in which all tokens "
         "that would begin another word are one event) at the sampling temperature.",
-        "- Random from the vocabulary: uniform tokens, one partial prompt for each step.",
-        "- theta* is the unit-norm embedding of the user's sentence: "
-        + "; ".join(f'{name}: "{text}"' for name, text in config["users"].items())
-        + ".",
-        f"- model sha256 {config['model_fingerprint'][:16]}, encoder sha256 {config['encoder_fingerprint'][:16]}, "
-        f"vocabulary sha256 {config['vocabulary_fingerprint'][:16]}",
-        f"- {known['device']}, torch threads: {known['torch_threads']}",
-        f"- begun {known['sessions'][0]['begun']}, finished {known['finished']}, sessions: {len(known['sessions'])}",
-        f"- {software}",
+        "Random from the vocabulary: uniform tokens, one partial prompt for each step.",
+        sentences_line(config["users"]) + ".",
     ]
+    return Text(bullets(lines), "How it was done")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +15,12 @@ from edpbrl_gym._seeds import derive_seed
 from edpbrl_gym.agents.registry import make_agent
 from edpbrl_gym.collection.collect import ENVIRONMENT, draw_questions, make_prompt_lanes
 from edpbrl_gym.comparisons import Queries
+from edpbrl_gym.experiments.framework import Experiment, Inputs, Run, run_experiment
 from edpbrl_gym.experiments.reinforce.measuring import between_policy_similarity, map_prompts, perplexity
+from edpbrl_gym.experiments.reinforce.report import make_report
 from edpbrl_gym.experiments.reinforce.settings import ReinforceExperiment
 from edpbrl_gym.experiments.reinforce.tastes import EvaluationPrompts, learn_tastes
-from edpbrl_gym.experiments.runs import Results, RunFolder, read_results
+from edpbrl_gym.experiments.runs import Results
 from edpbrl_gym.features import TextEncoder, load_encoder
 from edpbrl_gym.features.memo import MemoEncoder
 from edpbrl_gym.language.model import load_language_model
@@ -32,9 +35,8 @@ if TYPE_CHECKING:
     from edpbrl_gym.language.policy_set import Policies
     from edpbrl_gym.language.training_log import TrainingLog
 
-__all__ = ["KIND", "run_reinforce"]
+__all__ = ["REINFORCE", "run_reinforce"]
 
-KIND = "reinforce"
 ARMS = (("base", True), ("trained", False))  # name, whether all prompts come from the base model
 # what a random stream of the play is for; a set of questions of the tastes adds its number to the last
 _SIMILARITY, _MAP, _LIKELY, _TASTES = 0, 1, 2, 3
@@ -50,7 +52,7 @@ def run_reinforce(
     callback: Callable[[TrainingLog], None] | None = None,
     say: Callable[[str], object] = lambda step: None,
 ) -> Results | None:
-    """Run or resume the experiment and write results.parquet (figures and report: ``report.write_report``).
+    """Run or resume the experiment and write results.parquet (figures and report: ``registry.write_report``).
 
     Args:
         settings: The setting.
@@ -71,25 +73,88 @@ def run_reinforce(
         ValueError: If model, vocabulary and settings don't fit.
     """
     language = load_language_model(settings.model, device=device)
+    inputs = _inputs(settings, language)
+    if accelerator is not None and not accelerator.is_main_process:
+        accelerator.wait_for_everyone()  # the others write into the folder only after the first has opened it
+        _train(settings, language, inputs, Path(out), accelerator, callback, tensorboard)
+        return None
+    reinforce = replace(
+        REINFORCE,
+        inputs=lambda settings: inputs,
+        prepare=functools.partial(
+            _prepare, language=language, accelerator=accelerator, callback=callback, tensorboard=tensorboard, say=say
+        ),
+    )
+    return run_experiment(reinforce, settings, out, jobs=1)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What is measured of the trained policies, in this process."""
+
+    part: str
+
+
+@dataclass(frozen=True, eq=False)
+class _Prepared:
+    """The trained policies.
+
+    Attributes:
+        policies: They, and the base model.
+        encoder: Of prompts.
+        history: Of the training.
+        say: Called before each stage.
+    """
+
+    policies: Policies
+    encoder: TextEncoder
+    history: TrainingLog
+    say: Callable[[str], object]
+
+
+def _inputs(settings: ReinforceExperiment, language: LanguageModel) -> Inputs:
     encoder = load_encoder(settings.encoder, cache=False)  # generated prompts hardly ever come again: not to the disk
     words = load_vocabulary(settings.vocabulary)
     if min(words.sizes) < settings.num_options:  # said now, not after hours of training
         raise ValueError(
             f"Expected a vocabulary with at least K = {settings.num_options} tokens in each step, got {words.sizes}"
         )
-    own = {
+    config = {
         "model_fingerprint": language.fingerprint,
         "encoder_fingerprint": encoder.fingerprint,
         "vocabulary_fingerprint": words.fingerprint,
     }
-    first = accelerator is None or accelerator.is_main_process
-    folder = RunFolder(Path(out), kind=KIND, config={})
-    if first:
-        folder = RunFolder.open(out, kind=KIND, config=settings.as_config() | own)
-        folder.begin()
-        folder.note(encoder=encoder.name, **_about(language))
+    return Inputs(encoder, words, config, {"encoder": encoder.name, **_about(language)})
+
+
+def _prepare(
+    run: Run,
+    todo: list[Stage],
+    language: LanguageModel,
+    accelerator: Any,
+    callback: Callable[[TrainingLog], None] | None,
+    tensorboard: bool,
+    say: Callable[[str], object],
+) -> _Prepared:
+    """Train the policies, or read those of a training that has ended."""
     if accelerator is not None:
-        accelerator.wait_for_everyone()  # the others write into the folder only after the first has opened it
+        accelerator.wait_for_everyone()
+    say("training")
+    return _Prepared(
+        *_train(run.settings, language, run.inputs, run.folder.path, accelerator, callback, tensorboard), say
+    )
+
+
+def _train(
+    settings: ReinforceExperiment,
+    language: LanguageModel,
+    inputs: Inputs,
+    folder: Path,
+    accelerator: Any,
+    callback: Callable[[TrainingLog], None] | None,
+    tensorboard: bool,
+) -> tuple[Policies, TextEncoder, TrainingLog]:
+    assert inputs.encoder is not None
     options = {"rank": settings.rank} if settings.kind == "adapters" else {}
     policies = make_policies(
         language,
@@ -99,32 +164,27 @@ def run_reinforce(
         seed=settings.training.seed,
         **options,
     )
-    say("training")
     history = train(
         policies,
-        encoder,
+        inputs.encoder,
         settings.training,
-        folder=Path(folder.path) / "training",
+        folder=folder / "training",
         callback=callback,
         accelerator=accelerator,
         tensorboard=tensorboard,
     )
-    if not first:
-        return None
-    _part(folder, "training", lambda: _training(history))
-    stages: dict[str, _Stage] = {
-        "similarity": _similarity, "map": _map, "perplexity": _perplexity, "tastes": _tastes,
-    }  # fmt: skip
-    for name, work in stages.items():
-        say(name)
-        # a memo of its own: the batches of a stage are then the same whether the run was resumed or not
-        _part(folder, name, functools.partial(work, settings, policies, MemoEncoder(encoder)))
-    folder.finish()
-    _keep_tastes(folder, encoder)
-    return read_results(folder.write_results(folder.read_parts(["training", *stages])))
+    return policies, inputs.encoder, history
 
 
-_Stage = Callable[[ReinforceExperiment, "Policies", TextEncoder], list[dict[str, Any]]]
+def _run_unit(settings: ReinforceExperiment, unit: Stage, folder: Path, prepared: _Prepared) -> list[dict[str, Any]]:
+    if unit.part == "training":
+        return _training(prepared.history)
+    prepared.say(unit.part)
+    # a memo of its own: the batches of a stage are then the same whether the run was resumed or not
+    rows = _STAGES[unit.part](settings, prepared.policies, MemoEncoder(prepared.encoder))
+    if unit.part == "tastes":
+        _keep_tastes(rows, folder, prepared.encoder)
+    return rows
 
 
 def _about(language: LanguageModel) -> dict[str, Any]:
@@ -136,26 +196,19 @@ def _about(language: LanguageModel) -> dict[str, Any]:
     return {"model": language.name, "parameters": parameters, "device": str(language.device), "torch_threads": threads}
 
 
-def _keep_tastes(folder: RunFolder, encoder: TextEncoder) -> None:
+def _keep_tastes(rows: list[dict[str, Any]], folder: Path, encoder: TextEncoder) -> None:
     """Write each user's taste as learnt from the first set of the trained policies' questions; for `personalize`."""
-    table = folder.read_parts(["tastes"])
-    chosen = table[(table["arm"] == "trained") & (table["set"] == 0) & (table["estimator"] == "words")]
-    for row in chosen[chosen["questions"] == chosen["questions"].max()].itertuples():
-        answers = row.mode if row.mode == "argmax" else f"scale-{row.scale:g}"
-        told = {"encoder": encoder.name, "encoder_fingerprint": encoder.fingerprint, "questions": int(row.questions)}
-        save_taste(
-            folder.path / "tastes" / f"{row.user}-{answers}.safetensors",
-            np.asarray(row.theta, dtype=np.float64),
-            told | {"user": row.user, "answers": answers, "asked_by": "policies of `edpbrl reproduce reinforce`"},
-        )
-
-
-def _part(folder: RunFolder, name: str, work: Callable[[], list[dict[str, Any]]]) -> None:
-    """Do a stage that the folder lacks."""
-    import pandas
-
-    if not folder.has_part(name):
-        folder.write_part(name, pandas.DataFrame(work()))
+    most = max(row["questions"] for row in rows)
+    for row in rows:
+        if (row["arm"], row["set"], row["estimator"], row["questions"]) == ("trained", 0, "words", most):
+            answers = row["mode"] if row["mode"] == "argmax" else f"scale-{row['scale']:g}"
+            about = {"encoder": encoder.name, "encoder_fingerprint": encoder.fingerprint, "questions": most}
+            about |= {"user": row["user"], "answers": answers, "asked_by": "policies of `edpbrl reproduce reinforce`"}
+            save_taste(
+                folder / "tastes" / f"{row['user']}-{answers}.safetensors",
+                np.asarray(row["theta"], dtype=np.float64),
+                about,
+            )
 
 
 def _training(history: TrainingLog) -> list[dict[str, Any]]:
@@ -298,3 +351,20 @@ def _random_questions(settings: ReinforceExperiment, encoder: TextEncoder, numbe
     rows = encoder.encode([text for _, _, texts in drawn for text in texts])
     features = rows.reshape(len(drawn), settings.num_options, -1)
     return Queries(features, np.array([row[0] for row in drawn]), np.array([row[1] for row in drawn]))
+
+
+_STAGES: dict[str, Callable[[ReinforceExperiment, Policies, TextEncoder], list[dict[str, Any]]]] = {
+    "similarity": _similarity,
+    "map": _map,
+    "perplexity": _perplexity,
+    "tastes": _tastes,
+}
+
+REINFORCE = Experiment(
+    kind="reinforce",
+    command="edpbrl reproduce reinforce",
+    settings=ReinforceExperiment,
+    plan=lambda settings: [Stage(name) for name in ("training", *_STAGES)],
+    run_unit=_run_unit,
+    report=make_report,
+)

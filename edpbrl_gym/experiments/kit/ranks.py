@@ -1,9 +1,9 @@
 """From rows to ranks: who is first, who is tied with the first, and how sure that is.
 
-A block is a (regime, seed, user): all contenders see the same items and the same user with the same draws. In a block
-a contender has one value of each metric, the mean over the checkpoints (the area under its learning curve), and a rank
-among the contenders; ties share the mean of their ranks. Ranks are averaged over the blocks of a regime, then over
-regimes, and every bootstrap resamples the blocks of each regime.
+A block is a (regime, seed, user): all arms see the same items and the same user with the same draws. In a block an arm
+has one value of each metric, the mean over the checkpoints (the area under its learning curve), and a rank among the
+arms; ties share the mean of their ranks. Ranks are averaged over the blocks of a regime, then over regimes, and every
+bootstrap resamples the blocks of each regime.
 """
 
 from __future__ import annotations
@@ -15,45 +15,32 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from edpbrl_gym.experiments.race.settings import REGIMES, get_regime
+from edpbrl_gym.experiments.kit.statistics import resampled_means
 
 __all__ = [
-    "KNOWLEDGE",
-    "METRICS",
+    "AverageRanks",
     "Blocks",
-    "Ranking",
     "Value",
+    "average_ranks",
     "block_values",
     "critical_difference",
     "groups",
-    "mean_interval",
+    "nemenyi_quantile",
     "rank_blocks",
-    "ranking",
 ]
 
 Floats = NDArray[np.float64]
 Value = Literal["area", "last"]
 
-# lower is better in all of them
-METRICS: dict[str, str] = {
-    "cosine_error": "cosine error",
-    "preference_error": "preference error",
-    "choice_error": "held-out choice error",
-    "regret": "regret of the best item",
-}
-KNOWLEDGE: tuple[str, ...] = ("cosine_error", "preference_error", "choice_error")
-
-_RESAMPLES = 2000
-
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """One value of each metric, contender and block.
+    """One value of each metric, arm and block.
 
     Attributes:
-        regimes: Name of each block's regime, (b,).
+        regimes: Name of each block's regime, (b,); blocks of a regime stand together.
         keys: (regime, seed, user) of each block.
-        arms: Names of the contenders, those that have a value in all blocks.
+        arms: Names of the arms that have a value in all blocks.
         left_out: Names of those that lack one.
         values: Metric -> (b, k), lower is better.
     """
@@ -66,43 +53,34 @@ class Blocks:
 
 
 def block_values(
-    table: Any,
-    *,
-    score: str,
-    metrics: Sequence[str],
-    value: Value = "area",
-    regimes: Sequence[str] | None = None,
-    arms: Sequence[str] | None = None,
+    table: Any, *, metrics: Sequence[str], regimes: Sequence[str] | None = None, value: Value = "area"
 ) -> Blocks | None:
-    """Return the values of a results table; None where there are no two contenders with a block in common.
+    """Return the values of a results table; None where there are no two arms with a block in common.
 
-    All contenders of the values have all of the blocks, and every regime has one. In a run that was stopped, or that
-    has fewer seeds of some, contenders or seeds are left out so that as many values as possible stay.
+    All arms of the values have all of the blocks, and every regime has one. In a run that was stopped, or that has
+    fewer seeds of some, arms or seeds are left out so that as many values as possible stay.
 
     Args:
-        table: Results (pandas DataFrame).
-        score: "ours" or "own".
+        table: Results (pandas DataFrame) with regime, seed, user, arm, episodes and the metrics.
         metrics: Names.
+        regimes: Names, in the order in which they are reported; None takes all.
         value: "area", the mean over the checkpoints at which the metric was measured, or "last".
-        regimes: Names; None takes all.
-        arms: Names; None takes all.
     """
-    rows = table[table["score"] == score]
-    rows = rows[rows["regime"].isin(list(REGIMES) if regimes is None else list(regimes))]
-    if arms is not None:
-        rows = rows[rows["arm"].isin(list(arms))]
+    wanted = list(dict.fromkeys(table["regime"])) if regimes is None else list(regimes)
+    rows = table[table["regime"].isin(wanted)]
     if not len(rows):
         return None
-    found = {}
+    frames = {}
     for metric in metrics:
         measured = rows.dropna(subset=[metric]).sort_values("episodes")
         cells = measured.groupby(["regime", "seed", "user", "arm"])[metric]
-        found[metric] = (cells.mean() if value == "area" else cells.last()).unstack("arm")
-    shared = found[metrics[0]].index
-    for frame in found.values():
+        frames[metric] = (cells.mean() if value == "area" else cells.last()).unstack("arm")
+    shared = frames[metrics[0]].index
+    for frame in frames.values():
         shared = shared.union(frame.index)
+    shared = shared[np.argsort([wanted.index(key[0]) for key in shared], kind="stable")]
     names = [str(arm) for arm in dict.fromkeys(rows["arm"])]
-    tables = {name: frame.reindex(index=shared, columns=names) for name, frame in found.items()}
+    tables = {name: frame.reindex(index=shared, columns=names) for name, frame in frames.items()}
     there = np.logical_and.reduce([frame.notna().to_numpy() for frame in tables.values()])
     kept, present = _complete(there, np.array([str(key[0]) for key in shared]))
     if present.sum() < 2:
@@ -118,10 +96,10 @@ def block_values(
 
 
 def _complete(there: NDArray[np.bool_], regimes: NDArray[np.str_]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Blocks and contenders that form a table without holes, of which (b, k) tells where there is a value.
+    """Blocks and arms that form a table without holes, of which (b, k) tells where there is a value.
 
-    Contenders join in the order of their numbers of blocks, as long as no regime is lost; the largest table counts, of
-    equal ones that with more contenders.
+    Arms join in the order of their numbers of blocks, as long as no regime is lost; the largest table counts, of
+    equal ones that with more arms.
     """
     order = np.argsort(-there.sum(axis=0), kind="stable")
     blocks, joined = np.ones(len(there), dtype=np.bool_), np.zeros(there.shape[1], dtype=np.bool_)
@@ -142,18 +120,18 @@ def _complete(there: NDArray[np.bool_], regimes: NDArray[np.str_]) -> tuple[NDAr
 def rank_blocks(values: Floats) -> Floats:
     """Ranks within each block, (b, k): 1 for the lowest value; equal values share the mean of their ranks.
 
-    Values that differ by rounding only (1e-12) are equal: two contenders with the same questions must not win or lose.
+    Values that differ by rounding only (1e-12) are equal: two arms with the same questions must not win or lose.
     """
     from scipy.stats import rankdata
 
     return np.asarray(rankdata(np.round(values, 12), axis=1), dtype=np.float64)
 
 
-def critical_difference(contenders: int, blocks: float, *, alpha: float = 0.05) -> float:
+def critical_difference(arms: int, blocks: float, *, alpha: float = 0.05) -> float:
     """Nemenyi's critical difference of average ranks (Demsar 2006, section 3.2.2).
 
     Args:
-        contenders: k >= 2.
+        arms: k >= 2.
         blocks: N.
         alpha: Level.
 
@@ -161,14 +139,14 @@ def critical_difference(contenders: int, blocks: float, *, alpha: float = 0.05) 
         q_alpha sqrt(k (k + 1) / (6 N)), q_alpha the studentized range of k groups and infinitely many degrees of
         freedom, divided by sqrt(2).
     """
-    return nemenyi_quantile(contenders, alpha=alpha) * float(np.sqrt(contenders * (contenders + 1) / (6.0 * blocks)))
+    return nemenyi_quantile(arms, alpha=alpha) * float(np.sqrt(arms * (arms + 1) / (6.0 * blocks)))
 
 
-def nemenyi_quantile(contenders: int, *, alpha: float = 0.05) -> float:
+def nemenyi_quantile(arms: int, *, alpha: float = 0.05) -> float:
     """q_alpha of Nemenyi's test, the studentized range divided by sqrt(2)."""
     from scipy.stats import studentized_range
 
-    return float(studentized_range.ppf(1.0 - alpha, contenders, np.inf) / np.sqrt(2.0))
+    return float(studentized_range.ppf(1.0 - alpha, arms, np.inf) / np.sqrt(2.0))
 
 
 def groups(ranks: Sequence[float], difference: float) -> list[tuple[int, int]]:
@@ -185,8 +163,8 @@ def groups(ranks: Sequence[float], difference: float) -> list[tuple[int, int]]:
 
 
 @dataclass(frozen=True, eq=False)
-class Ranking:
-    """Average ranks of contenders, best first.
+class AverageRanks:
+    """Average ranks of arms, best first.
 
     Attributes:
         title: What is ranked.
@@ -198,9 +176,9 @@ class Ranking:
         behind_high: Upper ends.
         by_regime: Regime -> average ranks there, (k,).
         blocks: How many in all.
-        friedman: p-value of Friedman's test that all are alike; NaN with fewer than three contenders or two blocks.
+        friedman: p-value of Friedman's test that all are alike; NaN with fewer than three arms or two blocks.
         difference: Nemenyi's critical difference.
-        left_out: Contenders that lack a block.
+        left_out: Arms that lack a block.
     """
 
     title: str
@@ -234,8 +212,8 @@ class Ranking:
         return self.arms.index(arm) + 1 if arm in self.arms else None
 
 
-def ranking(title: str, blocks: Blocks, *, seed: int = 0) -> Ranking:
-    """Rank contenders by the mean of their ranks in the metrics of the blocks.
+def average_ranks(title: str, blocks: Blocks, *, seed: int = 0) -> AverageRanks:
+    """Rank arms by the mean of their ranks in the metrics of the blocks.
 
     The critical difference is that of one rank a block; a mean over several metrics' ranks varies less, so it is too
     wide rather than too narrow. Regimes weigh the same: with different numbers of blocks n_r in R regimes, N is
@@ -250,7 +228,7 @@ def ranking(title: str, blocks: Blocks, *, seed: int = 0) -> Ranking:
 
     of_metric = np.stack([rank_blocks(values) for values in blocks.values.values()])
     ranks = of_metric.mean(axis=0)
-    names = [name for name in REGIMES if (blocks.regimes == name).any()]
+    names = list(dict.fromkeys(blocks.regimes.tolist()))
     members = [np.flatnonzero(blocks.regimes == name) for name in names]
     means = np.stack([ranks[places].mean(axis=0) for places in members])
     overall = means.mean(axis=0)
@@ -262,11 +240,11 @@ def ranking(title: str, blocks: Blocks, *, seed: int = 0) -> Ranking:
     ends = np.full((2, arms), np.nan)
     behind = np.full((2, arms), np.nan)
     if all(len(places) > 1 for places in members):
-        drawn = _resampled(ranks[:, order], members, seed)
+        drawn = resampled_means(ranks[:, order], members, seed=seed)
         ends = np.quantile(drawn, (0.025, 0.975), axis=0)
         behind = np.quantile(drawn - drawn[:, :1], (0.025, 0.975), axis=0)
     effective = len(members) ** 2 / sum(1.0 / len(places) for places in members)
-    return Ranking(
+    return AverageRanks(
         title,
         [blocks.arms[place] for place in order],
         overall[order],
@@ -280,34 +258,3 @@ def ranking(title: str, blocks: Blocks, *, seed: int = 0) -> Ranking:
         critical_difference(arms, effective),
         list(blocks.left_out),
     )
-
-
-def _resampled(ranks: Floats, members: Sequence[NDArray[np.intp]], seed: int) -> Floats:
-    """Average ranks of resampled blocks, (resamples, k)."""
-    rng = np.random.default_rng(seed)
-    total = np.zeros((_RESAMPLES, ranks.shape[1]))
-    for places in members:
-        own = ranks[places]
-        weights = rng.multinomial(len(places), np.full(len(places), 1.0 / len(places)), size=_RESAMPLES)
-        total += weights @ own / len(places)
-    return total / len(members)
-
-
-def mean_interval(values: Floats, *, seed: int = 0) -> tuple[float, float]:
-    """95% percentile bootstrap interval of a mean of blocks; NaN for a single one."""
-    if len(values) < 2:
-        return float("nan"), float("nan")
-    drawn = _resampled(values[:, None], [np.arange(len(values))], seed)
-    low, high = np.quantile(drawn, (0.025, 0.975))
-    return float(low), float(high)
-
-
-def regimes_of(table: Any) -> list[str]:
-    """Names of the regimes that a table holds, in their order."""
-    present = set(table["regime"])
-    return [name for name in REGIMES if name in present]
-
-
-def pairs_of(table: Any) -> list[str]:
-    """Those with K = 2."""
-    return [name for name in regimes_of(table) if get_regime(name).num_options == 2]

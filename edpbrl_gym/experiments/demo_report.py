@@ -1,0 +1,172 @@
+"""The report of the demo: how fast the taste was learnt, and the best prompts beside random ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edpbrl_gym.experiments.kit.figures import GREY, STYLE, legend, look, set_title
+from edpbrl_gym.experiments.kit.report import (
+    Picture,
+    Report,
+    Section,
+    Text,
+    bullets,
+    designs_section,
+    provenance_section,
+)
+from edpbrl_gym.experiments.kit.tables import TextTable
+from edpbrl_gym.experiments.runs import Results
+from edpbrl_gym.experiments.settings import UserSettings
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["counted_best", "demo_figure", "demo_verdict", "make_report", "share_below"]
+
+
+def make_report(results: Results) -> Report:
+    """The report of `edpbrl demo`."""
+    config, table = results.config, results.table
+    best = table[table["part"] == "best"]
+    sections: list[Section] = [
+        Text([f'Simulated user: "{config["text"]}" ({UserSettings(config["mode"], config["scale"]).label})']),
+        Text(bullets(demo_verdict(results))),
+        Picture("demo", "The demo", demo_figure(table, text=config["text"], episodes=config["episodes"])),
+    ]
+    for agent in dict.fromkeys(best["agent"]):
+        rows = [
+            (f"{row.true_score:.3f}", share_below(row.percentile), row.prompt)
+            for row in best[best["agent"] == agent].itertuples()
+        ]
+        title = f"Best prompts after {agent} questions"
+        sections.append(TextTable(title, ("true score", "better than", "prompt"), rows, words=3))
+    return Report("Demo", [*sections, designs_section(results), provenance_section(results)])
+
+
+def demo_verdict(results: Results) -> list[str]:
+    """Closing lines of the demo, from the numbers."""
+    best = results.table[results.table["part"] == "best"]
+    agents = list(dict.fromkeys(best["agent"]))
+    mean = best.groupby("agent")["true_score"].mean()
+    percentile = best.groupby("agent")["percentile"].mean()
+    curve = results.table[results.table["part"] == "curve"]
+    last = curve[curve["episodes"] == curve["episodes"].max()].set_index("agent")["cosine_error"]
+    plain = results.table[(results.table["part"] == "plain curve") & (results.table["agent"] == agents[-1])]
+    population = results.table.loc[results.table["part"] == "population", "true_score"]
+    ceiling = results.table.loc[results.table["part"] == "ceiling", "true_score"]
+    lines = [
+        f"{len(population)} random prompts score {population.mean():.3f} on average, the luckiest "
+        f"{population.max():.3f}; the {_scoring(ceiling)}, found with the taste known exactly."
+    ]
+    lines += [
+        f"{agent} questions: after {_plural(results.config['episodes'], 'episode')} the "
+        f"{_scoring(best.loc[best['agent'] == agent, 'true_score'])}, better than {share_below(percentile[agent])} of "
+        f"the random prompts (cosine error of the taste {last[agent]:.3f})."
+        for agent in agents
+    ]
+    random = agents[-1]
+    ridge = float(plain.sort_values("episodes")["cosine_error"].iloc[-1])
+    prior_matters = ridge - last[random] > last.max() - last.min()
+    opening = "The prior counts most: with" if results.config["prior"] != "ridge" and prior_matters else "With"
+    lines.append(
+        f"{opening} the paper's estimate (ridge with lambda = 100: all directions count the same) the same answers to "
+        f"{random} questions give a cosine error of {ridge:.3f}."
+    )
+    first, *others = sorted(agents, key=lambda agent: -mean[agent])
+    leads = {agent: mean[first] - mean[agent] for agent in others}
+    if min(leads.values()) < 5e-4:
+        led = f"neither {first} nor {others[0]} questions led to better prompts"
+    else:
+        by = ", ".join(f"{lead:.3f} above {agent}" for agent, lead in leads.items())
+        led = f"{first} questions led to the best prompts, {by}"
+    lines.append(f"This time {led}. One user, one run: `edpbrl bench queries` compares them over many.")
+    return lines
+
+
+def share_below(percentile: float) -> str:
+    """A percentile among the random prompts: "all" only where none is better, else rounded down."""
+    return "all" if percentile >= 100.0 else f"{np.floor(10.0 * percentile) / 10.0:.1f}%"
+
+
+def _scoring(scores: Any) -> str:
+    one = len(scores) == 1
+    return f"{counted_best(len(scores))} score{'s' if one else ''} {scores.mean():.3f}{'' if one else ' on average'}"
+
+
+def _plural(count: int, thing: str) -> str:
+    return f"{count} {thing}{'' if count == 1 else 's'}"
+
+
+# -- the figure -------------------------------------------------------------------------------------------------------
+
+_NUMBERS = ("", "", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+
+
+def counted_best(count: int) -> str:
+    """Say as many as there are, where a vocabulary allows no more: ten best prompts, two best prompts, best prompt."""
+    number = _NUMBERS[count] if count < len(_NUMBERS) else str(count)
+    return f"{number} best prompts" if count != 1 else "best prompt"
+
+
+def demo_figure(table: Any, *, text: str, episodes: int) -> Figure:
+    """Draw the demo: how fast the taste was learnt, and where the best prompts lie among random ones.
+
+    Args:
+        table: Rows with ``part`` "curve", "plain curve", "population", "best" and "ceiling".
+        text: The taste in words.
+        episodes: T.
+    """
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(9.6, 4.2), layout="constrained")
+        left, right = figure.subplots(1, 2, width_ratios=(1, 1.5))
+        agents = list(dict.fromkeys(table[table["part"] == "best"]["agent"]))
+        _demo_curves(left, table, agents)
+        _demo_scores(right, table, agents)
+        legend(figure)  # the agents are in both panels, in the same colours
+        set_title(figure, f'Simulated user: "{text}", {episodes} episodes')
+    return figure
+
+
+def _demo_curves(axis: Any, table: Any, agents: list[str]) -> None:
+    for number, agent in enumerate(agents):
+        rows = table[(table["part"] == "curve") & (table["agent"] == agent)].sort_values("episodes")
+        axis.plot(
+            rows["episodes"], rows["cosine_error"], color=look(number).colour, linestyle=look(number).line,
+            marker=look(number).marker, markersize=4.5, label=f"{agent} questions",
+        )  # fmt: skip
+    plain = table[(table["part"] == "plain curve") & (table["agent"] == agents[-1])].sort_values("episodes")
+    axis.plot(
+        plain["episodes"], plain["cosine_error"], color=GREY, linestyle=":", marker="x", markersize=4.5,
+        label=f"{agents[-1]} questions, the paper's estimate (ridge, lambda = 100)",
+    )  # fmt: skip
+    axis.set(xlabel="episodes answered", ylabel="cosine error of the learnt taste", title="Learning the taste")
+    axis.set_ylim(bottom=0)
+
+
+def _demo_scores(axis: Any, table: Any, agents: list[str]) -> None:
+    population = table[table["part"] == "population"]["true_score"].to_numpy(dtype=float)
+    counts, _, _ = axis.hist(population, bins=30, color="#c8c8c8", label=f"{len(population)} random prompts")
+    most = 0
+    for number, agent in enumerate(agents):
+        scores = table[(table["part"] == "best") & (table["agent"] == agent)]["true_score"].to_numpy(dtype=float)
+        most = max(most, len(scores))
+        height = counts.max() * (0.2 + 0.2 * number)
+        axis.plot(
+            scores, np.full(len(scores), height), linestyle="none", color=look(number).colour,
+            marker=look(number).marker,
+            markersize=6, alpha=0.8,
+        )  # fmt: skip
+    ceiling = table[table["part"] == "ceiling"]["true_score"]
+    label = f"{'mean of the ' if len(ceiling) > 1 else ''}{counted_best(len(ceiling))}, taste known"
+    axis.axvline(ceiling.mean(), color="#000000", linestyle=":", linewidth=1.2, label=label)
+    best = counted_best(most)
+    axis.set(
+        xlabel="true score (cosine to the taste)",
+        ylabel="random prompts",
+        title=f"{best[0].upper()}{best[1:]}, from words never asked about",
+    )

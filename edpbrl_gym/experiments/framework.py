@@ -1,0 +1,244 @@
+"""An experiment is settings, units of work and a report; here it is run: folder, plan, preparation, units, results."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from edpbrl_gym._files import check_links
+from edpbrl_gym._places import telling
+from edpbrl_gym.experiments.processes import Track, do_all, no_track, workers
+from edpbrl_gym.experiments.runs import Results, RunFolder, RunFolderError, read_results
+from edpbrl_gym.features import TextEncoder, load_encoder
+from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
+
+if TYPE_CHECKING:
+    from edpbrl_gym.experiments.kit.report import Report
+
+__all__ = ["Experiment", "Inputs", "Run", "Unit", "gather", "run_experiment", "sorted_by", "text_inputs"]
+
+
+class Unit(Protocol):
+    """A piece of work that is done in one process and written as one file; a dataclass of names and numbers."""
+
+    @property
+    def part(self) -> str:
+        """Name of its file in parts/, another one for every unit."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """What an experiment loads before its folder is opened.
+
+    Attributes:
+        encoder: Text encoder; None where there is none.
+        vocabulary: The whole vocabulary; None where there is none.
+        config: What of it decides the numbers, beside the settings; a resumed run must share it.
+        notes: What is noted about it.
+    """
+
+    encoder: TextEncoder | None = None
+    vocabulary: Vocabulary | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+
+def text_inputs(settings: Any) -> Inputs:
+    """Load ``settings.encoder`` and ``settings.vocabulary``.
+
+    Raises:
+        ValueError: If the vocabulary or the encoder can't be used.
+    """
+    encoder, words = load_encoder(settings.encoder), load_vocabulary(settings.vocabulary)
+    config = {"encoder_fingerprint": encoder.fingerprint, "vocabulary_fingerprint": words.fingerprint}
+    return Inputs(encoder, words, config, {"encoder": encoder.name, "steps": list(words.names)})
+
+
+def _no_inputs(settings: Any) -> Inputs:
+    return Inputs()
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A run while it is prepared.
+
+    Attributes:
+        settings: Of the experiment.
+        folder: The run folder, held by this process.
+        inputs: What was loaded.
+        processes: How many may be used.
+        track: Shows progress.
+        progress: Whether to show progress bars while texts are encoded.
+    """
+
+    settings: Any
+    folder: RunFolder
+    inputs: Inputs
+    processes: int
+    track: Track
+    progress: bool
+
+    @property
+    def encoder(self) -> TextEncoder:
+        """The encoder of an experiment that has one."""
+        assert self.inputs.encoder is not None
+        return self.inputs.encoder
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The vocabulary of an experiment that has one."""
+        assert self.inputs.vocabulary is not None
+        return self.inputs.vocabulary
+
+    def do_all(self, name: str, function: Callable[..., Any], work: list[tuple[Any, ...]]) -> None:
+        """Call a function with each of the arguments, in processes, for what it writes."""
+        do_all(name, function, work, self.processes, self.track)
+
+    def make_missing(self, name: str, function: Callable[..., Any], wanted: Mapping[Path, tuple[Any, ...]]) -> None:
+        """Call a function with the arguments behind each file that is not there, which it then writes."""
+        self.do_all(name, function, [given for path, given in wanted.items() if not path.is_file()])
+
+
+def _prepare_nothing(run: Run, todo: list[Any]) -> None:
+    """Nothing is to be prepared."""
+
+
+def _parts_of_plan(folder: RunFolder, units: Sequence[Any]) -> Any:
+    """The rows of all units, in the order of the plan."""
+    return folder.read_parts([unit.part for unit in units])
+
+
+@dataclass(frozen=True, eq=False)
+class Experiment:
+    """A kind of run folder.
+
+    Attributes:
+        kind: As it stands in config.json and results.parquet.
+        command: That makes such folders.
+        settings: Dataclass of all that decides the numbers, with ``as_config()``, JSON-able.
+        plan: Settings -> units, in their order; may take more arguments, such as names of regimes.
+        run_unit: (settings, unit, folder, what ``prepare`` returned) -> rows, dicts or a DataFrame; a function of a
+            module, so that other processes can call it.
+        report: Results -> report.
+        inputs: Settings -> what is loaded first.
+        prepare: (run, units that the folder lacks) -> what every unit gets; it can be pickled, unless one process runs.
+        table: (folder, units of the plan) -> all rows, pandas DataFrame.
+        units: What its units are called while they run.
+        resumes: Whether finished units of the folder stay; else all are done again.
+    """
+
+    kind: str
+    command: str
+    settings: type
+    plan: Callable[..., Sequence[Any]]
+    run_unit: Callable[[Any, Any, Path, Any], Any]
+    report: Callable[[Results], Report]
+    inputs: Callable[[Any], Inputs] = _no_inputs
+    prepare: Callable[[Run, list[Any]], Any] = _prepare_nothing
+    table: Callable[[RunFolder, Sequence[Any]], Any] = _parts_of_plan
+    units: str = "units"
+    resumes: bool = True
+
+
+def run_experiment(
+    experiment: Experiment,
+    settings: Any,
+    out: str | os.PathLike[str],
+    *,
+    units: Sequence[Any] | None = None,
+    jobs: int | None = None,
+    track: Track = no_track,
+    progress: bool = False,
+) -> Results:
+    """Run an experiment, or the rest of it, and write results.parquet.
+
+    A run that was stopped or killed goes on in the same folder: finished units are read from there.
+
+    Args:
+        experiment: Which one.
+        settings: What decides the numbers.
+        out: The run folder, new or of an earlier run with the same settings.
+        units: Of ``experiment.plan``; None: all that it plans by itself.
+        jobs: Processes; None: one for each core, and no more than there are units. The results don't depend on it.
+        track: Shows progress.
+        progress: Show progress bars while texts are encoded.
+
+    Returns:
+        The results as stored.
+
+    Raises:
+        RunFolderError: If ``out`` holds another experiment or can't be written.
+        ValueError: If something that the settings name is unknown or can't be used.
+    """
+    planned = list(experiment.plan(settings) if units is None else units)
+    inputs = experiment.inputs(settings)
+    config = settings.as_config() | inputs.config
+    folder = RunFolder.open(out, kind=experiment.kind, config=config)
+    folder.begin()
+    folder.note(**inputs.notes)
+    run = Run(settings, folder, inputs, workers(jobs), track, progress)
+    todo = [unit for unit in planned if not (experiment.resumes and folder.has_part(unit.part))]
+    prepared = experiment.prepare(run, todo)
+    run.do_all(
+        experiment.units, _perform, [(experiment.run_unit, settings, unit, folder.path, prepared) for unit in todo]
+    )
+    folder.finish()
+    return read_results(folder.write_results(experiment.table(folder, planned)))
+
+
+def _perform(run_unit: Callable[..., Any], settings: Any, unit: Unit, folder: Path, prepared: Any) -> None:
+    """Do one unit and write its part."""
+    import pandas
+
+    rows = pandas.DataFrame(run_unit(settings, unit, folder, prepared))
+    RunFolder(folder, kind="", config={}).write_part(unit.part, rows)
+
+
+# -- units that are added over days ----------------------------------------------------------------------------------
+
+
+def sorted_by(*columns: str) -> Callable[[RunFolder, Sequence[Any]], Any]:
+    """An ``Experiment.table`` of all finished units of the folder, those of earlier plans too, sorted by columns."""
+
+    def table(folder: RunFolder, units: Sequence[Any] = ()) -> Any:
+        names = sorted(path.stem for path in folder.path.glob("parts/*.parquet"))
+        rows = folder.read_parts([name for name in names if folder.has_part(name)])
+        return rows.sort_values(list(columns), ignore_index=True)
+
+    return table
+
+
+def gather(experiment: Experiment, folder: str | os.PathLike[str]) -> Results:
+    """Write results.parquet from all finished units of a run folder, and return it.
+
+    A folder without parts is taken as it is: its results.parquet stands alone.
+
+    Raises:
+        FileNotFoundError: If there are neither parts nor results.
+        RunFolderError: If the folder holds another experiment.
+    """
+    place = Path(folder)
+    with telling(place):
+        check_links(place)
+    if not any(place.glob("parts/*.parquet")):
+        results = read_results(place)
+        _check_kind(experiment, results.kind, place)
+        return results
+    try:
+        stored = json.loads((place / "config.json").read_text(encoding="utf-8"))
+        kind, config = stored["kind"], stored["config"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise RunFolderError(f"Expected the settings of a run in {place / 'config.json'}, found none") from None
+    _check_kind(experiment, kind, place)
+    run = RunFolder(place, kind=kind, config=config)
+    return read_results(run.write_results(experiment.table(run, ())))
+
+
+def _check_kind(experiment: Experiment, kind: str, place: Path) -> None:
+    if kind != experiment.kind:
+        raise RunFolderError(f"Expected a run of `{experiment.command}` in {place}, it holds one of {kind!r}")

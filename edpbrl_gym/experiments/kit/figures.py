@@ -1,0 +1,248 @@
+"""Figures: the style that all share, legends and titles, and learning curves."""
+
+from __future__ import annotations
+
+import functools
+import math
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from edpbrl_gym._places import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = [
+    "GREY",
+    "MARKERS",
+    "PALETTE",
+    "STYLE",
+    "Curve",
+    "Level",
+    "Look",
+    "Panel",
+    "curves_figure",
+    "legend",
+    "look",
+    "save_figure",
+    "set_title",
+]
+
+# Okabe & Ito (2008), told apart by readers with any colour vision; yellow is left out, too pale on white
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+GREY = "#777777"
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+_LINES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
+_PALE = "#c4c4c4"
+STYLE: Any = {
+    "font.size": 9,
+    "axes.titlesize": 9.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "pdf.fonttype": 42,
+}
+
+
+class Look(NamedTuple):
+    """Colour, line and marker of an arm."""
+
+    colour: str
+    line: Any = "-"
+    marker: str = "o"
+
+
+def look(number: int) -> Look:
+    """The look of the arm at a place, for readers without colour too."""
+    return Look(PALETTE[number % len(PALETTE)], _LINES[number % len(_LINES)], MARKERS[number % len(MARKERS)])
+
+
+def save_figure(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """Write ``name``.png (200 dpi) and ``name``.pdf; without dates, so the same figure is the same file."""
+    paths = []
+    for suffix, options in ((".png", {"dpi": 200}), (".pdf", {"metadata": {"CreationDate": None}})):
+        path = folder / f"{name}{suffix}"
+        write_atomically(path, functools.partial(figure.savefig, format=suffix[1:], **options))
+        paths.append(path)
+    return paths
+
+
+def legend(figure: Figure) -> None:
+    """One legend below all panels, in the order in which labels were first drawn, in as many rows as they need."""
+    drawn = {
+        label: handle for axis in figure.axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
+    }
+    width = sum(len(label) + 7 for label in drawn) / 13.5  # about, in inches
+    rows = max(1, math.ceil(width / figure.get_figwidth()))
+    columns = max(1, math.ceil(len(drawn) / rows))
+    figure.legend(list(drawn.values()), list(drawn), loc="outside lower center", ncols=columns)
+
+
+def set_title(figure: Figure, title: str, subtitle: str = "") -> None:
+    """Write the title above the figure, and below it the setting, wrapped to the width."""
+    width = int(15.2 * figure.get_figwidth())
+    figure.suptitle("\n".join([title, *textwrap.wrap(subtitle, width)]), fontsize=9)
+
+
+# -- learning curves -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """One arm in one panel.
+
+    Attributes:
+        label: In the legend.
+        x: Numbers of episodes or questions, (n,), ascending.
+        mean: Values, (n,).
+        look: Its look; None is pale, behind the others.
+        low: Lower end of the band, (n,); NaN, as of one run, draws none.
+        high: Upper end.
+    """
+
+    label: str
+    x: Any
+    mean: Any
+    look: Look | None
+    low: Any = None
+    high: Any = None
+
+
+@dataclass(frozen=True)
+class Level:
+    """A horizontal line for reference.
+
+    Attributes:
+        value: Where.
+        label: In the legend, "" for none.
+        note: At its left end, "" for none.
+        look: Colour and line.
+        stretches: Whether the axis is stretched to show it; else it is left out where it lies beyond the curves.
+    """
+
+    value: float
+    label: str = ""
+    note: str = ""
+    look: Look = Look(GREY, (0, (1, 2)))
+    stretches: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """Curves that share their axes; the y axis of the first column bears the name.
+
+    Attributes:
+        curves: From the foremost to the hindmost.
+        title: Above the panel.
+        ylabel: Name of the y axis.
+        levels: Lines for reference.
+    """
+
+    curves: Sequence[Curve]
+    title: str = ""
+    ylabel: str = ""
+    levels: Sequence[Level] = ()
+
+
+def curves_figure(
+    panels: Sequence[Panel],
+    *,
+    columns: int,
+    xlabel: str,
+    title: str,
+    subtitle: str = "",
+    size: tuple[float, float] = (3.3, 2.7),
+    share: Literal["all", "row", "none"] = "all",
+    ticks: Sequence[int] | None = None,
+    log: bool = False,
+    zero: bool = True,
+) -> Figure:
+    """Draw learning curves: lines are means, bands what the curves say.
+
+    Args:
+        panels: Row by row.
+        columns: Panels of a row at most.
+        xlabel: Name of the x axis.
+        title: Above the figure.
+        subtitle: The setting in one line.
+        size: Width and height of a panel in inches.
+        share: Which panels share the limits of the y axis; "none": none, and each has an x axis of its own.
+        ticks: Of the x axis, those within the data; None: every x.
+        log: Whether the x axis is logarithmic.
+        zero: Whether the y axis begins at 0.
+    """
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    columns = min(columns, len(panels))
+    rows = -(-len(panels) // columns)
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(max(size[0] * columns + 0.4, 6.4), size[1] * rows + 1.0), layout="constrained")
+        grid = figure.subplots(rows, columns, sharex=share != "none", sharey=share, squeeze=False)
+        axes = list(grid.ravel())
+        for axis, panel in zip(axes, panels, strict=False):
+            for place, curve in enumerate(panel.curves):
+                _draw_curve(axis, curve, zorder=3.0 - 0.01 * place)
+            axis.set_title(panel.title)
+            _set_x_axis(axis, [panel] if share == "none" else panels, ticks, log)
+            if zero:
+                axis.set_ylim(bottom=0)
+        for axis in axes[len(panels) :]:
+            axis.set_axis_off()
+        for place, (axis, panel) in enumerate(zip(axes, panels, strict=False)):
+            for level in panel.levels:  # the limits, which panels share, are known only now
+                low, high = axis.get_ylim()
+                if level.stretches or low <= level.value <= high:
+                    _draw_level(axis, level)
+            if place + columns >= len(panels):  # the lowest of its column
+                axis.set_xlabel(xlabel)
+                axis.tick_params(labelbottom=True)
+            if place % columns == 0:
+                axis.set_ylabel(panel.ylabel)
+        legend(figure)
+        set_title(figure, title, subtitle)
+    return figure
+
+
+def _draw_curve(axis: Any, curve: Curve, *, zorder: float) -> None:
+    x, mean = np.asarray(curve.x), np.asarray(curve.mean, dtype=float)
+    if curve.look is None:
+        axis.plot(x, mean, color=_PALE, linewidth=0.8, label=curve.label, zorder=1)
+        return
+    colour, line, marker = curve.look
+    if curve.low is not None:
+        low, high = (np.asarray(end, dtype=float) for end in (curve.low, curve.high))
+        axis.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0, zorder=2)
+    axis.plot(
+        x, mean, color=colour, linestyle=line, marker=marker, markersize=4.0, linewidth=1.5, label=curve.label,
+        zorder=zorder,
+    )  # fmt: skip
+
+
+def _draw_level(axis: Any, level: Level) -> None:
+    colour = level.look.colour
+    named = {"label": level.label} if level.label else {}
+    axis.axhline(level.value, color=colour, linewidth=0.9, linestyle=level.look.line, **named)
+    if level.note:
+        place = (0.01, level.value)
+        axis.annotate(level.note, place, xycoords=("axes fraction", "data"), va="bottom", fontsize=8, color=colour)
+
+
+def _set_x_axis(axis: Any, panels: Sequence[Panel], ticks: Sequence[int] | None, log: bool) -> None:
+    x = sorted({float(value) for panel in panels for curve in panel.curves for value in np.asarray(curve.x)})
+    if not x:
+        return
+    if log:
+        axis.set_xscale("log")
+    shown = x if ticks is None else [tick for tick in ticks if x[0] <= tick <= x[-1]]
+    axis.set_xticks(shown, [f"{tick:g}" for tick in shown])
+    axis.minorticks_off()

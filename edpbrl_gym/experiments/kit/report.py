@@ -1,0 +1,210 @@
+"""A report: sections of text, tables and figures, written as REPORT.md with the figures beside it."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edpbrl_gym._places import write_atomically
+from edpbrl_gym.design.result import certified
+from edpbrl_gym.experiments.kit.figures import save_figure
+from edpbrl_gym.experiments.kit.tables import TextTable
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from edpbrl_gym.experiments.runs import Results
+
+__all__ = [
+    "Picture",
+    "Report",
+    "Section",
+    "Text",
+    "bullets",
+    "code_line",
+    "convergence_line",
+    "design_lines",
+    "designs_section",
+    "provenance_section",
+    "sentences_line",
+]
+
+
+@dataclass(frozen=True)
+class Text:
+    """Paragraphs and lists.
+
+    Attributes:
+        lines: Markdown lines.
+        title: Above them, "" for none.
+        level: Of the heading.
+    """
+
+    lines: Sequence[str] = ()
+    title: str = ""
+    level: int = 2
+
+    def markdown(self) -> list[str]:
+        """Lines of the section."""
+        return [*([f"{'#' * self.level} {self.title}", ""] if self.title else []), *self.lines]
+
+
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """A figure.
+
+    Attributes:
+        name: Of its files.
+        caption: Text in its place.
+        figure: What is drawn.
+    """
+
+    name: str
+    caption: str
+    figure: Figure
+
+
+Section = Text | TextTable | Picture
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """What an experiment has to say, from its results alone.
+
+    Attributes:
+        title: Of the page.
+        sections: In their order; tables without rows are left out.
+        headline: Tables for the terminal.
+    """
+
+    title: str
+    sections: Sequence[Section]
+    headline: Sequence[TextTable] = ()
+
+    def markdown(self, place: str) -> str:
+        """The page; figures are the files ``place`` + name + ".png"."""
+        blocks = [f"# {self.title}"]
+        for section in self.sections:
+            if isinstance(section, Picture):
+                blocks.append(f"![{section.caption}]({place}{section.name}.png)")
+            elif lines := section.markdown():
+                blocks.append("\n".join(lines).strip("\n"))
+        return "\n\n".join(blocks) + "\n"
+
+    def write(self, folder: str | os.PathLike[str], *, page: Path | None = None) -> list[Path]:
+        """Write every figure (PNG and PDF) and REPORT.md.
+
+        Args:
+            folder: Where they go.
+            page: Also write the report as this Markdown file, the PNG figures beside it.
+
+        Returns:
+            The files written, the report last.
+
+        Raises:
+            RunFolderError: If a place can't be written.
+        """
+        target = Path(folder)
+        pictures = [section for section in self.sections if isinstance(section, Picture)]
+        files = {one.name: save_figure(one.figure, target / "figures", one.name) for one in pictures}
+        path = target / "REPORT.md"
+        _write_text(path, self.markdown("figures/"))
+        if page is not None:
+            _write_text(page, self.markdown(f"{page.stem}-"))
+            for name, made in files.items():
+                copy = page.parent / f"{page.stem}-{name}.png"
+                write_atomically(copy, functools.partial(shutil.copyfile, made[0]))
+        return [*(file for made in files.values() for file in made), path]
+
+
+def _write_text(path: Path, text: str) -> None:
+    write_atomically(path, lambda name: name.write_text(text, encoding="utf-8"))
+
+
+def bullets(lines: Sequence[str]) -> list[str]:
+    """A Markdown list; lines that begin with two spaces belong to the point above them."""
+    return [f"  - {line.strip()}" if line.startswith("  ") else f"- {line}" for line in lines]
+
+
+# -- what most reports say -------------------------------------------------------------------------------------------
+
+
+def design_lines(results: Results) -> list[str]:
+    """One line for each design, and each distinct warning, indented, below it."""
+    lines = []
+    for design in results.provenance["designs"]:
+        sizes = "/".join(f"{size:.0f}" for size in design["support"])
+        lines.append(
+            f"{design['agent']}, T = {design['episodes']}: {design['criterion']}-design, "
+            f"{_prior_of(design)}, {design['status'].replace('_', ' ')} after {design['iterations']} "
+            f"iterations ({design['seconds']:.1f} s), efficiency at least {certified(design['efficiency'])}, gap "
+            f"{design['relative_gap']:.2g} of the gain, effectively {sizes} tokens shown at the steps"
+        )
+        lines += [f"  warning: {message}" for message in design["warnings"]]
+    return lines
+
+
+def _prior_of(design: Mapping[str, Any]) -> str:
+    regularization = design["regularization"]
+    return "prior precision as given" if regularization is None else f"lambda = {regularization:g}"
+
+
+def designs_section(results: Results) -> Text:
+    """The designs and their warnings."""
+    lines = bullets(design_lines(results)) if results.provenance.get("designs") else ["No arm solves a design."]
+    return Text(lines, "Designs and their warnings")
+
+
+def sentences_line(users: Mapping[str, str]) -> str:
+    """The sentences behind the simulated users."""
+    return "theta* is the unit-norm embedding of the user's sentence: " + "; ".join(
+        f'{name}: "{text}"' for name, text in users.items()
+    )
+
+
+def convergence_line(converged: Any) -> str:
+    """How many of the estimates did not converge."""
+    return f"Estimates that did not converge: {int((~converged.astype(bool)).sum())} of {len(converged)}."
+
+
+def code_line(table: Any) -> str:
+    """Which versions of the code made the rows; a mixture is said arm by arm."""
+    if "code" not in table:
+        return "The version of the code was not recorded."
+    versions = table.assign(code=table["code"].fillna("unknown")).groupby("code", sort=False)["arm"].unique()
+    if len(versions) == 1:
+        return f"All rows were made by the same code (sha256 {versions.index[0]})."
+    of_arms = "; ".join(f"{code}: {', '.join(sorted(arms))}" for code, arms in versions.items())
+    return f"Rows were made by {len(versions)} versions of the code (sha256: arms): {of_arms}."
+
+
+def provenance_section(results: Results, *more: str) -> Text:
+    """Encoder, vocabulary, seed, dates and versions.
+
+    Args:
+        results: Of the run.
+        more: Further lines.
+    """
+    known, config = results.provenance, results.config
+    hashes = {
+        name.removesuffix("_fingerprint"): value
+        for name, value in {**known, **config}.items()
+        if name.endswith("_fingerprint")
+    }
+    made_with = [f"encoder {known['encoder']}"] if "encoder" in known else []
+    made_with += [f"{name} sha256 {value[:16]}" for name, value in hashes.items()]
+    made_with += [f"seed {config['seed']}"] if "seed" in config else []
+    sessions = known["sessions"]
+    software = ", ".join(f"{name} {version}" for name, version in sessions[-1]["versions"].items())
+    lines = [
+        *([", ".join(made_with)] if made_with else []),
+        f"begun {sessions[0]['begun']}, finished {known['finished']}, sessions: {len(sessions)}",
+        *more,
+        software,
+    ]
+    return Text(bullets(lines), "Provenance")

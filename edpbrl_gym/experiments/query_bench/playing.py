@@ -1,0 +1,106 @@
+"""A planner asks a simulated user question by question; what each question costs is measured."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edpbrl_gym.comparisons import Queries
+from edpbrl_gym.experiments.query_bench.asking import TimedEncoder
+from edpbrl_gym.experiments.query_bench.worlds import World
+from edpbrl_gym.likelihood import Response
+from edpbrl_gym.oracles.imperfect import ImperfectUser
+from edpbrl_gym.planners.base import Planner
+
+__all__ = ["Asked", "Clock", "ask_questions"]
+
+
+class Clock:
+    """CPU seconds without those of an encoder; it begins when it is made.
+
+    Args:
+        encoder: Whose seconds do not count.
+    """
+
+    def __init__(self, encoder: TimedEncoder) -> None:
+        self._encoder = encoder
+        self._began = time.process_time() - encoder.seconds
+
+    @property
+    def seconds(self) -> float:
+        """Until now."""
+        return time.process_time() - self._encoder.seconds - self._began
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """All that is known after some episodes.
+
+    Attributes:
+        episodes: T.
+        queries: All questions so far.
+        responses: Their answers.
+        seconds: CPU seconds of each question, without the encoder: choosing it, and taking in the answer before.
+        telling: Of taking in the last answer.
+        thinking: Of all that the planner has done while the person looks at the options.
+    """
+
+    episodes: int
+    queries: Queries
+    responses: list[Response]
+    seconds: list[float]
+    telling: float
+    thinking: float
+
+
+def ask_questions(
+    planner: Planner,
+    world: World,
+    user: ImperfectUser,
+    encoder: TimedEncoder,
+    *,
+    num_options: int,
+    checkpoints: Sequence[int],
+    think: bool = False,
+) -> Iterator[Asked]:
+    """Let a planner ask and the user answer, question by question; what is known at each checkpoint.
+
+    Args:
+        planner: Asks.
+        world: What about.
+        user: Answers.
+        encoder: Of the options.
+        num_options: K.
+        checkpoints: Numbers of episodes; questions are asked up to the largest.
+        think: Whether the planner may work ahead between a question and its answer.
+    """
+    horizon = world.vocabulary.horizon
+    features: list[NDArray[np.float32]] = []
+    responses: list[Response] = []
+    seconds: list[float] = []
+    telling, thinking = 0.0, 0.0
+    for episode in range(max(checkpoints)):
+        tokens = np.empty((num_options, 0), dtype=np.int64)
+        for step in range(horizon):
+            clock = Clock(encoder)
+            chosen = np.asarray(planner.ask(tokens), dtype=np.int64)
+            seconds.append(telling + clock.seconds)
+            tokens = np.concatenate([tokens, chosen[:, None]], axis=1)
+            features.append(world.options(tokens, step, encoder))
+            if think:
+                clock = Clock(encoder)
+                planner.think()
+                thinking += clock.seconds
+            query = Queries(features[-1][None], np.array([episode]), np.array([step]))
+            responses += user.answer(query).responses
+            clock = Clock(encoder)
+            planner.tell(features[-1][None], responses[-1:])
+            telling = clock.seconds
+        if episode + 1 in checkpoints:
+            places = np.repeat(np.arange(episode + 1), horizon), np.tile(np.arange(horizon), episode + 1)
+            queries = Queries(np.stack(features), *places)
+            yield Asked(episode + 1, queries, list(responses), list(seconds), telling, thinking)

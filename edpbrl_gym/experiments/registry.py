@@ -1,0 +1,58 @@
+"""The experiments that there are, by the kind of their run folders."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from edpbrl_gym.experiments.framework import Experiment
+    from edpbrl_gym.experiments.runs import Results
+
+__all__ = ["EXPERIMENTS", "get_experiment", "write_report"]
+
+EXPERIMENTS: dict[str, str] = {
+    "synthetic": "edpbrl_gym.experiments.synthetic:SYNTHETIC",
+    "demo": "edpbrl_gym.experiments.demo:DEMO",
+    "reinforce": "edpbrl_gym.experiments.reinforce.run:REINFORCE",
+    "llm": "edpbrl_gym.experiments.llm.run:LLM",
+    "queries": "edpbrl_gym.experiments.query_bench.run:QUERIES",
+    "race": "edpbrl_gym.experiments.race.run:RACE",
+}
+"""Kind, as it stands in a run's config.json and results.parquet, and where its ``Experiment`` is."""
+
+
+def get_experiment(kind: str) -> Experiment:
+    """Return the experiment of that kind.
+
+    Raises:
+        RunFolderError: If there is none; the message lists those that there are.
+    """
+    if kind not in EXPERIMENTS:
+        from edpbrl_gym.experiments.runs import RunFolderError
+
+        raise RunFolderError(
+            f"Expected results of one of {', '.join(EXPERIMENTS)}, got {kind!r}; use a newer edpbrl-gym"
+        )
+    module, _, name = EXPERIMENTS[kind].partition(":")
+    experiment: Experiment = getattr(importlib.import_module(module), name)
+    return experiment
+
+
+def write_report(results: Results, folder: str | os.PathLike[str], *, page: Path | None = None) -> list[Path]:
+    """Write every figure (PNG and PDF) and REPORT.md of a run, from its results alone; see ``Report.write``.
+
+    Args:
+        results: From ``read_results``.
+        folder: Where they go.
+        page: Also write the report as this Markdown file, the PNG figures beside it.
+
+    Returns:
+        The files written, the report last.
+
+    Raises:
+        RunFolderError: If the kind is unknown or a place can't be written.
+    """
+    return get_experiment(results.kind).report(results).write(folder, page=page)
