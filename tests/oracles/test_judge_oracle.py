@@ -122,4 +122,4 @@ def test_a_session_skips_what_the_judge_does_not_answer(tmp_path, minilm):
         session = Session(planner, vocabulary=words, encoder=minilm, num_options=2)
         assert run(session, JudgeOracle(judge), 9) == 9
         missing = sum(line["choice"] is None for line in judge.ledger.answers.values())
-        assert 0 < missing < 9 and session.answered == 9 and len(session.comparisons) == 9 - missing
+        assert 0 < missing < 9 and session.answered == 9 and len(session.comparisons.decided) == 9 - missing
