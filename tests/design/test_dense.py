@@ -416,7 +416,7 @@ def test_tolerance_zero_goes_as_far_as_float64_allows(kind):
 def test_hard_problems_by_first_order_programs(problem, implicit):
     """Every working set as large as the dimension solved as if it were large."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(master, "LARGE", 0)
+        patch.setattr(spaces, "LARGE", 0)
         if implicit:
             patch.setattr(spaces, "LARGEST_MATRIX", 0)
         design = newton(problem)

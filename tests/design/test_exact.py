@@ -23,10 +23,10 @@ from edpbrl_gym.design import (
     verify,
 )
 from edpbrl_gym.design.exact import block
-from edpbrl_gym.design.exact import step as stepping
 from edpbrl_gym.design.exact.ascent import Ascent
 from edpbrl_gym.design.exact.block import BlockSpace, CentredFeatures, Moments, Surroundings
 from edpbrl_gym.design.exact.starts import clustered, random_policies, tilted
+from edpbrl_gym.design.solvers.newton.master import improve
 from edpbrl_gym.mdp import FiniteHorizonMDP, PromptMDP
 from tests.helpers.design_cases import problem_of, prompt_problem, random_mdp_problem, random_occupancy, stochastic_mdp
 
@@ -140,12 +140,12 @@ def test_steps_on_many_columns_find_the_same_weights(criterion, kind, monkeypatc
     columns = ascent.column_set([column for columns in found for column in columns])
     values = []
     for few in (10**6, 0):
-        monkeypatch.setattr(stepping, "FEW", few)
+        monkeypatch.setattr(block, "FEW", few)
         space = BlockSpace(ascent.features, around, columns, ascent.target)
         weights = np.concatenate(
             [np.full(part.stop - part.start, 1 / (part.stop - part.start)) for part in space.parts]
         )
-        weights = stepping.newton_steps(space, weights, target=1e-9, max_steps=100)
+        weights, _, _ = improve(space, weights, target=1e-9, max_steps=100)
         gradient = space.gradient(weights)
         gap = sum(gradient[part].max() - weights[part] @ gradient[part] for part in space.parts)
         assert gap <= 1e-5 * abs(space.value(weights))

@@ -3,7 +3,7 @@
 A policy is a convex combination of columns: single tokens (`TokenPricing`, one simplex a step) where transitions do not
 depend on the action, paths or deterministic policies elsewhere. Each round scores every row at every step, lets the
 linear oracle find the best columns, which bounds what any policy could gain in this block, adds them to those with
-weight, and moves the weights by Newton's method (`step`).
+weight, and moves the weights by Newton's method.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from edpbrl_gym.design.criteria import ACriterion, DCriterion, VCriterion
 from edpbrl_gym.design.deadline import NEVER, Deadline
 from edpbrl_gym.design.exact.block import BlockSpace, CentredFeatures, Local, Moments, Surroundings
-from edpbrl_gym.design.exact.step import newton_steps
 from edpbrl_gym.design.problem import DesignProblem
 from edpbrl_gym.design.solvers.newton.columns.columns import Column, ColumnOracle, ColumnSet
 from edpbrl_gym.design.solvers.newton.columns.paths import PathPricing
 from edpbrl_gym.design.solvers.newton.columns.policies import PolicyPricing
+from edpbrl_gym.design.solvers.newton.master import improve
 from edpbrl_gym.mdp import FiniteHorizonMDP, PromptMDP
 
 __all__ = ["Ascent", "PolicyPoint", "TokenPricing"]
@@ -184,7 +184,7 @@ class Ascent:
             columns = self.column_set([*point.support, *better])
             space = BlockSpace(self.features, around, columns, self.target)
             before = columns.weights_of(point.columns, point.weights)
-            weights = newton_steps(
+            weights, _, _ = improve(
                 space,
                 before,
                 target=max(_RESTRICTED_SHARE * gap, 0.5 * target),

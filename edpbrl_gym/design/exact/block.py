@@ -31,6 +31,7 @@ from scipy.linalg import blas, lapack, solve_triangular
 from edpbrl_gym.design.chunks import Features, row_chunks
 from edpbrl_gym.design.criteria import cholesky
 from edpbrl_gym.design.solvers.newton.columns.columns import ColumnSet
+from edpbrl_gym.design.solvers.newton.master import ByProducts
 
 __all__ = ["BlockSpace", "CentredFeatures", "Local", "Moments", "Surroundings"]
 
@@ -38,6 +39,7 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]
 
 COPIED = 20_000_000  # numbers of float32 features up to which a float64 copy is kept
+FEW = 300  # columns up to which the Hessian is factored
 LARGEST_GRAM = 4000  # nodes up to which their matrix of inner products is formed
 
 
@@ -180,6 +182,17 @@ class Surroundings:
         return np.asarray(self.base + self.scale * (own.covariance + shift.T @ shift))
 
 
+class _Stored:
+    """A Hessian as `projected` wants it."""
+
+    def __init__(self, matrix: FloatArray) -> None:
+        self._matrix = matrix
+        self.diagonal: FloatArray = np.diag(matrix).copy()
+
+    def product(self, vector: FloatArray) -> FloatArray:
+        return np.asarray(self._matrix @ vector)
+
+
 class BlockSpace:
     """The block of one policy on the weights of some columns, as `newton.master.improve` wants it.
 
@@ -191,12 +204,14 @@ class BlockSpace:
 
     Attributes:
         parts: Columns of each of the MDP's blocks: the weights sum to 1 in each.
+        by_products: How Newton steps on many columns are taken; the other policies move anyway, so not very exactly.
     """
 
     def __init__(
         self, features: CentredFeatures, around: Surroundings, columns: ColumnSet, target: FloatArray | None
     ) -> None:
         self.parts = columns.slices
+        self.by_products: ByProducts | None = ByProducts(BlockSpace.curvature, above=FEW, share=0.1, stale=0.0)
         self._around = around
         self._target = target
         self._rows = features.rows(columns.rows) - around.centres[columns.steps]
@@ -229,6 +244,10 @@ class BlockSpace:
         if self._incidence is not None:
             hessian = np.asarray(self._incidence.T @ (self._incidence.T @ hessian).T)
         return self._gradient(scored), hessian
+
+    def curvature(self, weights: FloatArray) -> _Stored:
+        """Hessian of -s as an operator."""
+        return _Stored(self.derivatives(weights)[1])
 
     def _gradient(self, scored: FloatArray) -> FloatArray:
         rewards = self._around.scale * np.einsum("rn,rn->n", scored, scored)

@@ -36,7 +36,7 @@ from edpbrl_gym.design.deadline import NEVER, Deadline
 from edpbrl_gym.design.problem import DesignProblem
 from edpbrl_gym.design.solvers.line_search import Segment, exact_step
 from edpbrl_gym.design.solvers.newton.columns.columns import Column, ColumnSet
-from edpbrl_gym.design.solvers.newton.master import improve
+from edpbrl_gym.design.solvers.newton.master import ByProducts, improve
 
 __all__ = ["ColumnMaster", "ColumnPoint", "Local"]
 
@@ -283,6 +283,7 @@ class _Restricted:
         self._master = master
         self._last = point
         self.parts = point.columns.slices
+        self.by_products: ByProducts | None = None
 
     def at(self, weights: FloatArray) -> ColumnPoint:
         if weights is not self._last.weights:

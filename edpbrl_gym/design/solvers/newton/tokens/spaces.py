@@ -27,6 +27,7 @@ from scipy.linalg import lapack, solve_triangular
 from edpbrl_gym.design.criteria import cholesky
 from edpbrl_gym.design.metric import PriorMetric
 from edpbrl_gym.design.rounding import factor_condition, woodbury_condition
+from edpbrl_gym.design.solvers.newton.master import ByProducts
 from edpbrl_gym.design.solvers.newton.tokens.blocks import TokenBlocks
 from edpbrl_gym.design.solvers.newton.tokens.curvature import (
     LARGEST_MATRIX,
@@ -42,6 +43,7 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]
 
 
+LARGE = 700  # tokens above which products with the Hessian are cheaper than its factors
 _LARGEST_CANCELLATION = 50.0  # prior's part of a score to the largest score: float32 then errs by about 1e-5 of it
 
 
@@ -57,10 +59,12 @@ class Space(ABC):
         parts: Where its blocks lie in it.
         rows: Centred features, shape (k, d).
         scale: c of each token, shape (k,).
+        by_products: How Newton steps on many tokens are taken.
         offset: s(I) - value: what the values of this space leave out.
     """
 
     offset = 0.0
+    by_products: ByProducts | None = None
 
     def __init__(self, blocks: TokenBlocks, tokens: IntArray) -> None:
         self.tokens = tokens
@@ -133,12 +137,7 @@ class FeatureSpace(Space):
         tokens: The working set.
         prior: Lambda, shape (d, d).
         target: B with V = B B' for A and V, shape (d, r); None for D.
-
-    Attributes:
-        known_curvature: A Hessian at earlier weights, kept by those who need one.
     """
-
-    known_curvature: Curvature | None = None
 
     def __init__(self, blocks: TokenBlocks, tokens: IntArray, prior: FloatArray, target: FloatArray | None) -> None:
         super().__init__(blocks, tokens)
@@ -147,6 +146,7 @@ class FeatureSpace(Space):
         self._identity = target is not None and np.array_equal(target, np.eye(len(target)))
         self._known: tuple[FloatArray, FloatArray, FloatArray, FloatArray | None] | None = None
         self._columns: tuple[FloatArray, FloatArray] | None = None  # of the known point
+        self.by_products = ByProducts(FeatureSpace.curvature, above=LARGE, share=0.05, stale=0.2)
 
     def value(self, weights: FloatArray) -> float:
         """See the base class."""
