@@ -131,8 +131,8 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_table(finished, words, tmp_
 
 def test_items_and_taste_of_a_seed_do_not_depend_on_the_number_of_options(tmp_path):
     settings = RaceSettings()
-    four, two = (load_world(settings, REGIMES[name], 7, tmp_path, "") for name in ITEMS)
-    other = load_world(settings, REGIMES[ITEMS[0]], 8, tmp_path, "")
+    four, two = (load_world(settings, REGIMES[name], tmp_path, "", seed=7) for name in ITEMS)
+    other = load_world(settings, REGIMES[ITEMS[0]], tmp_path, "", seed=8)
     np.testing.assert_array_equal(four.tokens, two.tokens)
     np.testing.assert_array_equal(four.tastes["drawn"], two.tastes["drawn"])
     assert (four.tokens != other.tokens).any() and four.held_out.shape == (600, 4, 10)
@@ -142,15 +142,15 @@ def test_items_and_taste_of_a_seed_do_not_depend_on_the_number_of_options(tmp_pa
 
 
 def test_items_in_clusters_are_near_their_centres(tmp_path):
-    items = load_world(RaceSettings(), REGIMES["items-clusters-K4"], 0, tmp_path, "").tokens
-    on_sphere = load_world(RaceSettings(), REGIMES["items-d32-K4"], 0, tmp_path, "").tokens
+    items = load_world(RaceSettings(), REGIMES["items-clusters-K4"], tmp_path, "", seed=0).tokens
+    on_sphere = load_world(RaceSettings(), REGIMES["items-d32-K4"], tmp_path, "", seed=0).tokens
     nearest = [np.sort(rows @ rows.T - 2 * np.eye(len(rows)), axis=1)[:, -10:].mean() for rows in (items, on_sphere)]
     # centre + half a unit vector: the cosine of two of a cluster is 1 / 1.25 on average
     assert nearest[0] > 0.8 and nearest[1] < 0.6
 
 
 def test_regret_of_items_by_hand(tmp_path):
-    world = load_world(RaceSettings(), REGIMES[ITEMS[0]], 7, tmp_path, "")
+    world = load_world(RaceSettings(), REGIMES[ITEMS[0]], tmp_path, "", seed=7)
     taste = world.tastes["drawn"]
     scorer = PoolScorer(world, taste, float("nan"))
     values = world.tokens @ taste
@@ -171,7 +171,7 @@ def test_replayed_questions_come_in_their_order():
 
 
 def test_large_batches_are_embedded_once_for_all_contenders(tmp_path):
-    world = load_world(RaceSettings(), REGIMES[ITEMS[0]], 7, tmp_path, "")
+    world = load_world(RaceSettings(), REGIMES[ITEMS[0]], tmp_path, "", seed=7)
     names = world.vocabulary.all_tokens
     first, second = SharedEncoder(world), SharedEncoder(world)
     before = _large_batch.cache_info()
