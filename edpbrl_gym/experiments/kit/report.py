@@ -200,10 +200,11 @@ def provenance_section(results: Results, *more: str) -> Text:
     made_with += [f"{name} sha256 {value[:16]}" for name, value in hashes.items()]
     made_with += [f"seed {config['seed']}"] if "seed" in config else []
     sessions = known["sessions"]
+    ended = f"finished {known['finished']}" if "finished" in known else "not finished"
     software = ", ".join(f"{name} {version}" for name, version in sessions[-1]["versions"].items())
     lines = [
         *([", ".join(made_with)] if made_with else []),
-        f"begun {sessions[0]['begun']}, finished {known['finished']}, sessions: {len(sessions)}",
+        f"begun {sessions[0]['begun']}, {ended}, sessions: {len(sessions)}",
         *more,
         software,
     ]
