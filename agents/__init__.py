@@ -4,5 +4,10 @@ from edpbrl_gym._lazy import lazy_names
 
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
-    {"base": ("Agent", "EpisodeStart", "State"), "registry": ("AGENTS", "agent_class", "check_agent", "make_agent")},
+    {
+        "base": ("Agent", "EpisodeStart", "State"),
+        "design": ("DesignAgent",),
+        "planner": ("PlannerAgent",),
+        "registry": ("AGENTS", "agent_class", "check_agent", "make_agent"),
+    },
 )

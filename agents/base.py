@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym._base_environment import base_environment, question_lanes
+from edpbrl_gym._compat import constructor_options
 from edpbrl_gym._files import replacing
 from edpbrl_gym._validation import check_count, check_number
 
@@ -126,6 +127,20 @@ class Agent(ABC):
             class has none: any action is as good.
         """
         return iter(())
+
+    @classmethod
+    def needed_packages(cls, **fixed: Any) -> tuple[tuple[str, str], ...]:
+        """``needs`` of an agent with these options."""
+        return cls.needs
+
+    @classmethod
+    def option_names(cls, **fixed: Any) -> list[str]:
+        """Names of its options that not every agent has, sorted.
+
+        Args:
+            **fixed: Options that are given already.
+        """
+        return sorted({*constructor_options(cls)} - {*constructor_options(Agent)} - {*fixed})
 
     def save(self, folder: str | Path) -> None:
         """Write the agent to a folder (agent.json and whatever ``_save`` adds); ``load`` reads it."""

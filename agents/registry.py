@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 from edpbrl_gym._compat import import_string, need
 from edpbrl_gym.agents.base import Agent
-from edpbrl_gym.planners.registry import RULES
+from edpbrl_gym.planners.registry import PLANNERS
 
 __all__ = ["AGENTS", "agent_class", "check_agent", "make_agent"]
 
-AGENTS: dict[str, str] = {
-    "newton": "edpbrl_gym.agents.newton:NewtonAgent",
-    "exact": "edpbrl_gym.agents.exact:ExactAgent",
-    "tuples": "edpbrl_gym.agents.tuples:TuplesAgent",
-    "adaptive": "edpbrl_gym.agents.adaptive:AdaptiveAgent",
-    "rule": "edpbrl_gym.agents.rule:RuleAgent",
-    "reinforce": "edpbrl_gym.agents.reinforce:ReinforceAgent",
-    "random": "edpbrl_gym.agents.random:RandomAgent",
-    "frank_wolfe": "edpbrl_gym.agents.frank_wolfe:FrankWolfeAgent",
-    "reference": "edpbrl_gym.agents.reference:ReferenceAgent",
+_DESIGNS = ("newton", "frank_wolfe", "reference", "exact", "tuples")
+
+AGENTS: dict[str, tuple[str, dict[str, Any]]] = {
+    **{name: ("edpbrl_gym.agents.design:DesignAgent", {"solver": name}) for name in _DESIGNS},
+    **{name: ("edpbrl_gym.agents.planner:PlannerAgent", {"planner": name}) for name in PLANNERS},
+    "random": ("edpbrl_gym.agents.random:RandomAgent", {}),
+    "reinforce": ("edpbrl_gym.agents.reinforce:ReinforceAgent", {}),
 }
+"""Name of each agent, where its class is, and the options that the name stands for; every planner's name is an agent's,
+but "random" plays legal actions of any environment."""
 
 
 def agent_class(name: str) -> type[Agent]:
-    """Return the agent class of a registered name, of a rule, or of an import string "package.module:Class".
+    """Return the agent class of a registered name, or of an import string "package.module:Class".
 
     Raises:
         ValueError: If the name is unknown; the message lists the known ones.
@@ -37,13 +35,13 @@ def agent_class(name: str) -> type[Agent]:
             f"Expected the name of an agent or an import string, got {name!r}; a class can be called directly, without "
             "make_agent."
         )
-    path = AGENTS["rule"] if _is_rule(name) else AGENTS.get(name, name)
+    path = AGENTS[name][0] if name in AGENTS else name
     module_name, colon, class_name = path.partition(":")
     if not colon or not module_name or not class_name:
+        planners = {name for name in PLANNERS if name != "random"}
         raise ValueError(
-            f"Expected an agent among {', '.join(sorted(AGENTS))}, a rule of the literature among "
-            f"{', '.join(sorted(set(RULES) - set(AGENTS)))}, or an import string such as "
-            f"'my_package.my_module:MyAgent', got {name!r}."
+            f"Expected an agent among {', '.join(sorted(set(AGENTS) - planners))}, a planner among "
+            f"{', '.join(sorted(planners))}, or an import string such as 'my_package.my_module:MyAgent', got {name!r}."
         )
     found = import_string(path, "agent")
     if not (isinstance(found, type) and issubclass(found, Agent)):
@@ -60,7 +58,7 @@ def check_agent(name: str) -> None:
         ModuleNotFoundError: If a package that its ``learn`` needs isn't installed; the message says what to install.
         ValueError, ImportError, TypeError: As for ``agent_class``.
     """
-    for package, extra in agent_class(name).needs:
+    for package, extra in agent_class(name).needed_packages(**_fixed(name)):
         need(package, f"the agent {name!r}", extra)
 
 
@@ -78,8 +76,8 @@ def make_agent(
     """Make an agent; call its ``learn()`` before it plays.
 
     Args:
-        name: One of ``AGENTS``, such as "newton" or "adaptive"; a rule of the literature, such as "bald"
-            (``planners.pool.registry.RULES``); or an import string "package.module:Class" of a user's own.
+        name: One of ``AGENTS``, such as "newton", "adaptive" or "bald"; or an import string "package.module:Class" of a
+            user's own.
         env: Environment or vector environment that it will play.
         num_options: K, the options of a question.
         episodes: T, the episodes planned for.
@@ -95,11 +93,7 @@ def make_agent(
         TypeError: If the agent has no such option; the message lists those that it has.
         ValueError: If the name or an argument is wrong.
     """
-    cls = agent_class(name)
-    if _is_rule(name):
-        if "rule" in options:
-            raise TypeError(f"The agent {name!r} is a rule itself and has no option 'rule'; the agent 'rule' has.")
-        options["rule"] = name
+    cls, fixed = agent_class(name), _fixed(name)
     if criterion is not None:
         options["criterion"] = criterion
     try:
@@ -109,28 +103,18 @@ def make_agent(
             episodes=episodes,
             regularization=regularization,
             seed=seed,
+            **fixed,
             **options,
         )
     except TypeError as error:
-        unknown = [option for option in options if f"unexpected keyword argument {option!r}" in str(error)]
+        said = str(error)
+        unknown = [one for one in options if one in fixed or f"unexpected keyword argument {one!r}" in said]
         if not unknown:
             raise
-        known = ", ".join(one for one in _own_options(cls) if not (_is_rule(name) and one == "rule")) or "none"
+        known = ", ".join(cls.option_names(**fixed)) or "none"
         raise TypeError(f"The agent {name!r} has no option {unknown[0]!r}; its options: {known}.") from error
 
 
-def _is_rule(name: str) -> bool:
-    return name not in AGENTS and name in RULES
-
-
-def _own_options(cls: type[Agent]) -> list[str]:
-    """Names of the constructor's arguments that not every agent has, through all ``**arguments`` of its bases."""
-    names: set[str] = set()
-    for base in cls.__mro__:
-        if "__init__" not in vars(base):
-            continue
-        parameters = inspect.signature(vars(base)["__init__"]).parameters.values()
-        names |= {p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
-        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-            break
-    return sorted(names - set(inspect.signature(Agent.__init__).parameters))
+def _fixed(name: str) -> dict[str, Any]:
+    """The options that a name stands for."""
+    return AGENTS[name][1] if name in AGENTS else {}

@@ -31,9 +31,9 @@ class Design:
     """Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG, precomputed:FILE, package.module:Class."""
     solver: str = "newton"
     """Agent that designs: newton, exact, tuples, frank_wolfe (the paper's), reference, random, a rule of the literature
-    that needs no answers (greedy_d, naive, thinning, dopewolfe, rollout_pool), or package.module:Class (adaptive and
-    the other rules need the answers while they ask, see docs/sessions.md; reinforce writes without a vocabulary, see
-    `edpbrl reproduce reinforce`)."""
+    that needs no answers (greedy_d, naive, thinning, dopewolfe, random_distinct, rollout_pool), or package.module:Class
+    (adaptive and the other rules need the answers while they ask, see docs/sessions.md; reinforce writes without a
+    vocabulary, see `edpbrl reproduce reinforce`)."""
     device: str = "cpu"
     """Where newton multiplies all tokens: cpu, or cuda, cuda:1 and so on (torch)."""
     criterion: CriterionName = "D"
@@ -72,7 +72,6 @@ def run(options: Design) -> None:
     """
     from edpbrl_gym._places import hold_folder
     from edpbrl_gym.agents.registry import check_agent
-    from edpbrl_gym.agents.tuples import TuplesAgent
     from edpbrl_gym.collection.collect import ENVIRONMENT, check_static, draw_questions, is_static, make_prompt_lanes
     from edpbrl_gym.collection.distinct import check_enough_options
     from edpbrl_gym.comparisons.questions import write_questions
@@ -92,7 +91,7 @@ def run(options: Design) -> None:
     }
     env: Any = make_prompt_lanes(options.num_options, **arguments)
     with bad_arguments():
-        differ = "state" if options.solver == TuplesAgent.name else options.feedback  # its tokens all differ
+        differ = "state" if options.solver == "tuples" else options.feedback  # its tokens all differ
         check_enough_options(env.unwrapped.vocabulary, options.num_options, differ)
         agent = _agent(options, env, options.solver)
         if ":" in options.solver:
@@ -139,18 +138,13 @@ def run(options: Design) -> None:
 
 def _learn(agent: Any) -> None:
     """Solve, with a progress bar where the solver tells how far it is."""
-    from inspect import signature
+    from edpbrl_gym.agents.design import DesignAgent
 
-    from edpbrl_gym.agents.frank_wolfe import FrankWolfeAgent
-    from edpbrl_gym.agents.newton import NewtonAgent
-    from edpbrl_gym.design import frank_wolfe, newton
-
-    solvers: dict[type, Any] = {NewtonAgent: newton, FrankWolfeAgent: frank_wolfe}
-    solver = solvers.get(type(agent))
-    if solver is None:
+    tolerance = agent.tolerance if isinstance(agent, DesignAgent) else None
+    if tolerance is None:
         agent.learn()
         return
-    with solving(agent.options.get("tolerance", signature(solver).parameters["tolerance"].default)) as callback:
+    with solving(tolerance) as callback:
         agent.options["callback"] = callback
         agent.learn()
 
@@ -238,7 +232,7 @@ def _keep_answers(file: Path) -> None:
 
 def _agent(options: Design, env: Any, solver: str) -> Any:
     """An agent for the command's arguments; those of the solver go to the one that was asked for only."""
-    from edpbrl_gym.agents.planned import PlannerAgent
+    from edpbrl_gym.agents.planner import PlannerAgent
     from edpbrl_gym.agents.registry import agent_class, make_agent
 
     given: dict[str, Any] = {}

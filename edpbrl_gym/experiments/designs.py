@@ -60,7 +60,7 @@ def train_tokens(train: Vocabulary, encoder: TextEncoder, *, progress: bool = Fa
 
 def has_design(agent: AgentSettings) -> bool:
     """Whether an agent optimises a design that doesn't depend on its seed, so that one serves all runs."""
-    from edpbrl_gym.agents.designed import DesignAgent
+    from edpbrl_gym.agents.design import DesignAgent
 
     return issubclass(agent_class(agent.name), DesignAgent)
 

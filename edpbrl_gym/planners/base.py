@@ -95,6 +95,15 @@ class Planner(ABC):
         """Whether it has a ``reset`` of its own."""
         return type(self).reset is not Planner.reset
 
+    def questions(self) -> dict[str, Any]:
+        """What was asked and is planned: the part of the state that answers don't change, arrays and numbers."""
+        return {"asked": self.asked}
+
+    def restore_questions(self, questions: dict[str, Any]) -> None:
+        """Go on from ``questions``; the answers are forgotten."""
+        self.reset()
+        self.asked = int(questions["asked"])
+
     def state(self) -> dict[str, Any] | None:
         """All that has changed since the planner was made, by name; later calls must not change what was returned.
 

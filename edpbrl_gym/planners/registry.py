@@ -36,7 +36,7 @@ __all__ = [
 
 Family = Literal["adaptive", "literature", "baseline", "external"]
 
-_ROOM = "edpbrl_gym.planners"
+_POOL = "edpbrl_gym.planners.pool"
 # arguments that `make_planner` gives to the constructors that take them
 _SHARED = {
     *("vocabulary", "sizes", "items", "options", "prior", "prior_variance"),
@@ -86,29 +86,29 @@ _RULES: dict[str, tuple[str, str, bool]] = {
     "naive": ("information:NaiveDesign", "Naive D (no cross terms)", False),
 }
 
-RULES: dict[str, str] = {name: f"{_ROOM}.pool.{path}" for name, (path, _, _) in _RULES.items()}
+RULES: dict[str, str] = {name: f"{_POOL}.{path}" for name, (path, _, _) in _RULES.items()}
 """Rules of the literature, which choose a question from a pool; `RulePlanner` asks by them, each under its name."""
 
 
 def _adaptive(title: str, **options: Any) -> PlannerEntry:
-    return PlannerEntry(f"{_ROOM}.adaptive:AdaptivePlanner", title, "adaptive", True, options)
+    return PlannerEntry("edpbrl_gym.planners.adaptive:AdaptivePlanner", title, "adaptive", True, options)
 
 
 def _rule(rule: str, **options: Any) -> PlannerEntry:
     _, title, adaptive = _RULES[rule]
     family: Family = "baseline" if rule in ("random_distinct", "rollout_pool") else "literature"
-    return PlannerEntry(f"{_ROOM}.pool.planner:RulePlanner", title, family, adaptive, {"rule": rule, **options})
+    return PlannerEntry(f"{_POOL}.planner:RulePlanner", title, family, adaptive, {"rule": rule, **options})
 
 
 def _rollouts(rule: str) -> PlannerEntry:
     _, title, adaptive = _RULES[rule]
     options = {"rule": "rollout_pool", "rule_options": {"rule": rule}}
-    return PlannerEntry(f"{_ROOM}.pool.planner:RulePlanner", f"{title}, random rollouts", "baseline", adaptive, options)
+    return PlannerEntry(f"{_POOL}.planner:RulePlanner", f"{title}, random rollouts", "baseline", adaptive, options)
 
 
 def _botorch(acquisition: str, title: str) -> PlannerEntry:
     options = {"acquisition": acquisition}
-    return PlannerEntry(f"{_ROOM}.external.pairwise_gp:PairwiseGPPlanner", title, "external", True, options)
+    return PlannerEntry("edpbrl_gym.planners.external.pairwise_gp:PairwiseGPPlanner", title, "external", True, options)
 
 
 PLANNERS: dict[str, PlannerEntry] = {
@@ -116,12 +116,12 @@ PLANNERS: dict[str, PlannerEntry] = {
     "adaptive-best": _adaptive("Adaptive, seeks the best", mode="best"),
     "adaptive-mutual": _adaptive("Adaptive, by mutual information", score="mutual"),
     "adaptive-theta-hat": _adaptive("Adaptive, at the estimate only", draws=0),
-    "random": PlannerEntry(f"{_ROOM}.random:RandomPlanner", "Random", "baseline", False),
+    "random": PlannerEntry("edpbrl_gym.planners.random:RandomPlanner", "Random", "baseline", False),
     **{name: _rule(name) for name in _RULES},
     **{f"rollouts-{name}": _rollouts(name) for name in ("bald", "adaptive_a", "adaptive_d")},
     "botorch-bald": _botorch("bald", "BoTorch, BALD"),
     "botorch-eubo": _botorch("eubo", "BoTorch, EUBO"),
-    "optuna": PlannerEntry(f"{_ROOM}.external.optuna_gp:OptunaGPPlanner", "Optuna", "external"),
+    "optuna": PlannerEntry("edpbrl_gym.planners.external.optuna_gp:OptunaGPPlanner", "Optuna", "external"),
 }
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import edpbrl_gym  # noqa: F401  (registers the environment)
-from edpbrl_gym.agents.adaptive import AdaptiveAgent
+from edpbrl_gym.agents.planner import PlannerAgent
 from edpbrl_gym.agents.registry import make_agent
 from edpbrl_gym.collection.collect import collect
 from edpbrl_gym.envs.wrappers import PreferenceQuery
@@ -66,7 +66,7 @@ def questions(world, taste, groups=1, feedback="truncated"):
 
 def test_registered_and_made_by_name(world):
     agent = agent_for(lanes(world))
-    assert isinstance(agent, AdaptiveAgent) and agent.name == "adaptive"
+    assert isinstance(agent, PlannerAgent) and agent.name == "adaptive"
     assert agent.learn() is agent and agent.design is None
     assert agent.planner.sizes == SIZES and agent.planner.num_options == K
 
@@ -183,9 +183,9 @@ def test_a_saved_agent_keeps_its_answers_and_the_number_of_its_questions(world, 
     agent = agent_for(venv, score="mutual", draws=8, memory=12).learn()
     play(agent, venv, 5)
     agent.save(tmp_path)
-    copies = [AdaptiveAgent.load(tmp_path, lanes(world)) for _ in range(2)]
+    copies = [PlannerAgent.load(tmp_path, lanes(world)) for _ in range(2)]
     for copy in copies:
-        assert (copy.score, copy.draws, copy.memory, copy.seed) == ("mutual", 8, 12, 3)
+        assert (copy.planner.score, copy.planner.draws, copy.planner.memory, copy.seed) == ("mutual", 8, 12, 3)
         assert copy.planner.asked == agent.planner.asked == 5 * H
         assert cosine_error(copy.planner.estimate.theta, agent.planner.estimate.theta) < 0.01
         copy.observe(venv.comparisons)  # what it knows already
@@ -199,7 +199,7 @@ def test_an_agent_saved_before_it_learned(world, taste, tmp_path):
     play(agent, venv, 1)
     agent.save(tmp_path)
     agent_for(lanes(world)).save(tmp_path)  # over the other one
-    copy = AdaptiveAgent.load(tmp_path, lanes(world))
+    copy = PlannerAgent.load(tmp_path, lanes(world))
     with pytest.raises(RuntimeError, match=r"no planner yet; call learn\(\) first"):
         copy.predict(np.full((K, H), 4))
     assert json.loads((tmp_path / "agent.json").read_text())["arguments"]["feedback"] == "truncated"
@@ -259,10 +259,10 @@ def test_a_given_prior_is_taken_as_it_is_and_saved(world, taste, tmp_path):
     wanted = estimate(venv.comparisons, prior=prior)
     assert agent.planner.estimate.theta == pytest.approx(wanted.theta, abs=1e-6)
     agent.save(tmp_path / "agent")
-    loaded = AdaptiveAgent.load(tmp_path / "agent", venv)
+    loaded = PlannerAgent.load(tmp_path / "agent", venv)
     assert loaded.planner.estimate.theta == pytest.approx(wanted.theta, abs=1e-6)
     agent_for(venv).save(tmp_path / "agent")  # without one: the old file must go
-    assert AdaptiveAgent.load(tmp_path / "agent", venv).prior is None
+    assert PlannerAgent.load(tmp_path / "agent", venv).prior is None
     with pytest.raises(TypeError, match="GaussianPrior or None, got int"):
         agent_for(venv, prior=3)
 

@@ -6,7 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from edpbrl_gym.agents.exact import ExactAgent
+from edpbrl_gym.agents.design import DesignAgent
 from edpbrl_gym.agents.registry import make_agent
 from edpbrl_gym.design import exact_information
 from edpbrl_gym.envs.wrappers import PreferenceQuery
@@ -18,7 +18,7 @@ ARGUMENTS = {"num_options": 2, "episodes": 6, "criterion": "D"}
 
 def test_it_plays_different_policies_with_a_certificate():
     agent = make_agent("exact", ChainEnv(), seed=4, **ARGUMENTS)
-    assert isinstance(agent, ExactAgent) and agent.result is None
+    assert isinstance(agent, DesignAgent) and agent.result is None
     assert agent.learn().design is agent.result.design
     problem, design = agent.design.problem, agent.design
     rows = problem.mdp.row_occupancy(design.occupancies)
@@ -49,7 +49,7 @@ def test_its_seed_and_options_reach_the_solver():
 def test_a_saved_agent_plays_on(tmp_path):
     agent = make_agent("exact", ChainEnv(), max_sweeps=20, **ARGUMENTS).learn()
     agent.save(tmp_path)
-    copy = ExactAgent.load(tmp_path, ChainEnv())
+    copy = DesignAgent.load(tmp_path, ChainEnv())
     np.testing.assert_array_equal(copy.policies, agent.policies)
     assert copy.design.value == agent.design.value and copy.options == {"max_sweeps": 20} and copy.result is None
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from edpbrl_gym.agents.base import Agent
-from edpbrl_gym.agents.designed import target_matrix
-from edpbrl_gym.agents.frank_wolfe import FrankWolfeAgent
+from edpbrl_gym.agents.design import SOLVER_OPTIONS, DesignAgent, target_matrix
 from edpbrl_gym.agents.random import RandomAgent
-from edpbrl_gym.agents.registry import AGENTS, make_agent
+from edpbrl_gym.agents.registry import AGENTS, check_agent, make_agent
 from edpbrl_gym.agents.tabular import TabularAgent
 from edpbrl_gym.mdp import PromptMDP
+from edpbrl_gym.planners import PLANNERS
 from tests.helpers.lane_environments import SIZES, ChainEnv, write_vocabulary
 
 ID = "edpbrl/PromptConstruction-v0"
@@ -40,8 +40,8 @@ def folder(tmp_path_factory):
     return write_vocabulary(tmp_path_factory.mktemp("words"))
 
 
-# adaptive and rule need prompts, reinforce a language model: tests/test_agents_{adaptive,rule,reinforce}.py
-@pytest.mark.parametrize("name", sorted(set(AGENTS) - {"adaptive", "rule", "reinforce"}))
+# planners need prompts, reinforce a language model: test_adaptive.py, test_rule.py, test_reinforce.py
+@pytest.mark.parametrize("name", sorted((set(AGENTS) - set(PLANNERS) - {"reinforce"}) | {"random"}))
 def test_every_registered_agent(name):
     env = ChainEnv()
     if name in ("newton", "tuples"):  # on a prompt MDP: trajectories of a random one cannot be chosen
@@ -115,6 +115,24 @@ def test_unknown_options_are_named_with_the_known_ones(name, known):
         make_agent(name, ChainEnv(), num_options=2, episodes=4, iterations=3)
 
 
+def test_what_a_name_stands_for_is_no_option():
+    assert {name for name, (_, options) in AGENTS.items() if "solver" in options} == set(SOLVER_OPTIONS)
+    with pytest.raises(TypeError, match="agent 'newton' has no option 'solver'; its options: device, max_iterations"):
+        make_agent("newton", ChainEnv(), num_options=2, episodes=4, solver="exact")
+    with pytest.raises(ValueError, match="Expected solver as one of 'newton', .*'tuples', got 'cvxpy'"):
+        DesignAgent(ChainEnv(), solver="cvxpy", num_options=2, episodes=4)
+
+
+@pytest.mark.parametrize(
+    ("name", "package"), [("reference", "cvxpy"), ("botorch-bald", "botorch"), ("optuna", "optuna_dashboard")]
+)
+def test_a_missing_package_is_said_before_the_work(name, package, monkeypatch):
+    monkeypatch.setattr("edpbrl_gym.agents.registry.need", lambda *asked: (_ for _ in ()).throw(LookupError(asked[0])))
+    with pytest.raises(LookupError, match=package):
+        check_agent(name)
+    check_agent("newton"), check_agent("bald")
+
+
 def test_options_of_a_users_agent_are_its_own():
     agent = make_agent(f"{__name__}:Patient", ChainEnv(), num_options=2, episodes=4, patience=3)
     assert agent.patience == 3
@@ -180,12 +198,18 @@ def test_target_of_any_other_environment_is_all_differences():
 
 def test_a_saved_agent_continues_where_it_was(tmp_path):
     env = ChainEnv()
-    agent = FrankWolfeAgent(
-        env, num_options=2, episodes=6, v_matrix=np.eye(3), prior_precision=np.diag([1.0, 2.0, 3.0]), max_iterations=20
+    agent = DesignAgent(
+        env,
+        solver="frank_wolfe",
+        num_options=2,
+        episodes=6,
+        v_matrix=np.eye(3),
+        prior_precision=np.diag([1.0, 2.0, 3.0]),
+        max_iterations=20,
     ).learn()
     agent.predict(np.zeros(5, int))
     agent.save(tmp_path / "agent")
-    copy = FrankWolfeAgent.load(tmp_path / "agent", env)
+    copy = DesignAgent.load(tmp_path / "agent", env)
     np.testing.assert_array_equal(copy.policies, agent.policies)
     assert copy.design.value == agent.design.value and copy.options == {"max_iterations": 20}
     observations = np.array([0, 1, 2, 3, 4] * 20)
@@ -204,20 +228,20 @@ def test_a_saved_random_agent_continues_where_it_was(tmp_path):
 def test_wrong_folders(tmp_path):
     with pytest.raises(FileNotFoundError, match="agent.json"):
         RandomAgent.load(tmp_path, ChainEnv())
-    agent = FrankWolfeAgent(ChainEnv(), num_options=2, episodes=6, criterion="D").learn()
+    agent = DesignAgent(ChainEnv(), solver="frank_wolfe", num_options=2, episodes=6, criterion="D").learn()
     agent.save(tmp_path)
     assert json.loads((tmp_path / "agent.json").read_text())["arguments"]["criterion"] == "D"
-    with pytest.raises(ValueError, match="RandomAgent.*saved by.*FrankWolfeAgent"):
+    with pytest.raises(ValueError, match="RandomAgent.*saved by.*DesignAgent"):
         RandomAgent.load(tmp_path, ChainEnv())
     with pytest.raises(ValueError, match="another problem"):
-        FrankWolfeAgent.load(tmp_path, ChainEnv(seed=4))
+        DesignAgent.load(tmp_path, ChainEnv(seed=4))
 
 
 def test_an_unlearned_agent_saved_over_a_learned_one_has_no_design(tmp_path):
     arguments = {"num_options": 2, "episodes": 6, "criterion": "D"}
-    FrankWolfeAgent(ChainEnv(), **arguments).learn().save(tmp_path)
-    FrankWolfeAgent(ChainEnv(), **arguments).save(tmp_path)
-    assert FrankWolfeAgent.load(tmp_path, ChainEnv()).design is None
+    DesignAgent(ChainEnv(), solver="frank_wolfe", **arguments).learn().save(tmp_path)
+    DesignAgent(ChainEnv(), solver="frank_wolfe", **arguments).save(tmp_path)
+    assert DesignAgent.load(tmp_path, ChainEnv()).design is None
 
 
 def test_given_policies_saved_over_others(tmp_path):

@@ -9,21 +9,21 @@ import numpy as np
 import pytest
 
 import edpbrl_gym  # noqa: F401  (registers the environment)
-from edpbrl_gym.agents.adaptive import AdaptiveAgent
-from edpbrl_gym.agents.planned import PlannerAgent
-from edpbrl_gym.agents.registry import AGENTS, make_agent
-from edpbrl_gym.agents.rule import RuleAgent
+from edpbrl_gym.agents.planner import PlannerAgent
+from edpbrl_gym.agents.registry import make_agent
 from edpbrl_gym.collection.collect import collect
 from edpbrl_gym.envs.wrappers import PreferenceQuery
 from edpbrl_gym.estimation import GaussianPrior, estimate
 from edpbrl_gym.oracles import SyntheticUser
-from edpbrl_gym.planners.registry import RULES, make_rule
+from edpbrl_gym.planners import ComposedFeatures, RandomPlanner, make_planner
+from edpbrl_gym.planners.registry import PLANNERS, make_rule
 from tests.helpers.lane_environments import ChainEnv, write_summed_world
 
 ID = "edpbrl/PromptConstruction-v0"
 ORDER = ["bases", "lighting", "style"]
 K, D, H = 2, 6, 3
-PLANNED = sorted((set(RULES) - set(AGENTS)) | {"rule", "adaptive"})
+KIND = {"num_options": K, "seed": 3}
+PLANNED = sorted(name for name, row in PLANNERS.items() if row.family != "external" and name != "random")
 
 
 @pytest.fixture(scope="module")
@@ -66,13 +66,13 @@ def play(agent, venv, episodes, *, observe=True):
 def test_every_planner_agent_plays_different_options_and_learns(world, name, feedback, tmp_path):
     venv = questions(world, feedback=feedback)
     agent = made(name, venv, feedback=feedback)
-    assert isinstance(agent, PlannerAgent) and agent.name == ("bald" if name == "rule" else name)
+    assert isinstance(agent, PlannerAgent) and agent.name == name
     assert agent.learn() is agent and agent.design is None
     play(agent, venv, 3)
     found = venv.comparisons
     assert len(found) == 3 * H == agent.planner.asked
     assert all(len(set(texts)) == K for texts in found.texts)
-    if name != "adaptive":  # the ridge's exact estimate
+    if PLANNERS[name].family != "adaptive":  # the ridge's exact estimate
         wanted = estimate(found, prior=GaussianPrior.isotropic(D, 1.0))
         assert agent.planner.estimate.theta == pytest.approx(wanted.theta, abs=1e-6)
     agent.save(tmp_path)
@@ -84,11 +84,11 @@ def test_every_planner_agent_plays_different_options_and_learns(world, name, fee
         copy.observe(found)  # what it knows already
     asked = [one.predict(start)[0] for one in copies]
     np.testing.assert_array_equal(asked[0], asked[1])
-    if name != "adaptive":
+    if PLANNERS[name].family != "adaptive":
         assert set(asked[0].tolist()) == set(agent.predict(start)[0].tolist())
 
 
-@pytest.mark.parametrize("name", ["bald", "thinning", "random"])
+@pytest.mark.parametrize("name", ["bald", "thinning", "random_distinct"])
 def test_the_same_seed_asks_the_same(world, name):
     played = []
     for seed in (3, 3, 4):
@@ -112,7 +112,7 @@ def test_a_plan_is_saved_with_the_agent(world, tmp_path):
     agent = made("thinning", venv, episodes=6).learn()
     play(agent, venv, 2)
     agent.save(tmp_path)
-    copy = RuleAgent.load(tmp_path, lanes(world))
+    copy = PlannerAgent.load(tmp_path, lanes(world))
     assert len(copy.planner.questions()["plan"]) == 4
     other = questions(world)
     np.testing.assert_array_equal(play(agent, questions(world), 4, observe=False), play(copy, other, 4, observe=False))
@@ -123,7 +123,7 @@ def test_a_damaged_folder_is_said(world, tmp_path, damage):
     made("bald", lanes(world)).learn().save(tmp_path)
     damage(tmp_path / "questions.npz")
     with pytest.raises(ValueError, match=r"questions of a saved agent in .*questions\.npz, got .*; save it again"):
-        RuleAgent.load(tmp_path, lanes(world))
+        PlannerAgent.load(tmp_path, lanes(world))
 
 
 def test_groups_side_by_side_and_the_posterior_of_the_words(world):
@@ -165,13 +165,15 @@ def test_options_and_saved_arguments(world, tmp_path):
     assert agent.learn().planner.rule.size == 5 and agent.planner.rule.rule.name == "adaptive_d"
     agent.save(tmp_path)
     saved = json.loads((tmp_path / "agent.json").read_text())
-    assert saved["class"] == "edpbrl_gym.agents.rule:RuleAgent"
+    assert saved["class"] == "edpbrl_gym.agents.planner:PlannerAgent"
     assert saved["arguments"]["rule_options"] == {"rule": "adaptive_d", "size": 5}
-    copy = RuleAgent.load(tmp_path, lanes(world))
-    assert (copy.name, copy.rollouts, copy.draws, copy.posterior) == ("rollout_pool", 9, 4, "ridge")
+    copy = PlannerAgent.load(tmp_path, lanes(world))
+    assert (copy.name, copy.planner.name, copy.posterior) == ("rollout_pool", "rollout_pool", None)
+    assert (copy.planner.rollouts, copy.planner.draws, copy.planner.rule.rule.name) == (9, 4, "adaptive_d")
     made("bald", lanes(world)).save(tmp_path)  # over the other one, before it learned
-    assert not (tmp_path / "questions.npz").exists()
-    assert RuleAgent.load(tmp_path, lanes(world)).planner is None
+    with np.load(tmp_path / "questions.npz") as stored:
+        assert not stored.files
+    assert PlannerAgent.load(tmp_path, lanes(world)).planner is None
 
 
 def test_arrays_among_the_options_are_saved_and_what_cannot_be_is_refused(world, tmp_path):
@@ -180,37 +182,58 @@ def test_arrays_among_the_options_are_saved_and_what_cannot_be_is_refused(world,
     agent = made("adaptive_v", venv, rule_options={"sigma": sigma, "starts": np.int64(3)}).learn()
     play(agent, venv, 2)
     agent.save(tmp_path)
-    copy = RuleAgent.load(tmp_path, lanes(world))
+    copy = PlannerAgent.load(tmp_path, lanes(world))
     start = np.array([[4] * H] * K)
     np.testing.assert_array_equal(copy.predict(start)[0], agent.predict(start)[0])
-    assert copy.rule_options == {"sigma": sigma.tolist(), "starts": 3}
-    with pytest.raises(TypeError, match="got AdaptiveV for 'rule'; a rule is given by its name"):
+    assert copy.planner_options == {"rule_options": {"sigma": sigma.tolist(), "starts": 3}}
+    with pytest.raises(TypeError, match="AdaptiveV object.*a rule is given by its name"):
         made("rollout_pool", lanes(world), rule_options={"rule": make_rule("adaptive_v")})
 
 
 def test_names_and_wrong_options(world):
     env = lanes(world)
     with pytest.raises(
-        ValueError, match="adaptive, .*rule.*a rule of the literature among .*bald, .*qeubo.*'thompson'"
+        ValueError, match="an agent among exact, .*a planner among adaptive, .*bald, .*qeubo.*'thompson'"
     ):
         made("thompson", env)
-    with pytest.raises(TypeError, match="agent 'bald' is a rule itself and has no option 'rule'"):
+    with pytest.raises(TypeError, match="agent 'bald' has no option 'rule'; its options: draws"):
         made("bald", env, rule="qeubo")
     with pytest.raises(TypeError, match=r"'bald' has no option 'starts'; its options: .*rollouts, rule_options\.$"):
         made("bald", env, starts=3)
     with pytest.raises(TypeError, match="rule 'bald' has no option 'beta'"):
         made("bald", env, rule_options={"beta": 1})
     for options, message in (
-        ({"rule": "thompson"}, "Expected rule as one of"),
         ({"posterior": "flat"}, "Expected posterior as one of"),
         ({"feedback": "images"}, "Expected feedback as one of"),
         ({"draws": 0}, "draws .*>= 1"),
         ({"rollouts": 1}, "rollouts >= 2"),
     ):
         with pytest.raises(ValueError, match=message):
-            made("rule", env, **options)
+            made("bald", env, **options)
     with pytest.raises(TypeError, match="agent 'bald' needs env.unwrapped to have .vocabulary"):
         made("bald", ChainEnv())
     assert make_agent("random", env, num_options=K, episodes=2).name == "random"  # the agent, not the rule
-    assert not isinstance(make_agent("random", env, num_options=K, episodes=2), RuleAgent)
-    assert issubclass(AdaptiveAgent, PlannerAgent)
+    assert not isinstance(make_agent("random", env, num_options=K, episodes=2), PlannerAgent)
+    with pytest.raises(ValueError, match="Expected a planner among adaptive, .*got 'thompson'"):
+        PlannerAgent(env, planner="thompson", num_options=K, episodes=2)
+
+
+def test_a_planner_that_is_made_already(world, tmp_path):
+    base = lanes(world).unwrapped
+    given = make_planner(
+        "bald", base.vocabulary, ComposedFeatures(base.vocabulary, base.features, base.encoder), **KIND
+    )
+    played = []
+    for planner in ("bald", given):
+        venv = questions(world)
+        agent = PlannerAgent(venv, planner=planner, episodes=4, **KIND).learn()
+        played.append(play(agent, venv, 3))
+        assert agent.name == "bald" and not agent.static and agent.planner.asked == 3 * H
+    np.testing.assert_array_equal(*played)
+    assert agent.learn().planner is given and given.asked == 0
+    with pytest.raises(TypeError, match="given by its name, to save the agent"):
+        agent.save(tmp_path)
+    with pytest.raises(ValueError, match="planner of K = 3 options, got one of 2"):
+        PlannerAgent(lanes(world, 3), planner=given, num_options=3, episodes=2)
+    uniform = PlannerAgent(lanes(world), planner="random", **KIND, episodes=2)
+    assert uniform.static and isinstance(uniform.learn().planner, RandomPlanner)

@@ -6,8 +6,8 @@ import gymnasium
 import numpy as np
 import pytest
 
+from edpbrl_gym.agents.design import DesignAgent
 from edpbrl_gym.agents.registry import make_agent
-from edpbrl_gym.agents.tuples import TuplesAgent
 from edpbrl_gym.collection.collect import collect
 from edpbrl_gym.design import Restrictions
 from edpbrl_gym.envs.wrappers import PreferenceQuery
@@ -78,7 +78,7 @@ def test_restrictions_reach_the_set(folder):
     env = lanes(folder, K)
     agent = agent_for(env, restrictions=Restrictions(shared_base="episode", forbidden=((2, 5),))).learn()
     assert (agent.questions.tokens[:, 0, 0] == agent.questions.tokens[:, 1, 0]).all()
-    assert not agent.restrictions.rules(env.unwrapped.mdp).violations(agent.questions.tokens)
+    assert not agent.query_settings.restrictions.rules(env.unwrapped.mdp).violations(agent.questions.tokens)
 
 
 def test_truncated_feedback_uses_the_encoder(folder):
@@ -93,12 +93,12 @@ def test_a_saved_agent_plays_the_same_set(folder, tmp_path):
     env = lanes(folder, K)
     agent = agent_for(env, restrictions=Restrictions(no_overlap=True)).learn()
     agent.save(tmp_path)
-    copy = TuplesAgent.load(tmp_path, env)
+    copy = DesignAgent.load(tmp_path, env)
     np.testing.assert_array_equal(copy.questions.tokens, agent.questions.tokens)
-    assert copy.restrictions == agent.restrictions and copy.questions.value == agent.questions.value
+    assert copy.query_settings == agent.query_settings and copy.questions.value == agent.questions.value
     agent_for(env).save(tmp_path)
     with pytest.raises(RuntimeError, match="no query set yet"):
-        TuplesAgent.load(tmp_path, env).predict(np.full((K, 3), 4))
+        DesignAgent.load(tmp_path, env).predict(np.full((K, 3), 4))
 
 
 def test_an_environment_that_moves_at_random_is_refused():

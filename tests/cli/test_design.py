@@ -22,6 +22,7 @@ from edpbrl_gym.agents.registry import make_agent
 from edpbrl_gym.cli import main
 from edpbrl_gym.cli.console import solving
 from edpbrl_gym.collection.collect import make_prompt_lanes
+from edpbrl_gym.design import SOLVERS
 from edpbrl_gym.experiments.demo import run_demo
 from edpbrl_gym.experiments.demo_settings import DemoSettings
 from edpbrl_gym.experiments.designs import solve_and_save
@@ -87,7 +88,7 @@ def test_a_rule_that_needs_no_answers_designs(words, tmp_path, capsys, solver, f
     assert len(shown) == 4 and all(table[shown].nunique(axis=1) == 4)
     assert document(tmp_path)["design"] is None
     saved = json.loads((tmp_path / "agent" / "agent.json").read_text())["arguments"]
-    assert (saved["rule"], saved["feedback"]) == (solver, feedback)
+    assert (saved["planner"], saved["feedback"]) == (solver, feedback)
 
 
 @pytest.mark.parametrize("solver", ["bald", "adaptive"])
@@ -218,10 +219,10 @@ def test_newton_stops_as_cleanly(words, tmp_path, capsys, monkeypatch):
 
 
 def test_ctrl_c_before_the_first_iteration_writes_nothing(words, tmp_path, capsys, monkeypatch):
-    def interrupted(*_, **__):
+    def interrupted(*_, tolerance=1e-6, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("edpbrl_gym.agents.newton.newton", interrupted)
+    monkeypatch.setitem(SOLVERS, "newton", interrupted)
     assert main(["design", "--vocabulary", str(words), "--out", str(tmp_path / "out")]) == 130
     assert "edpbrl: interrupted" in capsys.readouterr().err
     assert not list((tmp_path / "out").glob("*"))
@@ -229,7 +230,7 @@ def test_ctrl_c_before_the_first_iteration_writes_nothing(words, tmp_path, capsy
 
 def test_experiments_keep_no_design_cut_short(words, tmp_path, monkeypatch):
     """There Ctrl-C ends the run: a run that goes on later must not find a worse design than it asks for."""
-    from edpbrl_gym.agents.designed import DesignAgent
+    from edpbrl_gym.agents.design import DesignAgent
     from edpbrl_gym.experiments.designs import Tokens
     from edpbrl_gym.experiments.settings import SyntheticSettings
 

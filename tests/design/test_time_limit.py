@@ -8,11 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from edpbrl_gym.agents.exact import ExactAgent
-from edpbrl_gym.agents.frank_wolfe import FrankWolfeAgent
-from edpbrl_gym.agents.newton import NewtonAgent
-from edpbrl_gym.agents.reference import ReferenceAgent
-from edpbrl_gym.agents.tuples import TuplesAgent
+from edpbrl_gym.agents.design import SOLVER_OPTIONS, DesignAgent
 from edpbrl_gym.design import exact_design, frank_wolfe, newton, query_set, reference, verify
 from edpbrl_gym.mdp import FiniteHorizonMDP
 from tests.helpers.design_cases import problem_from, problem_of, prompt_problem, stochastic_mdp
@@ -224,13 +220,14 @@ class PathsEnv(ChainEnv):
         self.features = np.random.default_rng(3).normal(size=(self.mdp.num_rows, 3))
 
 
-@pytest.mark.parametrize("agent", [NewtonAgent, FrankWolfeAgent, ExactAgent, ReferenceAgent, TuplesAgent])
-def test_agents_pass_it_on(agent, tmp_path):
-    made = agent(PathsEnv(), num_options=2, episodes=6, criterion="D", time_limit=0).learn()
+@pytest.mark.parametrize("solver", SOLVER_OPTIONS)
+def test_agents_pass_it_on(solver, tmp_path):
+    given = {"solver": solver, "num_options": 2, "episodes": 6}
+    made = DesignAgent(PathsEnv(), criterion="D", time_limit=0, **given).learn()
     assert made.design.status == "time_limit"
-    if agent is TuplesAgent:
+    if solver == "tuples":
         assert made.questions.status == "time_limit"
     made.save(tmp_path)
-    assert agent.load(tmp_path, PathsEnv()).options["time_limit"] == 0
+    assert DesignAgent.load(tmp_path, PathsEnv()).options["time_limit"] == 0
     with pytest.raises(ValueError, match="time_limit"):
-        agent(PathsEnv(), num_options=2, episodes=6, time_limit=-1)
+        DesignAgent(PathsEnv(), time_limit=-1, **given)

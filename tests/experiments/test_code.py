@@ -120,7 +120,7 @@ def test_the_hash_changes_with_the_code_behind_a_unit_and_with_nothing_else(tmp_
             return code_fingerprint("edpbrl_gym.experiments.query_bench.unit")
 
         found_first = found()
-        for name in ("likelihood/choice", "features/memo", "agents/newton", "envs/prompt_model", "experiments/code"):
+        for name in ("likelihood/choice", "features/memo", "agents/design", "envs/prompt_model", "experiments/code"):
             before = found()
             with open(root / f"{name}.py", "a") as file:
                 file.write("# changed")

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._validation import check_choice_of, check_count, check_number
-from edpbrl_gym.estimation import Estimate, Posterior
+from edpbrl_gym.estimation import Estimate, GaussianPrior, Posterior
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.planners.base import Planner
 from edpbrl_gym.planners.external.pool import (
@@ -94,6 +94,11 @@ class PairwiseGPPlanner(Planner):
         self.name = f"botorch-{self.acquisition}"
         load("botorch", _PURPOSE)
         self.reset()
+
+    @classmethod
+    def default_prior(cls, token_features: NDArray[np.floating]) -> GaussianPrior:
+        """N(0, I)."""
+        return GaussianPrior.isotropic(token_features.shape[1], 1.0)
 
     def reset(self) -> None:
         """Forget all questions and answers."""

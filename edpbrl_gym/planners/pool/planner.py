@@ -171,7 +171,7 @@ class RulePlanner(Planner):
         self._taste.restore({key.removeprefix(_TASTE): value for key, value in state.items() if key.startswith(_TASTE)})
 
     def questions(self) -> dict[str, Any]:
-        """The part of the state that the answers don't change, arrays and a number: what was asked and is planned."""
+        """See the base class."""
         size, horizon = self.num_options, len(self.sizes)
         return {
             "asked": self.asked,
@@ -181,15 +181,15 @@ class RulePlanner(Planner):
             "followed": np.array(self._followed.episodes, dtype=np.int64).reshape(-1, size, horizon),
         }
 
-    def restore_questions(self, state: dict[str, Any]) -> None:
+    def restore_questions(self, questions: dict[str, Any]) -> None:
         """Go on from ``questions``; the answers are forgotten."""
         self.reset()
-        for options in np.asarray(state["past"], dtype=np.float64):
+        for options in np.asarray(questions["past"], dtype=np.float64):
             self._remember(options)
-        self._asked_items = [tuple(int(i) for i in row) for row in np.asarray(state["items"])]
-        self._plan = np.array(state["plan"], dtype=np.int64)
-        self._followed = Followed(self.sizes, list(np.array(state["followed"], dtype=np.int64)))
-        self.asked = int(state["asked"])
+        self._asked_items = [tuple(int(i) for i in row) for row in np.asarray(questions["items"])]
+        self._plan = np.array(questions["plan"], dtype=np.int64)
+        self._followed = Followed(self.sizes, list(np.array(questions["followed"], dtype=np.int64)))
+        self.asked = int(questions["asked"])
 
     def ask(self, prefixes: ArrayLike) -> Indices:
         """Tokens of the next step, one for each lane.
