@@ -1,7 +1,7 @@
 """What the options of the next step would look like, for all tokens at once.
 
 Embeddings of partial prompts don't add up, and encoding every token behind every prefix would take seconds a question.
-But one step is nearly linear: for prompts of the vocabulary, least squares on a few hundred random prompts,
+But one step is nearly linear: for prompts of the vocabulary, least squares on a hundred random prompts,
 
     phi(prefix + token)  ~  A_h phi(prefix) + B_h phi(token),
 
@@ -93,7 +93,7 @@ class ComposedFeatures:
         token_features: ArrayLike,
         encoder: TextEncoder,
         *,
-        prompts: int = 200,
+        prompts: int = 100,
         seed: int = 0,
     ) -> None:
         self.vocabulary = vocabulary
