@@ -12,6 +12,7 @@ import pandas
 import pytest
 
 from edpbrl_gym._places import hold_folder
+from edpbrl_gym.experiments.framework import Experiment
 from edpbrl_gym.experiments.runs import RunFolder, RunFolderError, read_results, write_atomically
 
 CONFIG = {"runs": 3, "episodes": (1, 2), "text": "a"}
@@ -203,10 +204,9 @@ def test_what_is_known_is_written_only_by_who_opened_the_folder(tmp_path):
         RunFolder(tmp_path / "run", kind="synthetic", config=CONFIG).note(x=1)
 
 
-def test_an_experiment_without_a_report_can_not_be_run(tmp_path):
-    with pytest.raises(ValueError, match="kind of experiment as one of 'synthetic', 'demo'"):
-        RunFolder.open(tmp_path / "run", kind="thesis", config={})
-    assert not (tmp_path / "run").exists()
+def test_an_experiment_without_a_report_can_not_be_made():
+    with pytest.raises(TypeError, match="'report'"):
+        Experiment("thesis", "edpbrl thesis", dict, lambda settings: [], lambda *given: [])
 
 
 def test_a_lock_that_is_a_link_is_refused_and_what_it_leads_to_stays(tmp_path):

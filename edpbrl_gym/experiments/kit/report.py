@@ -80,11 +80,13 @@ class Report:
         title: Of the page.
         sections: In their order; tables without rows are left out.
         headline: Tables for the terminal.
+        prefix: Of the names of its figures beside a page elsewhere.
     """
 
     title: str
     sections: Sequence[Section]
     headline: Sequence[TextTable] = ()
+    prefix: str = ""
 
     def markdown(self, place: str) -> str:
         """The page; figures are the files ``place`` + name + ".png"."""
@@ -115,9 +117,9 @@ class Report:
         path = target / "REPORT.md"
         _write_text(path, self.markdown("figures/"))
         if page is not None:
-            _write_text(page, self.markdown(f"{page.stem}-"))
+            _write_text(page, self.markdown(self.prefix))
             for name, made in files.items():
-                copy = page.parent / f"{page.stem}-{name}.png"
+                copy = page.parent / f"{self.prefix}{name}.png"
                 write_atomically(copy, functools.partial(shutil.copyfile, made[0]))
         return [*(file for made in files.values() for file in made), path]
 

@@ -88,6 +88,7 @@ def make_report(results: Results) -> Report:
             provenance_section(results, code_line(table)),
         ],
         headline=headline_tables(results, summary),
+        prefix="queries-",
     )
 
 

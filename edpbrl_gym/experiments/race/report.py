@@ -109,6 +109,7 @@ def make_report(results: Results) -> Report:
             Text(bullets(_LIMITS), "Limits", level=1),
         ],
         headline=headline_tables(summary),
+        prefix="race-",
     )
 
 
