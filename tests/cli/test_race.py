@@ -185,7 +185,8 @@ def test_large_batches_are_embedded_once_for_all_contenders(tmp_path):
 
 
 def test_every_rule_takes_part():
-    assert set(RULES) - {"rollout_pool"} <= set(CONTENDERS)
+    assert set(RULES) - {"rollout_pool", "random_distinct"} | {"random"} <= set(CONTENDERS)
+    assert CONTENDERS["random"].options["rule"] == "random_distinct"
     assert {contender.family for contender in CONTENDERS.values()} == set(FAMILIES)
     assert "botorch-bald" in default_contenders(REGIMES["items-d10-K2"])
     assert "botorch-bald" not in default_contenders(REGIMES["items-d10-K4"])
