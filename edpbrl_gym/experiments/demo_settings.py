@@ -34,7 +34,7 @@ class DemoSettings:
     """
 
     text: str = "A cosy winter evening, warm candle light behind frosted windows"
-    episodes: int = 25
+    episodes: int = 20
     num_options: int = 4
     criterion: Literal["V", "A", "D"] = "D"
     prior: Literal["words", "embeddings", "ridge"] = "words"
