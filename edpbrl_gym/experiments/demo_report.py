@@ -145,12 +145,14 @@ def _demo_curves(axis: Any, table: Any, agents: list[str]) -> None:
         label=f"{agents[-1]} questions, the paper's estimate (ridge, lambda = 100)",
     )  # fmt: skip
     axis.set(xlabel="episodes answered", ylabel="cosine error of the learnt taste", title="Learning the taste")
+    axis.set_xticks(sorted(set(plain["episodes"])))
     axis.set_ylim(bottom=0)
 
 
 def _demo_scores(axis: Any, table: Any, agents: list[str]) -> None:
     population = table[table["part"] == "population"]["true_score"].to_numpy(dtype=float)
-    counts, _, _ = axis.hist(population, bins=30, color="#c8c8c8", label=f"{len(population)} random prompts")
+    axis.yaxis.get_major_locator().set_params(integer=True)  # prompts are whole
+    counts, _, _ = axis.hist(population, bins=20, color="#c8c8c8", label=f"{len(population)} random prompts")
     most = 0
     for number, agent in enumerate(agents):
         scores = table[(table["part"] == "best") & (table["agent"] == agent)]["true_score"].to_numpy(dtype=float)
