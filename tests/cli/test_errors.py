@@ -115,7 +115,9 @@ def test_encoders_that_are_unknown_missing_or_not_installed(capsys, tmp_path, wo
 def test_an_option_that_the_solver_has_not_is_refused_rather_than_ignored(capsys, tmp_path, words):
     given = ["design", "--vocabulary", words, "--out", tmp_path / "out", "--solver"]
     refused(capsys, [*given, "random", "--iterations", "5"], 2, "'random' has no option 'max_iterations'")
-    refused(capsys, [*given, "reference", "--tolerance", "0.1"], 2, "'reference' has no option 'tolerance'", "solver")
+    refused(
+        capsys, [*given, "reference", "--tolerance", "0.1"], 2, "'reference' has no option 'tolerance'", "time_limit"
+    )
     assert not list((tmp_path / "out").glob("questions*"))
 
 

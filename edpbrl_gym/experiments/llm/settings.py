@@ -67,7 +67,8 @@ class LLMSettings:
         styles = {name: guidance or STYLES.get(name, "") for name, guidance in self.styles.items()}
         for name, guidance in styles.items():
             if not name.strip() or not guidance.strip():
-                raise ValueError(f"Expected styles among {', '.join(STYLES)} or as name=guidance, got {name!r}")
+                known = ", ".join(STYLES)
+                raise ValueError(f"Expected styles among {known} or as name=guidance text, got {name}={guidance!r}")
         object.__setattr__(self, "styles", styles)
         check_count(self.num_options, "num_options (K)", minimum=2)
         check_count(self.iterations, "iterations")
