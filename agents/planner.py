@@ -18,7 +18,6 @@ from edpbrl_gym.agents.base import EpisodeStart, State
 from edpbrl_gym.agents.tabular import TabularAgent, require
 from edpbrl_gym.estimation import GaussianPrior
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
-from edpbrl_gym.likelihood import Response
 from edpbrl_gym.planners import ComposedFeatures, Planner, TokenFeatures
 from edpbrl_gym.planners.registry import make_planner, merged_options, planner_class, planner_options
 
@@ -156,7 +155,7 @@ class PlannerAgent(TabularAgent):
             self._told = 0
         new = comparisons.features[self._told :]
         if len(new):
-            planner.tell(new, [Response.best(int(choice)) for choice in comparisons.choice[self._told :]])
+            planner.tell(new, comparisons.responses[self._told :])
         self._answers, self._told = comparisons, len(comparisons)
 
     def predict(

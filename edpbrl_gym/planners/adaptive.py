@@ -12,11 +12,10 @@ from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym._validation import check_array, check_choice_of, check_count
 from edpbrl_gym.design.criteria import positive_semidefinite_factor
 from edpbrl_gym.design.query_sets.restrictions import Restrictions, TokenRules
-from edpbrl_gym.estimation import Estimate, GaussianPrior, Posterior
+from edpbrl_gym.estimation import GaussianPrior
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
-from edpbrl_gym.likelihood import BestOf, Response, ResponseModel
-from edpbrl_gym.planners.base import Planner
-from edpbrl_gym.planners.calls import check_answers, check_prefixes
+from edpbrl_gym.likelihood import BestOf, ResponseModel
+from edpbrl_gym.planners.calls import check_prefixes
 from edpbrl_gym.planners.exchange import exchange
 from edpbrl_gym.planners.option_features import OptionFeatures
 from edpbrl_gym.planners.scores import (
@@ -26,6 +25,7 @@ from edpbrl_gym.planners.scores import (
     MutualInformation,
     QuestionScore,
 )
+from edpbrl_gym.planners.tracked import TrackedPlanner
 from edpbrl_gym.planners.tracking import TasteTracker
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ _POOL_DRAWS = 64
 _POOL_TOKENS = 20_000  # candidates of all starts together: bounds the time of a question on a large pool
 
 
-class AdaptivePlanner(Planner):
+class AdaptivePlanner(TrackedPlanner):
     """Chooses the next token of each option so that the answer is expected to tell most about the taste.
 
     Before the first question of an episode it takes in all answers (`TasteTracker`, `VocabularyPrior`: the scale of the
@@ -214,18 +214,6 @@ class AdaptivePlanner(Planner):
         ]
         return max(found, key=lambda one: one[1])[0]
 
-    def tell(self, options: ArrayLike, responses: Sequence[Response | int]) -> None:
-        """Learn from answered questions.
-
-        Args:
-            options: What was compared, (n, K, d).
-            responses: The answers, (n,); an integer is the best option.
-
-        Raises:
-            ValueError: Shapes that don't fit, or answers that the model does not know.
-        """
-        self._taste.tell(*check_answers(options, responses, self.num_options, self.dimension))
-
     def think(self) -> None:
         """Do what can be done before the answer, while the person looks at the options.
 
@@ -234,16 +222,6 @@ class AdaptivePlanner(Planner):
         if self._ends:
             with one_blas_thread():
                 self._taste.think()
-
-    @property
-    def estimate(self) -> Estimate:
-        """The taste from the answers told so far (the latest, with ``memory``)."""
-        return self._taste.estimate
-
-    @property
-    def posterior(self) -> Posterior:
-        """The Gaussian posterior from the same answers."""
-        return self._taste.posterior
 
     def _question_score(self, rng: np.random.Generator) -> QuestionScore:
         posterior = self._taste.planned

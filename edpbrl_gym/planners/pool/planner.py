@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,12 +10,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym._validation import check_array, check_count
-from edpbrl_gym.estimation import Estimate, GaussianPrior, Posterior
+from edpbrl_gym.estimation import GaussianPrior
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
-from edpbrl_gym.likelihood import BestOf, Response, ResponseModel
+from edpbrl_gym.likelihood import BestOf, ResponseModel
 from edpbrl_gym.likelihood.choice import fisher_information
-from edpbrl_gym.planners.base import Planner
-from edpbrl_gym.planners.calls import check_answers, check_prefixes
+from edpbrl_gym.planners.calls import check_prefixes
 from edpbrl_gym.planners.option_features import ComposedFeatures, OptionFeatures
 from edpbrl_gym.planners.pool.base import Rule
 from edpbrl_gym.planners.pool.batches import DopeWolfe, RolloutPool, Thinning
@@ -24,6 +22,7 @@ from edpbrl_gym.planners.pool.state import PoolState
 from edpbrl_gym.planners.pool.taste import ExactTaste
 from edpbrl_gym.planners.pool.trajectories import Followed, sample_trajectories, trajectory_features
 from edpbrl_gym.planners.registry import make_rule
+from edpbrl_gym.planners.tracked import TrackedPlanner
 from edpbrl_gym.planners.tracking import TasteTracker
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ _SAMPLED = (Thinning, DopeWolfe, RolloutPool)  # with several steps these choose
 _TASTE = "taste_"  # begins the names of what a state knows of the taste
 
 
-class RulePlanner(Planner):
+class RulePlanner(TrackedPlanner):
     """A rule of the literature that asks about the prompts of a vocabulary; one step makes it a pool of items.
 
     Before every question of a rule that is adaptive the estimate takes in all answers: under a `GaussianPrior` the
@@ -217,28 +216,6 @@ class RulePlanner(Planner):
         self._remember(self._tokens[step][tokens] + offsets)
         self.asked += 1
         return tokens
-
-    def tell(self, options: ArrayLike, responses: Sequence[Response | int]) -> None:
-        """Learn from answered questions.
-
-        Args:
-            options: What was compared, (n, K, d).
-            responses: The answers, (n,); an integer is the best option.
-
-        Raises:
-            ValueError: Shapes that don't fit, or answers that the model does not know.
-        """
-        self._taste.tell(*check_answers(options, responses, self.num_options, self.dimension))
-
-    @property
-    def estimate(self) -> Estimate:
-        """The taste from all answers told so far."""
-        return self._taste.estimate
-
-    @property
-    def posterior(self) -> Posterior:
-        """The Gaussian posterior from the same answers."""
-        return self._taste.posterior
 
     def _chosen(self, before: Indices, offsets: Floats) -> Indices:
         """The rule's tokens among those of the step."""
