@@ -95,6 +95,8 @@ class AdaptivePlanner(TrackedPlanner):
 
     name = "adaptive"
 
+    _taste: TasteTracker
+
     def __init__(
         self,
         vocabulary: Vocabulary,

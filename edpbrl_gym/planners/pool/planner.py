@@ -113,7 +113,6 @@ class RulePlanner(TrackedPlanner):
         self.draws, self.rollouts = draws, rollouts
         self.rollout_seed = self.seed if rollout_seed is None else check_count(rollout_seed, "rollout_seed", minimum=0)
         self.model: ResponseModel = BestOf() if model is None else model
-        self._taste: ExactTaste | TasteTracker
         if isinstance(prior, VocabularyPrior):
             self._taste = TasteTracker(prior, self.model, self.num_options)
         else:
