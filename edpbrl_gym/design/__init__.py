@@ -29,7 +29,6 @@ from edpbrl_gym.design.information import (
     exact_information,
     realised_information,
     surrogate_information,
-    weighted_information,
 )
 from edpbrl_gym.design.problem import DesignProblem
 from edpbrl_gym.design.query_sets import (
@@ -103,5 +102,4 @@ __all__ = [
     "token_difference_matrix",
     "truncated_query_set",
     "verify",
-    "weighted_information",
 ]

@@ -9,7 +9,6 @@ Phi is float64, or float32 and then taken a few thousand rows at a time; results
 |---|---|---|
 | `surrogate_information` | Phi' (diag(dbar) - dbar dbar') Phi | balanced tuples; an upper bound for any others |
 | `exact_information` | (1/K^2) [(K-1) sum_q S_q - sum_{q != q'} m_q m_q''] | K independent policies, p = 1/K |
-| `weighted_information` | sum_q p_q S_q - mbar mbar' with mbar = sum_q p_q m_q | the paper's adaptive form |
 
 with S_q = Phi' diag(d_q) Phi and m_q = Phi' d_q. The paper's Eq. 6 (surrogate) counts the pairs q = q' as if they were
 two independent draws, so it exceeds the exact expectation by (1/K^2) sum_q Cov_q; it equals the expectation plus the
@@ -31,7 +30,6 @@ __all__ = [
     "realised_information",
     "second_moment",
     "surrogate_information",
-    "weighted_information",
 ]
 
 FloatArray = NDArray[np.float64]
@@ -120,33 +118,6 @@ def exact_information(features: Features, rows: FloatArray, episodes: float) -> 
     different = total.T @ total - own.T @ own  # sum over h and q != q' of m_q m_q'
     moment = second_moment(features, rows.sum(axis=(0, 1)))
     return episodes / count**2 * ((count - 1) * moment - different)
-
-
-def weighted_information(features: Features, rows: FloatArray, weights: FloatArray, episodes: float) -> FloatArray:
-    """The paper's adaptive form: Eq. 6 with policy-level choice probabilities p(q given h) in place of 1/K.
-
-    Like Eq. 6 it treats the draws of q and q' as independent even for q = q'; with p = 1/K it equals
-    `surrogate_information` of the mean.
-
-    Args:
-        features: Phi, shape (N, d).
-        rows: Occupancy of the rows by policy, shape (K, H, N).
-        weights: p(q given h), shape (H, K), each row sums to 1.
-        episodes: T.
-
-    Returns:
-        Information of the data, shape (d, d).
-
-    Raises:
-        ValueError: If the weights are not distributions of the right shape.
-    """
-    _check(features, rows, 3, "rows", "(K, H, N)")
-    expected = (rows.shape[1], rows.shape[0])
-    if weights.shape != expected:
-        raise ValueError(f"Expected weights of shape (H, K) = {expected}, got {weights.shape}.")
-    if not (weights.min() >= 0 and np.allclose(weights.sum(axis=1), 1.0, rtol=0, atol=1e-8)):
-        raise ValueError("Expected weights p(q | h) that are non-negative and sum to 1 at every step.")
-    return surrogate_information(features, np.einsum("hk,khn->hn", weights, rows), episodes)
 
 
 def realised_information(options: ArrayLike, theta: ArrayLike | None = None) -> FloatArray:

@@ -119,16 +119,6 @@ class Posterior:
         half = float(ndtri(0.5 + level / 2)) * np.linalg.norm(self._whiten(checked), axis=1)
         return middle - half, middle + half
 
-    def preference_probability(self, differences: ArrayLike) -> Floats:
-        """Probability that theta . (x - y) > 0 for each row x - y of (n, d), (n,): x is truly liked better than y.
-
-        A row of zeros has the probability 1/2.
-        """
-        rows = self._rows(differences, "differences")
-        deviation = np.linalg.norm(self._whiten(rows), axis=1)
-        middle = rows @ self.mean
-        return np.asarray(ndtr(np.divide(middle, deviation, out=np.zeros_like(middle), where=deviation > 0)))
-
     def expected_accuracy(
         self,
         options: ArrayLike,

@@ -11,7 +11,6 @@ from edpbrl_gym.design import (
     exact_information,
     realised_information,
     surrogate_information,
-    weighted_information,
 )
 from tests.helpers.design_cases import random_mdp_problem, random_rows, smallest_eigenvalue, stochastic_mdp
 
@@ -48,22 +47,6 @@ def test_formulas_agree_with_plain_loops():
 
     np.testing.assert_allclose(surrogate_information(features, rows.mean(0), 7), by_loops(features, rows, 7, surrogate))
     np.testing.assert_allclose(exact_information(features, rows, 7), by_loops(features, rows, 7, exact))
-    weights = rng.dirichlet(np.ones(3), size=rows.shape[1])
-    expected = 0
-    for step in range(rows.shape[1]):
-        one = rows[:, [step]]
-        p = weights[step]
-        expected = expected + by_loops(
-            features,
-            one,
-            7,
-            lambda s, m, p=p: np.tensordot(p, s, 1) - np.outer(p @ np.array(m), p @ np.array(m)),
-        )
-    np.testing.assert_allclose(weighted_information(features, rows, weights, 7), expected)
-    uniform = np.full(weights.shape, 1 / 3)
-    np.testing.assert_allclose(
-        weighted_information(features, rows, uniform, 7), surrogate_information(features, rows.mean(0), 7)
-    )
 
 
 @pytest.mark.parametrize("policies", [2, 4])
@@ -259,7 +242,3 @@ def test_bad_shapes_are_named():
         exact_information(features, np.ones((2, 3)), 1)
     with pytest.raises(ValueError, match=r"at least 2 policies \(K\), got 1"):
         exact_information(features, np.ones((1, 2, 3)) / 3, 1)
-    with pytest.raises(ValueError, match=r"weights of shape \(H, K\) = \(1, 2\)"):
-        weighted_information(features, np.ones((2, 1, 3)), np.ones((2, 1)), 1)
-    with pytest.raises(ValueError, match="sum to 1 at every step"):
-        weighted_information(features, np.ones((2, 1, 3)), np.ones((1, 2)), 1)

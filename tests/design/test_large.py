@@ -109,7 +109,6 @@ def test_every_information_function_takes_float32():
     small, large = (one.features for one in rounded(large_problem()))
     rng = np.random.default_rng(1)
     rows = np.stack([random_rows(PromptMDP(SEVERAL_CHUNKS), rng) for _ in range(3)])
-    weights = rng.dirichlet(np.ones(3), size=3)
     signed = rng.standard_normal(len(small))
     for function, arguments in [
         (information.mean_features, (rows,)),
@@ -117,7 +116,6 @@ def test_every_information_function_takes_float32():
         (information.second_moment, (signed,)),
         (information.second_moment, (np.maximum(signed - 1.0, 0.0),)),
         (information.exact_information, (rows, 60)),
-        (information.weighted_information, (rows, weights, 60)),
     ]:
         found, expected = function(small, *arguments), function(large, *arguments)
         assert found.dtype == np.float64

@@ -183,11 +183,6 @@ class PoolState:
         return _solved(self.agnostic_factor, self.items)
 
     @cached_property
-    def agnostic_solved(self) -> Floats:
-        """V^-1 x_i, (n, d)."""
-        return _solved(self.agnostic_factor, self.agnostic_whitened, transposed=True)
-
-    @cached_property
     def products(self) -> ItemProducts:
         """x_i' H^-1 x_j for the items of many questions."""
         return ItemProducts(self.whitened)
