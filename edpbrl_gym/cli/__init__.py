@@ -73,7 +73,7 @@ def _parse(arguments: list[str]) -> Any:
     try:
         with redirect_stderr(said):
             return tyro.cli(
-                commands(quick="--quick" in arguments),
+                commands(arguments),
                 prog="edpbrl",
                 description=_DESCRIPTION,
                 args=arguments,

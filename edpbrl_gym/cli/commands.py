@@ -1,5 +1,6 @@
 """All commands and their arguments; light to import, so that --help is fast."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -20,15 +21,14 @@ from edpbrl_gym.cli.train_prompt_lm import TrainPromptLM
 __all__ = ["commands"]
 
 
-def commands(quick: bool) -> Any:
+def commands(arguments: Sequence[str]) -> Any:
     """The type of all commands, for tyro.
 
     Args:
-        quick: Where the user does not set them, arguments are those of the small version of a command.
+        arguments: Of the command line; ``--quick`` and ``--recipe`` among them decide what the defaults are.
     """
-
-    def version(command: Any) -> Any:
-        return command.small() if quick else command()
+    quick = "--quick" in arguments
+    recipe: Any = "tuned" if _value("--recipe", arguments) == "tuned" else "paper"  # tyro refuses other names
 
     @dataclass(frozen=True)
     class Reproduce:
@@ -36,8 +36,8 @@ def commands(quick: bool) -> Any:
 
         experiment: OmitArgPrefixes[
             OmitSubcommandPrefixes[
-                Annotated[Synthetic, subcommand("synthetic", default=version(Synthetic))]
-                | Annotated[Reinforce, subcommand("reinforce")]
+                Annotated[Synthetic, subcommand("synthetic", default=Synthetic.small() if quick else Synthetic())]
+                | Annotated[Reinforce, subcommand("reinforce", default=Reinforce.preset(recipe, quick=quick))]
                 | Annotated[LLM, subcommand("llm")]
             ]
         ]
@@ -53,3 +53,12 @@ def commands(quick: bool) -> Any:
         | Annotated[TrainPromptLM, subcommand("train-prompt-lm")]
         | Annotated[Report, subcommand("report")]
     )
+
+
+def _value(option: str, arguments: Sequence[str]) -> str | None:
+    """The last value of ``option VALUE`` or ``option=VALUE``; None where there is none."""
+    value = None
+    for argument, following in zip(arguments, [*arguments[1:], None], strict=True):
+        if argument.partition("=")[0] == option:
+            value = argument.partition("=")[2] if "=" in argument else following
+    return value

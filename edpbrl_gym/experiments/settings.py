@@ -13,7 +13,16 @@ from edpbrl_gym.features import check_encoder_spec
 if TYPE_CHECKING:
     from edpbrl_gym.vocabulary import Vocabulary
 
-__all__ = ["PAPER_USERS", "QUICK", "AgentSettings", "SyntheticSettings", "UserSettings", "agent_labels", "parse_agents"]
+__all__ = [
+    "PAPER_USERS",
+    "QUICK",
+    "AgentSettings",
+    "SyntheticSettings",
+    "UserSettings",
+    "agent_labels",
+    "check_users",
+    "parse_agents",
+]
 
 # The three sentences of the paper's ground-truth models (appendix, "Ground Truth Scorer Models").
 PAPER_USERS: dict[str, str] = {
@@ -125,6 +134,21 @@ class UserSettings:
         return "argmax" if self.mode == "argmax" else f"sampled, scale {self.scale:g}"
 
 
+def check_users(users: Mapping[str, str]) -> dict[str, str]:
+    """Return sentences by user name; an empty sentence is that of the paper's user of this name.
+
+    Raises:
+        ValueError: No user, or one without a name or a sentence.
+    """
+    if not users:
+        raise ValueError("Expected at least one user, got none")
+    sentences = {name: sentence or PAPER_USERS.get(name, "") for name, sentence in users.items()}
+    for name, sentence in sentences.items():
+        if not name.strip() or not sentence.strip():
+            raise ValueError(f"Expected users among {', '.join(PAPER_USERS)} or as name=sentence, got {name!r}")
+    return sentences
+
+
 @dataclass(frozen=True)
 class SyntheticSettings:
     """What decides the numbers of the synthetic experiment; the defaults are the paper's.
@@ -200,13 +224,9 @@ class SyntheticSettings:
         check_choice_of(self.criterion, "criterion", ("V", "A", "D"))
         check_choice_of(self.design_for, "design_for", ("each", "largest"))
         check_choice_of(self.feedback, "feedback", ("truncated", "state"))
-        if not self.modes or not self.users:
-            raise ValueError("Expected at least one user and one mode, got none")
-        sentences = {name: sentence or PAPER_USERS.get(name, "") for name, sentence in self.users.items()}
-        for name, sentence in sentences.items():
-            if not name.strip() or not sentence.strip():
-                raise ValueError(f"Expected users among {', '.join(PAPER_USERS)} or as name=sentence, got {name!r}")
-        object.__setattr__(self, "users", sentences)
+        if not self.modes:
+            raise ValueError("Expected at least one mode, got none")
+        object.__setattr__(self, "users", check_users(self.users))
         for mode in self.modes:
             check_choice_of(mode, "modes", ("argmax", "sampled"))
         for scale in self.scales:

@@ -31,17 +31,18 @@ class ReinforceSettings:
         meta_samples: M, independent samples of the objective for a gradient.
         episodes: T, trajectories (of K prompts) of a meta-sample.
         words: H, words of a prompt.
-        regularization: lambda of the objective, above 0.
+        regularization: Lambda of the objective, above 0.
         learning_rate: Step size.
-        optimiser: "sgd" (the paper's) or "adamw" (without weight decay).
-        credit: Baseline or credit of the gradient; see `edpbrl_gym.language.credit`.
-        average_decay: Of the credit "moving_average".
-        kl_weight: beta of the penalty beta sum_q KL(p_q || p_base), in nats a prompt; 0 is none.
-        max_gradient_norm: Gradients (of all policies together) are shortened to this norm; None is no limit.
-        temperature: Of sampling and scoring alike.
+        optimiser: sgd (the paper's) or adamw (without weight decay).
+        credit: Baseline or credit of the gradient, see docs/reinforce.md; marginal_causal varies least.
+        average_decay: Decay of the average behind the credit moving_average.
+        kl_weight: beta of the penalty beta sum_q KL(p_q || p_base), in nats a prompt, which keeps prompts readable;
+            0 is none.
+        max_gradient_norm: Gradients (of all policies together) are shortened to this norm (None: no limit).
+        temperature: Softmax temperature of sampling and scoring alike.
         max_tokens: Most tokens of a prompt, whatever its words.
-        seed: Seed of all draws; they are functions of it, the iteration, the policy and the process.
-        precision: "float32", or "bf16" for mixed precision on CUDA.
+        seed: Seed of all draws, which are functions of it, the iteration, the policy and the process.
+        precision: float32, or bf16 for mixed precision on CUDA.
         batch_size: Most prompts in one forward pass of a language model.
         evaluate_every: Iterations between evaluations.
         evaluation_samples: Meta-samples of an evaluation, at least 2.

@@ -72,6 +72,8 @@ def test_the_experiment_is_told_and_goes_on_where_it_was_stopped(model, words, t
         (["--model", "/nowhere/at/all"], 1, "model folder"),
         (["--num-options", "5"], 1, "at least K = 5 tokens"),
         (["--precision", "bf16"], 1, "CUDA"),
+        (["--recipe", "best"], 2, "--recipe"),
+        (["--users", "nobody"], 2, "name=sentence"),
     ],
 )
 def test_mistakes_are_explained(model, words, tmp_path, capsys, more, code, said):
@@ -94,17 +96,21 @@ def test_without_a_model_it_starts_from_the_one_that_ships(words, tmp_path, monk
 def test_a_recipe_fills_what_is_not_set(model, words, tmp_path):
     """The paper's is the default; what is set beats the recipe."""
     from edpbrl_gym.cli import _parse
-    from edpbrl_gym.cli.reinforce import _settings
     from edpbrl_gym.experiments.reinforce.settings import ReinforceExperiment
 
     def settings(*more):
-        return _settings(_parse(["reproduce", "reinforce", *more]).experiment)
+        return _parse(["reproduce", "reinforce", *more]).experiment.settings
 
-    assert settings() == ReinforceExperiment()
+    assert settings() == settings("--recipe", "paper") == ReinforceExperiment()
     tuned = settings("--recipe", "tuned", "--regularization", "3")
     assert (tuned.kind, tuned.training.optimiser, tuned.training.credit) == ("copies", "adamw", "marginal_causal")
     assert (tuned.training.regularization, tuned.training.kl_weight) == (3.0, 0.015)
     assert settings("--recipe", "tuned", "--kind", "adapters", "--kl-weight", "0").kind == "adapters"
+    small = settings("--quick", "--recipe=tuned", "--questions", "6", "--users", "sunny", "me=a calm sea")
+    assert (small.kind, small.training.iterations, small.training.optimiser) == ("copies", 10, "adamw")
+    assert (small.counts, small.taste_seeds) == ((6,), 2)
+    assert small.users == {"sunny": ReinforceExperiment().users["sunny"], "me": "a calm sea"}
+    assert settings("--quick").training.learning_rate == 1e-3 and settings("--quick").kind == "adapters"
     out = tmp_path / "run"
     assert main(command(model, words, out, "--recipe", "tuned")) == 0
     config = read_results(out).config

@@ -4,30 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from edpbrl_gym._validation import check_choice_of, check_count, check_number
-from edpbrl_gym.experiments.settings import PAPER_USERS, UserSettings
+import tyro
+
+from edpbrl_gym._validation import check_choice_of, check_count, check_number, check_path
+from edpbrl_gym.experiments.settings import PAPER_USERS, UserSettings, check_users
 from edpbrl_gym.features import check_encoder_spec
 from edpbrl_gym.language.settings import ReinforceSettings
 
-__all__ = ["QUICK", "TUNED", "ReinforceExperiment"]
+__all__ = ["Recipe", "ReinforceExperiment"]
 
-# what learnt most on development seeds (docs/reinforce.md); the defaults below are the paper's numbers
-TUNED: dict[str, Any] = {
-    "kind": "copies",
-    "training": {
-        "optimiser": "adamw",
-        "learning_rate": 1e-3,
-        "credit": "marginal_causal",
-        "regularization": 10.0,
-        "kl_weight": 0.015,
-    },
+Recipe = Literal["paper", "tuned"]
+
+# what learnt most on development seeds (docs/reinforce.md)
+_TUNED_TRAINING: dict[str, Any] = {
+    "optimiser": "adamw",
+    "learning_rate": 1e-3,
+    "credit": "marginal_causal",
+    "regularization": 10.0,
+    "kl_weight": 0.015,
 }
-
 # the quick version: a check that everything works, not a result
-QUICK: dict[str, Any] = {
-    "training": {"iterations": 10, "meta_samples": 4, "episodes": 4, "evaluation_samples": 4, "checkpoint_every": 5},
+_QUICK: dict[str, Any] = {
     "map_prompts": 25,
     "repeats": 3,
     "counts": (24, 48),
@@ -35,33 +34,35 @@ QUICK: dict[str, Any] = {
     "prompts": 200,
     "pairs": 1000,
 }
+_QUICK_TRAINING: dict[str, Any] = {"iterations": 10, "meta_samples": 4, "episodes": 4, "evaluation_samples": 4}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReinforceExperiment:
-    """What decides the numbers of the experiment.
+    """What decides the numbers of the experiment; the defaults are the paper's.
 
     Attributes:
-        training: N, M, T, H, lambda, step size, credit and so on.
-        model: Language model that all policies begin at: hub id or folder; None is the one that
-            ships with the package.
-        num_options: K.
-        kind: "adapters" (LoRA on one frozen model) or "copies" (the paper's K models).
-        rank: Of the adapters.
-        noise: Standard deviation of the noise at the start, so that policies differ.
-        encoder: Text encoder.
-        vocabulary: Folder of the vocabulary whose tokens give the prior, the Random baseline and the prompts that
-            estimates are judged on; None is the built-in one.
+        training: Settings of REINFORCE.
+        model: Language model from which all policies start: hub id or folder, such as
+            Gustavosta/MagicPrompt-Stable-Diffusion (None: the small model that ships with the package).
+        num_options: K, policies and options of a question.
+        kind: LoRA adapters on one frozen model, or K full copies (the paper's).
+        rank: Rank of the adapters.
+        noise: Standard deviation of the noise on the initial weights, so that policies differ.
+        encoder: Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG (the paper: CLIP ViT-L/14),
+            package.module:Class.
+        vocabulary: Folder of token files for the prior, the Random baseline and the held-out prompts of the preference
+            error (None: the built-in one).
         map_prompts: Prompts of each policy in the t-SNE map (the paper: 100).
         repeats: Repeats of the similarity between policies (the paper: 10).
         repeat_prompts: Prompts of each policy in a repeat (the paper: 10).
         likely_prompts: Prompts of each policy whose perplexity under the base model is measured.
         shown_prompts: Prompts of each policy that the report shows.
-        users: Sentence of each simulated user; theta* is its embedding.
+        users: The paper's users by name, or your own as name=sentence; theta* is the sentence's embedding.
         answerings: How the users answer.
         counts: Numbers of questions after which tastes are estimated.
         taste_seeds: Independent sets of questions and answers, at least 2 for a standard error.
-        prompts: Random prompts of the preference error.
+        prompts: Held-out prompts of the preference error.
         pairs: Pairs of them.
 
     Raises:
@@ -72,7 +73,7 @@ class ReinforceExperiment:
     training: ReinforceSettings = field(default_factory=ReinforceSettings)
     model: str | None = None
     num_options: int = 4
-    kind: str = "adapters"
+    kind: Literal["adapters", "copies"] = "adapters"
     rank: int = 8
     noise: float = 0.0
     encoder: str = "minilm"
@@ -83,8 +84,11 @@ class ReinforceExperiment:
     likely_prompts: int = 64
     shown_prompts: int = 5
     users: Mapping[str, str] = field(default_factory=lambda: dict(PAPER_USERS))
-    answerings: tuple[UserSettings, ...] = (UserSettings("argmax", 1.0), UserSettings("sampled", 20.0))
-    counts: tuple[int, ...] = (24, 48, 96, 192)
+    answerings: Annotated[tuple[UserSettings, ...], tyro.conf.Suppress] = (
+        UserSettings("argmax", 1.0),
+        UserSettings("sampled", 20.0),
+    )
+    counts: Annotated[tuple[int, ...], tyro.conf.arg(name="questions")] = (24, 48, 96, 192)
     taste_seeds: int = 5
     prompts: int = 1000
     pairs: int = 5000
@@ -101,13 +105,20 @@ class ReinforceExperiment:
         check_choice_of(self.kind, "kind of policies", ("adapters", "copies"))
         check_number(self.noise, "noise", minimum=0.0)
         check_encoder_spec(self.encoder)
+        check_path(self.vocabulary, "vocabulary")
         if not self.counts:
             raise ValueError("Expected at least one number of questions, got none; write for example --questions 48")
         for count in self.counts:
             check_count(count, "questions")
         object.__setattr__(self, "counts", tuple(sorted(set(self.counts))))
-        if not self.users or not all(text.strip() for text in self.users.values()):
-            raise ValueError("Expected at least one user and a sentence for each, got none or an empty sentence")
+        object.__setattr__(self, "users", check_users(self.users))
+
+    @classmethod
+    def preset(cls, recipe: Recipe = "paper", *, quick: bool = False) -> ReinforceExperiment:
+        """The paper's experiment or the tuned one, at full size or as a quick check."""
+        training = (_TUNED_TRAINING if recipe == "tuned" else {}) | (_QUICK_TRAINING if quick else {})
+        kind: Literal["adapters", "copies"] = "copies" if recipe == "tuned" else "adapters"
+        return cls(training=ReinforceSettings(**training), kind=kind, **(_QUICK if quick else {}))
 
     def as_config(self) -> dict[str, Any]:
         """The settings, JSON-able; without those that decide nothing."""
