@@ -1,4 +1,4 @@
-"""The posterior that says how sure one is: variational, its prior's scale from the answers and uncertain."""
+"""A calibrated posterior: a variational Gaussian, with the scale of its prior inferred from the answers."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class VariationalPosterior:
     """The variational Gaussian posterior of a taste.
 
     Attributes:
-        posterior: the Gaussian; its mean is an estimate of theta, further out than the mode.
-        scale: of the base prior's covariance.
-        scale_deviation: standard deviation of log(scale) given the answers; 0 where the scale was given, or is a bound.
-        log_evidence: of the answers, by importance sampling from the Gaussian.
-        bound: the lower bound on the log evidence that the Gaussian maximises.
-        converged: whether the bound stopped rising.
-        iterations: steps taken.
+        posterior: The Gaussian; its mean is an estimate of theta, further from 0 than the mode.
+        scale: Factor of the base prior's covariance.
+        scale_deviation: Standard deviation of log(scale) given the answers; 0 if the scale was given or is a bound.
+        log_evidence: Log evidence of the answers, by importance sampling from the Gaussian.
+        bound: Lower bound on the log evidence, which the Gaussian maximises.
+        converged: Whether the bound stopped rising.
+        iterations: Number of steps.
     """
 
     posterior: Posterior
@@ -57,41 +57,42 @@ def fit_posterior(
     max_evaluations: int = 20,
     draws: int = 512,
 ) -> VariationalPosterior:
-    """The Gaussian closest to the posterior (least Kullback-Leibler divergence), where Laplace's is too narrow.
+    """Fit the Gaussian closest to the posterior in Kullback-Leibler divergence; Laplace's is often too narrow.
 
-    For a person who answers with little noise Laplace's approximation sits too far in and is too narrow, and its
+    For a person who answers with little noise, Laplace's approximation lies too close to 0 and is too narrow, and its
     evidence prefers too small a scale: intervals miss, and predicted accuracies are too low. Here the Gaussian is the
     variational one (:mod:`~edpbrl_gym.estimation.variational`), and the scale of the prior is chosen by the evidence
-    that importance sampling from it gives. The scale stays uncertain, and that widens the posterior along the way that
-    the mean goes with log(scale), by its move within one standard deviation (Kass & Steffey, 1989). All this costs some
-    tens of estimates: for saying how sure one is, not for every question.
+    from importance sampling. The scale remains uncertain, which widens the posterior along the direction in which the
+    mean moves with log(scale), by its change over one standard deviation (Kass & Steffey, 1989). A fit costs as much as
+    some tens of estimates: use it to report uncertainty, not after every question.
 
     Args:
-        data: as for :func:`~edpbrl_gym.estimation.evidence.fit_prior`.
-        base: a proper prior.
-        model: as for :func:`~edpbrl_gym.estimation.evidence.fit_prior`.
-        scale: of the base's covariance, > 0; None: chosen by the evidence. 1.0 takes the prior as it is.
-        bounds: as for :func:`~edpbrl_gym.estimation.evidence.fit_prior`.
-        typical_scale: as for :func:`~edpbrl_gym.estimation.evidence.fit_prior`.
-        log_spread: as for :func:`~edpbrl_gym.estimation.evidence.fit_prior`.
-        start: a fit with the same base; None: the one that :func:`~edpbrl_gym.estimation.evidence.fit_prior` finds.
-        precision: as for :func:`~edpbrl_gym.estimation.evidence.fit_prior`.
-        max_evaluations: as for :func:`~edpbrl_gym.estimation.evidence.fit_prior`.
-        draws: of the importance sampling, >= 2.
+        data: Answers, as for :func:`~edpbrl_gym.estimation.evidence.fit_prior`; so are ``model``, ``bounds``,
+            ``typical_scale``, ``log_spread``, ``precision`` and ``max_evaluations``.
+        base: Proper prior.
+        model: Response model.
+        scale: Factor of the base's covariance, > 0; None: chosen by the evidence. 1.0 takes the prior as it is.
+        bounds: Smallest and largest scale.
+        typical_scale: Median of the prior on the scale.
+        log_spread: Standard deviation of log(scale) under that prior.
+        start: Fit with the same base; None: the result of :func:`~edpbrl_gym.estimation.evidence.fit_prior`.
+        precision: Tolerance of the search for the scale, in nats.
+        max_evaluations: Maximum number of scales tried.
+        draws: Number of draws for importance sampling, >= 2.
 
     Raises:
-        TypeError: a base that is no GaussianPrior.
-        ValueError: an improper base, a scale <= 0, or data as for :func:`~edpbrl_gym.estimation.evidence.fit_prior`.
+        TypeError: The base is not a GaussianPrior.
+        ValueError: An improper base, a scale <= 0, or data as for :func:`~edpbrl_gym.estimation.evidence.fit_prior`.
     """
     search = ScaleSearch(data, model, base, bounds, typical_scale, log_spread, precision, max_evaluations)
-    count = check_count(draws, "draws", minimum=2)
+    num_draws = check_count(draws, "draws", minimum=2)
     if scale is None:
-        begin = start or fit_prior(
+        laplace = start or fit_prior(
             data, base=base, model=model, bounds=bounds, typical_scale=typical_scale, log_spread=log_spread
         )
-        search.answers.start_at(begin.estimate.theta)
+        search.answers.start_at(laplace.estimate.theta)
         scale, variance, _ = search.run(
-            lambda each: search.answers.sampled_evidence(each, count), begin.scale, WARM_STEP
+            lambda trial_scale: search.answers.sampled_evidence(trial_scale, num_draws), laplace.scale, WARM_STEP
         )
     else:
         variance = 0.0
@@ -99,7 +100,7 @@ def fit_posterior(
         if start is not None:
             search.answers.start_at(check_array(start.estimate.theta, "start.estimate.theta", shape=(base.dimension,)))
     mean, sharpness, fit = search.answers.gaussian(scale)
-    evidence = search.answers.sampled_evidence(scale, count)
+    evidence = search.answers.sampled_evidence(scale, num_draws)
     if variance:
         further = search.answers.gaussian(scale * float(np.exp(np.sqrt(variance))))[0]
         sharpness = _widened(sharpness, further - mean)
@@ -114,7 +115,7 @@ def fit_posterior(
     )
 
 
-def _widened(precision: Floats, move: Floats) -> Floats:
+def _widened(precision: Floats, shift: Floats) -> Floats:
     """Precision of the covariance plus move move' (Sherman & Morrison, 1950)."""
-    image = precision @ move
-    return np.asarray(precision - np.outer(image, image) / (1.0 + float(move @ image)))
+    image = precision @ shift
+    return np.asarray(precision - np.outer(image, image) / (1.0 + float(shift @ image)))

@@ -1,4 +1,4 @@
-"""What can be estimated from: answered questions, in any of three forms, as differences to the chosen alternatives."""
+"""The data of an estimate: answered questions in any of three forms, as differences to the chosen alternatives."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ Data: TypeAlias = Comparisons | Terms | tuple[ArrayLike, ArrayLike | Sequence[Re
 
 
 def answer_differences(data: Data, model: ResponseModel | None = None) -> tuple[Floats, Floats | None]:
-    """Differences to the chosen alternatives, (n, K - 1, d), and their offsets, (n, K - 1) or None where all are 0.
+    """Differences to the chosen alternatives, (n, K - 1, d), and their offsets, (n, K - 1), or None if all are 0.
 
     Args:
         data: :class:`~edpbrl_gym.comparisons.Comparisons`; the :class:`~edpbrl_gym.likelihood.Terms` of any answers;
-            or a pair (options, answers) with features (n, K, d) and the chosen options (n,), or with ``model`` the n
-            ``Response``.
-        model: how the answers came about; None: the best of K options was named. Terms have theirs in them.
+            or a pair (options, answers) with features (n, K, d) and the chosen options (n,), or, with ``model``, the n
+            ``Response`` objects.
+        model: Response model; None: each answer names the best of K options. Terms already contain their model.
 
     Raises:
-        TypeError: none of the three forms, or responses without a model.
-        ValueError: a model beside Terms, a response that names no best option without a model, or options and answers
-            that do not fit each other.
+        TypeError: The data has none of the three forms, or there are responses without a model.
+        ValueError: A model beside Terms, a response that names no best option without a model, or options and answers
+            that do not match.
     """
     if isinstance(data, Terms):
         if model is not None:

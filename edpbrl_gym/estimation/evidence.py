@@ -1,12 +1,12 @@
-"""The scale of the prior, and which prior, from the answers alone: Laplace evidence.
+"""Choice of a prior and of its scale from the answers alone, by the Laplace evidence.
 
 How strongly a person's taste shows in their answers (the inverse temperature of the logit) is part of theta, so the
 prior's overall variance has to fit the person. The evidence of a prior is the probability of the answers under it,
 
     log p(answers | prior) = log of the integral of p(answers | theta) p(theta) over theta,
 
-and Laplace's method gives it from the posterior's mode and the Hessian there (MacKay, 1992; Kass & Raftery, 1995). It
-needs no held-out answers.
+and Laplace's method computes it from the posterior's mode and the Hessian there (MacKay, 1992; Kass & Raftery, 1995).
+No held-out answers are needed.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class PriorFit:
     """A prior whose scale was chosen by the evidence, and the estimate under it.
 
     Attributes:
-        prior: the base prior with its covariance times ``scale``.
-        estimate: the estimate under ``prior``; look at ``estimate.converged``.
-        scale: the chosen factor.
-        log_evidence: of the answers under ``prior``, by Laplace's method.
-        grid: scales that were tried and the log evidence at each, (g, 2), by scale.
-        at_bound: whether the search ended at one of the bounds.
+        prior: The base prior with its covariance times ``scale``.
+        estimate: The estimate under ``prior``; check ``estimate.converged``.
+        scale: The chosen factor.
+        log_evidence: Log evidence of the answers under ``prior``, by Laplace's method.
+        grid: Scales tried and the log evidence at each, (g, 2), in ascending order.
+        at_bound: Whether the search ended at one of the bounds.
     """
 
     prior: GaussianPrior
@@ -61,9 +61,9 @@ class PriorChoice:
     """The best of several base priors, each at its own best scale.
 
     Attributes:
-        name: of the chosen candidate.
-        fit: its fit.
-        fits: the fits of all candidates, by name.
+        name: Name of the chosen candidate.
+        fit: Its fit.
+        fits: The fits of all candidates, by name.
     """
 
     name: str
@@ -77,17 +77,16 @@ def log_evidence(estimate: Estimate, prior: GaussianPrior) -> float:
         log p(answers) = log-likelihood(theta_hat) + log p(theta_hat) + d/2 log(2 pi) - 1/2 log det H
                        = log-likelihood - 1/2 (theta_hat - m)' P (theta_hat - m) + 1/2 log det P - 1/2 log det H,
 
-    P, m the prior's precision and mean, H the estimate's precision (MacKay, 1992). Without answers it is 0. For an
-    improper prior P's determinant is that of its nonzero part and the rest counts as a density of 1 (which leaves
-    log(2 pi)/2 a direction): such values compare only among priors with the same null space, where the arbitrary
-    constant is the same.
+    with P and m the prior's precision and mean, H the estimate's precision (MacKay, 1992). Without answers it is 0. For
+    an improper prior, the determinant of P is that of its nonzero part, and the null space counts as a density of 1
+    (log(2 pi)/2 for each direction): such values are comparable only among priors with the same null space.
 
     Args:
-        estimate: made under this very prior, converged.
-        prior: the prior.
+        estimate: Converged estimate under this very prior.
+        prior: The prior.
 
     Raises:
-        ValueError: an estimate that did not converge, whose precision is singular, or of another dimension.
+        ValueError: The estimate did not converge, has a singular precision or another dimension.
     """
     if len(estimate.theta) != prior.dimension:
         raise ValueError(f"Expected a prior of dimension {len(estimate.theta)} (theta's), got one of {prior.dimension}")
@@ -115,40 +114,41 @@ def fit_prior(
     """Choose the scale of a prior by the evidence of the answers: theta ~ N(m, scale * C), C the base's covariance.
 
     The objective is the Laplace log evidence plus a weak log-normal prior on the scale, log(scale) ~
-    N(log(typical_scale), log_spread^2). The second term matters only where the answers leave the scale open: before any
-    answer, and for a person who never errs, whose evidence grows towards a plateau for ever larger scales. With the
+    N(log(typical_scale), log_spread^2). The second term matters only where the answers do not determine the scale:
+    before any answer, and for a person who never errs, whose evidence rises to a plateau as the scale grows. With the
     default spread a factor of 20 costs 0.5 nats.
 
-    All scales share the coordinates in which the base prior is N(0, I); with fewer rows of differences than features
-    only their span (see :mod:`~edpbrl_gym.estimation.whitened`). The search climbs from ``start`` (or the typical
-    scale) in log(scale), each estimate starting from the last one; it finds a local maximum, in practice the only one.
+    All scales share the coordinates in which the base prior is N(0, I), restricted to the span of the differences if
+    these have fewer rows than features (see :mod:`~edpbrl_gym.estimation.whitened`). The search climbs in log(scale)
+    from ``start`` (or the typical scale), each estimate starting from the last one; it finds a local maximum, in
+    practice the only one.
 
     Args:
-        data: the answers, as for :func:`~edpbrl_gym.estimation.estimate`.
-        base: a proper prior.
-        model: of the answers, as for :func:`~edpbrl_gym.estimation.estimate`.
-        bounds: smallest and largest scale.
-        typical_scale: median of the prior on the scale, > 0.
-        log_spread: standard deviation of log(scale) under it, > 0; ``numpy.inf`` turns it off.
-        start: an earlier fit with the same base, for example before the last answers: the search starts at its scale
+        data: Answers, as for :func:`~edpbrl_gym.estimation.estimate`.
+        base: Proper prior.
+        model: Response model, as for :func:`~edpbrl_gym.estimation.estimate`.
+        bounds: Smallest and largest scale.
+        typical_scale: Median of the prior on the scale, > 0.
+        log_spread: Standard deviation of log(scale) under that prior, > 0; ``numpy.inf`` turns the prior off.
+        start: Earlier fit with the same base, for example before the last answers: the search starts at its scale
             and estimate.
-        precision: the search ends when the objective can rise by no more than about this many nats, > 0; one standard
-            deviation of the scale's own posterior is where it falls by 0.5.
-        max_evaluations: scales tried at most, >= 1; 3 after ``start`` follow a slowly changing scale at a fixed cost.
+        precision: Tolerance in nats, > 0: the search ends when the objective can rise by no more than about this. At
+            one standard deviation of the scale's own posterior it is lower by 0.5.
+        max_evaluations: Maximum number of scales tried, >= 1; with ``start``, 3 suffice for a slowly changing scale.
 
     Returns:
         The fit; the estimate has the tolerance of :func:`~edpbrl_gym.estimation.estimate`.
 
     Raises:
-        TypeError: a base that is no GaussianPrior.
-        ValueError: an improper base, bounds that are no interval, or data as for ``estimate``.
+        TypeError: The base is not a GaussianPrior.
+        ValueError: An improper base, bounds that are not interval, or data as for ``estimate``.
     """
     search = ScaleSearch(data, model, base, bounds, typical_scale, log_spread, precision, max_evaluations)
     answers = search.answers
     if start is not None:
         answers.start_at(check_array(start.estimate.theta, "start.estimate.theta", shape=(base.dimension,)))
-    first, step = (search.typical, FIRST_STEP) if start is None else (start.scale, WARM_STEP)
-    scale, _, at_bound = search.run(answers.log_evidence, first, step)
+    first_scale, step = (search.typical, FIRST_STEP) if start is None else (start.scale, WARM_STEP)
+    scale, _, at_bound = search.run(answers.log_evidence, first_scale, step)
     estimate, evidence = answers.estimate(scale)
     return PriorFit(
         prior=base.scaled(scale),
@@ -169,18 +169,18 @@ def choose_prior(
     typical_scale: float = 1.0,
     log_spread: float = 3.0,
 ) -> PriorChoice:
-    """Choose among several base priors, each at the scale that fits the answers best: the highest log evidence wins.
+    """Choose the base prior with the highest log evidence, each candidate at the scale that fits the answers best.
 
     Args:
-        data: as for :func:`fit_prior`.
-        candidates: proper priors by name, for example powers of the embeddings' covariance, at least one.
-        model: as for :func:`fit_prior`.
-        bounds: as for :func:`fit_prior`.
-        typical_scale: as for :func:`fit_prior`.
-        log_spread: as for :func:`fit_prior`.
+        data: Answers, as for :func:`fit_prior`.
+        candidates: At least one proper prior, by name, for example powers of the embeddings' covariance.
+        model: Response model, as for :func:`fit_prior`.
+        bounds: Smallest and largest scale.
+        typical_scale: Median of the prior on the scale.
+        log_spread: Standard deviation of log(scale) under that prior.
 
     Raises:
-        ValueError: no candidates, or as for :func:`fit_prior`.
+        ValueError: There are no candidates, or as for :func:`fit_prior`.
     """
     if not candidates:
         raise ValueError("Expected at least one candidate prior, got none")
@@ -188,5 +188,5 @@ def choose_prior(
         name: fit_prior(data, base=base, model=model, bounds=bounds, typical_scale=typical_scale, log_spread=log_spread)
         for name, base in candidates.items()
     }
-    name = max(fits, key=lambda each: fits[each].log_evidence)
+    name = max(fits, key=lambda candidate: fits[candidate].log_evidence)
     return PriorChoice(name=name, fit=fits[name], fits=fits)

@@ -1,8 +1,8 @@
 """The estimate of the taste: penalised maximum likelihood (MAP) of the multinomial logit by a damped Newton method.
 
-theta_hat maximises  log-likelihood(theta) - 1/2 (theta - m)' P (theta - m),  P and m the precision and mean of a
-Gaussian prior; P = lambda I with m = 0 is the paper's ridge. The objective is strictly concave for a positive definite
-P, so there is exactly one maximum. Without a prior (lambda = 0) the maximum may not exist: see :func:`estimate`.
+theta_hat maximises  log-likelihood(theta) - 1/2 (theta - m)' P (theta - m),  with P and m the precision and mean of a
+Gaussian prior; P = lambda I with m = 0 is the paper's ridge. For a positive definite P the objective is strictly
+concave, so there is exactly one maximum. Without a prior (lambda = 0) it may not exist: see :func:`estimate`.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
-    """The estimated taste and how far to trust it.
+    """The estimated taste and its precision.
 
     Attributes:
-        theta: the maximiser, (d,). It is in the user's own units: a user with inverse temperature s and direction t
-            is estimated as s * t.
-        converged: whether theta is the maximiser to the tolerance. False: read ``reason``, do not use theta.
-        iterations: Newton steps taken.
+        theta: The maximiser, (d,), in the user's own units: for a user with inverse temperature s and direction t it
+            estimates s * t.
+        converged: Whether theta is the maximiser to the tolerance. If False, read ``reason`` and do not use theta.
+        iterations: Number of Newton steps.
         gradient_norm: Euclidean norm of the gradient of the log posterior at theta.
-        log_likelihood: of the answers at theta.
+        log_likelihood: Log-likelihood of the answers at theta.
         log_posterior: log_likelihood - 1/2 (theta - m)' P (theta - m) (without the normalising constants).
-        precision: Fisher information at theta plus the prior precision, (d, d): the Laplace posterior's precision.
-        reason: why it did not converge; "" when it did.
+        precision: Fisher information at theta plus the prior precision, (d, d): the precision of the Laplace posterior.
+        reason: Why the iteration did not converge; "" if it did.
     """
 
     theta: Floats
@@ -54,7 +54,7 @@ class Estimate:
         """Covariance of the Laplace approximation of the posterior, the inverse of ``precision``, (d, d).
 
         Raises:
-            ValueError: the precision is singular, as when the estimate did not converge without a prior.
+            ValueError: The precision is singular, for example without a prior where the estimate did not converge.
         """
         try:
             inverse = cho_solve(cho_factor(self.precision, lower=True), np.eye(len(self.precision)))
@@ -79,33 +79,34 @@ def estimate(
     """Estimate the taste from answered questions: the maximum of the penalised log-likelihood.
 
     The likelihood is that of the best of K options; with ``model``, or from terms, that of any format of answers, as a
-    sum of multinomial logits with offsets. ``Estimate.precision`` then holds the observed information, minus the
-    Hessian. Skips say nothing.
+    sum of multinomial logits with offsets. ``Estimate.precision`` then contains the observed information, minus the
+    Hessian. Skips carry no information.
 
-    Newton's method with the exact gradient and Hessian, a Cholesky factor for each step and backtracking, from the
-    prior's mean unless told otherwise. It has converged when the Newton decrement sqrt(g' H^-1 g), the length of the
-    next step in posterior standard deviations, is at most ``tolerance``; this does not depend on the features' scale.
+    Newton's method with the exact gradient and Hessian, a Cholesky factor and backtracking. It has converged when the
+    Newton decrement sqrt(g' H^-1 g), the length of the next step in posterior standard deviations, is at most
+    ``tolerance``; this does not depend on the scale of the features.
 
-    Without a (proper) prior the maximum exists if and only if the differences of the options span the features and no
-    direction ranks every chosen option at least as high as the others (Albert & Anderson, 1984). The first failing is
-    an error; the second, separable answers, gives ``converged=False`` with the reason.
+    Without a proper prior the maximum exists if and only if the differences of the options span the features and no
+    direction ranks every chosen option at least as high as the others (Albert & Anderson, 1984). If the first condition
+    fails, that is an error; if the second fails (separable answers), ``converged`` is False.
 
     Args:
         data: :class:`~edpbrl_gym.comparisons.Comparisons`; the :class:`~edpbrl_gym.likelihood.Terms` of any answers;
-            or a pair (options, answers): features (n, K, d), K >= 2, and the chosen options (n,), or with ``model`` the
-            n :class:`~edpbrl_gym.likelihood.Response`. n = 0 returns the prior's mode.
-        prior: a Gaussian prior; or give ``regularization``.
-        regularization: lambda >= 0 of the isotropic prior, 1.0 when neither is given.
-        model: how the answers came about (best-worst, a ranking, with ties); None: the best option was named.
-        tolerance: bound on the Newton decrement, > 0.
-        max_iterations: most Newton steps, >= 1.
-        start: where to start, (d,), for example the last estimate; unused where the prior's mean is better.
+            or a pair (options, answers): features (n, K, d), K >= 2, and the chosen options (n,), or, with ``model``,
+            the n :class:`~edpbrl_gym.likelihood.Response`. For n = 0 the result is the prior's mode.
+        prior: Gaussian prior; alternatively give ``regularization``.
+        regularization: lambda >= 0 of the isotropic prior, 1.0 if neither is given.
+        model: Response model (best-worst, a ranking, with ties); None: the answers name the best option.
+        tolerance: Bound on the Newton decrement, > 0.
+        max_iterations: Maximum number of Newton steps, >= 1.
+        start: Initial theta, (d,), for example the last estimate; ignored where the prior's mean is better. None: the
+            prior's mean.
 
     Returns:
-        The estimate; look at ``converged``.
+        The estimate; check ``converged``.
 
     Raises:
-        TypeError: data of another kind, responses without a model, or a prior that is no GaussianPrior.
+        TypeError: Data of another type, responses without a model, or a prior that is not a GaussianPrior.
         ValueError: NaN, K < 2, choices outside 0..K-1, dimensions that do not match, lambda < 0, both a prior and a
             regularization, both terms and a model, or no prior and options that do not span the features.
     """
@@ -115,11 +116,11 @@ def estimate(
 
 
 def _resolve_prior(prior: GaussianPrior | None, regularization: float | None, dimension: int) -> GaussianPrior:
-    """The prior that the two arguments name: itself, or the ridge with lambda = ``regularization`` (None: 1.0).
+    """The given prior, or without one the ridge with lambda = ``regularization`` (None: 1.0).
 
     Raises:
-        TypeError: the prior is no GaussianPrior.
-        ValueError: both are given, the prior has another dimension, or lambda < 0.
+        TypeError: The prior is not a GaussianPrior.
+        ValueError: Both are given, the prior has another dimension, or lambda < 0.
     """
     if prior is None:
         return GaussianPrior.isotropic(dimension, 1.0 if regularization is None else regularization)
@@ -144,7 +145,7 @@ def _solve(
     max_iterations: int,
     start: ArrayLike | None,
 ) -> Estimate:
-    """The estimate from :func:`~edpbrl_gym.estimation.data.answer_differences`."""
+    """Estimate from the result of :func:`~edpbrl_gym.estimation.data.answer_differences`."""
     dimension = prior.dimension
     tolerance = check_number(tolerance, "tolerance", minimum=0.0, exclusive=True)
     max_iterations = check_count(max_iterations, "max_iterations")
@@ -158,7 +159,7 @@ def _solve(
         )
         theta = theta if at_warm < at_mean else warm
     smallest = 0.0 if prior.proper else smallest_singular_value(differences, prior.null_space)
-    end = maximise(
+    maximum = maximise(
         differences,
         prior.precision,
         theta,
@@ -167,30 +168,34 @@ def _solve(
         offsets=offsets,
         prior_mean=mean,
     )
-    reason = end.reason
-    if not prior.proper and is_separable(*_present(differences, offsets, prior.null_space, end), smallest):
+    reason = maximum.reason
+    if not prior.proper and is_separable(*_present(differences, offsets, prior.null_space, maximum), smallest):
         reason = (
             "the answers are separable: a direction ranks every chosen option at least as high as the others, so the "
             "likelihood has no maximum; use regularization > 0 or ask more questions"
         )
     return Estimate(
-        theta=end.theta,
+        theta=maximum.theta,
         converged=not reason,
-        iterations=end.iterations,
-        gradient_norm=end.gradient_norm,
-        log_likelihood=end.log_likelihood,
-        log_posterior=end.log_posterior,
-        precision=end.precision,
+        iterations=maximum.iterations,
+        gradient_norm=maximum.gradient_norm,
+        log_likelihood=maximum.log_likelihood,
+        log_posterior=maximum.log_posterior,
+        precision=maximum.precision,
         reason=reason,
     )
 
 
 def _present(
-    differences: Floats, offsets: Floats | None, directions: Floats, end: Maximum
+    differences: Floats, offsets: Floats | None, directions: Floats, maximum: Maximum
 ) -> tuple[Floats, Floats, Maximum]:
     """Arguments of ``is_separable`` without the absent alternatives: they rank nothing below the chosen ones."""
     if offsets is None or not np.isneginf(offsets).any():
-        return differences, directions, end
-    there = ~np.isneginf(offsets)
-    rejected = end.probabilities[:, 1:][there]
-    return differences[there][:, None, :], directions, replace(end, probabilities=np.stack([1 - rejected, rejected], 1))
+        return differences, directions, maximum
+    present = ~np.isneginf(offsets)
+    rejected = maximum.probabilities[:, 1:][present]
+    return (
+        differences[present][:, None, :],
+        directions,
+        replace(maximum, probabilities=np.stack([1 - rejected, rejected], 1)),
+    )

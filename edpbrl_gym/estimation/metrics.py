@@ -1,4 +1,4 @@
-"""How good is an estimate of the taste? The paper's two errors, and the accuracy on held-out questions."""
+"""Quality of an estimate of the taste: the paper's two errors, and the accuracy on held-out questions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FloatArray = NDArray[np.float64]
 
 
 def cosine_error(estimate: ArrayLike, truth: ArrayLike) -> float:
-    """Return 1 - cos(estimate, truth), in [0, 2]; the estimate 0 has no direction and counts as orthogonal (1).
+    """Return 1 - cos(estimate, truth), in [0, 2]; an estimate of 0 has no direction and counts as orthogonal (1).
 
     Args:
         estimate: theta_hat, shape (d,).
@@ -41,7 +41,7 @@ def cosine_error(estimate: ArrayLike, truth: ArrayLike) -> float:
 
 @dataclass(frozen=True, eq=False)
 class PairSample:
-    """Prompts and the pairs of them on which an estimate is judged.
+    """Prompts, and pairs of them on which an estimate is evaluated.
 
     Attributes:
         tokens: Token index per step of each prompt, shape (n, H).
@@ -55,7 +55,7 @@ class PairSample:
 def sample_pairs(sizes: ArrayLike, *, prompts: int, pairs: int, rng: np.random.Generator) -> PairSample:
     """Draw distinct random prompts and distinct unordered pairs of them.
 
-    Where the vocabulary allows fewer prompts (or the prompts fewer pairs) than asked for, all there are are taken.
+    If the vocabulary has fewer prompts (or the prompts fewer pairs) than requested, all of them are returned.
 
     Args:
         sizes: Tokens of each step, shape (H,).
@@ -64,7 +64,7 @@ def sample_pairs(sizes: ArrayLike, *, prompts: int, pairs: int, rng: np.random.G
         rng: Source of randomness.
 
     Raises:
-        ValueError: If the vocabulary has one prompt only.
+        ValueError: If the vocabulary has only one prompt.
     """
     counts = check_integers(sizes, "sizes", shape=("H",), low=1)
     prompts = check_count(prompts, "prompts", minimum=2)
@@ -72,28 +72,30 @@ def sample_pairs(sizes: ArrayLike, *, prompts: int, pairs: int, rng: np.random.G
     total = float(np.prod(counts.astype(np.float64)))
     if total < 2:
         raise ValueError("Expected a vocabulary with at least two prompts, got one; add tokens")
-    wanted = int(min(prompts, total))
-    if total <= 100 * wanted and total < 2**31:  # few: draw their numbers without replacement
-        chosen = rng.choice(int(total), size=wanted, replace=False)
-        tokens = np.stack(np.unravel_index(chosen, tuple(counts)), axis=1).astype(np.int64)
-    else:  # many: repeats are rare, draw again until there are none
+    num_prompts = int(min(prompts, total))
+    if total <= 100 * num_prompts and total < 2**31:  # few prompts: draw their numbers without replacement
+        prompt_numbers = rng.choice(int(total), size=num_prompts, replace=False)
+        tokens = np.stack(np.unravel_index(prompt_numbers, tuple(counts)), axis=1).astype(np.int64)
+    else:  # many prompts: repeats are rare, draw again until there are none
         tokens = np.empty((0, len(counts)), dtype=np.int64)
-        while len(tokens) < wanted:
-            drawn = np.stack([rng.integers(size, size=wanted) for size in counts], axis=1)
-            stacked = np.concatenate([tokens, drawn])
-            first = np.sort(np.unique(stacked, axis=0, return_index=True)[1])
-            tokens = stacked[first][:wanted]
-    possible = wanted * (wanted - 1) // 2
-    numbers = rng.choice(possible, size=min(pairs, possible), replace=False)
-    left, right = np.triu_indices(wanted, k=1)
-    return PairSample(tokens, np.stack([left[numbers], right[numbers]], axis=1).astype(np.int64))
+        while len(tokens) < num_prompts:
+            draws = np.stack([rng.integers(size, size=num_prompts) for size in counts], axis=1)
+            stacked = np.concatenate([tokens, draws])
+            first_rows = np.sort(np.unique(stacked, axis=0, return_index=True)[1])
+            tokens = stacked[first_rows][:num_prompts]
+    possible = num_prompts * (num_prompts - 1) // 2
+    pair_numbers = rng.choice(possible, size=min(pairs, possible), replace=False)
+    left_indices, right_indices = np.triu_indices(num_prompts, k=1)
+    return PairSample(
+        tokens, np.stack([left_indices[pair_numbers], right_indices[pair_numbers]], axis=1).astype(np.int64)
+    )
 
 
 def preference_error(estimate: ArrayLike, truth: ArrayLike, features: ArrayLike, pairs: ArrayLike) -> float:
-    """Return the share of pairs that the estimate orders otherwise than the truth.
+    """Return the share of pairs that the estimate and the truth order differently.
 
-    Ties: a pair on which the truth is indifferent has no right answer and is left out; a pair on which the
-    estimate is indifferent (the estimate 0 always is) counts one half, as guessing would.
+    Ties: a pair to which the truth is indifferent has no right answer and is left out; a pair to which the estimate is
+    indifferent (an estimate of 0 always is) counts one half, like a guess.
 
     Args:
         estimate: theta_hat, shape (d,).
@@ -109,22 +111,22 @@ def preference_error(estimate: ArrayLike, truth: ArrayLike, features: ArrayLike,
     true = check_array(truth, "truth", shape=(rows.shape[1],))
     index = check_integers(pairs, "pairs", shape=("p", 2), low=0, high=len(rows) - 1)
     difference = rows[index[:, 0]] - rows[index[:, 1]]
-    wanted = np.sign(difference @ true)
-    given = np.sign(difference @ guess)
-    decided = wanted != 0
+    true_signs = np.sign(difference @ true)
+    estimated_signs = np.sign(difference @ guess)
+    decided = true_signs != 0
     if not decided.any():
         raise ValueError("Expected a pair that the truth is not indifferent to, got none; use other prompts")
-    wrong = np.where(given == 0, 0.5, (given != wanted).astype(np.float64))
+    wrong = np.where(estimated_signs == 0, 0.5, (estimated_signs != true_signs).astype(np.float64))
     return float(wrong[decided].mean())
 
 
 def choice_accuracy(comparisons: Comparisons, estimate: ArrayLike) -> float:
-    """Return the share of questions whose answer is the option that the estimate likes best.
+    """Return the share of questions whose answer is the option with the highest estimated utility.
 
-    Where the estimate ties several best options and the answer is among them, it counts 1 / (their number).
+    If the estimate ties several best options and the answer is among them, it counts 1 / (their number).
 
     Args:
-        comparisons: Answered questions that the estimate has not seen.
+        comparisons: Answered questions that were not used for the estimate.
         estimate: theta_hat, shape (d,).
 
     Raises:
@@ -135,5 +137,5 @@ def choice_accuracy(comparisons: Comparisons, estimate: ArrayLike) -> float:
         raise ValueError("Expected at least one held-out question, got none")
     utilities = options @ check_array(estimate, "estimate", shape=(options.shape[2],))
     best = utilities == utilities.max(axis=1, keepdims=True)
-    chosen = best[np.arange(len(best)), comparisons.choice]
-    return float((chosen / best.sum(axis=1)).mean())
+    chosen_is_best = best[np.arange(len(best)), comparisons.choice]
+    return float((chosen_is_best / best.sum(axis=1)).mean())

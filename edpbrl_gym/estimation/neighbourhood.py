@@ -1,21 +1,20 @@
-"""A prior that looks around the estimate: tastes lie near words that the person is about to like.
+"""A prior that adapts to the neighbourhood of the estimate in the vocabulary.
 
-A taste that can be put into words is close to many tokens of a vocabulary at once, so once the answers point somewhere,
-the tokens there say more about the taste than the vocabulary as a whole (empirical Bayes):
+A taste that can be put into words is close to many tokens of a vocabulary at once. Once the answers indicate a
+direction, the tokens near it say more about the taste than the vocabulary as a whole (empirical Bayes):
 
 1. estimate under the prior N(0, s C) from all embeddings (`GaussianPrior.from_embeddings`, about 0): theta_0;
-2. for a few numbers k estimate again under N(0, s_k C_k), C_k = (1 - share) C + share S_k, with S_k the second moment
-   of the k tokens with the largest cosine to theta_0, brought to the trace of C: theta_k;
-3. average theta_0 and all theta_k with weights in proportion to the evidence, that of theta_k divided by N / k.
+2. for a few values of k estimate again under N(0, s_k C_k), C_k = (1 - share) C + share S_k, with S_k the second moment
+   of the k tokens with the largest cosine to theta_0, scaled to the trace of C: theta_k;
+3. average theta_0 and all theta_k with weights proportional to the evidence, that of theta_k divided by N / k.
 
-All scales are chosen by the evidence. The division pays for having picked one of N / k neighbourhoods after seeing the
-answers: a person whose taste is like no words of the vocabulary gets (nearly) theta_0. The precision stays that of the
-first posterior, which has seen the answers only once.
+All scales are chosen by the evidence. The division accounts for the choice of one of N / k neighbourhoods after seeing
+the answers: for a taste unlike any words of the vocabulary the average is (nearly) theta_0. The precision remains that
+of the first posterior, which has used the answers only once.
 
-Few embeddings differ from each other by chance, too. The intensity a of Ledoit & Wolf (2004) is how much of the spread
-of C's eigenvalues is that chance: C is shrunk by it, and ``share`` by 1 - a, since where nothing but chance makes the
-tokens differ in kind there are no neighbourhoods either. It is below 0.01 for the built-in vocabulary and near 1 for a
-pool of random directions.
+With few embeddings, part of the spread of C's eigenvalues is due to chance; the intensity a of Ledoit & Wolf (2004)
+estimates that part. C is shrunk by a, and ``share`` is multiplied by 1 - a, since tokens that differ only by chance
+form no neighbourhoods. It is below 0.01 for the built-in vocabulary and near 1 for a pool of random directions.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ __all__ = ["TasteFit", "VocabularyPrior"]
 Floats = NDArray[np.float64]
 
 _NEIGHBOURS = (20, 50, 150)
-_PARTS = (40, 16, 6)  # of the vocabulary: at most one token in so many counts as near
+_DIVISORS = (40, 16, 6)  # at most 1/40, 1/16 and 1/6 of the vocabulary's tokens count as near
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,9 +52,9 @@ class TasteFit:
     """Estimates under several priors, and their average.
 
     Attributes:
-        base: Under the prior from all embeddings.
-        local: Under the priors of the neighbourhoods; empty while the estimate is zero.
-        weights: Of the base estimate and the local ones in the average, (1 + len(local),), sum 1.
+        base: Fit of the prior from all embeddings.
+        local: Fits of the priors of the neighbourhoods; empty while the estimate is zero.
+        weights: Weights of the base estimate and the local ones in the average, (1 + len(local),), sum 1.
         neighbourhoods: Rows of the tokens of each neighbourhood, nearest first.
     """
 
@@ -71,7 +70,7 @@ class TasteFit:
 
     @property
     def estimate(self) -> Estimate:
-        """The base estimate with the averaged theta; ``converged`` if all did."""
+        """The base estimate with the averaged theta; ``converged`` if all estimates did."""
         all_fits = (self.base, *self.local)
         return replace(
             self.base.estimate,
@@ -82,7 +81,7 @@ class TasteFit:
 
     @property
     def posterior(self) -> Posterior:
-        """The averaged theta as mean, with the precision under the prior from all embeddings."""
+        """Gaussian with the averaged theta as its mean and the precision under the prior from all embeddings."""
         return Posterior(self.theta, self.base.estimate.precision)
 
 
@@ -93,13 +92,14 @@ class VocabularyPrior:
         features: Embeddings of the tokens, (N, d), N >= 2.
         power: Exponent of the eigenvalues of their second moment, >= 0.
         neighbours: Numbers of tokens that count as near; None: 20, 50 and 150, but at most N / 40, N / 16 and N / 6.
-        share: Of a local prior covariance that comes from them, in [0, 1), times 1 - a; 0 leaves the second step out.
+        share: Share of the near tokens in a local prior covariance, in [0, 1), before its multiplication by 1 - a; 0
+            skips the second step.
 
     Attributes:
         base: The prior from all embeddings, shrunk, mean variance 1.
-        neighbours: The numbers, ascending.
-        intensity: a, in [0, 1]: how much of the spread of the embeddings' second moment is chance.
-        share: As used: that of the argument times 1 - a.
+        neighbours: Numbers of near tokens, ascending.
+        intensity: A, in [0, 1]: the part of the spread of the embeddings' second moment that is due to chance.
+        share: The argument times 1 - a.
 
     Raises:
         ValueError: Fewer than two tokens, all equal, NaN, or an argument out of its range.
@@ -117,17 +117,17 @@ class VocabularyPrior:
         self.base = GaussianPrior.from_embeddings(self.features, power=power, centred=False, shrunk=True)
         size = len(self.features)
         if neighbours is None:
-            wanted = [min(count, -(-size // part)) for count, part in zip(_NEIGHBOURS, _PARTS, strict=True)]
+            counts = [min(count, -(-size // divisor)) for count, divisor in zip(_NEIGHBOURS, _DIVISORS, strict=True)]
         else:
             if not isinstance(neighbours, Sequence) or not neighbours:
                 raise ValueError(f"Expected neighbours as a sequence of at least one number, got {neighbours!r}")
-            wanted = [min(check_count(count, "neighbours"), size) for count in neighbours]
-        self.neighbours = tuple(sorted(set(wanted)))
-        given = check_number(share, "share", minimum=0.0)
-        if given >= 1.0:
+            counts = [min(check_count(count, "neighbours"), size) for count in neighbours]
+        self.neighbours = tuple(sorted(set(counts)))
+        largest_share = check_number(share, "share", minimum=0.0)
+        if largest_share >= 1.0:
             raise ValueError(f"Expected share in [0, 1), got {share}; the rest keeps every taste possible")
         self.intensity = ledoit_wolf_intensity(self.features)
-        self.share = given * (1.0 - self.intensity)
+        self.share = largest_share * (1.0 - self.intensity)
         norms = np.linalg.norm(self.features, axis=1, keepdims=True)
         self._unit: Floats = self.features / np.where(norms > 0, norms, 1.0)
         self._covariance = self.base.covariance
@@ -151,13 +151,13 @@ class VocabularyPrior:
         moment *= float(np.trace(self._covariance)) / size
         return GaussianPrior.from_covariance((1.0 - self.share) * self._covariance + self.share * moment)
 
-    @one_blas_thread()  # many small products: with two threads they take several times as long
+    @one_blas_thread()  # many small products, which take several times as long with two threads
     def fit(self, data: Data, *, model: ResponseModel | None = None) -> TasteFit:
         """Estimate the taste from answers.
 
         Args:
-            data: The answers, as for ``estimate``.
-            model: Of the answers, as for ``estimate``.
+            data: Answers, as for ``estimate``.
+            model: Response model, as for ``estimate``.
 
         Raises:
             TypeError: As for ``estimate``.

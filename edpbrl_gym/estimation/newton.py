@@ -1,9 +1,9 @@
 """Damped Newton for the penalised multinomial likelihood, in the differences to the chosen option.
 
 With y_k = x_k - x_choice the log-likelihood of a question is -log(1 + sum_k exp(theta . y_k)) over the K - 1 options
-that were not chosen: one row less a question than in the features, and the chosen option as reference is the stable
-one (its probability is the largest where the fit is good). Offsets of the utilities (ties), -inf for absent
-options (rankings), go into the same sum: -log(1 + sum_k exp(theta . y_k + b_k)).
+that were not chosen. This takes one row less per question than the features do, and the chosen option is the
+numerically stable reference (its probability is the largest where the fit is good). Offsets of the utilities (ties),
+-inf for absent options (rankings), enter the same sum: -log(1 + sum_k exp(theta . y_k + b_k)).
 """
 
 from __future__ import annotations
@@ -24,14 +24,16 @@ Floats = NDArray[np.float64]
 _EPSILON = float(np.finfo(np.float64).eps)
 _SUFFICIENT = 1e-4  # Armijo: share of the predicted gain that a step must reach
 _SMALLEST_STEP = 1e-16
-_GOOD_RATE = 0.1  # a factor serves again while the decrement falls at least this fast
-_SMALL_MOVE = 1e-3  # where no utility moves more than this the Hessian is constant to 0.1% and Newton must converge;
-_PATIENCE = 3  # so many fresh factors without a halved decrement mean that only rounding is left
+_GOOD_RATE = 0.1  # a factor is reused while each step multiplies the decrement by at most this
+_SMALL_CHANGE = (
+    1e-3  # if no utility changes by more than this, the Hessian is constant to 0.1% and Newton must converge:
+)
+_PATIENCE = 3  # then this many new factors without a halved decrement mean that only rounding remains
 
 
 @dataclass(frozen=True, eq=False)
 class Maximum:
-    """Where the iteration ended: the fields of ``Estimate``, and what the check for separable answers needs.
+    """The last point of the iteration: the fields of ``Estimate``, and those that the check for separability needs.
 
     ``score`` is the gradient of the log-likelihood alone, (d,); ``probabilities`` has the chosen option first, (n, K).
     """
@@ -74,22 +76,22 @@ def maximise(
 ) -> Maximum:
     """Maximise log-likelihood - 1/2 (theta - m)' P (theta - m).
 
-    The Hessian and its Cholesky factor cost ten times as much as the rest of a step, so a factor serves as long as the
-    decrement falls fast with it. The last point always gets its own: convergence is never judged by an old one.
+    The Hessian and its Cholesky factor cost ten times as much as the rest of a step, so a factor is reused as long as
+    the decrement falls fast. The last point always gets its own: convergence is never judged by an old factor.
 
     Args:
         differences: x_k - x_choice, (n, K - 1, d).
         prior_precision: P, positive semidefinite, (d, d).
-        start: first theta, (d,).
-        tolerance: of the Newton decrement.
-        max_iterations: most Newton steps.
-        offsets: added to the utilities of the others, relative to the chosen option's, (n, K - 1); -inf takes an
-            option out (its difference must be finite). None: no offsets.
+        start: Initial theta, (d,).
+        tolerance: Bound on the Newton decrement.
+        max_iterations: Maximum number of Newton steps.
+        offsets: Offsets of the other options' utilities relative to the chosen option, (n, K - 1); -inf removes an
+            option (its difference must be finite). None: no offsets.
         prior_mean: m, (d,); None: 0.
-        factor: of the Hessian near the start as ``cho_factor`` returns it, tried first; None: it is computed there.
+        factor: Cholesky factor of the Hessian near the start, from ``cho_factor``, tried first; None: computed there.
 
     Returns:
-        The last point; ``reason`` is empty when it converged.
+        The last point; ``reason`` is empty if it converged.
     """
     objective = _Objective(differences, prior_precision, offsets, prior_mean)
     point = objective.at(start)
@@ -113,16 +115,19 @@ def maximise(
             reason = _reason_to_stop(decrement, tolerance, stalled, iteration, max_iterations)
             if reason is not None:
                 break
-        moves = (objective.rows @ step).reshape(point.values.shape)
-        length = _step_length(point, moves, step, prior_precision @ step, decrement)
+        changes = (objective.rows @ step).reshape(point.values.shape)
+        length = _step_length(point, changes, step, prior_precision @ step, decrement)
         if length == 0.0:
             if fresh:
                 reason = f"no step raises the log posterior (Newton decrement {decrement:.2e})"
                 break
             factor = None
             continue
-        if length * float(np.abs(moves).max(initial=0.0)) > _SMALL_MOVE:
-            best, stalled = np.inf, 0  # the Hessian still changes: a decrement that does not fall is no rounding
+        if length * float(np.abs(changes).max(initial=0.0)) > _SMALL_CHANGE:
+            best, stalled = (
+                np.inf,
+                0,
+            )  # the Hessian still changes, so that a decrement that does not fall is no sign of rounding
         point = objective.at(point.theta + length * step)
         iteration, previous = iteration + 1, decrement
     return Maximum(
@@ -170,10 +175,10 @@ class _Objective:
         logs = _log_probabilities(values)
         probabilities = np.exp(logs)
         score = -(probabilities[:, 1:].ravel() @ self.rows)
-        away = theta if self._mean is None else theta - self._mean
-        slope = self._precision @ away
+        deviation = theta if self._mean is None else theta - self._mean
+        slope = self._precision @ deviation
         log_likelihood = float(logs[:, 0].sum())
-        log_posterior = log_likelihood - 0.5 * float(away @ slope)
+        log_posterior = log_likelihood - 0.5 * float(deviation @ slope)
         return _Point(theta, values, probabilities, log_likelihood, log_posterior, score, slope, score - slope)
 
 
@@ -185,14 +190,14 @@ def log_posterior(
     offsets: Floats | None = None,
     prior_mean: Floats | None = None,
 ) -> float:
-    """What :func:`maximise` maximises, at theta (d,)."""
+    """The objective of :func:`maximise` at theta, (d,)."""
     return _Objective(differences, prior_precision, offsets, prior_mean).at(theta).log_posterior
 
 
 def _reason_to_stop(
     decrement: float, tolerance: float, stalled: int, iteration: int, max_iterations: int
 ) -> str | None:
-    """Empty when converged, a sentence when it has to give up, None to go on."""
+    """Empty if converged, a sentence if the iteration must stop without, None to continue."""
     if decrement <= tolerance:
         return ""
     if stalled >= _PATIENCE:
@@ -208,18 +213,19 @@ def _newton_step(factor: tuple[Floats, bool], gradient: Floats) -> tuple[Floats,
     return step, float(np.sqrt(max(0.0, float(gradient @ step))))
 
 
-def _step_length(point: _Point, moves: Floats, step: Floats, bend: Floats, decrement: float) -> float:
-    """Backtrack from 1 to a step with a sufficient gain; 0 when there is none.
+def _step_length(point: _Point, changes: Floats, step: Floats, prior_step: Floats, decrement: float) -> float:
+    """Backtrack from 1 to a step length with a sufficient gain; 0 if there is none.
 
-    ``moves`` (n, K - 1) are the changes of the utilities by the full step, ``bend`` is P step: only (n, K) numbers are
-    touched, no features. Gains below the rounding of the sum count as no loss, so that the last full steps are taken.
+    ``changes`` (n, K - 1) are the changes of the utilities by the full step, ``prior_step`` is P step: the cost is that
+    of (n, K) numbers, without features. Losses below the rounding of the sum are tolerated, so that the last full
+    steps are taken.
     """
-    linear, quadratic = float(step @ point.slope), 0.5 * float(step @ bend)
+    linear, quadratic = float(step @ point.slope), 0.5 * float(step @ prior_step)
     slack = 16 * _EPSILON * (1.0 + abs(point.log_likelihood))
     length = 1.0
     while length >= _SMALLEST_STEP:
-        moved = float(_log_probabilities(point.values + length * moves)[:, 0].sum())
-        gain = moved - point.log_likelihood - length * linear - length**2 * quadratic
+        log_likelihood = float(_log_probabilities(point.values + length * changes)[:, 0].sum())
+        gain = log_likelihood - point.log_likelihood - length * linear - length**2 * quadratic
         if gain >= _SUFFICIENT * length * decrement**2 - slack:
             return length
         length /= 2

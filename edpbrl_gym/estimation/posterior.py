@@ -1,7 +1,7 @@
-"""The Gaussian posterior of a taste: draws, credible intervals, and how often its choices are right.
+"""The Gaussian posterior of a taste: draws, credible intervals, and the expected accuracy of its choices.
 
-Laplace's approximation of the posterior is N(theta_hat, H^-1), H the Fisher information at theta_hat plus the prior's
-precision (MacKay, 1992): ``Posterior.from_estimate`` makes it of an estimate.
+Laplace's approximation of the posterior is N(theta_hat, H^-1), with H the Fisher information at theta_hat plus the
+prior's precision (MacKay, 1992): see ``Posterior.from_estimate``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["Posterior"]
 
 Floats = NDArray[np.float64]
 
-_BLOCK_NUMBERS = 1 << 22  # numbers of one block of draws: bounds the memory
+_BLOCK_NUMBERS = 1 << 22  # numbers in a block of draws: bounds the memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,11 +30,11 @@ class Posterior:
     """A Gaussian over theta with the given mean and precision.
 
     Attributes:
-        mean: (d,).
-        precision: symmetric positive definite, (d, d).
+        mean: Mean, (d,).
+        precision: Symmetric positive definite precision, (d, d).
 
     Raises:
-        ValueError: shapes that do not match, NaN, or a precision that is not positive definite.
+        ValueError: Shapes that do not match, NaN, or a precision that is not positive definite.
     """
 
     mean: Floats
@@ -59,7 +59,7 @@ class Posterior:
         """The Laplace approximation of the posterior about an estimate.
 
         Raises:
-            ValueError: an estimate without a positive definite precision.
+            ValueError: An estimate without a positive definite precision.
         """
         return cls(estimate.theta, estimate.precision)
 
@@ -77,7 +77,7 @@ class Posterior:
         """The posterior of ``factor`` * theta, factor > 0.
 
         Raises:
-            ValueError: factor <= 0 or not finite.
+            ValueError: Factor <= 0 or not finite.
         """
         factor = check_number(factor, "factor", minimum=0.0, exclusive=True)
         return Posterior(factor * self.mean, self.precision / factor**2)
@@ -86,7 +86,7 @@ class Posterior:
         """``size`` >= 0 independent draws of theta, (size, d): mean + L^-T z with z standard normal.
 
         Raises:
-            ValueError: size < 0.
+            ValueError: Size < 0.
         """
         normal = rng.standard_normal((check_count(size, "size", minimum=0), self.dimension))
         return self.mean + solve_triangular(self._factor, normal.T, lower=True, trans="T", check_finite=False).T
@@ -98,12 +98,12 @@ class Posterior:
     def interval(self, rows: ArrayLike, level: float = 0.9) -> tuple[Floats, Floats]:
         """Central credible intervals of theta . x for each row x.
 
-        The rows are what is asked about: ``np.eye(d)`` gives the intervals of theta's coordinates, the features of a
-        prompt that of its score, the difference of two prompts that of the lead of one over the other.
+        With ``np.eye(d)`` these are the intervals of theta's coordinates, with the features of a prompt that of its
+        utility, with the difference of two prompts that of the difference of their utilities.
 
         Args:
-            rows: (n, d).
-            level: probability inside, in (0, 1).
+            rows: Rows x, (n, d).
+            level: Probability of the interval, in (0, 1).
 
         Returns:
             Lower and upper ends, (n,) each.
@@ -127,24 +127,24 @@ class Posterior:
         draws: int = 512,
         rng: np.random.Generator | None = None,
     ) -> float:
-        """Share of the questions in which the mean's favourite is expected to be right: how good the estimate is.
+        """Expected share of the questions in which the option that the mean prefers is right.
 
-        Against the truth, the favourite is right where it is truly the best option: for two options the probability is
-        Phi(|mean . y| / sd(y)), y their difference; for more it is that of an orthant in K - 1 dimensions, found by
-        Monte Carlo. Against answers it is right where the person would pick it: the multinomial logit at theta,
-        averaged over the posterior by Monte Carlo; the answers of a person who is not sure can show no more.
+        Against the truth, that option is right if it is truly the best: for two options the probability is
+        Phi(|mean . y| / sd(y)), y their difference; for more it is an orthant probability in K - 1 dimensions, computed
+        by Monte Carlo. Against answers, it is right if the person would choose it: the multinomial logit at theta,
+        averaged over the posterior by Monte Carlo. The noise of the answers bounds this accuracy.
 
         Args:
-            options: questions (n, K, d), or differences of pairs (n, d); n >= 1.
+            options: Questions (n, K, d), or differences of pairs (n, d); n >= 1.
             against: "truth" or "answers".
-            draws: of the Monte Carlo mean, >= 1.
-            rng: of the draws; None: a generator with the seed 0, so that equal posteriors get equal answers.
+            draws: Number of Monte Carlo draws, >= 1.
+            rng: Generator of the draws; None: one with the seed 0, so that equal posteriors give equal results.
 
         Raises:
-            ValueError: no question, NaN, another dimension, or an unknown ``against``.
+            ValueError: There is no question, NaN, another dimension, or an unknown ``against``.
         """
         check_choice_of(against, "against", ("truth", "answers"))
-        count = check_count(draws, "draws")
+        num_draws = check_count(draws, "draws")
         array = np.asarray(options)
         if array.ndim == 2:
             rows = self._rows(array, "differences")
@@ -157,16 +157,16 @@ class Posterior:
         white = self._whiten(leads.reshape(-1, self.dimension)).reshape(leads.shape)
         if against == "truth" and middle.shape[1] == 1:
             deviation = np.linalg.norm(white[:, 0], axis=1)
-            sure = np.divide(middle[:, 0], deviation, out=np.zeros(len(middle)), where=deviation > 0)
-            return float(ndtr(sure).mean())
+            standardised_leads = np.divide(middle[:, 0], deviation, out=np.zeros(len(middle)), where=deviation > 0)
+            return float(ndtr(standardised_leads).mean())
         rng = np.random.default_rng(0) if rng is None else rng
-        normal = rng.standard_normal((count, middle.shape[1]))
+        normal = rng.standard_normal((num_draws, middle.shape[1]))
         total = 0.0
-        step = max(1, _BLOCK_NUMBERS // (count * middle.shape[1]))
-        for begin in range(0, len(middle), step):
-            part = white[begin : begin + step]
-            root = _roots(part @ part.transpose(0, 2, 1))
-            values = middle[begin : begin + step, None, :] + normal @ root.transpose(0, 2, 1)
+        step = max(1, _BLOCK_NUMBERS // (num_draws * middle.shape[1]))
+        for start in range(0, len(middle), step):
+            block = white[start : start + step]
+            root = _roots(block @ block.transpose(0, 2, 1))
+            values = middle[start : start + step, None, :] + normal @ root.transpose(0, 2, 1)
             total += _right(values, against)
         return total / len(middle)
 
@@ -179,7 +179,7 @@ class Posterior:
         return np.asarray(solve_triangular(self._factor, rows.T, lower=True, check_finite=False).T)
 
     def _leads(self, questions: Floats) -> Floats:
-        """The mean's favourite minus each other option, (n, K - 1, d)."""
+        """The option that the mean prefers minus each other option, (n, K - 1, d)."""
         best = (questions @ self.mean).argmax(axis=1)
         others = np.arange(questions.shape[1] - 1)[None, :]
         others = others + (others >= best[:, None])
@@ -188,13 +188,13 @@ class Posterior:
 
 
 def _roots(covariances: Floats) -> Floats:
-    """Symmetric roots of positive semidefinite matrices (n, k, k); options that are equal make singular ones."""
+    """Symmetric roots of positive semidefinite matrices (n, k, k); equal options make them singular."""
     values, vectors = np.linalg.eigh(covariances)
     return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]) @ vectors.transpose(0, 2, 1))
 
 
 def _right(leads: Floats, against: str) -> float:
-    """Sum over the questions of the share of the draws in which the favourite is right, of its leads (n, draws, k)."""
+    """Sum over the questions of the share of right draws; ``leads`` (n, draws, k) over the other options."""
     if against == "truth":
         return float((leads > 0).all(axis=2).mean(axis=1).sum())
     logs = log_softmax(np.concatenate([np.zeros((*leads.shape[:2], 1)), -leads], axis=2))

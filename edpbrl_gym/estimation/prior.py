@@ -1,4 +1,4 @@
-"""Gaussian priors over the taste: the ridge, any precision matrix, from embeddings, from earlier users' tastes."""
+"""Gaussian priors over the taste: a ridge, any precision matrix, from embeddings or from earlier users' tastes."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ class GaussianPrior:
     """A Gaussian prior over theta, given by its precision (inverse covariance) and its mean.
 
     Attributes:
-        precision: symmetric positive semidefinite, (d, d). A singular one is improper: it says nothing about the
-            directions of its null space, and the answers alone must determine theta there.
-        mean: (d,); None: zeros.
-        null_space: orthonormal basis of those directions, (d, r); r = 0 for a proper prior. Computed.
-        log_determinant: of the precision; of its nonzero eigenvalues where it is singular. Computed.
+        precision: Symmetric positive semidefinite matrix, (d, d). A singular one makes the prior improper: it says
+            nothing about the directions of its null space, where the answers alone must determine theta.
+        mean: Mean, (d,); None: zeros.
+        null_space: Orthonormal basis of the null space, (d, r); r = 0 for a proper prior. Computed.
+        log_determinant: Log determinant of the precision, without its zero eigenvalues. Computed.
 
     Raises:
-        ValueError: the matrix is not square, not symmetric, not finite, or has a negative eigenvalue; or a mean of
+        ValueError: The matrix is not square, not symmetric, not finite or has a negative eigenvalue, or the mean has
             another length.
     """
 
     precision: Floats
-    mean: Floats = None  # type: ignore[assignment]  # never None once made
+    mean: Floats = None  # type: ignore[assignment]  # never None after __post_init__
     null_space: Floats = field(init=False, repr=False)
     log_determinant: float = field(init=False, repr=False)
 
@@ -51,7 +51,7 @@ class GaussianPrior:
 
     def _set(self, precision: Floats, mean: Floats, null_space: Floats, log_determinant: float) -> None:
         for array in (precision, mean):
-            array.flags.writeable = False  # what is computed from them must stay true
+            array.flags.writeable = False  # the fields computed from them must stay valid
         object.__setattr__(self, "precision", precision)
         object.__setattr__(self, "mean", mean)
         object.__setattr__(self, "null_space", null_space)
@@ -76,7 +76,7 @@ class GaussianPrior:
         """A prior with the given precision matrix (d, d), symmetric positive semidefinite, and mean (d,), 0 by default.
 
         Raises:
-            ValueError: as for the class.
+            ValueError: As for the class.
         """
         return cls(np.asarray(matrix), mean)  # type: ignore[arg-type]
 
@@ -85,7 +85,7 @@ class GaussianPrior:
         """A prior with the given covariance matrix (d, d), symmetric positive definite, and mean (d,), 0 by default.
 
         Raises:
-            ValueError: as for the class, or a singular covariance (which would rule directions out).
+            ValueError: As for the class, or a singular covariance (which would rule directions out).
         """
         covariance = check_array(matrix, "covariance", shape=("d", "d"))
         try:
@@ -108,27 +108,27 @@ class GaussianPrior:
         centred: bool = True,
         shrunk: bool = False,
     ) -> GaussianPrior:
-        """A prior that expects tastes to lie where the vocabulary's own embeddings vary.
+        """A prior under which tastes vary in the directions in which the vocabulary's embeddings vary.
 
         With the covariance C = U diag(w) U' of the features, the prior covariance is U diag(v) U', v proportional to
         w^power with sum(v) = scale * d: its trace is that of a ridge with lambda = 1 / scale, so the two are
         comparable. power = 0 is exactly that ridge.
 
         Args:
-            features: embeddings of the vocabulary, (N, d), N >= 2.
-            power: exponent of the eigenvalues, >= 0; 0.5 by default.
-            scale: mean prior variance of a coordinate, > 0 (1 / lambda).
-            floor: prior variances below ``floor`` times the largest are raised to it, so that a direction in which the
-                vocabulary does not vary stays unlikely, not impossible. In (0, 1].
-            centred: take the covariance about the embeddings' mean. False: about 0, the second moment; the prior then
-                also expects tastes to share the direction that all embeddings share, as a taste does that is itself
+            features: Embeddings of the vocabulary, (N, d), N >= 2.
+            power: Exponent of the eigenvalues, >= 0.
+            scale: Mean prior variance of a coordinate, > 0 (1 / lambda).
+            floor: Smallest prior variance relative to the largest, in (0, 1]: directions in which the vocabulary does
+                not vary stay unlikely, not impossible.
+            centred: Take the covariance about the embeddings' mean. False: about 0 (the second moment); the prior then
+                also favours the direction that all embeddings have in common, as is right for a taste that is itself
                 the embedding of a text.
-            shrunk: take out of the eigenvalues what the sampling of few embeddings adds to their spread: C becomes
-                (1 - a) C + a tr(C) / d I with the intensity a of Ledoit & Wolf (2004). Without it a pool of a few
-                hundred isotropic vectors would seem to favour some directions.
+            shrunk: Remove the spread of the eigenvalues that is due to the small number of embeddings: C becomes
+                (1 - a) C + a tr(C) / d I with the intensity a of Ledoit & Wolf (2004). Otherwise a pool of a few
+                hundred isotropic vectors seems to favour some directions.
 
         Raises:
-            ValueError: fewer than 2 rows, NaN, rows that are all equal, or an argument out of its range.
+            ValueError: Fewer than 2 rows, NaN, rows that are all equal, or an argument out of its range.
         """
         rows = check_array(features, "features", shape=("N", "d"))
         power = check_number(power, "power", minimum=0.0)
@@ -138,16 +138,16 @@ class GaussianPrior:
             raise ValueError(f"Expected floor in (0, 1], got {floor}")
         if len(rows) < 2:
             raise ValueError(f"Expected the embeddings of at least 2 tokens, got features of shape {rows.shape}")
-        away = rows - rows.mean(axis=0)
-        around = away if centred else rows
-        values, vectors = np.linalg.eigh(around.T @ around / len(rows))
+        centred_rows = rows - rows.mean(axis=0)
+        deviations = centred_rows if centred else rows
+        values, vectors = np.linalg.eigh(deviations.T @ deviations / len(rows))
         if shrunk:
-            intensity = ledoit_wolf_intensity(around)
+            intensity = ledoit_wolf_intensity(deviations)
             values = (1.0 - intensity) * values + intensity * values.mean()
         rounding = np.finfo(np.float64).eps * float(np.square(rows).sum()) / len(rows)
-        if float(np.square(away).sum()) / len(rows) <= rounding:
+        if float(np.square(centred_rows).sum()) / len(rows) <= rounding:
             raise ValueError("Expected embeddings that differ from each other, got features whose rows are all equal")
-        # a root would blow up the rounding of a zero eigenvalue (1e-16 to the power 0.25 is 1e-4)
+        # a root would amplify the rounding of a zero eigenvalue (1e-16 to the power 0.25 is 1e-4)
         shares = np.where(values > len(values) * rounding, values, 0.0) / values[-1]
         variances = np.maximum(shares**power, floor)
         variances *= scale * len(variances) / variances.sum()
@@ -165,26 +165,26 @@ class GaussianPrior:
     ) -> GaussianPrior:
         """The population prior: mean and covariance of the tastes of earlier users.
 
-        Few users say little about d x d numbers, so the covariance of their tastes is shrunk towards the shape of
-        ``target`` with the intensity of Ledoit & Wolf (2004), which is best in expected squared error:
+        A few users do not determine d x d numbers, so the covariance of their tastes is shrunk towards the shape of
+        ``target`` with the intensity of Ledoit & Wolf (2004), which is optimal in expected squared error:
 
             covariance = (1 - a) S + a m C,  S = sum_i (theta_i - mean)(theta_i - mean)' / n,
 
-        C the target's covariance and m the scale at which the two have the same trace in the coordinates where C = I.
+        with C the target's covariance and m the scale at which both have the same trace in the coordinates where C = I.
 
         Args:
-            thetas: estimates of n >= 2 users, (n, d).
-            target: a proper prior whose covariance gives the shape; None: the identity.
-            posterior_covariance: mean covariance of the users' own posteriors, (d, d), added to S. Estimates are drawn
-                towards the prior that made them, so that their spread alone is too narrow; with it the sum is one step
-                of the EM algorithm for a random-effects model (Laird & Ware, 1982).
-            normalise: bring every estimate to unit norm first, where users answer with more or less noise and only
-                the direction is common to them. Then ``posterior_covariance`` must be of unit-norm tastes too.
-            scale: mean prior variance of a coordinate about the mean after all; mean and covariance are scaled
-                together (mean by the root). None: as found. Choose it by the evidence of a user's own answers.
+            thetas: Estimates of n >= 2 users, (n, d).
+            target: Proper prior whose covariance gives the shape; None: the identity.
+            posterior_covariance: Mean covariance of the users' own posteriors, (d, d), added to S. Estimates are pulled
+                towards their prior, so that their spread alone is too small; the sum is one step of the EM algorithm
+                for a random-effects model (Laird & Ware, 1982).
+            normalise: Scale every estimate to unit norm first, for users who answer with different amounts of noise and
+                share only the direction. Then ``posterior_covariance`` must be that of unit-norm tastes, too.
+            scale: Mean prior variance of a coordinate in the result; covariance and mean are scaled to it (the mean by
+                the square root). None: no scaling. Choose it by the evidence of a user's own answers.
 
         Raises:
-            ValueError: fewer than 2 users, NaN, an estimate of norm 0 to be normalised, users that are all equal, or an
+            ValueError: Fewer than 2 users, NaN, an estimate of norm 0 to be normalised, users that are all equal, or an
                 improper target.
         """
         rows = check_array(thetas, "thetas", shape=("n", "d"))
@@ -213,20 +213,22 @@ class GaussianPrior:
         """The prior with the covariance times ``factor`` > 0, about the same mean.
 
         Raises:
-            ValueError: factor <= 0 or not finite.
+            ValueError: Factor <= 0 or not finite.
         """
         factor = check_number(factor, "factor", minimum=0.0, exclusive=True)
-        made = object.__new__(GaussianPrior)  # the decomposition of the precision is known: no second one
+        scaled_prior = object.__new__(GaussianPrior)  # avoids a second decomposition of the precision
         rank = self.dimension - self.null_space.shape[1]
-        made._set(self.precision / factor, self.mean, self.null_space, self.log_determinant - rank * np.log(factor))
-        return made
+        scaled_prior._set(
+            self.precision / factor, self.mean, self.null_space, self.log_determinant - rank * np.log(factor)
+        )
+        return scaled_prior
 
     @property
     def covariance(self) -> Floats:
         """Inverse of the precision, (d, d).
 
         Raises:
-            ValueError: an improper prior.
+            ValueError: An improper prior.
         """
         root = self.covariance_root()
         return np.asarray(root @ root.T)
@@ -235,7 +237,7 @@ class GaussianPrior:
         """Upper triangular C^-1 with covariance = C^-1 C^-T and precision = C' C, (d, d).
 
         Raises:
-            ValueError: an improper prior, or one of another dimension than asked for.
+            ValueError: The prior is improper, or has another dimension than ``dimension``.
         """
         if dimension is not None and self.dimension != dimension:
             raise ValueError(f"Expected a prior of dimension {dimension}, got one of {self.dimension}")
@@ -269,7 +271,7 @@ def _checked_mean(mean: Any, dimension: int) -> Floats:
 
 
 def _null_space(matrix: Floats) -> tuple[Floats, float]:
-    """Orthonormal basis of the null space of a positive semidefinite matrix (d, r); log det on its complement."""
+    """Orthonormal basis (d, r) of the null space of a positive semidefinite matrix; log det on its complement."""
     dimension = len(matrix)
     diagonal = np.diagonal(matrix)
     if np.count_nonzero(matrix - np.diag(diagonal)) == 0 and np.ptp(diagonal) == 0 and diagonal[0] >= 0:
@@ -278,7 +280,7 @@ def _null_space(matrix: Floats) -> tuple[Floats, float]:
         return np.eye(dimension), 0.0
     factor, status = lapack.dpotrf(matrix, lower=1)
     relative = dimension * np.finfo(np.float64).eps
-    if status == 0:  # clearly positive definite: the estimated condition spares the eigenvalues, ten times as dear
+    if status == 0:  # if the estimated condition is good, eigenvalues (ten times as expensive) are not needed
         reciprocal, _ = lapack.dpocon(factor, float(np.abs(matrix).sum(axis=0).max()), uplo="L")
         if reciprocal > 1e3 * relative:
             return np.zeros((dimension, 0)), 2.0 * float(np.log(np.diagonal(factor)).sum())

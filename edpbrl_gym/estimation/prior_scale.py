@@ -1,4 +1,4 @@
-"""The search for the scale of a prior: checked arguments, the prior on the scale, and where to look first."""
+"""The search for the scale of a prior: its checked arguments, the prior on the scale and the first step."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ class ScaleSearch:
         self.answers = WhitenedAnswers(differences, offsets, base)
         self.tried: list[tuple[float, float]] = []
 
-    def run(self, evidence: Callable[[float], float], first: float, step: float) -> tuple[float, float, bool]:
-        """The scale with the highest evidence under the prior on it, the variance of log(scale), and if it is a bound.
+    def run(self, evidence: Callable[[float], float], first_scale: float, step: float) -> tuple[float, float, bool]:
+        """The scale with the highest evidence plus log prior, the variance of log(scale), and whether it is a bound.
 
-        The variance is 1 / curvature at the maximum; 0 where none was measured.
+        The variance is 1 / curvature at the maximum; 0 if the curvature is unknown.
         """
 
         def objective(log_scale: float) -> float:
@@ -66,7 +66,7 @@ class ScaleSearch:
         limits = float(np.log(self._bounds[0])), float(np.log(self._bounds[1]))
         best, curvature = climb(
             objective,
-            float(np.log(first)),
+            float(np.log(first_scale)),
             limits,
             step=step,
             precision=self._precision,

@@ -1,7 +1,7 @@
-"""Does the maximum likelihood estimate exist? Needed only where no prior pins theta down.
+"""Existence of the maximum likelihood estimate, for theta not determined by a proper prior.
 
-Let D hold the differences x_choice - x_other (one row a rejected option), seen in the directions Z that the prior
-leaves free. The likelihood has exactly one maximum there if and only if D has full column rank and no u has D u >= 0,
+Let D have the rows x_choice - x_other (one for each rejected option), projected on the null space Z of the prior's
+precision. The likelihood has exactly one maximum there if and only if D has full column rank and no u has D u >= 0,
 D u != 0 (Albert & Anderson, 1984; Konis, 2007, decides the second by a linear program).
 """
 
@@ -21,54 +21,54 @@ def smallest_singular_value(differences: Floats, directions: Floats) -> float:
     """Smallest singular value of D Z.
 
     Raises:
-        ValueError: D Z has no full column rank: options that never differ in a direction say nothing about it.
+        ValueError: D Z does not have full column rank: the options never differ in some direction.
     """
-    seen = differences.reshape(-1, differences.shape[2]) @ directions
-    free = directions.shape[1]
-    singular = np.linalg.svd(np.linalg.qr(seen, mode="r"), compute_uv=False) if len(seen) else np.zeros(0)
-    rank = int((singular > max(seen.shape) * np.finfo(np.float64).eps * singular.max(initial=0.0)).sum())
-    if rank < free:
+    projections = differences.reshape(-1, differences.shape[2]) @ directions
+    num_directions = directions.shape[1]
+    singular = np.linalg.svd(np.linalg.qr(projections, mode="r"), compute_uv=False) if len(projections) else np.zeros(0)
+    rank = int((singular > max(projections.shape) * np.finfo(np.float64).eps * singular.max(initial=0.0)).sum())
+    if rank < num_directions:
         raise ValueError(
-            f"Expected options that differ in all {free} directions without a prior, got differences of rank {rank}; "
-            f"use regularization > 0 or ask more questions"
+            f"Expected options that differ in all {num_directions} directions without a prior, got differences of "
+            f"rank {rank}; use regularization > 0 or ask more questions"
         )
     return float(singular[-1])
 
 
-def is_separable(differences: Floats, directions: Floats, end: Maximum, smallest: float) -> bool:
+def is_separable(differences: Floats, directions: Floats, maximum: Maximum, smallest: float) -> bool:
     """Whether a direction ranks every chosen option at least as high as the others.
 
     First a certificate: with w the probabilities of the rejected options at any theta, the score is r = D'w. If u
     separates, scaled to |D u|_1 = 1, then u . r = w . D u >= min w, while |u| <= |D u|_2 / s <= 1 / s for the smallest
-    singular value s. So |r| / s < min w proves that no u separates. It holds at every converged maximum that is well
-    determined; where it fails a linear program decides.
+    singular value s. So |r| / s < min w proves that no u separates. It holds at every converged, well determined
+    maximum; where it fails, a linear program decides.
 
     Args:
         differences: x_k - x_choice, (n, K - 1, d).
         directions: Z, orthonormal, (d, r).
-        end: where the maximisation ended.
-        smallest: smallest singular value of D Z, > 0.
+        maximum: Last point of the maximisation.
+        smallest: Smallest singular value of D Z, > 0.
 
     Raises:
-        RuntimeError: the linear program was not solved.
+        RuntimeError: The linear program was not solved.
     """
-    least = float(end.probabilities[:, 1:].min(initial=1.0))
-    if float(np.linalg.norm(directions.T @ end.score)) / smallest < least:
+    smallest_probability = float(maximum.probabilities[:, 1:].min(initial=1.0))
+    if float(np.linalg.norm(directions.T @ maximum.score)) / smallest < smallest_probability:
         return False
     from scipy.optimize import linprog
     from scipy.sparse import csr_array, hstack, identity
 
-    seen = -differences.reshape(-1, differences.shape[2]) @ directions
-    seen /= max(float(np.abs(seen).max()), np.finfo(np.float64).tiny)
-    # maximise sum(margins), margins = D u in [0, 1]; separating directions scale, so the optimum is 0 or at least 1
-    rows, free = seen.shape
-    answer = linprog(
-        np.concatenate([np.zeros(free), -np.ones(rows)]),
-        A_eq=hstack([csr_array(seen), -identity(rows)]),
-        b_eq=np.zeros(rows),
-        bounds=[(None, None)] * free + [(0.0, 1.0)] * rows,
+    projections = -differences.reshape(-1, differences.shape[2]) @ directions
+    projections /= max(float(np.abs(projections).max()), np.finfo(np.float64).tiny)
+    # maximise sum(margins), margins = D u in [0, 1]; a separating u can be scaled, so the optimum is 0 or at least 1
+    num_rows, num_directions = projections.shape
+    solution = linprog(
+        np.concatenate([np.zeros(num_directions), -np.ones(num_rows)]),
+        A_eq=hstack([csr_array(projections), -identity(num_rows)]),
+        b_eq=np.zeros(num_rows),
+        bounds=[(None, None)] * num_directions + [(0.0, 1.0)] * num_rows,
         method="highs",
     )
-    if answer.status != 0:
-        raise RuntimeError(f"The linear program for separability was not solved: {answer.message}")
-    return bool(-answer.fun > 0.5)
+    if solution.status != 0:
+        raise RuntimeError(f"The linear program for separability was not solved: {solution.message}")
+    return bool(-solution.fun > 0.5)

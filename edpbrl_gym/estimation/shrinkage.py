@@ -10,7 +10,7 @@ __all__ = ["ledoit_wolf_intensity", "shrunk_covariance"]
 
 Floats = NDArray[np.float64]
 
-_LEAST_INTENSITY = 1e-3  # n > d + 1 users may need none, but a prior must rule no direction out
+_LEAST_INTENSITY = 1e-3  # n > d + 1 users may need none, but a prior must not rule out any direction
 
 
 def ledoit_wolf_intensity(rows: Floats) -> float:
@@ -20,7 +20,7 @@ def ledoit_wolf_intensity(rows: Floats) -> float:
     d2 = |S - m I|^2 / d and b2 = sum_i |x_i x_i' - S|^2 / (n^2 d).
 
     Args:
-        rows: X, n vectors about what S is taken about, their mean or 0, (n, d), not all 0.
+        rows: X, n vectors minus the centre of S (their mean or 0), (n, d), not all 0.
     """
     count, dimension = rows.shape
     squares = np.square(rows).sum(axis=1)
@@ -36,12 +36,12 @@ def shrunk_covariance(centred: Floats, root: Floats, extra: Floats | None = None
     """(1 - a) S + a m C in the coordinates where the target C = root root' is the identity.
 
     Args:
-        centred: n vectors about their mean, (n, d).
-        root: upper triangular, (d, d).
-        extra: added to S = X'X / n after its intensity was found, (d, d).
+        centred: n vectors minus their mean, (n, d).
+        root: Upper triangular root of C, (d, d).
+        extra: Matrix added to S = X'X / n after the intensity is computed, (d, d).
 
     Raises:
-        ValueError: the vectors are all equal.
+        ValueError: The vectors are all equal.
     """
     if not centred.any():
         raise ValueError("Expected estimates that differ from each other, got users that are all equal")

@@ -1,14 +1,14 @@
 """The best Gaussian approximation of the posterior: variational inference, where Laplace's method is too narrow.
 
-Laplace's Gaussian sits at the mode. With few answers and a strong taste the posterior is skewed: its mass lies further
-out than its mode, the mode's curvature is too high, intervals come out too narrow, the evidence too low. The Gaussian
-N(mu, H^-1) with the least Kullback-Leibler divergence to the posterior (Opper & Archambeau, 2009) averages over itself
-what Laplace's method takes at one point:
+Laplace's Gaussian is centred at the mode. With few answers and a strong taste the posterior is skewed: its mass lies
+further out than its mode, the mode's curvature is too high, intervals are too narrow and the evidence is too low. The
+Gaussian N(mu, H^-1) with the least Kullback-Leibler divergence to the posterior (Opper & Archambeau, 2009) takes
+expectations under itself where Laplace's method takes values at one point:
 
     0 = E[score(theta)] - P (mu - m),        H = P + E[information(theta)],        theta ~ N(mu, H^-1).
 
-Both expectations need a question's K - 1 utility differences only. The bound on the log evidence that it maximises is
-E[log-likelihood] - KL(N(mu, H^-1) || prior). Importance sampling from the Gaussian then gives the evidence itself.
+Both expectations need only a question's K - 1 utility differences. The Gaussian maximises the bound
+E[log-likelihood] - KL(N(mu, H^-1) || prior) on the log evidence; importance sampling from it estimates the evidence.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class GaussianFit:
     Attributes:
         mean: mu, (r,).
         precision: H, (r, r).
-        curvature: symmetric roots of each question's expected information in its differences, (n, k, k).
-        log_evidence: the lower bound on the log evidence.
-        log_likelihood: expected under the Gaussian.
-        converged: whether the fixed point was reached.
-        iterations: steps taken.
+        curvature: Symmetric roots of each question's expected information in its differences, (n, k, k).
+        log_evidence: The lower bound on the log evidence.
+        log_likelihood: Expected log-likelihood under the Gaussian.
+        converged: Whether the fixed point was reached.
+        iterations: Number of steps.
     """
 
     mean: Floats
@@ -55,7 +55,7 @@ class GaussianFit:
 @lru_cache(maxsize=16)
 def normal_points(dimension: int) -> Floats:
     """Points of the standard normal, (S, dimension): scrambled Sobol, mirrored, with exactly the covariance I."""
-    from scipy.stats import qmc  # a second of imports that only this integral needs
+    from scipy.stats import qmc  # takes a second to import and is needed only here
 
     half = ndtri(qmc.Sobol(dimension, scramble=True, seed=0).random_base2(_LOG_POINTS - 1))
     points = np.concatenate([half, -half])
@@ -88,16 +88,16 @@ def fit_gaussian(
 ) -> GaussianFit:
     """The variational Gaussian for the prior N(0, scale I).
 
-    Newton steps with the averaged gradient and Hessian, shortened where the bound falls.
+    Newton steps with the expected gradient and Hessian, shortened where the bound falls.
 
     Args:
-        rows: differences to the chosen alternatives, (n, k, r).
-        offsets: relative to the chosen ones, (n, k), -inf for absent alternatives; None: 0.
-        scale: prior variance of a coordinate.
-        mean: where to start, such as the mode, (r,).
-        precision: where to start, such as the Hessian there, (r, r).
-        tolerance: on the change of the bound by a step, in nats.
-        max_iterations: most steps.
+        rows: Differences to the chosen alternatives, (n, k, r).
+        offsets: Offsets relative to the chosen alternatives, (n, k), -inf for absent ones; None: 0.
+        scale: Prior variance of a coordinate.
+        mean: Initial mean, such as the mode, (r,).
+        precision: Initial precision, such as the Hessian at the mode, (r, r).
+        tolerance: Bound on the rise of the objective in the last step, in nats.
+        max_iterations: Maximum number of steps.
     """
     state = _evaluate(rows, offsets, scale, mean, precision)
     iteration, converged = 0, False
@@ -120,7 +120,7 @@ def fit_gaussian(
                 break
             length /= 2
         rise = proposal.bound - state.bound
-        converged = rise <= tolerance  # below 0: the points, which are no exact average, allow no more
+        converged = rise <= tolerance  # below 0 where the integration error of the points allows no further rise
         state, iteration = (proposal if rise > 0 else state), iteration + 1
     return GaussianFit(
         state.mean, state.precision, state.curvature, state.bound, state.log_likelihood, converged, iteration
@@ -130,27 +130,27 @@ def fit_gaussian(
 def importance_log_evidence(rows: Floats, offsets: Floats | None, scale: float, fit: GaussianFit, draws: int) -> float:
     """Log evidence by importance sampling from the Gaussian: log of the mean of p(answers | theta) p(theta) / q(theta).
 
-    It lies above the bound and comes near the truth while the Gaussian is close to the posterior. The draws are the
-    same for all scales, so that the values compare smoothly.
+    It lies above the bound and is accurate if the Gaussian is close to the posterior. The draws are the same for all
+    scales, so that the value is a smooth function of the scale.
 
     Args:
-        rows: as for :func:`fit_gaussian`.
-        offsets: as for :func:`fit_gaussian`.
-        scale: of the fit.
-        fit: the Gaussian q.
-        draws: even; half of them mirrored.
+        rows: Differences, as for :func:`fit_gaussian`.
+        offsets: Offsets, as for :func:`fit_gaussian`.
+        scale: Prior variance of the fit.
+        fit: The Gaussian q.
+        draws: Number of draws, even; half of them are mirrored.
     """
     rank = rows.shape[2]
     half = np.random.default_rng(0).standard_normal((draws // 2, rank))
     normal = np.concatenate([half, -half])
     factor = np.linalg.cholesky(fit.precision)
-    away = solve_triangular(factor, normal.T, lower=True, trans="T", check_finite=False)
-    thetas = fit.mean[:, None] + away
+    deviations = solve_triangular(factor, normal.T, lower=True, trans="T", check_finite=False)
+    thetas = fit.mean[:, None] + deviations
     values = (rows.reshape(-1, rank) @ thetas).reshape(*rows.shape[:2], len(normal))
     if offsets is not None:
         values += offsets[:, :, None]
-    top = np.maximum(values.max(axis=1), 0.0)
-    likelihood = -(np.log(np.exp(values - top[:, None]).sum(axis=1) + np.exp(-top)) + top).sum(axis=0)
+    largest = np.maximum(values.max(axis=1), 0.0)
+    likelihood = -(np.log(np.exp(values - largest[:, None]).sum(axis=1) + np.exp(-largest)) + largest).sum(axis=0)
     prior = -0.5 * np.square(thetas).sum(axis=0) / scale - 0.5 * rank * np.log(scale)
     proposal = -0.5 * np.square(normal).sum(axis=1) + np.log(np.diagonal(factor)).sum()
     return float(logsumexp(likelihood + prior - proposal) - np.log(len(normal)))
@@ -162,24 +162,24 @@ def _solve(factor: Floats, right: Floats) -> Floats:
 
 
 def _evaluate(rows: Floats, offsets: Floats | None, scale: float, mean: Floats, precision: Floats) -> _State:
-    count, others, rank = rows.shape
+    num_questions, num_others, rank = rows.shape
     factor = np.asarray(np.linalg.cholesky(precision), dtype=np.float64)
     white = solve_triangular(factor, rows.reshape(-1, rank).T, lower=True, check_finite=False)
-    parts = white.T.reshape(count, others, rank)
-    spread = _roots(parts @ parts.transpose(0, 2, 1))
-    points = normal_points(others)
+    whitened_rows = white.T.reshape(num_questions, num_others, rank)
+    spread = _roots(whitened_rows @ whitened_rows.transpose(0, 2, 1))
+    points = normal_points(num_others)
     values = (rows @ mean)[:, None, :] + points @ spread.transpose(0, 2, 1)  # (n, S, k)
     if offsets is not None:
         values += offsets[:, None, :]
-    top = np.maximum(values.max(axis=2, keepdims=True), 0.0)
-    weights = np.exp(values - top)
-    total = weights.sum(axis=2, keepdims=True) + np.exp(-top)
-    likelihood = -float((np.log(total) + top).mean(axis=1).sum())
+    largest = np.maximum(values.max(axis=2, keepdims=True), 0.0)
+    weights = np.exp(values - largest)
+    total = weights.sum(axis=2, keepdims=True) + np.exp(-largest)
+    likelihood = -float((np.log(total) + largest).mean(axis=1).sum())
     weights /= total
     average = weights.mean(axis=1)
     second = weights.transpose(0, 2, 1) @ weights / len(points)
     curvature = -second
-    diagonal = np.arange(others)
+    diagonal = np.arange(num_others)
     curvature[:, diagonal, diagonal] += average
     inverse = solve_triangular(factor, np.eye(rank), lower=True, check_finite=False)
     trace = float(np.square(inverse).sum())

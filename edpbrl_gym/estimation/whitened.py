@@ -1,9 +1,9 @@
 """The estimate under N(m, s C) for many scales s of one prior, in the coordinates where the prior is N(0, s I).
 
-With C = R R' and theta = m + R u the prior of u is N(0, s I), and the answers depend on D R u only, D the differences.
-Where D has fewer rows than columns, D R = B Q' with orthonormal columns in Q, and u = Q v + (the rest): the answers say
-nothing about the rest, whose posterior is its prior, so that mode and evidence come from v alone, one number for each
-row of D (the span of the answers, as in Gaussian process classification).
+With C = R R' and theta = m + R u the prior of u is N(0, s I), and the answers depend only on D R u, D the differences.
+If D has fewer rows than columns, D R = B Q' with orthonormal columns in Q, and u = Q v + a remainder about which the
+answers say nothing, so that its posterior is its prior. Mode and evidence then come from v alone, which has one entry
+for each row of D (the span of the answers, as in Gaussian process classification).
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ __all__ = ["WhitenedAnswers"]
 
 Floats = NDArray[np.float64]
 
-# Newton decrement that is enough to compare scales: the log posterior is off by half its square
+# Newton decrements: _ROUGH suffices to compare scales, as the error of the log posterior is half its square
 _ROUGH = 1e-4
 _FINE = 1e-8
-# last rise of the variational bound, in nats
+# rises of the variational bound in the last step, in nats
 _ROUGH_BOUND, _FINE_BOUND = 1e-3, 1e-5
 _MAX_ITERATIONS = 100
 
 
 class WhitenedAnswers:
-    """Answers in the whitened coordinates of a base prior; remembers the last mode as the next start.
+    """Answers in the whitened coordinates of a base prior; each estimate starts from the last one.
 
     Args:
-        differences: to the chosen alternatives, (n, K - 1, d).
-        offsets: relative to the chosen alternatives, (n, K - 1), or None.
-        base: a proper prior.
+        differences: Differences to the chosen alternatives, (n, K - 1, d).
+        offsets: Offsets relative to the chosen alternatives, (n, K - 1), or None.
+        base: Proper prior.
     """
 
     def __init__(self, differences: Floats, offsets: Floats | None, base: GaussianPrior) -> None:
@@ -58,44 +58,44 @@ class WhitenedAnswers:
         self._gaussian: tuple[float, float, GaussianFit] | None = None
 
     def start_at(self, theta: Floats) -> None:
-        """Begin the next estimate at theta, (d,)."""
+        """Start the next estimate at theta, (d,)."""
         white = np.linalg.solve(self._root, theta - self._base.mean)
         self._point = white if self._span is None else self._span.T @ white
 
     def log_evidence(self, scale: float) -> float:
-        """Laplace log evidence at a scale, from an estimate that is precise enough to compare scales.
+        """Laplace log evidence at a scale, with a tolerance that suffices to compare scales.
 
         Raises:
-            ValueError: the estimate did not converge.
+            ValueError: The estimate did not converge.
         """
-        end = self._maximise(scale, _ROUGH)
-        return self._evidence(end, scale)
+        maximum = self._maximise(scale, _ROUGH)
+        return self._evidence(maximum, scale)
 
     def estimate(self, scale: float) -> tuple[Estimate, float]:
         """The estimate of theta at a scale, to the usual tolerance, and its log evidence."""
-        end = self._maximise(scale, _FINE)
-        theta = self._unwhiten(end.theta)
+        maximum = self._maximise(scale, _FINE)
+        theta = self._unwhiten(maximum.theta)
         rows = self._differences.reshape(-1, self._base.dimension)
         prior = self._base.precision / scale
-        score = -(end.probabilities[:, 1:].ravel() @ rows)
+        score = -(maximum.probabilities[:, 1:].ravel() @ rows)
         gradient = score - prior @ (theta - self._base.mean)
-        found = Estimate(
+        result = Estimate(
             theta=theta,
-            converged=not end.reason,
-            iterations=end.iterations,
+            converged=not maximum.reason,
+            iterations=maximum.iterations,
             gradient_norm=float(np.linalg.norm(gradient)),
-            log_likelihood=end.log_likelihood,
-            log_posterior=end.log_posterior,
-            precision=information_from_differences(self._differences, end.probabilities) + prior,
-            reason=end.reason,
+            log_likelihood=maximum.log_likelihood,
+            log_posterior=maximum.log_posterior,
+            precision=information_from_differences(self._differences, maximum.probabilities) + prior,
+            reason=maximum.reason,
         )
-        return found, self._evidence(end, scale)
+        return result, self._evidence(maximum, scale)
 
     def gaussian(self, scale: float) -> tuple[Floats, Floats, GaussianFit]:
         """The variational Gaussian at a scale: its mean (d,) and precision (d, d), and the fit in these coordinates."""
-        found = self._fit_gaussian(scale, _FINE_BOUND)
-        rows = np.matmul(found.curvature, self._differences).reshape(-1, self._base.dimension)
-        return self._unwhiten(found.mean), rows.T @ rows + self._base.precision / scale, found
+        fit = self._fit_gaussian(scale, _FINE_BOUND)
+        rows = np.matmul(fit.curvature, self._differences).reshape(-1, self._base.dimension)
+        return self._unwhiten(fit.mean), rows.T @ rows + self._base.precision / scale, fit
 
     def sampled_evidence(self, scale: float, draws: int) -> float:
         """Log evidence at a scale by importance sampling from the variational Gaussian."""
@@ -103,17 +103,17 @@ class WhitenedAnswers:
 
     def _fit_gaussian(self, scale: float, tolerance: float) -> GaussianFit:
         if self._gaussian is None:
-            end = self._maximise(scale, _ROUGH)
-            mean, precision = end.theta, end.precision
-        else:  # from the last scale's
-            before, reached, last = self._gaussian
-            if before == scale and reached <= tolerance:
-                return last
-            mean = last.mean
-            precision = last.precision + (1.0 / scale - 1.0 / before) * np.eye(self.rank)
-        found = fit_gaussian(self._rows, self._shifted, scale, mean, precision, tolerance=tolerance)
-        self._gaussian = scale, tolerance, found
-        return found
+            maximum = self._maximise(scale, _ROUGH)
+            mean, precision = maximum.theta, maximum.precision
+        else:  # start from the fit at the last scale
+            last_scale, last_tolerance, last_fit = self._gaussian
+            if last_scale == scale and last_tolerance <= tolerance:
+                return last_fit
+            mean = last_fit.mean
+            precision = last_fit.precision + (1.0 / scale - 1.0 / last_scale) * np.eye(self.rank)
+        fit = fit_gaussian(self._rows, self._shifted, scale, mean, precision, tolerance=tolerance)
+        self._gaussian = scale, tolerance, fit
+        return fit
 
     def _unwhiten(self, point: Floats) -> Floats:
         white = point if self._span is None else self._span @ point
@@ -121,7 +121,7 @@ class WhitenedAnswers:
 
     def _maximise(self, scale: float, tolerance: float) -> Maximum:
         start, factor = self._start(scale)
-        end = maximise(
+        maximum = maximise(
             self._rows,
             np.eye(self.rank) / scale,
             start,
@@ -130,19 +130,19 @@ class WhitenedAnswers:
             offsets=self._shifted,
             factor=factor,
         )
-        self._last = scale, end
-        return end
+        self._last = scale, maximum
+        return maximum
 
     def _start(self, scale: float) -> tuple[Floats, tuple[Floats, bool] | None]:
-        """The mode at a new scale if the log-likelihood were quadratic, (A + I/s) v = (A + I/s0) v0, and its factor."""
+        """Mode at a new scale for a quadratic log-likelihood, (A + I/s) v = (A + I/s0) v0, with the Cholesky factor."""
         if self._last is None:
             return self._point, None
-        before, end = self._last
-        moved = end.precision + (1.0 / scale - 1.0 / before) * np.eye(self.rank)
-        factor = cho_factor(moved, lower=True, check_finite=False)
-        return np.asarray(cho_solve(factor, end.precision @ end.theta, check_finite=False)), factor
+        last_scale, last_maximum = self._last
+        precision = last_maximum.precision + (1.0 / scale - 1.0 / last_scale) * np.eye(self.rank)
+        factor = cho_factor(precision, lower=True, check_finite=False)
+        return np.asarray(cho_solve(factor, last_maximum.precision @ last_maximum.theta, check_finite=False)), factor
 
-    def _evidence(self, end: Maximum, scale: float) -> float:
-        factor = np.linalg.cholesky(end.precision)
+    def _evidence(self, maximum: Maximum, scale: float) -> float:
+        factor = np.linalg.cholesky(maximum.precision)
         log_determinant = 2.0 * float(np.log(np.diagonal(factor)).sum()) + self.rank * float(np.log(scale))
-        return end.log_posterior - 0.5 * log_determinant
+        return maximum.log_posterior - 0.5 * log_determinant

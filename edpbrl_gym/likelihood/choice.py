@@ -1,6 +1,6 @@
 """The choice model: a K-way multinomial logit (softmax of linear utilities).
 
-A question shows K options with features x_1..x_K; the user picks option k with probability
+A question shows K options with features x_1..x_K; the user chooses option k with probability
 
     p_k = exp(theta . x_k) / sum_j exp(theta . x_j),
 
@@ -33,15 +33,15 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 
-# Feature rows that the Fisher information handles at once: large enough for BLAS, small enough for the memory.
+# Feature rows in a block of the Fisher information: large enough for BLAS, small enough for the memory.
 _BLOCK_ROWS = 4096
 
 
 def check_options(options: ArrayLike, *, name: str = "options", dtype: DTypeLike = np.float64) -> NDArray[Any]:
-    """Return ``options`` as a finite array (n, K, d) of the floating type, with K >= 2.
+    """Return ``options`` as a finite array (n, K, d) of the given floating type, with K >= 2.
 
     Raises:
-        ValueError: another shape, fewer than two options a question, no features, NaN or infinity.
+        ValueError: Another shape, fewer than two options per question, no features, NaN or infinity.
     """
     array = check_array(options, name, shape=("n", "K", "d"), dtype=dtype)
     if array.shape[1] < 2:
@@ -58,8 +58,8 @@ def check_choices(choices: ArrayLike, options: NDArray[Any]) -> NDArray[np.int64
     """Return ``choices`` as int64 (n,), each in 0..K-1 of ``options`` (n, K, d).
 
     Raises:
-        TypeError: no integers.
-        ValueError: another length than the questions, or an index outside 0..K-1.
+        TypeError: The choices are not integers.
+        ValueError: There are more or fewer choices than questions, or an index is outside 0..K-1.
     """
     num_questions, num_options = options.shape[:2]
     hint = f"one choice for each of the {num_questions} questions"
@@ -74,14 +74,14 @@ def _check_theta(theta: ArrayLike, dimension: int) -> Floats:
 def utilities(options: Floats, theta: Floats) -> Floats:
     """Utilities theta . x_k, shape (n, K), of checked arrays.
 
-    One dot product a row, so that the value of an option depends neither on its place nor on the size of the batch
+    One dot product per row, so that the value of an option depends neither on its position nor on the size of the batch
     (matrix products of BLAS may round equal rows differently, which would break ties at random).
     """
     return np.asarray(np.vecdot(options, theta))
 
 
 def log_softmax(values: Floats) -> Floats:
-    """log(exp(v_k) / sum_j exp(v_j)) over the last axis, safe for values of any size."""
+    """log(exp(v_k) / sum_j exp(v_j)) over the last axis, stable for values of any size."""
     shifted = values - values.max(axis=-1, keepdims=True)
     return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
 
@@ -90,8 +90,8 @@ def choice_probabilities(options: ArrayLike, theta: ArrayLike) -> Floats:
     """Probability of each option under the multinomial logit.
 
     Args:
-        options: features, (n, K, d).
-        theta: the taste, (d,).
+        options: Features, (n, K, d).
+        theta: The taste, (d,).
 
     Returns:
         Probabilities, (n, K), rows sum to 1.
@@ -107,9 +107,9 @@ def log_likelihood(options: ArrayLike, choices: ArrayLike, theta: ArrayLike) -> 
     """Sum over the questions of log p(choice).
 
     Args:
-        options: features, (n, K, d).
-        choices: index of the chosen option, (n,).
-        theta: the taste, (d,).
+        options: Features, (n, K, d).
+        choices: Index of the chosen option, (n,).
+        theta: The taste, (d,).
 
     Raises:
         ValueError: K < 2, NaN, choices outside 0..K-1, or lengths that do not match.
@@ -124,9 +124,9 @@ def score(options: ArrayLike, choices: ArrayLike, theta: ArrayLike) -> Floats:
     """Gradient of the log-likelihood in theta: sum over the questions of x_choice - sum_k p_k x_k.
 
     Args:
-        options: features, (n, K, d).
-        choices: index of the chosen option, (n,).
-        theta: the taste, (d,).
+        options: Features, (n, K, d).
+        choices: Index of the chosen option, (n,).
+        theta: The taste, (d,).
 
     Returns:
         The gradient, (d,).
@@ -147,8 +147,8 @@ def fisher_information(options: ArrayLike, theta: ArrayLike | None = None) -> Fl
     It does not depend on the answers, so it is minus the Hessian of the log-likelihood as well as its expectation.
 
     Args:
-        options: features, (n, K, d).
-        theta: the taste, (d,); None stands for no knowledge, p = 1/K.
+        options: Features, (n, K, d).
+        theta: The taste, (d,); None: p = 1/K for every option, as at theta = 0.
 
     Returns:
         Symmetric positive semidefinite matrix, (d, d).
@@ -164,15 +164,15 @@ def fisher_information(options: ArrayLike, theta: ArrayLike | None = None) -> Fl
         probabilities = np.exp(log_softmax(utilities(features, _check_theta(theta, dimension))))
     information = np.zeros((dimension, dimension))
     block = max(1, _BLOCK_ROWS // num_options)
-    for start in range(0, num_questions, block):  # differences of one block only: a copy of all could be gigabytes
-        part = features[start : start + block]
-        differences = part[:, 1:] - part[:, :1]
+    for start in range(0, num_questions, block):  # by blocks: all differences could take gigabytes
+        block_features = features[start : start + block]
+        differences = block_features[:, 1:] - block_features[:, :1]
         information += information_from_differences(differences, probabilities[start : start + block])
     return information
 
 
 def information_from_differences(differences: Floats, probabilities: Floats) -> Floats:
-    """Fisher information from differences to a reference option; one symmetric BLAS product for each block.
+    """Fisher information from differences to a reference option, by one symmetric BLAS product per block.
 
     A covariance of K points has rank K - 1. Adding the points one at a time (West, 1979) writes it as K - 1 squares,
 
@@ -183,7 +183,7 @@ def information_from_differences(differences: Floats, probabilities: Floats) -> 
 
     Args:
         differences: x_k - x_reference for the other K - 1 options, (n, K - 1, d).
-        probabilities: of the K options, the reference first, (n, K).
+        probabilities: Probabilities of the K options, the reference first, (n, K).
 
     Returns:
         Sum over the questions, (d, d).
@@ -204,13 +204,13 @@ def _running_factor(probabilities: Floats) -> Floats:
     factor = np.zeros((num_questions, num_options - 1, num_options - 1))
     total = probabilities[:, 0].copy()
     for j in range(1, num_options):
-        new = probabilities[:, j]
-        both = total + new
-        weight = np.sqrt(np.divide(total * new, both, out=np.zeros_like(both), where=both > 0))
+        probability = probabilities[:, j]
+        new_total = total + probability
+        weight = np.sqrt(np.divide(total * probability, new_total, out=np.zeros_like(new_total), where=new_total > 0))
         factor[:, j - 1, j - 1] = weight
         # shares of the earlier options in their mean; where all of them have underflowed to 0 the row weighs 0
         shares = np.zeros((num_questions, j - 1))
         np.divide(probabilities[:, 1:j], total[:, None], out=shares, where=total[:, None] > 0)
         factor[:, j - 1, : j - 1] = -weight[:, None] * shares
-        total = both
+        total = new_total
     return factor

@@ -1,13 +1,13 @@
-"""How answers come about: the models of the answer formats, and the two that are one multinomial logit.
+"""Response models: the interface, and the two models that are a single multinomial logit.
 
-A response model gives each answer to a question with options x_1..x_K a probability at a taste theta, through the
-utilities v_k = theta . x_k only. What the library needs of it:
+A response model assigns a probability to each answer to a question with options x_1..x_K at a taste theta. The
+probability depends only on the utilities v_k = theta . x_k. A model provides
 
 * its likelihood as a sum of multinomial logits (:class:`~edpbrl_gym.likelihood.terms.Terms`), so that one estimator
   serves every format;
 * its Fisher information sum_n X_n' W_n X_n, with W_n the (K, K) weights of question n, positive semidefinite with zero
   row sums (a common shift of the options changes nothing);
-* answers drawn from it.
+* random answers.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ __all__ = ["BestOf", "ResponseModel", "WithTies"]
 
 Floats = NDArray[np.float64]
 
-_BLOCK_ROWS = 4096  # rows of a BLAS product at a time
+_BLOCK_ROWS = 4096  # rows of one BLAS product
 
 
 @runtime_checkable
 class ResponseModel(Protocol):
-    """The answer format of a study and its probabilities. Arrays: options (n, K, d), theta (d,)."""
+    """An answer format and its probabilities. Arrays: options (n, K, d), theta (d,)."""
 
     @property
     def name(self) -> str:
-        """Name of the format, as ``make_response_model`` knows it."""
+        """Name of the format, for ``make_response_model``."""
         ...
 
     def outcomes(self, num_options: int) -> tuple[Response, ...]:
-        """All answers to a question of K options, in the order of :meth:`probabilities`; skips are none of them."""
+        """All answers to a question of K options except a skip, in the order of :meth:`probabilities`."""
         ...
 
     def probabilities(self, options: ArrayLike, theta: ArrayLike) -> Floats:
@@ -53,15 +53,15 @@ class ResponseModel(Protocol):
         ...
 
     def information(self, options: ArrayLike, theta: ArrayLike | None = None) -> Floats:
-        """Expected Fisher information of the questions, (d, d); theta None stands for theta = 0 (no knowledge)."""
+        """Expected Fisher information of the questions, (d, d); None stands for theta = 0."""
         ...
 
     def weights(self, values: ArrayLike) -> Floats:
-        """W (n, K, K) with information = sum_n X_n' W_n X_n, as a function of the utilities (n, K)."""
+        """The weights W (n, K, K) in information = sum_n X_n' W_n X_n, from the utilities (n, K)."""
         ...
 
     def sample(self, options: ArrayLike, theta: ArrayLike, uniforms: ArrayLike | None) -> list[Response]:
-        """One answer a question; ``uniforms`` (n,) in [0, 1) are the draws, None gives the most probable answers."""
+        """One answer per question from the draws ``uniforms`` (n,) in [0, 1); None gives the most probable answers."""
         ...
 
 
@@ -75,33 +75,33 @@ def checked_values(options: ArrayLike, theta: ArrayLike | None) -> tuple[Floats,
 
 
 def checked_responses(
-    responses: Sequence[Response], features: Floats, known: tuple[str, ...], model: str, hint: str = ""
+    responses: Sequence[Response], features: Floats, kinds: tuple[str, ...], model: str, hint: str = ""
 ) -> dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """For each known kind: which questions were answered so, (m,), and their orders, (m, length)."""
+    """For each kind, the indices of the questions with such an answer, (m,), and their orders, (m, length)."""
     answers = list(responses)
     if len(answers) != len(features):
         raise ValueError(f"Expected one response for each of the {len(features)} questions, got {len(answers)}")
-    places: dict[str, list[int]] = {kind: [] for kind in known}
+    indices_by_kind: dict[str, list[int]] = {kind: [] for kind in kinds}
     for index, answer in enumerate(answers):
         if not isinstance(answer, Response):
             raise TypeError(f"Expected responses as Response, got {type(answer).__name__} at question {index}")
         answer.checked(features.shape[1])
         if answer.kind == "skip":
             continue
-        if answer.kind not in places:
-            allowed = ", ".join(map(repr, (*known, "skip")))
+        if answer.kind not in indices_by_kind:
+            allowed = ", ".join(map(repr, (*kinds, "skip")))
             raise ValueError(
                 f"Expected responses {allowed} under the model {model}, got {answer.kind!r} at question {index}{hint}"
             )
-        places[answer.kind].append(index)
+        indices_by_kind[answer.kind].append(index)
     return {
         kind: (
-            np.array(found, dtype=np.int64),
-            np.array([answers[index].order for index in found], dtype=np.int64).reshape(len(found), -1)
-            if found
+            np.array(indices, dtype=np.int64),
+            np.array([answers[index].order for index in indices], dtype=np.int64).reshape(len(indices), -1)
+            if indices
             else np.zeros((0, 1), dtype=np.int64),
         )
-        for kind, found in places.items()
+        for kind, indices in indices_by_kind.items()
     }
 
 
@@ -116,9 +116,9 @@ def checked_uniforms(uniforms: ArrayLike | None, count: int) -> Floats | None:
 
 
 def pick(values: Floats, uniforms: Floats | None) -> tuple[NDArray[np.int64], Floats | None]:
-    """One alternative of each row of utilities (n, J), and what is left of the draws: uniform again, independent of it.
+    """Draw one alternative from each row of utilities (n, J), and return new uniform draws, independent of it.
 
-    Without draws the largest utility, ties to the lowest index.
+    Without draws the alternative has the largest utility; ties go to the lowest index.
     """
     if uniforms is None:
         return values.argmax(axis=1), None
@@ -134,16 +134,16 @@ def pick(values: Floats, uniforms: Floats | None) -> tuple[NDArray[np.int64], Fl
 def information_from_weights(features: Floats, weights: Floats) -> Floats:
     """sum_n X_n' W_n X_n for weights with zero row sums, (d, d): symmetric, positive semidefinite.
 
-    W = R'R by its eigenvalues, so that one symmetric product a block does it.
+    With W = R'R from its eigenvalues this is one symmetric product per block.
     """
     num_questions, num_options, dimension = features.shape
     information = np.zeros((dimension, dimension))
     block = max(1, _BLOCK_ROWS // num_options)
     for start in range(0, num_questions, block):
-        part = features[start : start + block]
+        block_features = features[start : start + block]
         sizes, vectors = np.linalg.eigh(weights[start : start + block])
         roots = np.sqrt(np.maximum(sizes, 0.0))[:, :, None] * vectors.transpose(0, 2, 1)
-        rows = np.matmul(roots, part - part[:, :1]).reshape(-1, dimension)
+        rows = np.matmul(roots, block_features - block_features[:, :1]).reshape(-1, dimension)
         information += rows.T @ rows
     return information
 
@@ -152,7 +152,7 @@ def choice_weights(probabilities: Floats) -> Floats:
     """diag(p) - p p' for each row, (n, J, J): the weights of one multinomial logit."""
     weights = -probabilities[:, :, None] * probabilities[:, None, :]
     diagonal = np.arange(probabilities.shape[1])
-    # the sum over the others, not p (1 - p): exact zero row sums also where p is nearly 1
+    # the sum over the others, not p (1 - p): row sums are exactly zero even if p is nearly 1
     weights[:, diagonal, diagonal] = 0.0
     weights[:, diagonal, diagonal] = -weights.sum(axis=2)
     return weights
@@ -193,14 +193,16 @@ class BestOf:
         return choice_probabilities(options, theta)
 
     def terms(self, options: ArrayLike, responses: Sequence[Response]) -> Terms:
-        """One term an answer.
+        """One term for each answer.
 
         Raises:
-            ValueError: answers of another kind than "best" and "skip", or that do not fit the options.
+            ValueError: Answers of another kind than "best" and "skip", or that do not match the options.
         """
         features = check_options(options)
-        found = checked_responses(responses, features, ("best",), self.name, "; use the response model of that format")
-        places, orders = found["best"]
+        by_kind = checked_responses(
+            responses, features, ("best",), self.name, "; use the response model of that format"
+        )
+        places, orders = by_kind["best"]
         return best_terms(features, places, orders[:, 0])
 
     def information(self, options: ArrayLike, theta: ArrayLike | None = None) -> Floats:
@@ -212,7 +214,7 @@ class BestOf:
         return choice_weights(np.exp(log_softmax(checked_utilities(values))))
 
     def sample(self, options: ArrayLike, theta: ArrayLike, uniforms: ArrayLike | None) -> list[Response]:
-        """One answer a question; ``uniforms`` None: the largest utility, ties to the lowest index."""
+        """One answer per question; ``uniforms`` None: the largest utility, ties to the lowest index."""
         _, values = checked_values(options, theta)
         chosen, _ = pick(values, checked_uniforms(uniforms, len(values)))
         return [Response.best(int(option)) for option in chosen]
@@ -222,13 +224,13 @@ class BestOf:
 class WithTies:
     """The best of the K options, or "can't tell": Davidson's model of ties (1970), for K options.
 
-    P(best = k) is proportional to exp(v_k), P(tie) to nu * (prod_k exp(v_k))^(1/K) = nu * exp(mean of v). It is the
+    P(best = k) is proportional to exp(v_k), P(tie) to nu * (prod_k exp(v_k))^(1/K) = nu * exp(mean of v). This is a
     multinomial logit with one more row, the mean of the options, and the offset log nu. For K = 2 it is Davidson's
-    model with a tie proportional to nu * sqrt(pi_1 pi_2); nu -> 0 is best-of-K. At theta = 0 the share of ties is
-    nu / (K + nu).
+    model with a tie proportional to nu * sqrt(pi_1 pi_2); for nu -> 0 it becomes best-of-K. At theta = 0 the share of
+    ties is nu / (K + nu).
 
     Attributes:
-        nu: how readily the person calls a tie, > 0.
+        nu: The person's inclination to call a tie, > 0.
 
     Raises:
         ValueError: nu <= 0 or not finite.
@@ -253,21 +255,21 @@ class WithTies:
         return np.concatenate([values, values.mean(axis=1, keepdims=True) + np.log(self.nu)], axis=1)
 
     def probabilities(self, options: ArrayLike, theta: ArrayLike) -> Floats:
-        """Probability that each option is best, and of a tie (last), (n, K + 1)."""
+        """Probabilities that each option is best, and of a tie (last), (n, K + 1)."""
         return np.exp(log_softmax(self._extended(checked_values(options, theta)[1])))
 
     def terms(self, options: ArrayLike, responses: Sequence[Response]) -> Terms:
-        """One term an answer, with K + 1 rows.
+        """One term for each answer, with K + 1 rows.
 
         Raises:
-            ValueError: answers of another kind than "best", "tie" and "skip", or that do not fit the options.
+            ValueError: Answers of another kind than "best", "tie" and "skip", or that do not match the options.
         """
         features = check_options(options)
         num_options = features.shape[1]
-        found = checked_responses(responses, features, ("best", "tie"), self.name)
+        by_kind = checked_responses(responses, features, ("best", "tie"), self.name)
         chosen = np.full(len(features), -1)
-        chosen[found["best"][0]] = found["best"][1][:, 0]
-        chosen[found["tie"][0]] = num_options
+        chosen[by_kind["best"][0]] = by_kind["best"][1][:, 0]
+        chosen[by_kind["tie"][0]] = num_options
         answered = np.flatnonzero(chosen >= 0)
         rows = features[answered]
         rows = np.concatenate([rows, rows.mean(axis=1, keepdims=True)], axis=1)
@@ -281,7 +283,7 @@ class WithTies:
         return information_from_weights(features, self.weights(values))
 
     def weights(self, values: ArrayLike) -> Floats:
-        """M' (diag(p) - p p') M, (n, K, K), with M the options and their mean, of the utilities (n, K)."""
+        """M' (diag(p) - p p') M, (n, K, K), from the utilities (n, K); M has the options and their mean as rows."""
         checked = checked_utilities(values)
         num_options = checked.shape[1]
         rows = np.concatenate([np.eye(num_options), np.full((1, num_options), 1.0 / num_options)])
@@ -289,7 +291,7 @@ class WithTies:
         return np.asarray(rows.T @ inner @ rows)
 
     def sample(self, options: ArrayLike, theta: ArrayLike, uniforms: ArrayLike | None) -> list[Response]:
-        """One answer a question; ``uniforms`` None: the most probable one, ties to the lowest index, a tie last."""
+        """One answer per question; ``uniforms`` None: the most probable one, equal ones by index, a tie last."""
         _, values = checked_values(options, theta)
         chosen, _ = pick(self._extended(values), checked_uniforms(uniforms, len(values)))
         tie = values.shape[1]

@@ -12,14 +12,14 @@ RESPONSE_MODELS = ("best", "best_worst", "ranking", "ties")
 
 
 def make_response_model(name: str, *, nu: float = 1.0) -> ResponseModel:
-    """The response model of a name.
+    """Return the response model with a name.
 
     Args:
         name: "best", "best_worst", "ranking" or "ties".
-        nu: of "ties"; the others ignore it.
+        nu: Inclination to call a tie, for "ties"; the others ignore it.
 
     Raises:
-        ValueError: an unknown name, or nu <= 0 for "ties".
+        ValueError: The name is unknown, or nu <= 0 for "ties".
     """
     check_choice_of(name, "response model", RESPONSE_MODELS)
     if name == "ties":

@@ -1,7 +1,7 @@
 """Answers in several stages: the whole ranking (Plackett-Luce), and best and worst.
 
-Both start with the best of the K options and go on with what is left. So the likelihood is a product of multinomial
-logits, and so is the expected information a sum over the sets that may be left, each weighted by its probability.
+Both start with the best of the K options and continue with those that remain. The likelihood is therefore a product of
+multinomial logits, and the expected information a sum over the sets that may remain, weighted by their probabilities.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ MAX_RANKED = 12  # options whose 2^K subsets are summed over (4,096)
 
 def _without_chosen(values: Floats, chosen: NDArray[np.int64]) -> Floats:
     """The utilities with the chosen option of each row at -inf."""
-    left = values.copy()
-    left[np.arange(len(values)), chosen] = -np.inf
-    return left
+    remaining = values.copy()
+    remaining[np.arange(len(values)), chosen] = -np.inf
+    return remaining
 
 
 @dataclass(frozen=True)
 class Ranking:
     """All K options in order: the Plackett-Luce model (Plackett, 1975; Luce, 1959).
 
-    The best of all, then the best of what is left, and so on: K - 1 multinomial logits,
+    The best of all options, then the best of the remaining ones, and so on: K - 1 multinomial logits,
 
         P(o_1, ..., o_K) = prod_{s=1..K-1} exp(v_{o_s}) / sum_{j >= s} exp(v_{o_j}).
 
-    Its first choice is best-of-K, so "best" answers fit the model too and count one term.
+    Its first choice is best-of-K, so the model also accepts "best" answers, with one term each.
     """
 
     @property
@@ -79,20 +79,20 @@ class Ranking:
         _, values = checked_values(options, theta)
         orders = np.array([outcome.order for outcome in self.outcomes(values.shape[1])])
         ordered = values[:, orders]
-        # log of the sum of exp over an option and those behind it
-        behind = np.logaddexp.accumulate(ordered[..., ::-1], axis=-1)[..., ::-1]
-        return np.exp((ordered - behind).sum(axis=-1))
+        # log of the sum of exp over an option and those ranked below it
+        log_sums = np.logaddexp.accumulate(ordered[..., ::-1], axis=-1)[..., ::-1]
+        return np.exp((ordered - log_sums).sum(axis=-1))
 
     def terms(self, options: ArrayLike, responses: Sequence[Response]) -> Terms:
-        """K - 1 terms a ranking, padded to K alternatives, stage by stage; one for an answer that is a best only.
+        """K - 1 terms for each ranking, stage by stage, padded to K alternatives; one for each "best" answer.
 
         Raises:
-            ValueError: answers of another kind than "ranking", "best" and "skip", or that do not fit the options.
+            ValueError: Answers of another kind than "ranking", "best" and "skip", or that do not match the options.
         """
         features = check_options(options)
-        found = checked_responses(responses, features, ("ranking", "best"), self.name)
-        places, orders = found["ranking"]
-        parts = [best_terms(features, found["best"][0], found["best"][1][:, 0])]
+        by_kind = checked_responses(responses, features, ("ranking", "best"), self.name)
+        places, orders = by_kind["ranking"]
+        parts = [best_terms(features, by_kind["best"][0], by_kind["best"][1][:, 0])]
         if len(places):
             count = features.shape[1]
             ordered = features[places[:, None], orders]
@@ -103,7 +103,7 @@ class Ranking:
         return Terms.concatenate(parts)
 
     def information(self, options: ArrayLike, theta: ArrayLike | None = None) -> Floats:
-        """Expected Fisher information, (d, d): exact, over the sets that may be left.
+        """Expected Fisher information, (d, d): exact, over the sets that may remain.
 
         Raises:
             ValueError: K > 12.
@@ -112,13 +112,13 @@ class Ranking:
         return information_from_weights(features, self.weights(values))
 
     def weights(self, values: ArrayLike) -> Floats:
-        """Sum over the sets R left of P(R) (diag(p_R) - p_R p_R'), (n, K, K), of the utilities (n, K).
+        """Sum over the remaining sets R of P(R) (diag(p_R) - p_R p_R'), (n, K, K), from the utilities (n, K).
 
-        P(all) = 1, and a set R passes its probability on: P(R without i) gains P(R) p_R(i). 2^K sets, all questions at
-        once.
+        The recursion starts at P(all) = 1; each set R adds P(R) p_R(i) to P(R without i). It visits 2^K sets, each for
+        all questions at once.
 
-        For K > 3 they need not exceed those of :class:`BestWorst` in the Loewner order, since its worst is not the last
-        of a Plackett-Luce ranking; at theta = 0 they do.
+        For K > 3 the weights need not exceed those of :class:`BestWorst` in the Loewner order, since its worst is not
+        the last of a Plackett-Luce ranking; at theta = 0 they do.
 
         Raises:
             ValueError: K > 12.
@@ -128,43 +128,43 @@ class Ranking:
         if count > MAX_RANKED:
             raise ValueError(f"Expected at most {MAX_RANKED} options for the information of a ranking, got K = {count}")
         weights = np.zeros((num_questions, count, count))
-        reached = {tuple(range(count)): np.ones(num_questions)}
+        set_probabilities = {tuple(range(count)): np.ones(num_questions)}
         for size in range(count, 1, -1):
-            smaller = {left: np.zeros(num_questions) for left in combinations(range(count), size - 1)}
-            for left, probability in reached.items():
-                chances = np.exp(log_softmax(checked[:, list(left)]))
-                rows, columns = np.ix_(left, left)
+            next_probabilities = {members: np.zeros(num_questions) for members in combinations(range(count), size - 1)}
+            for members, probability in set_probabilities.items():
+                chances = np.exp(log_softmax(checked[:, list(members)]))
+                rows, columns = np.ix_(members, members)
                 weights[:, rows, columns] += probability[:, None, None] * choice_weights(chances)
                 for place in range(size):
-                    smaller[left[:place] + left[place + 1 :]] += probability * chances[:, place]
-            reached = smaller
+                    next_probabilities[members[:place] + members[place + 1 :]] += probability * chances[:, place]
+            set_probabilities = next_probabilities
         return weights
 
     def sample(self, options: ArrayLike, theta: ArrayLike, uniforms: ArrayLike | None) -> list[Response]:
-        """One ranking a question; ``uniforms`` None: by falling utility, equal ones by index."""
+        """One ranking per question; ``uniforms`` None: by descending utility, equal ones by index."""
         _, values = checked_values(options, theta)
         draws = checked_uniforms(uniforms, len(values))
         order = np.empty(values.shape, dtype=np.int64)
-        left = values
+        remaining = values
         for stage in range(values.shape[1]):
-            order[:, stage], draws = pick(left, draws)
+            order[:, stage], draws = pick(remaining, draws)
             if stage < values.shape[1] - 1:
-                left = _without_chosen(left, order[:, stage])
+                remaining = _without_chosen(remaining, order[:, stage])
         return [Response.ranking([int(option) for option in row]) for row in order]
 
 
 @dataclass(frozen=True)
 class BestWorst:
-    """The best option and the worst: the sequential best-worst logit.
+    """The best and the worst option: the sequential best-worst logit.
 
     The best of all by the multinomial logit, then the worst of the rest by one in the negative utilities,
 
         P(b, w) = exp(v_b) / sum_j exp(v_j) * exp(-v_w) / sum_{j != b} exp(-v_j)
 
-    (Lancsar et al., 2013, after Marley & Louviere, 2005). For K = 3 it is the Plackett-Luce model of the ranking; for
-    K > 3 it is close to, but not, the best and the last of a Plackett-Luce ranking: finding the worst is as precise
-    here as finding the best, while a Plackett-Luce last place is what is left over. "best" answers fit the model too
-    and count one term. K = 2 is allowed; the worst then says nothing more.
+    (Lancsar et al., 2013, after Marley & Louviere, 2005). For K = 3 it is the Plackett-Luce model of the ranking. For
+    K > 3 it is close to the first and last place of a Plackett-Luce ranking, but not equal: here the worst is chosen as
+    precisely as the best, while the last place of a ranking is merely what remains. The model also accepts "best"
+    answers, with one term each. K = 2 is allowed; the worst then adds no information.
     """
 
     @property
@@ -184,15 +184,15 @@ class BestWorst:
         return np.exp(log_softmax(values)[:, best] + _worst_given_best(values)[:, best, worst])
 
     def terms(self, options: ArrayLike, responses: Sequence[Response]) -> Terms:
-        """Two terms an answer, the second with the negative of the K - 1 other options, padded to K.
+        """Two terms for each answer, the second with the negatives of the K - 1 other options, padded to K.
 
         Raises:
-            ValueError: answers of another kind than "best_worst", "best" and "skip", or that do not fit the options.
+            ValueError: Answers of another kind than "best_worst", "best" and "skip", or that do not match the options.
         """
         features = check_options(options)
-        found = checked_responses(responses, features, ("best_worst", "best"), self.name)
-        places, orders = found["best_worst"]
-        parts = [best_terms(features, found["best"][0], found["best"][1][:, 0])]
+        by_kind = checked_responses(responses, features, ("best_worst", "best"), self.name)
+        places, orders = by_kind["best_worst"]
+        parts = [best_terms(features, by_kind["best"][0], by_kind["best"][1][:, 0])]
         if len(places):
             parts.append(best_terms(features, places, orders[:, 0]))
             offsets = _without_chosen(np.zeros((len(places), features.shape[1])), orders[:, 0])
@@ -205,7 +205,7 @@ class BestWorst:
         return information_from_weights(features, self.weights(values))
 
     def weights(self, values: ArrayLike) -> Floats:
-        """Weights of the best, plus the sum over b of P(best = b) times those of the worst of the rest, (n, K, K)."""
+        """Weights of the best, plus the sum over b of P(best = b) times those of the worst of the others, (n, K, K)."""
         checked = checked_utilities(values)
         best = np.exp(log_softmax(checked))
         worst = np.exp(_worst_given_best(checked))
@@ -215,9 +215,9 @@ class BestWorst:
         return weights
 
     def sample(self, options: ArrayLike, theta: ArrayLike, uniforms: ArrayLike | None) -> list[Response]:
-        """One answer a question; ``uniforms`` None: largest and smallest utility, ties to the lowest index.
+        """One answer per question; ``uniforms`` None: largest and smallest utility, ties to the lowest index.
 
-        Where all utilities are equal these are options 0 and 1.
+        If all utilities are equal, these are options 0 and 1.
         """
         _, values = checked_values(options, theta)
         draws = checked_uniforms(uniforms, len(values))
@@ -229,6 +229,6 @@ class BestWorst:
 def _worst_given_best(values: Floats) -> Floats:
     """Logarithm of P(worst = w | best = b), (n, b, w), -inf on the diagonal."""
     count = values.shape[1]
-    left = np.repeat(-values[:, None, :], count, axis=1)
-    left[:, np.arange(count), np.arange(count)] = -np.inf
-    return log_softmax(left)
+    remaining = np.repeat(-values[:, None, :], count, axis=1)
+    remaining[:, np.arange(count), np.arange(count)] = -np.inf
+    return log_softmax(remaining)

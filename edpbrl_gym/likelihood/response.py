@@ -1,4 +1,4 @@
-"""What a person can say about the K options of a question."""
+"""A person's answer to a question with K options."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ _MEANING = {
 
 @dataclass(frozen=True)
 class Response:
-    """One answer: which option is best, or best and worst, or the whole order; or no preference; or no answer.
+    """One answer: the best option, the best and the worst, a ranking of all, no preference, or no answer.
 
-    Build one by ``Response.best(i)``, ``.best_worst(best, worst)``, ``.ranking(order)``, ``.tie()``, ``.skip()``.
+    Create one with ``Response.best(i)``, ``.best_worst(best, worst)``, ``.ranking(order)``, ``.tie()``, ``.skip()``.
 
     Attributes:
-        kind: "best", "best_worst", "ranking", "tie" (looked, and cannot tell) or "skip" (did not answer: says nothing
-            about the taste).
-        order: the options named, in 0..K-1: (best,), (best, worst), all K with the best first, or ().
+        kind: "best", "best_worst", "ranking", "tie" (the person cannot tell which is best) or "skip" (no answer, which
+            carries no information about the taste).
+        order: Option indices in 0..K-1: (best,), (best, worst), all K with the best first, or ().
 
     Raises:
-        TypeError: options that are no integers.
-        ValueError: an unknown kind, a number of options that does not fit it, or an option named twice.
+        TypeError: The options are not integers.
+        ValueError: The kind is unknown, the number of options does not match it, or an option occurs twice.
     """
 
     kind: Kind
@@ -47,9 +47,9 @@ class Response:
         if isinstance(self.order, (str, bytes)) or not hasattr(self.order, "__iter__"):
             raise TypeError(f"Expected order as a sequence of option numbers, got {self.order!r}")
         order = tuple(check_count(option, "an option of a response", minimum=0) for option in self.order)
-        wanted = _LENGTHS.get(self.kind)
-        whole = self.kind != "ranking" or (len(order) > 1 and sorted(order) == list(range(len(order))))
-        if (wanted is not None and len(order) != wanted) or len(set(order)) != len(order) or not whole:
+        length = _LENGTHS.get(self.kind)
+        complete = self.kind != "ranking" or (len(order) > 1 and sorted(order) == list(range(len(order))))
+        if (length is not None and len(order) != length) or len(set(order)) != len(order) or not complete:
             raise ValueError(f"Expected a response {self.kind!r} with order {_MEANING[self.kind]}, got {order}")
         object.__setattr__(self, "order", order)
 
@@ -80,14 +80,14 @@ class Response:
 
     @property
     def first(self) -> int | None:
-        """The best option, None where the answer names none (a tie, a skip)."""
+        """The best option; None if the answer names none (a tie, a skip)."""
         return self.order[0] if self.order else None
 
     def checked(self, num_options: int) -> Response:
-        """This response, when it is one about ``num_options`` options.
+        """Return this response after checking that it fits ``num_options`` options.
 
         Raises:
-            ValueError: it names an option outside 0..K-1, or ranks another number of options.
+            ValueError: An option is outside 0..K-1, or a ranking has another number of options.
         """
         if any(option >= num_options for option in self.order):
             raise ValueError(f"Expected options in 0..{num_options - 1} (K = {num_options}), got {self}")
@@ -96,16 +96,16 @@ class Response:
         return self
 
     def as_json(self) -> dict[str, Any]:
-        """A dict that JSON can hold: ``{"kind": "best_worst", "order": [2, 0]}``."""
+        """A dict for JSON: ``{"kind": "best_worst", "order": [2, 0]}``."""
         return {"kind": self.kind, "order": list(self.order)}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Response:
-        """The response of which ``value`` is the :meth:`as_json`.
+        """The inverse of :meth:`as_json`.
 
         Raises:
-            TypeError: no mapping, or an order of no integers.
-            ValueError: keys other than kind and order, or values that make no response.
+            TypeError: The value is not a mapping, or its order has no integers.
+            ValueError: The keys are not kind and order, or their values make no response.
         """
         if not isinstance(value, Mapping):
             raise TypeError(f"Expected a response as a JSON object, got {type(value).__name__}")

@@ -20,18 +20,18 @@ Floats = NDArray[np.float64]
 class Terms:
     """m multinomial logits; term i has the likelihood softmax_j(theta . rows[i, j] + offsets[i, j])[chosen[i]].
 
-    The rows are those that a response model makes of the options: the options themselves (best-of), what is left of
-    them (a ranking), their negatives (the worst), their mean (a tie). An offset of -inf takes a place out: terms with
-    fewer than J alternatives are padded with such places (their rows do not matter).
+    A response model derives the rows from the options: the options themselves (best-of), the remaining ones (a
+    ranking), their negatives (the worst), their mean (a tie). An offset of -inf removes an alternative: terms with
+    fewer than J alternatives are padded with removed ones, whose rows do not matter.
 
     Attributes:
-        rows: (m, J, d); J >= 1; m = 0 is allowed.
-        offsets: (m, J), finite or -inf.
-        chosen: the alternative that was chosen, (m,), in 0..J-1, never one with offset -inf.
+        rows: Features of the alternatives, (m, J, d); J >= 1; m = 0 is allowed.
+        offsets: Offsets of their utilities, (m, J), finite or -inf.
+        chosen: Index of the chosen alternative, (m,), in 0..J-1, with an offset that is not -inf.
 
     Raises:
-        TypeError: no numbers, or chosen that are no integers.
-        ValueError: shapes that do not match, NaN, an offset of +inf, or a chosen place that is absent.
+        TypeError: The arrays hold no numbers, or ``chosen`` no integers.
+        ValueError: Shapes that do not match, NaN, an offset of +inf, or a chosen alternative that is absent.
     """
 
     rows: Floats
@@ -69,7 +69,7 @@ class Terms:
         """The terms of all parts, in order, padded to the largest J.
 
         Raises:
-            ValueError: no parts, or parts that differ in d.
+            ValueError: There are no parts, or they differ in d.
         """
         if not parts:
             raise ValueError("Expected at least one Terms to concatenate, got none")
@@ -87,7 +87,7 @@ class Terms:
         return cls(rows, offsets, np.concatenate([part.chosen for part in parts]))
 
     def select(self, indices: ArrayLike) -> Terms:
-        """The terms where a mask (m,) is true, or those at the given indices."""
+        """Select terms by a mask (m,) or by indices."""
         places = np.asarray(indices)
         if places.dtype != bool:
             places = check_integers(places, "indices", shape=("n",), low=-len(self), high=len(self) - 1)
@@ -98,7 +98,7 @@ class Terms:
     def differences(self) -> tuple[Floats, Floats]:
         """Rows and offsets relative to the chosen alternative: (m, J - 1, d) and (m, J - 1).
 
-        Absent alternatives have the difference 0 and the offset -inf, so that they add nothing anywhere.
+        Absent alternatives have the difference 0 and the offset -inf, so that they contribute nothing.
         """
         places = np.arange(len(self))
         others = np.arange(self.rows.shape[1] - 1)[None, :]
@@ -109,7 +109,7 @@ class Terms:
         return differences, offsets
 
     def _log_probabilities(self, theta: ArrayLike) -> tuple[Floats, Floats, Floats]:
-        """Differences to the chosen (m, J - 1, d), log probabilities (m, J) with the chosen first, theta."""
+        """Differences to the chosen (m, J - 1, d), log probabilities (m, J) with the chosen first, and theta."""
         taste = check_array(theta, "theta", shape=(self.dimension,), hint=f"the rows have {self.dimension} features")
         differences, offsets = self.differences()
         values = np.vecdot(differences, taste) + offsets
@@ -125,10 +125,10 @@ class Terms:
         return np.asarray(-(np.exp(logs[:, 1:]).ravel() @ differences.reshape(-1, self.dimension)))
 
     def information(self, theta: ArrayLike) -> Floats:
-        """Minus the Hessian of :meth:`log_likelihood`, (d, d), positive semidefinite: the observed information.
+        """Observed information: minus the Hessian of :meth:`log_likelihood`, (d, d), positive semidefinite.
 
-        For best-of-K and ties it is also the expected one; for rankings and best-worst the later terms depend on the
-        earlier choices, and the expectation is ``ResponseModel.information``.
+        For best-of-K and ties it equals the expected information; for rankings and best-worst the later terms depend on
+        the earlier choices, and the expectation is ``ResponseModel.information``.
         """
         differences, logs, _ = self._log_probabilities(theta)
         if not differences.shape[1]:
