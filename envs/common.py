@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import json
 from collections.abc import Sequence
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gymnasium.envs.registration import EnvSpec
 from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode
 from numpy.typing import ArrayLike, NDArray
@@ -18,13 +16,15 @@ from numpy.typing import ArrayLike, NDArray
 from edpbrl_gym.features import TextEncoder, check_encoder_spec, load_encoder
 
 __all__ = [
-    "BoundedEpisodes",
+    "check_complete",
     "check_encoder_argument",
     "check_jsonable",
+    "check_lane_actions",
     "check_limit",
     "check_observations",
     "final_infos",
     "first_seed",
+    "lane_infos",
     "lanes_to_reset",
     "parse_autoreset_mode",
     "shared_encoder",
@@ -65,29 +65,6 @@ def check_encoder_argument(encoder: Any) -> str:
     if not isinstance(encoder, str):
         raise TypeError(f'Expected encoder as a string such as "minilm", got {encoder!r}.')
     return check_encoder_spec(encoder)
-
-
-class BoundedEpisodes:
-    """Tell the longest possible episode in ``spec.max_episode_steps``, which Gymnasium's wrappers ask for.
-
-    It depends on the arguments (steps of the vocabulary, token budget), so it can't stand in the registry. There it
-    would also add a ``TimeLimit``, which calls the last step truncated though the episode ends by itself.
-    """
-
-    model: Any
-    _spec: EnvSpec | None = None
-
-    @property
-    def spec(self) -> EnvSpec | None:
-        """What ``gymnasium.make`` noted, with the longest episode; None for an environment that it didn't make."""
-        return self._spec
-
-    @spec.setter
-    def spec(self, spec: EnvSpec | None) -> None:
-        if spec is not None and spec.max_episode_steps is None:
-            spec = copy.copy(spec)
-            spec.max_episode_steps = int(self.model.horizon)
-        self._spec = spec
 
 
 def check_limit(max_episode_steps: int | None, horizon: int) -> None:
@@ -168,6 +145,41 @@ def lanes_to_reset(options: dict[str, Any] | None, num_envs: int, *, begun: bool
     if not begun and not mask.all():
         raise ResetNeeded("The first reset must begin all lanes; call reset() without a reset_mask.")
     return mask
+
+
+def check_complete(complete: NDArray[np.bool_], mode: AutoresetMode) -> None:
+    """Raise ResetNeeded for lanes (n,) that are complete where the mode leaves it to the caller to reset them."""
+    if mode is AutoresetMode.DISABLED and complete.any():
+        lanes = np.flatnonzero(complete).tolist()
+        raise ResetNeeded(f'Lanes {lanes} are complete; call reset(options={{"reset_mask": mask}}) first.')
+
+
+def check_lane_actions(actions: ArrayLike, num_envs: int) -> NDArray[np.int64]:
+    """Return one action for each lane as integers (num_envs,), else a ValueError."""
+    chosen = np.asarray(actions)
+    if chosen.shape != (num_envs,) or not np.issubdtype(chosen.dtype, np.integer):
+        raise ValueError(
+            f"Expected actions as integers of shape ({num_envs},), got {chosen.dtype} of shape {chosen.shape}."
+        )
+    return chosen.astype(np.int64)
+
+
+def lane_infos(
+    mask: NDArray[np.bool_], texts: list[str], masks: NDArray[np.int8], counts: dict[str, NDArray[np.int64]]
+) -> dict[str, Any]:
+    """Return Gymnasium's vector infos: an array over lanes for each key, and which lanes it holds for under "_key".
+
+    Args:
+        mask: Lanes that have infos, (n,).
+        texts: Their prompts.
+        masks: Legal actions of all lanes, (n, V).
+        counts: Numbers of all lanes by their key, (n,).
+    """
+    prompts = np.full(len(mask), None, dtype=object)
+    prompts[mask] = texts
+    values = {"action_mask": np.where(mask[:, None], masks, np.int8(0)), "prompt": prompts}
+    values |= {key: np.where(mask, count, 0) for key, count in counts.items()}
+    return {name: part for key, value in values.items() for name, part in ((key, value), (f"_{key}", mask.copy()))}
 
 
 def final_infos(observations: NDArray[np.int64], infos: dict[str, Any], mask: NDArray[np.bool_]) -> dict[str, Any]:

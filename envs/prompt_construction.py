@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
-import gymnasium
 import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
+from edpbrl_gym.envs.bases import RENDER_MODES, SinglePrompt
 from edpbrl_gym.envs.prompt_model import PromptAttributes, PromptModel
 
 __all__ = ["PromptConstructionEnv"]
 
 
-class PromptConstructionEnv(PromptAttributes, gymnasium.Env):
+class PromptConstructionEnv(PromptAttributes, SinglePrompt):
     """Write a text-to-image prompt by choosing one token from each file of a vocabulary.
 
     ## Description
@@ -87,7 +86,7 @@ class PromptConstructionEnv(PromptAttributes, gymnasium.Env):
     * v0: Initial version
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 1}
+    metadata: dict[str, Any] = {"render_modes": RENDER_MODES, "render_fps": 1}
 
     def __init__(
         self,
@@ -100,22 +99,18 @@ class PromptConstructionEnv(PromptAttributes, gymnasium.Env):
         subset_seed: int = 0,
         render_mode: str | None = None,
     ) -> None:
-        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
-            raise ValueError(
-                f"Expected render_mode None or one of {self.metadata['render_modes']}, got {render_mode!r}."
+        self._set_render_mode(render_mode)
+        self._use_model(
+            PromptModel(
+                vocabulary=vocabulary,
+                order=order,
+                encoder=encoder,
+                split=split,
+                split_seed=split_seed,
+                tokens_per_step=tokens_per_step,
+                subset_seed=subset_seed,
             )
-        self.model = PromptModel(
-            vocabulary=vocabulary,
-            order=order,
-            encoder=encoder,
-            split=split,
-            split_seed=split_seed,
-            tokens_per_step=tokens_per_step,
-            subset_seed=subset_seed,
         )
-        self.observation_space = self.model.observation_space()
-        self.action_space = self.model.action_space()
-        self.render_mode = render_mode
         self._tokens: list[int] | None = None
 
     def reset(
@@ -140,10 +135,7 @@ class PromptConstructionEnv(PromptAttributes, gymnasium.Env):
         if self._tokens is None or len(self._tokens) == self.model.horizon:
             state = "not begun yet" if self._tokens is None else f"complete ({self.model.horizon} tokens)"
             raise ResetNeeded(f"The prompt is {state}; call reset() before step().")
-        try:
-            token = operator.index(action)
-        except TypeError:
-            raise TypeError(f"Expected an integer action, got {type(action).__name__}: {action!r}.") from None
+        token = self._token(action)
         self.model.check_action(token, len(self._tokens))
         self._tokens.append(token)
         return self._observation(), 0.0, len(self._tokens) == self.model.horizon, False, self._info()
@@ -151,17 +143,6 @@ class PromptConstructionEnv(PromptAttributes, gymnasium.Env):
     def action_masks(self) -> NDArray[np.int8]:
         """Legal actions of the current step, int8 (V,); the method that MaskablePPO asks."""
         return self.model.masks([len(self._tokens or ())])[0]
-
-    def render(self) -> Any:
-        """The prompt so far: a string for "ansi", an uint8 image (height, width, 3) for "rgb_array"."""
-        if self.render_mode is None:
-            gymnasium.logger.warn(
-                "render() was called without a render mode; make the environment with render_mode="
-                '"ansi" or "rgb_array".'
-            )
-            return None
-        text = self._text()
-        return text if self.render_mode == "ansi" else self.model.draw(text)
 
     def _text(self) -> str:
         return self.model.vocabulary.prompt(self._tokens) if self._tokens else ""

@@ -6,18 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from gymnasium.spaces import MultiDiscrete
 from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._validation import check_count
-from edpbrl_gym.envs.common import (
-    BoundedEpisodes,
-    check_encoder_argument,
-    check_jsonable,
-    check_observations,
-    shared_encoder,
-)
-from edpbrl_gym.envs.spaces import TokenDiscrete
+from edpbrl_gym.envs.bases import PromptEnvironment, WritingModel
+from edpbrl_gym.envs.common import check_encoder_argument, check_jsonable, check_observations
+from edpbrl_gym.envs.spaces import LegalDiscrete
 from edpbrl_gym.features import TextEncoder
 from edpbrl_gym.mdp import PromptMDP
 from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
@@ -28,7 +22,7 @@ IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float32]
 
 
-class PromptModel:
+class PromptModel(WritingModel):
     """Prompt construction over a vocabulary, for any number of lanes at once.
 
     Observations are integer arrays (n, H): the token chosen at each step, and V (the padding) where none is chosen yet.
@@ -86,34 +80,19 @@ class PromptModel:
         self.padding = int(self.sizes.max())
         self.offsets: IntArray = np.concatenate(([0], np.cumsum(self.sizes)))
         self.mdp = PromptMDP(tuple(int(size) for size in self.sizes))
-        self._encoder: TextEncoder | None = None
         self._features: FloatArray | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the model and the features out of a pickle; the copy loads them again on first use."""
         return {**self.__dict__, "_encoder": None, "_features": None}
 
-    def observation_space(self) -> MultiDiscrete:
-        """Return a new observation space, ``MultiDiscrete([V + 1] * H)``."""
-        return MultiDiscrete(np.full(self.horizon, self.padding + 1, dtype=np.int64))
-
-    def action_space(self) -> TokenDiscrete:
-        """Return a new action space over 0..V-1."""
-        return TokenDiscrete(self.padding, int(self.sizes.min()))
-
-    @property
-    def encoder(self) -> TextEncoder:
-        """The text encoder, loaded on first use."""
-        if self._encoder is None:
-            self._encoder = shared_encoder(self.encoder_spec)
-        return self._encoder
+    def action_space(self) -> LegalDiscrete:
+        """Return a new action space over 0..V-1; every step allows the actions below the size of the smallest file."""
+        return LegalDiscrete(self.padding, np.arange(self.sizes.min()))
 
     def use_encoder(self, encoder: TextEncoder) -> None:
-        """Take a live encoder in place of loading the one that ``encoder`` names (already loaded, or kept in memory).
-
-        It must embed as the named one does; features computed before are computed again with it.
-        """
-        self._encoder = encoder
+        """Take a live encoder, see the base class; features computed before are computed again with it."""
+        super().use_encoder(encoder)
         self._features = None
 
     @property
@@ -144,10 +123,6 @@ class PromptModel:
             for lane, step in zip(lanes, self.mdp_step(lanes), strict=True)
         ]
 
-    def trajectory_features(self, observations: ArrayLike) -> FloatArray:
-        """Embedding of each partial prompt, shape (n, d); one encoder call for all lanes."""
-        return self.encoder.encode(self.trajectory_texts(observations))
-
     def state_texts(self, observations: ArrayLike) -> list[str]:
         """Token chosen last in each lane."""
         tokens = self.vocabulary.all_tokens
@@ -167,23 +142,6 @@ class PromptModel:
                 f"tokens){where}, got {action}; use info['action_mask'] or action_masks() to see what is legal."
             )
 
-    def draw(self, text: str, width: int = 512, height: int = 192) -> NDArray[np.uint8]:
-        """Draw a prompt as black text on white, uint8 of shape (height, width, 3).
-
-        What doesn't fit is left out, with an ellipsis; a character that no font here has is named in a warning, once.
-        """
-        from PIL import Image, ImageDraw
-
-        from edpbrl_gym.rendering.lettering import letterings
-
-        image = Image.new("RGB", (width, height), "white")
-        (lettering,) = letterings([text], [12])
-        pencil, step, margin = ImageDraw.Draw(image), lettering.line_height, 12
-        lines = lettering.lines(text, width - 2 * margin, (height - 2 * margin) // step)
-        for number, line in enumerate(lines):
-            lettering.draw(pencil, (margin, margin + number * step), line, "black")
-        return np.array(image, dtype=np.uint8)
-
     def _lanes(self, observations: ArrayLike) -> IntArray:
         return check_observations(observations, self.horizon, self.padding, length="H")
 
@@ -198,7 +156,7 @@ class PromptModel:
         return self.offsets[steps - 1] + lanes[np.arange(len(lanes)), steps - 1]
 
 
-class PromptAttributes(BoundedEpisodes):
+class PromptAttributes(PromptEnvironment):
     """What wrappers and agents ask of a prompt environment, answered by its ``PromptModel``."""
 
     model: PromptModel
@@ -218,11 +176,6 @@ class PromptAttributes(BoundedEpisodes):
         """Token embeddings, shape (N, d); computed on first use."""
         return self.model.features
 
-    @property
-    def encoder(self) -> TextEncoder:
-        """The text encoder; loaded on first use."""
-        return self.model.encoder
-
     def mdp_state(self, observations: ArrayLike) -> IntArray:
         """MDP state of each lane's observation, shape (n,)."""
         return self.model.mdp_state(observations)
@@ -230,14 +183,6 @@ class PromptAttributes(BoundedEpisodes):
     def mdp_step(self, observations: ArrayLike) -> IntArray:
         """Step of each lane's observation, shape (n,)."""
         return self.model.mdp_step(observations)
-
-    def trajectory_texts(self, observations: ArrayLike) -> list[str]:
-        """Partial prompts, one for each lane."""
-        return self.model.trajectory_texts(observations)
-
-    def trajectory_features(self, observations: ArrayLike) -> FloatArray:
-        """Embeddings of the partial prompts, shape (n, d)."""
-        return self.model.trajectory_features(observations)
 
     def state_texts(self, observations: ArrayLike) -> list[str]:
         """Token chosen last, one for each lane."""

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
-import gymnasium
 import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
+from edpbrl_gym.envs.bases import RENDER_MODES, SinglePrompt
 from edpbrl_gym.envs.text_model import TextAttributes, TextModel
 
 __all__ = ["TextGenerationEnv"]
 
 
-class TextGenerationEnv(TextAttributes, gymnasium.Env):
+class TextGenerationEnv(TextAttributes, SinglePrompt):
     """Write a text-to-image prompt token by token, with the tokens of a Hugging Face language model.
 
     ## Description
@@ -85,7 +84,7 @@ class TextGenerationEnv(TextAttributes, gymnasium.Env):
     * v0: Initial version
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}
+    metadata: dict[str, Any] = {"render_modes": RENDER_MODES, "render_fps": 4}
 
     def __init__(
         self,
@@ -95,14 +94,8 @@ class TextGenerationEnv(TextAttributes, gymnasium.Env):
         max_tokens: int = 32,
         render_mode: str | None = None,
     ) -> None:
-        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
-            raise ValueError(
-                f"Expected render_mode None or one of {self.metadata['render_modes']}, got {render_mode!r}."
-            )
-        self.model = TextModel(model=model, encoder=encoder, words=words, max_tokens=max_tokens)
-        self.observation_space = self.model.observation_space()
-        self.action_space = self.model.action_space()
-        self.render_mode = render_mode
+        self._set_render_mode(render_mode)
+        self._use_model(TextModel(model=model, encoder=encoder, words=words, max_tokens=max_tokens))
         self.state = self.model.new_lanes(1)
         self._begun = False
 
@@ -131,10 +124,7 @@ class TextGenerationEnv(TextAttributes, gymnasium.Env):
         if not self._begun or self.state.ended[0]:
             state = "complete" if self._begun else "not begun yet"
             raise ResetNeeded(f"The prompt is {state}; call reset() before step().")
-        try:
-            token = operator.index(action)
-        except TypeError:
-            raise TypeError(f"Expected an integer action, got {type(action).__name__}: {action!r}.") from None
+        token = self._token(action)
         self.model.check_action(token, self.state, 0, named=False)
         self.model.append(self.state, np.array([0]), np.array([token]))
         return self.state.tokens[0].copy(), 0.0, bool(self.state.ended[0]), False, self._info()
@@ -159,21 +149,13 @@ class TextGenerationEnv(TextAttributes, gymnasium.Env):
         """``exp(next_token_log_probs())``, (V,)."""
         return np.exp(self.next_token_log_probs(temperature))
 
-    def render(self) -> Any:
-        """The prompt so far: a string for "ansi", an uint8 image (height, width, 3) for "rgb_array"."""
-        if self.render_mode is None:
-            gymnasium.logger.warn(
-                "render() was called without a render mode; make the environment with render_mode="
-                '"ansi" or "rgb_array".'
-            )
-            return None
-        text = self.model.trajectory_texts(self.state.tokens)[0]
-        return text if self.render_mode == "ansi" else self.model.draw(text)
+    def _text(self) -> str:
+        return self.model.trajectory_texts(self.state.tokens)[0]
 
     def _info(self) -> dict[str, Any]:
         return {
             "action_mask": self.action_masks(),
-            "prompt": self.model.trajectory_texts(self.state.tokens)[0],
+            "prompt": self._text(),
             "step": int(self.state.steps[0]),
             "word": int(self.state.complete_words()[0]),
         }

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from gymnasium.spaces import MultiDiscrete
 from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._validation import check_count, check_number
-from edpbrl_gym.envs.common import (
-    BoundedEpisodes,
-    check_encoder_argument,
-    check_jsonable,
-    check_observations,
-    shared_encoder,
-)
-from edpbrl_gym.envs.prompt_model import PromptModel
-from edpbrl_gym.envs.text_spaces import LegalDiscrete
-from edpbrl_gym.features import TextEncoder
+from edpbrl_gym.envs.bases import PromptEnvironment, WritingModel
+from edpbrl_gym.envs.common import check_encoder_argument, check_jsonable, check_observations
+from edpbrl_gym.envs.spaces import LegalDiscrete
 from edpbrl_gym.language.model import OWN_FOLDER, OWN_NAME, LanguageModel, load_language_model, load_tokenizer
 from edpbrl_gym.language.words import WordRules
 
@@ -71,7 +62,7 @@ class Lanes:
         return self.begun - (self.inside & ~self.ended)
 
 
-class TextModel:
+class TextModel(WritingModel):
     """Token-by-token generation of prompts, for any number of lanes at once.
 
     Observations are integer arrays (n, L): the token chosen at each step, and V (the padding) where none is chosen
@@ -102,33 +93,15 @@ class TextModel:
         self.model_spec = model
         self.tokenizer, self.rules = _shared_rules(self.model_spec)
         self.padding = self.rules.size
-        self._encoder: TextEncoder | None = None
         self._language: LanguageModel | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave both models out of a pickle; the copy loads them again on first use."""
         return {**self.__dict__, "_encoder": None, "_language": None}
 
-    draw: Callable[..., NDArray[np.uint8]] = PromptModel.draw
-
-    def observation_space(self) -> MultiDiscrete:
-        """Return a new observation space, ``MultiDiscrete([V + 1] * L)``."""
-        return MultiDiscrete(np.full(self.horizon, self.padding + 1, dtype=np.int64))
-
     def action_space(self) -> LegalDiscrete:
         """Return a new action space over 0..V-1."""
         return LegalDiscrete(self.padding, self.rules.always_legal)
-
-    @property
-    def encoder(self) -> TextEncoder:
-        """The text encoder, loaded on first use."""
-        if self._encoder is None:
-            self._encoder = shared_encoder(self.encoder_spec)
-        return self._encoder
-
-    def use_encoder(self, encoder: TextEncoder) -> None:
-        """Take a live encoder in place of loading the one that ``encoder`` names; it must embed as that one does."""
-        self._encoder = encoder
 
     @property
     def language_model(self) -> LanguageModel:
@@ -238,15 +211,11 @@ class TextModel:
         """Partial prompt of each lane without white space around, "" where nothing is written yet."""
         return [self.rules.text(token for token in lane if token != self.padding) for lane in self._rows(observations)]
 
-    def trajectory_features(self, observations: ArrayLike) -> FloatArray:
-        """Embedding of each partial prompt, shape (n, d); one encoder call for all lanes."""
-        return self.encoder.encode(self.trajectory_texts(observations))
-
     def _rows(self, observations: ArrayLike) -> list[list[int]]:
         return list(check_observations(observations, self.horizon, self.padding, length="L").tolist())
 
 
-class TextAttributes(BoundedEpisodes):
+class TextAttributes(PromptEnvironment):
     """What wrappers and agents ask of a text-generation environment, answered by its ``TextModel``."""
 
     model: TextModel
@@ -280,16 +249,3 @@ class TextAttributes(BoundedEpisodes):
     def language_model(self) -> LanguageModel:
         """The language model; loaded on first use."""
         return self.model.language_model
-
-    @property
-    def encoder(self) -> TextEncoder:
-        """The text encoder; loaded on first use."""
-        return self.model.encoder
-
-    def trajectory_texts(self, observations: ArrayLike) -> list[str]:
-        """Partial prompts, one for each lane."""
-        return self.model.trajectory_texts(observations)
-
-    def trajectory_features(self, observations: ArrayLike) -> FloatArray:
-        """Embeddings of the partial prompts, shape (n, d)."""
-        return self.model.trajectory_features(observations)

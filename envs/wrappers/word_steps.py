@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from gymnasium.error import ResetNeeded
 from gymnasium.spaces import Discrete
 from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
@@ -14,6 +13,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._validation import check_number
+from edpbrl_gym.envs.common import check_complete, check_lane_actions, final_infos, lane_infos
 from edpbrl_gym.envs.text_generation_vector import TextGenerationVectorEnv
 from edpbrl_gym.language.decoding import PrefixDecoder
 from edpbrl_gym.language.model import LanguageModel
@@ -110,9 +110,7 @@ class WordSteps(VectorWrapper, RecordConstructorArgs):
         """
         chosen = self._check_actions(actions)
         mode, done = self.lanes_env.autoreset_mode, self._steps == self.words
-        if mode is AutoresetMode.DISABLED and done.any():
-            lanes = np.flatnonzero(done).tolist()
-            raise ResetNeeded(f'Lanes {lanes} are complete; call reset(options={{"reset_mask": mask}}) first.')
+        check_complete(done, mode)
         if done.any():
             self.lanes_env.reset(options={"reset_mask": done})
             self._begin(done)
@@ -122,7 +120,7 @@ class WordSteps(VectorWrapper, RecordConstructorArgs):
         observations, terminations = self._observations(), self._steps == self.words
         infos: dict[str, Any] = {}
         if mode is AutoresetMode.SAME_STEP and terminations.any():
-            infos = self._final_infos(terminations, observations)
+            infos = final_infos(observations, self._infos(terminations), terminations)
             self.lanes_env.reset(options={"reset_mask": terminations})
             self._begin(terminations)
             observations = self._observations()
@@ -195,38 +193,16 @@ class WordSteps(VectorWrapper, RecordConstructorArgs):
             )
 
     def _check_actions(self, actions: ArrayLike) -> IntArray:
-        chosen, count = np.asarray(actions), len(self.policies)
-        if chosen.shape != (self.num_envs,) or not np.issubdtype(chosen.dtype, np.integer):
-            raise ValueError(
-                f"Expected actions as integers of shape ({self.num_envs},), got {chosen.dtype} of shape {chosen.shape}."
-            )
+        chosen, count = check_lane_actions(actions, self.num_envs), len(self.policies)
         if chosen.min() < 0 or chosen.max() >= count:
             raise ValueError(
                 f"Expected actions in 0..{count - 1}, the indices of the policies, got {chosen.tolist()}; lane i plays "
                 f"policy i % {count} by convention."
             )
-        return chosen.astype(np.int64)
+        return chosen
 
     def _infos(self, mask: BoolArray) -> dict[str, Any]:
-        lanes, texts = self.lanes_env.state, np.full(self.num_envs, None, dtype=object)
-        texts[mask] = self.lanes_env.trajectory_texts(lanes.tokens[mask])
-        infos: dict[str, Any] = {}
-        for key, value in (
-            ("action_mask", np.where(mask[:, None], np.ones((1, len(self.policies)), dtype=np.int8), np.int8(0))),
-            ("prompt", texts),
-            ("step", np.where(mask, self._steps, 0)),
-            ("word", np.where(mask, lanes.begun, 0)),
-        ):
-            infos[key], infos[f"_{key}"] = value, mask.copy()
-        return infos
-
-    def _final_infos(self, mask: BoolArray, observations: IntArray) -> dict[str, Any]:
-        final = np.full(self.num_envs, None, dtype=object)
-        for lane in np.flatnonzero(mask):
-            final[lane] = observations[lane]
-        return {
-            "final_obs": final,
-            "_final_obs": mask.copy(),
-            "final_info": self._infos(mask),
-            "_final_info": mask.copy(),
-        }
+        lanes = self.lanes_env.state
+        texts = self.lanes_env.trajectory_texts(lanes.tokens[mask])
+        masks = np.ones((self.num_envs, len(self.policies)), dtype=np.int8)
+        return lane_infos(mask, texts, masks, {"step": self._steps, "word": lanes.begun})
