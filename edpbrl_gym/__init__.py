@@ -1,8 +1,8 @@
 """edpbrl-gym: learn a person's taste from as few "which one is best?" questions as possible.
 
-``import edpbrl_gym as eg`` registers the ``edpbrl/...`` environments with Gymnasium and gives the names that most
-programs need, each imported from its room when it is first used. Importing the package loads nothing heavier than
-gymnasium and numpy.
+``import edpbrl_gym as eg`` registers the ``edpbrl/...`` environments with Gymnasium and provides the names that most
+programs need, each imported when it is first used. Importing the package loads nothing heavier than gymnasium and
+numpy.
 """
 
 import gymnasium

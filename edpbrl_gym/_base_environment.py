@@ -1,4 +1,4 @@
-"""What wrappers and agents ask of an environment, behind any stack of wrappers and lanes."""
+"""The innermost environment behind any stack of wrappers and lanes, and its MDP states."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["base_environment", "mdp_states", "question_lanes"]
 def base_environment(env: Any) -> Any:
     """Return the innermost environment whose attributes describe the lanes of ``env``.
 
-    A single environment or an own vector environment is its ``unwrapped``. A vector environment over single ones
-    (Gymnasium's SyncVectorEnv, SB3's DummyVecEnv) is described by its first lane; one over processes (Gymnasium's
-    AsyncVectorEnv) by one more environment made here by the same function, as its lanes live elsewhere.
+    For a single environment and for this package's vector environments that is ``unwrapped``. A vector environment over
+    single ones (Gymnasium's SyncVectorEnv, SB3's DummyVecEnv) is described by its first lane; one over processes
+    (Gymnasium's AsyncVectorEnv) by another environment created by the same function, since its lanes are elsewhere.
 
     Args:
         env: A Gymnasium environment, vector environment or SB3 VecEnv, wrapped or not.
@@ -24,7 +24,7 @@ def base_environment(env: Any) -> Any:
         The innermost environment; the caller checks which attributes it has.
 
     Raises:
-        TypeError: If the lanes live in other processes and nothing here describes them (SB3's SubprocVecEnv).
+        TypeError: If the lanes are in other processes and can't be created here (SB3's SubprocVecEnv).
     """
     inner = getattr(env, "unwrapped", env)
     lanes = getattr(inner, "envs", None)
@@ -42,12 +42,12 @@ def base_environment(env: Any) -> Any:
 
 
 def question_lanes(env: Any) -> int | None:
-    """Options K of a question where ``env`` is, or wraps, a ``PreferenceQuery``; None elsewhere."""
+    """Number of options K if ``env`` is or wraps a ``PreferenceQuery``, otherwise None."""
     while env is not None:
-        parts = getattr(env, "__dict__", {})
-        if "lanes" in parts and "oracle" in parts:
-            return int(parts["lanes"])
-        env = parts.get("env")
+        attributes = getattr(env, "__dict__", {})
+        if "lanes" in attributes and "oracle" in attributes:
+            return int(attributes["lanes"])
+        env = attributes.get("env")
     return None
 
 

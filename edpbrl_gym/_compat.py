@@ -1,4 +1,4 @@
-"""What an installation has: optional packages, torch devices, and small repairs of common mismatches."""
+"""Optional packages, torch devices and a workaround for mismatched builds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _done: list[bool] = []
 
 
 def _operators_load(package: Path) -> bool:
-    """Whether torchvision's compiled operators load into this torch; loading them again later is harmless."""
+    """Whether torchvision's compiled operators load into this torch; a second load later is harmless."""
     import torch
 
     for library in sorted(package.glob("_C*")):
@@ -35,12 +35,12 @@ def _operators_load(package: Path) -> bool:
 
 
 def declare_torchvision_schemas() -> None:
-    """Let ``import torchvision`` go through where its compiled operators do not load.
+    """Let ``import torchvision`` succeed where its compiled operators do not load.
 
-    The torchvision of the package index is built for CUDA. Beside a CPU build of torch its library does not load,
-    ``import torchvision`` fails with "operator torchvision::nms does not exist" and takes transformers,
-    sentence-transformers and open_clip down with it. None of our models uses these operators: declaring their schemas
-    is enough. A torchvision that fits its torch is left alone (it would refuse a second declaration).
+    The torchvision of the package index is built for CUDA. With a CPU build of torch its library does not load, and
+    ``import torchvision`` fails with "operator torchvision::nms does not exist", as do transformers,
+    sentence-transformers and open_clip. No model here uses these operators, so it is enough to declare their schemas. A
+    torchvision that matches its torch is left alone (it would reject a second declaration).
 
     Call this before importing any of these packages. It does nothing without torchvision, after torchvision has been
     imported, and when called again.
@@ -58,7 +58,7 @@ def declare_torchvision_schemas() -> None:
     for name, schema in _SCHEMAS.items():
         try:
             torch.library.define(f"torchvision::{name}", schema)
-        except RuntimeError:  # someone else has applied the same repair
+        except RuntimeError:  # declared already, by the same workaround elsewhere
             continue
 
 
@@ -66,8 +66,8 @@ def require(package: str, purpose: str, install: str) -> ModuleType:
     """Import an optional package.
 
     Raises:
-        ModuleNotFoundError: it is not installed; the message says what to install.
-        ImportError: it is installed but broken.
+        ModuleNotFoundError: The package is not installed; the message says what to install.
+        ImportError: The package is installed but broken.
     """
     try:
         declare_torchvision_schemas()
@@ -88,9 +88,9 @@ def need(package: str, purpose: str, extra: str) -> None:
     """Raise now if an optional package that will be needed later isn't installed; nothing is imported.
 
     Args:
-        package: Name under which it is imported.
-        purpose: What for, for the message.
-        extra: Of edpbrl-gym, that brings it.
+        package: Import name of the package.
+        purpose: Purpose of the package, for the message.
+        extra: Extra of edpbrl-gym that installs it.
 
     Raises:
         ModuleNotFoundError: The message says what to install.
@@ -103,15 +103,15 @@ def need(package: str, purpose: str, extra: str) -> None:
         )
 
 
-def import_string(path: str, what: str) -> Any:
-    """Return what an import string "package.module:Class" names.
+def import_string(path: str, kind: str) -> Any:
+    """Return the object that an import string "package.module:Class" names.
 
     Args:
         path: The import string.
-        what: What it stands for, for messages ("agent").
+        kind: Kind of object for messages, such as "agent".
 
     Raises:
-        ImportError: If the module or the name in it can't be found; an import that fails inside the module is raised
+        ImportError: If the module or the name in it can't be found. An import that fails inside the module is raised
             as it is.
     """
     module_name, _, name = path.partition(":")
@@ -120,14 +120,14 @@ def import_string(path: str, what: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is not None and (module_name == error.name or module_name.startswith(f"{error.name}.")):
             raise ImportError(
-                f"Expected an importable module {module_name!r} for the {what} {path!r}, there is none; install it or "
+                f"Expected an importable module {module_name!r} for the {kind} {path!r}, there is none; install it or "
                 "add its folder to PYTHONPATH."
             ) from error
         raise
-    found = getattr(module, name, None)
-    if found is None:
-        raise ImportError(f"The module {module_name!r} has no {name!r}, asked for by the {what} {path!r}.")
-    return found
+    value = getattr(module, name, None)
+    if value is None:
+        raise ImportError(f"The module {module_name!r} has no {name!r}, asked for by the {kind} {path!r}.")
+    return value
 
 
 def constructor_options(cls: type) -> list[str]:
@@ -144,10 +144,10 @@ def constructor_options(cls: type) -> list[str]:
 
 
 def resolve_device(device: str | None) -> str:
-    """Return the torch device name: the given one, else "cuda" where there is one, else "cpu".
+    """Return the name of a torch device; for None, "cuda" if available, else "cpu".
 
     Raises:
-        ValueError: an unknown device, or CUDA where there is none.
+        ValueError: The device is unknown or not available.
     """
     import torch
 

@@ -1,7 +1,7 @@
-"""Files and folders that are written whole or not at all, files that one process holds, errors that name their file.
+"""Atomic writes of files and folders, locked files, and errors that name their file.
 
-What is being written lies beside its place as ``.NAME.PID.HEX.part``, locked by its writer. A kill leaves it there
-without the lock: the next writer of the same name removes it, and so does ``sweep`` for a whole folder.
+A file or folder is written beside its destination as ``.NAME.PID.HEX.part``, locked by its writer. If the writer is
+killed, the part remains without a lock: the next writer of the same name removes it, and so does ``sweep``.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ __all__ = [
     "sweep",
 ]
 
-_LEFT = re.compile(r"\.(?P<name>.+)\.\d+\.[0-9a-f]{32}\.(?P<kind>part|old)")
-_CUT = re.compile(r".*~[0-9a-f]{16}")
-_MOST_BYTES = 200  # of a name in the name of its temporary file: most file systems take 255, and 50 are added
-_NO_LOCKS = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EBADF, errno.EINVAL}  # of some network file systems
+_LEFTOVER = re.compile(r"\.(?P<name>.+)\.\d+\.[0-9a-f]{32}\.(?P<kind>part|old)")
+_SHORTENED = re.compile(r".*~[0-9a-f]{16}")
+_MAX_NAME_BYTES = 200  # within a temporary file's name, which is 50 bytes longer; most file systems allow 255
+_NO_LOCKS = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EBADF, errno.EINVAL}  # from network file systems
 _NOT_FILES = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISCHR, "a character device"),
@@ -48,10 +48,10 @@ _NOT_FILES = (
 
 
 def hold(handle: int) -> bool:
-    """Lock an open file for this handle until it is closed; return whether no other handle holds it.
+    """Lock an open file for this handle until it is closed; return False if another handle has the lock.
 
-    The lock ends with its process, however that ends. Without locks (Windows, some network file systems) nothing is
-    held and the answer is True.
+    The lock ends with its process, however that ends. Where there are no locks (Windows, some network file systems),
+    the result is True.
     """
     return _lock(handle) is not False
 
@@ -72,7 +72,7 @@ def _lock(handle: int) -> bool | None:
 
 
 def is_at(handle: int, path: Path) -> bool:
-    """Whether a path leads to the open file, and not to nothing or to another that has taken its place."""
+    """Whether a path still leads to the open file: it was neither removed nor replaced."""
     try:
         return os.path.samestat(os.fstat(handle), os.stat(path))
     except FileNotFoundError:
@@ -81,49 +81,49 @@ def is_at(handle: int, path: Path) -> bool:
 
 @contextmanager
 def naming(path: str | os.PathLike[str], *, instead_of: str | os.PathLike[str] | None = None) -> Iterator[None]:
-    """Let an OSError of the block name ``path`` where it names no file: Python gives none for a write or a read.
+    """Name ``path`` in an OSError of the block that names no file, as those of Python's read and write do.
 
     Args:
-        path: What the block reads or writes.
-        instead_of: A temporary file's name, which would tell the reader nothing: ``path`` is named in its place.
+        path: File that the block reads or writes.
+        instead_of: Temporary file, which would mean nothing to the reader; ``path`` is named in its place.
     """
     name = os.fspath(path)
     hidden = (None,) if instead_of is None else (None, os.fspath(instead_of))
     try:
         yield
     except OSError as error:
-        told = error.filename if error.filename is None else os.fsdecode(error.filename)
-        if told not in hidden or (error.errno is None and name in str(error)):
+        named_file = error.filename if error.filename is None else os.fsdecode(error.filename)
+        if named_file not in hidden or (error.errno is None and name in str(error)):
             raise
         raise OSError(error.errno or errno.EIO, error.strerror or str(error), name) from error
 
 
 def check_place(path: str | os.PathLike[str]) -> Path:
-    """Return the place of a file that is to be written: behind the links of its name, so that these stay links.
+    """Return the destination of a file to be written, with symbolic links resolved, so that these remain links.
 
     Raises:
-        OSError: If something is there that is no regular file (a folder, a device, a pipe), or the links go in a
-            circle. What a link leads to need not exist.
+        OSError: If something other than a regular file is there (a folder, a device, a pipe), or the links are
+            circular. The target of a link need not exist.
     """
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
         return Path(os.path.realpath(path))
-    found = next((name for test, name in _NOT_FILES if test(mode)), None)
-    if found is not None:
-        raise OSError(f"Expected a regular file or a new name at {os.fspath(path)}, found {found}; choose another path")
+    kind = next((name for test, name in _NOT_FILES if test(mode)), None)
+    if kind is not None:
+        raise OSError(f"Expected a regular file or a new name at {os.fspath(path)}, found {kind}; choose another path")
     return Path(os.path.realpath(path))
 
 
 def check_links(folder: Path, *names: str) -> None:
-    """Refuse symbolic links in a folder that lead outside it: what is written to them would change other files.
+    """Reject symbolic links in a folder that lead outside it: writing to them would change other files.
 
     Args:
         folder: The folder; it may be a link itself, and need not exist.
-        *names: Files and folders in it; all where none are given.
+        *names: Files and folders in it to check; without any, all are checked.
 
     Raises:
-        OSError: If there is such a link, also deeper in the folder.
+        OSError: If there is such a link, at any depth.
     """
     inside = os.path.realpath(folder)
     for place, folders, files in os.walk(folder):
@@ -141,25 +141,25 @@ def check_links(folder: Path, *names: str) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary file to write to and then put it in the place of ``path``: readers see the old file or the new.
+    """Yield a temporary file to write to, then replace ``path`` by it: readers see the old file or the new one.
 
-    Symbolic links stay: what they lead to is replaced. On an exception, and on a kill, ``path`` stays as it was; an
-    exception also removes the temporary file.
+    Symbolic links remain; their target is replaced. On an exception or a kill, ``path`` stays as it was; an exception
+    also removes the temporary file.
 
     Raises:
-        OSError: If the folder does not exist or can't be written, or ``path`` is something else than a regular file.
-            Errors of the block are raised as they are, but name ``path``.
+        OSError: If the folder does not exist or can't be written, or ``path`` is not a regular file. Errors of the
+            block are raised as they are, but name ``path``.
     """
     target = check_place(path)
-    _remove_left(target)
+    _remove_leftovers(target)
     part, handle = _locked_part(target, path)
     try:
         with naming(path, instead_of=part):
             yield part
-            with open(part, "r+b") as written:
-                os.fsync(written.fileno())  # the new name must not reach the disk before the contents
+            with open(part, "r+b") as file:
+                os.fsync(file.fileno())  # the new name must not reach the disk before the contents
             if target.exists():
-                part.chmod(stat.S_IMODE(target.stat().st_mode))  # what was for its owner's eyes only stays so
+                part.chmod(stat.S_IMODE(target.stat().st_mode))  # a private file stays private
             if fcntl is None:
                 os.close(handle)  # Windows renames no open file
                 handle = -1
@@ -174,109 +174,109 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def replacing_folder(path: Path) -> Iterator[Path]:
-    """Yield a temporary folder to write to and then put it in the place of ``path``, with all its files or not at all.
+    """Yield a temporary folder to write to, then replace ``path`` by it, with all its files or not at all.
 
-    A folder can't be exchanged in one step: an earlier one is moved aside first. A kill between the two steps is mended
-    by the next writer of the same name.
+    A folder can't be replaced in one step: the previous one is moved aside first. If a kill separates the two steps,
+    the next writer of the same name restores it.
 
     Raises:
-        OSError: If the place can't be written, or ``path`` is no folder.
+        OSError: If ``path`` can't be written or is not a folder.
     """
     target = Path(os.path.realpath(path))
     if os.path.lexists(target) and not target.is_dir():
         raise OSError(f"Expected a folder or a new name at {path}, found something else; choose another path")
     with naming(path):
         target.parent.mkdir(parents=True, exist_ok=True)
-    _remove_left(target)
-    part, handle = _locked_part(target, path, folder=True)
-    old = part.with_suffix(".old")
-    aside = -1
+    _remove_leftovers(target)
+    part, part_lock = _locked_part(target, path, folder=True)
+    previous = part.with_suffix(".old")
+    previous_lock = -1
     try:
         with naming(path, instead_of=part):
             yield part
-            for written in part.rglob("*"):
-                if written.is_file():
-                    with open(written, "r+b") as file:
+            for path_in_part in part.rglob("*"):
+                if path_in_part.is_file():
+                    with open(path_in_part, "r+b") as file:
                         os.fsync(file.fileno())
             if target.exists():
-                aside = _open_locked(target)
-                os.replace(target, old)
+                previous_lock = _open_locked(target)
+                os.replace(target, previous)
             os.replace(part, target)
     except BaseException:
-        if old.exists() and not target.exists():
-            os.replace(old, target)
+        if previous.exists() and not target.exists():
+            os.replace(previous, target)
         shutil.rmtree(part, ignore_errors=True)
         raise
     finally:
         if target.exists():
-            shutil.rmtree(old, ignore_errors=True)
-        for one in (handle, aside):
-            if one >= 0:
-                os.close(one)
+            shutil.rmtree(previous, ignore_errors=True)
+        for lock in (part_lock, previous_lock):
+            if lock >= 0:
+                os.close(lock)
 
 
 def short_name(name: str) -> str:
-    """What stands for a name in names beside it: a long one is cut, and its hash keeps it apart."""
+    """A name, shortened if it is long, for use in other file names; a hash keeps shortened ones distinct."""
     data = os.fsencode(name)
-    if len(data) <= _MOST_BYTES:
+    if len(data) <= _MAX_NAME_BYTES:
         return name
-    return f"{data[: _MOST_BYTES - 17].decode(errors='ignore')}~{hashlib.sha256(data).hexdigest()[:16]}"
+    return f"{data[: _MAX_NAME_BYTES - 17].decode(errors='ignore')}~{hashlib.sha256(data).hexdigest()[:16]}"
 
 
 def sweep(folder: Path) -> None:
-    """Remove what killed writers have left in a folder and below, but nothing that is being written."""
+    """Remove leftovers of killed writers from a folder and its subfolders, but nothing that is being written."""
     for place, folders, files in os.walk(folder):
         for name in [*files, *folders]:
-            found = _LEFT.fullmatch(name)
-            if found is not None:
-                cut = _CUT.fullmatch(found["name"])
-                _settle(Path(place) / name, None if cut else Path(place) / found["name"])
-        folders[:] = [name for name in folders if not _LEFT.fullmatch(name)]
+            match = _LEFTOVER.fullmatch(name)
+            if match is not None:
+                shortened = _SHORTENED.fullmatch(match["name"])
+                _settle(Path(place) / name, None if shortened else Path(place) / match["name"])
+        folders[:] = [name for name in folders if not _LEFTOVER.fullmatch(name)]
 
 
-def _remove_left(target: Path) -> None:
-    """Remove what killed writers of one file or folder have left."""
+def _remove_leftovers(target: Path) -> None:
+    """Remove leftovers of killed writers of one file or folder."""
     try:
         names = os.listdir(target.parent)
     except OSError:
-        return  # whoever writes there says what is wrong
+        return  # the write that follows reports the error
     stem = short_name(target.name)
     for name in names:
-        found = _LEFT.fullmatch(name) if name.startswith(f".{stem}.") else None
-        if found is not None and found["name"] == stem:
+        match = _LEFTOVER.fullmatch(name) if name.startswith(f".{stem}.") else None
+        if match is not None and match["name"] == stem:
             _settle(target.with_name(name), target)
 
 
-def _settle(left: Path, place: Path | None) -> None:
-    """Remove a leftover unless its writer lives; one that was moved aside goes back where nothing took its place.
+def _settle(leftover: Path, original: Path | None) -> None:
+    """Remove a leftover unless its writer is alive; restore one that was moved aside if nothing has replaced it.
 
     Args:
-        left: The leftover.
-        place: Where it goes back; None where its name was cut and does not tell: then it stays as it is.
+        leftover: The leftover.
+        original: Its original path; None if its name was shortened: then one that was moved aside stays as it is.
     """
     try:
-        handle = _open_locked(left)
+        handle = _open_locked(leftover)
     except OSError:
-        return  # gone meanwhile, or somebody else's
+        return  # removed in the meantime, or owned by another user
     if handle < 0:
         return
     try:
-        if left.suffix == ".old" and (place is None or not place.exists()):
-            if place is not None:
-                os.replace(left, place)
-        elif left.is_dir():
-            shutil.rmtree(left, ignore_errors=True)
+        if leftover.suffix == ".old" and (original is None or not original.exists()):
+            if original is not None:
+                os.replace(leftover, original)
+        elif leftover.is_dir():
+            shutil.rmtree(leftover, ignore_errors=True)
         else:
-            left.unlink(missing_ok=True)
+            leftover.unlink(missing_ok=True)
     finally:
         os.close(handle)
 
 
 def _open_locked(path: Path) -> int:
-    """A handle that has the lock of a file or folder; -1 where another has it, or there are no locks."""
+    """A handle with the lock of a file or folder; -1 if another has it, or there are no locks."""
     if fcntl is None:
         return -1
-    # some network file systems lock only what is open for writing; a folder can't be
+    # some network file systems lock only files that are open for writing; a folder can't be
     handle = os.open(path, (os.O_RDONLY if path.is_dir() else os.O_RDWR) | os.O_NOFOLLOW | os.O_NONBLOCK)
     if _lock(handle) is True:
         return handle
@@ -285,7 +285,7 @@ def _open_locked(path: Path) -> int:
 
 
 def _locked_part(target: Path, path: Path, *, folder: bool = False) -> tuple[Path, int]:
-    """Make a temporary file or folder beside its target; return it with the handle that has its lock.
+    """Create a temporary file or folder beside its target; return it with the handle that has its lock.
 
     Errors name ``path``.
     """
@@ -301,4 +301,4 @@ def _locked_part(target: Path, path: Path, *, folder: bool = False) -> tuple[Pat
                 handle = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
         if _lock(handle) is not False and part.exists():
             return part, handle
-        os.close(handle)  # taken for a leftover before it had its lock
+        os.close(handle)  # another process removed it as a leftover before it was locked

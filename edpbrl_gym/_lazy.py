@@ -1,4 +1,4 @@
-"""Names that a package gives without importing the modules they come from before they are used (PEP 562)."""
+"""Packages that import their names lazily (PEP 562)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def lazy_names(
 
     Args:
         package: Full name of the package, its ``__name__``.
-        names: For each module, relative to the package, the names that come from it.
+        names: Names by module, relative to the package.
     """
-    modules = {name: module for module, those in names.items() for name in those}
+    modules = {name: module for module, module_names in names.items() for name in module_names}
 
     def get(name: str) -> Any:
         if name not in modules:

@@ -1,8 +1,8 @@
-"""Logs that only grow: a file of JSON objects, a line each, with a checksum, held by one process.
+"""Append-only logs: a file of JSON objects, one per line, with checksums, locked by one process.
 
-A line is the CRC-32 of a JSON object, a space and the object. A kill may cut off the last line, so that its end is
-missing: it was never acknowledged and is dropped. Any other line that is not as it was written is damage, an error.
-Zero bytes at the end are room that was set aside for lines to come.
+A line is the CRC-32 of a JSON object, a space and the object. A kill may truncate the last line: it was never
+acknowledged and is dropped. Any other line that is not as it was written is damage and raises an error. Zero bytes at
+the end are room reserved for later lines.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ __all__ = ["AppendLog", "Line", "Remedies", "decode", "encode"]
 
 Line = dict[str, Any]
 
-_BLOCK = 1 << 16  # room is set aside in blocks of so many bytes
+_BLOCK = 1 << 16  # room is reserved in blocks of this many bytes
 
 
 class Remedies(NamedTuple):
-    """What the errors of a log tell people to do.
+    """Advice in the errors of a log.
 
     Attributes:
-        held: Where another process, or another part of this one, has it open.
-        damaged: Where a line is not as it was written.
-        gone: Where the file was deleted, moved, replaced or cut short while it was open.
-        closed: Where it was closed before.
+        held: If another process, or another part of this one, has the log open.
+        damaged: If a line is not as it was written.
+        gone: If the file was deleted, moved, replaced or truncated while it was open.
+        closed: If the log was closed before.
     """
 
     held: str
@@ -40,13 +40,13 @@ class Remedies(NamedTuple):
 
 
 def encode(line: Line) -> bytes:
-    """A line as it is written, with its checksum and its end."""
+    """A line as bytes, with its checksum and line end."""
     body = json.dumps(line, separators=(",", ":"), allow_nan=False).encode("ascii")
     return b"%08x %s\n" % (zlib.crc32(body), body)
 
 
 def decode(data: bytes) -> Line | None:
-    """The object of a line without its end, None for a damaged one."""
+    """The object of a line without its line end; None if the line is damaged."""
     code, _, body = data.partition(b" ")
     if code != b"%08x" % zlib.crc32(body):
         return None
@@ -58,20 +58,20 @@ def decode(data: bytes) -> Line | None:
 
 
 class AppendLog:
-    """An open log, held until it is closed or the process ends.
+    """An open log, locked until it is closed or the process ends.
 
     Args:
         path: The file.
-        name: What its errors call it, such as "the session /a/b".
-        remedies: What its errors tell people to do.
-        create: Make the file where there is none.
+        name: Name of the log in its errors, such as "the session /a/b".
+        remedies: Advice in its errors.
+        create: Create the file if it does not exist.
 
     Attributes:
-        lines: Number of lines, once ``read`` was called.
+        lines: Number of lines, valid after ``read``.
 
     Raises:
-        RuntimeError: Another process has it open, or this one.
-        OSError: It can't be opened, or is no regular file.
+        RuntimeError: Another process, or this one, has the log open.
+        OSError: The file can't be opened, or is not a regular file.
     """
 
     def __init__(self, path: Path, *, name: str, remedies: Remedies, create: bool = False) -> None:
@@ -89,18 +89,18 @@ class AppendLog:
             )
 
     def read(self, header: Line | None = None) -> list[Line]:
-        """All lines, in their order; a last line that was cut off is removed from the file.
+        """Return all lines in order; a truncated last line is removed from the file.
 
         Args:
-            header: What the first line must be. A new log gets it; it is not among the lines returned.
+            header: Expected first line. It is written to a new log, and not among the lines returned.
 
         Raises:
-            ValueError: A damaged line, or another header; the file stays as it is.
-            OSError: It can't be read, or a header can't be written.
+            ValueError: A line is damaged, or the header is another one; the file stays as it is.
+            OSError: The file can't be read, or the header can't be written.
         """
         raw = self.path.read_bytes()
-        first = b"" if header is None else encode(header)
-        if not (raw.startswith(first) or first.startswith(raw)):
+        header_line = b"" if header is None else encode(header)
+        if not (raw.startswith(header_line) or header_line.startswith(raw)):
             form = "" if header is None else header.get("format", "")
             opening = raw.split(b"\n", 1)[0]
             if form.encode("ascii") in opening and decode(opening) is None:
@@ -116,16 +116,16 @@ class AppendLog:
             end = data.find(b"\n", position)
             line = decode(data[position : len(data) if end < 0 else end])
             if line is None:
-                if end >= 0 or decode(data[position:-1]) is not None:  # its end is there, whole or damaged
-                    why = ": its end is wrong" if end < 0 else ": its checksum is wrong"
+                if end >= 0 or decode(data[position:-1]) is not None:  # its line end is there, intact or damaged
+                    problem = ": its end is wrong" if end < 0 else ": its checksum is wrong"
                     if 0 <= end < len(data) - 1:
-                        why = " and others follow it"
-                    raise ValueError(self._damage(len(lines) + 1, why))
+                        problem = " and others follow it"
+                    raise ValueError(self._damage(len(lines) + 1, problem))
                 break
             lines.append(line)
             position = len(data) if end < 0 else end + 1
         self._cut(position)
-        if position and data[position - 1 : position] != b"\n":  # the last line is whole but for its end
+        if position and data[position - 1 : position] != b"\n":  # only the line end is missing
             self._write(b"\n")
         self.lines = len(lines)
         if header is not None and not lines:
@@ -139,12 +139,12 @@ class AppendLog:
         """Add a line; when this returns it is on the disk (``durable``) or at least out of this process.
 
         Args:
-            line: What JSON can hold.
+            line: JSON object.
             durable: Wait for the disk.
-            room: So many bytes more are set aside for lines that must not fail later, as far as the file system can.
+            room: Number of bytes to reserve for lines that must not fail later, as far as the file system can.
 
         Raises:
-            OSError: The disk is full, or the file is gone or was replaced; the log is as before.
+            OSError: The disk is full, or the file was removed or replaced; the log is unchanged.
             ValueError: The log is closed.
         """
         data = encode(line)
@@ -156,13 +156,13 @@ class AppendLog:
             self._write(data)
             self.lines += 1
             handle = os.dup(self._handle) if durable else -1
-        if durable:  # outside the lock: the disk takes several at once
+        if durable:  # outside the lock, so that several syncs can run at once
             try:
                 with naming(self.path):
                     os.fsync(handle)
             except BaseException:
                 with self._writing:
-                    if self._end == start + len(data):  # else others follow it, and it stays
+                    if self._end == start + len(data):  # otherwise other lines follow, and this one stays
                         self._cut(start)
                         self.lines -= 1
                 raise
@@ -170,7 +170,7 @@ class AppendLog:
                 os.close(handle)
 
     def check(self) -> None:
-        """Check that lines can still be written where they will be looked for.
+        """Check that the log is open and its file still in place.
 
         Raises:
             FileNotFoundError: The file was deleted, moved, replaced or cut short.
@@ -179,11 +179,11 @@ class AppendLog:
         if self.closed:
             raise ValueError(f"Expected {self._name} to be open, it has been closed; {self._remedies.closed}")
         try:
-            found = os.fstat(self._handle)
-            whole = os.path.samestat(found, os.stat(self.path)) and found.st_size >= self._end
+            status = os.fstat(self._handle)
+            intact = os.path.samestat(status, os.stat(self.path)) and status.st_size >= self._end
         except OSError:
-            whole = False
-        if not whole:
+            intact = False
+        if not intact:
             raise FileNotFoundError(
                 f"Expected {self.path} where it was opened, with all its lines; it has been deleted, moved, replaced "
                 f"or cut short since; {self._remedies.gone}"
@@ -195,24 +195,24 @@ class AppendLog:
         return self._handle < 0
 
     def sync(self) -> None:
-        """Bring all lines to the disk.
+        """Flush all lines to the disk.
 
         Raises:
-            OSError: It fails, or the file is gone.
+            OSError: Flushing failed, or the file was removed.
             ValueError: The log is closed.
         """
         self.check()
         os.fsync(self._handle)
 
     def _reserve(self, end: int) -> None:
-        """Set bytes aside up to a position, by writing zeros."""
+        """Reserve bytes up to a position by writing zeros."""
         if end <= self._reserved:
             return
-        before = max(self._reserved, self._end)
+        previous_end = max(self._reserved, self._end)
         try:
-            self._put(before, bytes(-(-(end - before) // _BLOCK) * _BLOCK))
+            self._put(previous_end, bytes(-(-(end - previous_end) // _BLOCK) * _BLOCK))
         except BaseException:
-            os.ftruncate(self._handle, before)
+            os.ftruncate(self._handle, previous_end)
             raise
         self._reserved = os.lseek(self._handle, 0, os.SEEK_CUR)
 
@@ -225,11 +225,11 @@ class AppendLog:
         self._end += len(data)
 
     def _put(self, position: int, data: bytes) -> None:
-        rest = memoryview(data)
+        remaining = memoryview(data)
         with naming(self.path):
             os.lseek(self._handle, position, os.SEEK_SET)
-            while rest:
-                rest = rest[os.write(self._handle, rest) :]
+            while remaining:
+                remaining = remaining[os.write(self._handle, remaining) :]
 
     def _cut(self, end: int) -> None:
         self._end = self._reserved = end
@@ -237,11 +237,11 @@ class AppendLog:
             os.ftruncate(self._handle, end)
 
     def close(self) -> None:
-        """Release the file, without the room that was set aside; another process may open it then."""
+        """Release the file, without the reserved room; another process can then open it."""
         with self._writing:
             if self._handle >= 0:
                 try:
-                    if self._reserved > self._end < os.fstat(self._handle).st_size:  # it may have been cut short
+                    if self._reserved > self._end < os.fstat(self._handle).st_size:  # it may have been truncated
                         os.ftruncate(self._handle, self._end)
                 finally:
                     os.close(self._handle)

@@ -1,4 +1,4 @@
-"""Pictures from outside: three formats and a largest size, since every other decoder is a way in for hostile files."""
+"""Pictures from untrusted files: only three formats and a maximum size, since every decoder can be attacked."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 __all__ = ["FORMATS", "MAX_PIXELS", "open_picture"]
 
 FORMATS = ("PNG", "JPEG", "WEBP")
-MAX_PIXELS = 50_000_000  # more than any model here makes or reads; decoded it takes 150 MB
+MAX_PIXELS = 50_000_000  # more than any model here produces or reads; 150 MB once decoded
 
 
-_OPENING = threading.Lock()  # filters of warnings belong to the process, not to a thread
+_OPENING = threading.Lock()  # warning filters belong to the process, not to a thread
 
 
 @contextmanager
@@ -34,7 +34,7 @@ def open_picture(source: str | os.PathLike[str] | bytes) -> Iterator[Image]:
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: Another format, too many pixels, or a cut or damaged picture; the message names the file.
+        ValueError: Another format, too many pixels, or a truncated or damaged picture; the message names the file.
     """
     name = "bytes" if isinstance(source, bytes) else str(source)
     if not isinstance(source, bytes) and not Path(source).is_file():

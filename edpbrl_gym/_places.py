@@ -1,4 +1,4 @@
-"""Places to write: files written whole with errors that name them, and places that one process holds at a time."""
+"""Destinations of output: atomic writes with errors that name the file, and locks against other processes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RunFolderError(ValueError):
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Call ``write`` with a temporary path in the same folder, then rename: readers see the whole file or none.
+    """Call ``write`` with a temporary path in the same folder, then rename it: readers see the whole file or none.
 
     Raises:
         RunFolderError: If the place can't be written.
@@ -39,7 +39,7 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def prepare_place(path: Path) -> None:
-    """Make the folder of a file that will be written, and refuse what is no place for one: before the work, not after.
+    """Create the folder of a file to be written, and check its path before the work rather than after it.
 
     Raises:
         RunFolderError: If the place can't be written.
@@ -50,11 +50,11 @@ def prepare_place(path: Path) -> None:
 
 @contextmanager
 def telling(path: Path) -> Iterator[None]:
-    """Let errors of the system say which place can't be written, and what to do."""
+    """Turn an OSError of the block into one that says which path can't be written, and what to do."""
     try:
         yield
     except OSError as error:
-        if error.errno is None:  # says all that is to be said
+        if error.errno is None:  # one of ours, with a complete message
             raise RunFolderError(str(error)) from error
         raise RunFolderError(
             f"Expected to write {path}, got {error.strerror}; choose a folder that you can write to"
@@ -62,7 +62,7 @@ def telling(path: Path) -> Iterator[None]:
 
 
 class Lock:
-    """A file that this process holds until nobody here uses it any more; then it is removed. Use ``Lock.of``."""
+    """A lock file of this process, removed when its last user releases it. Use ``Lock.of``."""
 
     _held: WeakValueDictionary[str, Lock] = WeakValueDictionary()
 
@@ -71,7 +71,7 @@ class Lock:
         self._owner = 0  # a forked child has this object too
         with naming(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            if path.is_symlink():  # what it leads to would be emptied
+            if path.is_symlink():  # its target would be emptied
                 raise OSError(f"Expected no link at {path}; remove it, or choose another folder")
             check_place(path)
             while True:
@@ -85,29 +85,29 @@ class Lock:
                     self._file.write(f"{self._owner}\n")
                     self._file.flush()
                     return
-                self._file.close()  # its holder has removed it since it was opened
+                self._file.close()  # its holder removed it after it was opened here
             holder = self._file.read(20).strip()
         holder = f" ({holder})" if holder else ""
         raise RunFolderError(f"Expected {place} to be free, another process{holder} {doing}")
 
     @classmethod
     def of(cls, path: Path, place: Path, doing: str) -> Lock:
-        """Hold a file, made where it isn't there; within a process all share one.
+        """Hold a lock file, creating it if necessary; all users within a process share one lock.
 
         Args:
-            path: The file.
-            place: What is held by it.
-            doing: What a process that has it does there, and what to do then; for the message.
+            path: The lock file.
+            place: The file or folder that it protects.
+            doing: What the process that holds it does, and what to do then; for the message.
 
         Raises:
-            RunFolderError: If another process has it, or it can't be written.
+            RunFolderError: If another process holds it, or it can't be written.
         """
         name = os.path.realpath(path)
-        held = cls._held.get(name)
-        if held is None:
+        lock = cls._held.get(name)
+        if lock is None:
             with telling(place):
-                held = cls._held[name] = cls(path, place, doing)
-        return held
+                lock = cls._held[name] = cls(path, place, doing)
+        return lock
 
     def __del__(self) -> None:
         file = getattr(self, "_file", None)
@@ -115,31 +115,31 @@ class Lock:
             return
         with suppress(OSError):  # Windows removes no open file
             if self._owner == os.getpid() and is_at(file.fileno(), self._path):
-                self._path.unlink()  # while it is held: who has opened it finds that it has gone, and makes another
+                self._path.unlink()  # while locked: a process that has opened it notices, and creates another
         file.close()
 
 
 def hold_folder(folder: Path, *names: str) -> object:
-    """Keep other processes out of a folder, made if it isn't there, as long as what is returned is kept.
+    """Lock a folder, created if necessary, against other processes, as long as the result is referenced.
 
     Args:
         folder: The folder.
-        *names: What will be written there; links among them may not lead outside the folder. All where none are given.
+        *names: Names to be written there; links among them must not lead outside the folder. Without any, all names.
 
     Raises:
-        RunFolderError: If another process holds it, it can't be written, or a link leads outside.
+        RunFolderError: If another process holds the folder, it can't be written, or a link leads outside it.
     """
-    held = Lock.of(folder / LOCK, folder, "runs in it; wait until it ends, or choose another --out")
+    lock = Lock.of(folder / LOCK, folder, "runs in it; wait until it ends, or choose another --out")
     with telling(folder):
         check_links(folder, *names)
-    return held
+    return lock
 
 
 def hold_place(path: Path) -> object:
-    """Keep other processes from the place of a file, or of a folder that is replaced as a whole, as ``hold_folder``.
+    """Lock the path of a file, or of a folder that is replaced as a whole, like ``hold_folder``.
 
     Raises:
-        RunFolderError: If another process holds it, or nothing can be written beside it.
+        RunFolderError: If another process holds it, or its folder can't be written.
     """
     target = Path(os.path.realpath(path))
     lock = target.with_name(f".{short_name(target.name)}{LOCK}")

@@ -1,4 +1,4 @@
-"""Independent random streams of an experiment, each from one seed and the names of what it is for."""
+"""Independent random streams of an experiment, each derived from one seed and the stream's names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def derive_seed(seed: int, *keys: int | str) -> int:
 
     Args:
         seed: Seed of the experiment, at least 0.
-        *keys: What the stream is for, such as ``"queries", run, agent, episodes``.
+        *keys: Names of the stream, such as ``"queries", run, agent, episodes``.
     """
     words = [_word(key) for key in keys]
     state = np.random.SeedSequence([seed, *words]).generate_state(1, np.uint64)

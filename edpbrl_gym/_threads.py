@@ -1,9 +1,8 @@
-"""Threads where they help: none inside small BLAS kernels, one for each chunk of the large products.
+"""Control of threads: none inside small BLAS kernels, several for the chunks of large products.
 
 BLAS splits every product among its threads and waits for the last of them. On a busy machine that one may sleep for
 milliseconds, a thousand times as long as the small matrices of a Newton step take. So the solvers run BLAS with one
-thread, and large products are cut into chunks that threads of our own take one after the other: nobody waits for
-anybody but at the end.
+thread, and large products are split into chunks for a pool of threads, which wait for each other only at the end.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ __all__ = ["blas_threads", "for_each", "one_blas_thread", "one_thread", "one_tor
 
 Item = TypeVar("Item")
 
-_MOST = 32  # threads of our own: each holds the arrays of a chunk
+_MAX_THREADS = 32  # each needs memory for the arrays of a chunk
 
 
 class _Limit:
-    """One thread for BLAS. The count is the process's: the thread that set it (its owner) is the one to restore it."""
+    """One thread for BLAS. The limit is that of the process: the thread that set it (its owner) restores it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -37,7 +36,7 @@ class _Limit:
             return self._before if self._owner is not None else _threads_now()
 
     def enter(self) -> bool:
-        """Whether it has to be left again; not where another thread is the owner."""
+        """Enter the limit; return whether ``leave`` must be called: not if another thread is the owner."""
         with self._lock:
             if self._owner is None:
                 self._owner = threading.get_ident()
@@ -71,7 +70,7 @@ def _threads_now() -> int:
 
 
 def _limit_this_thread() -> None:
-    """For a thread that ends soon: an OpenBLAS built on OpenMP has a count of its own for each thread."""
+    """Limit BLAS in a short-lived thread: an OpenBLAS built on OpenMP has its own count for each thread."""
     _controller().limit(limits=1, user_api="blas")
 
 
@@ -79,7 +78,7 @@ _limit = _Limit()
 
 
 def blas_threads() -> int:
-    """Threads that BLAS may use outside of `one_blas_thread`: as many as environment or caller allow; 1 if unknown."""
+    """Number of threads of BLAS outside `one_blas_thread`, as the environment or the caller set it; 1 if unknown."""
     return _limit.threads()
 
 
@@ -87,8 +86,8 @@ def blas_threads() -> int:
 def one_blas_thread() -> Iterator[None]:
     """A context with one thread for BLAS, in the whole process.
 
-    Contexts may be nested. Where those of several threads overlap, the first of them counts: when it ends, the others
-    go on with as many threads as before, slower perhaps but right.
+    Contexts may be nested. If those of several threads overlap, the first one counts: when it ends, the others continue
+    with the previous number of threads, perhaps slower but still correct.
     """
     entered = _limit.enter()
     try:
@@ -100,22 +99,22 @@ def one_blas_thread() -> Iterator[None]:
 
 @contextmanager
 def one_torch_thread() -> Iterator[None]:
-    """A context in which torch splits no product among threads, and threads begun inside have one each."""
+    """A context in which torch uses one thread, also in threads that are started inside."""
     import torch
 
-    before = torch.get_num_threads()
+    previous_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(previous_threads)
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """A context with one thread for torch, BLAS and OpenMP each.
+    """A context with one thread each for torch, BLAS and OpenMP.
 
-    For a unit of work: several processes share the cores, and rounding doesn't depend on how many there are.
+    For a unit of work: several processes share the cores, and rounding doesn't depend on their number.
     """
     from threadpoolctl import threadpool_limits
 
@@ -127,11 +126,12 @@ def for_each(function: Callable[[Item], object], items: Iterable[Item]) -> None:
     """Call a function with every item, in as many threads as `blas_threads`, each with BLAS of one thread.
 
     Args:
-        function: Called in any order; an exception of one call is raised here once all calls under way have ended.
+        function: Function of one item, called in any order; its exceptions are raised when all running calls have
+            ended.
         items: The items.
     """
     todo = list(items)
-    count = min(len(todo), blas_threads(), _MOST)
+    count = min(len(todo), blas_threads(), _MAX_THREADS)
     if count < 2:
         for item in todo:
             function(item)
@@ -140,6 +140,6 @@ def for_each(function: Callable[[Item], object], items: Iterable[Item]) -> None:
         try:
             for finished in [pool.submit(function, item) for item in todo]:
                 finished.result()
-        except BaseException:  # Ctrl-C too: what has not begun must not
+        except BaseException:  # Ctrl-C too: do not start the remaining calls
             pool.shutdown(wait=False, cancel_futures=True)
             raise

@@ -1,7 +1,7 @@
-"""Argument checks that answer "expected what, got what, do what" in one line.
+"""Argument checks whose messages read "Expected X, got Y; do Z".
 
-Every check takes the value first and the name under which the caller knows it second, returns the value in the
-type that the code works with, and raises ``ValueError`` (a wrong value) or ``TypeError`` (a wrong kind of thing).
+Every check takes the value and its name, returns the value in the type that the code works with, and raises
+``ValueError`` (a wrong value) or ``TypeError`` (a wrong type).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ __all__ = ["check_path", "check_array", "check_choice_of", "check_count", "check
 # None: any length. A string: any length, shown by its letter in the message.
 Shape = tuple[int | str | None, ...]
 
-_CHUNK = 1 << 20  # entries that are checked at once: bounds the memory of the check
+_CHUNK = 1 << 20  # entries checked at once: bounds the memory
 
 
 def _describe(shape: Shape) -> str:
-    parts = ["*" if size is None else str(size) for size in shape]
-    return "(" + ", ".join(parts) + ("," if len(parts) == 1 else "") + ")"
+    sizes = ["*" if size is None else str(size) for size in shape]
+    return "(" + ", ".join(sizes) + ("," if len(sizes) == 1 else "") + ")"
 
 
 def _check_shape(array: NDArray[Any], name: str, shape: Shape, hint: str) -> None:
@@ -36,23 +36,23 @@ def _check_shape(array: NDArray[Any], name: str, shape: Shape, hint: str) -> Non
 
 
 def _check_finite(array: NDArray[Any], name: str) -> None:
-    """Raise ValueError for NaN or infinity; chunk by chunk, since the array may be larger than the free memory."""
+    """Raise ValueError for NaN or infinity; chunk by chunk, since the array may be larger than free memory."""
     if not array.size or (array.size <= _CHUNK and np.isfinite(array).all()):
         return
     table = np.atleast_1d(array)
     step = max(1, _CHUNK * len(table) // table.size)
-    count, first = 0, None
-    for begin in range(0, len(table), step):
-        finite = np.isfinite(table[begin : begin + step])
+    count, first_index = 0, None
+    for start in range(0, len(table), step):
+        finite = np.isfinite(table[start : start + step])
         if finite.all():
             continue
         bad = np.argwhere(~finite)
         count += len(bad)
-        if first is None:
-            first = (begin + int(bad[0][0]), *(int(i) for i in bad[0][1:]))[: array.ndim]
+        if first_index is None:
+            first_index = (start + int(bad[0][0]), *(int(i) for i in bad[0][1:]))[: array.ndim]
     if count:
         raise ValueError(
-            f"Expected finite {name}, got {count} NaN or infinite value(s), the first at index {first}; "
+            f"Expected finite {name}, got {count} NaN or infinite value(s), the first at index {first_index}; "
             f"remove or recompute these rows"
         )
 
@@ -72,17 +72,17 @@ def check_array(
     An array of the right type is returned as it is, without a copy, memory-mapped ones included.
 
     Args:
-        value: anything that numpy turns into an array of numbers.
-        name: the argument's name, for the message.
-        shape: the expected shape; an int is a required length, a letter or None stands for any length.
-        dtype: the floating type of the result.
-        keep: other types that are returned as they are.
-        finite: reject NaN and infinity.
-        hint: what to do, appended to a message about the shape.
+        value: Anything that numpy converts to an array of numbers.
+        name: Name of the argument, for the message.
+        shape: Expected shape; an int is a required length, a letter or None stands for any length.
+        dtype: Floating type of the result.
+        keep: Other types that are returned as they are.
+        finite: Reject NaN and infinity.
+        hint: Advice appended to a message about the shape.
 
     Raises:
-        TypeError: ``value`` holds no real numbers.
-        ValueError: wrong shape, NaN or infinity.
+        TypeError: ``value`` does not contain real numbers.
+        ValueError: Wrong shape, NaN or infinity.
     """
     try:
         array = np.asarray(value)
@@ -104,8 +104,8 @@ def check_integers(
     """Return ``value`` as an int64 array of the expected shape with all entries in ``low..high`` (both included).
 
     Raises:
-        TypeError: the entries are no integers.
-        ValueError: wrong shape, or an entry out of range (the message names the first).
+        TypeError: The entries are not integers.
+        ValueError: Wrong shape, or an entry out of range (the message names the first).
     """
     array = np.asarray(value)
     if array.size == 0:
@@ -119,9 +119,9 @@ def check_integers(
     if high is not None:
         outside |= array > high
     if outside.any():
-        where = tuple(int(i) for i in np.argwhere(outside)[0])
+        index = tuple(int(i) for i in np.argwhere(outside)[0])
         limits = f"{'-inf' if low is None else low}..{'inf' if high is None else high}"
-        raise ValueError(f"Expected {name} in {limits}, got {int(array[where])} at index {where}")
+        raise ValueError(f"Expected {name} in {limits}, got {int(array[index])} at index {index}")
     return array.astype(np.int64, copy=False)
 
 
@@ -129,8 +129,8 @@ def check_count(value: Any, name: str, *, minimum: int = 1) -> int:
     """Return ``value`` as an int of at least ``minimum``.
 
     Raises:
-        TypeError: ``value`` is no integer (a bool is none either).
-        ValueError: it is below ``minimum``.
+        TypeError: ``value`` is not an integer (nor is a bool).
+        ValueError: It is below ``minimum``.
     """
     try:
         if isinstance(value, (bool, np.bool_)):
@@ -147,8 +147,8 @@ def check_number(value: Any, name: str, *, minimum: float | None = None, exclusi
     """Return ``value`` as a finite float, at least ``minimum`` (above it when ``exclusive``).
 
     Raises:
-        TypeError: ``value`` is no number.
-        ValueError: NaN, infinite, or below the minimum.
+        TypeError: ``value`` is not a number.
+        ValueError: It is NaN, infinite, or below the minimum.
     """
     try:
         if isinstance(value, (str, bytes, bool)):
@@ -164,10 +164,10 @@ def check_number(value: Any, name: str, *, minimum: float | None = None, exclusi
 
 
 def check_choice_of(value: Any, name: str, allowed: Sequence[str]) -> str:
-    """Return ``value`` when it is one of the ``allowed`` names.
+    """Return ``value`` if it is one of the ``allowed`` names.
 
     Raises:
-        ValueError: it is not; the message lists what is.
+        ValueError: It is not; the message lists the allowed names.
     """
     if not isinstance(value, str) or value not in allowed:
         raise ValueError(f"Expected {name} as one of {', '.join(map(repr, allowed))}, got {value!r}")
@@ -175,10 +175,10 @@ def check_choice_of(value: Any, name: str, allowed: Sequence[str]) -> str:
 
 
 def check_path(path: str | None, name: str) -> None:
-    """Refuse the empty path, which would be the current folder, and which nobody has named.
+    """Reject an empty path, which would stand for the current folder.
 
     Raises:
-        ValueError: If it is empty.
+        ValueError: If the path is empty.
     """
     if path == "":
         raise ValueError(f"Expected {name} as a path, got an empty path; leave the option out for its default")

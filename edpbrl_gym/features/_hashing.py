@@ -21,13 +21,13 @@ def _hash_version(path: str, size: int, modified: int) -> str:
 
 
 def hash_file(path: Path) -> str:
-    """Return the sha256 (hex) of a file; computed once per process while size and time stamp stay."""
+    """Return the sha256 (hex) of a file, computed once per process unless its size or time stamp changes."""
     status = path.stat()
     return _hash_version(str(path.resolve()), status.st_size, status.st_mtime_ns)
 
 
 def hash_settings(settings: Any) -> str:
-    """Return the sha256 (hex) of a JSON-able object; what JSON does not know goes in as its repr."""
+    """Return the sha256 (hex) of an object as JSON; other types enter by their repr."""
     return hashlib.sha256(json.dumps(settings, sort_keys=True, default=repr).encode()).hexdigest()
 
 
@@ -42,13 +42,13 @@ def hash_arrays(arrays: Mapping[str, np.ndarray]) -> str:
 
 
 def hash_state_dict(state: Mapping[str, Any]) -> str:
-    """Return the sha256 (hex) of a torch state dict; the device on which it lies does not matter."""
+    """Return the sha256 (hex) of a torch state dict, whatever its device."""
     import torch
 
     arrays = {}
     for name, tensor in state.items():
         if isinstance(tensor, torch.Tensor):
-            # bytes, not values: numpy knows no bfloat16
+            # bytes, not values: numpy has no bfloat16
             flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
             arrays[f"{name} {tensor.dtype} {tuple(tensor.shape)}"] = flat
     return hash_arrays(arrays)

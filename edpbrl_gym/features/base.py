@@ -1,4 +1,4 @@
-"""The protocol of text encoders and what every encoder shares: checks, deduplication, batches, unit norm."""
+"""The protocol of text encoders and their common base: checks, deduplication, batches, unit norm."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class TextEncoder(Protocol):
 
     @property
     def name(self) -> str:
-        """What was loaded, as a user would write it."""
+        """Spec of the encoder, as a user would write it."""
 
     @property
     def dimension(self) -> int:
-        """d, the number of features."""
+        """Number of features d."""
 
     @property
     def fingerprint(self) -> str:
@@ -40,10 +40,10 @@ class TextEncoder(Protocol):
 
 
 def check_fingerprint(value: object, name: str = "fingerprint") -> None:
-    """Refuse a fingerprint that can't name a folder of the cache.
+    """Check that a fingerprint can name a folder of the cache.
 
     Raises:
-        ValueError: Something else than 8 to 128 letters, digits, - and _.
+        ValueError: It is not a string of 8 to 128 letters, digits, - and _.
     """
     if not isinstance(value, str) or not re.fullmatch(r"[0-9A-Za-z_-]{8,128}", value):
         raise ValueError(f"Expected a {name} of 8 to 128 letters and digits such as a sha256, got {value!r}")
@@ -53,27 +53,27 @@ def check_texts(texts: Sequence[str]) -> list[str]:
     """Return ``texts`` as a list of strings.
 
     Raises:
-        TypeError: a single string, something that is no sequence, or an element that is no string.
+        TypeError: A single string, something that is not a sequence, or an element that is not a string.
     """
     if isinstance(texts, (str, bytes)):
         raise TypeError(f"Expected a list of texts, got the single text {texts!r}; write [{texts!r}]")
     try:
-        found = list(texts)
+        strings = list(texts)
     except TypeError:
         raise TypeError(f"Expected a list of texts, got {type(texts).__name__}") from None
-    for index, text in enumerate(found):
+    for index, text in enumerate(strings):
         if not isinstance(text, str):
             raise TypeError(
                 f"Expected strings as texts, got {text!r} ({type(text).__name__}) at index {index}; convert it first"
             )
-    return found
+    return strings
 
 
 def normalise(raw: ArrayLike, texts: Sequence[str], dimension: int, name: str) -> Embeddings:
     """Return a model's output as unit-norm float32 rows, shape (n, d).
 
     Raises:
-        ValueError: wrong shape, NaN, infinity, or a row of norm zero; the message names encoder and text.
+        ValueError: Wrong shape, NaN, infinity, or a row of norm zero; the message names encoder and text.
     """
     rows = np.asarray(raw, dtype=np.float64)
     if rows.shape != (len(texts), dimension):
@@ -90,14 +90,14 @@ def normalise(raw: ArrayLike, texts: Sequence[str], dimension: int, name: str) -
 
 
 class BatchedEncoder(ABC):
-    """Base of the encoders that run a model: equal texts once, batches of similar length, unit norm.
+    """Base of the encoders that run a model: deduplication, batches of similar length, unit norm.
 
-    A batch costs as much as its longest text. Texts are sorted by the length that the model sees, and a batch is
-    closed early when padding would exceed ``PADDING_SLACK`` tokens: most batches then need no padding (and no
-    attention mask), while few texts of many lengths still share a batch.
+    The cost of a batch depends on its longest text. Texts are sorted by their length in the model, and a batch is
+    closed early if its padding would exceed ``PADDING_SLACK`` tokens: most batches then need no padding (and no
+    attention mask), while a few texts of many lengths still share a batch.
 
     Args:
-        batch_size: the most texts in one call of the model.
+        batch_size: Maximum number of texts per call of the model.
     """
 
     PADDING_SLACK = 64
@@ -111,14 +111,14 @@ class BatchedEncoder(ABC):
 
     @abstractmethod
     def _lengths(self, texts: list[str]) -> Sequence[int]:
-        """Return the length of each text as the model sees it; it decides the batches only."""
+        """Return the length of each text in the model; it affects only the batches."""
 
     @abstractmethod
     def _encode_batch(self, texts: list[str]) -> ArrayLike:
         """Return raw embeddings of one batch, shape (n, d)."""
 
     def _batches(self, texts: list[str]) -> list[list[int]]:
-        """Return indices of similar length, long texts first (so that a progress bar does not promise too much)."""
+        """Return indices in batches of similar length, long texts first (a progress bar is then not too optimistic)."""
         lengths = np.asarray(self._lengths(texts))
         batches: list[list[int]] = []
         padding = longest = 0
@@ -135,40 +135,40 @@ class BatchedEncoder(ABC):
         """Return the embeddings of ``texts``.
 
         Args:
-            texts: n strings; the empty string is a text like any other.
-            progress: show a progress bar over the distinct texts.
+            texts: n strings; the empty string is allowed.
+            progress: Show a progress bar over the distinct texts.
 
         Returns:
             Shape (n, d), float32, unit norm; (0, d) for no texts.
 
         Raises:
-            TypeError: something else than a list of strings.
-            ValueError: the model returned NaN, infinity or a zero vector.
+            TypeError: The texts are not a list of strings.
+            ValueError: The model returned NaN, infinity or a zero vector.
         """
         from tqdm.auto import tqdm
 
-        wanted = check_texts(texts)
-        unique = list(dict.fromkeys(wanted))
+        checked_texts = check_texts(texts)
+        unique = list(dict.fromkeys(checked_texts))
         rows = np.empty((len(unique), self.dimension), dtype=np.float32)
         with tqdm(total=len(unique), desc=f"encode ({self.name})", unit="text", disable=not progress) as bar:
             for batch in self._batches(unique) if unique else []:
                 chunk = [unique[i] for i in batch]
                 rows[batch] = normalise(self._encode_batch(chunk), chunk, self.dimension, self.name)
                 bar.update(len(batch))
-        if len(unique) == len(wanted):
+        if len(unique) == len(checked_texts):
             return rows
         position = {text: i for i, text in enumerate(unique)}
-        return rows[[position[text] for text in wanted]]
+        return rows[[position[text] for text in checked_texts]]
 
 
 @contextmanager
-def quiet_loading(what: str, install: str) -> Iterator[None]:
-    """Keep transformers from drawing a progress bar for the loading of weights; the arguments are ``require``'s."""
-    logging = require("transformers.utils.logging", what, install)
-    shown = logging.is_progress_bar_enabled()
+def quiet_loading(purpose: str, install: str) -> Iterator[None]:
+    """Turn off transformers' progress bar for loading weights; the arguments are those of ``require``."""
+    logging = require("transformers.utils.logging", purpose, install)
+    was_enabled = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
         yield
     finally:
-        if shown:
+        if was_enabled:
             logging.enable_progress_bar()

@@ -1,4 +1,4 @@
-"""``CachedEncoder``: never encode the same text twice, across runs and processes."""
+"""``CachedEncoder``: embeddings on disk, shared by runs and processes."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from edpbrl_gym.features.shards import (
 __all__ = ["CachedEncoder", "EmbeddingStore", "default_cache_folder"]
 
 _log = logging.getLogger(__name__)
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 def default_cache_folder() -> Path:
     """Return the cache folder: EDPBRL_CACHE, else edpbrl-gym in XDG_CACHE_HOME, else ~/.cache/edpbrl-gym."""
-    chosen = os.environ.get("EDPBRL_CACHE")
-    if chosen:
-        return Path(chosen).expanduser()
+    folder = os.environ.get("EDPBRL_CACHE")
+    if folder:
+        return Path(folder).expanduser()
     base = os.environ.get("XDG_CACHE_HOME")
-    # the XDG specification: a relative path is to be ignored
+    # by the XDG specification a relative path is ignored
     root = Path(base) if base and os.path.isabs(base) else Path(os.path.expanduser("~/.cache"))
     return root / "edpbrl-gym"
 
@@ -44,10 +44,10 @@ def default_cache_folder() -> Path:
 class EmbeddingStore:
     """The rows of one encoder on disk: shards in ``<folder>/<fingerprint>``, one index in memory.
 
-    Every process writes shards of its own and deletes only what it has written itself under a new name, so processes
-    need no locks. Small shards are merged while they are written (each at least twice as large as the next), so many
-    small batches leave few files. A shard that fails its checks is deleted with a warning and its texts count as
-    missing. Where the disk takes no more, rows stay in memory and a warning says so once.
+    Every process writes its own shards and deletes a shard only after writing its rows to another one, so processes
+    need no locks. Small shards are merged when new ones are written (each is at least twice as large as the next), so
+    many small batches leave few files. A shard that fails its checks is deleted with a warning, and its texts count as
+    missing. If the disk is full, rows stay in memory, with a single warning.
     """
 
     MAX_SHARD_ROWS = 32768
@@ -61,7 +61,7 @@ class EmbeddingStore:
         self._blocks: list[NDArray[np.float32]] = [np.empty((0, dimension), np.float32)]  # block 0: this process's
         self._own_keys: list[bytes] = []
         self._own_shards: list[tuple[Path, int, int]] = []  # path, first and last + 1 row in block 0
-        self._seen: set[str] = set()
+        self._shard_names: set[str] = set()
         self._warned = False
         remove_abandoned(self.folder)
         self._merge_small(self.refresh())
@@ -76,26 +76,26 @@ class EmbeddingStore:
         return key in self._index
 
     def refresh(self) -> list[tuple[Path, int]]:
-        """Read the shards that other processes have written since; return their paths and sizes."""
-        read: list[tuple[Path, int]] = []
+        """Read new shards of other processes; return their paths and sizes."""
+        shards: list[tuple[Path, int]] = []
         while True:
             vanished = False
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)  # someone may have emptied the cache
             except OSError as error:
-                if error.errno not in _FULL:
+                if error.errno not in _DISK_FULL:
                     raise
-                self._go_on_in_memory(error)
+                self._continue_in_memory(error)
                 return []
             names = {entry.name for entry in os.scandir(self.folder) if entry.name.endswith(".safetensors")}
-            for name in sorted(names - self._seen):
+            for name in sorted(names - self._shard_names):
                 try:
-                    read.append((self.folder / name, self._read(self.folder / name)))
+                    shards.append((self.folder / name, self._read(self.folder / name)))
                 except FileNotFoundError:
                     vanished = True  # merged into a file that is newer than our listing
-                self._seen.add(name)
+                self._shard_names.add(name)
             if not vanished:
-                return [(path, size) for path, size in read if size]
+                return [(path, size) for path, size in shards if size]
 
     def _read(self, path: Path) -> int:
         try:
@@ -112,10 +112,10 @@ class EmbeddingStore:
         return len(rows)
 
     def _merge_small(self, shards: list[tuple[Path, int]]) -> None:
-        """Merge the small shards of earlier processes into one when there are many.
+        """Merge the small shards of earlier processes into one if there are many.
 
-        Safe beside a process that still runs: it keeps its own rows in memory, and whoever finds a file gone lists
-        the folder again.
+        This is safe while other processes run: they keep their own rows in memory, and list the folder again if a file
+        has vanished.
         """
         small = [path for path, size in shards if size < self.MAX_SHARD_ROWS // 4]
         if len(small) <= self.MAX_SMALL_SHARDS:
@@ -128,19 +128,19 @@ class EmbeddingStore:
                 continue
             for key, row in zip(keys, rows, strict=True):
                 merged.setdefault(key.tobytes(), row)
-        found, stacked = list(merged), np.stack(list(merged.values()))
+        keys_in_order, stacked = list(merged), np.stack(list(merged.values()))
         try:
-            for start in range(0, len(found), self.MAX_SHARD_ROWS):
+            for start in range(0, len(keys_in_order), self.MAX_SHARD_ROWS):
                 stop = start + self.MAX_SHARD_ROWS
-                path = write_shard(self.folder, found[start:stop], stacked[start:stop], self.fingerprint)
-                self._seen.add(path.name)
+                path = write_shard(self.folder, keys_in_order[start:stop], stacked[start:stop], self.fingerprint)
+                self._shard_names.add(path.name)
         except OSError as error:
-            self._go_on_in_memory(error)  # the small ones stay
+            self._continue_in_memory(error)  # keep the small shards
             return
         for path in small:
             remove(path)
 
-    def _go_on_in_memory(self, error: OSError) -> None:
+    def _continue_in_memory(self, error: OSError) -> None:
         if not self._warned:
             _log.warning(
                 "Expected to write into the cache folder %s, got %s; embeddings are kept in memory, and what is not "
@@ -151,60 +151,60 @@ class EmbeddingStore:
         self._warned = True
 
     def add(self, keys: list[bytes], rows: NDArray[np.float32]) -> None:
-        """Keep new rows, shape (n, d), in memory and, if it takes them, on disk."""
+        """Store new rows, shape (n, d), in memory and, if possible, on disk."""
         start = len(self._own_keys)
         stop = start + len(keys)
-        own = self._blocks[0]
-        if stop > len(own):
-            grown = np.empty((max(stop, 2 * len(own), 1024), self.dimension), np.float32)
-            grown[:start] = own[:start]
-            self._blocks[0] = own = grown
-        own[start:stop] = rows
+        block = self._blocks[0]
+        if stop > len(block):
+            grown = np.empty((max(stop, 2 * len(block), 1024), self.dimension), np.float32)
+            grown[:start] = block[:start]
+            self._blocks[0] = block = grown
+        block[start:stop] = rows
         self._own_keys.extend(keys)
         self._index.update((key, (0, start + i)) for i, key in enumerate(keys))
-        kept = len(self._own_shards)
-        while kept:
-            _, first, last = self._own_shards[kept - 1]
-            if last - first > 2 * (stop - start) or stop - first > self.MAX_SHARD_ROWS:
+        num_kept = len(self._own_shards)
+        while num_kept:
+            _, shard_start, shard_stop = self._own_shards[num_kept - 1]
+            if shard_stop - shard_start > 2 * (stop - start) or stop - shard_start > self.MAX_SHARD_ROWS:
                 break
-            kept -= 1
-            start = first
+            num_kept -= 1
+            start = shard_start
         try:
-            path = write_shard(self.folder, self._own_keys[start:stop], own[start:stop], self.fingerprint)
+            path = write_shard(self.folder, self._own_keys[start:stop], block[start:stop], self.fingerprint)
         except OSError as error:
-            self._go_on_in_memory(error)
+            self._continue_in_memory(error)
             return
-        self._seen.add(path.name)
-        replaced = self._own_shards[kept:]
-        self._own_shards[kept:] = [(path, start, stop)]
-        for old, _, _ in replaced:
-            remove(old)
+        self._shard_names.add(path.name)
+        replaced = self._own_shards[num_kept:]
+        self._own_shards[num_kept:] = [(path, start, stop)]
+        for replaced_path, _, _ in replaced:
+            remove(replaced_path)
 
     def get(self, keys: list[bytes]) -> NDArray[np.float32]:
-        """Return the rows of known keys, shape (n, d)."""
-        out = np.empty((len(keys), self.dimension), np.float32)
+        """Return the rows of stored keys, shape (n, d)."""
+        rows = np.empty((len(keys), self.dimension), np.float32)
         places = np.array([self._index[key] for key in keys], dtype=np.int64).reshape(-1, 2)
         for block in np.unique(places[:, 0]):
-            here = np.flatnonzero(places[:, 0] == block)
-            out[here] = self._blocks[block][places[here, 1]]
-        return out
+            indices = np.flatnonzero(places[:, 0] == block)
+            rows[indices] = self._blocks[block][places[indices, 1]]
+        return rows
 
 
 class CachedEncoder:
-    """An encoder with a cache on disk: a text that was encoded once returns the same bytes, without the model.
+    """An encoder with a cache on disk: a text encoded before returns the same bytes, without the model.
 
-    The cache lies in ``<folder>/text-embeddings/<fingerprint>``. Missing texts are encoded and stored in chunks of
-    ``CHUNK`` texts, long ones first: what is done before an interruption is kept. Several threads and processes may
-    share one folder; two that miss the same text at once both encode it. A disk that is full, or can't be written any
-    more, ends nothing: the rows stay in memory.
+    The cache is in ``<folder>/text-embeddings/<fingerprint>``. Missing texts are encoded and stored in chunks of
+    ``CHUNK`` texts, long ones first, so that an interruption loses one chunk at most. Several threads and processes can
+    share a folder; a text missing in two of them at once is encoded twice. If the disk is full or can no longer be
+    written, the rows stay in memory.
 
     Args:
-        encoder: the encoder that does the work.
-        folder: the cache folder; None is ``default_cache_folder()``.
+        encoder: The encoder to cache.
+        folder: The cache folder; None: ``default_cache_folder()``.
 
     Raises:
         TypeError: ``encoder`` lacks a part of the TextEncoder protocol.
-        ValueError: its fingerprint can't name a folder.
+        ValueError: Its fingerprint can't name a folder.
     """
 
     CHUNK = 1024
@@ -236,7 +236,7 @@ class CachedEncoder:
         """The rows on disk, opened on first use.
 
         Raises:
-            OSError: the cache folder can't be made or read; the message says what to set.
+            OSError: The cache folder can't be created or read; the message says what to set.
         """
         with self._lock:
             if self._store is None:
@@ -254,21 +254,21 @@ class CachedEncoder:
 
         Args:
             texts: n strings.
-            progress: show a progress bar over the texts that the cache lacks.
+            progress: Show a progress bar over the texts that are not cached.
 
         Raises:
-            TypeError: something else than a list of strings.
-            ValueError: the model returned NaN, infinity or a zero vector (nothing of that chunk is stored).
+            TypeError: The texts are not a list of strings.
+            ValueError: The model returned NaN, infinity or a zero vector (nothing of that chunk is stored).
         """
-        wanted = check_texts(texts)
-        if not wanted:
+        checked_texts = check_texts(texts)
+        if not checked_texts:
             return np.empty((0, self.dimension), np.float32)
         with self._lock:
-            keys = [text_key(text) for text in wanted]
-            missing = self._missing(wanted, keys)
+            keys = [text_key(text) for text in checked_texts]
+            missing = self._missing(checked_texts, keys)
             if missing:
                 self.store.refresh()
-                missing = self._missing(wanted, keys)
+                missing = self._missing(checked_texts, keys)
             if missing:
                 self._encode_missing(missing, progress)
             return self.store.get(keys)
@@ -280,20 +280,20 @@ class CachedEncoder:
     def _encode_missing(self, missing: dict[bytes, str], progress: bool) -> None:
         from tqdm.auto import tqdm
 
-        # similar lengths together make the batches of the encoder cheap
+        # texts of similar length make cheap batches
         todo = sorted(missing.items(), key=lambda item: len(item[1]), reverse=True)
         with tqdm(total=len(todo), desc=f"encode ({self.name})", unit="text", disable=not progress) as bar:
             for start in range(0, len(todo), self.CHUNK):
                 chunk = todo[start : start + self.CHUNK]
-                part = [text for _, text in chunk]
-                rows = np.asarray(self.encoder.encode(part))
-                # checks what a user's own encoder returns; rows of unit norm keep their bytes
-                checked = normalise(rows, part, self.dimension, self.name)
+                chunk_texts = [text for _, text in chunk]
+                rows = np.asarray(self.encoder.encode(chunk_texts))
+                # checks the output of a user's own encoder; rows of unit norm keep their bytes
+                checked = normalise(rows, chunk_texts, self.dimension, self.name)
                 self.store.add([key for key, _ in chunk], _as_is_if_unit(rows, checked))
                 bar.update(len(chunk))
 
 
 def _as_is_if_unit(rows: NDArray[Any], checked: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return ``rows`` where they were unit-norm float32 already (a second division may change the last bit)."""
+    """Return ``rows`` if they are unit-norm float32 already (a second division could change the last bit)."""
     same = rows.dtype == np.float32 and np.allclose(rows, checked, rtol=0.0, atol=1e-6)
     return rows if same else checked

@@ -22,7 +22,7 @@ _HUB = "hf-hub:"
 
 
 def _split_source(source: str, package: Any) -> tuple[str, str | None]:
-    """Return (model name, pretrained) as open_clip takes them, with everything checked that needs no weights."""
+    """Return open_clip's (model name, pretrained) after all checks that need no weights."""
     if source.startswith(_LOCAL):
         folder = Path(source.removeprefix(_LOCAL)).expanduser()
         if not source.removeprefix(_LOCAL) or not folder.is_dir():
@@ -36,9 +36,9 @@ def _split_source(source: str, package: Any) -> tuple[str, str | None]:
     if source.startswith(_HUB):
         return source, None
     model, _, pretrained = source.partition("/")
-    known = package.list_models()
-    if model not in known:
-        near = [name for name in known if name.lower().startswith(model.lower()[:5])][:8]
+    model_names = package.list_models()
+    if model not in model_names:
+        near = [name for name in model_names if name.lower().startswith(model.lower()[:5])][:8]
         hint = f" (similar: {', '.join(near)})" if near else ""
         raise ValueError(
             f"Expected an open_clip model name, got {model!r}{hint}; open_clip.list_models() has all, and "
@@ -57,20 +57,20 @@ def _split_source(source: str, package: Any) -> tuple[str, str | None]:
 
 def _load(package: Any, model: str, pretrained: str | None, device: str) -> Any:
     try:
-        # require_pretrained: open_clip only warns when it finds no weights, and goes on with random ones
+        # require_pretrained: otherwise open_clip only warns if it finds no weights, and uses random ones
         return package.create_model(
             model, pretrained=pretrained, precision="fp32", device=device, require_pretrained=True
         )
     except Exception as error:  # open_clip wraps everything, network errors included, into RuntimeError
         local = model.startswith(_LOCAL) or (pretrained is not None and os.path.isfile(pretrained))
-        what = model if pretrained is None else f"{model}/{pretrained}"
+        source = model if pretrained is None else f"{model}/{pretrained}"
         if local:
             raise ValueError(
-                f"Expected a loadable open_clip model at {what}, got {type(error).__name__}: {error}; check that the "
+                f"Expected a loadable open_clip model at {source}, got {type(error).__name__}: {error}; check that the "
                 "config fits the weights and that the folder holds a .safetensors, .bin or .pth file"
             ) from error
         raise ConnectionError(
-            f"Expected the weights of open_clip:{what} from the model hub, but they could not be loaded "
+            f"Expected the weights of open_clip:{source} from the model hub, but they could not be loaded "
             f"({type(error).__name__}: {error}); download them where there is a connection and use "
             f"'open_clip:local-dir:<folder>' or 'open_clip:{model}/<weights file>'"
         ) from error
@@ -81,16 +81,16 @@ def open_clip_model(source: str, device: str | None) -> tuple[Any, str, Any, str
 
     Args:
         source: ``<model>/<pretrained tag>``, ``<model>/<weights file>``, ``hf-hub:<id>`` or ``local-dir:<folder>``.
-        device: torch device; None is "cuda" where there is one, else "cpu".
+        device: Torch device; None: "cuda" if available, else "cpu".
 
     Returns:
-        The package, the model's name as the package takes it, the model, and the device.
+        The package, the model's name in the package, the model, and the device.
 
     Raises:
-        ModuleNotFoundError: open_clip is not installed.
-        ValueError: an unknown model or tag, no tag, or weights that do not fit the config.
-        FileNotFoundError: a missing folder or config.
-        ConnectionError: the hub can't be reached.
+        ModuleNotFoundError: The package open_clip is not installed.
+        ValueError: The model or tag is unknown, there is no tag, or the weights do not match the config.
+        FileNotFoundError: The folder or its config is missing.
+        ConnectionError: The hub can't be reached.
     """
     package = require("open_clip", "CLIP encoders", _INSTALL)
     target = resolve_device(device)
@@ -102,19 +102,18 @@ class OpenClipEncoder(BatchedEncoder):
     """The text tower of an open_clip model, in float32. The paper uses ViT-L-14/openai (d = 768).
 
     The image tower is dropped after loading. Texts are cut at the model's context length (77 tokens for CLIP).
-    The fingerprint covers the text tower's weights, the tokenizer's kind and the context length, not the place from
-    where the model came.
+    The fingerprint covers the text tower's weights, the tokenizer and the context length, but not the model's origin.
 
     Args:
         source: ``<model>/<pretrained tag>``, ``<model>/<weights file>``, ``hf-hub:<id>`` or ``local-dir:<folder>``.
-        batch_size: the most texts in one call of the model.
-        device: torch device; None is "cuda" where there is one, else "cpu".
+        batch_size: Maximum number of texts per call of the model.
+        device: Torch device; None: "cuda" if available, else "cpu".
 
     Raises:
-        ModuleNotFoundError: open_clip is not installed.
-        ValueError: an unknown model or tag, no tag, or weights that do not fit the config.
-        FileNotFoundError: a missing folder or config.
-        ConnectionError: the hub can't be reached.
+        ModuleNotFoundError: The package open_clip is not installed.
+        ValueError: The model or tag is unknown, there is no tag, or the weights do not match the config.
+        FileNotFoundError: The folder or its config is missing.
+        ConnectionError: The hub can't be reached.
     """
 
     def __init__(self, source: str, *, batch_size: int = 256, device: str | None = None) -> None:
@@ -128,8 +127,8 @@ class OpenClipEncoder(BatchedEncoder):
             {
                 "kind": "open_clip",
                 "model": type(self.model).__name__,
-                # the activation is no weight: the same weights with another one are another encoder
-                "activations": sorted({type(part).__name__ for part in self.model.modules()}),
+                # the same weights with another activation are another encoder
+                "activations": sorted({type(module).__name__ for module in self.model.modules()}),
                 "tokenizer": type(self.tokenizer).__name__,
                 "context_length": self.tokenizer.context_length,
                 "probe": np.asarray(self.tokenizer([_PROBE])).tolist(),
@@ -149,4 +148,4 @@ class OpenClipEncoder(BatchedEncoder):
         return rows.float().cpu().numpy()
 
 
-_PROBE = "A half-open window, Zurich 1920s; it's 25% off!"  # tells tokenizers apart by what they make of it
+_PROBE = "A half-open window, Zurich 1920s; it's 25% off!"  # its tokens distinguish tokenizers

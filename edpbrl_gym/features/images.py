@@ -32,11 +32,11 @@ class ImageEncoder(Protocol):
 
     @property
     def name(self) -> str:
-        """What was loaded, as a user would write it; equal to the name of the text encoder of the same model."""
+        """Spec of the encoder, as a user would write it; the same as for the text encoder of the same model."""
 
     @property
     def dimension(self) -> int:
-        """d, the number of features."""
+        """Number of features d."""
 
     @property
     def fingerprint(self) -> str:
@@ -49,20 +49,20 @@ class ImageEncoder(Protocol):
 class OpenClipImageEncoder:
     """The image tower of an open_clip model, in float32, with the model's own resizing, crop and colour statistics.
 
-    The text tower is dropped after loading. The embeddings lie in the space of ``OpenClipEncoder`` with the same
+    The text tower is dropped after loading. The embeddings are in the space of ``OpenClipEncoder`` with the same
     source: their inner products are CLIP similarities. The fingerprint covers the image tower's weights and the
-    preprocessing, not the place from where the model came.
+    preprocessing, but not the model's origin.
 
     Args:
         source: ``<model>/<pretrained tag>``, ``<model>/<weights file>``, ``hf-hub:<id>`` or ``local-dir:<folder>``.
-        batch_size: the most pictures in one call of the model.
-        device: torch device; None is "cuda" where there is one, else "cpu".
+        batch_size: Maximum number of pictures per call of the model.
+        device: Torch device; None: "cuda" if available, else "cpu".
 
     Raises:
-        ModuleNotFoundError: open_clip is not installed.
-        ValueError: an unknown model, tag or device, no tag, or weights that do not fit the config.
-        FileNotFoundError: a missing folder or config.
-        ConnectionError: the hub can't be reached.
+        ModuleNotFoundError: The package open_clip is not installed.
+        ValueError: The model, tag or device is unknown, there is no tag, or the weights do not match the config.
+        FileNotFoundError: The folder or its config is missing.
+        ConnectionError: The hub can't be reached.
     """
 
     def __init__(self, source: str, *, batch_size: int = 32, device: str | None = None) -> None:
@@ -80,7 +80,7 @@ class OpenClipImageEncoder:
             {
                 "kind": "open_clip image",
                 "model": type(self.model).__name__,
-                # the activation is no weight: the same weights with another one are another encoder
+                # the same weights with another activation are another encoder
                 "activations": sorted({type(part).__name__ for part in self.model.visual.modules()}),
                 "preprocessing": preprocessing,
                 "weights": hash_state_dict(self.model.visual.state_dict()),
@@ -92,16 +92,15 @@ class OpenClipImageEncoder:
         """Return the embeddings of n pictures.
 
         Args:
-            images: PIL images or image files (PNG, JPEG or WebP); colour with any mode is read as RGB.
+            images: PIL images or image files (PNG, JPEG or WebP); all colour modes are converted to RGB.
 
         Returns:
             Shape (n, d), float32, unit norm; (0, d) for none.
 
         Raises:
-            TypeError: an element that is no picture, or a single picture instead of a list.
-            FileNotFoundError: a missing file.
-            ValueError: a file that is no such image or too large, or a model that returns NaN, infinity or a zero
-                vector.
+            TypeError: An element is not a picture, or a single picture is given instead of a list.
+            FileNotFoundError: A file is missing.
+            ValueError: A file is not such an image or too large, or the model returns NaN, infinity or a zero vector.
         """
         if isinstance(images, (str, bytes, PathLike)) or not hasattr(images, "__len__"):
             raise TypeError(f"Expected a list of pictures, got {type(images).__name__}; write [picture]")
@@ -124,19 +123,19 @@ def load_image_encoder(spec: str, *, batch_size: int = 32, device: str | None = 
     """Return the image encoder that ``spec`` names.
 
     Args:
-        spec: one of ``IMAGE_ENCODER_FORMS``; ``load_encoder(spec)`` is the text encoder of the same space.
-        batch_size: the most pictures in one call of the model.
-        device: torch device; None is "cuda" where there is one, else "cpu".
+        spec: One of ``IMAGE_ENCODER_FORMS``; ``load_encoder(spec)`` is the text encoder of the same space.
+        batch_size: Maximum number of pictures per call of the model.
+        device: Torch device; None: "cuda" if available, else "cpu".
 
     Raises:
-        ValueError: an unknown form, model, tag or device, or weights that do not fit.
-        ModuleNotFoundError: open_clip is not installed.
-        FileNotFoundError: a missing folder or file.
-        ConnectionError: a model hub that can't be reached.
+        ValueError: The form, model, tag or device is unknown, or the weights do not match.
+        ModuleNotFoundError: The package open_clip is not installed.
+        FileNotFoundError: A folder or file is missing.
+        ConnectionError: The model hub can't be reached.
     """
     kind, separator, source = spec.partition(":") if isinstance(spec, str) else ("", "", "")
     if kind != "open_clip" or not separator or not source:
-        forms = "; ".join(f"'{form}' ({what})" for form, what in IMAGE_ENCODER_FORMS.items())
+        forms = "; ".join(f"'{form}' ({description})" for form, description in IMAGE_ENCODER_FORMS.items())
         raise ValueError(f"Expected an image encoder of one of the forms {forms}; got {spec!r}")
     return OpenClipImageEncoder(source, batch_size=batch_size, device=device)
 

@@ -1,4 +1,4 @@
-"""From a short text such as "minilm" to an encoder."""
+"""Encoders by name, such as "minilm"."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _IMPORT_STRING = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
 def _unknown(spec: object) -> ValueError:
-    forms = "; ".join(f"'{form}' ({what})" for form, what in ENCODER_FORMS.items())
+    forms = "; ".join(f"'{form}' ({description})" for form, description in ENCODER_FORMS.items())
     return ValueError(f"Expected an encoder of one of the forms {forms}; got {spec!r}")
 
 
 def check_encoder_spec(spec: object) -> str:
-    """Return ``spec`` if it has one of the ``ENCODER_FORMS``; nothing is imported or loaded, so it is cheap.
+    """Return ``spec`` if it has one of the ``ENCODER_FORMS``; nothing is imported or loaded.
 
     Raises:
-        ValueError: another form, or something else than a string; the message lists the forms.
+        ValueError: It has another form or is not a string; the message lists the forms.
     """
     if isinstance(spec, str):
         kind, _, source = spec.partition(":")
@@ -43,7 +43,7 @@ def check_encoder_spec(spec: object) -> str:
 
 
 def is_own_encoder(spec: str) -> bool:
-    """Return whether ``spec`` is the import string of an encoder of one's own, whose module is imported to load it."""
+    """Return whether ``spec`` is the import string of a user's own encoder, whose module is imported to load it."""
     return spec.partition(":")[0] not in (*_SOURCES, "minilm") and _IMPORT_STRING.fullmatch(spec) is not None
 
 
@@ -58,18 +58,18 @@ def load_encoder(
     """Return the text encoder that ``spec`` names.
 
     Args:
-        spec: one of ``ENCODER_FORMS``.
-        cache: keep embeddings on disk (``CachedEncoder``); precomputed embeddings are never cached.
-        cache_folder: None is EDPBRL_CACHE, else the user's cache folder.
-        batch_size: the most texts in one call of the model.
-        device: torch device; None is "cuda" where there is one, else "cpu".
+        spec: One of ``ENCODER_FORMS``.
+        cache: Keep embeddings on disk (``CachedEncoder``); precomputed embeddings are never cached.
+        cache_folder: Cache folder; None: ``default_cache_folder()``.
+        batch_size: Maximum number of texts per call of the model.
+        device: Torch device; None: "cuda" if available, else "cpu".
 
     Raises:
-        ValueError: an unknown form, model, tag or device, or weights that do not fit.
-        ModuleNotFoundError: a package that the encoder needs is not installed.
-        ImportError, TypeError: an import string that names no encoder.
-        FileNotFoundError: a missing folder or file.
-        ConnectionError: a model hub that can't be reached.
+        ValueError: The form, model, tag or device is unknown, or the weights do not match.
+        ModuleNotFoundError: A package that the encoder needs is not installed.
+        ImportError, TypeError: The import string does not name an encoder.
+        FileNotFoundError: A folder or file is missing.
+        ConnectionError: The model hub can't be reached.
     """
     kind, _, source = check_encoder_spec(spec).partition(":")
     encoder: TextEncoder

@@ -1,4 +1,4 @@
-"""An encoder that remembers in memory what it has encoded, for one unit of work."""
+"""An encoder with a cache in memory, for one unit of work."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ __all__ = ["MemoEncoder", "raw_encoder"]
 
 
 class MemoEncoder:
-    """Encodes each text once; everything is forgotten with the object.
+    """Encodes each text once and keeps the rows in memory.
 
-    Why not the cache on disk: the embedding of a text differs in the last bits (about 1e-7) with the texts that share
-    its batch. A unit of work with a memo of its own has the same batches whenever and wherever it runs, so its results
-    are the same to the last bit, resumed or not; and random prompts, which hardly ever come again, don't fill the disk.
+    The embedding of a text depends in its last bits (about 1e-7) on the other texts of its batch. With its own memo,
+    instead of the cache on disk, a unit of work always has the same batches, so its results are the same to the last
+    bit, resumed or not; and random prompts, which hardly ever recur, don't fill the disk.
 
     Args:
-        encoder: Does the work.
-        texts: Texts whose rows are known already.
+        encoder: The encoder.
+        texts: Texts whose embeddings are known already.
         rows: Their embeddings, shape (n, d).
     """
 
@@ -34,28 +34,28 @@ class MemoEncoder:
         self.name = encoder.name
         self.dimension = encoder.dimension
         self.fingerprint = encoder.fingerprint
-        self._known: dict[str, NDArray[np.float32]] = {}
+        self._rows: dict[str, NDArray[np.float32]] = {}
         if rows is not None:
-            self._known.update(zip(texts, np.asarray(rows, dtype=np.float32), strict=True))
+            self._rows.update(zip(texts, np.asarray(rows, dtype=np.float32), strict=True))
 
     def encode(self, texts: Sequence[str], *, progress: bool = False) -> NDArray[np.float32]:
         """Return the embeddings, shape (n, d), float32, unit norm."""
-        wanted = list(texts)
-        missing = [text for text in dict.fromkeys(wanted) if text not in self._known]
+        all_texts = list(texts)
+        missing = [text for text in dict.fromkeys(all_texts) if text not in self._rows]
         if missing:
-            self._known.update(zip(missing, self.encoder.encode(missing, progress=progress), strict=True))
-        if not wanted:
+            self._rows.update(zip(missing, self.encoder.encode(missing, progress=progress), strict=True))
+        if not all_texts:
             return np.empty((0, self.dimension), dtype=np.float32)
-        return np.stack([self._known[text] for text in wanted])
+        return np.stack([self._rows[text] for text in all_texts])
 
 
 @functools.lru_cache(maxsize=2)
 def raw_encoder(spec: str, fingerprint: str) -> TextEncoder:
-    """Return the encoder without its disk cache; loaded once in a process.
+    """Return an encoder without its disk cache, loaded once per process.
 
     Args:
-        spec: What to load.
-        fingerprint: What it must be; a file that has changed in the meantime must not be mixed in.
+        spec: Spec of the encoder, as for ``load_encoder``.
+        fingerprint: Expected fingerprint, so that embeddings of changed files are not mixed.
 
     Raises:
         ValueError: If the encoder has another fingerprint now.

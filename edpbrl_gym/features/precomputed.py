@@ -1,4 +1,4 @@
-"""Embeddings that were computed elsewhere: a file of texts and vectors as an encoder."""
+"""Precomputed embeddings: a file of texts and vectors as an encoder."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ def save_precomputed(path: str | os.PathLike[str], texts: Sequence[str], embeddi
     """Write texts and embeddings for ``load_encoder("precomputed:<path>")``.
 
     Args:
-        path: a file name that ends in .npz (arrays ``texts`` and ``embeddings``) or .safetensors (tensor
-            ``embeddings``, the texts as a JSON list in the metadata entry ``texts``).
+        path: File name ending in .npz (arrays ``texts`` and ``embeddings``) or .safetensors (tensor ``embeddings``, and
+            the texts as a JSON list in the metadata entry ``texts``).
         texts: n distinct strings.
-        embeddings: shape (n, d), finite, no zero row.
+        embeddings: Array (n, d), finite, without zero rows.
 
     Raises:
-        ValueError: another file ending, or texts and embeddings that do not fit.
+        ValueError: The file has another ending, or texts and embeddings do not match.
     """
     target = Path(path)
     encoder = PrecomputedEncoder.from_arrays(texts, embeddings, name=str(target))
-    known = list(encoder.index)
+    stored_texts = list(encoder.index)
     if target.suffix not in (".npz", ".safetensors"):
         raise ValueError(f"Expected a file name ending in .npz or .safetensors, got {target.name!r}")
-    with replacing(target) as part, open(part, "wb") as file:
+    with replacing(target) as temporary, open(temporary, "wb") as file:
         if target.suffix == ".npz":
-            np.savez(file, texts=np.array(known), embeddings=encoder.rows)
+            np.savez(file, texts=np.array(stored_texts), embeddings=encoder.rows)
         else:
             from safetensors.numpy import save
 
-            file.write(save({"embeddings": encoder.rows}, metadata={"texts": json.dumps(known)}))
+            file.write(save({"embeddings": encoder.rows}, metadata={"texts": json.dumps(stored_texts)}))
 
 
 def _read(path: Path) -> tuple[Any, Any]:
-    """Return (texts, embeddings) as the file has them."""
+    """Return (texts, embeddings) of a file, unchecked."""
     if path.suffix == ".npz":
         with np.load(path, allow_pickle=False) as file:
             return file["texts"].tolist(), file["embeddings"]
@@ -59,14 +59,14 @@ def _read(path: Path) -> tuple[Any, Any]:
 
 
 class PrecomputedEncoder:
-    """Looks texts up in a file of embeddings; a text that is not in the file is an error.
+    """Looks up texts in a file of embeddings; a text that is not in the file raises an error.
 
     Args:
-        path: the file, see ``save_precomputed``.
+        path: The file, see ``save_precomputed``.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: another file ending, missing arrays, a damaged file, NaN, zero rows, or a text with two vectors.
+        FileNotFoundError: The file does not exist.
+        ValueError: Another file ending, missing arrays, a damaged file, NaN, zero rows, or a text with two vectors.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -90,13 +90,15 @@ class PrecomputedEncoder:
 
     def _fill(self, texts: Any, embeddings: Any, source: str) -> None:
         self.name = f"precomputed:{source}"
-        known = check_texts(texts)
-        raw = check_array(embeddings, f"embeddings in {source}", shape=(len(known), "d"), hint="give one row per text")
-        if not known or raw.shape[1] == 0:
+        checked_texts = check_texts(texts)
+        raw = check_array(
+            embeddings, f"embeddings in {source}", shape=(len(checked_texts), "d"), hint="give one row per text"
+        )
+        if not checked_texts or raw.shape[1] == 0:
             raise ValueError(f"Expected at least one text and one feature in {self.name}, got shape {raw.shape}")
-        self.rows: NDArray[np.float32] = normalise(raw, known, raw.shape[1], self.name)
+        self.rows: NDArray[np.float32] = normalise(raw, checked_texts, raw.shape[1], self.name)
         self.index: dict[str, int] = {}
-        for row, text in enumerate(known):
+        for row, text in enumerate(checked_texts):
             if text in self.index:
                 raise ValueError(
                     f"Expected distinct texts in {self.name}, got {text!r} in rows {self.index[text]} and {row}"
@@ -104,20 +106,20 @@ class PrecomputedEncoder:
             self.index[text] = row
         self.dimension = int(raw.shape[1])
         arrays = {"embeddings": self.rows}
-        self.fingerprint = hash_settings({"kind": "precomputed", "texts": known, "rows": hash_arrays(arrays)})
+        self.fingerprint = hash_settings({"kind": "precomputed", "texts": checked_texts, "rows": hash_arrays(arrays)})
 
     def encode(self, texts: Sequence[str], *, progress: bool = False) -> NDArray[np.float32]:
-        """Return the stored embeddings, shape (n, d), float32, unit norm; ``progress`` has nothing to show.
+        """Return the stored embeddings, shape (n, d), float32, unit norm; ``progress`` is ignored.
 
         Raises:
-            TypeError: something else than a list of strings.
-            ValueError: a text that is not in the file; the message names it.
+            TypeError: The texts are not a list of strings.
+            ValueError: A text is not in the file; the message names it.
         """
-        wanted = check_texts(texts)
-        missing = [text for text in dict.fromkeys(wanted) if text not in self.index]
+        checked_texts = check_texts(texts)
+        missing = [text for text in dict.fromkeys(checked_texts) if text not in self.index]
         if missing:
             raise ValueError(
                 f"Expected texts that {self.name} holds, got {missing[0]!r} ({len(missing)} unknown text(s)); "
                 "add them to the file or use an encoder with a model such as 'minilm'"
             )
-        return self.rows[np.array([self.index[text] for text in wanted], dtype=np.int64)]
+        return self.rows[np.array([self.index[text] for text in checked_texts], dtype=np.int64)]

@@ -29,7 +29,7 @@ def _load_model(source: str, device: str | None) -> Any:
 
 
 def _token_counts(model: Any, texts: list[str]) -> Sequence[int]:
-    """Return the number of tokens of each text, cut at the model's limit; characters where a model has no tokens."""
+    """Return the number of tokens of each text up to the model's limit, or of characters if it has no tokenizer."""
     from transformers import PreTrainedTokenizerBase
 
     tokenizer = getattr(model, "tokenizer", None)
@@ -77,18 +77,18 @@ def _load_source(source: str, device: str | None) -> Any:
 class SentenceTransformerEncoder(BatchedEncoder):
     """Any sentence-transformers model, by hub id or local folder, in float32.
 
-    The fingerprint covers the weights and the settings of all modules and the tokenizer, not the place from where the
-    model came: a hub id and a folder with the same model share their cache.
+    The fingerprint covers the weights and settings of all modules and the tokenizer, but not the model's origin: a hub
+    id and a folder with the same model share their cache.
 
     Args:
-        source: hub id such as "sentence-transformers/all-mpnet-base-v2", or a folder.
-        batch_size: the most texts in one call of the model.
-        device: torch device; None is "cuda" where there is one, else "cpu".
+        source: Hub id such as "sentence-transformers/all-mpnet-base-v2", or a folder.
+        batch_size: Maximum number of texts per call of the model.
+        device: Torch device; None: "cuda" if available, else "cpu".
 
     Raises:
-        FileNotFoundError: a path to no folder.
-        ConnectionError: the hub can't be reached or has no such model.
-        ValueError: a folder without a loadable model, or an unknown device.
+        FileNotFoundError: The folder does not exist.
+        ConnectionError: The hub can't be reached or has no such model.
+        ValueError: The folder has no loadable model, or the device is unknown.
     """
 
     def __init__(self, source: str, *, batch_size: int = 256, device: str | None = None) -> None:

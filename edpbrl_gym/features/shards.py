@@ -1,8 +1,8 @@
-"""Cache files of text embeddings: one safetensors shard holds many rows and proves what it is.
+"""Cache files of text embeddings: safetensors shards with checksums.
 
-A shard holds ``keys`` (n, 16) uint8, the blake2b hashes of the texts, and ``rows`` (n, d) float32, their unit-norm
-embeddings. Its metadata names the format, the encoder's fingerprint and a checksum of both arrays. Shards are written
-under another name and renamed, never changed afterwards.
+A shard contains ``keys`` (n, 16) uint8, the blake2b hashes of the texts, and ``rows`` (n, d) float32, their unit-norm
+embeddings. Its metadata has the format, the encoder's fingerprint and a checksum of both arrays. Shards are written
+under a temporary name, renamed, and never changed afterwards.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class DamagedShardError(Exception):
 
 def text_key(text: str) -> bytes:
     """Return the 128-bit key of a text."""
-    # surrogatepass: a lone surrogate from a badly decoded file is still a text of its own
+    # surrogatepass: a lone surrogate from a badly decoded file is still a distinct text
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=KEY_BYTES).digest()
 
 
@@ -44,14 +44,14 @@ def _checksum(keys: NDArray[np.uint8], rows: NDArray[np.float32]) -> str:
 
 
 def write_shard(folder: Path, keys: Iterable[bytes], rows: NDArray[np.float32], fingerprint: str) -> Path:
-    """Write one shard atomically under a name of its own and return its path; rows have shape (n, d)."""
+    """Write one shard atomically under a unique name and return its path; rows have shape (n, d)."""
     from safetensors.numpy import save
 
     packed = np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(-1, KEY_BYTES)
     values = np.ascontiguousarray(rows, dtype=np.float32)
     metadata = {"format": FORMAT, "fingerprint": fingerprint, "checksum": _checksum(packed, values)}
     name = f"{os.getpid()}-{uuid.uuid4().hex}"
-    folder.mkdir(parents=True, exist_ok=True)  # a cache that was emptied while we run
+    folder.mkdir(parents=True, exist_ok=True)  # the cache may have been emptied during the run
     temporary = folder / f"{_PREFIX}{name}"
     try:
         temporary.write_bytes(save({"keys": packed, "rows": values}, metadata=metadata))
@@ -64,7 +64,7 @@ def write_shard(folder: Path, keys: Iterable[bytes], rows: NDArray[np.float32], 
 
 
 def remove(path: Path) -> None:
-    """Delete a file if it is there and can be deleted: not one that another process has open (Windows)."""
+    """Delete a file if it exists and can be deleted (on Windows not while another process has it open)."""
     try:
         path.unlink(missing_ok=True)
     except OSError:
@@ -72,7 +72,7 @@ def remove(path: Path) -> None:
 
 
 def remove_abandoned(folder: Path) -> None:
-    """Delete what killed processes left half-written more than an hour ago."""
+    """Delete partial files that killed processes left more than an hour ago."""
     for path in folder.glob(f"{_PREFIX}*"):
         try:
             if time.time() - path.stat().st_mtime > _ABANDONED_SECONDS:
@@ -100,29 +100,29 @@ def _header(path: Path) -> tuple[dict[str, object], int]:
 def _view(
     path: Path, header: dict[str, object], start: int, name: str, kind: str, width: int
 ) -> tuple[NDArray[Any], int]:
-    """Return one tensor of the file as a read-only memory map, and where it ends in the file."""
+    """Return one tensor of the file as a read-only memory map, and its end position in the file."""
     entry = header.get(name)
     try:
-        shape, (begin, end), found = entry["shape"], entry["data_offsets"], entry["dtype"]  # type: ignore[index]
+        shape, (begin, end), dtype_name = entry["shape"], entry["data_offsets"], entry["dtype"]  # type: ignore[index]
         count, columns = (int(size) for size in shape)
         begin, end = int(begin), int(end)
     except (TypeError, KeyError, ValueError):
         raise DamagedShardError(f"it has no tensor {name} of two dimensions") from None
-    if found != kind or columns != width or count < 1:
-        raise DamagedShardError(f"{name} is {found} {count} x {columns}, expected {kind} n x {width}")
+    if dtype_name != kind or columns != width or count < 1:
+        raise DamagedShardError(f"{name} is {dtype_name} {count} x {columns}, expected {kind} n x {width}")
     dtype = np.dtype(np.float32 if kind == "F32" else np.uint8).newbyteorder("<")
     if end - begin != count * columns * dtype.itemsize or begin < 0 or start + end > path.stat().st_size:
         raise DamagedShardError(f"the bytes of {name} are missing or too many")
-    # memory-mapped: a large cache costs page cache that processes share, not memory of each
+    # memory-mapped: a large cache takes page cache that processes share, not memory of each process
     return np.memmap(path, dtype=dtype, mode="r", offset=start + begin, shape=(count, columns)), start + end
 
 
 def read_shard(path: Path, fingerprint: str, dimension: int) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-    """Return keys (n, 16) and rows (n, d) of a shard after checking everything about it.
+    """Return keys (n, 16) and rows (n, d) of a shard after all checks.
 
     Raises:
-        FileNotFoundError: another process has merged it into another file meanwhile.
-        DamagedShardError: truncated, another format or encoder, wrong shapes, checksum, NaN or norm.
+        FileNotFoundError: Another process has merged the shard into another file in the meantime.
+        DamagedShardError: It is truncated, of another format or encoder, or has wrong shapes, checksum, NaN or norms.
     """
     header, start = _header(path)
     metadata = header.get("__metadata__")

@@ -1,4 +1,4 @@
-"""Finite-horizon Markov decision processes with known transitions: the general one and the prompt MDP."""
+"""Finite-horizon Markov decision processes with known transitions: the general class and the prompt MDP."""
 
 from edpbrl_gym.mdp.finite_horizon import FiniteHorizonMDP
 from edpbrl_gym.mdp.prompt import PromptMDP

@@ -19,11 +19,11 @@ __all__ = [
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]
 
-SUM_TOLERANCE = 1e-8  # how far a probability vector may be from summing to 1
+SUM_TOLERANCE = 1e-8  # for the sum of a probability vector
 
 
 def check_admissible(value: ArrayLike) -> NDArray[np.bool_]:
-    """Return which pairs may be used as booleans; zeros and ones will do, other numbers are a TypeError."""
+    """Return ``admissible`` as booleans; zeros and ones are accepted, other values raise a TypeError."""
     array = np.asarray(value)
     if array.dtype.kind not in "biuf" or not ((array == 0) | (array == 1)).all():
         raise TypeError(f"Expected admissible as booleans (or 0 and 1), got dtype {array.dtype} with other values.")
@@ -31,7 +31,7 @@ def check_admissible(value: ArrayLike) -> NDArray[np.bool_]:
 
 
 def check_finite(table: FloatArray, name: str) -> None:
-    """Raise ValueError if the table holds NaN or infinity; forbid actions by ``admissible``, not by -inf."""
+    """Raise ValueError if the table contains NaN or infinity; actions are forbidden by ``admissible``, not by -inf."""
     if not np.isfinite(table).all():
         count = int((~np.isfinite(table)).sum())
         raise ValueError(
@@ -87,13 +87,13 @@ def reachable_states(
     *,
     allow_unreachable: bool,
 ) -> NDArray[np.bool_]:
-    """Which states some policy reaches at which step.
+    """Mask of the states that some policy reaches at each step.
 
     Args:
         initial: Distribution of the first state, shape (S,).
         transitions: P, shape (M, S).
         pair_state: State of each pair, shape (M,).
-        admissible: Which pairs may be used when, shape (H, M).
+        admissible: Mask of the pairs allowed at each step, shape (H, M).
         allow_unreachable: Accept states that are never reached.
 
     Returns:

@@ -1,8 +1,8 @@
 """Finite-horizon Markov decision processes with known, sparse transitions.
 
-Everything lives on a flat, sorted list of M state-action **pairs**. A pair shows the user one **feature row** (an
-option that can be compared), so policies and occupancy measures are arrays of shape (H, M) and information matrices
-need only the marginal over the N rows, shape (H, N). Notation follows the paper: occupancy measure d^h(s, a), policy
+All arrays are indexed by a flat, sorted list of M state-action **pairs**. A pair shows the user one **feature row** (an
+option that can be compared), so policies and occupancy measures have shape (H, M), and information matrices need only
+the marginal over the N rows, shape (H, N). Notation follows the paper: occupancy measure d^h(s, a), policy
 pi_h(a | s), initial distribution rho, transition kernel P(s' | s, a).
 """
 
@@ -41,14 +41,14 @@ class FiniteHorizonMDP:
         transitions: P(s' | pair), shape (M, S), sparse or dense; each row sums to 1.
         initial: Distribution rho of the first state, shape (S,).
         horizon: Number of steps H >= 1.
-        admissible: Which pairs may be used at which step, boolean, shape (H, M); None allows all.
+        admissible: Boolean mask of the pairs allowed at each step, shape (H, M); None allows all.
         pair_row: Feature row shown by each pair, integers in [0, num_rows), shape (M,); None means the row of the
             state (the paper's phi(s)).
         num_rows: Number of feature rows N; None takes the largest row plus one (the number of states for the default).
         allow_unreachable: Accept states that no policy reaches within the horizon.
 
     Raises:
-        TypeError: If indices or the horizon are no integers, or ``admissible`` holds no booleans; nothing is rounded.
+        TypeError: If indices or the horizon are not integers (nothing is rounded), or ``admissible`` is not boolean.
         ValueError: If a shape, a distribution or an index is wrong, if a state can't be reached, or if a reachable
             state has no admissible action; the message names it.
     """
@@ -116,9 +116,9 @@ class FiniteHorizonMDP:
             transitions: P(s' | s, a), shape (S, A, S).
             initial: Distribution of the first state, shape (S,).
             horizon: Number of steps H.
-            admissible: Boolean array (H, S, A); None allows every action. Pairs that are admissible at no step
+            admissible: Boolean array (H, S, A); None allows every action. Pairs that are not admissible at any step
                 are left out.
-            rows: What the user compares: "state" (row s), "pair" (a row for each pair, in pair order), or an
+            rows: Rows that the user compares: "state" (row s), "pair" (a row for each pair, in pair order), or an
                 integer array (S, A) of row indices.
             allow_unreachable: See the class.
 
@@ -132,10 +132,12 @@ class FiniteHorizonMDP:
         horizon = check_count(horizon, "horizon (steps)")
         allowed = np.ones((horizon, num_states, num_actions), dtype=np.bool_)
         if admissible is not None:
-            given = check_admissible(admissible)
-            if given.shape != allowed.shape:
-                raise ValueError(f"Expected admissible of shape (H, S, A) = {allowed.shape}, got {given.shape}.")
-            allowed = given
+            checked_admissible = check_admissible(admissible)
+            if checked_admissible.shape != allowed.shape:
+                raise ValueError(
+                    f"Expected admissible of shape (H, S, A) = {allowed.shape}, got {checked_admissible.shape}."
+                )
+            allowed = checked_admissible
         state, action = np.nonzero(allowed.any(axis=0))
         pair_row: IntArray | None
         if isinstance(rows, str):
@@ -191,8 +193,8 @@ class FiniteHorizonMDP:
             value = self._segment_max(q_value)
             is_best = (q_value == value[self.pair_state]) & self.admissible[step]
             best = np.flatnonzero(is_best)
-            _, first = np.unique(self.pair_state[best], return_index=True)
-            policy[step, best[first]] = 1.0
+            _, first_index = np.unique(self.pair_state[best], return_index=True)
+            policy[step, best[first_index]] = 1.0
             value[~np.isfinite(value)] = 0.0  # a state without actions at this step: proven unreachable at construction
         return policy, float(self.initial @ value)
 
@@ -240,7 +242,7 @@ class FiniteHorizonMDP:
         return np.divide(measure, mass, out=self.uniform_policy(), where=mass > 0)
 
     def flow_violation(self, occupancy: ArrayLike) -> float:
-        """How far a non-negative array is from being an occupancy measure, 0 up to rounding if it is one.
+        """Distance of a non-negative array from an occupancy measure, 0 up to rounding if it is one.
 
         Args:
             occupancy: Array (H, M), non-negative, zero on inadmissible pairs.
@@ -291,11 +293,13 @@ class FiniteHorizonMDP:
         if not 0 <= step < self.horizon:
             raise ValueError(f"Expected a step in 0..{self.horizon - 1}, got {step}.")
         table = self._check_pairs(policy, "policy")[step]
-        wanted, inverse = np.unique(np.asarray(states, dtype=np.intp), return_inverse=True)
-        if wanted.size and (wanted[0] < 0 or wanted[-1] >= self.num_states):
-            raise ValueError(f"Expected states in 0..{self.num_states - 1}, got {wanted[0]}..{wanted[-1]}.")
-        dense = np.zeros((wanted.size, self.num_actions))
-        for index, state in enumerate(wanted):
+        unique_states, inverse = np.unique(np.asarray(states, dtype=np.intp), return_inverse=True)
+        if unique_states.size and (unique_states[0] < 0 or unique_states[-1] >= self.num_states):
+            raise ValueError(
+                f"Expected states in 0..{self.num_states - 1}, got {unique_states[0]}..{unique_states[-1]}."
+            )
+        dense = np.zeros((unique_states.size, self.num_actions))
+        for index, state in enumerate(unique_states):
             pairs = slice(self._starts[state], self._starts[state + 1])
             dense[index, self.pair_action[pairs]] = table[pairs]
         return dense[inverse]

@@ -1,4 +1,4 @@
-"""The prompt-construction MDP: one action per token, whatever it is leading to the next step."""
+"""The prompt-construction MDP: one action per token, each of which leads to the next step."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ FloatArray = NDArray[np.float64]
 class PromptMDP(FiniteHorizonMDP):
     """Prompt construction (paper, Appendix "Prompt Construction MDP"): the state is the step, the action a token.
 
-    Choosing a token at step h leads to step h + 1 whatever the token, so the occupancy polytope is a product of H
-    simplices and value iteration, occupancies and policy extraction are closed forms over each step's own tokens.
-    Pair and feature row of token a at step h are both ``offsets[h] + a``.
+    Every token chosen at step h leads to step h + 1, so the occupancy polytope is a product of H simplices, and value
+    iteration, occupancies and policy extraction have closed forms over each step's own tokens. Pair and feature row of
+    token a at step h are both ``offsets[h] + a``.
 
-    Steps with the same tokens can share them (`repeated`): then there is one state, the pairs are the tokens, and a
-    million tokens take a million pairs whatever the horizon.
+    Steps with the same tokens can share them (`repeated`): then there is one state, the pairs are the tokens, and their
+    number does not depend on the horizon.
 
     Args:
         sizes: Number of tokens at each step, all at least 1.
@@ -40,8 +40,8 @@ class PromptMDP(FiniteHorizonMDP):
             of a step are `step_pairs`; ``offsets[h + 1]`` is their end only if they are not shared.
 
     Raises:
-        TypeError: If the sizes are no integers.
-        ValueError: If there is no step, a step has no token, or steps of different sizes are to share their tokens.
+        TypeError: If the sizes are not integers.
+        ValueError: If there is no step, a step has no token, or ``shared`` steps have different sizes.
     """
 
     def __init__(self, sizes: Sequence[int], *, shared: bool = False) -> None:
@@ -54,17 +54,17 @@ class PromptMDP(FiniteHorizonMDP):
         horizon = int(counts.size)
         self.sizes: tuple[int, ...] = tuple(int(count) for count in counts)
         self.shared = bool(shared)
-        own = counts[:1] if shared else counts  # tokens of each state
-        starts = np.concatenate(([0], np.cumsum(own))).astype(np.intp)
-        total, states = int(starts[-1]), len(own)
+        tokens_per_state = counts[:1] if shared else counts
+        starts = np.concatenate(([0], np.cumsum(tokens_per_state))).astype(np.intp)
+        total, num_states = int(starts[-1]), len(tokens_per_state)
         self.offsets: NDArray[np.intp] = np.append(np.zeros(horizon, dtype=np.intp), total) if shared else starts
-        state = np.repeat(np.arange(states), own)
-        successor = np.minimum(state + 1, states - 1)  # the last step's successor is never entered
+        state = np.repeat(np.arange(num_states), tokens_per_state)
+        successor = np.minimum(state + 1, num_states - 1)  # the last step's successor is never entered
         super().__init__(
             pair_state=state,
             pair_action=np.arange(total) - starts[state],
-            transitions=sparse.csr_array((np.ones(total), (np.arange(total), successor)), shape=(total, states)),
-            initial=np.eye(states)[0],
+            transitions=sparse.csr_array((np.ones(total), (np.arange(total), successor)), shape=(total, num_states)),
+            initial=np.eye(num_states)[0],
             horizon=horizon,
             pair_row=np.arange(total),
         )
@@ -84,8 +84,8 @@ class PromptMDP(FiniteHorizonMDP):
 
     def step_pairs(self, step: int) -> slice:
         """Return the pairs (and feature rows) of a step's tokens as a slice."""
-        begin = int(self.offsets[step])
-        return slice(begin, begin + self.sizes[step])
+        start = int(self.offsets[step])
+        return slice(start, start + self.sizes[step])
 
     def optimal_policy(self, pair_rewards: ArrayLike) -> tuple[FloatArray, float]:
         """Closed form of value iteration: the best token of each step. See the base class."""
@@ -124,9 +124,9 @@ class PromptMDP(FiniteHorizonMDP):
         measure = self._check_pairs(occupancy, "occupancy")
         worst = 0.0
         for step, mass in enumerate(measure):
-            own = self.step_pairs(step)
-            others = max(mass[: own.start].max(initial=0.0), mass[own.stop :].max(initial=0.0))
-            worst = max(worst, float(others), abs(float(mass[own].sum()) - 1.0))
+            pairs = self.step_pairs(step)
+            mass_elsewhere = max(mass[: pairs.start].max(initial=0.0), mass[pairs.stop :].max(initial=0.0))
+            worst = max(worst, float(mass_elsewhere), abs(float(mass[pairs].sum()) - 1.0))
         return worst
 
     def available_rows(self) -> tuple[int, ...]:
@@ -147,7 +147,9 @@ class PromptMDP(FiniteHorizonMDP):
         table = self._check_policy(policy)
         pairs = np.empty((size, self.horizon), dtype=np.intp)
         for step in range(self.horizon):
-            own = self.step_pairs(step)
-            boundary = np.array([0, own.stop - own.start], dtype=np.intp)
-            pairs[:, step] = own.start + draw(table[step, own], boundary, np.zeros(size, dtype=np.intp), rng)
+            pairs_of_step = self.step_pairs(step)
+            boundary = np.array([0, pairs_of_step.stop - pairs_of_step.start], dtype=np.intp)
+            pairs[:, step] = pairs_of_step.start + draw(
+                table[step, pairs_of_step], boundary, np.zeros(size, dtype=np.intp), rng
+            )
         return Trajectories(self.pair_state[pairs], self.pair_action[pairs], pairs, pairs.copy())

@@ -1,4 +1,4 @@
-"""Sampled trajectories and the vectorised draw behind them."""
+"""Sampled trajectories, and vectorised draws from many distributions."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ def draw(
     Args:
         weights: Concatenated non-negative weights; segment i is ``weights[pointer[i]:pointer[i + 1]]``.
         pointer: Segment boundaries.
-        segment: Which segment each draw comes from, shape (n,).
-        rng: Source of randomness; one uniform number a draw.
+        segment: Segment of each draw, shape (n,).
+        rng: Source of randomness; one uniform number per draw.
 
     Returns:
         Indices into ``weights``, shape (n,); an entry of weight zero is never drawn.
     """
     cumulative = np.cumsum(weights)
-    before = np.concatenate(([0.0], cumulative))[pointer]
-    low, high = before[segment], before[np.asarray(segment) + 1]
+    boundaries = np.concatenate(([0.0], cumulative))[pointer]
+    low, high = boundaries[segment], boundaries[np.asarray(segment) + 1]
     # rounding may push the target onto the upper boundary, which belongs to the next segment
     target = np.maximum(np.minimum(low + rng.random(len(segment)) * (high - low), np.nextafter(high, low)), low)
     return np.searchsorted(cumulative, target, side="right").astype(np.intp)

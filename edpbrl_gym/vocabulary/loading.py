@@ -19,7 +19,7 @@ BUILT_IN_FOLDER = Path(__file__).resolve().parent / "data"
 BUILT_IN_ORDER = ("bases", "ambient", "style", "composition", "lighting", "detail")  # the paper's order
 
 _log = logging.getLogger(__name__)
-_LINE_END = "\r\n|\r|\n"  # not splitlines(): it also breaks at characters that are no line ends for an editor
+_LINE_END = "\r\n|\r|\n"  # not splitlines(): it also breaks at characters that no editor takes for line ends
 
 
 def _read_lines(path: Path) -> list[str]:
@@ -64,30 +64,30 @@ def _read_tokens(path: Path) -> tuple[str, ...]:
 
 
 def _step_name(name: str) -> str:
-    """Return the name without its ending .txt, composed: some file systems take accents apart."""
+    """Return the name without its ending .txt, composed: some file systems decompose accents."""
     return normalise(name[:-4] if name.lower().endswith(".txt") else name)
 
 
 def _kind(file: Path) -> str:
-    """What an ignored file is, where its name doesn't say why it was ignored."""
+    """The type of an ignored file, if its name doesn't show why it was ignored."""
     if file.is_dir():
         return " (a folder)"
     return "" if file.is_file() else " (not a regular file)"
 
 
-@functools.cache  # once a process, although every environment reads the folder
-def _say_ignored(folder: Path, names: tuple[str, ...]) -> None:
+@functools.cache  # once per process, although every environment reads the folder
+def _log_ignored(folder: Path, names: tuple[str, ...]) -> None:
     _log.warning(
         "Ignored in %s: %s; every step of a prompt is a file whose name ends in .txt", folder, ", ".join(names)
     )
 
 
 def _token_files(folder: Path) -> dict[str, Path]:
-    """Return the token files of a folder by the names of their steps; what else lies there is named in the log.
+    """Return the token files of a folder by the names of their steps; other files are named in the log.
 
     Raises:
-        FileNotFoundError: there is none, or a link to a file that isn't there.
-        ValueError: two files for one step.
+        FileNotFoundError: There is no token file, or a link is broken.
+        ValueError: There are two files for one step.
     """
     files: dict[str, Path] = {}
     ignored = []
@@ -110,13 +110,13 @@ def _token_files(folder: Path) -> dict[str, Path]:
             )
         files[step] = file
     if not files:
-        found = ", ".join(ignored) or "none"
+        other_names = ", ".join(ignored) or "none"
         raise FileNotFoundError(
-            f"Expected at least one .txt file in {folder}, got {found}; write one file per prompt step, one token per "
-            "line"
+            f"Expected at least one .txt file in {folder}, got {other_names}; write one file per prompt step, one "
+            "token per line"
         )
     if ignored:
-        _say_ignored(folder, tuple(ignored))
+        _log_ignored(folder, tuple(ignored))
     return files
 
 
@@ -144,24 +144,24 @@ def _ordered_names(folder: Path, files: dict[str, Path], order: Sequence[str] | 
 def load_vocabulary(path: str | os.PathLike[str] | None = None, order: Sequence[str] | None = None) -> Vocabulary:
     """Return the vocabulary of a folder: one ``.txt`` file per prompt step, one token per line.
 
-    H is the number of ``.txt`` files directly in the folder (``.TXT`` is one too); names that begin with a dot are
-    ignored, what else lies there is named in the log. Unicode is composed (NFC), spaces around a token are trimmed and
-    runs of white space become one space; lines end in LF, CRLF or CR, also the last one. One file must not hold a
-    token twice (composition, case and spaces folded). Two files may hold the same token: as an action of two steps it
-    has two feature rows. The built-in files share no token.
+    H is the number of ``.txt`` (or ``.TXT``) files directly in the folder. Names that begin with a dot are ignored;
+    other files are named in the log. Unicode is composed (NFC), spaces around a token are trimmed and runs of white
+    space become one space; lines end in LF, CRLF or CR. A file must not contain a token twice (composition, case and
+    spaces folded). Two files may contain the same token: as an action of two steps it has two feature rows. The
+    built-in files have no token in common.
 
     Args:
-        path: the folder; None for the built-in vocabulary.
-        order: the file names, with or without ``.txt``, in prompt order. None: alphabetical; for the built-in
-            vocabulary the paper's order (bases, ambient, style, composition, lighting, detail).
+        path: The folder; None for the built-in vocabulary.
+        order: File names, with or without ``.txt``, in prompt order. None: alphabetical; for the built-in vocabulary
+            the paper's order (bases, ambient, style, composition, lighting, detail).
 
     Raises:
-        FileNotFoundError: the folder is missing or holds no ``.txt`` file, or a link to a file that isn't there.
+        FileNotFoundError: The folder is missing, has no ``.txt`` file, or contains a broken link.
         NotADirectoryError: ``path`` is a file.
-        ValueError: an empty path, an empty file, an empty line, a repeated token, a line of more than 1,000 characters
-            or with characters that can't be seen (control, zero-width, bidirectional), bytes that are not UTF-8, two
-            files for one step, or an order that names a missing file, repeats one or leaves one out. The message names
-            file and line.
+        ValueError: An empty path, an empty file, an empty line, a repeated token, a line of more than 1,000 characters
+            or with invisible characters (control, zero-width, bidirectional), bytes that are not UTF-8, two files for
+            one step, or an order that names a missing file, repeats a file or omits one. The message names file and
+            line.
     """
     if path is not None and not os.fspath(path):
         raise ValueError("Expected a folder of .txt files, got an empty path; leave it out for the built-in vocabulary")

@@ -19,7 +19,7 @@ SEPARATOR = ", "  # between the tokens of a prompt, as in the paper
 
 
 def _composed(token: str) -> str:
-    return normalise(token) if isinstance(token, str) else token  # what is no string is refused with its place
+    return normalise(token) if isinstance(token, str) else token  # _check_step rejects other types with their index
 
 
 def _check_step(name: str, tokens: Sequence[str]) -> None:
@@ -30,7 +30,7 @@ def _check_step(name: str, tokens: Sequence[str]) -> None:
         raise ValueError(f"Expected a readable name of a step, got {problem}")
     if not tokens:
         raise ValueError(f"Expected at least one token in step {name!r}, got none; add a token or leave the step out")
-    seen: dict[str, int] = {}
+    first_index: dict[str, int] = {}
     for index, token in enumerate(tokens):
         if not isinstance(token, str):
             raise TypeError(f"Expected strings as tokens, got {token!r} at index {index} of step {name!r}")
@@ -40,29 +40,28 @@ def _check_step(name: str, tokens: Sequence[str]) -> None:
         problem = refusal(token)
         if problem is not None:
             raise ValueError(f"Expected a readable token at index {index} of step {name!r}, got {problem}")
-        if folded in seen:
+        if folded in first_index:
             raise ValueError(
-                f"Expected distinct tokens in step {name!r}, got {token!r} at indices {seen[folded]} and {index} "
-                f"(case and spaces folded); keep one"
+                f"Expected distinct tokens in step {name!r}, got {token!r} at indices {first_index[folded]} and "
+                f"{index} (case and spaces folded); keep one"
             )
-        seen[folded] = index
+        first_index[folded] = index
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The tokens among which each of the H steps of a prompt chooses.
+    """The tokens of each of the H steps of a prompt.
 
-    The same token may occur in two steps (it then has two rows), never twice in one step.
+    The same token may occur in two steps (it then has two rows), but not twice in one step.
 
     Attributes:
-        names: one name per step, in prompt order, length H.
-        tokens: the tokens of each step, in Unicode's composed form (NFC); ``tokens[h][a]`` is action ``a`` of step
-            ``h``.
+        names: One name per step, in prompt order, length H.
+        tokens: Tokens of each step, in Unicode's composed form (NFC); ``tokens[h][a]`` is action ``a`` of step ``h``.
 
     Raises:
-        TypeError: a token is no string.
-        ValueError: no step, repeated names, a step without tokens, an empty or repeated token, a token of more than
-            1,000 characters or with characters that can't be seen (control, zero-width, bidirectional).
+        TypeError: A token is not a string.
+        ValueError: No step, repeated names, a step without tokens, an empty or repeated token, a token of more than
+            1,000 characters or with invisible characters (control, zero-width, bidirectional).
     """
 
     names: tuple[str, ...]
@@ -89,7 +88,7 @@ class Vocabulary:
 
     @property
     def horizon(self) -> int:
-        """H, the number of steps of a complete prompt."""
+        """Number of steps H of a complete prompt."""
         return len(self.names)
 
     @property
@@ -112,32 +111,32 @@ class Vocabulary:
         """Return the text of a prompt: the chosen tokens joined with ``", "``.
 
         Args:
-            indices: token index per step, at most H of them; fewer give the partial prompt, none the empty text.
+            indices: Token index per step, at most H; fewer give a partial prompt, none the empty text.
 
         Raises:
-            TypeError: indices are no integers.
-            ValueError: more than H indices, or an index outside its step.
+            TypeError: The indices are not integers.
+            ValueError: There are more than H indices, or one is out of range for its step.
         """
-        chosen = check_integers(indices, "indices", shape=(None,), hint="give one token index per step")
-        if len(chosen) > self.horizon:
-            raise ValueError(f"Expected at most {self.horizon} indices (one per step), got {len(chosen)}")
-        parts = []
-        for step, index in enumerate(chosen.tolist()):
+        checked_indices = check_integers(indices, "indices", shape=(None,), hint="give one token index per step")
+        if len(checked_indices) > self.horizon:
+            raise ValueError(f"Expected at most {self.horizon} indices (one per step), got {len(checked_indices)}")
+        chosen_tokens = []
+        for step, index in enumerate(checked_indices.tolist()):
             if not 0 <= index < len(self.tokens[step]):
                 raise ValueError(
                     f"Expected an index in 0..{len(self.tokens[step]) - 1} for step {step} ({self.names[step]}), "
                     f"got {index}"
                 )
-            parts.append(self.tokens[step][index])
-        return SEPARATOR.join(parts)
+            chosen_tokens.append(self.tokens[step][index])
+        return SEPARATOR.join(chosen_tokens)
 
     def split(self, seed: int, test_fraction: float = 0.25) -> tuple[Vocabulary, Vocabulary]:
-        """Return disjoint (train, test) vocabularies: every step is split by itself, its order kept.
+        """Return disjoint (train, test) vocabularies: each step is split separately, in its own order.
 
-        Each step's test side gets ``round(test_fraction * size)`` tokens, but each side at least one.
+        The test side of a step gets ``round(test_fraction * size)`` tokens; each side gets at least one.
 
         Raises:
-            ValueError: a step with one token only (it cannot be split), or a fraction outside (0, 1).
+            ValueError: A step has only one token, or the fraction is outside (0, 1).
         """
         seed = check_count(seed, "seed", minimum=0)
         fraction = check_number(test_fraction, "test_fraction", minimum=0.0, exclusive=True)
@@ -151,10 +150,10 @@ class Vocabulary:
                     f"Expected at least 2 tokens in step {self.names[step]!r} to split it, got 1; add tokens"
                 )
             held_out = min(max(round(fraction * size), 1), size - 1)
-            # a stream per step: a longer file for one step leaves the split of the others as it is
-            chosen = set(np.random.default_rng([seed, step]).permutation(size)[:held_out].tolist())
-            sides[0].append(tuple(t for i, t in enumerate(tokens) if i not in chosen))
-            sides[1].append(tuple(t for i, t in enumerate(tokens) if i in chosen))
+            # a stream per step: more tokens in one step do not change the split of the others
+            test_indices = set(np.random.default_rng([seed, step]).permutation(size)[:held_out].tolist())
+            sides[0].append(tuple(t for i, t in enumerate(tokens) if i not in test_indices))
+            sides[1].append(tuple(t for i, t in enumerate(tokens) if i in test_indices))
         return Vocabulary(self.names, tuple(sides[0])), Vocabulary(self.names, tuple(sides[1]))
 
     def subset(self, per_step: int, seed: int) -> Vocabulary:
@@ -169,6 +168,6 @@ class Vocabulary:
         seed = check_count(seed, "seed", minimum=0)
         steps = []
         for step, tokens in enumerate(self.tokens):
-            chosen = np.sort(np.random.default_rng([seed, step]).permutation(len(tokens))[:per_step])
-            steps.append(tuple(tokens[i] for i in chosen))
+            indices = np.sort(np.random.default_rng([seed, step]).permutation(len(tokens))[:per_step])
+            steps.append(tuple(tokens[i] for i in indices))
         return Vocabulary(self.names, tuple(steps))
