@@ -1,8 +1,8 @@
-"""What the questions that are really asked tell, beside what their design promises.
+"""Information of the questions that are actually asked, beside that of their design.
 
-A design's certificate is about its policies: what their questions would tell if the options of each balanced one
-another. The questions that are drawn tell less. Here the information of these very questions is computed, at p = 1/K
-(nothing is known of the taste yet) and with the prior of the design problem.
+A design's certificate is about its policies: the expected information of their questions. The questions that are drawn
+have less. This module computes the information of given questions at p = 1/K (theta = 0), with the prior of the design
+problem.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ __all__ = ["Information", "QuestionReport", "information_of", "token_options"]
 
 @dataclass(frozen=True)
 class Information:
-    """How much some questions tell.
+    """Information of a set of questions.
 
     Attributes:
-        value: The criterion of their information with the prior; None where that is singular (lambda = 0).
-        gain: The value less that of the prior alone; None where either is singular.
-        learned: Parameters that the answers determine, tr(I_data (I_data + Lambda)^-1), of d.
-        efficiency: Of the value, against a certified bound; None without a bound.
+        value: Criterion of their information plus the prior; None if that is singular (lambda = 0).
+        gain: Value minus that of the prior alone; None if either is singular.
+        learned: Effective number of the d parameters that the answers determine, tr(I_data (I_data + Lambda)^-1).
+        efficiency: Efficiency of the value relative to a certified bound; None without a bound.
     """
 
     value: float | None
@@ -41,9 +41,9 @@ def information_of(problem: DesignProblem, options: ArrayLike, *, upper_bound: f
     """Compute the information of questions.
 
     Args:
-        problem: Whose prior and criterion count.
+        problem: Design problem with the prior and the criterion.
         options: Features of the options, (n, K, d).
-        upper_bound: Bound of the value of all such questions: `Design.upper_bound` where options are feature rows.
+        upper_bound: Bound on the value of any such questions: `Design.upper_bound` if the options are feature rows.
     """
     data = realised_information(options)
     try:
@@ -52,35 +52,34 @@ def information_of(problem: DesignProblem, options: ArrayLike, *, upper_bound: f
     except SingularInformationError:
         return Information(None, None, float(np.linalg.matrix_rank(data, hermitian=True)), None)
     gain = value - problem.baseline
-    bound = upper_bound
     return Information(
         value=value,
         gain=gain if np.isfinite(gain) else None,
         learned=float(np.vdot(data, inverse)),
-        efficiency=None if bound is None else problem.criterion.efficiency(value, bound, problem.dimension),
+        efficiency=None if upper_bound is None else problem.criterion.efficiency(value, upper_bound, problem.dimension),
     )
 
 
 def token_options(problem: DesignProblem, tokens: NDArray[np.integer]) -> NDArray[np.float64]:
     """Features (T * H, K, d) of tokens (T, K, H) of a prompt MDP, ordered by episode and step."""
-    first = np.array([problem.mdp.step_pairs(step).start for step in range(problem.horizon)])  # type: ignore[attr-defined]
-    rows = (tokens + first).transpose(0, 2, 1)
+    first_rows = np.array([problem.mdp.step_pairs(step).start for step in range(problem.horizon)])  # type: ignore[attr-defined]
+    rows = (tokens + first_rows).transpose(0, 2, 1)
     return problem.rows(rows.ravel()).reshape(-1, tokens.shape[1], problem.dimension)
 
 
 @dataclass(frozen=True)
 class QuestionReport:
-    """The questions of a file and what they tell.
+    """The questions of a file and their information.
 
     Attributes:
         count: Number of questions.
-        options: K.
-        exchanged: Options that were exchanged, so that no question shows one twice.
+        options: Number of options K of a question.
+        exchanged: Number of options exchanged because their question showed them already.
         criterion: "A", "V" or "D".
-        dimension: d.
-        tokens: Of the tokens chosen last, which designs are about.
-        random: The same of as many random questions; None where the questions are random themselves.
-        prompts: Of the partial prompts that people see; None where they see tokens, or without embeddings.
+        dimension: Number of features d.
+        tokens: Information for the last tokens, which the design is about.
+        random: The same for as many random questions; None if the questions are random themselves.
+        prompts: Information for the partial prompts that people see; None if they see tokens, or without embeddings.
     """
 
     count: int
@@ -93,7 +92,7 @@ class QuestionReport:
     prompts: Information | None
 
     def describe(self) -> dict[str, Any]:
-        """For a result file."""
+        """Dict for a result file."""
         return asdict(self)
 
     def summary(self) -> str:
@@ -109,12 +108,17 @@ class QuestionReport:
             lines.append(f"  as shown     {self._line(self.prompts)} (partial prompts, for which there is no bound)")
         return "\n".join(lines)
 
-    def _line(self, told: Information) -> str:
-        if told.value is None:
-            return f"{told.learned:.0f} of {self.dimension} directions; the others are open, use a regularization > 0"
-        gain = "" if told.gain is None else f" (gain {told.gain:.6g})"
-        reached = "" if told.efficiency is None else f", efficiency at least {certified(told.efficiency)} of the bound"
+    def _line(self, information: Information) -> str:
+        if information.value is None:
+            directions = f"{information.learned:.0f} of {self.dimension} directions"
+            return f"{directions}; the others are open, use a regularization > 0"
+        gain = "" if information.gain is None else f" (gain {information.gain:.6g})"
+        efficiency = (
+            ""
+            if information.efficiency is None
+            else f", efficiency at least {certified(information.efficiency)} of the bound"
+        )
         return (
-            f"{self.criterion}-value {told.value:.6g}{gain}{reached}; the answers determine about "
-            f"{told.learned:.1f} of {self.dimension} parameters"
+            f"{self.criterion}-value {information.value:.6g}{gain}{efficiency}; the answers determine about "
+            f"{information.learned:.1f} of {self.dimension} parameters"
         )

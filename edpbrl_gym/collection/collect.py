@@ -1,4 +1,4 @@
-"""Let an agent ask and an oracle answer, many episodes at once."""
+"""Collection of answers: an agent asks, an oracle answers, many episodes at once."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ENVIRONMENT = "edpbrl/PromptConstruction-v0"
 
 
 def make_prompt_lanes(num_envs: int, *, environment: str = ENVIRONMENT, **arguments: Any) -> VectorEnv:
-    """Make a registered environment with ``num_envs`` lanes in one array.
+    """Create a registered environment with ``num_envs`` lanes in one array.
 
     Args:
         num_envs: Number of lanes.
@@ -66,41 +66,40 @@ def collect(
 ) -> Comparisons:
     """Run an agent for T episodes of K lanes and return the answered questions.
 
-    With an id all T episodes run at once (T * K lanes), so the encoder sees large batches. The answers are the same
-    kind of data either way: no question depends on an earlier answer, unless the agent is told (``observe``).
+    With an id all T episodes run at once (T * K lanes), so that the encoder gets large batches. In either case no
+    question depends on an earlier answer, unless the agent observes the answers (``observe``).
 
     Args:
         env: Id of an environment with a vector form, or a vector environment with a multiple of K lanes.
-        agent: Plays all lanes; lane i is option i mod K.
-        oracle: Who answers.
-        episodes: T, at least 1; episodes beyond T that a given vector environment plays along are cut off.
+        agent: Agent that plays all lanes; lane i is option i mod K.
+        oracle: Oracle that answers.
+        episodes: Number of episodes T, at least 1; further episodes of a vector environment are dropped.
         seed: Seed of the environment's reset. The agent's draws come from the agent's own seed.
-        feedback: What is compared: "truncated" (partial prompts) or "state" (the last token).
-        lanes: K; None takes ``agent.num_options``.
-        env_arguments: Arguments of the environment when ``env`` is an id.
-        observe: Tell the agent all answers after each step. What it makes of them shows in later questions: give an
-            environment of K lanes to let it learn between the episodes too; with an id an episode ends before the
-            next begins only if T = 1.
-        distinct: Exchange options that a question would show twice (`DistinctOptions`): for people. Without it lanes
-            are what the agent plays, as in the paper.
+        feedback: Options compared: "truncated" (partial prompts) or "state" (the last token).
+        lanes: Number of options K; None takes ``agent.num_options``.
+        env_arguments: Arguments of the environment if ``env`` is an id.
+        observe: Pass all answers to the agent after each step. To let it learn between episodes, pass an environment of
+            K lanes; with an id all episodes run at once.
+        distinct: Exchange options that a question would show twice (`DistinctOptions`), for people. Without it the
+            lanes are as the agent plays them, as in the paper.
 
     Returns:
-        T * H comparisons (for a horizon of H), ordered by step within each batch of episodes; less those that the
-        oracle left without an answer.
+        T * H comparisons (for a horizon of H), ordered by step within each batch of episodes, without those that the
+        oracle did not answer.
 
     Raises:
-        TypeError: If ``distinct`` is wanted of an environment that builds no prompts.
-        ValueError: If T < 1, the lanes of the environment are no multiple of K, or the options can't be distinct.
+        TypeError: If ``distinct`` is set for an environment that does not build prompts.
+        ValueError: If T < 1, the number of lanes is not a multiple of K, or the options can't be distinct.
         RuntimeError: If no question was answered.
     """
     total = check_count(episodes, "episodes (T)")
     options = check_count(agent.num_options if lanes is None else lanes, "lanes (K)", minimum=2)
     if isinstance(env, str):
-        own = make_prompt_lanes(total * options, environment=env, **(env_arguments or {}))
+        lanes_env = make_prompt_lanes(total * options, environment=env, **(env_arguments or {}))
         try:
-            return _run(own, agent, oracle, total, options, seed, feedback, observe, distinct)
+            return _run(lanes_env, agent, oracle, total, options, seed, feedback, observe, distinct)
         finally:
-            own.close()
+            lanes_env.close()
     if env_arguments:
         raise ValueError("Expected env_arguments with the id of an environment only, got a made environment")
     return _run(env, agent, oracle, total, options, seed, feedback, observe, distinct)
@@ -121,36 +120,36 @@ def _run(
     base = base_environment(env)
     exchange = DistinctOptions(base, num_options=lanes, feedback=feedback, seed=seed) if distinct else None
     play_on = getattr(agent, "play_on", None)
-    if play_on is not None:  # an agent that must know which environment it plays, and may refuse it
+    if play_on is not None:  # an agent that must know its environment, and may reject it
         play_on(venv)
-    finished = 0
+    num_finished = 0
     observation, _ = venv.reset(seed=seed)
     state = None
-    while finished < episodes:
+    while num_finished < episodes:
         actions, state = agent.predict(observation, state, venv.episode_start)
         if exchange is not None:
             actions = exchange(agent, observation, actions)
         observation, _, terminations, truncations, infos = venv.step(actions)
-        ended = np.logical_or(terminations, truncations)
-        # an episode ends with its last question, whether or not that got an answer
-        finished += int((ended.reshape(-1, lanes).all(axis=1) & infos["_question"]).sum())
+        done = np.logical_or(terminations, truncations)
+        # an episode ends with its last question, answered or not
+        num_finished += int((done.reshape(-1, lanes).all(axis=1) & infos["_question"]).sum())
         if observe and infos["_preference"].any():
             agent.observe(venv.comparisons)
-    found = venv.comparisons
-    if int(found.episode.max()) >= episodes:
-        found = found.select(found.episode < episodes)
-    return found
+    comparisons = venv.comparisons
+    if int(comparisons.episode.max()) >= episodes:
+        comparisons = comparisons.select(comparisons.episode < episodes)
+    return comparisons
 
 
 def answer_again(comparisons: Comparisons, oracle: Oracle) -> Comparisons:
     """Return the same questions, answered by another oracle (nothing is encoded again).
 
-    Right for agents whose questions don't depend on the answers: one set of questions then serves every user.
-    Questions that the oracle leaves without an answer (skips) are dropped; episodes and steps keep their numbers.
+    For agents whose questions don't depend on the answers: one set of questions then serves every user. Questions that
+    the oracle does not answer (skips) are dropped; episodes and steps keep their numbers.
 
     Args:
         comparisons: Answered questions.
-        oracle: Who answers now.
+        oracle: Oracle that answers.
     """
     responses = answers_of(oracle, comparisons.queries).responses
     describe = getattr(oracle, "describe", None)
@@ -169,8 +168,7 @@ def answer_again(comparisons: Comparisons, oracle: Oracle) -> Comparisons:
 def is_static(agent: Agent) -> bool:
     """Return whether an agent's questions don't depend on the answers.
 
-    Those of an agent that overrides ``observe`` do, unless it has ``static`` and that says otherwise (it estimates
-    only).
+    An agent that overrides ``observe`` counts as adaptive, unless its attribute ``static`` is true.
     """
     from edpbrl_gym.agents.base import Agent as Base
 
@@ -193,12 +191,12 @@ def reseed(agent: Agent, seed: int) -> None:
 
 @dataclass(frozen=True, eq=False)
 class DrawnQuestions:
-    """Questions as they are written for people.
+    """Questions for people.
 
     Attributes:
         questions: T * H entries (episode, step, K texts), ordered by episode and step.
         tokens: Action of each lane at each step, (T, K, H).
-        exchanged: Options that were exchanged, since their question showed them already.
+        exchanged: Number of options exchanged because their question showed them already.
     """
 
     questions: list[tuple[int, int, list[str]]]
@@ -219,12 +217,12 @@ def draw_questions(
 
     Args:
         env: Id of a prompt environment.
-        agent: Plays all lanes; its questions must not depend on answers.
-        episodes: T.
+        agent: Agent that plays all lanes; its questions must not depend on answers.
+        episodes: Number of episodes T.
         env_arguments: Arguments of the environment.
         feedback: "truncated" shows partial prompts, "state" the last token.
-        distinct: Exchange options that a question would show twice (`DistinctOptions`). False keeps what the agent
-            plays, as in the paper: for simulations.
+        distinct: Exchange options that a question would show twice (`DistinctOptions`). False keeps the agent's
+            options, as in the paper: for simulations.
 
     Raises:
         ValueError: If T < 1, the agent's questions depend on answers, or the options can't be distinct.
@@ -234,7 +232,7 @@ def draw_questions(
     lanes = make_prompt_lanes(check_count(episodes, "episodes (T)") * options, environment=env, **env_arguments)
     base = base_environment(lanes)
     exchange = DistinctOptions(base, num_options=options, feedback=feedback, seed=agent.seed) if distinct else None
-    found: list[tuple[int, int, list[str]]] = []
+    questions: list[tuple[int, int, list[str]]] = []
     observation, _ = lanes.reset()
     state = None
     starts = np.ones(lanes.num_envs, dtype=np.bool_)
@@ -245,10 +243,12 @@ def draw_questions(
         observation, _, _, _, _ = lanes.step(actions)
         starts = np.zeros_like(starts)
         texts = base.trajectory_texts(observation) if feedback == "truncated" else base.state_texts(observation)
-        found += [(episode, step, texts[episode * options : (episode + 1) * options]) for episode in range(episodes)]
+        questions += [
+            (episode, step, texts[episode * options : (episode + 1) * options]) for episode in range(episodes)
+        ]
     lanes.close()
     return DrawnQuestions(
-        questions=sorted(found, key=lambda question: question[:2]),
+        questions=sorted(questions, key=lambda question: question[:2]),
         tokens=np.asarray(observation, dtype=np.int64).reshape(episodes, options, -1),
         exchanged=0 if exchange is None else exchange.exchanged,
     )

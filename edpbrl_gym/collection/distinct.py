@@ -1,7 +1,7 @@
-"""Questions that people answer: no option twice.
+"""Questions for people, without repeated options.
 
-The K options of a question come from K lanes that act independently, so that two of them may come out equal. Whoever
-answers then compares a prompt with itself. Here such an option is exchanged within its question, before the lanes move.
+The K options of a question come from K lanes that act independently, so that two of them may be equal: a person would
+compare a prompt with itself. Such an option is exchanged before the lanes step.
 """
 
 from __future__ import annotations
@@ -26,49 +26,49 @@ Feedback = Literal["truncated", "state"]
 
 
 def check_enough_options(vocabulary: Vocabulary, num_options: int, feedback: str) -> None:
-    """Raise a ValueError that names the steps at which no question can show K different options.
+    """Raise a ValueError if some steps do not have K different options; the message names them.
 
     Args:
         vocabulary: The tokens.
-        num_options: K.
-        feedback: "truncated": step h has as many options as there are partial prompts of h + 1 tokens; "state": as many
-            as tokens.
+        num_options: Number of options K of a question.
+        feedback: With "truncated", the options of step h are the partial prompts of h + 1 tokens; with "state", its
+            tokens.
     """
     counts = [math.prod(vocabulary.sizes[: step + 1]) for step in range(vocabulary.horizon)]
     if feedback == "state":
         counts = list(vocabulary.sizes)
-    few = [
+    too_few = [
         f"{count} at step {step} ({vocabulary.names[step]})" for step, count in enumerate(counts) if count < num_options
     ]
-    if not few:
+    if not too_few:
         return
-    shown = "partial prompts" if feedback == "truncated" else "tokens"
+    option_kind = "partial prompts" if feedback == "truncated" else "tokens"
     order = "begin with a longer file, " if feedback == "truncated" and vocabulary.horizon > 1 else ""
     raise ValueError(
-        f"Expected at least K = {num_options} different {shown} at every step, so that all options of a question "
-        f"differ, got {', '.join(few)}; ask with at most K = {min(counts)} options, {order}or add tokens."
+        f"Expected at least K = {num_options} different {option_kind} at every step, so that all options of a question "
+        f"differ, got {', '.join(too_few)}; ask with at most K = {min(counts)} options, {order}or add tokens."
     )
 
 
 class DistinctOptions:
-    """Exchanges an option that its question shows already.
+    """Exchanges options that their question shows already.
 
-    Of equal options the first stays. Each later one becomes an option that the question doesn't show yet: drawn from
-    what the agent would rather play (`Agent.option_weights`), or uniformly where it doesn't say, or gives all free
-    actions no weight. Options are equal if their texts are (case and runs of white space ignored). Questions without a
-    repeat stay as they are, and the agent's own generator is not used.
+    The first of equal options stays. Each later one is replaced by an option that the question doesn't show yet, drawn
+    with the agent's weights (`Agent.option_weights`), or uniformly if it has none or they are 0 on all unused actions.
+    Options are equal if their texts are (ignoring case and runs of white space). Questions without equal options stay
+    as they are, and the agent's own generator is not used.
 
     Args:
         base: The innermost environment, a prompt environment.
-        num_options: K.
-        feedback: What is compared: "truncated" (partial prompts) or "state" (the last token).
+        num_options: Number of options K of a question.
+        feedback: Options compared: "truncated" (partial prompts) or "state" (the last token).
         seed: Seed of the draws.
 
     Attributes:
-        exchanged: Options exchanged so far.
+        exchanged: Number of options exchanged so far.
 
     Raises:
-        TypeError: If the environment builds no prompts.
+        TypeError: If the environment does not build prompts.
         ValueError: If there are fewer than K different options at a step.
     """
 
@@ -89,53 +89,53 @@ class DistinctOptions:
         self._rng = np.random.default_rng([seed, 0])
 
     def __call__(self, agent: Agent, observation: NDArray[Any], actions: NDArray[Any]) -> NDArray[Any]:
-        """The actions of n lanes, exchanged where a question would repeat an option.
+        """Return the actions of n lanes, exchanged where a question would repeat an option.
 
         Args:
-            agent: Who chose the actions.
-            observation: What it saw, (n, H).
-            actions: What it chose, (n,); illegal ones are left for the environment to refuse.
+            agent: Agent that chose the actions.
+            observation: Its observations, (n, H).
+            actions: Its actions, (n,); illegal ones are left for the environment to reject.
 
         Raises:
-            ValueError: If all other options of a step read like those that are shown.
+            ValueError: If every unused option of a step has the text of one that is shown.
         """
-        chosen, steps = np.array(actions), self._base.mdp_step(observation)
-        if chosen.shape != steps.shape:
-            return chosen
-        for first in range(0, len(chosen), self._num_options):
-            step, group = int(steps[first]), slice(first, first + self._num_options)
-            if step < len(self._tokens) and ((chosen[group] >= 0) & (chosen[group] < len(self._tokens[step]))).all():
-                self._exchange(agent, observation[group], step, chosen[group])
-        return chosen
+        result, steps = np.array(actions), self._base.mdp_step(observation)
+        if result.shape != steps.shape:
+            return result
+        for start in range(0, len(result), self._num_options):
+            step, group = int(steps[start]), slice(start, start + self._num_options)
+            if step < len(self._tokens) and ((result[group] >= 0) & (result[group] < len(self._tokens[step]))).all():
+                self._exchange(agent, observation[group], step, result[group])
+        return result
 
-    def _exchange(self, agent: Agent, lanes: NDArray[Any], step: int, chosen: NDArray[Any]) -> None:
+    def _exchange(self, agent: Agent, lanes: NDArray[Any], step: int, actions: NDArray[Any]) -> None:
         """Exchange the repeats of one question, in place."""
         prefixes = [self._prefix(lane, step) for lane in lanes]
-        texts = [prefix + self._tokens[step][action] for prefix, action in zip(prefixes, chosen, strict=True)]
+        texts = [prefix + self._tokens[step][action] for prefix, action in zip(prefixes, actions, strict=True)]
         for option, text in enumerate(texts):
             if text not in texts[:option]:
                 continue
-            others = {*texts[:option], *texts[option + 1 :]}
-            free = np.array([prefixes[option] + token not in others for token in self._tokens[step]])
-            if not free.any():
+            other_texts = {*texts[:option], *texts[option + 1 :]}
+            usable = np.array([prefixes[option] + token not in other_texts for token in self._tokens[step]])
+            if not usable.any():
                 raise ValueError(
                     f"Expected a token at step {step} that makes another prompt than {text!r}, found none: tokens with "
                     "commas make different choices read the same; take other tokens or fewer options."
                 )
-            chosen[option] = self._draw(agent, lanes[option], step, option, free)
-            texts[option] = prefixes[option] + self._tokens[step][chosen[option]]
+            actions[option] = self._draw(agent, lanes[option], step, option, usable)
+            texts[option] = prefixes[option] + self._tokens[step][actions[option]]
             self.exchanged += 1
 
     def _prefix(self, lane: NDArray[Any], step: int) -> str:
-        """What stands before the next token in an option's text, folded."""
+        """The folded text of an option before its next token."""
         if not self._truncated:
             return ""
-        return "".join(self._tokens[before][lane[before]] + SEPARATOR for before in range(step))
+        return "".join(self._tokens[earlier_step][lane[earlier_step]] + SEPARATOR for earlier_step in range(step))
 
-    def _draw(self, agent: Agent, observation: NDArray[Any], step: int, option: int, free: NDArray[np.bool_]) -> int:
-        weights = free.astype(np.float64)
-        for wanted in agent.option_weights(observation, step, option):
-            if (wanted[: free.size] * free).sum() > 0:
-                weights = wanted[: free.size] * free
+    def _draw(self, agent: Agent, observation: NDArray[Any], step: int, option: int, usable: NDArray[np.bool_]) -> int:
+        weights = usable.astype(np.float64)
+        for agent_weights in agent.option_weights(observation, step, option):
+            if (agent_weights[: usable.size] * usable).sum() > 0:
+                weights = agent_weights[: usable.size] * usable
                 break
-        return int(self._rng.choice(free.size, p=weights / weights.sum()))
+        return int(self._rng.choice(usable.size, p=weights / weights.sum()))

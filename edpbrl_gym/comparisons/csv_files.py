@@ -1,9 +1,9 @@
-"""CSV files that people open: safe in a spreadsheet, and read back as they were written.
+"""CSV files that are safe to open in a spreadsheet and are read back exactly.
 
-A spreadsheet takes a cell that begins with =, +, - or @ for a formula, which may send the table elsewhere. Text cells
-that begin so (or with a tab or a line end, which spreadsheets skip) are written with an apostrophe before them, and so
-are those that begin with apostrophes and then so; ``read_csv`` takes that apostrophe away again. A spreadsheet that
-separates columns by semicolons splits cells there, and may take what follows a semicolon for a formula.
+A spreadsheet interprets a cell that begins with =, +, - or @ as a formula, which may send the table elsewhere. Text
+cells with such a beginning (or a tab or a line end, which spreadsheets skip, or apostrophes before it) are written with
+an apostrophe in front, which ``read_csv`` removes. A spreadsheet that separates columns by semicolons splits cells
+there, and may interpret the text after a semicolon as a formula.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class CsvTable:
 
     Attributes:
         header: Names of the columns, trimmed.
-        rows: As many cells in each row as in the header; blank lines are left out.
+        rows: Cells of each row, as many as in the header; blank lines are left out.
         lines: Line of the file on which each row ends, counted from 1.
     """
 
@@ -39,7 +39,7 @@ class CsvTable:
 
 
 def escape_cell(text: str) -> str:
-    """Return the text as a cell that no spreadsheet takes for a formula."""
+    """Return the text as a cell that no spreadsheet interprets as a formula."""
     return f"'{text}" if _FORMULA.match(text) else text
 
 
@@ -49,13 +49,13 @@ def original_cell(cell: str) -> str:
 
 
 def write_csv(path: Path, table: Any) -> None:
-    """Write a DataFrame, whole or not at all, with its texts escaped; numbers stay as they are.
+    """Write a DataFrame atomically with its texts escaped; numbers stay as they are.
 
     Raises:
-        RunFolderError: If the place can't be written.
+        RunFolderError: If the file can't be written.
     """
     texts = [name for name in table.columns if table[name].map(lambda value: isinstance(value, str)).any()]
-    safe = table.copy()  # columns without texts keep their type, and so how their numbers are written
+    safe = table.copy()  # columns without texts keep their type, and so the format of their numbers
     for name in texts:
         safe[name] = table[name].map(lambda value: escape_cell(value) if isinstance(value, str) else value)
     returns = any("\r" in value for name in texts for value in table[name] if isinstance(value, str))
@@ -64,22 +64,22 @@ def write_csv(path: Path, table: Any) -> None:
 
 
 def _separator(file: Any) -> str:
-    """The separator of a CSV file: spreadsheets write semicolons where a comma is the decimal sign."""
-    first = file.readline()
+    """The separator of a CSV file: spreadsheets write semicolons if the decimal sign is a comma."""
+    header = file.readline()
     file.seek(0)
-    return ";" if ";" in first and "," not in first else ","
+    return ";" if ";" in header and "," not in header else ","
 
 
 def read_csv(path: Path) -> CsvTable:
     """Read a CSV file in UTF-8 as texts, cells as they were before ``write_csv``.
 
-    Columns are separated by commas; in .tsv by tabs, and where the header has semicolons and no comma by these.
+    Columns are separated by commas, in .tsv by tabs, and by semicolons if the header has these and no comma.
 
-    Prompts hold commas. A row of more cells than the header has such a prompt without quotes: to read a part of it
-    as the whole, as pandas does, would be something else without a word.
+    Prompts contain commas. A row with more cells than the header has such a prompt without quotes: it is an error, as
+    pandas would silently read only a part of the prompt.
 
     Raises:
-        ValueError: If it is no CSV file in UTF-8, has no header, or a row has more cells than the header.
+        ValueError: If it is not a CSV file in UTF-8, has no header, or a row has more cells than the header.
     """
     rows, lines = [], []
     try:

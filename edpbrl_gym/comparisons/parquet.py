@@ -1,10 +1,10 @@
-"""Comparisons in parquet files: one row a question; written whole or not at all, checked when read.
+"""Comparisons in parquet files: one row per question; written atomically, checked when read.
 
 Columns: ``episode`` and ``step`` (int64), the ``kind`` of the response (string) and its ``order`` (list of int32),
-``features`` (fixed-size list of K * d float32, option by option), ``texts`` (list of K strings, where there are texts),
-``who`` (string), ``answered_at`` (timestamp in microseconds, UTC, null where unknown). The JSON under the schema's key
-``edpbrl_gym`` names the format and its version and holds K, d, whether times are known, who, and the metadata. Pages
-carry checksums, so that a flipped bit is an error.
+``features`` (fixed-size list of K * d float32, option by option), ``texts`` (list of K strings, if there are texts),
+``who`` (string), ``answered_at`` (timestamp in microseconds, UTC, null if unknown). The JSON under the schema's key
+``edpbrl_gym`` has the format and its version, K, d, whether times are known, who, and the metadata. Pages have
+checksums, so that a flipped bit is an error.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _COLUMNS = ("episode", "step", "kind", "order", "features", "who", "answered_at"
 
 
 def write(comparisons: Comparisons, path: str | os.PathLike[str]) -> None:
-    """Write comparisons to ``path`` through a temporary file beside it, so that a kill leaves the old file or none.
+    """Write comparisons to ``path`` atomically.
 
     Raises:
-        OSError: the folder does not exist or cannot be written; the message names the file.
+        OSError: The folder does not exist or can't be written; the message names the file.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -62,7 +62,7 @@ def write(comparisons: Comparisons, path: str | os.PathLike[str]) -> None:
         "metadata": comparisons.metadata,
     }
     table = pa.table(columns).replace_schema_metadata({_KEY: json.dumps(header).encode()})
-    with replacing(target) as part, open(part, "wb") as stream:
+    with replacing(target) as temporary, open(temporary, "wb") as stream:
         pq.write_table(table, stream, compression="zstd", write_page_checksum=True)
 
 
@@ -70,8 +70,8 @@ def read(path: str | os.PathLike[str]) -> Comparisons:
     """Read a file that :func:`write` wrote.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is no parquet, corrupted, foreign, of another version, or its contents are no valid comparisons.
+        FileNotFoundError: There is no such file.
+        ValueError: The file is not a parquet file of this package and version, is corrupted, or has invalid contents.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

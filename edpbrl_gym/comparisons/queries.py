@@ -1,4 +1,4 @@
-"""Questions without answers, and what they share with answered ones."""
+"""Questions without answers, and their common base with answered ones."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def _check_texts(value: Any, shape: tuple[int, ...]) -> Texts | None:
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """A view that can't be written to."""
+    """A read-only view."""
     view = array.view()
     view.flags.writeable = False
     return view
 
 
 def check_questions(questions: Any) -> None:
-    """Check features, episode, step and texts of a record and put the checked arrays in their place."""
+    """Check features, episode, step and texts of a record, and replace them by the checked arrays."""
     features = check_options(questions.features, name="features", dtype=np.float32)
     object.__setattr__(questions, "features", read_only(features))
     hint = f"one for each of the {len(features)} questions"
@@ -50,7 +50,7 @@ def check_questions(questions: Any) -> None:
 
 
 class QuestionShape:
-    """Sizes of what holds ``features`` of shape (n, K, d)."""
+    """Sizes of a record with ``features`` of shape (n, K, d)."""
 
     features: NDArray[np.float32]
 
@@ -60,12 +60,12 @@ class QuestionShape:
 
     @property
     def num_options(self) -> int:
-        """Options in a question, K."""
+        """Number of options K of a question."""
         return int(self.features.shape[1])
 
     @property
     def dimension(self) -> int:
-        """Features of an option, d."""
+        """Number of features d of an option."""
         return int(self.features.shape[2])
 
 
@@ -74,13 +74,13 @@ class Queries(QuestionShape):
     """Questions without answers.
 
     Attributes:
-        features: what the user compares, (n, K, d), stored as float32; K >= 2; n = 0 is allowed.
-        episode: the episode of each question, (n,).
-        step: the step h of each question in its episode, (n,).
-        texts: the K texts of each question, or None where there are none.
+        features: Features of the options, (n, K, d), stored as float32; K >= 2; n = 0 is allowed.
+        episode: Episode of each question, (n,).
+        step: Step h of each question in its episode, (n,).
+        texts: The K texts of each question, or None.
 
     Raises:
-        TypeError: episode or step are no integers, texts are no strings.
+        TypeError: Episode or step are not integers, or texts are not strings.
         ValueError: K < 2, NaN features, or lengths that do not match.
     """
 

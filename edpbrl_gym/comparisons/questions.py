@@ -1,4 +1,4 @@
-"""Questions as a table for a study: written before asking, read back with a ``choice`` column."""
+"""Questions of a study as a table, read back with its ``choice`` column filled in."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def write_questions(path: str | os.PathLike[str], questions: Sequence[tuple[int,
     """Write questions to a .csv or .parquet file: columns episode, step, option_1 ... option_K and an empty choice.
 
     A study fills in ``choice`` with the number 1..K of the option that the person likes best. Options that a
-    spreadsheet would take for formulas have an apostrophe before them in a .csv file (``csv_files``).
+    spreadsheet would interpret as formulas are escaped in a .csv file (see ``csv_files``).
 
     Args:
         path: File ending in .csv or .parquet.
@@ -51,7 +51,7 @@ def write_questions(path: str | os.PathLike[str], questions: Sequence[tuple[int,
 
 
 def holds_answers(path: str | os.PathLike[str]) -> bool:
-    """Return whether someone has answered a question of the file; False where there is no such file.
+    """Return whether a question of the file has been answered; False if there is no such file.
 
     Raises:
         ValueError: If it can't be read as a table.
@@ -62,8 +62,8 @@ def holds_answers(path: str | os.PathLike[str]) -> bool:
     table = _read_table(source)
     if "choice" not in table.header:
         return False
-    place = table.header.index("choice")
-    return any(row[place] for row in table.rows)
+    column = table.header.index("choice")
+    return any(row[column] for row in table.rows)
 
 
 def read_answers(
@@ -71,20 +71,20 @@ def read_answers(
 ) -> tuple[Comparisons, int]:
     """Read a questions file whose ``choice`` column was filled in, and embed its options.
 
-    Rows without any cell filled are left out, as spreadsheets write them below a table.
+    Empty rows, which spreadsheets write below a table, are left out.
 
     Args:
         path: File of ``write_questions`` (.csv or .parquet).
-        encoder: Embeds the options.
+        encoder: Encoder of the options.
         progress: Show a progress bar while encoding.
 
     Returns:
-        The answered questions, and how many were left without an answer.
+        The answered questions, and the number of unanswered ones.
 
     Raises:
         FileNotFoundError: If there is no such file.
         ValueError: If a column is missing, the options aren't numbered 1..K without gaps, another column has "option"
-            in its name, an option is empty or holds characters that can't be seen, no question is answered, or a
+            in its name, an option is empty or has invisible characters, no question is answered, or a
             choice isn't a number 1..K (the message names row and column).
     """
     source = Path(path)
@@ -92,20 +92,20 @@ def read_answers(
         raise FileNotFoundError(f"Expected a file of answered questions at {source}, found none; check the path")
     table = _read_table(source)
     names = _options(table.header, source)
-    places = [table.header.index(name) for name in names]
+    columns = [table.header.index(name) for name in names]
     choice = table.header.index("choice")
-    asked = [number for number, row in enumerate(table.rows) if any(row)]
-    for number in asked:
-        for name, place in zip(names, places, strict=True):
-            _check_option(table.rows[number][place], f"column {name} of {table.where[number]}", source)
-    answered = [number for number in asked if table.rows[number][choice]]
+    non_empty = [number for number, row in enumerate(table.rows) if any(row)]
+    for number in non_empty:
+        for name, column in zip(names, columns, strict=True):
+            _check_option(table.rows[number][column], f"column {name} of {table.where[number]}", source)
+    answered = [number for number in non_empty if table.rows[number][choice]]
     if not answered:
         raise ValueError(
             f"Expected at least one answer in the column choice of {source}, got none; fill in 1..{len(names)}"
         )
     choices = [_choice(table.rows[number][choice], table.where[number], len(names), source) for number in answered]
     counters = {name: _whole_numbers(name, table, answered, source) for name in ("episode", "step")}
-    texts = [[normalise(table.rows[number][place]) for place in places] for number in answered]
+    texts = [[normalise(table.rows[number][column]) for column in columns] for number in answered]
     flat = [text for question in texts for text in question]
     features = encoder.encode(flat, progress=progress).reshape(len(texts), len(names), -1)
     comparisons = Comparisons.of_choices(
@@ -116,12 +116,12 @@ def read_answers(
         metadata={"encoder": encoder.name, "encoder_fingerprint": encoder.fingerprint, "file": source.name},
         **counters,
     )
-    return comparisons, len(asked) - len(answered)
+    return comparisons, len(non_empty) - len(answered)
 
 
 @dataclass(frozen=True)
 class _Table:
-    """A table as trimmed texts, "" where a cell is empty, with the words for each row's place."""
+    """A table as trimmed texts, "" for empty cells, with each row's position for messages."""
 
     header: list[str]
     rows: list[list[str]]
@@ -131,11 +131,11 @@ class _Table:
 def _read_table(source: Path) -> _Table:
     if source.suffix != ".parquet":
         try:
-            found = read_csv(source)
+            csv_table = read_csv(source)
         except (ValueError, OSError) as error:
             raise ValueError(f"Expected a table of questions in {source}, could not read it: {error}") from None
-        where = [f"question {number} (line {line})" for number, line in enumerate(found.lines, start=1)]
-        return _Table(found.header, [[cell.strip() for cell in row] for row in found.rows], where)
+        where = [f"question {number} (line {line})" for number, line in enumerate(csv_table.lines, start=1)]
+        return _Table(csv_table.header, [[cell.strip() for cell in row] for row in csv_table.rows], where)
     import pandas
 
     try:
@@ -149,58 +149,58 @@ def _read_table(source: Path) -> _Table:
 
 def _options(header: list[str], source: Path) -> list[str]:
     """The names option_1 ... option_K of the header, in order."""
-    named = [name for name in header if "option" in name.lower()]  # a misspelt one must not vanish
-    twice = [name for name, count in Counter(header).items() if count > 1 and name in (*named, "choice")]
-    if twice:
-        raise ValueError(f"Expected every column once in {source}, got {twice[0]} more than once; remove one")
-    wanted = [f"option_{number}" for number in range(1, len(named) + 1)]
-    if len(named) < 2 or "choice" not in header:
+    option_columns = [name for name in header if "option" in name.lower()]  # a misspelt one must not vanish
+    repeated = [name for name, count in Counter(header).items() if count > 1 and name in (*option_columns, "choice")]
+    if repeated:
+        raise ValueError(f"Expected every column once in {source}, got {repeated[0]} more than once; remove one")
+    expected = [f"option_{number}" for number in range(1, len(option_columns) + 1)]
+    if len(option_columns) < 2 or "choice" not in header:
         raise ValueError(
             f"Expected columns option_1, option_2, ... and choice in {source}, got {', '.join(header)}; {_START}"
         )
-    missing = [name for name in wanted if name not in named]
+    missing = [name for name in expected if name not in option_columns]
     if missing:
         raise ValueError(
-            f"Expected the options of {source} as the columns {', '.join(wanted)}, without a gap, got "
-            f"{', '.join(named)}; {missing[0]} is missing: {_START}, and rename columns that aren't options"
+            f"Expected the options of {source} as the columns {', '.join(expected)}, without a gap, got "
+            f"{', '.join(option_columns)}; {missing[0]} is missing: {_START}, and rename columns that aren't options"
         )
-    return wanted
+    return expected
 
 
-def _check_option(text: str, where: str, source: Path) -> None:
+def _check_option(text: str, position: str, source: Path) -> None:
     if not text:
         raise ValueError(
-            f"Expected text in every option of {source}, got an empty cell in {where}; write the option that was "
+            f"Expected text in every option of {source}, got an empty cell in {position}; write the option that was "
             "shown, or remove the row"
         )
     problem = unseen(" ".join(re.split(r"[\t\r\n]", text)))  # cells may hold several lines
     if problem is not None:
-        raise ValueError(f"Expected readable text in {where} of {source}, got {problem}")
+        raise ValueError(f"Expected readable text in {position} of {source}, got {problem}")
 
 
-def _choice(text: str, where: str, options: int, source: Path) -> int:
-    found = re.fullmatch(r"([0-9]{1,6})(\.0+)?", text)  # spreadsheets write 2.0
-    number = int(found[1]) if found else 0
+def _choice(text: str, position: str, options: int, source: Path) -> int:
+    match = re.fullmatch(r"([0-9]{1,6})(\.0+)?", text)  # spreadsheets write 2.0
+    number = int(match[1]) if match else 0
     if not 1 <= number <= options:
         raise ValueError(
-            f"Expected choices 1..{options} in {source}, got {text!r} in {where}; write the number of the preferred "
+            f"Expected choices 1..{options} in {source}, got {text!r} in {position}; write the number of the preferred "
             "option"
         )
     return number - 1
 
 
 def _whole_numbers(name: str, table: _Table, answered: list[int], source: Path) -> np.ndarray:
-    """The column as integers; zeros where there is no such column."""
+    """The column as integers; zeros if there is no such column."""
     if name not in table.header:
         return np.zeros(len(answered), dtype=np.int64)
-    place = table.header.index(name)
+    column = table.header.index(name)
     numbers = []
     for row in answered:
-        found = re.fullmatch(r"([0-9]{1,18})(\.0+)?", table.rows[row][place])
-        if found is None:
+        match = re.fullmatch(r"([0-9]{1,18})(\.0+)?", table.rows[row][column])
+        if match is None:
             raise ValueError(
-                f"Expected whole numbers in the column {name} of {source}, got {table.rows[row][place]!r} in "
+                f"Expected whole numbers in the column {name} of {source}, got {table.rows[row][column]!r} in "
                 f"{table.where[row]}; write those of the questions file, or remove the column"
             )
-        numbers.append(int(found[1]))
+        numbers.append(int(match[1]))
     return np.array(numbers, dtype=np.int64)

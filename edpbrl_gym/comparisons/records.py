@@ -1,4 +1,4 @@
-"""Answered questions: what the collection produces and the estimate consumes."""
+"""Answered questions: the result of a collection and the data of an estimate."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from edpbrl_gym.likelihood.choice import check_choices, check_options
 
 __all__ = ["Comparisons"]
 
-# Metadata that says in which space the features live; comparisons that differ here must not be mixed.
+# Metadata of the feature space; comparisons that differ here must not be mixed.
 _FEATURE_SPACE = ("encoder", "encoder_fingerprint")
 
 
 @dataclass(frozen=True, eq=False)
 class Comparisons(QuestionShape):
-    """Questions of one user with the responses, of any format, skips included (frozen; the arrays are read-only).
+    """Questions of one user with responses of any format, including skips (frozen; the arrays are read-only).
 
     Attributes:
-        features: what the user compared, (n, K, d), stored as float32; n = 0 is allowed.
-        responses: one for each question.
-        episode: the episode of each question, (n,).
-        step: the step h of each question in its episode, (n,).
-        texts: the K texts of each question, or None.
-        who: the name of the one who answered.
-        answered_at: when, UTC, datetime64[us] (n,), NaT where it is not known; None where no time is.
-        metadata: how the answers came about (encoder, oracle, mode, scale, ...); must be JSON.
+        features: Features of the options, (n, K, d), stored as float32; n = 0 is allowed.
+        responses: One response for each question.
+        episode: Episode of each question, (n,).
+        step: Step h of each question in its episode, (n,).
+        texts: The K texts of each question, or None.
+        who: Name of the user.
+        answered_at: Times of the answers, UTC, datetime64[us] (n,), NaT if unknown; None if all are unknown.
+        metadata: Provenance of the answers (encoder, oracle, mode, scale, ...); must be JSON.
 
     Raises:
-        TypeError: episode or step are no integers; responses that are no ``Response``; texts or who are no strings;
-            metadata is no JSON.
-        ValueError: K < 2, NaN features, a response about options that the question has not, or lengths that do not
+        TypeError: Episode or step are not integers, a response is not a ``Response``, texts or who are not strings, or
+            the metadata is not JSON.
+        ValueError: K < 2, NaN features, a response with options that the question does not have, or lengths that do not
             match.
     """
 
@@ -66,7 +66,7 @@ class Comparisons(QuestionShape):
                 raise ValueError(f"Expected answered_at of shape ({len(self)},), got shape {times.shape}")
             object.__setattr__(self, "answered_at", read_only(times.astype("datetime64[us]")))
         try:
-            # a copy that JSON has seen, so that what is written is what was given
+            # a copy through JSON, so that a written file reads back equal
             object.__setattr__(self, "metadata", json.loads(json.dumps(_checked_keys(self.metadata), allow_nan=False)))
         except (TypeError, ValueError) as error:
             raise TypeError(
@@ -87,30 +87,30 @@ class Comparisons(QuestionShape):
 
     @classmethod
     def of_choices(
-        cls, features: ArrayLike, choice: ArrayLike, episode: ArrayLike, step: ArrayLike, **more: Any
+        cls, features: ArrayLike, choice: ArrayLike, episode: ArrayLike, step: ArrayLike, **fields: Any
     ) -> Comparisons:
-        """Questions whose best option was named: ``choice`` (n,) in 0..K-1; ``more`` are the other attributes.
+        """Comparisons from best options: ``choice`` (n,) in 0..K-1; ``fields`` are the other attributes.
 
         Raises:
-            TypeError: the choices are no integers; otherwise as for the class.
-            ValueError: a choice outside 0..K-1; otherwise as for the class.
+            TypeError: The choices are not integers; otherwise as for the class.
+            ValueError: A choice is outside 0..K-1; otherwise as for the class.
         """
         options = check_options(features, name="features", dtype=np.float32)
         best = [Response.best(option) for option in range(options.shape[1])]
         responses = tuple(best[option] for option in check_choices(choice, options).tolist())
-        return cls(options, responses, episode, step, **more)  # type: ignore[arg-type]  # checked by the class
+        return cls(options, responses, episode, step, **fields)  # type: ignore[arg-type]  # checked by the class
 
     @classmethod
     def empty(
         cls, num_options: int, dimension: int, *, who: str = "", metadata: dict[str, Any] | None = None
     ) -> Comparisons:
-        """No questions yet, to append to.
+        """Comparisons without questions, to append to.
 
         Args:
-            num_options: K of the questions to come, >= 2.
-            dimension: d of their features, >= 1.
-            who: the name of the one who will answer.
-            metadata: how the answers will come about.
+            num_options: Number of options K of a question, >= 2.
+            dimension: Number of features d, >= 1.
+            who: Name of the user.
+            metadata: Provenance of the answers.
         """
         count = check_count(num_options, "num_options", minimum=2)
         shape = (0, count, check_count(dimension, "dimension"))
@@ -127,7 +127,7 @@ class Comparisons(QuestionShape):
         """The best option of each question, (n,).
 
         Raises:
-            ValueError: a response names none (a tie, a skip).
+            ValueError: A response names no best option (a tie, a skip).
         """
         best = [-1 if response.first is None else response.first for response in self.responses]
         if -1 in best:
@@ -140,7 +140,7 @@ class Comparisons(QuestionShape):
 
     @property
     def answered(self) -> Comparisons:
-        """The questions that were answered: no skips."""
+        """The answered questions: no skips."""
         return self.select([response.kind != "skip" for response in self.responses])
 
     @property
@@ -152,7 +152,7 @@ class Comparisons(QuestionShape):
         """The likelihood of the responses under a response model; skips add no term.
 
         Raises:
-            ValueError: a response of a kind that the model does not know.
+            ValueError: The model does not support a response's kind.
         """
         return model.terms(self.features, self.responses)
 
@@ -160,18 +160,18 @@ class Comparisons(QuestionShape):
         """The questions where ``mask`` is true, or those at the given indices (also repeated or reordered).
 
         Args:
-            mask: booleans (n,) or integer indices.
+            mask: Booleans (n,) or integer indices.
 
         Raises:
-            TypeError: neither booleans nor integers.
-            ValueError: a mask of another length, or an index that does not exist.
+            TypeError: The mask has neither booleans nor integers.
+            ValueError: The mask has another length, or an index is out of range.
         """
-        chosen = np.asarray(mask)
-        if chosen.dtype == bool:
-            if chosen.shape != (len(self),):
-                raise ValueError(f"Expected a mask of shape ({len(self)},), got shape {chosen.shape}")
-            chosen = np.flatnonzero(chosen)
-        indices = check_integers(chosen, "indices", shape=("m",), low=-len(self), high=len(self) - 1)
+        selection = np.asarray(mask)
+        if selection.dtype == bool:
+            if selection.shape != (len(self),):
+                raise ValueError(f"Expected a mask of shape ({len(self)},), got shape {selection.shape}")
+            selection = np.flatnonzero(selection)
+        indices = check_integers(selection, "indices", shape=("m",), low=-len(self), high=len(self) - 1)
         return Comparisons(
             features=self.features[indices],
             responses=tuple(self.responses[i] for i in indices),
@@ -196,22 +196,22 @@ class Comparisons(QuestionShape):
         """These questions and one more.
 
         Args:
-            features: of the K options, (K, d).
-            response: the answer.
-            episode: of the question.
-            step: of the question in its episode.
-            texts: of the K options; given for every question or for none.
-            answered_at: when, UTC; None where it is not known.
+            features: Features of the K options, (K, d).
+            response: The answer.
+            episode: Episode of the question.
+            step: Step of the question in its episode.
+            texts: Texts of the K options; either every question has texts or none.
+            answered_at: Time of the answer, UTC; None if unknown.
 
         Raises:
-            TypeError: as for the class.
-            ValueError: features of another shape, texts for some questions only; otherwise as for the class.
+            TypeError: As for the class.
+            ValueError: Features of another shape, or texts for some questions only; otherwise as for the class.
         """
         shape = (self.num_options, self.dimension)
         row = check_array(features, "features", shape=shape, dtype=np.float32, hint="(K, d) of the other questions")
         if len(self) and (self.texts is None) != (texts is None):
             raise ValueError("Expected texts for all questions or for none, got them for some")
-        one = Comparisons(
+        question = Comparisons(
             features=row[None],
             responses=(response,),
             episode=np.array([check_count(episode, "episode", minimum=0)]),
@@ -221,13 +221,13 @@ class Comparisons(QuestionShape):
             answered_at=None if answered_at is None else np.array([answered_at]),
             metadata=self.metadata,
         )
-        return Comparisons.concatenate([self, one]) if len(self) else one
+        return Comparisons.concatenate([self, question]) if len(self) else question
 
     def undone(self, count: int = 1) -> Comparisons:
         """These questions without the last ``count``.
 
         Raises:
-            ValueError: there are fewer.
+            ValueError: There are fewer questions.
         """
         if check_count(count, "count") > len(self):
             raise ValueError(f"Expected at least {count} question(s) to undo, got {len(self)}")
@@ -237,11 +237,11 @@ class Comparisons(QuestionShape):
     def concatenate(cls, parts: Sequence[Comparisons]) -> Comparisons:
         """All questions of the parts, in order.
 
-        Metadata on which all parts agree stay; the others are listed, part by part, under the key ``parts``. Texts stay
-        only when every part has them; times are NaT in a part without.
+        Metadata common to all parts are kept; the others are listed, part by part, under the key ``parts``. Texts are
+        kept only if every part has them; times are NaT in a part without.
 
         Raises:
-            ValueError: no parts, or parts that differ in K, d, encoder or who answered (a theta belongs to one user).
+            ValueError: There are no parts, or they differ in K, d, encoder or user (a theta belongs to one user).
         """
         if not parts:
             raise ValueError("Expected at least one Comparisons to concatenate, got none")
@@ -271,10 +271,10 @@ class Comparisons(QuestionShape):
         )
 
     def to_parquet(self, path: str | os.PathLike[str]) -> None:
-        """Write to a parquet file, whole or not at all; see :mod:`edpbrl_gym.comparisons.parquet`.
+        """Write to a parquet file atomically; see :mod:`edpbrl_gym.comparisons.parquet`.
 
         Raises:
-            OSError: the folder does not exist or cannot be written; the message names the file.
+            OSError: The folder does not exist or can't be written; the message names the file.
         """
         from edpbrl_gym.comparisons.parquet import write
 
@@ -285,8 +285,8 @@ class Comparisons(QuestionShape):
         """Read a file that :meth:`to_parquet` wrote.
 
         Raises:
-            FileNotFoundError: there is no such file.
-            ValueError: it is corrupted, foreign, or of another version; the message names it.
+            FileNotFoundError: There is no such file.
+            ValueError: It is corrupted, not of this package, or of another version; the message names the file.
         """
         from edpbrl_gym.comparisons.parquet import read
 
@@ -308,9 +308,9 @@ def _checked_keys(metadata: Any) -> dict[str, Any]:
 def _merge_metadata(all_metadata: list[dict[str, Any]]) -> dict[str, Any]:
     first = all_metadata[0]
     absent = object()
-    agreed = {key for key in first if all(other.get(key, absent) == first[key] for other in all_metadata)}
+    agreed = {key for key in first if all(part.get(key, absent) == first[key] for part in all_metadata)}
     merged = {key: first[key] for key in first if key in agreed}
-    rest = [{key: value for key, value in one.items() if key not in agreed} for one in all_metadata]
-    if any(rest):
-        merged["parts"] = rest
+    differing = [{key: value for key, value in part.items() if key not in agreed} for part in all_metadata]
+    if any(differing):
+        merged["parts"] = differing
     return merged

@@ -1,4 +1,4 @@
-"""What a learnt taste is for: files, the best prompts, rankings of one person beside another, comparison sheets."""
+"""Applications of a learnt taste: taste files, the best prompts, rankings, comparison sheets."""
 
 from edpbrl_gym.personalize.policy import PromptPolicy, policy_prompts, save_policy
 from edpbrl_gym.personalize.rankings import RankedPrompts, rank_prompts

@@ -1,4 +1,4 @@
-"""Prompts from a trained policy: a Stable-Baselines3 model that learned to write for a taste proposes candidates."""
+"""Prompts from a trained policy: a Stable-Baselines3 model trained for a taste proposes the candidates."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from edpbrl_gym.vocabulary import SEPARATOR, Vocabulary
 
 __all__ = ["PromptPolicy", "policy_prompts", "save_policy"]
 
-_MARK = "edpbrl_gym"  # attribute of the saved model that says where it was trained
+_MARK = "edpbrl_gym"  # attribute of the saved model that describes its training environment
 _INSTALL = 'pip install "edpbrl-gym[rl]"'
-_BATCH = 1024  # prompts that the policy writes at once
+_BATCH = 1024  # prompts per batch of the policy
 
 
 def save_policy(model: Any, path: str | os.PathLike[str], env: Any) -> Path:
-    """Save a PPO or MaskablePPO with a note of the vocabulary and the encoder that it was trained with.
+    """Save a PPO or MaskablePPO with a note of the vocabulary and the encoder of its training.
 
-    ``PromptPolicy`` then refuses another vocabulary, which the sizes alone would not always betray.
+    ``PromptPolicy`` then rejects any other vocabulary, even one of the same sizes.
 
     Args:
         model: The trained model.
-        path: File to write; ".zip" is appended where it is missing, as Stable-Baselines3 does.
+        path: File to write; ".zip" is appended if missing, as Stable-Baselines3 does.
         env: The environment of the training, wrapped or not.
 
     Returns:
@@ -50,7 +50,7 @@ def save_policy(model: Any, path: str | os.PathLike[str], env: Any) -> Path:
     target = Path(path)
     target = target if target.suffix == ".zip" else target.with_name(f"{target.name}.zip")
     target.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(target) as part, open(part, "wb") as file:
+    with replacing(target) as temporary, open(temporary, "wb") as file:
         model.save(file)
     return target
 
@@ -58,19 +58,19 @@ def save_policy(model: Any, path: str | os.PathLike[str], env: Any) -> Path:
 class PromptPolicy:
     """A trained PPO or MaskablePPO on ``edpbrl/PromptConstruction-v0``, from its file.
 
-    Such a file holds pickled Python objects: load only files from people you trust.
+    Such a file contains pickled Python objects: load only files from people you trust.
 
     Args:
         path: A .zip of ``save_policy`` or of the model's own ``save``.
-        vocabulary: The vocabulary of its environment (split and subset included).
+        vocabulary: The vocabulary of its environment (after split and subset).
 
     Attributes:
-        noted: What ``save_policy`` noted, or None for a file without a note: then only the sizes could be compared.
+        note: The note of ``save_policy``, or None for a file without one: then only the sizes are compared.
 
     Raises:
         FileNotFoundError: There is no such file.
         ModuleNotFoundError: Stable-Baselines3 isn't installed.
-        ValueError: It is no PPO or MaskablePPO, or it was trained on another vocabulary.
+        ValueError: The model is not a PPO or MaskablePPO, or it was trained on another vocabulary.
     """
 
     def __init__(self, path: str | os.PathLike[str], vocabulary: Vocabulary) -> None:
@@ -81,20 +81,20 @@ class PromptPolicy:
             )
         self.vocabulary = vocabulary
         model = _load(source)
-        self.noted: dict[str, Any] | None = getattr(model, _MARK, None)
-        if self.noted is not None and self.noted["vocabulary_fingerprint"] != vocabulary.fingerprint:
+        self.note: dict[str, Any] | None = getattr(model, _MARK, None)
+        if self.note is not None and self.note["vocabulary_fingerprint"] != vocabulary.fingerprint:
             raise ValueError(
-                f"Expected the vocabulary on which {source} was trained ({_flags(self.noted['arguments'])}), got "
+                f"Expected the vocabulary on which {source} was trained ({_flags(self.note['arguments'])}), got "
                 "another one; give the same options here"
             )
         self._padding = max(vocabulary.sizes)
-        seen = np.asarray(getattr(model.observation_space, "nvec", ())).tolist()
+        observation_sizes = np.asarray(getattr(model.observation_space, "nvec", ())).tolist()
         count = int(getattr(model.action_space, "n", -1))
-        if seen != [self._padding + 1] * vocabulary.horizon or count != self._padding:
+        if observation_sizes != [self._padding + 1] * vocabulary.horizon or count != self._padding:
             raise ValueError(
                 f"Expected a policy for {vocabulary.horizon} steps with up to {self._padding} tokens, as this "
-                f"vocabulary has, got one for {len(seen)} steps with up to {count} tokens in {source}; give the "
-                "vocabulary and the split on which it was trained"
+                f"vocabulary has, got one for {len(observation_sizes)} steps with up to {count} tokens in {source}; "
+                "give the vocabulary and the split on which it was trained"
             )
         self._policy = model.policy
         self._masked = type(model).__name__ == "MaskablePPO"
@@ -102,34 +102,34 @@ class PromptPolicy:
     def probabilities(self, observations: NDArray[np.int64], step: int) -> NDArray[np.float64]:
         """Return the probabilities of the step's tokens, shape (n, tokens of the step), for observations (n, H).
 
-        A PPO knows no masks: its illegal actions stand for legal ones, as in its training behind ``LegalActions``.
+        PPO has no action masks: its illegal actions stand for legal ones, as in its training with ``LegalActions``.
         """
         import torch
 
         with torch.no_grad():
             tensors, _ = self._policy.obs_to_tensor(observations)
-            found = self._policy.get_distribution(tensors).distribution.probs.double().cpu().numpy()
+            probabilities = self._policy.get_distribution(tensors).distribution.probs.double().cpu().numpy()
         size = self.vocabulary.sizes[step]
         if self._masked:
-            legal = found[:, :size]
+            legal = probabilities[:, :size]
         else:
             stands_for = legal_actions(np.arange(self._padding) < size)
-            legal = np.stack([np.bincount(stands_for, weights=row, minlength=size) for row in found])
+            legal = np.stack([np.bincount(stands_for, weights=row, minlength=size) for row in probabilities])
         total = legal.sum(axis=1, keepdims=True)
-        # without its masks a policy may put everything on tokens that the step hasn't got
+        # a policy without masks may put all probability on tokens that do not exist at this step
         return np.where(total > 0, legal / np.where(total > 0, total, 1.0), 1.0 / legal.shape[1])
 
     def sample(self, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Return the tokens of ``count`` prompts, shape (count, H), each drawn from the policy's probabilities."""
-        done = []
+        batches = []
         for start in range(0, check_count(count, "count"), _BATCH):
             tokens = np.full((min(_BATCH, count - start), self.vocabulary.horizon), self._padding, dtype=np.int64)
             for step in range(self.vocabulary.horizon):
                 cumulative = np.cumsum(self.probabilities(tokens, step), axis=1)
-                drawn = (cumulative < rng.random((len(tokens), 1)) * cumulative[:, -1:]).sum(axis=1)
-                tokens[:, step] = np.minimum(drawn, self.vocabulary.sizes[step] - 1)
-            done.append(tokens)
-        return np.concatenate(done)
+                tokens_of_step = (cumulative < rng.random((len(tokens), 1)) * cumulative[:, -1:]).sum(axis=1)
+                tokens[:, step] = np.minimum(tokens_of_step, self.vocabulary.sizes[step] - 1)
+            batches.append(tokens)
+        return np.concatenate(batches)
 
 
 def policy_prompts(
@@ -146,34 +146,34 @@ def policy_prompts(
     """Let a policy write prompts and rank them by theta . phi(prompt).
 
     Args:
-        policy: Writes the candidates.
+        policy: Policy that writes the candidates.
         encoder: The encoder with which theta was estimated.
         theta: The taste, shape (d,).
-        rng: Of the draws.
-        count: Prompts wanted; fewer come back where fewer different ones were drawn.
-        samples: Candidates that are drawn.
-        base: Text in place of the first token that the policy chose; the policy's later choices were made after its
-            own first token (train on a vocabulary whose first step is the base alone to have them made after it).
-        per_base: At most so many of the prompts begin with the same token; without effect with a fixed ``base``.
+        rng: Source of randomness.
+        count: Number of prompts; fewer are returned if fewer different ones are drawn.
+        samples: Number of candidates to draw.
+        base: Text that replaces the first token; the policy has still chosen the later tokens after its own first one
+            (to avoid this, train on a vocabulary whose first step is the base alone).
+        per_base: Maximum number of prompts with the same first token; without effect with a fixed ``base``.
 
     Returns:
         The best of the candidates, best first.
 
     Raises:
-        ValueError: theta's dimension isn't the encoder's, or a count is below 1.
+        ValueError: Theta's dimension isn't the encoder's, or a count is below 1.
     """
     taste = check_array(
         theta, "theta", shape=(encoder.dimension,), hint=f"it must have been estimated with {encoder.name}"
     )
     check_count(count, "count")
     check_count(per_base, "per_base")
-    drawn = policy.sample(check_count(samples, "samples"), rng)
+    drawn_tokens = policy.sample(check_count(samples, "samples"), rng)
     texts: dict[str, tuple[int, ...]] = {}
-    for chosen in drawn.tolist():
-        words = [policy.vocabulary.tokens[step][token] for step, token in enumerate(chosen)]
+    for prompt_tokens in drawn_tokens.tolist():
+        words = [policy.vocabulary.tokens[step][token] for step, token in enumerate(prompt_tokens)]
         if base is not None:
             words[0] = base.strip()
-        texts.setdefault(SEPARATOR.join(words), tuple(chosen if base is None else chosen[1:]))
+        texts.setdefault(SEPARATOR.join(words), tuple(prompt_tokens if base is None else prompt_tokens[1:]))
     candidates = list(texts)
     scores = encoder.encode(candidates).astype(np.float64) @ taste
     tokens = list(texts.values())
@@ -182,7 +182,7 @@ def policy_prompts(
 
 
 def _load(source: Path) -> Any:
-    """The model of a file, PPO or MaskablePPO by what the file says."""
+    """Load a PPO or MaskablePPO; the file says which."""
     try:
         from sb3_contrib import MaskablePPO
         from stable_baselines3 import PPO
@@ -200,7 +200,7 @@ def _load(source: Path) -> Any:
         if not (isinstance(kind, type) and (masked or issubclass(kind, ActorCriticPolicy))):
             raise ValueError(f"a policy of the class {getattr(kind, '__name__', kind)}")
         return (MaskablePPO if masked else PPO).load(source, device="cpu")
-    except Exception as error:  # zip, JSON, pickle and torch all have their own
+    except Exception as error:  # zip, JSON, pickle and torch raise many types
         text = " ".join(str(error).split())[:200]
         raise ValueError(
             f"Expected a PPO or MaskablePPO saved by Stable-Baselines3 in {source}, got {text or type(error).__name__}"
@@ -208,8 +208,8 @@ def _load(source: Path) -> Any:
 
 
 def _flags(arguments: Mapping[str, Any]) -> str:
-    """The options of ``edpbrl personalize`` that give the vocabulary of an environment's arguments."""
+    """Options of ``edpbrl personalize`` for the vocabulary of an environment's arguments."""
     names = {"vocabulary": "--vocabulary", "split": "--split", "split_seed": "--seed"}
     names |= {"tokens_per_step": "--tokens-per-step", "subset_seed": "--subset-seed"}
-    found = [f"{flag} {arguments[name]}" for name, flag in names.items() if arguments.get(name) is not None]
-    return " ".join(found) or "the whole built-in one"
+    flags = [f"{flag} {arguments[name]}" for name, flag in names.items() if arguments.get(name) is not None]
+    return " ".join(flags) or "the whole built-in one"

@@ -1,4 +1,4 @@
-"""Prompts ranked by several tastes for several base prompts: the comparison base / ED-PBRL / Random as a table."""
+"""Prompts ranked by several tastes for several base prompts: the paper's comparison of base, ED-PBRL and Random."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ Search = Callable[[FloatArray, str | None], list[Prompt]]
 
 @dataclass(frozen=True)
 class RankedPrompts:
-    """The best prompts that one taste found for one base, best first.
+    """The best prompts for one taste and one base, best first.
 
     Attributes:
         taste: Name of the taste, such as "ED-PBRL".
-        source: What proposed the prompts: "beam" or "policy".
-        base: The base prompt that all begin with, or None.
-        prompts: Best first; ``score`` is the RankScore: theta_hat . phi by the taste that found them.
-        true_scores: GTScore of each, theta* . phi, or None where the true taste isn't known.
+        source: Source of the prompts: "beam" or "policy".
+        base: Base prompt with which all prompts begin, or None.
+        prompts: Prompts, best first; ``score`` is the RankScore, theta_hat . phi by this taste.
+        true_scores: GTScore of each prompt, theta* . phi, or None if the true taste isn't known.
         base_score: RankScore of the base itself, None without a base.
-        base_true_score: GTScore of the base itself, None where either isn't known.
+        base_true_score: GTScore of the base itself, None without a base or a true taste.
     """
 
     taste: str
@@ -42,13 +42,13 @@ class RankedPrompts:
 
     @property
     def name(self) -> str:
-        """Header of its column."""
+        """Column header of this ranking."""
         return self.taste if self.source == "beam" else f"{self.taste}, {self.source}"
 
 
 @dataclass(frozen=True)
 class Picture:
-    """Where the picture of a prompt lies, and whether the safety checker flagged it."""
+    """File of a prompt's picture, and whether the safety checker flagged it."""
 
     path: Any
     flagged: bool
@@ -61,10 +61,10 @@ class GuidedPicture:
     Attributes:
         taste: Name of the taste.
         base: The prompt.
-        strength: Of the guidance.
+        strength: Strength of the guidance.
         score: theta_hat . phi of the moved prompt.
         base_score: theta_hat . phi of the prompt itself.
-        true_score: theta* . phi of the moved prompt, None where the true taste isn't known.
+        true_score: theta* . phi of the moved prompt, None if the true taste isn't known.
         picture: The picture.
     """
 
@@ -86,7 +86,7 @@ def rank_prompts(
     truth: FloatArray | None = None,
     track: Callable[[int, int], object] = lambda done, total: None,
 ) -> list[RankedPrompts]:
-    """Search prompts for every base with every taste, and score them.
+    """Search for prompts for every base and taste, and score them.
 
     Args:
         tastes: theta by name, each of shape (d,).
@@ -94,17 +94,17 @@ def rank_prompts(
             first.
         encoder: The encoder of all tastes.
         bases: Base prompts; None searches without one.
-        truth: The true taste theta*, shape (d,), where it is known.
-        track: Called with (searches done, searches in all), at the beginning and after each.
+        truth: The true taste theta*, shape (d,), if it is known.
+        track: Callback of (searches done, all searches), called at the beginning and after each search.
 
     Returns:
         A ranking for each base and search: all of the first base, then all of the second.
     """
-    found: list[RankedPrompts] = []
+    rankings: list[RankedPrompts] = []
     total = len(bases) * len(searches)
     track(0, total)
     for base in bases:
-        own = None if base is None else encoder.encode([base.strip()])[0].astype(np.float64)
+        base_row = None if base is None else encoder.encode([base.strip()])[0].astype(np.float64)
         for name, source, search in searches:
             theta = tastes[name]
             prompts = tuple(search(theta, base))
@@ -112,19 +112,19 @@ def rank_prompts(
             if truth is not None:
                 rows = encoder.encode([prompt.text for prompt in prompts]).astype(np.float64)
                 true = tuple(float(score) for score in rows @ truth)
-            found.append(
+            rankings.append(
                 RankedPrompts(
                     taste=name,
                     source=source,
                     base=None if base is None else base.strip(),
                     prompts=prompts,
                     true_scores=true,
-                    base_score=None if own is None else float(own @ theta),
-                    base_true_score=None if own is None or truth is None else float(own @ truth),
+                    base_score=None if base_row is None else float(base_row @ theta),
+                    base_true_score=None if base_row is None or truth is None else float(base_row @ truth),
                 )
             )
-            track(len(found), total)
-    return found
+            track(len(rankings), total)
+    return rankings
 
 
 def rankings_table(
@@ -133,11 +133,11 @@ def rankings_table(
     pictures: Mapping[str, Picture] | None = None,
     guided: Sequence[GuidedPicture] = (),
 ) -> Any:
-    """Return the rankings as a pandas DataFrame, one row a prompt.
+    """Return the rankings as a pandas DataFrame, one row per prompt.
 
     Columns: taste, source ("beam", "policy", "guided"), base, rank, score (RankScore), true_score (GTScore),
-    base_score, base_true_score, strength (of score guidance), prompt, image, flagged. Columns about a base, the true
-    taste, guidance and pictures are there only where there are such.
+    base_score, base_true_score, strength (of score guidance), prompt, image, flagged. Columns without values are left
+    out.
     """
     import pandas
 
@@ -156,21 +156,21 @@ def rankings_table(
                 "prompt": prompt.text,
             }
             rows.append(row | _picture(None if pictures is None else pictures.get(prompt.text)))
-    true_bases = {(one.taste, one.base): one.base_true_score for one in rankings}
-    for one in guided:
+    true_bases = {(ranking.taste, ranking.base): ranking.base_true_score for ranking in rankings}
+    for guided_picture in guided:
         row = {
-            "taste": one.taste,
+            "taste": guided_picture.taste,
             "source": "guided",
-            "base": one.base,
+            "base": guided_picture.base,
             "rank": 1,
-            "score": one.score,
-            "true_score": one.true_score,
-            "base_score": one.base_score,
-            "base_true_score": true_bases.get((one.taste, one.base)),
-            "strength": one.strength,
-            "prompt": one.base,
+            "score": guided_picture.score,
+            "true_score": guided_picture.true_score,
+            "base_score": guided_picture.base_score,
+            "base_true_score": true_bases.get((guided_picture.taste, guided_picture.base)),
+            "strength": guided_picture.strength,
+            "prompt": guided_picture.base,
         }
-        rows.append(row | _picture(one.picture))
+        rows.append(row | _picture(guided_picture.picture))
     order = ["taste", "source", "base", "rank", "score", "true_score", "base_score", "base_true_score", "strength"]
     table = pandas.DataFrame(rows, columns=[*order, "prompt", "image", "flagged"])
     return table.dropna(axis="columns", how="all")

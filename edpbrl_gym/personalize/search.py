@@ -1,4 +1,4 @@
-"""Write prompts for an estimated taste: beam search over a vocabulary with embeddings of the real partial prompts."""
+"""Prompts for an estimated taste: beam search over a vocabulary with the embeddings of partial prompts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Prompt:
     Attributes:
         text: The prompt.
         score: theta . phi(text), with phi the unit-norm embedding of the whole text.
-        tokens: Token index of each step of the search (without the steps that a fixed base stands for).
+        tokens: Token index of each step of the search, without the step that a fixed base replaces.
     """
 
     text: str
@@ -53,21 +53,21 @@ def best_prompts(
 ) -> list[Prompt]:
     """Search for the prompts with the highest theta . phi(prompt).
 
-    Step after step the ``width`` best partial prompts are extended by the ``shortlist`` tokens whose own embeddings
-    score best, and every extension is embedded as the whole text that it is. The search is greedy over prefixes, so it
-    finds good prompts, not certainly the best.
+    At each step the ``width`` best partial prompts are extended by the ``shortlist`` tokens whose own embeddings score
+    best, and every extension is embedded as a whole text. The search is greedy over prefixes, so it finds good prompts,
+    but not necessarily the best ones.
 
     Args:
-        vocabulary: Where the tokens come from.
+        vocabulary: Vocabulary of the prompts.
         encoder: The encoder with which theta was estimated.
         theta: The taste, shape (d,).
-        count: Prompts wanted; fewer come back where the vocabulary allows no more.
-        base: Text that every prompt begins with, in place of the first step; None searches that step too.
-        width: Partial prompts kept after each step; raised to twice ``count`` where it is smaller.
-        shortlist: Tokens of each step tried after each partial prompt (all bases are always tried).
-        per_base: At most so many of the found prompts begin with the same token: ten prompts that differ in their last
-            words only are no choice. Without effect with a fixed ``base``.
-        track: Called with (steps done, steps in all).
+        count: Number of prompts; fewer are returned if the vocabulary allows no more.
+        base: Text with which every prompt begins, in place of the first step; None searches that step too.
+        width: Number of partial prompts kept after each step, at least twice ``count``.
+        shortlist: Number of tokens of each step tried after each partial prompt (all bases are always tried).
+        per_base: Maximum number of prompts with the same first token, so that they differ in more than their last
+            words. Without effect with a fixed ``base``.
+        track: Callback of (steps done, all steps).
 
     Returns:
         The prompts, best first.
@@ -98,7 +98,7 @@ def best_prompts(
 
 
 def check_taste(theta: ArrayLike, encoder: TextEncoder) -> FloatArray:
-    """Return theta, shape (d,), float64.
+    """Return theta as a checked float64 array, shape (d,).
 
     Raises:
         ValueError: If its dimension isn't the encoder's, it is 0 or not finite.
@@ -114,29 +114,29 @@ def check_taste(theta: ArrayLike, encoder: TextEncoder) -> FloatArray:
 
 
 def _extend(beam: _Beam, step: tuple[str, ...], encoder: TextEncoder, taste: FloatArray, shortlist: int) -> _Beam:
-    alone = encoder.encode(list(step)).astype(np.float64) @ taste
+    token_scores = encoder.encode(list(step)).astype(np.float64) @ taste
     if not beam.texts:
-        return _Beam(list(step), [(index,) for index in range(len(step))], alone)
-    # true prompts are scored as a whole below; a token's own score only decides which are worth that
-    chosen = np.argsort(-alone, kind="stable")[:shortlist]
-    texts = [f"{text}{SEPARATOR}{step[index]}" for text in beam.texts for index in chosen]
-    tokens = [(*so_far, int(index)) for so_far in beam.tokens for index in chosen]
+        return _Beam(list(step), [(index,) for index in range(len(step))], token_scores)
+    # the prompts below are scored as whole texts; a token's own score only selects the candidates
+    candidates = np.argsort(-token_scores, kind="stable")[:shortlist]
+    texts = [f"{text}{SEPARATOR}{step[index]}" for text in beam.texts for index in candidates]
+    tokens = [(*so_far, int(index)) for so_far in beam.tokens for index in candidates]
     return _Beam(texts, tokens, encoder.encode(texts).astype(np.float64) @ taste)
 
 
 def pick(scores: FloatArray, tokens: Sequence[tuple[int, ...]], count: int, per_base: int | None) -> list[int]:
     """Return the indices of the ``count`` best scores, best first, at most ``per_base`` with the same first token."""
-    found: list[int] = []
-    used: dict[int, int] = {}
+    indices: list[int] = []
+    uses: dict[int, int] = {}
     for index in np.argsort(-scores, kind="stable").tolist():
-        first = tokens[index][0] if tokens[index] else -1
-        if per_base is not None and used.get(first, 0) >= per_base:
+        first_token = tokens[index][0] if tokens[index] else -1
+        if per_base is not None and uses.get(first_token, 0) >= per_base:
             continue
-        used[first] = used.get(first, 0) + 1
-        found.append(index)
-        if len(found) == count:
+        uses[first_token] = uses.get(first_token, 0) + 1
+        indices.append(index)
+        if len(indices) == count:
             break
-    return found
+    return indices
 
 
 def random_prompts(vocabulary: Vocabulary, count: int, rng: np.random.Generator) -> list[str]:

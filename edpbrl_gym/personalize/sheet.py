@@ -1,4 +1,4 @@
-"""The contact sheet of a comparison: base / ED-PBRL / Random, with the scores under each picture."""
+"""The contact sheet of the comparison of base, ED-PBRL and Random, with the scores under each picture."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ def comparison_sheet(
 ) -> list[Path]:
     """Draw the best prompts of every taste side by side.
 
-    One column for the base (where there is one) and one for each ranking; one row for each rank, and for each base a
-    row of score-guided pictures where there are some. Under each picture stand RankScore (the score by the taste that
-    found the prompt), GTScore (by the true taste, where it is known) and the prompt.
+    There is a column for the base (if any) and one for each ranking, a row for each rank, and for each base a row of
+    score-guided pictures (if any). The caption of a picture has the RankScore (by the taste of the column), the GTScore
+    (by the true taste, if known) and the prompt.
 
     Args:
-        rankings: Of one or more bases; every base with the same tastes and sources in the same order.
-        pictures: By prompt.
-        path: PNG file; further pages get numbers.
+        rankings: Rankings of one or more bases; every base has the same tastes and sources in the same order.
+        pictures: Pictures by prompt.
+        path: PNG file; further pages are numbered.
         guided: Score-guided pictures of the bases.
-        count: Ranks that are shown.
-        title: Text over the sheet.
+        count: Number of ranks to show.
+        title: Title of the sheet.
         tile: Width of a picture in pixels.
 
     Returns:
         The files.
 
     Raises:
-        ValueError: No rankings.
-        KeyError: A prompt that is to be shown has no picture.
+        ValueError: There are no rankings.
+        KeyError: A prompt has no picture.
     """
     if not rankings:
         raise ValueError("Expected at least one ranking for a sheet, got none")
@@ -52,12 +52,12 @@ def comparison_sheet(
     labels: list[str] = []
     for base in bases:
         group = {ranking.name: ranking for ranking in rankings if ranking.base == base}
-        shown = max(min(count, len(ranking.prompts)) for ranking in group.values())
-        for number in range(shown):
-            first = [] if base is None else [_base(list(group.values()), pictures) if number == 0 else None]
-            rows.append([*first, *(_ranked(group[name], number, pictures) for name in names)])
+        num_ranks = max(min(count, len(ranking.prompts)) for ranking in group.values())
+        for number in range(num_ranks):
+            base_tile = [] if base is None else [_base(list(group.values()), pictures) if number == 0 else None]
+            rows.append([*base_tile, *(_ranked(group[name], number, pictures) for name in names)])
             labels.append(f"rank {number + 1}")
-        steered = {one.taste: one for one in guided if one.base == base}
+        steered = {guided_picture.taste: guided_picture for guided_picture in guided if guided_picture.base == base}
         if steered:
             tastes = {ranking.taste for ranking in group.values() if ranking.source == "beam"}
             rows.append([None, *(_guided(steered.get(name)) if name in tastes else None for name in names)])
@@ -86,11 +86,13 @@ def _base(group: Sequence[RankedPrompts], pictures: Mapping[str, Picture]) -> Ti
     return Tile(picture.path, base, tuple(lines), flagged=picture.flagged)
 
 
-def _guided(one: GuidedPicture | None) -> Tile | None:
-    if one is None:
+def _guided(guided: GuidedPicture | None) -> Tile | None:
+    if guided is None:
         return None
-    lines = _scores(one.score, one.true_score)
-    return Tile(one.picture.path, f"{one.base} (moved towards {one.taste})", lines, flagged=one.picture.flagged)
+    lines = _scores(guided.score, guided.true_score)
+    return Tile(
+        guided.picture.path, f"{guided.base} (moved towards {guided.taste})", lines, flagged=guided.picture.flagged
+    )
 
 
 def _scores(score: float, true: float | None) -> tuple[str, ...]:

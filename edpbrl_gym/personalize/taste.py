@@ -1,7 +1,7 @@
-"""A learnt taste on disk: theta with where it came from, as safetensors.
+"""A learnt taste on disk: theta and its provenance, as safetensors.
 
-All metadata is one entry, since safetensors writes several in another order each time: equal tastes are equal files. It
-holds the sha256 of the file with 64 zeros in the place of that very sha256, so no byte can change unnoticed.
+All metadata is one entry, since safetensors writes several in arbitrary order: equal tastes give equal files. It
+contains the sha256 of the file with 64 zeros in place of that sha256, so that every change is noticed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Taste:
 
     Attributes:
         theta: The estimate, shape (d,).
-        provenance: Encoder and its fingerprint, number of questions, regularization, ...
+        provenance: Encoder and its fingerprint, number of questions, regularization and so on.
     """
 
     theta: NDArray[np.float64]
@@ -46,7 +46,7 @@ def save_taste(path: str | os.PathLike[str], theta: ArrayLike, provenance: Mappi
 
     Raises:
         ValueError: If theta isn't finite.
-        RunFolderError: If the place can't be written.
+        RunFolderError: If the file can't be written.
     """
     from safetensors.numpy import save
 
@@ -65,7 +65,7 @@ def load_taste(path: str | os.PathLike[str]) -> Taste:
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If it is no taste that ``save_taste`` wrote, or a byte of it has changed since.
+        ValueError: If ``save_taste`` did not write the file, or it was changed since.
     """
     from safetensors import SafetensorError
     from safetensors.numpy import load
@@ -91,7 +91,7 @@ def load_taste(path: str | os.PathLike[str]) -> Taste:
 
 
 def _document(data: bytes) -> dict[str, Any]:
-    """Our entry of the metadata of a safetensors file.
+    """The entry of this package in the metadata of a safetensors file.
 
     Raises:
         ValueError: If it is of another format.

@@ -1,4 +1,4 @@
-"""Write prompts for several similar tastes in one beam search: what is embedded for one of them serves all."""
+"""Prompts for several similar tastes in one beam search, with shared embeddings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from edpbrl_gym.vocabulary import Vocabulary
 __all__ = ["best_prompts_together"]
 
 _Tokens = tuple[int, ...]
-_Scores = dict[_Tokens, NDArray[np.float64]]  # of partial prompts: their scores under each of n tastes, (n,)
+_Scores = dict[_Tokens, NDArray[np.float64]]  # scores of partial prompts under each of n tastes, (n,)
 
 
 def best_prompts_together(
@@ -31,20 +31,21 @@ def best_prompts_together(
 ) -> list[list[Prompt]]:
     """Search for the best prompts of several similar tastes; embeds about a quarter of the texts of separate searches.
 
-    What a token adds to the score is nearly the same behind every partial prompt. So the tokens of a step that score
-    best on their own are embedded behind a few partial prompts only, and behind all others those that did best there.
-    Every taste keeps its best partial prompts out of all that were embedded for any taste.
+    A token adds nearly the same to the score after every partial prompt. So the tokens of a step that score best on
+    their own are embedded after a few partial prompts (the probes), and only the best of them after all others. Every
+    taste keeps its best partial prompts out of all that were embedded for any taste.
 
     Args:
-        vocabulary: Where the tokens come from.
+        vocabulary: Vocabulary of the prompts.
         encoder: The encoder with which the tastes were estimated.
         thetas: The tastes, each of shape (d,).
-        count: Prompts wanted for each taste, no two with the same first token; fewer come back where the vocabulary
+        count: Number of prompts for each taste, no two with the same first token; fewer are returned if the vocabulary
             allows no more.
-        width: Partial prompts that each taste keeps after each step; raised to twice ``count`` where it is smaller.
-        shortlist: Tokens of each step that each taste proposes, by the scores of their own embeddings.
-        probes: Partial prompts behind which all proposed tokens are tried.
-        tries: Tokens that each taste tries behind each of its partial prompts, by their mean scores in the probes.
+        width: Number of partial prompts that each taste keeps after each step, at least twice ``count``.
+        shortlist: Number of tokens of each step that each taste proposes, by the scores of their own embeddings.
+        probes: Number of partial prompts after which all proposed tokens are tried.
+        tries: Number of tokens that each taste tries after each of its partial prompts, by their mean scores in the
+            probes.
 
     Returns:
         The prompts of each taste, best first.
@@ -68,19 +69,22 @@ def best_prompts_together(
     scores = score([(token,) for token in range(vocabulary.sizes[0])])
     for number, step in enumerate(vocabulary.tokens[1:]):
         beams = _best(scores, width, 2 if number else None)
-        alone = encoder.encode(list(step)).astype(np.float64) @ tastes
-        proposed = np.unique(np.argsort(-alone, axis=0, kind="stable")[:shortlist]).tolist()
+        token_scores = encoder.encode(list(step)).astype(np.float64) @ tastes
+        proposed = np.unique(np.argsort(-token_scores, axis=0, kind="stable")[:shortlist]).tolist()
         scores = _extended(beams, scores, proposed, score, probes, tries)
     return [
-        [Prompt(vocabulary.prompt(tokens), float(scores[tokens][taste]), tokens) for tokens in found]
-        for taste, found in enumerate(_best(scores, count, 1))
+        [Prompt(vocabulary.prompt(tokens), float(scores[tokens][taste]), tokens) for tokens in prompts_of_taste]
+        for taste, prompts_of_taste in enumerate(_best(scores, count, 1))
     ]
 
 
 def _best(scores: _Scores, count: int, per_base: int | None) -> list[list[_Tokens]]:
     """For each taste, the prompts with the best scores, at most ``per_base`` with the same first token."""
     prompts = list(scores)
-    return [[prompts[place] for place in pick(own, prompts, count, per_base)] for own in np.stack([*scores.values()]).T]
+    return [
+        [prompts[place] for place in pick(taste_scores, prompts, count, per_base)]
+        for taste_scores in np.stack([*scores.values()]).T
+    ]
 
 
 def _extended(
@@ -92,13 +96,13 @@ def _extended(
     tries: int,
 ) -> _Scores:
     """Scores of partial prompts one step longer: the probes with all proposed tokens, the others with the best."""
-    kept = list(dict.fromkeys(prefix for beam in beams for prefix in beam))
-    means = np.array([scores[prefix].mean() for prefix in kept])
-    probed = [kept[place] for place in pick(means, kept, probes, 1)]
-    found = score([(*prefix, token) for prefix in probed for token in proposed])
-    wanted: dict[_Tokens, None] = {}
+    prefixes = list(dict.fromkeys(prefix for beam in beams for prefix in beam))
+    means = np.array([scores[prefix].mean() for prefix in prefixes])
+    probe_prefixes = [prefixes[place] for place in pick(means, prefixes, probes, 1)]
+    probe_scores = score([(*prefix, token) for prefix in probe_prefixes for token in proposed])
+    candidates: dict[_Tokens, None] = {}
     for taste, beam in enumerate(beams):
-        gains = [sum(found[(*prefix, token)][taste] for prefix in probed) for token in proposed]
+        gains = [sum(probe_scores[(*prefix, token)][taste] for prefix in probe_prefixes) for token in proposed]
         best = [proposed[place] for place in np.argsort(-np.array(gains), kind="stable")[:tries]]
-        wanted.update(((*prefix, token), None) for prefix in beam for token in best)
-    return found | score([prompt for prompt in wanted if prompt not in found])
+        candidates.update(((*prefix, token), None) for prefix in beam for token in best)
+    return probe_scores | score([prompt for prompt in candidates if prompt not in probe_scores])

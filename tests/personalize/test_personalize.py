@@ -137,14 +137,14 @@ def test_the_policys_prompts_are_ranked_by_the_taste(env, vocabulary, tmp_path):
 
 def test_policies_that_do_not_fit_are_refused(env, vocabulary, words, tmp_path):
     saved = save_policy(model("MaskablePPO", env), tmp_path / "policy", env)
-    assert saved.name == "policy.zip" and PromptPolicy(saved, vocabulary).noted["encoder"] == "counting"
+    assert saved.name == "policy.zip" and PromptPolicy(saved, vocabulary).note["encoder"] == "counting"
     other = load_vocabulary(words).subset(4, 0)
     with pytest.raises(ValueError, match=r"vocabulary on which .*policy.zip was trained \(--vocabulary "):
         PromptPolicy(saved, other)
     plain = tmp_path / "plain.zip"
     unmarked = model("PPO", env)
     unmarked.save(plain)
-    assert PromptPolicy(plain, vocabulary).noted is None
+    assert PromptPolicy(plain, vocabulary).note is None
     with pytest.raises(ValueError, match="3 steps with up to 4 tokens.*got one for 3 steps with up to 8"):
         PromptPolicy(plain, other)
     model("DQN", env, buffer_size=10).save(tmp_path / "dqn.zip")
