@@ -1,7 +1,8 @@
-"""Do 90% credible intervals cover 90%? Users drawn from the prior, who answer by the sampled logit at random questions.
+"""Do 90% credible intervals cover 90%? The tables of calibration in docs/priors.md.
 
-    python benchmarks/calibration.py [--users 500] [--episodes 20] [--scales 1] [--json figures.json] [--cache FILE.npz]
+    python -m benchmarks.calibration [--users 500] [--episodes 20] [--scales 1]
 
+Users are drawn from the prior and answer random questions by the sampled logit:
 theta ~ N(0, scale * C), C the covariance of the default prior (tokens of the built-in vocabulary, MiniLM, d = 384);
 questions are random partial prompts, K = 4, one for each of the 6 steps of an episode. Intervals: of theta's
 coordinates, of the lead of one random prompt over another, of the score of the prompt that the estimate recommends (the
@@ -11,20 +12,16 @@ further questions whose truly best option the estimate names. With the user's ow
 
 from __future__ import annotations
 
-import argparse
-import json
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.table import Table
 
+from benchmarks.common import make_parser, show, training_tokens
 from edpbrl_gym.estimation import GaussianPrior, Posterior, estimate, fit_posterior, fit_prior
-from edpbrl_gym.features import load_encoder
-from edpbrl_gym.vocabulary import SEPARATOR, load_vocabulary
+from edpbrl_gym.experiments.kit.tables import TextTable
+from edpbrl_gym.vocabulary import SEPARATOR
 
 Floats = NDArray[np.float64]
 
@@ -33,22 +30,15 @@ PROMPTS = 1000
 LEVEL = 0.9
 
 
-def material(cache: Path | None) -> tuple[Floats, Floats]:
+def material() -> tuple[Floats, Floats]:
     """Embeddings of the tokens (N, d) and of the partial prompts of random prompts (n, H, d)."""
-    if cache is not None and cache.is_file():
-        with np.load(cache) as data:
-            return data["tokens"].astype(np.float64), data["prefixes"].astype(np.float64)[: 2 * PROMPTS]
-    train, _ = load_vocabulary(None).split(0)
-    encoder = load_encoder("minilm")
+    train, encoder, tokens = training_tokens()
     rng = np.random.default_rng(1000)
     texts = []
     for _ in range(2 * PROMPTS):
         words = [names[rng.integers(len(names))] for names in train.tokens]
         texts += [SEPARATOR.join(words[: step + 1]) for step in range(len(words))]
     rows = encoder.encode(texts, progress=True).reshape(2 * PROMPTS, train.horizon, -1)
-    tokens = encoder.encode(train.all_tokens)
-    if cache is not None:
-        np.savez(cache, allow_pickle=False, tokens=tokens, prefixes=rows)
     return tokens.astype(np.float64), rows.astype(np.float64)
 
 
@@ -122,34 +112,25 @@ def run(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--users", type=int, default=500)
     parser.add_argument("--episodes", type=int, default=20)
     parser.add_argument("--scales", type=float, nargs="+", default=[1.0])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--cache", type=Path, help="npz file for the embeddings, made if it is not there")
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    tokens, partial = material(options.cache)
+    tokens, partial = material()
     keys = ("coordinates", "leads", "recommended", "predicted accuracy", "true accuracy")
-    table = Table(
-        "true scale", "prior's scale", "method", "median chosen", *keys, title=f"{options.users} users, level {LEVEL}"
-    )
-    figures = []
+    header = ("true scale", "prior's scale", "method", "median chosen", *keys)
+    texts = []
     for scale in options.scales:
         rows = run(options.users, options.episodes, scale, tokens, partial, options.seed, options.jobs)
         for name, method in dict.fromkeys((row["scale"], row["method"]) for row in rows):
             part = [row for row in rows if row["scale"] == name and row["method"] == method]
             means = {key: float(np.mean([row[key] for row in part])) for key in keys}
             middle = float(np.median([row["chosen"] for row in part]))
-            figures.append({"true scale": scale, "prior": name, "method": method, "median scale": middle, **means})
-            table.add_row(f"{scale:g}", name, method, f"{middle:.3g}", *(f"{means[key]:.3f}" for key in keys))
-    Console(width=160).print(table)
-    if options.json is not None:
-        options.json.write_text(
-            json.dumps({"settings": vars(options) | {"cache": None, "json": None}, "rows": figures})
-        )
+            texts.append([f"{scale:g}", name, method, f"{middle:.3g}", *(f"{means[key]:.3f}" for key in keys)])
+    show(TextTable(f"{options.users} users, level {LEVEL}", header, texts, words=3))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Time and agreement of the estimate beside scikit-learn, statsmodels and scipy.optimize.
+"""Time and agreement of the estimate beside scikit-learn, statsmodels and scipy.optimize: docs/benchmarks.md.
 
-    python benchmarks/estimation.py [--repeats 5] [--json figures.json]
+    python -m benchmarks.estimation [--repeats 5]
 
 Every solver gets the same answers (a noisy user at inverse temperature 5, random unit-norm features) and the same
 ridge lambda = 1, except statsmodels, which has none: there ours runs at lambda = 1e-8 for the comparison. Ours has its
@@ -11,8 +11,6 @@ warm-up; set OMP_NUM_THREADS=1 for steady figures.
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import time
 import warnings
@@ -21,11 +19,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.table import Table
 from scipy.optimize import minimize
 
+from benchmarks.common import make_parser, show
 from edpbrl_gym.estimation import estimate
+from edpbrl_gym.experiments.kit.tables import TextTable
 from edpbrl_gym.likelihood.choice import choice_probabilities
 
 Floats = NDArray[np.float64]
@@ -116,10 +114,9 @@ def compare(n: int, num_options: int, d: int, repeats: int, seed: int) -> list[d
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--repeats", type=int, default=5, help="timed fits of every solver (default 5)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the answers (default 0)")
-    parser.add_argument("--json", help="write the figures to this file too")
     arguments = parser.parse_args()
     if arguments.repeats < 1:
         parser.error(f"--repeats: expected at least 1, got {arguments.repeats}")
@@ -127,18 +124,14 @@ def main() -> None:
     rows = []
     for n, num_options, d in [*SIZES, *((n, 2, d) for n, _, d in SIZES)]:
         rows += compare(n, num_options, d, arguments.repeats, arguments.seed)
-    table = Table(title=f"Estimates, median of {arguments.repeats} fits")
-    for name in ("n", "K", "d", "solver", "lambda", "ms", "max difference to ours"):
-        table.add_column(name, justify="left" if name == "solver" else "right")
+    texts = []
     for row in rows:
         last = row.get("note") or (f"{row['difference']:.1e}" if "difference" in row else "")
         milliseconds = f"{1e3 * row['seconds']:.2f}" if "seconds" in row else ""
-        size = [str(row[key]) for key in ("n", "K", "d")]
-        table.add_row(*size, row["solver"], str(row.get("lambda", "")), milliseconds, last)
-    Console(width=140).print(table)
-    if arguments.json:
-        with open(arguments.json, "w") as stream:
-            json.dump(rows, stream, indent=2)
+        size = f"{row['n']} x {row['K']} x {row['d']}"
+        texts.append([size, row["solver"], str(row.get("lambda", "")), milliseconds, last])
+    header = ("n x K x d", "solver", "lambda", "ms", "max difference to edpbrl_gym")
+    show(TextTable(f"Estimates, median of {arguments.repeats} fits", header, texts))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Exact designs: efficiency against the certified bounds, and the gain over K identical policies.
 
-    OMP_NUM_THREADS=1 python benchmarks/exact_designs.py                                 # about two minutes
-    OMP_NUM_THREADS=1 python benchmarks/exact_designs.py --page docs/exact-designs.md    # and put the tables there
+    OMP_NUM_THREADS=1 python -m benchmarks.exact_designs                                 # about two minutes
+    OMP_NUM_THREADS=1 python -m benchmarks.exact_designs --page docs/exact-designs.md    # and put the tables there
 
 vocabulary  the training part of the built-in vocabulary, 3,869 tokens in six steps, MiniLM features (d = 384)
 tabular     a stochastic MDP of 60 states, 4 actions with 3 successors each, 16 unit features, H = 6
@@ -12,17 +12,15 @@ differences within a category, the bases left out), all differences of states on
 
 from __future__ import annotations
 
-import argparse
 import time
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.common import make_parser, training_tokens
 from edpbrl_gym.design import DesignProblem, ExactDesign, exact_design, make_criterion, token_difference_matrix
 from edpbrl_gym.design.result import certified
-from edpbrl_gym.features import load_encoder
 from edpbrl_gym.mdp import FiniteHorizonMDP, PromptMDP
-from edpbrl_gym.vocabulary import load_vocabulary
 
 CASES = ("vocabulary", "tabular")
 EPISODES = 60
@@ -34,8 +32,7 @@ HEADER = (
 
 def vocabulary() -> tuple[FiniteHorizonMDP, np.ndarray, np.ndarray]:
     """MDP, features and target V of the built-in vocabulary's training part."""
-    words, _ = load_vocabulary().split(seed=0)
-    features = np.asarray(load_encoder("minilm").encode(list(words.all_tokens)), dtype=np.float32)
+    words, _, features = training_tokens()
     mdp = PromptMDP(words.sizes)
     steps = [mdp.step_pairs(step) for step in range(1, mdp.horizon)]
     return mdp, features, token_difference_matrix(features, [np.arange(own.start, own.stop) for own in steps])
@@ -110,7 +107,7 @@ def put(page: Path, case: str, lines: list[str]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--case", action="append", choices=CASES, help="repeat for several (default: all)")
     parser.add_argument("--criteria", default="DAV", help='letters of "DAV" (default all)')
     parser.add_argument("--page", type=Path, help="Markdown page whose tables to replace")

@@ -1,6 +1,6 @@
 """Measure the findings of docs/findings.md on the built-in vocabulary.
 
-    python benchmarks/findings.py            # about ten minutes on one core, features are cached
+    python -m benchmarks.findings            # about ten minutes on one core, features are cached
 
 Prints one block per finding: what was computed, the sizes and seeds, and the numbers. The sentences of the simulated
 users are not those of the paper's experiment.
@@ -8,21 +8,20 @@ users are not those of the paper's experiment.
 
 from __future__ import annotations
 
-import argparse
-
 import numpy as np
 
+from benchmarks.common import make_parser, training_tokens
 from edpbrl_gym.comparisons import Queries
 from edpbrl_gym.design.criteria import make_criterion, token_difference_matrix
 from edpbrl_gym.design.information import exact_information, realised_information, surrogate_information
 from edpbrl_gym.design.problem import DesignProblem
 from edpbrl_gym.design.result import Design
 from edpbrl_gym.design.solvers.frank_wolfe import frank_wolfe
-from edpbrl_gym.estimation import GaussianPrior, estimate
-from edpbrl_gym.features import TextEncoder, load_encoder
+from edpbrl_gym.estimation import GaussianPrior, cosine_error, estimate
+from edpbrl_gym.features import TextEncoder
 from edpbrl_gym.mdp import PromptMDP
 from edpbrl_gym.oracles import SyntheticUser
-from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
+from edpbrl_gym.vocabulary import Vocabulary
 
 SENTENCES = (
     "a quiet rainy street in soft grey tones",
@@ -151,8 +150,7 @@ def finding_8(vocabulary: Vocabulary, encoder: TextEncoder, mdp: PromptMDP, feat
                     fit = estimate(
                         (queries.features[asked], choices[asked]), prior=GaussianPrior.from_precision(precision)
                     )
-                    cosine = fit.theta @ user.theta / (np.linalg.norm(fit.theta) * np.linalg.norm(user.theta))
-                    row.append(1.0 - float(cosine))
+                    row.append(cosine_error(fit.theta, user.theta))
                 errors[name].append(row)
     for name, rows in errors.items():
         means = np.mean(rows, axis=0)
@@ -161,13 +159,12 @@ def finding_8(vocabulary: Vocabulary, encoder: TextEncoder, mdp: PromptMDP, feat
 
 def main() -> None:
     """Run all blocks."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--iterations", type=int, default=300, help="Frank-Wolfe iterations (default: 300)")
     parser.add_argument("--seeds", type=int, default=5, help="repeats of each random block (default: 5)")
     arguments = parser.parse_args()
-    vocabulary, _ = load_vocabulary().split(seed=0)
-    encoder = load_encoder("minilm")
-    features = encoder.encode(list(vocabulary.all_tokens), progress=True).astype(np.float64)
+    vocabulary, encoder, tokens = training_tokens()
+    features = tokens.astype(np.float64)
     mdp = PromptMDP(vocabulary.sizes)
     print(f"{len(features)} training tokens in {vocabulary.horizon} steps, {encoder.name}, d = {features.shape[1]}")
     finding_5(mdp, features, vocabulary, arguments.iterations)

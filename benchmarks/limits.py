@@ -1,6 +1,6 @@
 """What one question costs at the limits of scale: tokens, dimensions, options, steps, answers.
 
-    OMP_NUM_THREADS=1 python benchmarks/limits.py
+    OMP_NUM_THREADS=1 python -m benchmarks.limits    # the table of docs/security.md
 
 Synthetic unit rows with a common mean and decaying variances, state feedback, the adaptive planner with its default
 prior (`VocabularyPrior`), a user who takes the best option. "start" is prior and planner; "question" the median of
@@ -10,12 +10,14 @@ process. Each row runs in a process of its own. CPU seconds of one thread.
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 import time
 
 import numpy as np
+
+from benchmarks.common import make_parser
+from benchmarks.solvers.measures import peak_memory
 
 TYPICAL = {"tokens": 5_000, "dimension": 384, "options": 4, "steps": 6, "answers": 24}
 CASES = (
@@ -36,7 +38,6 @@ CASES = (
 
 def measure(tokens: int, dimension: int, options: int, steps: int, answers: int) -> str:
     """One row of the table."""
-    from benchmarks.solvers.measures import peak_memory
     from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
     from edpbrl_gym.planners import AdaptivePlanner, TokenFeatures
     from edpbrl_gym.vocabulary import Vocabulary
@@ -79,7 +80,7 @@ def measure(tokens: int, dimension: int, options: int, steps: int, answers: int)
 
 def main() -> None:
     """Print the table, a process for each row."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--case", type=int, help="measure this row only")
     given = parser.parse_args()
     if given.case is not None:

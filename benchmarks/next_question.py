@@ -1,7 +1,7 @@
-"""How long a person waits for the adaptive agent's next question, without the encoder's time.
+"""How long a person waits for the adaptive planner's next question, without the encoder's time: docs/adaptive.md.
 
-    OMP_NUM_THREADS=1 python benchmarks/next_question.py            # about a minute on a free core
-    OMP_NUM_THREADS=2 python benchmarks/next_question.py
+    OMP_NUM_THREADS=1 python -m benchmarks.next_question            # about a minute on a free core
+    OMP_NUM_THREADS=2 python -m benchmarks.next_question
 
 One question is everything that happens between an answer and the next options: ``tell``, the taste brought up to date
 (before the first question of an episode), ``ask``. ``think`` is called while the person looks at the options; its CPU
@@ -18,7 +18,6 @@ worst of the wall clock, and the same of the CPU time (of all threads), which a 
 
 from __future__ import annotations
 
-import argparse
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -26,6 +25,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.common import clustered_items, make_parser
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.features import load_encoder
 from edpbrl_gym.features.memo import MemoEncoder
@@ -59,15 +59,9 @@ def _clocks() -> Floats:
     return np.array([time.perf_counter(), time.process_time()])
 
 
-def one_step(
-    seed: int,
-) -> tuple[AdaptivePlanner, Vocabulary, Callable[[NDArray[np.int64]], Floats], TimedEncoder | None]:
-    """5,000 tokens of one step, clustered and of unit norm, with a falling spectrum like that of text embeddings."""
-    rng = np.random.default_rng(1000)
-    spread = np.arange(1, D + 1) ** -0.5
-    centres = rng.normal(size=(200, D)) * spread
-    tokens = centres[rng.integers(200, size=TOKENS)] + 0.7 * rng.normal(size=(TOKENS, D)) * spread
-    tokens /= np.linalg.norm(tokens, axis=1, keepdims=True)
+def one_step(seed: int) -> Setting:
+    """5,000 tokens of one step."""
+    tokens = clustered_items(TOKENS, D)
     words = Vocabulary(("token",), (tuple(map(str, range(TOKENS))),))
     planner = AdaptivePlanner(
         words, options=TokenFeatures(words, tokens), prior=VocabularyPrior(tokens), num_options=K, seed=seed
@@ -75,9 +69,7 @@ def one_step(
     return planner, words, lambda prompts: tokens[prompts[:, -1]], None
 
 
-def built_in(
-    seed: int,
-) -> tuple[AdaptivePlanner, Vocabulary, Callable[[NDArray[np.int64]], Floats], TimedEncoder | None]:
+def built_in(seed: int) -> Setting:
     """The built-in vocabulary with MiniLM."""
     words = load_vocabulary()
     encoder = TimedEncoder(load_encoder("minilm"))
@@ -86,8 +78,7 @@ def built_in(
     planner = AdaptivePlanner(words, options=options, prior=VocabularyPrior(tokens), num_options=K, seed=seed)
 
     def features(prompts: NDArray[np.int64]) -> Floats:
-        texts = [", ".join(own[i] for own, i in zip(words.tokens, row, strict=False)) for row in prompts]
-        return encoder.encode(texts).astype(np.float64)
+        return encoder.encode([words.prompt(row) for row in prompts.tolist()]).astype(np.float64)
 
     return planner, words, features, encoder
 
@@ -134,7 +125,7 @@ def measure(setting: Setting, answers: int, questions: int, theta: Floats, think
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = make_parser(__doc__)
     parser.add_argument("--questions", type=int, default=48, help="measured questions of each row")
     parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=list(SETTINGS))
     parser.add_argument("--no-think", action="store_true", help="do all work between answer and question")

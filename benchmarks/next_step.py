@@ -1,6 +1,6 @@
 """How well a linear model of the next step predicts embeddings of partial prompts: docs/adaptive.md.
 
-Run: OMP_NUM_THREADS=2 python benchmarks/next_step.py (about two minutes on two cores)
+OMP_NUM_THREADS=2 python -m benchmarks.next_step    # about two minutes on two cores
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What the prior from the embeddings costs on a pool where they say nothing: directions drawn uniformly.
+"""What the prior from the embeddings costs where they say nothing, on random directions: docs/priors.md.
 
-    OMP_NUM_THREADS=1 python benchmarks/pool_priors.py    # a minute
+    OMP_NUM_THREADS=1 python -m benchmarks.pool_priors    # a minute
 
 Random questions about n random unit vectors, a taste of norm 5 in a random direction, answers by the multinomial logit.
 Mean cosine error after 5, 10, 15, 25, 40 and 60 answers, over development seeds from 1100 on; in brackets the paired

@@ -1,6 +1,6 @@
-"""Which prior should an estimate have? Errors under many priors, from the same random questions.
+"""Which prior should an estimate have? Errors under many priors, from the same random questions: docs/priors.md.
 
-    python benchmarks/priors.py [--sentences 6] [--seeds 6] [--json figures.json] [--cache FILE.npz]
+    python -m benchmarks.priors [--sentences 6] [--seeds 4]
 
 Questions: random partial prompts (truncated feedback) of the train part of the built-in vocabulary, K = 4, MiniLM.
 Users: sentences (development sentences: none of those that experiments report) who answer by argmax or sample at
@@ -11,20 +11,17 @@ Every estimator sees the same answers. "auto": the scale by the evidence (``fit_
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.table import Table
 
+from benchmarks.common import make_parser, show
 from edpbrl_gym.estimation import GaussianPrior, choose_prior, estimate, fit_prior
 from edpbrl_gym.estimation.metrics import cosine_error, preference_error, sample_pairs
+from edpbrl_gym.experiments.kit.tables import TextTable
 from edpbrl_gym.features import load_encoder
 from edpbrl_gym.vocabulary import SEPARATOR, Vocabulary, load_vocabulary
 
@@ -57,12 +54,8 @@ def prefixes(vocabulary: Vocabulary, tokens: NDArray[np.int64]) -> list[str]:
     return texts
 
 
-def material(sentences: int, seeds: int, cache: Path | None) -> dict[str, Any]:
+def material(sentences: int, seeds: int) -> dict[str, Any]:
     """All embeddings: questions (seeds, T, H, K, d), tokens, partial prompts, tastes, held-out prompts and pairs."""
-    if cache is not None and cache.is_file():
-        with np.load(cache) as data:
-            found = {key: data[key] for key in data.files}
-        return found | {"questions": found["questions"][:seeds], "tastes": found["tastes"][:sentences]}
     train, test = load_vocabulary(None).split(0)
     encoder = load_encoder("minilm")
     rng = np.random.default_rng(FIRST_SEED)
@@ -78,7 +71,7 @@ def material(sentences: int, seeds: int, cache: Path | None) -> dict[str, Any]:
         questions.append(rows.transpose(0, 2, 1, 3))
     sample = encoder.encode(prefixes(train, draw(train, SAMPLE_PROMPTS, rng))).reshape(-1, train.horizon, 384)
     pairs = sample_pairs(test.sizes, prompts=1000, pairs=5000, rng=rng)
-    arrays = {
+    return {
         "questions": np.stack(questions),
         "tokens": encoder.encode(train.all_tokens),
         "prefixes": sample,
@@ -86,9 +79,6 @@ def material(sentences: int, seeds: int, cache: Path | None) -> dict[str, Any]:
         "prompts": encoder.encode([test.prompt(row) for row in pairs.tokens]),
         "pairs": pairs.pairs,
     }
-    if cache is not None:
-        np.savez(cache, allow_pickle=False, **arrays)
-    return arrays
 
 
 def answers(questions: Floats, theta: Floats, scale: float | None, seed: int) -> NDArray[np.int64]:
@@ -167,50 +157,44 @@ def run(
                         seconds = time.perf_counter() - begin
                         errors = cosine_error(theta, taste), preference_error(theta, taste, prompts, pairs)
                         found.append((*errors, chosen, seconds))
-                table = np.array(found)
+                measured = np.array(found)
                 rows.append(
                     {
                         "estimator": name,
                         "user": user,
                         "episodes": episodes,
-                        "cosine": float(table[:, 0].mean()),
-                        "cosine_se": float(table[:, 0].std(ddof=1) / np.sqrt(len(table))),
-                        "preference": float(table[:, 1].mean()),
-                        "scale": float(np.median(table[:, 2])),
-                        "milliseconds": float(1e3 * np.median(table[:, 3])),
-                        "values": table[:, :2].T.tolist(),
+                        "cosine": float(measured[:, 0].mean()),
+                        "preference": float(measured[:, 1].mean()),
+                        "scale": float(np.median(measured[:, 2])),
+                        "milliseconds": float(1e3 * np.median(measured[:, 3])),
                     }
                 )
     return rows
 
 
-def show(rows: list[dict[str, Any]], key: str) -> Table:
+def table_of(rows: list[dict[str, Any]], key: str) -> TextTable:
     columns = list(dict.fromkeys((row["user"], row["episodes"]) for row in rows))
-    table = Table("estimator", *(f"{user} T={episodes}" for user, episodes in columns), "mean", title=key)
+    header = ("estimator", *(f"{user} T={episodes}" for user, episodes in columns), "mean")
+    texts = []
     for name in dict.fromkeys(row["estimator"] for row in rows):
         values = {(row["user"], row["episodes"]): row[key] for row in rows if row["estimator"] == name}
         mean = f"{np.mean([values[column] for column in columns]):.3f}"
-        table.add_row(name, *(f"{values[column]:.3f}" for column in columns), mean)
-    return table
+        texts.append([name, *(f"{values[column]:.3f}" for column in columns), mean])
+    return TextTable(key, header, texts, words=1)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--sentences", type=int, default=6)
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--users", nargs="+", default=list(USERS), choices=list(USERS))
     parser.add_argument("--episodes", type=int, nargs="+", default=list(EPISODES))
     parser.add_argument("--only", nargs="+", help="names of estimators")
-    parser.add_argument("--cache", type=Path, help="npz file for the embeddings, made if it is not there")
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    data = material(options.sentences, options.seeds, options.cache)
+    data = material(options.sentences, options.seeds)
     rows = run(data, {name: USERS[name] for name in options.users}, options.episodes, options.only)
-    console = Console(width=220)
     for key in ("cosine", "preference", "scale", "milliseconds"):
-        console.print(show(rows, key))
-    if options.json is not None:
-        options.json.write_text(json.dumps(rows, indent=1))
+        show(table_of(rows, key), width=220)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,16 @@
-"""Measure REINFORCE on language models: variance of the credits, speed of an iteration's prompts, memory of K policies.
+"""REINFORCE on language models: variance of the credits, speed of sampling, memory of K policies: docs/reinforce.md.
 
-    python benchmarks/reinforce.py variance --model FOLDER --batches 24   # a few minutes on one core
-    python benchmarks/reinforce.py speed --model FOLDER                   # about a minute of CPU time
-    python benchmarks/reinforce.py memory --model FOLDER                  # one to two minutes of CPU time
-    python benchmarks/reinforce.py memory --model FOLDER --size gpt2      # GPT-2 124M of random weights: long
+    python -m benchmarks.reinforce variance --model FOLDER --batches 24   # a few minutes on one core
+    python -m benchmarks.reinforce speed --model FOLDER                   # about a minute of CPU time
+    python -m benchmarks.reinforce memory --model FOLDER                  # one to two minutes of CPU time
+    python -m benchmarks.reinforce memory --model FOLDER --size gpt2      # GPT-2 124M of random weights: long
 
 Without --model the project's own prompt model is used. Times are CPU time of the process.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import resource
 import subprocess
 import sys
 import time
@@ -22,7 +20,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.common import make_parser
+from benchmarks.solvers.measures import peak_memory
 from edpbrl_gym.features import load_encoder
+from edpbrl_gym.features.memo import MemoEncoder
 from edpbrl_gym.language.credit import CREDITS, Credit, Rewards
 from edpbrl_gym.language.gradient import accumulate_gradient
 from edpbrl_gym.language.model import LanguageModel, load_language_model
@@ -36,30 +37,10 @@ K = 4
 SEED = 1000  # of development, never of a reported study
 
 
-class Memo:
-    """An encoder that remembers; batches share many short prefixes."""
-
-    def __init__(self, encoder: Any) -> None:
-        self.encoder, self.rows = encoder, {}
-        self.name, self.dimension, self.fingerprint = encoder.name, encoder.dimension, encoder.fingerprint
-
-    def encode(self, texts: list[str], *, progress: bool = False) -> np.ndarray:
-        """Return the rows of all texts; only new ones are encoded."""
-        new = [text for text in dict.fromkeys(texts) if text not in self.rows]
-        if new:
-            self.rows.update(zip(new, self.encoder.encode(new), strict=True))
-        return np.stack([self.rows[text] for text in texts])
-
-
-def small_encoder() -> Any:
-    """MiniLM without the cache on disk."""
-    return load_encoder("minilm", cache=False)
-
-
 def variance(model: str | None, batches: int) -> None:
     """Trace of the covariance of the gradient of all adapters at their start, by credit, from the same batches."""
     policies = make_policies(load_language_model(model, device="cpu"), K, rank=8)
-    encoder, settings = Memo(small_encoder()), ReinforceSettings(seed=SEED)
+    encoder, settings = MemoEncoder(load_encoder("minilm", cache=False)), ReinforceSettings(seed=SEED)
     credits = {name: Credit(name) for name in CREDITS}
     found: dict[str, list[torch.Tensor]] = {name: [] for name in CREDITS}
     began = time.process_time()
@@ -102,7 +83,7 @@ def speed(model: str | None) -> None:
 
     Both ways stop at the same word budget and embed H truncations of every prompt.
     """
-    language, encoder = load_language_model(model, device="cpu"), small_encoder()
+    language, encoder = load_language_model(model, device="cpu"), load_encoder("minilm", cache=False)
     policies, settings = make_policies(language, K, rank=8), ReinforceSettings(seed=SEED)
     roll_out(policies, encoder, settings, meta_samples=1, purpose=PLAYING, episodes=1)  # loads and warms up
     print(
@@ -191,7 +172,7 @@ def memory(model: str | None, size: str) -> None:
     print("|---|---|---|---|---|", flush=True)
     reference = None
     for what in ("learning", "frozen", "adapters", "copies"):
-        command = [sys.executable, __file__, "memory-of", "--what", what, "--size", size]
+        command = [sys.executable, "-m", "benchmarks.reinforce", "memory-of", "--what", what, "--size", size]
         command += [] if model is None else ["--model", model]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         row = json.loads(done.stdout.strip().splitlines()[-1])
@@ -211,7 +192,7 @@ def memory_of(model: str | None, what: str, size: str) -> None:
     shape = (settings.meta_samples, settings.episodes, K, settings.words, 384)
     texts = np.random.default_rng(SEED).normal(size=shape)  # what embeddings would be, without an encoder
     weights = Credit(settings.credit).weights(Rewards.of(TruncatedObjective(texts), Credit(settings.credit).parts))
-    before = _peak()
+    before = peak_memory()
     if size == "gpt2":
         base = replace(base, model=random_gpt2(base))
     parameters = sum(p.numel() for p in base.model.parameters())
@@ -239,7 +220,7 @@ def memory_of(model: str | None, what: str, size: str) -> None:
         accumulate_gradient(policies, _Drawn(parts), weights, settings, meta_samples=settings.meta_samples)
     if what != "frozen":
         torch.optim.SGD(learnt, lr=settings.learning_rate).step()
-    print(json.dumps({"weights": held / 1e6, "peak": (_peak() - before) / 1e6, "parameters": parameters}))
+    print(json.dumps({"weights": held / 1e6, "peak": (peak_memory() - before) / 1e6, "parameters": parameters}))
 
 
 class _Drawn:
@@ -268,14 +249,9 @@ def random_gpt2(base: LanguageModel) -> Any:
     return GPT2LMHeadModel(GPT2Config(bos_token_id=end, eos_token_id=end)).eval()
 
 
-def _peak() -> float:
-    """Peak resident memory of this process, bytes (Linux counts kB)."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
-
-
 def main() -> None:
     """Run one of the measurements."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("part", choices=["variance", "speed", "memory", "memory-of"])
     parser.add_argument("--model", help="folder or hub id of a language model")
     parser.add_argument("--batches", type=int, default=24)

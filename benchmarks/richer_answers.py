@@ -1,6 +1,6 @@
-"""How much more one question carries when the person says more than which option is best.
+"""How much more a question carries when the person says more than which option is best: docs/richer-answers.md.
 
-    python benchmarks/richer_answers.py [--runs 10] [--json figures.json]    # about five minutes on a quiet core
+    python -m benchmarks.richer_answers [--runs 10]    # about five minutes on a quiet core
 
 A run is a seed with a sentence of its own: uniform questions (agent ``random``) of partial prompts from the built-in
 vocabulary's train split, K = 4, answered by simulated users whose taste is the sentence's embedding. Every format is
@@ -14,22 +14,19 @@ error of best-of-4 after 60 episodes, the Fisher information of the questions, a
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.common import make_parser, training_tokens
 from edpbrl_gym.agents.registry import make_agent
 from edpbrl_gym.collection.collect import ENVIRONMENT, draw_questions, make_prompt_lanes
 from edpbrl_gym.estimation import GaussianPrior
 from edpbrl_gym.estimation.evidence import PriorFit, fit_prior
 from edpbrl_gym.estimation.metrics import cosine_error
-from edpbrl_gym.features import TextEncoder, load_encoder
+from edpbrl_gym.features import TextEncoder
 from edpbrl_gym.likelihood import BestOf, BestWorst, Ranking, Response, ResponseModel, WithTies
-from edpbrl_gym.vocabulary import load_vocabulary
 
 Floats = NDArray[np.float64]
 
@@ -180,13 +177,11 @@ def report(errors: Floats, information: Floats, ties: Floats, misread: Floats) -
 
 def main() -> None:
     """Run all users and formats, print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--runs", type=int, default=10, help="seeds, each with its own sentence (default: 10)")
-    parser.add_argument("--json", type=Path, help="also write all errors here")
     arguments = parser.parse_args()
-    encoder = load_encoder("minilm")
-    vocabulary, _ = load_vocabulary().split(seed=0)
-    features = encoder.encode(list(vocabulary.all_tokens)).astype(np.float64)
+    _, encoder, tokens = training_tokens()
+    features = tokens.astype(np.float64)
     base = GaussianPrior.from_embeddings(features, power=0.5, scale=1.0 / features.shape[1])
     print(f"{len(features)} training tokens, {encoder.name}, d = {features.shape[1]}, K = {K}, uniform questions")
     found = []
@@ -195,18 +190,6 @@ def main() -> None:
         found.append(one_run(encoder, base, run))
         print(f"run {run}: {time.perf_counter() - begun:.0f} s", flush=True)
     errors, information, ties, misread = (np.stack(parts) for parts in zip(*found, strict=True))
-    if arguments.json:
-        figures = {
-            "axes": ["run", "user", "format", "episodes"],
-            "users": list(USERS),
-            "formats": list(FORMATS),
-            "episodes": list(EPISODES),
-            "errors": errors.tolist(),
-            "information": information.tolist(),
-            "ties": ties.tolist(),
-            "wrong_nu": misread.tolist(),
-        }
-        arguments.json.write_text(json.dumps(figures) + "\n")
     report(errors, information, ties, misread)
 
 

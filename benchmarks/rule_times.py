@@ -1,7 +1,7 @@
-"""CPU time of a question, for every rule of the literature and for our own, on one large pool.
+"""CPU time of a question of the adaptive planner and of every rule, on one large pool: docs/benchmarks.md.
 
-    OMP_NUM_THREADS=1 python benchmarks/rule_times.py                # 5,000 items, d = 384, K = 4; a few minutes
-    OMP_NUM_THREADS=1 python benchmarks/rule_times.py --options 2
+    OMP_NUM_THREADS=1 python -m benchmarks.rule_times                # 5,000 items, d = 384, K = 4; a few minutes
+    OMP_NUM_THREADS=1 python -m benchmarks.rule_times --options 2
 
 One question is everything between an answer and the next options: the answer is told, the posterior brought up to date,
 the question chosen. Each rule asks and is answered ``--questions`` times; items are clustered and of unit norm, with a
@@ -11,13 +11,13 @@ is a column of its own: some rules solve a design for the whole pool before it. 
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.common import clustered_items, make_parser
 from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym.estimation import GaussianPrior
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
@@ -32,22 +32,13 @@ SCALE, SEED = 20.0, 1000
 Floats = NDArray[np.float64]
 
 
-def pool(count: int, dimension: int) -> Floats:
-    """Items (n, d) around n / 25 centres."""
-    rng = np.random.default_rng(SEED)
-    spread = np.arange(1, dimension + 1) ** -0.5
-    centres = rng.normal(size=(max(1, count // 25), dimension)) * spread
-    items = centres[rng.integers(len(centres), size=count)] + 0.7 * rng.normal(size=(count, dimension)) * spread
-    return np.asarray(items / np.linalg.norm(items, axis=1, keepdims=True))
-
-
 def planners(items: Floats, options: int, questions: int) -> dict[str, Callable[[], AdaptivePlanner | RulePlanner]]:
     """How to make each planner, by its name in the table."""
     words = Vocabulary(("item",), (tuple(map(str, range(len(items)))),))
     features = TokenFeatures(words, items)
     ridge, prior = GaussianPrior.isotropic(items.shape[1], 1.0), VocabularyPrior(items)
 
-    def ours(mode: str) -> Callable[[], AdaptivePlanner]:
+    def adaptive(mode: str) -> Callable[[], AdaptivePlanner]:
         return lambda: AdaptivePlanner(words, options=features, prior=prior, num_options=options, seed=SEED, mode=mode)  # type: ignore[arg-type]
 
     def literature(name: str) -> Callable[[], RulePlanner]:
@@ -55,7 +46,9 @@ def planners(items: Floats, options: int, questions: int) -> dict[str, Callable[
             words, rule=name, options=features, prior=ridge, num_options=options, seed=SEED, episodes=questions
         )
 
-    return {"ours": ours("learn"), "ours, best item": ours("best")} | {name: literature(name) for name in RULES}
+    return {"adaptive": adaptive("learn"), "adaptive, best": adaptive("best")} | {
+        name: literature(name) for name in RULES
+    }
 
 
 def ask_and_answer(planner: AdaptivePlanner | RulePlanner, items: Floats, questions: int) -> Floats:
@@ -76,14 +69,14 @@ def ask_and_answer(planner: AdaptivePlanner | RulePlanner, items: Floats, questi
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--items", type=int, default=5000)
     parser.add_argument("--dimension", type=int, default=384)
     parser.add_argument("--options", type=int, default=4, help="K")
     parser.add_argument("--questions", type=int, default=30)
     parser.add_argument("--rule", nargs="*", help="only these")
     given = parser.parse_args()
-    items = pool(given.items, given.dimension)
+    items = clustered_items(given.items, given.dimension)
     print(f"{given.items} items, d = {given.dimension}, K = {given.options}, {given.questions} questions; CPU seconds")
     print(f"{'rule':<18}{'first':>8}{'median':>8}{'90%':>8}{'worst':>8}")
     with one_blas_thread():

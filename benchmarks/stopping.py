@@ -1,7 +1,7 @@
-"""Is a session as sure as it should be? Predicted against true accuracy, now, in the future, and where it stops.
+"""Is a session as sure as it should be? Predicted against true accuracy, now, later, where it stops: docs/sessions.md.
 
-    python benchmarks/stopping.py                          # about five minutes on an idle core
-    python benchmarks/stopping.py --planner adaptive
+    python -m benchmarks.stopping                          # about five minutes on an idle core
+    python -m benchmarks.stopping --planner adaptive
 
 Users are drawn from the predictions' prior (the model is right), or like a sentence, without noise or with the noise of
 a scale. K = 4, partial prompts of 6 steps. Accuracy is the share of 1,000 pairs of held-out prompts that the estimate
@@ -16,12 +16,12 @@ The hedge and the power of the predictions' prior were chosen on other users (``
 
 from __future__ import annotations
 
-import argparse
 from collections import defaultdict
 from collections.abc import Iterator
 
 import numpy as np
 
+from benchmarks.common import make_parser
 from edpbrl_gym.estimation import GaussianPrior
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.estimation.posterior import Posterior
@@ -138,7 +138,7 @@ def report_stops(label: str, runs: list[list[dict[str, float]]]) -> list[float]:
 
 def main() -> None:
     """Run all users and print both tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--users", type=int, default=6, help="users of each kind, at most 6 (default: 6)")
     parser.add_argument("--questions", type=int, default=240, help="questions of a session (default: 240)")
     parser.add_argument("--every", type=int, default=60, help="questions between two looks (default: 60)")

@@ -1,14 +1,13 @@
 """Measure realised query sets on the built-in vocabulary: the figures of docs/query-sets.md.
 
-    python benchmarks/tuples.py --out tuples.jsonl           # about 20 minutes on one core, features are cached
-    python benchmarks/tuples.py --out tuples.jsonl --quick   # a small vocabulary, about a minute
+    python -m benchmarks.tuples --out tuples.jsonl           # about 20 minutes on one core, features are cached
+    python -m benchmarks.tuples --out tuples.jsonl --quick   # a small vocabulary, about a minute
 
 Every block appends its rows to the file and is skipped where the file has them already; tables are printed at the end.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.common import make_parser
 from edpbrl_gym.design import (
     Design,
     DesignProblem,
@@ -206,7 +206,7 @@ def cell(values: list[Any]) -> str:
 
 def main() -> None:
     """Run all blocks."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--out", type=Path, required=True, help="JSON lines file")
     parser.add_argument("--quick", action="store_true", help="30 tokens a step, one seed")
     parser.add_argument("--seeds", type=int, default=3, help="seeds of each state block (default: 3)")

@@ -9,27 +9,18 @@ from typing import Any
 
 from benchmarks.solvers.results import Line
 from benchmarks.solvers.tables import matching, time_to
+from edpbrl_gym.experiments.kit.figures import STYLE
 
 __all__ = ["gap_against_time", "time_against_size"]
 
 # colours of Okabe and Ito (2008), told apart with any colour vision; and a marker of its own for each solver
-STYLES: dict[str, tuple[str, str, str]] = {
+LOOKS: dict[str, tuple[str, str, str]] = {
     "newton": ("#0072B2", "o", "working-set Newton"),
     "pairwise": ("#009E73", "s", "Frank-Wolfe, pairwise"),
     "frank_wolfe": ("#E69F00", "^", "Frank-Wolfe, plain"),
     "paper": ("#D55E00", "D", "the paper's Frank-Wolfe"),
     "multiplicative": ("#CC79A7", "v", "multiplicative"),
     "copt": ("#56B4E9", "P", "copt's Frank-Wolfe"),
-}
-_RC: dict[str, Any] = {
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#dddddd",
-    "grid.linewidth": 0.6,
-    "legend.frameon": False,
 }
 _TARGET = 1e-6
 _RESOLUTION = 150
@@ -46,7 +37,7 @@ def time_against_size(lines: Sequence[Line], path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    with pyplot.rc_context(_RC):
+    with pyplot.rc_context(STYLE):
         figure, axes = pyplot.subplots(2, 2, figsize=(8.4, 6.6), sharex=True, sharey=True)
         for row, level in zip(axes, (1e-2, _TARGET), strict=True):
             for axis, dimension in zip(row, (384, 768), strict=True):
@@ -75,7 +66,7 @@ def gap_against_time(lines: Sequence[Line], path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    with pyplot.rc_context(_RC):
+    with pyplot.rc_context(STYLE):
         figure, axes = pyplot.subplots(1, 3, figsize=(9.6, 4.0), sharex=True, sharey=True)
         for axis, criterion in zip(axes, ("D", "A", "V16"), strict=True):
             wanted = {"source": "clip", "tokens": 5_000, "dimension": 768, "split": 1, "criterion": criterion}
@@ -93,7 +84,7 @@ def _sizes(axis: Any, lines: Sequence[Line], level: float) -> None:
     unit = sorted((line["case"]["tokens"], line["unit"]) for line in matching(lines, solver="newton") if "unit" in line)
     if unit:
         axis.plot(*zip(*unit, strict=True), color="black", linestyle="--", linewidth=1.2, label="one Phi G in float32")
-    for place, (name, (colour, marker, label)) in enumerate(STYLES.items()):
+    for place, (name, (colour, marker, label)) in enumerate(LOOKS.items()):
         own = sorted(matching(lines, solver=name), key=lambda line: line["case"]["tokens"])
         own = [line for line in own if "points" in line]
         reached = [(line["case"]["tokens"], time_to(line, level)) for line in own]
@@ -126,7 +117,7 @@ def _trajectories(axis: Any, lines: Sequence[Line]) -> None:
     least = min((line["unit"] for line in lines if "points" in line), default=None)
     if least is not None:
         axis.axvline(least, color="black", linestyle="--", linewidth=1.2, label="one Phi G in float32")
-    for name, (colour, marker, label) in STYLES.items():
+    for name, (colour, marker, label) in LOOKS.items():
         for line in matching(lines, solver=name):
             points = [point for point in line.get("points", ()) if point[0] > 0]
             if not points:

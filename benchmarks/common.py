@@ -1,0 +1,43 @@
+"""What several benchmarks share: their command line, the training vocabulary under MiniLM, a pool of items."""
+
+from __future__ import annotations
+
+import argparse
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+
+from edpbrl_gym.experiments.kit.tables import TextTable
+from edpbrl_gym.features import TextEncoder, load_encoder
+from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
+
+__all__ = ["clustered_items", "make_parser", "show", "training_tokens"]
+
+POOL_SEED = 1000
+
+
+def make_parser(description: str | None) -> argparse.ArgumentParser:
+    """A parser that shows the benchmark's docstring as it is written."""
+    return argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
+def show(table: TextTable, *, width: int = 160) -> None:
+    """Print a table."""
+    Console(width=width).print(table.rich())
+
+
+def training_tokens() -> tuple[Vocabulary, TextEncoder, NDArray[np.float32]]:
+    """The training part of the built-in vocabulary, MiniLM, and the embeddings of all tokens (N, d)."""
+    words, _ = load_vocabulary().split(seed=0)
+    encoder = load_encoder("minilm")
+    return words, encoder, encoder.encode(list(words.all_tokens), progress=True)
+
+
+def clustered_items(count: int, dimension: int) -> NDArray[np.float64]:
+    """Items (n, d) of unit norm around n / 25 centres, with a falling spectrum like that of text embeddings."""
+    rng = np.random.default_rng(POOL_SEED)
+    spread = np.arange(1, dimension + 1) ** -0.5
+    centres = rng.normal(size=(max(1, count // 25), dimension)) * spread
+    items = centres[rng.integers(len(centres), size=count)] + 0.7 * rng.normal(size=(count, dimension)) * spread
+    return np.asarray(items / np.linalg.norm(items, axis=1, keepdims=True))
