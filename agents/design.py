@@ -11,6 +11,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym._files import replacing
 from edpbrl_gym._validation import check_choice_of, check_count, check_number
 from edpbrl_gym.agents.base import EpisodeStart, State
@@ -32,7 +33,6 @@ from edpbrl_gym.mdp import PromptMDP
 
 __all__ = ["SOLVER_OPTIONS", "DesignAgent", "QuerySettings", "target_matrix"]
 
-FloatArray = NDArray[np.float64]
 
 SOLVER_OPTIONS: dict[str, tuple[str, ...]] = {
     "newton": ("max_iterations", "tolerance", "device"),
@@ -282,7 +282,7 @@ def _solver_options(chosen: dict[str, Any], options: dict[str, Any]) -> dict[str
     return {name: value for name, value in chosen.items() if value is not None}
 
 
-def target_matrix(base: Any) -> FloatArray:
+def target_matrix(base: Any) -> Floats:
     """V of an environment: the differences of feature rows that the design should estimate well.
 
     For a prompt MDP the paper's: differences of two tokens of the same category, the bases left out (the step named

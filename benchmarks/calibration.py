@@ -16,14 +16,12 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks.common import make_parser, show, training_tokens
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym.estimation import GaussianPrior, Posterior, estimate, fit_posterior, fit_prior
 from edpbrl_gym.experiments.kit.tables import TextTable
 from edpbrl_gym.vocabulary import SEPARATOR
-
-Floats = NDArray[np.float64]
 
 NUM_OPTIONS = 4
 PROMPTS = 1000

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.common import clustered_items, make_parser
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.features import load_encoder
 from edpbrl_gym.features.memo import MemoEncoder
@@ -34,8 +35,6 @@ from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
 
 K, D, TOKENS = 4, 384, 5000
 ANSWERS = (0, 60, 180, 360)
-
-Floats = NDArray[np.float64]
 
 
 class TimedEncoder(MemoEncoder):

@@ -14,6 +14,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym.estimation import GaussianPrior, estimate, fit_prior
 from edpbrl_gym.estimation.metrics import cosine_error
@@ -23,7 +24,6 @@ COUNTS = (5, 10, 15, 25, 40, 60)
 POOLS = ((100, 10, 4, 30), (100, 10, 2, 30), (1000, 32, 4, 20))  # n, d, K, seeds
 SCALE, FIRST_SEED = 5.0, 1100
 
-Floats = NDArray[np.float64]
 Estimator = Callable[[Floats, NDArray[np.int64]], Floats]
 
 

@@ -17,9 +17,9 @@ from __future__ import annotations
 import time
 
 import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks.common import make_parser, training_tokens
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym.agents.registry import make_agent
 from edpbrl_gym.collection.collect import ENVIRONMENT, draw_questions, make_prompt_lanes
 from edpbrl_gym.estimation import GaussianPrior
@@ -27,8 +27,6 @@ from edpbrl_gym.estimation.evidence import PriorFit, fit_prior
 from edpbrl_gym.estimation.metrics import cosine_error
 from edpbrl_gym.features import TextEncoder
 from edpbrl_gym.likelihood import BestOf, BestWorst, Ranking, Response, ResponseModel, WithTies
-
-Floats = NDArray[np.float64]
 
 K = 4
 EPISODES = (5, 10, 15, 20, 30, 40, 60)

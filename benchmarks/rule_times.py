@@ -15,9 +15,9 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks.common import clustered_items, make_parser
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym.estimation import GaussianPrior
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
@@ -28,8 +28,6 @@ from edpbrl_gym.planners.registry import RULES
 from edpbrl_gym.vocabulary import Vocabulary
 
 SCALE, SEED = 20.0, 1000
-
-Floats = NDArray[np.float64]
 
 
 def planners(items: Floats, options: int, questions: int) -> dict[str, Callable[[], AdaptivePlanner | RulePlanner]]:

@@ -17,6 +17,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
+from edpbrl_gym._arrays import Booleans, Floats32, Indices
 from edpbrl_gym.envs.common import (
     check_complete,
     check_lane_actions,
@@ -33,10 +34,7 @@ from edpbrl_gym.features import TextEncoder
 
 __all__ = ["PromptEnvironment", "PromptLanes", "SinglePrompt", "WritingModel"]
 
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
-FloatArray = NDArray[np.float32]
-StepResult = tuple[IntArray, NDArray[np.float64], BoolArray, BoolArray, dict[str, Any]]
+StepResult = tuple[Indices, NDArray[np.float64], Booleans, Booleans, dict[str, Any]]
 
 RENDER_MODES = ["ansi", "rgb_array"]
 
@@ -80,7 +78,7 @@ class WritingModel:
     def trajectory_texts(self, observations: ArrayLike) -> list[str]:
         """Partial prompt of each lane, "" where nothing is written yet."""
 
-    def trajectory_features(self, observations: ArrayLike) -> FloatArray:
+    def trajectory_features(self, observations: ArrayLike) -> Floats32:
         """Embedding of each partial prompt, shape (n, d); one encoder call for all lanes."""
         return self.encoder.encode(self.trajectory_texts(observations))
 
@@ -137,9 +135,9 @@ class PromptEnvironment:
         texts: list[str] = self.model.trajectory_texts(observations)
         return texts
 
-    def trajectory_features(self, observations: ArrayLike) -> FloatArray:
+    def trajectory_features(self, observations: ArrayLike) -> Floats32:
         """Embeddings of the partial prompts, shape (n, d)."""
-        features: FloatArray = self.model.trajectory_features(observations)
+        features: Floats32 = self.model.trajectory_features(observations)
         return features
 
     def _set_render_mode(self, mode: str | None) -> None:
@@ -215,7 +213,7 @@ class PromptLanes(PromptEnvironment, VectorEnv):
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[IntArray, dict[str, Any]]:
+    ) -> tuple[Indices, dict[str, Any]]:
         """Begin empty prompts in all lanes, or in those of ``options["reset_mask"]`` (boolean, (num_envs,)).
 
         As in Gymnasium's own vector environments the seed may be a list with one for each lane. Nothing is random here.
@@ -267,25 +265,25 @@ class PromptLanes(PromptEnvironment, VectorEnv):
 
     @property
     @abstractmethod
-    def _observations(self) -> IntArray:
+    def _observations(self) -> Indices:
         """Observations of all lanes, not to be written to."""
 
     @abstractmethod
-    def _complete(self) -> BoolArray:
+    def _complete(self) -> Booleans:
         """Lanes whose prompt is complete."""
 
     @abstractmethod
-    def _restart(self, mask: BoolArray) -> None:
+    def _restart(self, mask: Booleans) -> None:
         """Begin empty prompts in the masked lanes."""
 
     @abstractmethod
-    def _counts(self) -> dict[str, IntArray]:
+    def _counts(self) -> dict[str, Indices]:
         """What the infos say of the lanes besides the mask and the prompt, (num_envs,) each."""
 
     def _check_begun(self) -> None:
         if not self._begun:
             raise ResetNeeded("The prompts are not begun yet; call reset() before step().")
 
-    def _infos(self, mask: BoolArray) -> dict[str, Any]:
+    def _infos(self, mask: Booleans) -> dict[str, Any]:
         texts = self.model.trajectory_texts(self._observations[mask])
         return lane_infos(mask, texts, self.action_masks(), self._counts())

@@ -9,13 +9,12 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import ArrayLike, NDArray
 
+from edpbrl_gym._arrays import Indices
 from edpbrl_gym._validation import check_count
 from edpbrl_gym.envs.bases import RENDER_MODES, PromptLanes
 from edpbrl_gym.envs.prompt_model import PromptAttributes, PromptModel
 
 __all__ = ["PromptConstructionVectorEnv"]
-
-IntArray = NDArray[np.int64]
 
 
 class PromptConstructionVectorEnv(PromptAttributes, PromptLanes):
@@ -58,8 +57,8 @@ class PromptConstructionVectorEnv(PromptAttributes, PromptLanes):
             subset_seed=subset_seed,
         )
         PromptLanes.__init__(self, num_envs, model, autoreset_mode=autoreset_mode, max_episode_steps=max_episode_steps)
-        self._tokens: IntArray = np.full((num_envs, model.horizon), model.padding, dtype=np.int64)
-        self._steps: IntArray = np.zeros(num_envs, dtype=np.int64)
+        self._tokens: Indices = np.full((num_envs, model.horizon), model.padding, dtype=np.int64)
+        self._steps: Indices = np.zeros(num_envs, dtype=np.int64)
 
     def append(self, lanes: ArrayLike, tokens: ArrayLike) -> None:
         """Append one token in each of the given lanes, none of which is complete; others are left alone."""
@@ -75,7 +74,7 @@ class PromptConstructionVectorEnv(PromptAttributes, PromptLanes):
         return self.model.masks(self._steps)
 
     @property
-    def _observations(self) -> IntArray:
+    def _observations(self) -> Indices:
         return self._tokens
 
     def _complete(self) -> NDArray[np.bool_]:
@@ -85,5 +84,5 @@ class PromptConstructionVectorEnv(PromptAttributes, PromptLanes):
         self._tokens[mask] = self.model.padding
         self._steps[mask] = 0
 
-    def _counts(self) -> dict[str, IntArray]:
+    def _counts(self) -> dict[str, Indices]:
         return {"step": self._steps}

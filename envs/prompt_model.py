@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from edpbrl_gym._arrays import Floats32, Indices
 from edpbrl_gym._validation import check_count
 from edpbrl_gym.envs.bases import PromptEnvironment, WritingModel
 from edpbrl_gym.envs.common import check_encoder_argument, check_jsonable, check_observations
@@ -17,9 +18,6 @@ from edpbrl_gym.mdp import PromptMDP
 from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
 
 __all__ = ["PromptAttributes", "PromptModel"]
-
-IntArray = NDArray[np.int64]
-FloatArray = NDArray[np.float32]
 
 
 class PromptModel(WritingModel):
@@ -75,12 +73,12 @@ class PromptModel(WritingModel):
         if tokens_per_step is not None:
             words = words.subset(check_count(tokens_per_step, "tokens_per_step"), subset_seed)
         self.vocabulary: Vocabulary = words
-        self.sizes: IntArray = np.array(words.sizes, dtype=np.int64)
+        self.sizes: Indices = np.array(words.sizes, dtype=np.int64)
         self.horizon = int(self.sizes.size)
         self.padding = int(self.sizes.max())
-        self.offsets: IntArray = np.concatenate(([0], np.cumsum(self.sizes)))
+        self.offsets: Indices = np.concatenate(([0], np.cumsum(self.sizes)))
         self.mdp = PromptMDP(tuple(int(size) for size in self.sizes))
-        self._features: FloatArray | None = None
+        self._features: Floats32 | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the model and the features out of a pickle; the copy loads them again on first use."""
@@ -96,7 +94,7 @@ class PromptModel(WritingModel):
         self._features = None
 
     @property
-    def features(self) -> FloatArray:
+    def features(self) -> Floats32:
         """Embedding of every token alone, shape (N, d), in the row order of the MDP; computed on first use."""
         if self._features is None:
             self._features = self.encoder.encode(self.vocabulary.all_tokens)
@@ -107,11 +105,11 @@ class PromptModel(WritingModel):
         sizes = np.append(self.sizes, 0)[np.asarray(steps, dtype=np.int64)]
         return (np.arange(self.padding) < sizes[:, None]).astype(np.int8)
 
-    def mdp_step(self, observations: ArrayLike) -> IntArray:
+    def mdp_step(self, observations: ArrayLike) -> Indices:
         """Number of tokens chosen so far, shape (n,), H for a complete prompt."""
         return (self._lanes(observations) != self.padding).sum(axis=1)
 
-    def mdp_state(self, observations: ArrayLike) -> IntArray:
+    def mdp_state(self, observations: ArrayLike) -> Indices:
         """State of the MDP, shape (n,): the step, as the prompt MDP's state is its step."""
         return self.mdp_step(observations)
 
@@ -128,7 +126,7 @@ class PromptModel(WritingModel):
         tokens = self.vocabulary.all_tokens
         return [tokens[row] for row in self._last_rows(observations)]
 
-    def state_features(self, observations: ArrayLike) -> FloatArray:
+    def state_features(self, observations: ArrayLike) -> Floats32:
         """Embedding of the token chosen last in each lane, shape (n, d)."""
         return self.features[self._last_rows(observations)]
 
@@ -142,10 +140,10 @@ class PromptModel(WritingModel):
                 f"tokens){where}, got {action}; use info['action_mask'] or action_masks() to see what is legal."
             )
 
-    def _lanes(self, observations: ArrayLike) -> IntArray:
+    def _lanes(self, observations: ArrayLike) -> Indices:
         return check_observations(observations, self.horizon, self.padding, length="H")
 
-    def _last_rows(self, observations: ArrayLike) -> IntArray:
+    def _last_rows(self, observations: ArrayLike) -> Indices:
         lanes = self._lanes(observations)
         steps = self.mdp_step(lanes)
         if (steps == 0).any():
@@ -172,15 +170,15 @@ class PromptAttributes(PromptEnvironment):
         return self.model.mdp
 
     @property
-    def features(self) -> FloatArray:
+    def features(self) -> Floats32:
         """Token embeddings, shape (N, d); computed on first use."""
         return self.model.features
 
-    def mdp_state(self, observations: ArrayLike) -> IntArray:
+    def mdp_state(self, observations: ArrayLike) -> Indices:
         """MDP state of each lane's observation, shape (n,)."""
         return self.model.mdp_state(observations)
 
-    def mdp_step(self, observations: ArrayLike) -> IntArray:
+    def mdp_step(self, observations: ArrayLike) -> Indices:
         """Step of each lane's observation, shape (n,)."""
         return self.model.mdp_step(observations)
 
@@ -188,6 +186,6 @@ class PromptAttributes(PromptEnvironment):
         """Token chosen last, one for each lane."""
         return self.model.state_texts(observations)
 
-    def state_features(self, observations: ArrayLike) -> FloatArray:
+    def state_features(self, observations: ArrayLike) -> Floats32:
         """Embeddings of the tokens chosen last, shape (n, d)."""
         return self.model.state_features(observations)

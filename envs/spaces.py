@@ -9,9 +9,9 @@ from gymnasium.spaces import Discrete, MultiDiscrete
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["LegalDiscrete", "LegalMultiDiscrete"]
+from edpbrl_gym._arrays import Indices
 
-IntArray = NDArray[np.int64]
+__all__ = ["LegalDiscrete", "LegalMultiDiscrete"]
 
 
 class LegalDiscrete(Discrete):
@@ -28,7 +28,7 @@ class LegalDiscrete(Discrete):
 
     def __init__(self, n: int, always_legal: ArrayLike, seed: int | np.random.Generator | None = None) -> None:
         super().__init__(n, seed=seed)
-        self.always_legal: IntArray = np.asarray(always_legal, dtype=np.int64)
+        self.always_legal: Indices = np.asarray(always_legal, dtype=np.int64)
 
     def sample(self, mask: NDArray[np.int8] | None = None, probability: Any = None) -> np.int64:
         """Draw an action; without arguments one that is legal in every state, else as ``Discrete.sample``."""
@@ -51,7 +51,7 @@ class LegalMultiDiscrete(MultiDiscrete):
         self, n: int, always_legal: ArrayLike, num_envs: int, seed: int | np.random.Generator | None = None
     ) -> None:
         super().__init__(np.full(num_envs, n, dtype=np.int64), seed=seed)
-        self.always_legal: IntArray = np.asarray(always_legal, dtype=np.int64)
+        self.always_legal: Indices = np.asarray(always_legal, dtype=np.int64)
 
     def sample(self, mask: tuple[NDArray[np.int8], ...] | None = None, probability: Any = None) -> NDArray[np.int64]:
         """Draw one action per lane; for masked draws pass ``mask=tuple(infos["action_mask"])``."""

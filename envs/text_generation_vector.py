@@ -10,13 +10,12 @@ from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode
 from numpy.typing import ArrayLike, NDArray
 
+from edpbrl_gym._arrays import Indices
 from edpbrl_gym._validation import check_count
 from edpbrl_gym.envs.bases import RENDER_MODES, PromptLanes
 from edpbrl_gym.envs.text_model import TextAttributes, TextModel
 
 __all__ = ["TextGenerationVectorEnv"]
-
-IntArray = NDArray[np.int64]
 
 
 class TextGenerationVectorEnv(TextAttributes, PromptLanes):
@@ -57,7 +56,7 @@ class TextGenerationVectorEnv(TextAttributes, PromptLanes):
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[IntArray, dict[str, Any]]:
+    ) -> tuple[Indices, dict[str, Any]]:
         """Begin empty prompts, see the base class; what the language model keeps of these lanes is forgotten."""
         observations, infos = super().reset(seed=seed, options=options)
         if self._decoder is not None:
@@ -104,7 +103,7 @@ class TextGenerationVectorEnv(TextAttributes, PromptLanes):
         return np.exp(self.next_token_log_probs(temperature))
 
     @property
-    def _observations(self) -> IntArray:
+    def _observations(self) -> Indices:
         return self.state.tokens
 
     def _complete(self) -> NDArray[np.bool_]:
@@ -113,5 +112,5 @@ class TextGenerationVectorEnv(TextAttributes, PromptLanes):
     def _restart(self, mask: NDArray[np.bool_]) -> None:
         self.model.restart(self.state, mask)
 
-    def _counts(self) -> dict[str, IntArray]:
+    def _counts(self) -> dict[str, Indices]:
         return {"step": self.state.steps, "word": self.state.complete_words()}

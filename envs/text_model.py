@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from edpbrl_gym._arrays import Indices
 from edpbrl_gym._validation import check_count, check_number
 from edpbrl_gym.envs.bases import PromptEnvironment, WritingModel
 from edpbrl_gym.envs.common import check_encoder_argument, check_jsonable, check_observations
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     from edpbrl_gym.language.decoding import PrefixDecoder
 
 __all__ = ["Lanes", "TextAttributes", "TextModel"]
-
-IntArray = NDArray[np.int64]
-FloatArray = NDArray[np.float32]
 
 
 @functools.lru_cache(maxsize=4)
@@ -51,13 +49,13 @@ class Lanes:
         ended: Whether the prompt is complete, (n,).
     """
 
-    tokens: IntArray
-    steps: IntArray
-    begun: IntArray
+    tokens: Indices
+    steps: Indices
+    begun: Indices
     inside: NDArray[np.bool_]
     ended: NDArray[np.bool_]
 
-    def complete_words(self) -> IntArray:
+    def complete_words(self) -> Indices:
         """Number of words that nothing can change any more, (n,)."""
         return self.begun - (self.inside & ~self.ended)
 
@@ -157,7 +155,7 @@ class TextModel(WritingModel):
             "is legal."
         )
 
-    def append(self, lanes: Lanes, rows: IntArray, tokens: IntArray) -> None:
+    def append(self, lanes: Lanes, rows: Indices, tokens: Indices) -> None:
         """Take one legal action in each of the given rows of ``lanes``, which must not be complete."""
         lanes.tokens[rows, lanes.steps[rows]] = tokens
         lanes.steps[rows] += 1
@@ -202,7 +200,7 @@ class TextModel(WritingModel):
                 result[row, self.rules.eos] = np.logaddexp.reduce(log[stop])
         return result
 
-    def prefixes(self, lanes: Lanes, rows: IntArray, start: int) -> list[list[int]]:
+    def prefixes(self, lanes: Lanes, rows: Indices, start: int) -> list[list[int]]:
         """Start token and chosen tokens of the given rows, as a language model is fed them."""
         chosen = zip(lanes.tokens[rows].tolist(), lanes.steps[rows].tolist(), strict=True)
         return [[start, *tokens[:step]] for tokens, step in chosen]

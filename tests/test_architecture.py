@@ -16,6 +16,7 @@ PACKAGE = ROOT / "edpbrl_gym"
 
 # room -> floor, as in ARCHITECTURE.md; a module may import its own floor's room and rooms on lower floors
 FLOORS = {
+    "_arrays": 0,
     "_validation": 0,
     "_files": 0,
     "_log": 0,

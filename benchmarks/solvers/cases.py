@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.solvers.vocabularies import SEED, Vocabulary, prepare
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym.design import Design, DesignProblem, make_criterion, token_difference_matrix
 from edpbrl_gym.mdp import PromptMDP
 
 __all__ = ["Block", "Case", "Instance"]
 
-FloatArray = NDArray[np.float64]
 
 EPISODES, HORIZON, POLICIES = 60, 6, 4
 TARGET_RANK = 16
@@ -66,7 +66,7 @@ class Block:
     """
 
     rows: slice
-    weights: FloatArray
+    weights: Floats
     scale: float
 
 
@@ -90,7 +90,7 @@ class Instance:
         return self.vocabulary.features
 
     @cached_property
-    def target(self) -> FloatArray:
+    def target(self) -> Floats:
         """V of the trace criteria, shape (d, d): the identity for A."""
         if self.case.criterion == "A":
             return np.eye(self.case.dimension)
@@ -108,7 +108,7 @@ class Instance:
         raise ValueError(f"The criterion {self.case.criterion} has no target matrix V.")
 
     @cached_property
-    def target_factor(self) -> FloatArray:
+    def target_factor(self) -> Floats:
         """B with V = B B', shape (d, r)."""
         if self.case.criterion == "A":
             return np.eye(self.case.dimension)

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from scipy.linalg import blas
 
 from benchmarks.solvers.cases import Block, Instance
+from edpbrl_gym._arrays import Floats
 
 __all__ = ["Certificate", "certificate", "information", "score_factor"]
 
-FloatArray = NDArray[np.float64]
 
 CHUNK = 4096
 
@@ -59,7 +59,7 @@ def certificate(instance: Instance, design: Sequence[Block]) -> Certificate:
     return Certificate(value, gain, _gap(instance, design, means, _triangular(score_factor(instance, matrix))))
 
 
-def information(instance: Instance, design: Sequence[Block], means: Sequence[FloatArray]) -> FloatArray:
+def information(instance: Instance, design: Sequence[Block], means: Sequence[Floats]) -> Floats:
     """Information matrix, prior included, shape (d, d)."""
     dimension = instance.case.dimension
     total = instance.case.regularization * np.eye(dimension)
@@ -73,21 +73,21 @@ def information(instance: Instance, design: Sequence[Block], means: Sequence[Flo
     return total
 
 
-def objective(instance: Instance, matrix: FloatArray) -> float:
+def objective(instance: Instance, matrix: Floats) -> float:
     """The criterion at an information matrix: log det I, or -tr V I^-1."""
     if instance.kind == "D":
         return 2.0 * float(np.log(np.diag(np.linalg.cholesky(matrix))).sum())
     return -float(np.vdot(instance.target_factor, np.linalg.solve(matrix, instance.target_factor)))
 
 
-def score_factor(instance: Instance, matrix: FloatArray) -> FloatArray:
+def score_factor(instance: Instance, matrix: Floats) -> Floats:
     """F with G = F'F: L^-1 for D (I = L L'), B' I^-1 for A and V = B B'; shape (r, d)."""
     if instance.kind == "D":
         return np.asarray(np.linalg.inv(np.linalg.cholesky(matrix)))
     return np.asarray(np.linalg.solve(matrix, instance.target_factor).T)
 
 
-def _mean(instance: Instance, block: Block) -> FloatArray:
+def _mean(instance: Instance, block: Block) -> Floats:
     support = np.flatnonzero(block.weights)
     mean = np.zeros(instance.case.dimension)
     for begin in range(0, len(support), CHUNK):
@@ -96,12 +96,12 @@ def _mean(instance: Instance, block: Block) -> FloatArray:
     return mean
 
 
-def _triangular(factor: FloatArray) -> FloatArray:
+def _triangular(factor: Floats) -> Floats:
     """Triangular R with R'R = F'F where F has d rows: half the work for every token. Else F itself."""
     return np.asarray(np.linalg.qr(factor, mode="r")) if factor.shape[0] == factor.shape[1] else factor
 
 
-def _gap(instance: Instance, design: Sequence[Block], means: Sequence[FloatArray], factor: FloatArray) -> float:
+def _gap(instance: Instance, design: Sequence[Block], means: Sequence[Floats], factor: Floats) -> float:
     total = 0.0
     known: dict[tuple[int, int, bytes, bytes], float] = {}  # steps with the same tokens and weights cost one pass
     for block, mean in zip(design, means, strict=True):
@@ -112,7 +112,7 @@ def _gap(instance: Instance, design: Sequence[Block], means: Sequence[FloatArray
     return max(0.0, total)
 
 
-def _excess(features: NDArray[np.float32], weights: FloatArray, mean: FloatArray, factor: FloatArray) -> float:
+def _excess(features: NDArray[np.float32], weights: Floats, mean: Floats, factor: Floats) -> float:
     """Largest score less the mean score, for c_b = 1."""
     largest, level = -np.inf, 0.0
     triangle = factor.shape[0] == factor.shape[1]

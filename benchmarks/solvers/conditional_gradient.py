@@ -12,15 +12,13 @@ import contextlib
 import io
 
 import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks.solvers.cases import Block, Instance
 from benchmarks.solvers.certificate import information, objective, score_factor
 from benchmarks.solvers.recorder import Recorder
+from edpbrl_gym._arrays import Floats
 
 __all__ = ["MissingSolverError", "conditional_gradient"]
-
-FloatArray = NDArray[np.float64]
 
 
 class MissingSolverError(RuntimeError):
@@ -65,7 +63,7 @@ class _Function:
         self.iterations = -1
         self.done = False
 
-    def blocks(self, weights: FloatArray) -> list[Block]:
+    def blocks(self, weights: Floats) -> list[Block]:
         """The weights as blocks; rounding below zero is cut off."""
         found = []
         for own in self.instance.blocks:
@@ -73,7 +71,7 @@ class _Function:
             found.append(Block(own, mass / mass.sum(), self.instance.scale))
         return found
 
-    def __call__(self, weights: FloatArray) -> tuple[float, FloatArray]:
+    def __call__(self, weights: Floats) -> tuple[float, Floats]:
         """Value and gradient of minus the criterion."""
         design = [Block(own, np.maximum(weights[own], 0.0), self.instance.scale) for own in self.instance.blocks]
         means = [block.weights @ self.features[block.rows] for block in design]
@@ -86,7 +84,7 @@ class _Function:
         self.value = objective(self.instance, matrix)
         return -self.value, gradient
 
-    def oracle(self, reward: FloatArray, weights: FloatArray, _: object) -> tuple[FloatArray, tuple, None, float]:
+    def oracle(self, reward: Floats, weights: Floats, _: object) -> tuple[Floats, tuple, None, float]:
         """Direction to the best token of each block, in the form that copt wants; its slope is the gap."""
         direction = -weights
         best = tuple(own.start + int(np.argmax(reward[own])) for own in self.instance.blocks)

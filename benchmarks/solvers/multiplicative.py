@@ -13,15 +13,14 @@ Its scores cover all tokens, so it knows its gap without further work. It runs i
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks.solvers.cases import Block, Instance
 from benchmarks.solvers.certificate import information, objective, score_factor
 from benchmarks.solvers.recorder import Recorder
+from edpbrl_gym._arrays import Floats
 
 __all__ = ["multiplicative"]
 
-FloatArray = NDArray[np.float64]
 
 CHUNK = 4096
 
@@ -54,7 +53,7 @@ def multiplicative(instance: Instance, recorder: Recorder) -> tuple[list[Block],
         iteration += 1
 
 
-def _scores(features: FloatArray, mean: FloatArray, factor: FloatArray) -> FloatArray:
+def _scores(features: Floats, mean: Floats, factor: Floats) -> Floats:
     result = np.empty(len(features))
     for begin in range(0, len(features), CHUNK):
         part = (features[begin : begin + CHUNK] - mean) @ factor.T

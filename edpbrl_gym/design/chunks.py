@@ -12,17 +12,18 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym._arrays import Floats
+
 __all__ = ["CHUNK_ROWS", "Features", "row_chunks"]
 
-FloatArray = NDArray[np.float64]
 Features = NDArray[np.float32] | NDArray[np.float64]
 
 CHUNK_ROWS = 2048  # 12.6 MB of float64 at 768 features
 
 
 def row_chunks(
-    features: Features, rows: NDArray[np.intp] | None = None, centre: FloatArray | None = None
-) -> Iterator[tuple[slice, FloatArray]]:
+    features: Features, rows: NDArray[np.intp] | None = None, centre: Floats | None = None
+) -> Iterator[tuple[slice, Floats]]:
     """Some rows of the features in float64, in order.
 
     Args:

@@ -17,9 +17,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.linalg import cho_solve, lapack, solve_triangular
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym._validation import check_array, check_integers
 from edpbrl_gym.design.chunks import row_chunks
 
@@ -35,7 +36,6 @@ __all__ = [
     "token_difference_matrix",
 ]
 
-FloatArray = NDArray[np.float64]
 
 _SYMMETRY_TOLERANCE = 1e-8  # relative; a matrix given by the user may carry rounding
 _EIGENVALUE_TOLERANCE = 1e-10  # relative; smaller negative eigenvalues count as rounding
@@ -53,7 +53,7 @@ class SingularInformationError(ValueError):
         self.lost = lost
 
 
-def cholesky(information: FloatArray) -> FloatArray:
+def cholesky(information: Floats) -> Floats:
     """Lower Cholesky factor L of an information matrix, I = L L'.
 
     Args:
@@ -95,14 +95,14 @@ class Criterion(ABC):
     name: str
 
     @abstractmethod
-    def value(self, information: FloatArray) -> float:
+    def value(self, information: Floats) -> float:
         """Value s(I) of an information matrix of shape (d, d); raises SingularInformationError if it is singular."""
 
     @abstractmethod
-    def gradient(self, information: FloatArray) -> FloatArray:
+    def gradient(self, information: Floats) -> Floats:
         """Gradient G = ds/dI, symmetric positive semidefinite, shape (d, d): ds = tr(G dI)."""
 
-    def evaluate(self, information: FloatArray) -> tuple[float, FloatArray]:
+    def evaluate(self, information: Floats) -> tuple[float, Floats]:
         """Value and gradient together."""
         return self.value(information), self.gradient(information)
 
@@ -133,15 +133,15 @@ class DCriterion(Criterion):
 
     name = "D"
 
-    def value(self, information: FloatArray) -> float:
+    def value(self, information: Floats) -> float:
         """Value log det I. See the base class."""
         return _log_det(cholesky(information))
 
-    def gradient(self, information: FloatArray) -> FloatArray:
+    def gradient(self, information: Floats) -> Floats:
         """Gradient I^-1. See the base class."""
         return _inverse(cholesky(information))
 
-    def evaluate(self, information: FloatArray) -> tuple[float, FloatArray]:
+    def evaluate(self, information: Floats) -> tuple[float, Floats]:
         """Value and gradient from one Cholesky factor."""
         factor = cholesky(information)
         return _log_det(factor), _inverse(factor)
@@ -155,27 +155,27 @@ class _TraceCriterion(Criterion):
     """Common part of A and V: s(I) = -tr(B' I^-1 B) with V = B B'."""
 
     @abstractmethod
-    def target_factor(self, dimension: int) -> FloatArray:
+    def target_factor(self, dimension: int) -> Floats:
         """B with V = B B', shape (d, r)."""
 
-    def value(self, information: FloatArray) -> float:
+    def value(self, information: Floats) -> float:
         """Value -tr(V I^-1). See the base class."""
         factor = cholesky(information)
         half = solve_triangular(factor, self.target_factor(len(factor)), lower=True, check_finite=False)
         return -float(np.vdot(half, half))
 
-    def gradient(self, information: FloatArray) -> FloatArray:
+    def gradient(self, information: Floats) -> Floats:
         """Gradient I^-1 V I^-1. See the base class."""
         return self.evaluate(information)[1]
 
-    def evaluate(self, information: FloatArray) -> tuple[float, FloatArray]:
+    def evaluate(self, information: Floats) -> tuple[float, Floats]:
         """Value and gradient from one Cholesky factor."""
         factor = cholesky(information)
         target = self.target_factor(len(factor))
         solved = cho_solve((factor, True), target, check_finite=False)
         return -float(np.vdot(target, solved)), solved @ solved.T
 
-    def reciprocal(self, information: FloatArray) -> float:
+    def reciprocal(self, information: Floats) -> float:
         """The paper's form of the criterion, 1 / tr(V I^-1): same maximisers, positive."""
         return -1.0 / self.value(information)
 
@@ -185,7 +185,7 @@ class ACriterion(_TraceCriterion):
 
     name = "A"
 
-    def target_factor(self, dimension: int) -> FloatArray:
+    def target_factor(self, dimension: int) -> Floats:
         """The identity. See the base class."""
         return np.eye(dimension)
 
@@ -204,13 +204,13 @@ class VCriterion(_TraceCriterion):
 
     def __init__(self, v_matrix: ArrayLike) -> None:
         matrix = check_array(v_matrix, "v_matrix", shape=("d", "d"))
-        self.factor: FloatArray = positive_semidefinite_factor(matrix, "v_matrix")
+        self.factor: Floats = positive_semidefinite_factor(matrix, "v_matrix")
         if self.factor.shape[1] == 0:
             raise ValueError("Expected a v_matrix that is not zero; build it from at least two different tokens.")
-        self.matrix: FloatArray = (matrix + matrix.T) / 2
+        self.matrix: Floats = (matrix + matrix.T) / 2
         self.matrix.setflags(write=False)
 
-    def target_factor(self, dimension: int) -> FloatArray:
+    def target_factor(self, dimension: int) -> Floats:
         """B of V = B B'. See the base class."""
         if self.factor.shape[0] != dimension:
             raise ValueError(
@@ -224,17 +224,17 @@ class VCriterion(_TraceCriterion):
         return f"V {hashlib.sha256(np.ascontiguousarray(self.matrix).tobytes()).hexdigest()}"
 
 
-def _log_det(factor: FloatArray) -> float:
+def _log_det(factor: Floats) -> float:
     return 2.0 * float(np.log(np.diag(factor)).sum())
 
 
-def _inverse(factor: FloatArray) -> FloatArray:
+def _inverse(factor: Floats) -> Floats:
     lower, _ = lapack.dpotri(factor, lower=1)  # a third of the work of solving for the identity
     lower = np.tril(lower)
     return np.asarray(lower + np.tril(lower, -1).T)
 
 
-def positive_semidefinite_factor(matrix: FloatArray, name: str) -> FloatArray:
+def positive_semidefinite_factor(matrix: Floats, name: str) -> Floats:
     """Factor B, shape (d, r), of a positive semidefinite matrix B B' of rank r.
 
     Args:
@@ -280,7 +280,7 @@ def make_criterion(name: str, v_matrix: ArrayLike | None = None) -> Criterion:
     return ACriterion() if name == "A" else DCriterion()
 
 
-def token_difference_matrix(features: ArrayLike, groups: Iterable[ArrayLike]) -> FloatArray:
+def token_difference_matrix(features: ArrayLike, groups: Iterable[ArrayLike]) -> Floats:
     """The paper's V = C'C, whose rows are differences of tokens of the same category, in closed form.
 
     V = sum over groups of sum_{i<j} (phi_i - phi_j)(phi_i - phi_j)' = sum over groups of n (S - s s' / n) with

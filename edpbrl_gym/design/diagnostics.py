@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym.design.chunks import row_chunks
 from edpbrl_gym.design.criteria import DCriterion, SingularInformationError
 from edpbrl_gym.design.problem import DesignProblem
@@ -33,7 +33,6 @@ __all__ = [
     "support_size",
 ]
 
-FloatArray = NDArray[np.float64]
 
 PRIOR_DOMINATED_SHARE = 0.1  # warn below: the data determine less than a tenth of what could be learned
 COLLAPSED_SHARE = 0.5  # warn below: effective rows per direction that could be learned
@@ -106,7 +105,7 @@ def describe_design(design: Design) -> dict[str, Any]:
     }
 
 
-def prior_balance(problem: DesignProblem, mean_rows: FloatArray, *, data: FloatArray | None = None) -> PriorBalance:
+def prior_balance(problem: DesignProblem, mean_rows: Floats, *, data: Floats | None = None) -> PriorBalance:
     """Measure the weight of the data against the prior.
 
     Args:
@@ -124,7 +123,7 @@ def prior_balance(problem: DesignProblem, mean_rows: FloatArray, *, data: FloatA
     return PriorBalance.of(problem, learned=max(learned, 0.0), trace=float(np.trace(data)))
 
 
-def support_size(problem: DesignProblem, mean_rows: FloatArray) -> SupportSize:
+def support_size(problem: DesignProblem, mean_rows: Floats) -> SupportSize:
     """Count the rows that a mean occupancy of shape (H, N) shows at each step."""
     effective, shown = [], []
     for row in distinct_steps(mean_rows):
@@ -135,13 +134,13 @@ def support_size(problem: DesignProblem, mean_rows: FloatArray) -> SupportSize:
     return SupportSize(tuple(effective * same), tuple(shown * same), problem.mdp.available_rows())
 
 
-def distinct_steps(table: FloatArray) -> FloatArray:
+def distinct_steps(table: Floats) -> Floats:
     """The first step of an array (H, ...) that was broadcast over the steps (stride 0), the array itself if not."""
     return table[:1] if len(table) and table.strides[0] == 0 else table
 
 
 def design_warnings(
-    problem: DesignProblem, mean_rows: FloatArray, *, balance: PriorBalance | None = None
+    problem: DesignProblem, mean_rows: Floats, *, balance: PriorBalance | None = None
 ) -> tuple[str, ...]:
     """Warnings of a design as text, empty when there is nothing to say.
 
@@ -189,7 +188,7 @@ def design_warnings(
     return tuple(messages)
 
 
-def _uncentred_trace(problem: DesignProblem, mean_rows: FloatArray) -> float:
+def _uncentred_trace(problem: DesignProblem, mean_rows: Floats) -> float:
     """T sum_h Phi' diag(dbar_h) Phi, traced: what the data information is a small difference of."""
     weights = mean_rows.sum(axis=0)
     shown = np.flatnonzero(weights)

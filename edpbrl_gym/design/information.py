@@ -18,8 +18,9 @@ covariance of the tuple's mean under every coupling of the K options.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym.design.chunks import Features, row_chunks
 from edpbrl_gym.likelihood.choice import fisher_information
 
@@ -32,10 +33,8 @@ __all__ = [
     "surrogate_information",
 ]
 
-FloatArray = NDArray[np.float64]
 
-
-def mean_features(features: Features, rows: FloatArray, centre: FloatArray | None = None) -> FloatArray:
+def mean_features(features: Features, rows: Floats, centre: Floats | None = None) -> Floats:
     """Mean feature m = Phi' d for occupancies of shape (..., N): an array (..., d); of the rows less a centre (d,)."""
     if features.dtype == np.float64 and centre is None:
         return np.asarray(rows @ features)
@@ -47,12 +46,12 @@ def mean_features(features: Features, rows: FloatArray, centre: FloatArray | Non
     return total.reshape(*rows.shape[:-1], features.shape[1])
 
 
-def common_centre(features: Features, mean_rows: FloatArray) -> FloatArray:
+def common_centre(features: Features, mean_rows: Floats) -> Floats:
     """Mean feature of all steps, shape (d,): without it, a large common part of the features costs no digits."""
     return np.asarray(mean_features(features, mean_rows).mean(axis=0))
 
 
-def second_moment(features: Features, weights: FloatArray, centre: FloatArray | None = None) -> FloatArray:
+def second_moment(features: Features, weights: Floats, centre: Floats | None = None) -> Floats:
     """Phi' diag(weights) Phi over the rows that carry weight.
 
     Args:
@@ -78,8 +77,8 @@ def second_moment(features: Features, weights: FloatArray, centre: FloatArray | 
 
 
 def surrogate_information(
-    features: Features, mean_rows: FloatArray, episodes: float, *, centre: FloatArray | None = None
-) -> FloatArray:
+    features: Features, mean_rows: Floats, episodes: float, *, centre: Floats | None = None
+) -> Floats:
     """The paper's Eq. 6: T sum_h Phi' (diag(dbar_h) - dbar_h dbar_h') Phi; depends on the policies' mean only.
 
     Args:
@@ -97,7 +96,7 @@ def surrogate_information(
     return episodes * (second_moment(features, mean_rows.sum(axis=0), centre) - means.T @ means)
 
 
-def exact_information(features: Features, rows: FloatArray, episodes: float) -> FloatArray:
+def exact_information(features: Features, rows: Floats, episodes: float) -> Floats:
     """Expected information of K independent policies under p = 1/K.
 
     Args:
@@ -120,7 +119,7 @@ def exact_information(features: Features, rows: FloatArray, episodes: float) -> 
     return episodes / count**2 * ((count - 1) * moment - different)
 
 
-def realised_information(options: ArrayLike, theta: ArrayLike | None = None) -> FloatArray:
+def realised_information(options: ArrayLike, theta: ArrayLike | None = None) -> Floats:
     """Information of questions that were really asked (`edpbrl_gym.likelihood.choice.fisher_information`).
 
     Args:
@@ -135,12 +134,12 @@ def realised_information(options: ArrayLike, theta: ArrayLike | None = None) -> 
 
 def gradient(
     features: Features,
-    mean_rows: FloatArray,
-    curvature: FloatArray,
+    mean_rows: Floats,
+    curvature: Floats,
     episodes: float,
     *,
-    centre: FloatArray | None = None,
-) -> FloatArray:
+    centre: Floats | None = None,
+) -> Floats:
     """Gradient of tr(G I(dbar)), I the surrogate, with respect to every entry of `mean_rows`.
 
     g_h(n) = T (phi_n' G phi_n - 2 phi_n' G m_h). With G = ds/dI this is the gradient of the objective, the reward of
@@ -161,8 +160,8 @@ def gradient(
 
 
 def _row_scores(
-    features: Features, means: FloatArray, curvature: FloatArray, scale: float, centre: FloatArray | None = None
-) -> FloatArray:
+    features: Features, means: Floats, curvature: Floats, scale: float, centre: Floats | None = None
+) -> Floats:
     """Array (H, N) of scale * (phi' G phi - 2 phi' G m_h)."""
     result = np.empty((len(means), len(features)))
     slopes = means @ curvature
@@ -172,14 +171,14 @@ def _row_scores(
     return result
 
 
-def _check(features: Features, rows: FloatArray, ndim: int, name: str, shape: str) -> None:
+def _check(features: Features, rows: Floats, ndim: int, name: str, shape: str) -> None:
     if rows.ndim != ndim or rows.shape[-1] != features.shape[0]:
         raise ValueError(
             f"Expected {name} of shape {shape} with N = {features.shape[0]} feature rows, got {rows.shape}."
         )
 
 
-def _check_policies(features: Features, rows: FloatArray) -> int:
+def _check_policies(features: Features, rows: Floats) -> int:
     """Number of policies K of an array (K, H, N), at least 2."""
     _check(features, rows, 3, "rows", "(K, H, N)")
     if rows.shape[0] < 2:

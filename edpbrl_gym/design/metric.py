@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym.design.criteria import cholesky
 from edpbrl_gym.design.problem import DesignProblem
 
 __all__ = ["PriorMetric"]
-
-FloatArray = NDArray[np.float64]
 
 
 class PriorMetric:
@@ -29,30 +27,30 @@ class PriorMetric:
         self._root = float(np.sqrt(self.isotropic or 1.0))
         self._factor = None if self.isotropic else cholesky(problem.prior)
 
-    def half(self, rows: FloatArray) -> FloatArray:
+    def half(self, rows: Floats) -> Floats:
         """Rows times L^-T, Lambda = L L': their inner products are those of the metric. Shape (k, d) as given."""
         if self._factor is None:
             return np.asarray(rows / self._root)
         return np.asarray(solve_triangular(self._factor, rows.T, lower=True, check_finite=False).T)
 
-    def half_transposed(self, rows: FloatArray) -> FloatArray:
+    def half_transposed(self, rows: Floats) -> Floats:
         """Rows times L^-1: `half_transposed(half(rows))` is rows times Lambda^-1."""
         if self._factor is None:
             return np.asarray(rows / self._root)
         return np.asarray(solve_triangular(self._factor, rows.T, lower=True, trans=1, check_finite=False).T)
 
-    def whole(self, halves: FloatArray) -> FloatArray:
+    def whole(self, halves: Floats) -> Floats:
         """The rows that `half` was given: rows times L'."""
         if self._factor is None:
             return np.asarray(halves * self._root)
         return np.asarray(halves @ self._factor.T)
 
-    def solve(self, rows: FloatArray) -> FloatArray:
+    def solve(self, rows: Floats) -> Floats:
         """Rows times Lambda^-1, shape as given."""
         if self.isotropic:
             return np.asarray(rows / self.isotropic)
         return self.half_transposed(self.half(rows))
 
-    def factor_inverse(self, dimension: int) -> FloatArray:
+    def factor_inverse(self, dimension: int) -> Floats:
         """L^-1, shape (d, d), lower triangular."""
         return self.half(np.eye(dimension)).T

@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym._validation import check_array, check_count, check_integers, check_number
 from edpbrl_gym.design import information
 from edpbrl_gym.design.chunks import Features, row_chunks
@@ -22,7 +23,6 @@ from edpbrl_gym.mdp import FiniteHorizonMDP, PromptMDP
 
 __all__ = ["DesignProblem"]
 
-FloatArray = NDArray[np.float64]
 
 _EFFICIENCY_LOSS = 0.01  # of a converged design at most
 _LARGEST = 1e15  # of the features: their squares must leave room in float32
@@ -57,7 +57,7 @@ class DesignProblem:
     episodes: int
     criterion: Criterion
     regularization: float | None = None
-    prior_precision: FloatArray | None = None
+    prior_precision: Floats | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.mdp, FiniteHorizonMDP):
@@ -120,7 +120,7 @@ class DesignProblem:
         return self.mdp.horizon
 
     @cached_property
-    def prior(self) -> FloatArray:
+    def prior(self) -> Floats:
         """Prior precision Lambda, shape (d, d), read-only."""
         if self.prior_precision is not None:
             return self.prior_precision
@@ -149,7 +149,7 @@ class DesignProblem:
             (chunk == self.features[rows[0]]).all() for rows in shown for _, chunk in row_chunks(self.features, rows)
         )
 
-    def rows(self, indices: ArrayLike | slice) -> FloatArray:
+    def rows(self, indices: ArrayLike | slice) -> Floats:
         """Some rows of the features in float64, a new array of shape (k, d).
 
         Args:
@@ -164,11 +164,11 @@ class DesignProblem:
         chosen = check_integers(indices, "indices", shape=("k",), low=0, high=len(self.features) - 1)
         return np.asarray(self.features[chosen], dtype=np.float64)
 
-    def data_information(self, mean_rows: ArrayLike) -> FloatArray:
+    def data_information(self, mean_rows: ArrayLike) -> Floats:
         """Surrogate information of the data alone (paper, Eq. 6), shape (d, d). Argument as in `information`."""
         return information.surrogate_information(self.features, self._checked(mean_rows), self.episodes)
 
-    def information(self, mean_rows: ArrayLike) -> FloatArray:
+    def information(self, mean_rows: ArrayLike) -> Floats:
         """Surrogate information plus prior precision, shape (d, d).
 
         Args:
@@ -180,7 +180,7 @@ class DesignProblem:
         """Value s(I(dbar)), to be maximised; raises SingularInformationError where I is singular."""
         return self.criterion.value(self.information(mean_rows))
 
-    def gradient(self, mean_rows: ArrayLike) -> FloatArray:
+    def gradient(self, mean_rows: ArrayLike) -> Floats:
         """Gradient of the objective with respect to each entry of `mean_rows`, shape (H, N)."""
         rows = self._checked(mean_rows)
         curvature = self.criterion.gradient(self.information(rows))
@@ -234,7 +234,7 @@ class DesignProblem:
         _update(digest, self.prior)
         return digest.hexdigest()
 
-    def _checked(self, mean_rows: ArrayLike) -> FloatArray:
+    def _checked(self, mean_rows: ArrayLike) -> Floats:
         rows = np.asarray(mean_rows, dtype=np.float64)
         if rows.shape != (self.horizon, self.mdp.num_rows):
             raise ValueError(
@@ -254,7 +254,7 @@ def _check_size(features: Features) -> None:
         )
 
 
-def _read_only(array: FloatArray) -> FloatArray:
+def _read_only(array: Floats) -> Floats:
     return np.asarray(_locked(np.ascontiguousarray(array)))
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym._files import replacing
 from edpbrl_gym.design import information
 from edpbrl_gym.design.chunks import row_chunks
@@ -30,7 +31,6 @@ from edpbrl_gym.mdp import PromptMDP
 
 __all__ = ["Design", "IterationRecord", "assemble", "certified", "certify", "check_occupancy"]
 
-FloatArray = NDArray[np.float64]
 
 _FORMAT = "edpbrl-gym design 1"
 _FORMAT_ONE_STEP = "edpbrl-gym design 2"  # the occupancies of one step stand for all steps
@@ -91,7 +91,7 @@ class Design:
     """
 
     problem: DesignProblem
-    occupancies: FloatArray
+    occupancies: Floats
     value: float
     upper_bound: float
     gap: float
@@ -107,17 +107,17 @@ class Design:
     warnings: tuple[str, ...] = ()
 
     @property
-    def mean_occupancy(self) -> FloatArray:
+    def mean_occupancy(self) -> Floats:
         """Mean of the K occupancies, shape (H, M)."""
         return np.array(_mean(self.occupancies))
 
     @property
-    def mean_rows(self) -> FloatArray:
+    def mean_rows(self) -> Floats:
         """Mean occupancy of the feature rows, shape (H, N)."""
         return self.problem.mdp.row_occupancy(_mean(self.occupancies))
 
     @property
-    def policies(self) -> FloatArray:
+    def policies(self) -> Floats:
         """The K policies pi_h(a | s) by marginalisation, shape (K, H, M)."""
         if _identical(self.occupancies):
             single = self.problem.mdp.policy_from_occupancy(self.occupancies[0])
@@ -266,7 +266,7 @@ def certify(
     )
 
 
-def _magnitude(problem: DesignProblem, means: FloatArray, curvature: FloatArray, centre: FloatArray) -> float:
+def _magnitude(problem: DesignProblem, means: Floats, curvature: Floats, centre: Floats) -> float:
     """Size of the terms of z' G z in the largest sum over the steps; |G_ij| is at most sqrt(G_ii G_jj)."""
     diagonal = np.diag(curvature)
     largest = max(float((rows**2 @ diagonal).max()) for _, rows in row_chunks(problem.features, None, centre))
@@ -342,7 +342,7 @@ def assemble(
     )
 
 
-def _policies(problem: DesignProblem, occupancies: ArrayLike) -> FloatArray:
+def _policies(problem: DesignProblem, occupancies: ArrayLike) -> Floats:
     """Occupancies as an array (K, H, M), or (1, H, M) for all policies."""
     array = np.asarray(occupancies, dtype=np.float64)
     policies = array[None] if array.ndim == 2 else array
@@ -351,12 +351,12 @@ def _policies(problem: DesignProblem, occupancies: ArrayLike) -> FloatArray:
     return policies[:1] if policies.strides[0] == 0 else policies
 
 
-def _check_all(problem: DesignProblem, occupancies: FloatArray) -> None:
+def _check_all(problem: DesignProblem, occupancies: Floats) -> None:
     for one in occupancies:
         check_occupancy(problem, one)
 
 
-def check_occupancy(problem: DesignProblem, occupancy: FloatArray) -> None:
+def check_occupancy(problem: DesignProblem, occupancy: Floats) -> None:
     """Raise ValueError unless an array (H, M) is the occupancy of some policy (it satisfies the flow equations)."""
     mdp = problem.mdp
     expected = (mdp.horizon, mdp.num_pairs)
@@ -370,28 +370,28 @@ def check_occupancy(problem: DesignProblem, occupancy: FloatArray) -> None:
         raise ValueError(f"Expected a feasible occupancy, this one violates the flow equations by {off:.3g}; {advice}.")
 
 
-def _identical(occupancies: FloatArray) -> bool:
+def _identical(occupancies: Floats) -> bool:
     return occupancies.strides[0] == 0 or bool((occupancies == occupancies[:1]).all())
 
 
-def _mean(occupancies: FloatArray) -> FloatArray:
+def _mean(occupancies: Floats) -> Floats:
     # the mean of equal numbers is not always that number in floating point
     return occupancies[0] if _identical(occupancies) else np.asarray(occupancies.mean(axis=0))
 
 
-def _mean_rows(problem: DesignProblem, occupancies: FloatArray) -> FloatArray:
+def _mean_rows(problem: DesignProblem, occupancies: Floats) -> Floats:
     """Mean occupancy of the feature rows, shape (H, N), without a copy where rows are pairs."""
     mean = _mean(occupancies)
     return mean if isinstance(problem.mdp, PromptMDP) else problem.mdp.row_occupancy(mean)
 
 
-def _frozen(array: FloatArray) -> FloatArray:
+def _frozen(array: Floats) -> Floats:
     view = array.view()
     view.setflags(write=False)
     return view
 
 
-def _read(source: Path) -> tuple[FloatArray, dict[str, Any]]:
+def _read(source: Path) -> tuple[Floats, dict[str, Any]]:
     """Arrays and document of a saved design; ValueError for any other file."""
     try:
         with np.load(source, allow_pickle=False) as archive:

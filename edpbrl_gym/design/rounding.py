@@ -31,16 +31,15 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import cho_solve
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym.design.criteria import ACriterion, VCriterion
 from edpbrl_gym.design.metric import PriorMetric
 from edpbrl_gym.design.problem import DesignProblem
 
 __all__ = ["EXACT", "Rounding", "factor_condition", "rounding_of", "woodbury_condition"]
 
-FloatArray = NDArray[np.float64]
 
 _STEPS = 24  # of the power method
 
@@ -85,7 +84,7 @@ def rounding_of(
     return Rounding(gamma * (condition * of_scores + magnitude), gamma * condition * size)
 
 
-def factor_condition(factor: FloatArray, means: FloatArray, scale: FloatArray) -> float:
+def factor_condition(factor: Floats, means: Floats, scale: Floats) -> float:
     """Condition number kappa of an information matrix from its Cholesky factor.
 
     Args:
@@ -97,9 +96,7 @@ def factor_condition(factor: FloatArray, means: FloatArray, scale: FloatArray) -
     return _condition(diagonal, lambda vector: cho_solve((factor, True), vector, check_finite=False))
 
 
-def woodbury_condition(
-    metric: PriorMetric, prior: FloatArray, roots: FloatArray, means: FloatArray, scale: FloatArray
-) -> float:
+def woodbury_condition(metric: PriorMetric, prior: Floats, roots: Floats, means: Floats, scale: Floats) -> float:
     """The same of Lambda + R'R by products with k vectors only, plus that of Lambda, whose factor is used too.
 
     Args:
@@ -114,7 +111,7 @@ def woodbury_condition(
     inner.flat[:: len(inner) + 1] += 1.0
     factor = np.linalg.cholesky(inner)
 
-    def solve(vector: FloatArray) -> FloatArray:
+    def solve(vector: Floats) -> Floats:
         own = metric.half(vector[None])[0]
         own = own - half.T @ cho_solve((factor, True), half @ own, check_finite=False)
         return metric.half_transposed(own[None])[0]
@@ -126,7 +123,7 @@ def woodbury_condition(
     return condition + _condition(own, lambda vector: metric.solve(vector[None])[0])
 
 
-def _condition(diagonal: FloatArray, solve: Callable[[FloatArray], FloatArray]) -> float:
+def _condition(diagonal: Floats, solve: Callable[[Floats], Floats]) -> float:
     """||D^(1/2) I^-1 D^(1/2)||_2 by the power method.
 
     From a random start the relative error after n steps is about 0.9 log(d) / n on average, from below (Kuczynski and

@@ -25,12 +25,12 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import linprog
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym.design.problem import DesignProblem
 from edpbrl_gym.design.result import Design
 
 __all__ = ["Verification", "verify"]
 
-FloatArray = NDArray[np.float64]
 
 MAX_COLUMNS = 1_000_000  # of the linear program, where there is another way
 _CHUNK = 2048  # rows
@@ -113,7 +113,7 @@ def verify(problem: DesignProblem, design: Design, *, tolerance: float = 1e-7) -
     return Verification(feasible, value, gap, value + gap, violation, tuple(messages))
 
 
-def _polytope(problem: DesignProblem) -> tuple[sparse.csr_array, FloatArray]:
+def _polytope(problem: DesignProblem) -> tuple[sparse.csr_array, Floats]:
     """Flow equations A x = b for x = d flattened from (H, M); one equation for each step and state."""
     mdp = problem.mdp
     steps, pairs, states = mdp.horizon, mdp.num_pairs, mdp.num_states
@@ -133,7 +133,7 @@ def _polytope(problem: DesignProblem) -> tuple[sparse.csr_array, FloatArray]:
     return matrix, np.concatenate([mdp.initial, np.zeros((steps - 1) * states)])
 
 
-def _violation(problem: DesignProblem, occupancy: FloatArray) -> tuple[float, str]:
+def _violation(problem: DesignProblem, occupancy: Floats) -> tuple[float, str]:
     """Largest violation of an occupancy and a text that says where it is."""
     if not np.isfinite(occupancy).all():
         return np.inf, "it has NaN or infinite entries"
@@ -153,7 +153,7 @@ def _violation(problem: DesignProblem, occupancy: FloatArray) -> tuple[float, st
     return max(violations, key=lambda item: item[0])
 
 
-def _rows(problem: DesignProblem, indices: NDArray[np.intp] | None = None) -> Iterator[tuple[slice, FloatArray]]:
+def _rows(problem: DesignProblem, indices: NDArray[np.intp] | None = None) -> Iterator[tuple[slice, Floats]]:
     """Chunks of the features (of the rows `indices`) in float64, with their positions."""
     count = len(problem.features) if indices is None else len(indices)
     for begin in range(0, count, _CHUNK):
@@ -161,9 +161,7 @@ def _rows(problem: DesignProblem, indices: NDArray[np.intp] | None = None) -> It
         yield part, problem.features[part if indices is None else indices[part]].astype(np.float64)
 
 
-def _value_and_rewards(
-    problem: DesignProblem, occupancy: FloatArray
-) -> tuple[float, FloatArray | None, tuple[float, float]]:
+def _value_and_rewards(problem: DesignProblem, occupancy: Floats) -> tuple[float, Floats | None, tuple[float, float]]:
     """Objective and the reward of each pair and step (its gradient up to a constant per step), by explicit sums.
 
     The last entry is what rounding may do to value and rewards (absolute) in a computation that sums uncentred
@@ -201,7 +199,7 @@ def _value_and_rewards(
     return value, rewards, (of_value, float(of_rewards))
 
 
-def _covariance(problem: DesignProblem, mass_of_pairs: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _covariance(problem: DesignProblem, mass_of_pairs: Floats) -> tuple[Floats, Floats]:
     """Mean (d,) and covariance (d, d) of the features that a step shows with these masses of the pairs."""
     mass = np.bincount(problem.mdp.pair_row, weights=mass_of_pairs, minlength=len(problem.features))
     shown = np.flatnonzero(mass)
@@ -215,7 +213,7 @@ def _covariance(problem: DesignProblem, mass_of_pairs: FloatArray) -> tuple[Floa
     return mean, covariance
 
 
-def _rewards(problem: DesignProblem, mean: FloatArray, weight: FloatArray) -> FloatArray:
+def _rewards(problem: DesignProblem, mean: Floats, weight: Floats) -> Floats:
     """Rewards T (phi - m)' G (phi - m) of the pairs at a step, shape (M,)."""
     of_rows = np.empty(len(problem.features))
     for part, rows in _rows(problem):
@@ -224,20 +222,20 @@ def _rewards(problem: DesignProblem, mean: FloatArray, weight: FloatArray) -> Fl
     return np.asarray(problem.episodes * of_rows[problem.mdp.pair_row])
 
 
-def _prior(problem: DesignProblem) -> FloatArray:
+def _prior(problem: DesignProblem) -> Floats:
     """Prior precision, (d, d)."""
     if problem.prior_precision is not None:
         return np.array(problem.prior_precision)
     return float(problem.regularization or 0.0) * np.eye(problem.features.shape[1])
 
 
-def _target(problem: DesignProblem) -> FloatArray:
+def _target(problem: DesignProblem) -> Floats:
     """V of the trace criteria, the identity for A."""
     matrix = getattr(problem.criterion, "matrix", None)
     return np.eye(problem.features.shape[1]) if matrix is None else np.asarray(matrix)
 
 
-def _largest_return(problem: DesignProblem, rewards: FloatArray) -> tuple[float, list[str]]:
+def _largest_return(problem: DesignProblem, rewards: Floats) -> tuple[float, list[str]]:
     """Upper bound on max <rewards, d> over the polytope, and what went wrong."""
     if rewards.size > MAX_COLUMNS:
         usable = _pairs_of_single_states(problem)
@@ -261,7 +259,7 @@ def _pairs_of_single_states(problem: DesignProblem) -> list[NDArray[np.bool_]] |
     return pairs
 
 
-def _linear_program(problem: DesignProblem, rewards: FloatArray) -> tuple[float, list[str]]:
+def _linear_program(problem: DesignProblem, rewards: Floats) -> tuple[float, list[str]]:
     """The bound from the dual of a linear program."""
     equations, right = _polytope(problem)
     allowed = problem.mdp.admissible.ravel()
@@ -305,7 +303,7 @@ def _disagreements(
     design: Design,
     value: float,
     gap: float,
-    rewards: FloatArray,
+    rewards: Floats,
     rounding: tuple[float, float],
 ) -> list[str]:
     """Where the design's own numbers differ from the recomputed ones by more than rounding."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym._validation import check_array, check_count, check_number
 from edpbrl_gym.estimation.data import Data
 from edpbrl_gym.estimation.evidence import PriorFit, fit_prior
@@ -16,8 +16,6 @@ from edpbrl_gym.estimation.prior_scale import WARM_STEP, ScaleSearch
 from edpbrl_gym.likelihood import ResponseModel
 
 __all__ = ["VariationalPosterior", "fit_posterior"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

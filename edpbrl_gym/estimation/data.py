@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.estimation.newton import differences_to_chosen
 from edpbrl_gym.likelihood import Response, ResponseModel, Terms
@@ -15,7 +15,6 @@ from edpbrl_gym.likelihood.choice import check_choices, check_options
 
 __all__ = ["Data", "answer_differences"]
 
-Floats = NDArray[np.float64]
 
 Data: TypeAlias = Comparisons | Terms | tuple[ArrayLike, ArrayLike | Sequence[Response]]
 

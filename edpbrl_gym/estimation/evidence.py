@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym._validation import check_array
 from edpbrl_gym.estimation.data import Data
 from edpbrl_gym.estimation.map_estimate import Estimate
@@ -31,8 +31,6 @@ __all__ = [
     "fit_prior",
     "log_evidence",
 ]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

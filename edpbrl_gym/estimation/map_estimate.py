@@ -10,9 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym._validation import check_array, check_count, check_number
 from edpbrl_gym.estimation.data import Data, answer_differences
 from edpbrl_gym.estimation.newton import Maximum, log_posterior, maximise
@@ -21,8 +22,6 @@ from edpbrl_gym.estimation.separation import is_separable, smallest_singular_val
 from edpbrl_gym.likelihood import ResponseModel
 
 __all__ = ["Estimate", "estimate"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

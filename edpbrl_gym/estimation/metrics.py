@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 __all__ = ["PairSample", "choice_accuracy", "cosine_error", "preference_error", "sample_pairs"]
 
-FloatArray = NDArray[np.float64]
-
 
 def cosine_error(estimate: ArrayLike, truth: ArrayLike) -> float:
     """Return 1 - cos(estimate, truth), in [0, 2]; an estimate of 0 has no direction and counts as orthogonal (1).

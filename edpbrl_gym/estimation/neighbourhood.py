@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym._validation import check_array, check_count, check_number
 from edpbrl_gym.estimation.data import Data
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
 __all__ = ["TasteFit", "VocabularyPrior"]
 
-Floats = NDArray[np.float64]
 
 _NEIGHBOURS = (20, 50, 150)
 _DIVISORS = (40, 16, 6)  # at most 1/40, 1/16 and 1/6 of the vocabulary's tokens count as near

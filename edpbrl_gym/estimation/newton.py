@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym.likelihood.choice import information_from_differences, log_softmax
 
 __all__ = ["Maximum", "differences_to_chosen", "log_posterior", "maximise"]
 
-Floats = NDArray[np.float64]
 
 _EPSILON = float(np.finfo(np.float64).eps)
 _SUFFICIENT = 1e-4  # Armijo: share of the predicted gain that a step must reach

@@ -10,17 +10,17 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.linalg import LinAlgError, solve_triangular
 from scipy.special import ndtr, ndtri
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym._validation import check_array, check_choice_of, check_count, check_number
 from edpbrl_gym.estimation.map_estimate import Estimate
 from edpbrl_gym.likelihood.choice import log_softmax
 
 __all__ = ["Posterior"]
 
-Floats = NDArray[np.float64]
 
 _BLOCK_NUMBERS = 1 << 22  # numbers in a block of draws: bounds the memory
 

@@ -6,15 +6,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, lapack
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym._validation import check_array, check_count, check_number
 from edpbrl_gym.estimation.shrinkage import ledoit_wolf_intensity, shrunk_covariance
 
 __all__ = ["GaussianPrior"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edpbrl_gym._validation import check_count, check_number
 from edpbrl_gym.estimation.data import Data, answer_differences
@@ -16,7 +15,6 @@ from edpbrl_gym.likelihood import ResponseModel
 
 __all__ = ["FIRST_STEP", "WARM_STEP", "ScaleSearch"]
 
-Floats = NDArray[np.float64]
 
 FIRST_STEP, WARM_STEP = float(np.log(3.0)), float(np.log(1.6))  # in log(scale)
 

@@ -8,13 +8,11 @@ D u != 0 (Albert & Anderson, 1984; Konis, 2007, decides the second by a linear p
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym.estimation.newton import Maximum
 
 __all__ = ["is_separable", "smallest_singular_value"]
-
-Floats = NDArray[np.float64]
 
 
 def smallest_singular_value(differences: Floats, directions: Floats) -> float:

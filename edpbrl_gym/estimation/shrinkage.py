@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
+
+from edpbrl_gym._arrays import Floats
 
 __all__ = ["ledoit_wolf_intensity", "shrunk_covariance"]
 
-Floats = NDArray[np.float64]
 
 _LEAST_INTENSITY = 1e-3  # n > d + 1 users may need none, but a prior must not rule out any direction
 

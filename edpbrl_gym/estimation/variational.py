@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 from scipy.special import logsumexp, ndtri
 
+from edpbrl_gym._arrays import Floats
+
 __all__ = ["GaussianFit", "fit_gaussian", "importance_log_evidence", "normal_points"]
 
-Floats = NDArray[np.float64]
 
 _LOG_POINTS = 7  # 128 points of the normal distribution in K - 1 dimensions
 _SHORTEST = 1.0 / 64.0

@@ -9,10 +9,10 @@ for each row of D (the span of the answers, as in Gaussian process classificatio
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, qr
 from scipy.linalg.blas import dtrmm
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym.estimation.map_estimate import Estimate
 from edpbrl_gym.estimation.newton import Maximum, maximise
 from edpbrl_gym.estimation.prior import GaussianPrior
@@ -21,7 +21,6 @@ from edpbrl_gym.likelihood.choice import information_from_differences
 
 __all__ = ["WhitenedAnswers"]
 
-Floats = NDArray[np.float64]
 
 # Newton decrements: _ROUGH suffices to compare scales, as the error of the log posterior is half its square
 _ROUGH = 1e-4

@@ -37,14 +37,13 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym._validation import check_choice_of, check_number
 from edpbrl_gym.language.objective import TruncatedObjective
 
 __all__ = ["CREDITS", "Credit", "CreditName", "Rewards"]
 
-FloatArray = NDArray[np.float64]
 CreditName = Literal["batch_mean", "leave_one_out", "moving_average", "marginal", "causal", "marginal_causal"]
 Part = Literal["gains", "contributions"]
 CREDITS: tuple[str, ...] = get_args(CreditName)
@@ -61,9 +60,9 @@ class Rewards:
         sizes: (T, K, H).
     """
 
-    values: FloatArray
-    gains: FloatArray | None
-    contributions: FloatArray | None
+    values: Floats
+    gains: Floats | None
+    contributions: Floats | None
     sizes: tuple[int, int, int]
 
     @classmethod
@@ -83,12 +82,12 @@ class Rewards:
         episodes, policies, words = self.sizes
         return len(self.values), episodes, policies, words + 1
 
-    def gathered(self, gather: Callable[[FloatArray], FloatArray]) -> Rewards:
+    def gathered(self, gather: Callable[[Floats], Floats]) -> Rewards:
         """The rewards with ``gather`` applied to every array, which puts meta-samples of other processes beside."""
         gains, contributions = (None if a is None else gather(a) for a in (self.gains, self.contributions))
         return Rewards(gather(self.values), gains, contributions, self.sizes)
 
-    def part(self, name: Part) -> FloatArray:
+    def part(self, name: Part) -> Floats:
         """The gains or contributions.
 
         Raises:
@@ -128,7 +127,7 @@ class Credit:
             return ("contributions",)
         return ("gains",) if self.name == "causal" else ()
 
-    def weights(self, rewards: Rewards) -> FloatArray:
+    def weights(self, rewards: Rewards) -> Floats:
         """Return the weight of a token by the number of words that were complete before it was drawn.
 
         A call is an iteration: moving_average takes in the rewards afterwards. Its first iteration, which has no
@@ -153,7 +152,7 @@ class Credit:
             return np.broadcast_to(_centred(rewards.part("gains")[:, None, None, :]), rewards.shape)
         return np.broadcast_to(self._advantages(rewards.values)[:, None, None, None], rewards.shape)
 
-    def _advantages(self, values: FloatArray) -> FloatArray:
+    def _advantages(self, values: Floats) -> Floats:
         """Objectives minus their baseline, (M,)."""
         average = self.average
         if self.name == "moving_average":
@@ -178,7 +177,7 @@ class Credit:
         self.average = None if average is None else float(average)
 
 
-def _centred(credits: FloatArray) -> FloatArray:
+def _centred(credits: Floats) -> Floats:
     """Subtract the mean over the other meta-samples and all their trajectories, for each policy and position.
 
     Args:
@@ -191,5 +190,5 @@ def _centred(credits: FloatArray) -> FloatArray:
     if samples < 2:
         return credits
     own = credits.mean(axis=1, keepdims=True)
-    others: FloatArray = (own.sum(axis=0, keepdims=True) - own) / (samples - 1)
+    others: Floats = (own.sum(axis=0, keepdims=True) - own) / (samples - 1)
     return credits - others

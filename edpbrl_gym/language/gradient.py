@@ -18,8 +18,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym.language.policy_set import Policies
 from edpbrl_gym.language.rollouts import Rollout, mixed_precision
 from edpbrl_gym.language.sampling import Samples, log_probabilities
@@ -30,11 +30,9 @@ if TYPE_CHECKING:
 
 __all__ = ["accumulate_gradient"]
 
-FloatArray = NDArray[np.float64]
-
 
 def accumulate_gradient(
-    policies: Policies, rollout: Rollout, weights: FloatArray, settings: ReinforceSettings, *, meta_samples: int
+    policies: Policies, rollout: Rollout, weights: Floats, settings: ReinforceSettings, *, meta_samples: int
 ) -> float | None:
     """Add the gradient of -(E[L] - beta sum_q KL(p_q || p_base)) to ``.grad`` of the policies' parameters.
 

@@ -17,16 +17,15 @@ from __future__ import annotations
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym._validation import check_array, check_number
 
 __all__ = ["TruncatedObjective", "d_objective"]
 
-FloatArray = NDArray[np.float64]
 
-
-def d_objective(features: ArrayLike, regularization: float = 1.0) -> FloatArray:
+def d_objective(features: ArrayLike, regularization: float = 1.0) -> Floats:
     """Return the D-criterion of every meta-sample.
 
     Args:
@@ -74,7 +73,7 @@ class TruncatedObjective:
         self.regularization = check_number(regularization, "regularization (lambda)", minimum=0.0, exclusive=True)
         self.shape: tuple[int, ...] = rows.shape
         # position first: the rows of the first h positions are the first h T K rows
-        self._rows: FloatArray = np.array(np.moveaxis(rows, 3, 1), order="C")  # a copy, (M, H, T, K, d)
+        self._rows: Floats = np.array(np.moveaxis(rows, 3, 1), order="C")  # a copy, (M, H, T, K, d)
         self._rows -= self._rows.mean(axis=3, keepdims=True)
         self._rows /= np.sqrt(rows.shape[2])
 
@@ -84,12 +83,12 @@ class TruncatedObjective:
         _, episodes, policies, words, dimension = self.shape
         return episodes * policies * words < dimension
 
-    def _flat(self, samples: slice = slice(None)) -> FloatArray:
+    def _flat(self, samples: slice = slice(None)) -> Floats:
         rows = self._rows[samples]
         return rows.reshape(len(rows), -1, self.shape[-1])
 
     @cached_property
-    def _factor(self) -> FloatArray:
+    def _factor(self) -> Floats:
         """Cholesky factor of C C' + lambda E (n x n) or C' C + lambda E (d x d), for every meta-sample."""
         rows = self._flat()
         product = rows @ rows.swapaxes(1, 2) if self._wide else rows.swapaxes(1, 2) @ rows
@@ -97,7 +96,7 @@ class TruncatedObjective:
         product[:, range(size), range(size)] += self.regularization
         return self._cholesky(product)
 
-    def _cholesky(self, matrices: FloatArray) -> FloatArray:
+    def _cholesky(self, matrices: Floats) -> Floats:
         """Cholesky factors, or a ValueError where rounding leaves a matrix that is not positive definite."""
         try:
             return np.asarray(np.linalg.cholesky(matrices))
@@ -108,15 +107,15 @@ class TruncatedObjective:
             ) from error
 
     @cached_property
-    def values(self) -> FloatArray:
+    def values(self) -> Floats:
         """The objective L of every meta-sample, (M,)."""
         diagonal = np.diagonal(self._factor, axis1=1, axis2=2)
-        logarithms: FloatArray = 2.0 * np.log(diagonal).sum(axis=1)
+        logarithms: Floats = 2.0 * np.log(diagonal).sum(axis=1)
         missing = self.shape[-1] - diagonal.shape[1] if self._wide else 0
         return logarithms + missing * np.log(self.regularization)
 
     @cached_property
-    def gains(self) -> FloatArray:
+    def gains(self) -> Floats:
         """What the positions from h on add, (M, H + 1).
 
         ``gains[m, h]`` is L_m minus the objective of the positions before h (of all prompts), so ``gains[:, 0]`` is
@@ -141,7 +140,7 @@ class TruncatedObjective:
         return np.asarray(self.values[:, None] - before)
 
     @cached_property
-    def contributions(self) -> FloatArray:
+    def contributions(self) -> Floats:
         """What a prompt adds from position h on, (M, T, K, H + 1): the difference of L with and without it.
 
         Taking the prompt of policy q out of a question puts the mean of the other K - 1 in its place, which is the
@@ -166,7 +165,7 @@ class TruncatedObjective:
         result[..., :words] = np.maximum(added, 0.0).reshape(samples, episodes, policies, words)
         return result
 
-    def _leverage_blocks(self) -> FloatArray:
+    def _leverage_blocks(self) -> Floats:
         """Blocks of C A^-1 C' of every prompt's own rows, (M, T, K, H, H)."""
         samples, episodes, policies, words, _ = self.shape
         blocks = np.empty((samples, episodes * policies, words, words))

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from edpbrl_gym._arrays import Floats
 
 if TYPE_CHECKING:
     import torch
 
 __all__ = ["Processes"]
-
-FloatArray = NDArray[np.float64]
 
 
 class Processes:
@@ -51,12 +50,12 @@ class Processes:
             raise ValueError(f"Expected {name} as a multiple of the {self.count} processes, got {samples}")
         return samples // self.count
 
-    def own(self, array: FloatArray) -> FloatArray:
+    def own(self, array: Floats) -> Floats:
         """This process's part of an array over all meta-samples."""
         size = len(array) // self.count
         return array[self.rank * size : (self.rank + 1) * size]
 
-    def gather(self, array: FloatArray) -> FloatArray:
+    def gather(self, array: Floats) -> Floats:
         """Parts of all processes one after the other, in the order of the processes."""
         if self.count == 1:
             return array

@@ -13,8 +13,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from edpbrl_gym._arrays import Booleans, Indices
 from edpbrl_gym._validation import check_count
 
 __all__ = ["WHITESPACE", "WordRules", "word_prefixes"]
@@ -22,9 +23,6 @@ __all__ = ["WHITESPACE", "WordRules", "word_prefixes"]
 WHITESPACE = " \t\n\v\f\r"
 _WORD = re.compile(f"[^{WHITESPACE}]+")
 _WORD_BYTES = re.compile(f"[^{WHITESPACE}]+".encode())
-
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
 
 
 def word_prefixes(text: str, words: int) -> list[str]:
@@ -71,13 +69,13 @@ class WordRules:
         hidden = {eos, *special}
         self.eos = int(eos)
         self.pieces = tuple(b"" if token in hidden else bytes(piece) for token, piece in enumerate(pieces))
-        self.allowed: BoolArray = np.array([bool(piece) for piece in self.pieces])
-        self.begins: IntArray = np.array([len(_WORD_BYTES.findall(piece)) for piece in self.pieces], dtype=np.int64)
+        self.allowed: Booleans = np.array([bool(piece) for piece in self.pieces])
+        self.begins: Indices = np.array([len(_WORD_BYTES.findall(piece)) for piece in self.pieces], dtype=np.int64)
         spaces = WHITESPACE.encode()
-        self.continues: BoolArray = np.array([bool(piece) and piece[0] not in spaces for piece in self.pieces])
-        self.inside_after: BoolArray = np.array([bool(piece) and piece[-1] not in spaces for piece in self.pieces])
+        self.continues: Booleans = np.array([bool(piece) and piece[0] not in spaces for piece in self.pieces])
+        self.inside_after: Booleans = np.array([bool(piece) and piece[-1] not in spaces for piece in self.pieces])
         self.most = int(self.begins.max(initial=0))
-        self._masks: dict[tuple[int, bool], BoolArray] = {}
+        self._masks: dict[tuple[int, bool], Booleans] = {}
 
     @classmethod
     def of_tokenizer(cls, tokenizer: Any) -> WordRules:
@@ -116,37 +114,37 @@ class WordRules:
         return len(self.pieces)
 
     @property
-    def always_legal(self) -> IntArray:
+    def always_legal(self) -> Indices:
         """Ids that no budget of at least one word forbids: EOS, white space, and what only continues a word."""
         within = self.allowed & (self.begins <= self.continues)
         within[self.eos] = True
         return np.flatnonzero(within)
 
-    def started(self, token: ArrayLike, inside: ArrayLike) -> IntArray:
+    def started(self, token: ArrayLike, inside: ArrayLike) -> Indices:
         """Words that ``token`` begins where the text is ``inside`` a word or not; arrays of one shape."""
         tokens = np.asarray(token, dtype=np.int64)
         return self.begins[tokens] - (np.asarray(inside, dtype=np.bool_) & self.continues[tokens])
 
-    def advance(self, begun: ArrayLike, inside: ArrayLike, token: ArrayLike) -> tuple[IntArray, BoolArray]:
+    def advance(self, begun: ArrayLike, inside: ArrayLike, token: ArrayLike) -> tuple[Indices, Booleans]:
         """State (begun, inside) after appending ``token``; arrays of one shape."""
         tokens = np.asarray(token, dtype=np.int64)
         return np.asarray(begun, dtype=np.int64) + self.started(tokens, inside), self.inside_after[tokens]
 
-    def complete(self, begun: ArrayLike, inside: ArrayLike, words: int) -> BoolArray:
+    def complete(self, begun: ArrayLike, inside: ArrayLike, words: int) -> Booleans:
         """Whether all H = ``words`` words are complete: the last has begun and the text is outside of it."""
         return (np.asarray(begun) >= words) & ~np.asarray(inside, dtype=np.bool_)
 
-    def stop_mask(self, begun: int, inside: bool, words: int) -> BoolArray:
+    def stop_mask(self, begun: int, inside: bool, words: int) -> Booleans:
         """Tokens that end the text in this state, (V,): EOS and every token that would begin word H + 1."""
         return self._mask(int(words) - int(begun), bool(inside))
 
-    def legal_mask(self, begun: int, inside: bool, words: int) -> BoolArray:
+    def legal_mask(self, begun: int, inside: bool, words: int) -> Booleans:
         """Legal actions in this state, (V,): text tokens within the budget, and EOS."""
         legal = self.allowed & ~self._mask(int(words) - int(begun), bool(inside))
         legal[self.eos] = True
         return legal
 
-    def _mask(self, left: int, inside: bool) -> BoolArray:
+    def _mask(self, left: int, inside: bool) -> Booleans:
         key = (min(left, self.most), inside)  # nothing is beyond a budget of `most` words
         if key not in self._masks:
             started = self.begins - (self.continues if inside else 0)

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym._validation import check_array, check_integers
 
 __all__ = [
@@ -31,7 +32,6 @@ __all__ = [
     "utilities",
 ]
 
-Floats = NDArray[np.float64]
 
 # Feature rows in a block of the Fisher information: large enough for BLAS, small enough for the memory.
 _BLOCK_ROWS = 4096

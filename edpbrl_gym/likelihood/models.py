@@ -19,6 +19,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym._validation import check_array, check_number
 from edpbrl_gym.likelihood.choice import check_options, choice_probabilities, fisher_information, log_softmax, utilities
 from edpbrl_gym.likelihood.response import Response
@@ -26,7 +27,6 @@ from edpbrl_gym.likelihood.terms import Terms
 
 __all__ = ["BestOf", "ResponseModel", "WithTies"]
 
-Floats = NDArray[np.float64]
 
 _BLOCK_ROWS = 4096  # rows of one BLAS product
 

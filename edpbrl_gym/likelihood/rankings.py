@@ -13,6 +13,7 @@ from itertools import combinations, permutations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym._validation import check_count
 from edpbrl_gym.likelihood.choice import check_options, log_softmax
 from edpbrl_gym.likelihood.models import (
@@ -30,7 +31,6 @@ from edpbrl_gym.likelihood.terms import Terms
 
 __all__ = ["MAX_ENUMERATED", "MAX_RANKED", "BestWorst", "Ranking"]
 
-Floats = NDArray[np.float64]
 
 MAX_ENUMERATED = 8  # options whose K! rankings are listed (40,320)
 MAX_RANKED = 12  # options whose 2^K subsets are summed over (4,096)

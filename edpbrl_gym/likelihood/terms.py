@@ -8,12 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym._validation import check_array, check_integers
 from edpbrl_gym.likelihood.choice import information_from_differences, log_softmax
 
 __all__ = ["Terms"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,6 +6,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from edpbrl_gym._arrays import Floats, Positions
+
 __all__ = [
     "SUM_TOLERANCE",
     "check_admissible",
@@ -16,8 +18,6 @@ __all__ = [
     "reachable_states",
 ]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.intp]
 
 SUM_TOLERANCE = 1e-8  # for the sum of a probability vector
 
@@ -30,7 +30,7 @@ def check_admissible(value: ArrayLike) -> NDArray[np.bool_]:
     return array.astype(np.bool_)
 
 
-def check_finite(table: FloatArray, name: str) -> None:
+def check_finite(table: Floats, name: str) -> None:
     """Raise ValueError if the table contains NaN or infinity; actions are forbidden by ``admissible``, not by -inf."""
     if not np.isfinite(table).all():
         count = int((~np.isfinite(table)).sum())
@@ -39,7 +39,7 @@ def check_finite(table: FloatArray, name: str) -> None:
         )
 
 
-def check_sizes(initial: FloatArray, state: IntArray, action: IntArray, transitions: sparse.csr_array) -> None:
+def check_sizes(initial: Floats, state: Positions, action: Positions, transitions: sparse.csr_array) -> None:
     """Raise ValueError unless the arrays describe M sorted pairs over S states."""
     if initial.ndim != 1 or initial.size == 0:
         raise ValueError(f"Expected an initial distribution of shape (S,), got {initial.shape}.")
@@ -56,7 +56,7 @@ def check_sizes(initial: FloatArray, state: IntArray, action: IntArray, transiti
         raise ValueError("Expected pairs sorted by state, then action, without repeats; sort them with numpy.lexsort.")
 
 
-def check_distribution(weights: FloatArray, name: str) -> None:
+def check_distribution(weights: Floats, name: str) -> None:
     """Raise ValueError unless the weights are finite, non-negative and sum to 1."""
     if not np.isfinite(weights).all() or weights.min() < 0:
         raise ValueError(f"Expected {name} with finite, non-negative probabilities.")
@@ -65,7 +65,7 @@ def check_distribution(weights: FloatArray, name: str) -> None:
         raise ValueError(f"Expected {name} that sums to 1, got {total:.6g}.")
 
 
-def check_transitions(transitions: sparse.csr_array, state: IntArray, action: IntArray) -> None:
+def check_transitions(transitions: sparse.csr_array, state: Positions, action: Positions) -> None:
     """Raise ValueError unless every row of P is a distribution; the message names the first wrong pair."""
     if not np.isfinite(transitions.data).all() or (transitions.nnz and transitions.data.min() < 0):
         raise ValueError("Expected transitions with finite, non-negative probabilities.")
@@ -80,9 +80,9 @@ def check_transitions(transitions: sparse.csr_array, state: IntArray, action: In
 
 
 def reachable_states(
-    initial: FloatArray,
+    initial: Floats,
     transitions: sparse.csr_array,
-    pair_state: IntArray,
+    pair_state: Positions,
     admissible: NDArray[np.bool_],
     *,
     allow_unreachable: bool,

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from edpbrl_gym._arrays import Floats, Positions
 from edpbrl_gym._validation import check_count, check_integers
 from edpbrl_gym.mdp._checks import (
     SUM_TOLERANCE,
@@ -27,9 +28,6 @@ from edpbrl_gym.mdp._checks import (
 from edpbrl_gym.mdp.sampling import Trajectories, draw
 
 __all__ = ["FiniteHorizonMDP"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.intp]
 
 
 class FiniteHorizonMDP:
@@ -66,9 +64,9 @@ class FiniteHorizonMDP:
         num_rows: int | None = None,
         allow_unreachable: bool = False,
     ) -> None:
-        self.initial: FloatArray = np.array(initial, dtype=np.float64)
-        self.pair_state: IntArray = check_integers(pair_state, "pair_state", shape=("M",)).astype(np.intp)
-        self.pair_action: IntArray = check_integers(pair_action, "pair_action", shape=("M",)).astype(np.intp)
+        self.initial: Floats = np.array(initial, dtype=np.float64)
+        self.pair_state: Positions = check_integers(pair_state, "pair_state", shape=("M",)).astype(np.intp)
+        self.pair_action: Positions = check_integers(pair_action, "pair_action", shape=("M",)).astype(np.intp)
         self.horizon = check_count(horizon, "horizon (steps)")
         self.transitions = sparse.csr_array(transitions, dtype=np.float64)
         self.transitions.eliminate_zeros()
@@ -79,7 +77,7 @@ class FiniteHorizonMDP:
         check_distribution(self.initial, "an initial distribution")
         check_transitions(self.transitions, self.pair_state, self.pair_action)
         rows = self.pair_state if pair_row is None else check_integers(pair_row, "pair_row", shape=(self.num_pairs,))
-        self.pair_row: IntArray = rows.astype(np.intp)
+        self.pair_row: Positions = rows.astype(np.intp)
         default_rows = self.num_states if pair_row is None else int(self.pair_row.max()) + 1
         self.num_rows = default_rows if num_rows is None else check_count(num_rows, "num_rows")
         if self.pair_row.min() < 0 or self.pair_row.max() >= self.num_rows:
@@ -139,7 +137,7 @@ class FiniteHorizonMDP:
                 )
             allowed = checked_admissible
         state, action = np.nonzero(allowed.any(axis=0))
-        pair_row: IntArray | None
+        pair_row: Positions | None
         if isinstance(rows, str):
             if rows not in ("state", "pair"):
                 raise ValueError(f'Expected rows to be "state", "pair" or an integer array (S, A), got {rows!r}.')
@@ -162,7 +160,7 @@ class FiniteHorizonMDP:
 
     # -- linear oracle -------------------------------------------------------------------------------------------
 
-    def best_response(self, rewards: ArrayLike) -> tuple[FloatArray, float]:
+    def best_response(self, rewards: ArrayLike) -> tuple[Floats, float]:
         """Maximise a linear reward over all policies by value iteration (the linear oracle of Frank-Wolfe).
 
         Args:
@@ -173,7 +171,7 @@ class FiniteHorizonMDP:
         """
         return self.optimal_policy(self._check_rewards(rewards)[:, self.pair_row])
 
-    def optimal_policy(self, pair_rewards: ArrayLike) -> tuple[FloatArray, float]:
+    def optimal_policy(self, pair_rewards: ArrayLike) -> tuple[Floats, float]:
         """Value iteration with a reward for each pair and step.
 
         Args:
@@ -200,12 +198,12 @@ class FiniteHorizonMDP:
 
     # -- policies and occupancy measures -------------------------------------------------------------------------
 
-    def uniform_policy(self) -> FloatArray:
+    def uniform_policy(self) -> Floats:
         """Return the policy that is uniform over the admissible pairs of every state, shape (H, M)."""
         counts = self._segment_sum(self.admissible.astype(np.float64))[:, self.pair_state]
         return np.divide(self.admissible, counts, out=np.zeros(self.admissible.shape), where=counts > 0)
 
-    def occupancy(self, policy: ArrayLike) -> FloatArray:
+    def occupancy(self, policy: ArrayLike) -> Floats:
         """Occupancy measure d^h(s, a) of a policy, by forward recursion.
 
         Args:
@@ -226,7 +224,7 @@ class FiniteHorizonMDP:
                 state_mass = self.transitions.T @ result[step]
         return result
 
-    def policy_from_occupancy(self, occupancy: ArrayLike) -> FloatArray:
+    def policy_from_occupancy(self, occupancy: ArrayLike) -> Floats:
         """Extract pi_h(a | s) = d^h(s, a) / sum_a' d^h(s, a'), uniform where a state carries no mass.
 
         Args:
@@ -258,7 +256,7 @@ class FiniteHorizonMDP:
         reach = self.row_occupancy(self.occupancy(self.uniform_policy())) > 0
         return tuple(int(count) for count in reach.sum(axis=1))
 
-    def row_occupancy(self, occupancy: ArrayLike) -> FloatArray:
+    def row_occupancy(self, occupancy: ArrayLike) -> Floats:
         """Marginal of an occupancy measure over the feature rows.
 
         Args:
@@ -279,7 +277,7 @@ class FiniteHorizonMDP:
         )
         return np.asarray(flat @ gather).reshape(*measure.shape[:-1], self.num_rows)
 
-    def action_probabilities(self, policy: ArrayLike, step: int, states: ArrayLike) -> FloatArray:
+    def action_probabilities(self, policy: ArrayLike, step: int, states: ArrayLike) -> Floats:
         """Rows pi_step(. | s) of a policy as dense arrays, for acting in an environment.
 
         Args:
@@ -337,34 +335,34 @@ class FiniteHorizonMDP:
     def _pair_name(self, index: int) -> str:
         return f"state {self.pair_state[index]}, action {self.pair_action[index]}"
 
-    def _segment_sum(self, table: FloatArray) -> FloatArray:
+    def _segment_sum(self, table: Floats) -> Floats:
         """Sum (H, M) over the pairs of each state: (H, S)."""
         total = np.zeros((table.shape[0], self.num_states))
         owners = np.flatnonzero(np.diff(self._starts))  # reduceat gives wrong sums for empty segments
         total[:, owners] = np.add.reduceat(table, self._starts[owners], axis=1)
         return total
 
-    def _segment_max(self, values: FloatArray) -> FloatArray:
+    def _segment_max(self, values: Floats) -> Floats:
         best = np.full(self.num_states, -np.inf)
         owners = np.flatnonzero(np.diff(self._starts))
         best[owners] = np.maximum.reduceat(values, self._starts[owners])
         return best
 
-    def _check_pairs(self, table: ArrayLike, name: str) -> FloatArray:
+    def _check_pairs(self, table: ArrayLike, name: str) -> Floats:
         array = np.asarray(table, dtype=np.float64)
         if array.shape != (self.horizon, self.num_pairs):
             raise ValueError(f"Expected {name} of shape (H, M) = {(self.horizon, self.num_pairs)}, got {array.shape}.")
         check_finite(array, name)
         return array
 
-    def _check_rewards(self, rewards: ArrayLike) -> FloatArray:
+    def _check_rewards(self, rewards: ArrayLike) -> Floats:
         table = np.asarray(rewards, dtype=np.float64)
         if table.shape != (self.horizon, self.num_rows):
             raise ValueError(f"Expected rewards of shape (H, N) = {(self.horizon, self.num_rows)}, got {table.shape}.")
         check_finite(table, "rewards")
         return table
 
-    def _check_policy(self, policy: ArrayLike) -> FloatArray:
+    def _check_policy(self, policy: ArrayLike) -> Floats:
         table = self._check_pairs(policy, "policy")
         if table.min() < 0:
             raise ValueError(f"Expected a non-negative policy, its smallest entry is {table.min():.3g}.")

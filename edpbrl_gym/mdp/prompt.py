@@ -9,13 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym._validation import check_count, check_integers
 from edpbrl_gym.mdp.finite_horizon import FiniteHorizonMDP
 from edpbrl_gym.mdp.sampling import Trajectories, draw
 
 __all__ = ["PromptMDP"]
-
-FloatArray = NDArray[np.float64]
 
 
 class PromptMDP(FiniteHorizonMDP):
@@ -87,7 +86,7 @@ class PromptMDP(FiniteHorizonMDP):
         start = int(self.offsets[step])
         return slice(start, start + self.sizes[step])
 
-    def optimal_policy(self, pair_rewards: ArrayLike) -> tuple[FloatArray, float]:
+    def optimal_policy(self, pair_rewards: ArrayLike) -> tuple[Floats, float]:
         """Closed form of value iteration: the best token of each step. See the base class."""
         reward = self._check_pairs(pair_rewards, "pair_rewards")
         policy = self.uniform_policy()
@@ -100,17 +99,17 @@ class PromptMDP(FiniteHorizonMDP):
             total += float(reward[step, pairs.start + best])
         return policy, total
 
-    def best_response(self, rewards: ArrayLike) -> tuple[FloatArray, float]:
+    def best_response(self, rewards: ArrayLike) -> tuple[Floats, float]:
         """Rows are pairs here. See the base class."""
         return self.optimal_policy(self._check_rewards(rewards))
 
-    def uniform_policy(self) -> FloatArray:
+    def uniform_policy(self) -> Floats:
         """Uniform over the tokens of every step, shape (H, M)."""
         sizes = self.sizes[:1] if self.shared else self.sizes
         weights = np.repeat(1.0 / np.array(sizes), sizes)
         return np.tile(weights, (self.horizon, 1))
 
-    def occupancy(self, policy: ArrayLike) -> FloatArray:
+    def occupancy(self, policy: ArrayLike) -> Floats:
         """Step h carries exactly the policy's distribution over its own tokens. See the base class."""
         table = self._check_policy(policy)
         result = np.zeros_like(table)
@@ -133,7 +132,7 @@ class PromptMDP(FiniteHorizonMDP):
         """All tokens of every step. See the base class."""
         return self.sizes
 
-    def row_occupancy(self, occupancy: ArrayLike) -> FloatArray:
+    def row_occupancy(self, occupancy: ArrayLike) -> Floats:
         """Rows are pairs here, so the marginal is the occupancy itself (a copy). See the base class."""
         measure = np.array(occupancy, dtype=np.float64)
         if measure.shape[-2:] != (self.horizon, self.num_pairs):

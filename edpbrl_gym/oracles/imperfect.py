@@ -6,8 +6,9 @@ import math
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym._validation import check_choice_of, check_number
 from edpbrl_gym.comparisons import Queries
 from edpbrl_gym.likelihood import Response, ResponseModel, make_response_model
@@ -16,7 +17,6 @@ from edpbrl_gym.oracles.synthetic import SyntheticUser
 
 __all__ = ["ImperfectUser"]
 
-Floats = NDArray[np.float64]
 
 # Streams of random numbers beside that of the answers, which is SyntheticUser's own
 _MISTAKES, _DRIFT, _SCALE = 1, 2, 3

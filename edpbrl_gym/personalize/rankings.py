@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym.features import TextEncoder
 from edpbrl_gym.personalize.search import Prompt
 
 __all__ = ["GuidedPicture", "Picture", "RankedPrompts", "rank_prompts", "rankings_table"]
 
-FloatArray = NDArray[np.float64]
-Search = Callable[[FloatArray, str | None], list[Prompt]]
+Search = Callable[[Floats, str | None], list[Prompt]]
 
 
 @dataclass(frozen=True)
@@ -78,12 +77,12 @@ class GuidedPicture:
 
 
 def rank_prompts(
-    tastes: Mapping[str, FloatArray],
+    tastes: Mapping[str, Floats],
     searches: Sequence[tuple[str, str, Search]],
     encoder: TextEncoder,
     *,
     bases: Sequence[str | None] = (None,),
-    truth: FloatArray | None = None,
+    truth: Floats | None = None,
     track: Callable[[int, int], object] = lambda done, total: None,
 ) -> list[RankedPrompts]:
     """Search for prompts for every base and taste, and score them.

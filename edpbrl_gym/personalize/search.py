@@ -6,15 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym._validation import check_array, check_count
 from edpbrl_gym.features import TextEncoder
 from edpbrl_gym.vocabulary import SEPARATOR, Vocabulary
 
 __all__ = ["Prompt", "best_prompts", "check_taste", "pick", "random_prompts"]
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class Prompt:
 class _Beam:
     texts: list[str]
     tokens: list[tuple[int, ...]]
-    scores: FloatArray
+    scores: Floats
 
 
 def best_prompts(
@@ -97,7 +96,7 @@ def best_prompts(
     return [Prompt(beam.texts[i], float(beam.scores[i]), beam.tokens[i]) for i in final]
 
 
-def check_taste(theta: ArrayLike, encoder: TextEncoder) -> FloatArray:
+def check_taste(theta: ArrayLike, encoder: TextEncoder) -> Floats:
     """Return theta as a checked float64 array, shape (d,).
 
     Raises:
@@ -113,7 +112,7 @@ def check_taste(theta: ArrayLike, encoder: TextEncoder) -> FloatArray:
     return taste
 
 
-def _extend(beam: _Beam, step: tuple[str, ...], encoder: TextEncoder, taste: FloatArray, shortlist: int) -> _Beam:
+def _extend(beam: _Beam, step: tuple[str, ...], encoder: TextEncoder, taste: Floats, shortlist: int) -> _Beam:
     token_scores = encoder.encode(list(step)).astype(np.float64) @ taste
     if not beam.texts:
         return _Beam(list(step), [(index,) for index in range(len(step))], token_scores)
@@ -124,7 +123,7 @@ def _extend(beam: _Beam, step: tuple[str, ...], encoder: TextEncoder, taste: Flo
     return _Beam(texts, tokens, encoder.encode(texts).astype(np.float64) @ taste)
 
 
-def pick(scores: FloatArray, tokens: Sequence[tuple[int, ...]], count: int, per_base: int | None) -> list[int]:
+def pick(scores: Floats, tokens: Sequence[tuple[int, ...]], count: int, per_base: int | None) -> list[int]:
     """Return the indices of the ``count`` best scores, best first, at most ``per_base`` with the same first token."""
     indices: list[int] = []
     uses: dict[int, int] = {}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym._validation import check_array, check_choice_of, check_count
 from edpbrl_gym.design.criteria import positive_semidefinite_factor
@@ -38,7 +39,6 @@ Score = Literal["information", "trace", "variance", "mutual"]
 SCORES: tuple[Score, ...] = ("information", "trace", "variance", "mutual")
 """What a question can be valued by, to learn the taste; see `AdaptivePlanner`."""
 
-Floats = NDArray[np.float64]
 
 _SWEEPS = 3  # of a later step; on a pool a search goes on until it gains nothing
 _POOL_SWEEPS = 50

@@ -8,9 +8,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym._arrays import Booleans
+
 __all__ = ["Replacing", "exchange"]
 
-Mask = NDArray[np.bool_]
 
 _GAIN = 1e-9  # relative: smaller ones are rounding
 
@@ -24,7 +25,7 @@ class Replacing(Protocol):
 
 def exchange(
     score: Replacing,
-    allowed: Callable[[int, NDArray[np.int64]], Mask],
+    allowed: Callable[[int, NDArray[np.int64]], Booleans],
     start: NDArray[np.int64],
     *,
     sweeps: int,

@@ -19,13 +19,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import solve
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym._validation import check_array, check_count
 from edpbrl_gym.features import TextEncoder
 from edpbrl_gym.vocabulary import SEPARATOR, Vocabulary
 
 __all__ = ["ComposedFeatures", "OptionFeatures", "TokenFeatures"]
 
-Floats = NDArray[np.float64]
 
 _RIDGE = 3.0  # on the correction to multiples of the identity, in units of squared unit-norm rows
 

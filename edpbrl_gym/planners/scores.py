@@ -19,9 +19,10 @@ from scipy.linalg import solve_triangular
 from scipy.linalg.blas import dtrmm, strmm
 from scipy.special import expit, logsumexp
 
+from edpbrl_gym._arrays import Floats
+
 __all__ = ["ExpectedBest", "ExpectedInformation", "ExpectedVariance", "MutualInformation", "QuestionScore"]
 
-Floats = NDArray[np.float64]
 Table = NDArray[np.floating]
 
 

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym.estimation import Estimate, GaussianPrior, Posterior, estimate
 from edpbrl_gym.estimation.neighbourhood import TasteFit, VocabularyPrior
@@ -24,7 +24,6 @@ from edpbrl_gym.likelihood import Response, ResponseModel, Terms
 
 __all__ = ["TasteTracker"]
 
-Floats = NDArray[np.float64]
 
 _SMALL_PART = 10  # new answers, at most one in so many, that the small step may take in
 

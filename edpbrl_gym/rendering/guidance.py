@@ -24,8 +24,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym._validation import check_array, check_choice_of, check_number
 from edpbrl_gym.rendering.pipelines import quiet
 
@@ -38,7 +39,6 @@ __all__ = [
     "replaced_embeddings",
 ]
 
-FloatArray = NDArray[np.float64]
 
 _STEP = 0.01  # length of a step, as a share of the norm of the prompt's embeddings
 _ARMIJO = 0.1  # a step must bring this share of what the gradient promises
@@ -64,7 +64,7 @@ class GuidedPrompt:
     prompt: str
     strength: float
     embeddings: Any
-    features: FloatArray
+    features: Floats
     before: float
     after: float
     moved: float
@@ -209,7 +209,7 @@ class PromptGuide:
         raw = self.projection @ state
         return raw / raw.norm()
 
-    def features(self, prompts: Sequence[str]) -> FloatArray:
+    def features(self, prompts: Sequence[str]) -> Floats:
         """Return phi of prompts, shape (n, d), unit norm, as a pipeline's encoder and the projection see them."""
         rows = np.empty((len(prompts), self.dimension))
         with self._torch.no_grad():

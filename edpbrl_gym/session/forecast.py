@@ -29,6 +29,7 @@ from scipy.linalg import cholesky, eigh, solve_triangular
 from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym._validation import check_array, check_count, check_integers, check_number
 from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.likelihood import ResponseModel
@@ -42,7 +43,6 @@ __all__ = [
     "sampled_accuracy",
 ]
 
-Floats = NDArray[np.float64]
 
 _NODES = ndtri((np.arange(128) + 0.5) / 128)  # equally likely values of a standard normal variable
 _PAIRS = 512  # pairs whose nodes are held in memory at a time

@@ -15,16 +15,14 @@ which depends on v alone: the prior has dropped out, and along an ellipse it cos
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import cholesky, solve_triangular
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym._validation import check_count
 from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.likelihood import Terms
 
 __all__ = ["sample_posterior"]
-
-Floats = NDArray[np.float64]
 
 
 def sample_posterior(

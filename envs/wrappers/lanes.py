@@ -8,9 +8,9 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
-__all__ = ["LaneTracker"]
+from edpbrl_gym._arrays import Booleans
 
-BoolArray = NDArray[np.bool_]
+__all__ = ["LaneTracker"]
 
 
 class LaneTracker:
@@ -45,25 +45,25 @@ class LaneTracker:
         self.num_envs = int(env.num_envs)
         self.step_index: NDArray[np.int64] = np.zeros(self.num_envs, dtype=np.int64)
         self._taken: NDArray[np.int64] = np.zeros(self.num_envs, dtype=np.int64)
-        self.acted: BoolArray = np.zeros(self.num_envs, dtype=np.bool_)
-        self._done: BoolArray = np.zeros(self.num_envs, dtype=np.bool_)
+        self.acted: Booleans = np.zeros(self.num_envs, dtype=np.bool_)
+        self._done: Booleans = np.zeros(self.num_envs, dtype=np.bool_)
 
     @property
-    def episode_start(self) -> BoolArray:
+    def episode_start(self) -> Booleans:
         """Lanes whose next step is the first action of an episode; what ``predict`` takes as ``episode_start``."""
         return (self._taken == 0) & ~self._done
 
-    def reset_mask(self, options: dict[str, Any] | None) -> BoolArray:
+    def reset_mask(self, options: dict[str, Any] | None) -> Booleans:
         """Lanes that a reset with these options begins; read before the reset, as Gymnasium removes the entry."""
         mask = (options or {}).get("reset_mask")
         return np.ones(self.num_envs, dtype=np.bool_) if mask is None else np.array(mask, dtype=np.bool_)
 
-    def reset(self, mask: BoolArray) -> None:
+    def reset(self, mask: Booleans) -> None:
         """Note that the masked lanes begin a new episode."""
         self._taken[mask] = 0
         self._done[mask] = False
 
-    def step(self, observations: Any, terminations: BoolArray, truncations: BoolArray, infos: dict[str, Any]) -> Any:
+    def step(self, observations: Any, terminations: Booleans, truncations: Booleans, infos: dict[str, Any]) -> Any:
         """Note a step and return what each lane reached by its action, before any automatic reset.
 
         Args:

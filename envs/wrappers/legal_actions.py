@@ -12,9 +12,10 @@ from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector import VectorEnv, VectorWrapper
 from numpy.typing import ArrayLike, NDArray
 
+from edpbrl_gym._arrays import Booleans
+
 __all__ = ["LegalActions", "LegalActionsVector", "legal_actions"]
 
-Mask = NDArray[np.bool_]
 Actions = NDArray[np.int64]
 
 
@@ -40,7 +41,7 @@ def legal_actions(mask: ArrayLike) -> Actions:
     return table
 
 
-def _played(action: Any, mask: Mask) -> int:
+def _played(action: Any, mask: Booleans) -> int:
     """Return the legal action that an action stands for; the action itself where none is legal (an episode's end)."""
     try:
         index = operator.index(action)
@@ -81,7 +82,7 @@ class LegalActions(gymnasium.Wrapper, RecordConstructorArgs):
         gymnasium.Wrapper.__init__(self, env)
         self._count = _check_space(env.action_space)
         self.action_space = Discrete(self._count)
-        self._mask: Mask = np.zeros(self._count, dtype=np.bool_)
+        self._mask: Booleans = np.zeros(self._count, dtype=np.bool_)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset the environment."""
@@ -115,7 +116,7 @@ class LegalActionsVector(VectorWrapper, RecordConstructorArgs):
         self._count = _check_space(env.single_action_space)
         self.single_action_space = Discrete(self._count)
         self.action_space = MultiDiscrete(np.full(self.num_envs, self._count))
-        self._masks: Mask = np.zeros((self.num_envs, self._count), dtype=np.bool_)
+        self._masks: Booleans = np.zeros((self.num_envs, self._count), dtype=np.bool_)
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset all lanes or those of ``options["reset_mask"]``."""
@@ -154,7 +155,7 @@ def _check_space(space: Any) -> int:
     return int(space.n)
 
 
-def _mask_of(infos: dict[str, Any], shape: tuple[int, ...]) -> Mask:
+def _mask_of(infos: dict[str, Any], shape: tuple[int, ...]) -> Booleans:
     if "action_mask" not in infos:
         raise TypeError(
             "Expected infos with action_mask, which says what is legal, got "

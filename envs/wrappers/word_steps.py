@@ -12,6 +12,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
+from edpbrl_gym._arrays import Booleans, Indices
 from edpbrl_gym._validation import check_number
 from edpbrl_gym.envs.common import check_complete, check_lane_actions, final_infos, lane_infos
 from edpbrl_gym.envs.text_generation_vector import TextGenerationVectorEnv
@@ -19,9 +20,6 @@ from edpbrl_gym.language.decoding import PrefixDecoder
 from edpbrl_gym.language.model import LanguageModel
 
 __all__ = ["WordSteps"]
-
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
 
 
 class WordSteps(VectorWrapper, RecordConstructorArgs):
@@ -81,13 +79,13 @@ class WordSteps(VectorWrapper, RecordConstructorArgs):
         self._decoders = [PrefixDecoder(policy, self.num_envs) for policy in self.policies]
         self._rng = np.random.default_rng(seed)
         self._uniforms = np.zeros((self.num_envs, env.model.horizon))
-        self._drawn: IntArray = np.zeros(self.num_envs, dtype=np.int64)  # tokens drawn in the lane's episode
-        self._waiting: IntArray = np.full(self.num_envs, -1, dtype=np.int64)  # drawn, but part of the next word
-        self._steps: IntArray = np.zeros(self.num_envs, dtype=np.int64)
+        self._drawn: Indices = np.zeros(self.num_envs, dtype=np.int64)  # tokens drawn in the lane's episode
+        self._waiting: Indices = np.full(self.num_envs, -1, dtype=np.int64)  # drawn, but part of the next word
+        self._steps: Indices = np.zeros(self.num_envs, dtype=np.int64)
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[IntArray, dict[str, Any]]:
+    ) -> tuple[Indices, dict[str, Any]]:
         """Begin empty prompts in all lanes, or in those of ``options["reset_mask"]``; a seed also seeds the draws."""
         mask = (options or {}).get("reset_mask")
         mask = np.ones(self.num_envs, dtype=np.bool_) if mask is None else np.array(mask)
@@ -98,7 +96,7 @@ class WordSteps(VectorWrapper, RecordConstructorArgs):
         self._begin(mask)
         return observations, self._infos(mask)
 
-    def step(self, actions: ArrayLike) -> tuple[IntArray, NDArray[np.float64], BoolArray, BoolArray, dict[str, Any]]:
+    def step(self, actions: ArrayLike) -> tuple[Indices, NDArray[np.float64], Booleans, Booleans, dict[str, Any]]:
         """Write one word in each lane.
 
         Args:
@@ -127,7 +125,7 @@ class WordSteps(VectorWrapper, RecordConstructorArgs):
         infos.update(self._infos(np.ones(self.num_envs, dtype=np.bool_)))
         return observations, np.zeros(self.num_envs), terminations, np.zeros_like(terminations), infos
 
-    def _write(self, rows: IntArray, chosen: IntArray) -> None:
+    def _write(self, rows: Indices, chosen: Indices) -> None:
         """Append to each of the rows the tokens of its next word, by the policy chosen for it."""
         lanes, rules = self.lanes_env.state, self.lanes_env.rules
         goal = self._steps + 1  # words that a lane has begun when this step's word is the last one
@@ -145,7 +143,7 @@ class WordSteps(VectorWrapper, RecordConstructorArgs):
             closed = rules.complete(lanes.begun[rows], lanes.inside[rows], 1) & (lanes.begun[rows] == goal[rows])
             rows = rows[~lanes.ended[rows] & ~closed]
 
-    def _draw(self, rows: IntArray, chosen: IntArray) -> None:
+    def _draw(self, rows: Indices, chosen: Indices) -> None:
         """Draw the next token of the given rows from the policies chosen for them."""
         import torch
 
@@ -164,7 +162,7 @@ class WordSteps(VectorWrapper, RecordConstructorArgs):
             self._waiting[mine] = tokens.numpy()
             self._drawn[mine] += 1
 
-    def _begin(self, mask: BoolArray) -> None:
+    def _begin(self, mask: Booleans) -> None:
         self._uniforms[mask] = self._rng.random((int(mask.sum()), self._uniforms.shape[1]))
         self._drawn[mask] = 0
         self._waiting[mask] = -1
@@ -172,7 +170,7 @@ class WordSteps(VectorWrapper, RecordConstructorArgs):
         for decoder in self._decoders:
             decoder.forget(np.flatnonzero(mask).tolist())  # a policy may have been trained since
 
-    def _observations(self) -> IntArray:
+    def _observations(self) -> Indices:
         return self.lanes_env.state.tokens.copy()
 
     def _check_policies(self) -> None:
@@ -192,7 +190,7 @@ class WordSteps(VectorWrapper, RecordConstructorArgs):
                 f"(token {token}); a prefix of words is no prefix of its tokens. Use another model."
             )
 
-    def _check_actions(self, actions: ArrayLike) -> IntArray:
+    def _check_actions(self, actions: ArrayLike) -> Indices:
         chosen, count = check_lane_actions(actions, self.num_envs), len(self.policies)
         if chosen.min() < 0 or chosen.max() >= count:
             raise ValueError(
@@ -201,7 +199,7 @@ class WordSteps(VectorWrapper, RecordConstructorArgs):
             )
         return chosen
 
-    def _infos(self, mask: BoolArray) -> dict[str, Any]:
+    def _infos(self, mask: Booleans) -> dict[str, Any]:
         lanes = self.lanes_env.state
         texts = self.lanes_env.trajectory_texts(lanes.tokens[mask])
         masks = np.ones((self.num_envs, len(self.policies)), dtype=np.int8)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym.design.criteria import ACriterion, DCriterion, VCriterion
 from edpbrl_gym.design.deadline import NEVER, Deadline
 from edpbrl_gym.design.exact.block import BlockSpace, CentredFeatures, Local, Moments, Surroundings
@@ -26,7 +26,6 @@ from edpbrl_gym.mdp import FiniteHorizonMDP, PromptMDP
 
 __all__ = ["Ascent", "PolicyPoint", "TokenPricing"]
 
-FloatArray = NDArray[np.float64]
 
 _SMALLEST_BUDGET = 64  # columns to add at once
 # the others will move anyway: little is gained by solving a block to the end
@@ -46,7 +45,7 @@ class TokenPricing:
     def __init__(self, mdp: PromptMDP) -> None:
         self._mdp = mdp
 
-    def price(self, scores: FloatArray, levels: FloatArray, budget: int) -> tuple[FloatArray, list[Column]]:
+    def price(self, scores: Floats, levels: Floats, budget: int) -> tuple[Floats, list[Column]]:
         """Find the best tokens.
 
         Args:
@@ -74,7 +73,7 @@ class TokenPricing:
             tokens = tokens[np.argpartition(-surplus, limit - 1)[:limit]]
         return best, [self._column(int(token)) for token in tokens]
 
-    def split(self, occupancy: FloatArray) -> list[Column]:
+    def split(self, occupancy: Floats) -> list[Column]:
         """A column for every token with mass."""
         return [self._column(int(token)) for token in np.flatnonzero(occupancy)]
 
@@ -93,7 +92,7 @@ class PolicyPoint:
     """
 
     columns: ColumnSet
-    weights: FloatArray
+    weights: Floats
     moments: Moments
 
     @property
@@ -102,7 +101,7 @@ class PolicyPoint:
         return [self.columns.columns[number] for number in np.flatnonzero(self.weights)]
 
     @cached_property
-    def occupancy(self) -> FloatArray:
+    def occupancy(self) -> Floats:
         """Shape (H, M)."""
         return self.columns.occupancy(self.weights)
 
@@ -134,13 +133,13 @@ class Ascent:
         self.oracle_calls = 0
         self._budget = max(_SMALLEST_BUDGET, problem.dimension // 4)
         criterion = problem.criterion
-        self.target: FloatArray | None = None
+        self.target: Floats | None = None
         if isinstance(criterion, (ACriterion, VCriterion)):
             self.target = criterion.target_factor(problem.dimension)
         elif not isinstance(criterion, DCriterion):
             raise ValueError(f"Expected the criterion A, V or D, got {criterion.name!r}.")
 
-    def point(self, occupancy: FloatArray) -> PolicyPoint:
+    def point(self, occupancy: Floats) -> PolicyPoint:
         """A policy from its occupancy, shape (H, M)."""
         columns = self.column_set(self._pricing.split(occupancy))
         weights = np.ones(len(columns))
@@ -150,7 +149,7 @@ class Ascent:
                 weights[own] /= weights[own].sum()
         return self._point(columns, weights)
 
-    def information(self, points: list[PolicyPoint]) -> FloatArray:
+    def information(self, points: list[PolicyPoint]) -> Floats:
         """Exact expected information of all policies, prior included, shape (d, d)."""
         return self._around(points, 0).information(points[0].moments)
 
@@ -215,7 +214,7 @@ class Ascent:
             columns = sorted(columns, key=lambda column: int(column.indices[0]))
         return ColumnSet(self.problem.mdp, columns)
 
-    def _point(self, columns: ColumnSet, weights: FloatArray) -> PolicyPoint:
+    def _point(self, columns: ColumnSet, weights: Floats) -> PolicyPoint:
         return PolicyPoint(columns, weights, self.features.moments(columns, weights, self.problem.horizon))
 
 

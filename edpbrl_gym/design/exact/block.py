@@ -24,10 +24,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 from scipy.linalg import blas, lapack, solve_triangular
 
+from edpbrl_gym._arrays import Floats, Positions
 from edpbrl_gym.design.chunks import Features, row_chunks
 from edpbrl_gym.design.criteria import cholesky
 from edpbrl_gym.design.solvers.newton.columns.columns import ColumnSet
@@ -35,8 +35,6 @@ from edpbrl_gym.design.solvers.newton.master import ByProducts
 
 __all__ = ["BlockSpace", "CentredFeatures", "Local", "Moments", "Surroundings"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.intp]
 
 COPIED = 20_000_000  # numbers of float32 features up to which a float64 copy is kept
 FEW = 300  # columns up to which the Hessian is factored
@@ -52,8 +50,8 @@ class Moments:
         means: Its mean at each step, shape (H, d).
     """
 
-    covariance: FloatArray
-    means: FloatArray
+    covariance: Floats
+    means: Floats
 
 
 class CentredFeatures:
@@ -66,7 +64,7 @@ class CentredFeatures:
     def __init__(self, features: Features) -> None:
         self._features = features
         self._shift = sum(rows.sum(axis=0) for _, rows in row_chunks(features)) / len(features)
-        self._whole: FloatArray | None = None
+        self._whole: Floats | None = None
         if features.dtype == np.float64 or features.size <= COPIED:
             self._whole = np.asarray(features - self._shift, dtype=np.float64)
 
@@ -75,13 +73,13 @@ class CentredFeatures:
         """Number of features d."""
         return int(self._features.shape[1])
 
-    def rows(self, indices: IntArray) -> FloatArray:
+    def rows(self, indices: Positions) -> Floats:
         """Some rows, shape (n, d)."""
         if self._whole is not None:
             return np.asarray(self._whole[indices])
         return np.asarray(self._features[indices].astype(np.float64) - self._shift)
 
-    def scores(self, factor: FloatArray, centres: FloatArray) -> FloatArray:
+    def scores(self, factor: Floats, centres: Floats) -> Floats:
         """||F (x_n - u_h)||^2 for F of shape (r, d) and centres of shape (H, d): an array (H, N)."""
         result = np.empty((len(centres), len(self._features)))
         middle = centres @ factor.T
@@ -91,14 +89,14 @@ class CentredFeatures:
         result += np.einsum("hr,hr->h", middle, middle)[:, None]
         return result
 
-    def linear(self, directions: FloatArray) -> FloatArray:
+    def linear(self, directions: Floats) -> Floats:
         """Inner products of directions (H, d) with all rows: an array (H, N)."""
         result = np.empty((len(directions), len(self._features)))
         for part, rows in self._chunks():
             result[:, part] = directions @ rows.T
         return result
 
-    def moments(self, columns: ColumnSet, weights: FloatArray, horizon: int) -> Moments:
+    def moments(self, columns: ColumnSet, weights: Floats, horizon: int) -> Moments:
         """Moments of a combination of columns."""
         masses = columns.incidence @ weights
         used = np.flatnonzero(masses)
@@ -110,7 +108,7 @@ class CentredFeatures:
         half = features * np.sqrt(np.bincount(place, weights=mass, minlength=len(shown)))[:, None]
         return Moments(half.T @ half - means.T @ means, means)
 
-    def _chunks(self) -> Iterator[tuple[slice, FloatArray]]:
+    def _chunks(self) -> Iterator[tuple[slice, Floats]]:
         if self._whole is not None:
             yield slice(0, len(self._whole)), self._whole
             return
@@ -129,11 +127,11 @@ class Local:
     """
 
     value: float
-    factor: FloatArray
-    half: FloatArray | None
+    factor: Floats
+    half: Floats | None
 
     @classmethod
-    def at(cls, matrix: FloatArray, target: FloatArray | None) -> Local:
+    def at(cls, matrix: Floats, target: Floats | None) -> Local:
         """From I and B (None for D); SingularInformationError if I is singular."""
         factor = cholesky(matrix)
         if target is None:
@@ -141,7 +139,7 @@ class Local:
         half = solve_triangular(factor, target, lower=True, check_finite=False)
         return cls(-float(np.vdot(half, half)), factor, half)
 
-    def score_factor(self) -> FloatArray:
+    def score_factor(self) -> Floats:
         """F with F'F = ds/dI: L^-1 for D, B' I^-1 for A and V (its triangular factor if that has fewer rows)."""
         inverse = np.tril(lapack.dtrtri(self.factor, lower=1)[0])
         if self.half is None:
@@ -160,12 +158,12 @@ class Surroundings:
         scale: c.
     """
 
-    base: FloatArray
-    centres: FloatArray
+    base: Floats
+    centres: Floats
     scale: float
 
     @classmethod
-    def of(cls, prior: FloatArray, others: list[Moments], episodes: float) -> Surroundings:
+    def of(cls, prior: Floats, others: list[Moments], episodes: float) -> Surroundings:
         """From the moments of the other K - 1 policies."""
         count = len(others) + 1
         centres = np.mean([one.means for one in others], axis=0)
@@ -176,7 +174,7 @@ class Surroundings:
         unit = episodes / count**2
         return cls(prior + unit * spread, centres, unit * (count - 1))
 
-    def information(self, own: Moments) -> FloatArray:
+    def information(self, own: Moments) -> Floats:
         """I with a policy of these moments, shape (d, d)."""
         shift = own.means - self.centres
         return np.asarray(self.base + self.scale * (own.covariance + shift.T @ shift))
@@ -185,11 +183,11 @@ class Surroundings:
 class _Stored:
     """A Hessian as `projected` wants it."""
 
-    def __init__(self, matrix: FloatArray) -> None:
+    def __init__(self, matrix: Floats) -> None:
         self._matrix = matrix
-        self.diagonal: FloatArray = np.diag(matrix).copy()
+        self.diagonal: Floats = np.diag(matrix).copy()
 
-    def product(self, vector: FloatArray) -> FloatArray:
+    def product(self, vector: Floats) -> Floats:
         return np.asarray(self._matrix @ vector)
 
 
@@ -208,7 +206,7 @@ class BlockSpace:
     """
 
     def __init__(
-        self, features: CentredFeatures, around: Surroundings, columns: ColumnSet, target: FloatArray | None
+        self, features: CentredFeatures, around: Surroundings, columns: ColumnSet, target: Floats | None
     ) -> None:
         self.parts = columns.slices
         self.by_products: ByProducts | None = ByProducts(BlockSpace.curvature, above=FEW, share=0.1, stale=0.0)
@@ -217,17 +215,17 @@ class BlockSpace:
         self._rows = features.rows(columns.rows) - around.centres[columns.steps]
         incidence = columns.incidence
         self._incidence = None if _is_identity(incidence) else incidence
-        self._known: tuple[FloatArray, Local] | None = None
+        self._known: tuple[Floats, Local] | None = None
 
-    def value(self, weights: FloatArray) -> float:
+    def value(self, weights: Floats) -> float:
         """s(I); SingularInformationError where it is infinite."""
         return self._at(weights).value
 
-    def gradient(self, weights: FloatArray) -> FloatArray:
+    def gradient(self, weights: Floats) -> Floats:
         """Shape (k,)."""
         return self._gradient(self._solved(weights)[1])
 
-    def derivatives(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def derivatives(self, weights: Floats) -> tuple[Floats, Floats]:
         """Gradient (k,) and Hessian of -s (k, k)."""
         solved, scored = self._solved(weights)
         same = self._target is None
@@ -245,15 +243,15 @@ class BlockSpace:
             hessian = np.asarray(self._incidence.T @ (self._incidence.T @ hessian).T)
         return self._gradient(scored), hessian
 
-    def curvature(self, weights: FloatArray) -> _Stored:
+    def curvature(self, weights: Floats) -> _Stored:
         """Hessian of -s as an operator."""
         return _Stored(self.derivatives(weights)[1])
 
-    def _gradient(self, scored: FloatArray) -> FloatArray:
+    def _gradient(self, scored: Floats) -> Floats:
         rewards = self._around.scale * np.einsum("rn,rn->n", scored, scored)
         return rewards if self._incidence is None else np.asarray(self._incidence.T @ rewards)
 
-    def _at(self, weights: FloatArray) -> Local:
+    def _at(self, weights: Floats) -> Local:
         if self._known is None or not np.array_equal(self._known[0], weights):
             masses = weights if self._incidence is None else self._incidence @ weights
             used = np.flatnonzero(masses)
@@ -261,14 +259,14 @@ class BlockSpace:
             self._known = weights.copy(), Local.at(self._around.base + half.T @ half, self._target)
         return self._known[1]
 
-    def _solved(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def _solved(self, weights: Floats) -> tuple[Floats, Floats]:
         """L^-1 z, and what the scores are squared norms of, a column for each node."""
         local = self._at(weights)
         solved = solve_triangular(local.factor, self._rows.T, lower=True, check_finite=False)
         return solved, solved if local.half is None else local.half.T @ solved
 
 
-def _times(rows: FloatArray, factor: FloatArray) -> FloatArray:
+def _times(rows: Floats, factor: Floats) -> Floats:
     """Return rows F', in half the time where F is triangular."""
     if factor.shape[0] != factor.shape[1]:
         return np.asarray(rows @ factor.T)
@@ -288,7 +286,7 @@ def _is_identity(matrix: sparse.csc_array) -> bool:
     )
 
 
-def _weighted(incidence: sparse.csc_array, column: int, solved: FloatArray, scored: FloatArray) -> FloatArray:
+def _weighted(incidence: sparse.csc_array, column: int, solved: Floats, scored: Floats) -> Floats:
     """sum_i E_i (L^-1 z_i)(scored z_i)' for one column of E."""
     own = slice(incidence.indptr[column], incidence.indptr[column + 1])
     nodes, mass = incidence.indices[own], incidence.data[own]

@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import brentq
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym.design import information
 from edpbrl_gym.design.problem import DesignProblem
 from edpbrl_gym.design.result import Design, certified
 
 __all__ = ["ExactDesign", "StartRecord", "expected_data", "surrogate_data"]
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -68,7 +66,7 @@ class ExactDesign:
     starts: tuple[StartRecord, ...]
 
     @property
-    def policies(self) -> FloatArray:
+    def policies(self) -> Floats:
         """The K policies, shape (K, H, M)."""
         return self.design.policies
 
@@ -149,12 +147,12 @@ class ExactDesign:
         return "\n".join(lines)
 
 
-def expected_data(problem: DesignProblem, occupancies: FloatArray) -> FloatArray:
+def expected_data(problem: DesignProblem, occupancies: Floats) -> Floats:
     """Exact expected information of the data of K policies (K, H, M), from scratch, without the prior."""
     return information.exact_information(problem.features, problem.mdp.row_occupancy(occupancies), problem.episodes)
 
 
-def surrogate_data(problem: DesignProblem, surrogate: Design) -> FloatArray:
+def surrogate_data(problem: DesignProblem, surrogate: Design) -> Floats:
     """The same of the surrogate's optimum played by K identical policies."""
     mean = surrogate.mean_occupancy
     return expected_data(problem, np.broadcast_to(mean, (problem.num_policies, *mean.shape)))

@@ -30,8 +30,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym._validation import check_count, check_number
 from edpbrl_gym.design.criteria import DCriterion, SingularInformationError
@@ -48,8 +48,6 @@ from edpbrl_gym.design.result import Design, IterationRecord, assemble, check_oc
 from edpbrl_gym.design.solvers.newton import newton
 
 __all__ = ["ExactDesign", "ExactState", "StartRecord", "exact_design"]
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -98,7 +96,7 @@ class _Run:
 def exact_design(
     problem: DesignProblem,
     *,
-    starts: str | Sequence[str | FloatArray] = ("clusters", "clusters", "random"),
+    starts: str | Sequence[str | Floats] = ("clusters", "clusters", "random"),
     tolerance: float = 1e-4,
     max_sweeps: int = 50,
     seed: int = 0,
@@ -153,7 +151,7 @@ def exact_design(
         return _result(ascent, run, status, surrogate, identical)
 
 
-def _checked_start(problem: DesignProblem, start: str | FloatArray) -> str | FloatArray:
+def _checked_start(problem: DesignProblem, start: str | Floats) -> str | Floats:
     if not isinstance(problem, DesignProblem):
         raise TypeError(f"Expected a DesignProblem, got {type(problem).__name__}.")
     if isinstance(start, str):
@@ -180,7 +178,7 @@ def _best_known(ascent: Ascent, designs: Sequence[Design]) -> tuple[list[PolicyP
 def _climb_all(
     ascent: Ascent,
     run: _Run,
-    starts: list[str | FloatArray],
+    starts: list[str | Floats],
     identical: Design,
     tolerance: float,
     max_sweeps: int,
@@ -208,9 +206,7 @@ def _climb_all(
     return statuses[max(run.best, 0)]
 
 
-def _first(
-    ascent: Ascent, start: str | FloatArray, identical: FloatArray, rng: np.random.Generator
-) -> list[PolicyPoint]:
+def _first(ascent: Ascent, start: str | Floats, identical: Floats, rng: np.random.Generator) -> list[PolicyPoint]:
     """The policies of a start; mixed with the best identical one where their information is singular."""
     problem = ascent.problem
     mdp, count = problem.mdp, problem.num_policies

@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym.design.exact.block import CentredFeatures
 from edpbrl_gym.mdp import FiniteHorizonMDP, PromptMDP
 
 __all__ = ["STARTS", "clustered", "random_policies", "tilted"]
 
-FloatArray = NDArray[np.float64]
 
 STARTS = ("clusters", "surrogate", "random")
 
@@ -38,11 +38,11 @@ _TILT = 0.5  # standard deviation of the log-probabilities' change at a step
 def clustered(
     mdp: FiniteHorizonMDP,
     features: CentredFeatures,
-    occupancy: FloatArray,
-    factor: FloatArray,
+    occupancy: Floats,
+    factor: Floats,
     count: int,
     rng: np.random.Generator,
-) -> FloatArray:
+) -> Floats:
     """Split one occupancy into K of equal mass that differ in their mean features.
 
     Every step is clustered by itself; then its clusters are numbered so that as much mass as possible stays in the
@@ -80,11 +80,11 @@ def clustered(
 def tilted(
     mdp: FiniteHorizonMDP,
     features: CentredFeatures,
-    occupancy: FloatArray,
-    factor: FloatArray,
+    occupancy: Floats,
+    factor: Floats,
     count: int,
     rng: np.random.Generator,
-) -> FloatArray:
+) -> Floats:
     """K copies of an occupancy whose log-probabilities differ by small random linear functions of F x.
 
     Arguments and result as in `clustered`.
@@ -104,9 +104,7 @@ def tilted(
     return np.stack(result)
 
 
-def random_policies(
-    mdp: FiniteHorizonMDP, features: CentredFeatures, count: int, rng: np.random.Generator
-) -> FloatArray:
+def random_policies(mdp: FiniteHorizonMDP, features: CentredFeatures, count: int, rng: np.random.Generator) -> Floats:
     """The best policies for random linear rewards, one direction a step, shape (K, H, M)."""
     result = []
     for _ in range(count):
@@ -115,7 +113,7 @@ def random_policies(
     return np.stack(result)
 
 
-def _turned(mdp: FiniteHorizonMDP, occupancy: FloatArray, rewards: FloatArray) -> FloatArray:
+def _turned(mdp: FiniteHorizonMDP, occupancy: Floats, rewards: Floats) -> Floats:
     """An occupancy whose policy is turned towards rewards, pi exp(Q - V), by soft value iteration.
 
     Q_h = r_h + P V_(h+1) and V_h = log sum_a pi_h exp Q_h: the maximiser of the expected reward less the divergence
@@ -144,7 +142,7 @@ def _turned(mdp: FiniteHorizonMDP, occupancy: FloatArray, rewards: FloatArray) -
     return mdp.occupancy(turned)
 
 
-def _balanced_clusters(points: FloatArray, weights: FloatArray, count: int, rng: np.random.Generator) -> FloatArray:
+def _balanced_clusters(points: Floats, weights: Floats, count: int, rng: np.random.Generator) -> Floats:
     """Shares (n, K) of weighted points in K clusters of equal mass; each row sums to 1, so do the clusters' n-sums."""
     if len(points) == 1:
         return np.full((1, count), 1.0 / count)
@@ -166,7 +164,7 @@ def _balanced_clusters(points: FloatArray, weights: FloatArray, count: int, rng:
     return shares
 
 
-def _balanced(costs: FloatArray, weights: FloatArray) -> FloatArray:
+def _balanced(costs: Floats, weights: Floats) -> Floats:
     """Soft assignment of points with masses to K clusters of mass 1/K: shares (n, K) with rows that sum to 1."""
     kernel = np.exp(costs.min(axis=1, keepdims=True) - costs)
     scale = np.ones(costs.shape[1])
@@ -178,7 +176,7 @@ def _balanced(costs: FloatArray, weights: FloatArray) -> FloatArray:
     return np.asarray(shares / np.maximum(shares.sum(axis=1, keepdims=True), np.finfo(float).tiny))
 
 
-def _spread_centres(points: FloatArray, weights: FloatArray, count: int, rng: np.random.Generator) -> FloatArray:
+def _spread_centres(points: Floats, weights: Floats, count: int, rng: np.random.Generator) -> Floats:
     """First centres as in k-means++ (Arthur and Vassilvitskii, 2007)."""
     chosen = [int(rng.choice(len(points), p=weights))]
     nearest = np.full(len(points), np.inf)
@@ -191,7 +189,7 @@ def _spread_centres(points: FloatArray, weights: FloatArray, count: int, rng: np
 
 
 def _continued(
-    mdp: FiniteHorizonMDP, before: FloatArray, mass: FloatArray, pairs: NDArray[np.intp], split: FloatArray
+    mdp: FiniteHorizonMDP, before: Floats, mass: Floats, pairs: NDArray[np.intp], split: Floats
 ) -> NDArray[np.intp]:
     """Order of a step's clusters (columns of `split`) that keeps most mass in the policies of the step before.
 

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym._arrays import AnyFloats, Floats, Indices
 from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym._validation import check_count
 from edpbrl_gym.design.problem import DesignProblem
@@ -36,9 +37,6 @@ from edpbrl_gym.mdp import PromptMDP
 
 __all__ = ["QuestionBound", "heaviest_subset", "question_bound"]
 
-FloatArray = NDArray[np.float64]
-AnyFloats = NDArray[np.floating]
-IntArray = NDArray[np.int64]
 
 _MOST_TOKENS = 5000  # of a step: all distances between them are kept
 _NEW_COLUMNS = 200  # of each step and round
@@ -123,8 +121,8 @@ class _Questions:
         self._problem = problem
         self._blocks = [problem.features[problem.mdp.step_pairs(step)] for step in range(problem.horizon)]
         self._state = InverseState(problem.criterion, problem.prior)
-        self._tuples: list[IntArray] = []
-        self._weights: list[FloatArray] = []
+        self._tuples: list[Indices] = []
+        self._weights: list[Floats] = []
         for step in range(problem.horizon):
             tuples, counts = np.unique(np.sort(start.tokens[:, :, step], axis=1), axis=0, return_counts=True)
             self._tuples.append(tuples)
@@ -140,7 +138,7 @@ class _Questions:
     def size(self) -> int:
         return sum(len(tuples) for tuples in self._tuples)
 
-    def _rows(self, step: int) -> FloatArray:
+    def _rows(self, step: int) -> Floats:
         """Centred options of the questions of a step, shape (n, K, d); C is the mean of their squares."""
         options = np.asarray(self._blocks[step][self._tuples[step]], dtype=np.float64)
         return np.asarray(options - options.mean(axis=1, keepdims=True))
@@ -182,7 +180,7 @@ class _Questions:
         self._measure()
         return bound
 
-    def _add(self, step: int, tuples: IntArray) -> None:
+    def _add(self, step: int, tuples: Indices) -> None:
         """New questions begin with a tenth of the weight, those that are there already with their own."""
         have = {tuple(row) for row in self._tuples[step].tolist()}
         new = np.array([row for row in tuples.tolist() if tuple(row) not in have], dtype=np.int64)
@@ -193,7 +191,7 @@ class _Questions:
         self._weights[step] = np.concatenate([0.9 * self._weights[step], share])
 
 
-def _distances(block: AnyFloats, curvature: FloatArray) -> NDArray[np.float32]:
+def _distances(block: AnyFloats, curvature: Floats) -> NDArray[np.float32]:
     """Squared distances of all tokens of a step in the metric G, shape (n, n)."""
     rows = np.asarray(block, dtype=np.float64)
     gram = (rows @ curvature) @ rows.T
@@ -201,7 +199,7 @@ def _distances(block: AnyFloats, curvature: FloatArray) -> NDArray[np.float32]:
     return np.maximum(norms[:, None] + norms[None, :] - gram - gram.T, 0.0).astype(np.float32)
 
 
-def _local_subsets(distances: NDArray[np.float32], size: int) -> tuple[IntArray, FloatArray]:
+def _local_subsets(distances: NDArray[np.float32], size: int) -> tuple[Indices, Floats]:
     """Heavy subsets from a greedy start at every token and exchanges of one token: subsets (m, size), weights (m,)."""
     count = len(distances)
     chosen = np.arange(count)[:, None]

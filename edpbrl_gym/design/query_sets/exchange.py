@@ -21,23 +21,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edpbrl_gym._arrays import AnyFloats, Floats, Indices
 from edpbrl_gym.design.deadline import NEVER
 from edpbrl_gym.design.query_sets.restrictions import TokenRules
 from edpbrl_gym.design.query_sets.state import Change, InverseState, least_gain, option_weight
 
 __all__ = ["PromptExchange", "gather_options"]
 
-FloatArray = NDArray[np.float64]
-AnyFloats = NDArray[np.floating]
-IntArray = NDArray[np.int64]
 
 _SCORES = 4_000_000  # scores that are held at once
 _ROWS = 4096  # rows of a product that are held at once
 
 
-def gather_options(blocks: Sequence[AnyFloats], tokens: IntArray) -> FloatArray:
+def gather_options(blocks: Sequence[AnyFloats], tokens: Indices) -> Floats:
     """Options of all questions, shape (T * H, K, d) in float64, ordered by episode and step."""
     steps = [np.asarray(blocks[step][tokens[:, :, step]], dtype=np.float64) for step in range(tokens.shape[2])]
     options = np.stack(steps, axis=1)  # (T, H, K, d)
@@ -62,7 +59,7 @@ class PromptExchange:
     exhausted = False
     deadline = NEVER
 
-    def __init__(self, blocks: Sequence[AnyFloats], tokens: IntArray, state: InverseState, rules: TokenRules) -> None:
+    def __init__(self, blocks: Sequence[AnyFloats], tokens: Indices, state: InverseState, rules: TokenRules) -> None:
         self.tokens = tokens.copy()
         self.exchanges = 0
         self._blocks = blocks
@@ -133,11 +130,11 @@ class PromptExchange:
             norms.append(values)
         return tuple(norms)
 
-    def _best_scores(self, step: int, norms: tuple[AnyFloats, ...], episodes: IntArray) -> FloatArray:
+    def _best_scores(self, step: int, norms: tuple[AnyFloats, ...], episodes: Indices) -> Floats:
         """Largest score of each question, shape (n,)."""
         return np.asarray(self.scores(step, norms, episodes).max(axis=(1, 2)), dtype=np.float64)
 
-    def scores(self, step: int, norms: tuple[AnyFloats, ...], episodes: IntArray) -> AnyFloats:
+    def scores(self, step: int, norms: tuple[AnyFloats, ...], episodes: Indices) -> AnyFloats:
         """Gain of every replacement, shape (n, K, tokens of the step); -inf where it is not allowed."""
         block, state = self._blocks[step], self._state
         shown = self.tokens[episodes, :, step]
@@ -157,7 +154,7 @@ class PromptExchange:
 
 
 def _products(
-    block: AnyFloats, options: FloatArray, norms: AnyFloats, matrix: FloatArray
+    block: AnyFloats, options: Floats, norms: AnyFloats, matrix: Floats
 ) -> tuple[AnyFloats, AnyFloats, AnyFloats]:
     """(u'Au, u'Av, v'Av) of every replacement: shapes (n, K, 1), (n, K, tokens), (n, K, tokens).
 

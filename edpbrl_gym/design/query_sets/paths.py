@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym._arrays import Floats, Indices
 from edpbrl_gym.design.deadline import NEVER
 from edpbrl_gym.design.problem import DesignProblem
 from edpbrl_gym.design.query_sets.repair import InfeasibleRestrictionsError
@@ -21,14 +22,12 @@ from edpbrl_gym.mdp import FiniteHorizonMDP, PromptMDP
 
 __all__ = ["PathExchange", "candidate_pairs", "first_paths", "trajectory_pairs"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _WORK = 2e8  # multiplications for the exact gains of one lane's candidates
 _TRIES = 200  # attempts at lanes that keep the restrictions
 
 
-def trajectory_pairs(mdp: FiniteHorizonMDP, actions: IntArray) -> IntArray:
+def trajectory_pairs(mdp: FiniteHorizonMDP, actions: Indices) -> Indices:
     """State-action pairs of sequences of actions.
 
     Args:
@@ -58,7 +57,7 @@ def trajectory_pairs(mdp: FiniteHorizonMDP, actions: IntArray) -> IntArray:
     return pairs
 
 
-def _check_actions(actions: IntArray, legal: NDArray[np.bool_], step: int | None = None) -> None:
+def _check_actions(actions: Indices, legal: NDArray[np.bool_], step: int | None = None) -> None:
     wrong = ~legal | (actions < 0)
     if wrong.any():
         index = tuple(int(i) for i in np.argwhere(wrong)[0])
@@ -69,7 +68,7 @@ def _check_actions(actions: IntArray, legal: NDArray[np.bool_], step: int | None
         )
 
 
-def _successors(mdp: FiniteHorizonMDP) -> IntArray:
+def _successors(mdp: FiniteHorizonMDP) -> Indices:
     deterministic = mdp.transitions.nnz == mdp.num_pairs and bool((mdp.transitions.data == 1.0).all())
     if not deterministic or np.count_nonzero(mdp.initial) != 1:
         raise ValueError(
@@ -79,7 +78,7 @@ def _successors(mdp: FiniteHorizonMDP) -> IntArray:
     return mdp.transitions.indices.astype(np.int64)
 
 
-def candidate_pairs(design: Design, count: int, rng: np.random.Generator) -> IntArray:
+def candidate_pairs(design: Design, count: int, rng: np.random.Generator) -> Indices:
     """Different trajectories as pairs (n, H): three of four from the design's policies, the others uniform.
 
     Raises:
@@ -93,7 +92,7 @@ def candidate_pairs(design: Design, count: int, rng: np.random.Generator) -> Int
     return np.unique(np.concatenate(drawn), axis=0).astype(np.int64)
 
 
-def first_paths(problem: DesignProblem, pairs: IntArray, rules: TokenRules, rng: np.random.Generator) -> IntArray:
+def first_paths(problem: DesignProblem, pairs: Indices, rules: TokenRules, rng: np.random.Generator) -> Indices:
     """Random candidates for every lane that keep the restrictions: indices (T, K).
 
     Raises:
@@ -143,7 +142,7 @@ class PathExchange:
     deadline = NEVER
 
     def __init__(
-        self, problem: DesignProblem, pairs: IntArray, chosen: IntArray, state: InverseState, rules: TokenRules
+        self, problem: DesignProblem, pairs: Indices, chosen: Indices, state: InverseState, rules: TokenRules
     ) -> None:
         self.exchanges = 0
         self._problem, self._mdp, self._state = problem, problem.mdp, state
@@ -157,7 +156,7 @@ class PathExchange:
         self._reset()
 
     @property
-    def tokens(self) -> IntArray:
+    def tokens(self) -> Indices:
         """Actions of the trajectories, shape (T, K, H)."""
         return np.asarray(self._mdp.pair_action[self._pairs[self._chosen]], dtype=np.int64)
 
@@ -170,7 +169,7 @@ class PathExchange:
         options = self._features[self._rows(self._chosen)].transpose(0, 2, 1, 3)  # (T, H, K, d)
         return self._state.reset(options.reshape(-1, *options.shape[2:]))
 
-    def _rows(self, chosen: IntArray) -> IntArray:
+    def _rows(self, chosen: Indices) -> Indices:
         return np.asarray(self._mdp.pair_row[self._pairs[chosen]], dtype=np.int64)
 
     def sweep(self, rng: np.random.Generator) -> float:
@@ -212,7 +211,7 @@ class PathExchange:
             if state.worn:
                 state.refresh()
 
-    def _add_best_path(self, rewards: FloatArray) -> None:
+    def _add_best_path(self, rewards: Floats) -> None:
         """Add the path of largest reward to the candidates."""
         policy, _ = self._mdp.best_response(rewards)
         state = int(np.flatnonzero(self._mdp.initial)[0])

@@ -9,11 +9,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym._arrays import Indices
 from edpbrl_gym.design.query_sets.restrictions import TokenRules
 
 __all__ = ["InfeasibleRestrictionsError", "complete_episode", "check_enough_tokens"]
 
-IntArray = NDArray[np.int64]
 
 _MAX_NODES = 5000  # a search that needs more is given up; each node costs K x H masks
 
@@ -40,7 +40,7 @@ def check_enough_tokens(rules: TokenRules, lanes: int) -> None:
             )
 
 
-def complete_episode(rules: TokenRules, proposal: IntArray, rng: np.random.Generator) -> IntArray:
+def complete_episode(rules: TokenRules, proposal: Indices, rng: np.random.Generator) -> Indices:
     """Lanes that keep the restrictions and as much of a proposal as possible.
 
     Args:
@@ -72,7 +72,7 @@ def complete_episode(rules: TokenRules, proposal: IntArray, rng: np.random.Gener
     )
 
 
-def _legal_part(rules: TokenRules, proposal: IntArray) -> IntArray:
+def _legal_part(rules: TokenRules, proposal: Indices) -> Indices:
     """The proposal's tokens, taken one after the other as long as they are legal beside those taken before."""
     kept = np.full_like(proposal, -1)
     for step in range(proposal.shape[1]):
@@ -85,12 +85,12 @@ def _legal_part(rules: TokenRules, proposal: IntArray) -> IntArray:
     return kept
 
 
-def _mask(rules: TokenRules, lanes: IntArray, lane: int, step: int) -> NDArray[np.bool_]:
+def _mask(rules: TokenRules, lanes: Indices, lane: int, step: int) -> NDArray[np.bool_]:
     return rules.allowed(step, lanes[lane], np.delete(lanes, lane, axis=0))
 
 
 class _Search:
-    def __init__(self, rules: TokenRules, lanes: IntArray, proposal: IntArray, rng: np.random.Generator) -> None:
+    def __init__(self, rules: TokenRules, lanes: Indices, proposal: Indices, rng: np.random.Generator) -> None:
         self.rules = rules
         self.lanes = lanes
         self._proposal = proposal

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from edpbrl_gym._arrays import Booleans, Indices
 from edpbrl_gym._validation import check_choice_of, check_count, check_integers
 from edpbrl_gym.mdp import FiniteHorizonMDP, PromptMDP
 from edpbrl_gym.vocabulary.tokens import fold
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["Restrictions", "SharedBase", "TokenRules"]
 
 SharedBase = Literal["free", "episode", "all"]
-IntArray = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,13 +170,13 @@ class TokenRules:
                 "restrictions for this vocabulary."
             )
         ids = np.arange(self.num_rows) if identity is None else np.unique(np.array(identity), return_inverse=True)[1]
-        self.identity: IntArray = np.asarray(ids, dtype=np.int64)
+        self.identity: Indices = np.asarray(ids, dtype=np.int64)
         self._count = int(self.identity.max()) + 1
         self._own = [self.identity[low:high] for low, high in self.ranges]
         self._partners = self._forbidden_partners()
         self._check_base()
 
-    def _forbidden_partners(self) -> dict[int, IntArray]:
+    def _forbidden_partners(self) -> dict[int, Indices]:
         partners: dict[int, set[int]] = {}
         for pair in self.restrictions.forbidden:
             if max(pair) >= self.num_rows:
@@ -205,13 +204,13 @@ class TokenRules:
         """Whether the lanes of an episode show the same token at this step."""
         return step == 0 and self.restrictions.shared_base != "free"
 
-    def ids(self, tokens: ArrayLike) -> IntArray:
+    def ids(self, tokens: ArrayLike) -> Indices:
         """Identity of each token of an array (..., h), h <= H; -1 where the token is not known."""
         numbers = np.asarray(tokens, dtype=np.int64)
         rows = numbers + self.first[: numbers.shape[-1]]
         return np.where(numbers < 0, -1, self.identity[np.where(numbers < 0, 0, rows)])
 
-    def allowed(self, step: int, lane: ArrayLike, others: ArrayLike) -> Mask:
+    def allowed(self, step: int, lane: ArrayLike, others: ArrayLike) -> Booleans:
         """Which tokens a lane may show at a step, given all other tokens that are known.
 
         Args:
@@ -225,7 +224,7 @@ class TokenRules:
         """
         return self.allowed_ids(step, self.ids(np.asarray(lane)), self.ids(_lanes(others, self.horizon)))
 
-    def allowed_ids(self, step: int, lane: IntArray, others: IntArray) -> Mask:
+    def allowed_ids(self, step: int, lane: Indices, others: Indices) -> Booleans:
         """`allowed` for identities as `ids` gives them: for callers that keep them."""
         wanted, shared = self.restrictions, self.shared(step)
         banned = np.zeros(self._count + 1, dtype=np.bool_)  # the last entry takes the -1 of unknown tokens
@@ -247,7 +246,7 @@ class TokenRules:
                 mask &= self._own[0] == known[0]
         return mask
 
-    def allowed_lanes(self, candidates: ArrayLike, others: ArrayLike) -> Mask:
+    def allowed_lanes(self, candidates: ArrayLike, others: ArrayLike) -> Booleans:
         """Which of n whole lanes may stand beside the others.
 
         Args:
@@ -274,7 +273,7 @@ class TokenRules:
                 mask &= own[:, 0] == known[0]
         return mask & ~self._has_forbidden(own)
 
-    def _has_forbidden(self, lanes: IntArray) -> Mask:
+    def _has_forbidden(self, lanes: Indices) -> Booleans:
         """Which lanes of identities (n, H) hold a forbidden pair."""
         forbidden = np.zeros(len(lanes), dtype=np.bool_)
         for token, partners in self._partners.items():
@@ -318,7 +317,7 @@ class TokenRules:
             messages.append(f"lane {lane}: a forbidden pair of tokens")
         return messages
 
-    def _overlaps(self, ids: IntArray) -> list[str]:
+    def _overlaps(self, ids: Indices) -> list[str]:
         messages = []
         for a in range(len(ids)):
             for b in range(a + 1, len(ids)):
@@ -340,7 +339,7 @@ class TokenRules:
         }
 
 
-def _lanes(tokens: ArrayLike, horizon: int) -> IntArray:
+def _lanes(tokens: ArrayLike, horizon: int) -> Indices:
     """Tokens of m lanes (m, n); an empty list stands for no lanes."""
     array = np.asarray(tokens, dtype=np.int64)
     return array.reshape(0, horizon) if array.size == 0 else array

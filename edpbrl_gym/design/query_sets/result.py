@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym._arrays import Floats, Indices
 from edpbrl_gym._files import replacing
 from edpbrl_gym.design.problem import DesignProblem
 
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["QuerySet", "SweepRecord", "make_query_set"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _FORMAT = "edpbrl-gym query set 1"
 _PLAIN = (
@@ -75,9 +74,9 @@ class QuerySet:
         history: One record for each sweep of each restart.
     """
 
-    tokens: IntArray
-    rows: IntArray
-    information: FloatArray
+    tokens: Indices
+    rows: Indices
+    information: Floats
     value: float
     upper_bound: float | None
     efficiency: float | None
@@ -171,7 +170,7 @@ class QuerySet:
 
 
 def make_query_set(
-    problem: DesignProblem, tokens: IntArray, rows: IntArray, information: FloatArray, **fields: Any
+    problem: DesignProblem, tokens: Indices, rows: Indices, information: Floats, **fields: Any
 ) -> QuerySet:
     """A query set with its value and, where a bound is given, its efficiency, computed from the information."""
     value = problem.criterion.value(information)

@@ -12,23 +12,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
+from edpbrl_gym._arrays import AnyFloats, Floats, Indices
 from edpbrl_gym.design.problem import DesignProblem
 from edpbrl_gym.design.query_sets.repair import check_enough_tokens, complete_episode
 from edpbrl_gym.design.query_sets.restrictions import TokenRules
 
 __all__ = ["apportion", "balanced_questions", "first_tokens"]
 
-FloatArray = NDArray[np.float64]
-AnyFloats = NDArray[np.floating]
-IntArray = NDArray[np.int64]
 
 _GROUP = 500  # questions that are dealt together: an assignment problem costs the cube of it
 
 
-def apportion(weights: FloatArray, total: int, rng: np.random.Generator) -> IntArray:
+def apportion(weights: Floats, total: int, rng: np.random.Generator) -> Indices:
     """Whole counts that sum to ``total``, each within one of ``total * weights``.
 
     Args:
@@ -52,7 +49,7 @@ def apportion(weights: FloatArray, total: int, rng: np.random.Generator) -> IntA
     return counts.astype(np.int64)
 
 
-def balanced_questions(features: AnyFloats, tokens: IntArray, lanes: int, rng: np.random.Generator) -> IntArray:
+def balanced_questions(features: AnyFloats, tokens: Indices, lanes: int, rng: np.random.Generator) -> Indices:
     """Deal T K tokens to T questions so that the mean of each question is close to the mean of all.
 
     Args:
@@ -84,11 +81,11 @@ def balanced_questions(features: AnyFloats, tokens: IntArray, lanes: int, rng: n
 
 def first_tokens(
     problem: DesignProblem,
-    mean_rows: FloatArray,
+    mean_rows: Floats,
     blocks: Sequence[AnyFloats],
     rules: TokenRules,
     rng: np.random.Generator,
-) -> IntArray:
+) -> Indices:
     """Tokens (T, K, H) that show each step's tokens as often as a design does, and keep the restrictions.
 
     Args:
@@ -115,7 +112,7 @@ def first_tokens(
     return _lawful(tokens, rules, rng)
 
 
-def _bases(weights: FloatArray, episodes: int, rules: TokenRules, rng: np.random.Generator) -> IntArray:
+def _bases(weights: Floats, episodes: int, rules: TokenRules, rng: np.random.Generator) -> Indices:
     """First token of each episode where the lanes share it; on state features it bears no information."""
     wanted = rules.restrictions
     if wanted.base is not None:
@@ -126,7 +123,7 @@ def _bases(weights: FloatArray, episodes: int, rules: TokenRules, rng: np.random
     return rng.permutation(np.repeat(np.arange(len(weights)), counts))
 
 
-def _lawful(tokens: IntArray, rules: TokenRules, rng: np.random.Generator) -> IntArray:
+def _lawful(tokens: Indices, rules: TokenRules, rng: np.random.Generator) -> Indices:
     """Repair each episode; where all share one base, the first episode's repair decides on it."""
     result = np.empty_like(tokens)
     for episode, lanes in enumerate(tokens):

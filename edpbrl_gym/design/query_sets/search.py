@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from edpbrl_gym._arrays import Indices
 from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym._validation import check_choice_of, check_count
 from edpbrl_gym.design.deadline import Deadline, check_time_limit
@@ -53,7 +54,6 @@ __all__ = [
     "truncated_query_set",
 ]
 
-IntArray = NDArray[np.int64]
 Callback = Callable[[SweepRecord], object]
 Exchange = PromptExchange | PathExchange | TruncatedExchange
 
@@ -291,13 +291,13 @@ def _improve(
     return "time_limit" if deadline.passed else "sweep_limit", records
 
 
-def _rows(problem: DesignProblem, tokens: IntArray) -> IntArray:
+def _rows(problem: DesignProblem, tokens: Indices) -> Indices:
     """Feature rows (T, K, H) of actions (T, K, H)."""
     pairs = trajectory_pairs(problem.mdp, tokens.reshape(-1, problem.horizon))
     return np.asarray(problem.mdp.pair_row[pairs], dtype=np.int64).reshape(tokens.shape)
 
 
-def _information(problem: DesignProblem, rows: IntArray) -> NDArray[np.float64]:
+def _information(problem: DesignProblem, rows: Indices) -> NDArray[np.float64]:
     episodes, lanes, horizon = rows.shape
     options = problem.rows(rows.transpose(0, 2, 1).ravel()).reshape(episodes * horizon, lanes, -1)
     return realised_information(options) + problem.prior
@@ -311,7 +311,7 @@ def _blocks(problem: DesignProblem) -> list[NDArray[np.floating]]:
 
 def _checked_start(
     problem: DesignProblem, start: QuerySet, vocabulary: Vocabulary, rules: TokenRules, rng: np.random.Generator
-) -> IntArray:
+) -> Indices:
     """Tokens of the start, made legal."""
     if not isinstance(problem.mdp, PromptMDP):
         raise ValueError(f"Expected a problem with a PromptMDP, got one with a {type(problem.mdp).__name__}.")

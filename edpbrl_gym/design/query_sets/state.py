@@ -17,14 +17,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym.design.criteria import ACriterion, Criterion, DCriterion, VCriterion, cholesky
 from edpbrl_gym.design.information import realised_information
 
 __all__ = ["Change", "InverseState", "least_gain", "option_weight"]
 
-FloatArray = NDArray[np.float64]
 
 _GAIN = 1e-9  # relative to the size of the value: smaller gains are rounding
 _REFACTOR_AFTER = 400  # changes; rounding grows by about 1e-16 times the condition number with each
@@ -33,10 +32,10 @@ _REFACTOR_AFTER = 400  # changes; rounding grows by about 1e-16 times the condit
 class Change(NamedTuple):
     """What a change did to the inverse: A' = A - half' solved, B' = B - S'C - C'S + S' middle S (S solved, C cross)."""
 
-    half: FloatArray
-    solved: FloatArray
-    cross: FloatArray | None
-    middle: FloatArray
+    half: Floats
+    solved: Floats
+    cross: Floats | None
+    middle: Floats
 
 
 def option_weight(num_options: int) -> float:
@@ -63,7 +62,7 @@ class InverseState:
         TypeError: If the criterion is of another kind.
     """
 
-    def __init__(self, criterion: Criterion, prior: FloatArray) -> None:
+    def __init__(self, criterion: Criterion, prior: Floats) -> None:
         if not isinstance(criterion, (DCriterion, ACriterion, VCriterion)):
             raise TypeError(
                 f"Expected the criterion A, V or D for an exchange, got {type(criterion).__name__}; "
@@ -73,13 +72,13 @@ class InverseState:
         self._prior = prior
         dimension = len(prior)
         self._target = None if isinstance(criterion, DCriterion) else criterion.target_factor(dimension)
-        self.information: FloatArray = prior.copy()
-        self.inverse: FloatArray = np.empty_like(prior)
-        self.target: FloatArray | None = None
+        self.information: Floats = prior.copy()
+        self.inverse: Floats = np.empty_like(prior)
+        self.target: Floats | None = None
         self.value = 0.0
         self._changes = 0
 
-    def reset(self, options: FloatArray) -> float:
+    def reset(self, options: Floats) -> float:
         """Begin from questions (n, K, d); returns the value.
 
         Raises:
@@ -87,7 +86,7 @@ class InverseState:
         """
         return self.factorise(realised_information(options) + self._prior)
 
-    def factorise(self, information: FloatArray) -> float:
+    def factorise(self, information: Floats) -> float:
         """Take an information matrix (prior included) as it is and compute everything anew; returns the value."""
         self.information = information.copy()
         self.inverse = DCriterion().gradient(information)  # the inverse, from the Cholesky factor
@@ -110,11 +109,11 @@ class InverseState:
         return self.factorise((self.information + self.information.T) / 2)
 
     @property
-    def curvature(self) -> FloatArray:
+    def curvature(self) -> Floats:
         """G = ds/dI: A for D, B for A and V."""
         return self.inverse if self.target is None else self.target
 
-    def gain(self, rows: FloatArray, signs: FloatArray) -> float:
+    def gain(self, rows: Floats, signs: Floats) -> float:
         """Change of the value by sum_i s_i w_i w_i'; -inf if the information would be singular.
 
         Args:
@@ -123,7 +122,7 @@ class InverseState:
         """
         return float(self.gains(rows[None], signs)[0])
 
-    def gains(self, rows: FloatArray, signs: FloatArray) -> FloatArray:
+    def gains(self, rows: Floats, signs: Floats) -> Floats:
         """`gain` of n changes (n, r, d) with the same signs (r,), each by itself: shape (n,)."""
         turned = rows.transpose(0, 2, 1)
         middle = np.diag(1.0 / signs) + (rows @ self.inverse) @ turned
@@ -136,7 +135,7 @@ class InverseState:
         traces = np.trace(np.linalg.solve(middle, (rows @ self.target) @ turned), axis1=1, axis2=2)
         return np.where(regular, traces, -np.inf)
 
-    def without(self, rows: FloatArray, signs: FloatArray) -> tuple[FloatArray, FloatArray | None]:
+    def without(self, rows: Floats, signs: Floats) -> tuple[Floats, Floats | None]:
         """A' and B' (None for D) after a change, which is not made; arguments as in `gain`."""
         done = self._update(rows, signs)
         inverse = self.inverse - done.half.T @ done.solved
@@ -145,7 +144,7 @@ class InverseState:
         mixed = done.solved.T @ done.cross
         return inverse, self.target - mixed - mixed.T + done.solved.T @ (done.middle @ done.solved)
 
-    def change(self, rows: FloatArray, signs: FloatArray) -> Change:
+    def change(self, rows: Floats, signs: Floats) -> Change:
         """Add sum_i s_i w_i w_i' to the information; arguments as in `gain`."""
         self.value += self.gain(rows, signs)
         done = self._update(rows, signs)
@@ -157,7 +156,7 @@ class InverseState:
         self._changes += 1
         return done
 
-    def _update(self, rows: FloatArray, signs: FloatArray) -> Change:
+    def _update(self, rows: Floats, signs: Floats) -> Change:
         half = rows @ self.inverse
         solved = np.asarray(np.linalg.solve(np.diag(1.0 / signs) + half @ rows.T, half), dtype=np.float64)  # M^-1 W A
         if self.target is None:

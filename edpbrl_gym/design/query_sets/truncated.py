@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym._arrays import Floats, Indices
 from edpbrl_gym._validation import check_array
 from edpbrl_gym.design.deadline import NEVER
 from edpbrl_gym.design.query_sets.restrictions import TokenRules
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Embed", "PrefixFeatures", "Proposal", "TruncatedExchange", "prefixes_of"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 Embed = Callable[[Sequence[str]], NDArray[Any]]
 Proposal = Literal["linear", "mean"]
 
@@ -52,13 +51,13 @@ class PrefixFeatures:
         self.spent = 0
         self.budget = budget
         self._vocabulary, self._embed, self._dimension = vocabulary, embed, dimension
-        self._known: dict[tuple[int, ...], FloatArray] = {}
+        self._known: dict[tuple[int, ...], Floats] = {}
 
     def cost(self, prefixes: Sequence[tuple[int, ...]]) -> int:
         """How many of the prefixes would have to be embedded."""
         return len({prefix for prefix in prefixes if prefix not in self._known})
 
-    def __call__(self, prefixes: Sequence[tuple[int, ...]]) -> FloatArray:
+    def __call__(self, prefixes: Sequence[tuple[int, ...]]) -> Floats:
         """Embeddings (n, d) in float64."""
         missing = [prefix for prefix in dict.fromkeys(prefixes) if prefix not in self._known]
         if missing:
@@ -91,7 +90,7 @@ class TruncatedExchange:
     def __init__(
         self,
         blocks: Sequence[NDArray[Any]],
-        tokens: IntArray,
+        tokens: Indices,
         prefixes: PrefixFeatures,
         state: InverseState,
         rules: TokenRules,
@@ -124,7 +123,7 @@ class TruncatedExchange:
         return self._prefixes.spent
 
     @property
-    def information(self) -> FloatArray:
+    def information(self) -> Floats:
         """Realised information with the prior."""
         return self._state.information
 
@@ -158,7 +157,7 @@ class TruncatedExchange:
         texts = sum(len(own) for own in gains) * (self._horizon - step)
         return sum(float(own[0]) for own in gains if own.size) / max(1, texts)
 
-    def _fit(self) -> FloatArray:
+    def _fit(self) -> Floats:
         """Weights w[h', h] of the model, shape (H, H), zero for h > h'."""
         horizon = self._horizon
         weights = np.tril(np.broadcast_to(1.0 / np.arange(1, horizon + 1)[:, None], (horizon, horizon)))
@@ -194,7 +193,7 @@ class TruncatedExchange:
         changed[step] = token
         return prefixes_of(changed, step)
 
-    def _around(self, episode: int, lane: int, step: int) -> tuple[FloatArray, FloatArray]:
+    def _around(self, episode: int, lane: int, step: int) -> tuple[Floats, Floats]:
         """Embeddings of the lane from a step on and the mean of the other lanes', both (H - step, d)."""
         shown = self._shown[episode, :, step:]
         return shown[lane], np.delete(shown, lane, axis=0).mean(axis=0)
@@ -203,7 +202,7 @@ class TruncatedExchange:
         ids = self._rules.ids(self.tokens[episode])
         return self._rules.allowed_ids(step, ids[lane], np.delete(ids, lane, axis=0))
 
-    def _shortlisted(self, episode: int, lane: int, step: int) -> tuple[list[int], FloatArray]:
+    def _shortlisted(self, episode: int, lane: int, step: int) -> tuple[list[int], Floats]:
         """Tokens with the largest predicted gains, if they are positive, and these gains."""
         block, state = self._blocks[step], self._state
         own, mean = self._around(episode, lane, step)
@@ -252,13 +251,13 @@ class TruncatedExchange:
             self._state.refresh()
 
 
-def prefixes_of(lane: IntArray, step: int) -> list[tuple[int, ...]]:
+def prefixes_of(lane: Indices, step: int) -> list[tuple[int, ...]]:
     """Prefixes of a lane that hold the token at a step, shortest first."""
     tokens = tuple(int(token) for token in lane)
     return [tokens[: end + 1] for end in range(step, len(tokens))]
 
 
-def _model_gram(block: FloatArray, fixed: FloatArray, slopes: FloatArray, matrix: FloatArray) -> FloatArray:
+def _model_gram(block: Floats, fixed: Floats, slopes: Floats, matrix: Floats) -> Floats:
     """v_i'A v_j of the model's rows v_i(y) = fixed_i + w_i phi_y for all tokens y: shape (n, r, r)."""
     solved = fixed @ matrix
     cross = (block @ solved.T)[:, :, None] * slopes[None, None, :]  # w_j phi_y'A fixed_i

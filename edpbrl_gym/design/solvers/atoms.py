@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ActiveSet"]
+from edpbrl_gym._arrays import Floats
 
-FloatArray = NDArray[np.float64]
+__all__ = ["ActiveSet"]
 
 
 class ActiveSet:
@@ -17,10 +17,10 @@ class ActiveSet:
         start: The first atom, any feasible occupancy, shape (H, M).
     """
 
-    def __init__(self, start: FloatArray) -> None:
+    def __init__(self, start: Floats) -> None:
         self._shape = start.shape
         self._indices: list[NDArray[np.intp]] = []
-        self._values: list[FloatArray] = []
+        self._values: list[Floats] = []
         self._weights: list[float] = []
         self._position: dict[bytes, int] = {}
         self._add(start, 1.0)
@@ -29,24 +29,24 @@ class ActiveSet:
         return len(self._weights)
 
     @property
-    def weights(self) -> FloatArray:
+    def weights(self) -> Floats:
         """Weights of the atoms, shape (n,)."""
         return np.array(self._weights)
 
-    def occupancy(self, position: int) -> FloatArray:
+    def occupancy(self, position: int) -> Floats:
         """Atom number `position` as an array (H, M)."""
         dense = np.zeros(self._shape).ravel()
         dense[self._indices[position]] = self._values[position]
         return dense.reshape(self._shape)
 
-    def mean(self) -> FloatArray:
+    def mean(self) -> Floats:
         """The weighted sum of the atoms, shape (H, M)."""
         total = np.zeros(self._shape).ravel()
         for indices, values, weight in zip(self._indices, self._values, self._weights, strict=True):
             total[indices] += weight * values
         return total.reshape(self._shape)
 
-    def worst(self, pair_reward: FloatArray) -> tuple[int, float]:
+    def worst(self, pair_reward: Floats) -> tuple[int, float]:
         """The atom with the smallest reward (the first of equals) and its weight.
 
         Args:
@@ -58,7 +58,7 @@ class ActiveSet:
         position = int(np.argmin(totals))
         return position, self._weights[position]
 
-    def shift(self, source: int, target: FloatArray, step: float) -> None:
+    def shift(self, source: int, target: Floats, step: float) -> None:
         """Move weight from an atom to an occupancy, which becomes an atom if it is none; drop an empty source."""
         if step <= 0.0:
             return
@@ -72,7 +72,7 @@ class ActiveSet:
         if left <= 0.0:
             self._remove(source)
 
-    def _add(self, occupancy: FloatArray, weight: float) -> None:
+    def _add(self, occupancy: Floats, weight: float) -> None:
         flat = occupancy.ravel()
         indices = np.flatnonzero(flat)
         self._position[self._key(occupancy)] = len(self._weights)
@@ -86,7 +86,7 @@ class ActiveSet:
         self._position = {key: index - (index > position) for key, index in self._position.items() if index != position}
 
     @staticmethod
-    def _key(occupancy: FloatArray) -> bytes:
+    def _key(occupancy: Floats) -> bytes:
         flat = occupancy.ravel()
         indices = np.flatnonzero(flat)
         return indices.tobytes() + flat[indices].tobytes()

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym._validation import check_choice_of, check_count, check_number
 from edpbrl_gym.design import information
 from edpbrl_gym.design.deadline import Deadline, check_time_limit
@@ -32,7 +33,6 @@ from edpbrl_gym.design.solvers.state import IterationState
 
 __all__ = ["Variant", "frank_wolfe"]
 
-FloatArray = NDArray[np.float64]
 Variant = Literal["plain", "pairwise"]
 
 _REFRESH = 50  # iterations between two computations of the moments from scratch
@@ -42,13 +42,13 @@ _REFRESH = 50  # iterations between two computations of the moments from scratch
 class _Moments:
     """Mean occupancy with the moments that the information matrix needs."""
 
-    occupancy: FloatArray  # (H, M)
-    rows: FloatArray  # (H, N)
-    second: FloatArray  # (d, d)
-    means: FloatArray  # (H, d)
+    occupancy: Floats  # (H, M)
+    rows: Floats  # (H, N)
+    second: Floats  # (d, d)
+    means: Floats  # (H, d)
 
     @classmethod
-    def of(cls, problem: DesignProblem, occupancy: FloatArray) -> _Moments:
+    def of(cls, problem: DesignProblem, occupancy: Floats) -> _Moments:
         rows = problem.mdp.row_occupancy(occupancy)
         second = information.second_moment(problem.features, rows.sum(axis=0))
         return cls(occupancy, rows, second, information.mean_features(problem.features, rows))
@@ -71,7 +71,7 @@ class _Moments:
             self.means - other.means,
         )
 
-    def information(self, problem: DesignProblem) -> FloatArray:
+    def information(self, problem: DesignProblem) -> Floats:
         return np.asarray(problem.episodes * (self.second - self.means.T @ self.means) + problem.prior)
 
 
@@ -205,9 +205,9 @@ def _iterate(
 def _advance(
     problem: DesignProblem,
     run: _Run,
-    matrix: FloatArray,
-    reward: FloatArray,
-    policy: FloatArray,
+    matrix: Floats,
+    reward: Floats,
+    policy: Floats,
     active: ActiveSet | None,
 ) -> float:
     """Move the point of `run` by one exact step; returns the step."""
@@ -227,7 +227,7 @@ def _advance(
     return step
 
 
-def _segment(problem: DesignProblem, matrix: FloatArray, point: _Moments, change: _Moments, longest: float) -> Segment:
+def _segment(problem: DesignProblem, matrix: Floats, point: _Moments, change: _Moments, longest: float) -> Segment:
     return Segment(
         information=matrix,
         means=point.means,
@@ -238,7 +238,7 @@ def _segment(problem: DesignProblem, matrix: FloatArray, point: _Moments, change
     )
 
 
-def _view(array: FloatArray) -> FloatArray:
+def _view(array: Floats) -> Floats:
     view = array.view()
     view.setflags(write=False)
     return view

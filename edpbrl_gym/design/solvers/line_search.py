@@ -19,10 +19,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import lapack, solve_triangular
 from scipy.optimize import brentq
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym.design.criteria import (
     ACriterion,
     Criterion,
@@ -34,7 +34,6 @@ from edpbrl_gym.design.criteria import (
 
 __all__ = ["Segment", "exact_step"]
 
-FloatArray = NDArray[np.float64]
 
 _MAX_HALVINGS = 200
 _SINGULAR = 1e-13  # 1 + g mu below this: the information matrix is singular to working precision
@@ -53,20 +52,20 @@ class Segment:
         longest: Largest step that stays feasible.
     """
 
-    information: FloatArray
-    means: FloatArray
-    moment_change: FloatArray
-    mean_change: FloatArray
+    information: Floats
+    means: Floats
+    moment_change: Floats
+    mean_change: Floats
     episodes: float
     longest: float
 
     @property
-    def slope(self) -> FloatArray:
+    def slope(self) -> Floats:
         """A = dI/dg at the start, shape (d, d)."""
         cross = self.means.T @ self.mean_change
         return np.asarray(self.episodes * (self.moment_change - cross - cross.T))
 
-    def at(self, step: float) -> FloatArray:
+    def at(self, step: float) -> Floats:
         """Information after a step."""
         bend = self.mean_change.T @ self.mean_change
         return self.information + step * self.slope - step**2 * self.episodes * bend

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym._validation import check_choice_of
 from edpbrl_gym.design.criteria import ACriterion, DCriterion, SingularInformationError, VCriterion
 from edpbrl_gym.design.deadline import Deadline, check_time_limit
@@ -30,7 +31,6 @@ from edpbrl_gym.design.solvers.state import IterationState
 
 __all__ = ["MAX_ENTRIES", "MAX_LIFTED_DIMENSION", "reference"]
 
-FloatArray = NDArray[np.float64]
 
 MAX_LIFTED_DIMENSION = 64  # d + H; Clarabel takes about a minute at 45
 # tighter than the defaults, which leave gaps of about 1e-5 of the gain
@@ -140,7 +140,7 @@ def _solve(cvxpy: Any, task: Any, solver: str, deadline: Deadline) -> str:
     return "converged" if task.status == "optimal" else "inaccurate"
 
 
-def _value(problem: DesignProblem, occupancy: FloatArray) -> float:
+def _value(problem: DesignProblem, occupancy: Floats) -> float:
     """The objective; -inf where the information is singular."""
     try:
         return problem.objective(problem.mdp.row_occupancy(occupancy))
@@ -186,7 +186,7 @@ def _objective(cvxpy: Any, problem: DesignProblem, lifted: Any) -> Any:
     raise ValueError(f"The reference solver knows the criteria A, V and D, got {criterion.name}; use frank_wolfe.")
 
 
-def _flow_equations(problem: DesignProblem, reachable: NDArray[np.intp]) -> tuple[sparse.csr_array, FloatArray]:
+def _flow_equations(problem: DesignProblem, reachable: NDArray[np.intp]) -> tuple[sparse.csr_array, Floats]:
     """Flow equations of the occupancy polytope: sum_a d^0(s, a) = rho(s), sum_a d^h(s, a) = sum d^{h-1} P(s | .)."""
     mdp = problem.mdp
     leaves = sparse.csr_array(

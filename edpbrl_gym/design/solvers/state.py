@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
+from edpbrl_gym._arrays import Floats
 
 __all__ = ["IterationState", "NewtonState"]
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -30,7 +27,7 @@ class IterationState:
     gap: float
     relative_gap: float
     seconds: float
-    occupancy: FloatArray
+    occupancy: Floats
 
 
 @dataclass(frozen=True)

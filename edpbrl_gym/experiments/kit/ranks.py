@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym.experiments.kit.statistics import resampled_means
 
 __all__ = [
@@ -29,7 +30,6 @@ __all__ = [
     "rank_blocks",
 ]
 
-Floats = NDArray[np.float64]
 Value = Literal["area", "last"]
 
 

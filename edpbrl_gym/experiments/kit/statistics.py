@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from edpbrl_gym._arrays import Floats
+
 __all__ = [
     "UNDEFINED",
     "PairedDifference",
@@ -22,7 +24,6 @@ __all__ = [
     "standard_error",
 ]
 
-Floats = NDArray[np.float64]
 
 UNDEFINED = "undefined"  # the error of a single value: not zero, and not known
 

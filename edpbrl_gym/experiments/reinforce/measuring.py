@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym._validation import check_array, check_number
 
 if TYPE_CHECKING:
@@ -15,10 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["between_policy_similarity", "map_prompts", "perplexity"]
 
-FloatArray = NDArray[np.float64]
 
-
-def between_policy_similarity(embeddings: ArrayLike) -> FloatArray:
+def between_policy_similarity(embeddings: ArrayLike) -> Floats:
     """Mean cosine similarity of prompts from different policies, for each repeat.
 
     The paper's measure of diversity (Appendix "Vocabulary-Free Experimental Design via REINFORCE"): lower is more
@@ -72,7 +71,7 @@ def perplexity(model: LanguageModel, samples: Samples, *, batch_size: int = 64) 
     return float(torch.exp(-total / choices))
 
 
-def map_prompts(embeddings: ArrayLike, *, seed: int, perplexity: float = 30.0) -> FloatArray:
+def map_prompts(embeddings: ArrayLike, *, seed: int, perplexity: float = 30.0) -> Floats:
     """Map embeddings to the plane by t-SNE (van der Maaten and Hinton, 2008) on cosine distances.
 
     Args:

@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from edpbrl_gym._arrays import Floats, Indices
 from edpbrl_gym._validation import check_count
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.planners.base import Planner
@@ -24,8 +25,6 @@ from edpbrl_gym.planners.external.pool import (
 
 __all__ = ["OptunaGPPlanner"]
 
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 _MOST = 10  # features: in more dimensions the nearest item is far from what was suggested
 _SAME = 1e-5  # relative distance at which features are those of an item: rounding to float32

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from edpbrl_gym._arrays import Floats, Indices
 from edpbrl_gym._validation import check_choice_of, check_count, check_number
 from edpbrl_gym.estimation import Estimate, GaussianPrior, Posterior
 from edpbrl_gym.likelihood import Response
@@ -27,8 +28,6 @@ from edpbrl_gym.planners.pool.base import search_questions
 
 __all__ = ["PairwiseGPPlanner"]
 
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 _ALL_PAIRS = 200  # items of which every pair is scored
 _BLOCK = 1024  # pairs scored at once: BALD draws 1,024 samples for each of them

@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from edpbrl_gym._arrays import Floats, Indices
 from edpbrl_gym._compat import require
 from edpbrl_gym._validation import check_array, check_integers
 from edpbrl_gym.likelihood import BestOf, Response
@@ -26,9 +27,6 @@ __all__ = [
 ]
 
 INSTALL = 'pip install "edpbrl-gym[external]"'
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 
 def load(module: str, purpose: str) -> Any:

@@ -11,6 +11,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym._arrays import Floats, Indices
 from edpbrl_gym._validation import check_count
 from edpbrl_gym.planners.exchange import exchange
 from edpbrl_gym.planners.pool.lanes import check_lanes, draw_questions
@@ -18,8 +19,6 @@ from edpbrl_gym.planners.pool.state import PoolState
 
 __all__ = ["QuestionValue", "Rule", "ScoreRule", "search_questions"]
 
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 QuestionValue = Callable[[Indices], Floats]
 """Values (m,) of questions (m, K), higher is better; it must not depend on the order of the options."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edpbrl_gym._arrays import Floats, Indices
 from edpbrl_gym._validation import check_count
 from edpbrl_gym.planners.pool.base import Rule
 from edpbrl_gym.planners.pool.lanes import draw_questions
@@ -14,9 +14,6 @@ from edpbrl_gym.planners.pool.state import PoolState
 from edpbrl_gym.planners.pool.subsets import SubsetDesign, check_share, solve_subset_design, thin
 
 __all__ = ["DopeWolfe", "RandomQuestions", "RolloutPool", "Thinning"]
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 
 class RandomQuestions:

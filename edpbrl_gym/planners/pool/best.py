@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym._arrays import Floats, Indices
 from edpbrl_gym._validation import check_choice_of, check_count
 from edpbrl_gym.estimation import Posterior
 from edpbrl_gym.planners.pool.base import QuestionValue, ScoreRule, search_questions
@@ -16,8 +17,6 @@ from edpbrl_gym.planners.pool.state import PoolState
 
 __all__ = ["DuelingThompson", "Idrl", "MaximumRegret"]
 
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 _CLASH = 1e12  # taken off the log value for each two draws with the same favourite: such sets come last
 _SETS = 40_000  # sets of draws that are all tried: those of 4 of 32

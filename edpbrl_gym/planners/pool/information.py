@@ -11,9 +11,10 @@ from abc import abstractmethod
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.linalg import solve_triangular
 
+from edpbrl_gym._arrays import Floats, Indices
 from edpbrl_gym._validation import check_array
 from edpbrl_gym.design.criteria import positive_semidefinite_factor
 from edpbrl_gym.planners.pool.base import QuestionValue, ScoreRule
@@ -29,9 +30,6 @@ __all__ = [
     "MaximumUncertainty",
     "NaiveDesign",
 ]
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 
 class GreedyD(ScoreRule):

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym._arrays import Indices
 from edpbrl_gym._validation import check_integers
 
 __all__ = ["LaneGroup", "check_lanes", "draw_questions", "lane_groups"]
-
-Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

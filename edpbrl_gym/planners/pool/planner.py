@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from edpbrl_gym._arrays import Floats, Indices
 from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym._validation import check_array, check_count
 from edpbrl_gym.estimation import GaussianPrior
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["RulePlanner"]
 
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 _SAMPLED = (Thinning, DopeWolfe, RolloutPool)  # with several steps these choose among random trajectories
 _TASTE = "taste_"  # begins the names of what a state knows of the taste

@@ -7,12 +7,11 @@ inner products with all items: one product of a matrix with a vector, kept for t
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+
+from edpbrl_gym._arrays import Floats, Indices
 
 __all__ = ["ItemProducts"]
 
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 _LINES = 1024  # items whose products with all others are kept: bounds the memory
 _BLOCK_NUMBERS = 1 << 20  # numbers of gathered rows at once

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.linalg import solve_triangular
 
+from edpbrl_gym._arrays import Floats, Indices
 from edpbrl_gym._validation import check_array, check_count, check_integers
 from edpbrl_gym.estimation import GaussianPrior, Posterior, estimate
 from edpbrl_gym.likelihood.choice import fisher_information
@@ -17,9 +18,6 @@ from edpbrl_gym.planners.pool.lanes import LaneGroup, check_lanes, lane_groups
 from edpbrl_gym.planners.pool.products import ItemProducts
 
 __all__ = ["PoolState", "positive_definite_factor"]
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from scipy.optimize import brentq
 
+from edpbrl_gym._arrays import Floats, Indices
 from edpbrl_gym._validation import check_array, check_count, check_integers, check_number
 from edpbrl_gym.likelihood.choice import fisher_information
 from edpbrl_gym.planners.pool.lanes import draw_questions
@@ -16,8 +17,6 @@ from edpbrl_gym.planners.pool.state import positive_definite_factor
 
 __all__ = ["SubsetDesign", "check_share", "solve_subset_design", "thin"]
 
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 _LONGEST = 1.0 - 1e-6  # step of the design: a whole step to one subset may be singular
 _REACHED = 1e-9  # of the batch's gain in log det: rounding

@@ -6,15 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym.estimation import Estimate, GaussianPrior, Posterior, estimate
 from edpbrl_gym.likelihood import Response, ResponseModel
 
 __all__ = ["ExactTaste"]
-
-Floats = NDArray[np.float64]
 
 
 class ExactTaste:

@@ -5,15 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edpbrl_gym._arrays import Floats, Indices
 from edpbrl_gym._validation import check_count
 from edpbrl_gym.planners.option_features import ComposedFeatures, OptionFeatures
 
 __all__ = ["Followed", "sample_trajectories", "trajectory_features"]
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 
 def sample_trajectories(sizes: tuple[int, ...], size: int, rng: np.random.Generator) -> Indices:

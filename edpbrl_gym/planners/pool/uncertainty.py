@@ -10,17 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtr, xlogy
 
+from edpbrl_gym._arrays import Floats, Indices
 from edpbrl_gym.planners.pool.base import QuestionValue, ScoreRule
 from edpbrl_gym.planners.pool.products import ItemProducts
 from edpbrl_gym.planners.pool.state import PoolState
 
 __all__ = ["Bald", "Disagreement", "DrawMoments", "Moments", "QEubo", "VolumeRemoval"]
 
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 _RANGE = 600.0  # utilities of one draw that lie no further apart may be exponentiated without a shift for each question
 

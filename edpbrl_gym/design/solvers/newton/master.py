@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym.design.criteria import SingularInformationError
 from edpbrl_gym.design.deadline import NEVER, Deadline
 from edpbrl_gym.design.solvers.newton.projected import solve_by_gradients
@@ -17,7 +17,6 @@ from edpbrl_gym.design.solvers.newton.tokens.curvature import Curvature
 
 __all__ = ["ByProducts", "Objective", "centred_gradient", "cleaned", "improve", "restricted_gap", "uniform_weights"]
 
-FloatArray = NDArray[np.float64]
 
 _SMALLEST = 1e-13  # smaller weights are set to 0
 _ARMIJO = 0.1
@@ -41,7 +40,7 @@ class ByProducts:
         last: The Hessian made last.
     """
 
-    curvature: Callable[[Any, FloatArray], Curvature]
+    curvature: Callable[[Any, Floats], Curvature]
     above: int
     share: float
     stale: float
@@ -59,28 +58,28 @@ class Objective(Protocol):
     parts: list[slice]
     by_products: ByProducts | None
 
-    def value(self, weights: FloatArray) -> float:
+    def value(self, weights: Floats) -> float:
         """The function; SingularInformationError where it is minus infinity."""
         ...
 
-    def gradient(self, weights: FloatArray) -> FloatArray:
+    def gradient(self, weights: Floats) -> Floats:
         """Its gradient, shape (k,)."""
         ...
 
-    def derivatives(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def derivatives(self, weights: Floats) -> tuple[Floats, Floats]:
         """Its gradient (k,), and the Hessian (k, k) of its negative, which may be overwritten."""
         ...
 
 
 def improve(
     space: Objective,
-    weights: FloatArray,
+    weights: Floats,
     *,
     target: float,
     max_steps: int,
     deadline: Deadline = NEVER,
     gradient_first: bool = False,
-) -> tuple[FloatArray, float, float]:
+) -> tuple[Floats, float, float]:
     """Newton steps until the gap over the working set is at most `target`.
 
     Args:
@@ -131,12 +130,12 @@ def improve(
     return weights, value, step
 
 
-def restricted_gap(gradient: FloatArray, parts: list[slice]) -> float:
+def restricted_gap(gradient: Floats, parts: list[slice]) -> float:
     """Sum over the blocks of the largest entry of a centred gradient."""
     return float(sum(max(0.0, float(gradient[part].max())) for part in parts))
 
 
-def centred_gradient(gradient: FloatArray, weights: FloatArray, parts: list[slice]) -> FloatArray:
+def centred_gradient(gradient: Floats, weights: Floats, parts: list[slice]) -> Floats:
     """Gradient less its mean in every block: changes of weights sum to 0 only to rounding, and g may be large."""
     result = gradient.copy()
     for part in parts:
@@ -144,13 +143,13 @@ def centred_gradient(gradient: FloatArray, weights: FloatArray, parts: list[slic
     return result
 
 
-def uniform_weights(parts: list[slice]) -> FloatArray:
+def uniform_weights(parts: list[slice]) -> Floats:
     """The same weight for everything in a block, 1 in all."""
     sizes = [part.stop - part.start for part in parts]
     return np.repeat(1.0 / np.array(sizes), sizes)
 
 
-def cleaned(weights: FloatArray, parts: list[slice]) -> FloatArray:
+def cleaned(weights: Floats, parts: list[slice]) -> Floats:
     """Weights without the smallest ones, summing to 1 in every block."""
     result = np.where(weights < _SMALLEST, 0.0, weights)
     for part in parts:
@@ -160,12 +159,12 @@ def cleaned(weights: FloatArray, parts: list[slice]) -> FloatArray:
 
 def _search(
     space: Objective,
-    weights: FloatArray,
+    weights: Floats,
     value: float,
-    aim: FloatArray,
-    gradient: FloatArray,
+    aim: Floats,
+    gradient: Floats,
     deadline: Deadline,
-) -> tuple[FloatArray, float, float] | None:
+) -> tuple[Floats, float, float] | None:
     """Backtrack from the full step; None if no step raises the objective, or the time is up before one is found."""
     aim = cleaned(aim, space.parts)
     slope = float(gradient @ (aim - weights))

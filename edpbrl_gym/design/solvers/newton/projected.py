@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym.design.deadline import NEVER, Deadline
 from edpbrl_gym.design.solvers.newton.tokens.curvature import Curvature
 
 __all__ = ["project", "solve_by_gradients"]
 
-FloatArray = NDArray[np.float64]
 
 _POWER_STEPS = 4
 _SMALLEST_CURVATURE = 1e-10  # of the largest entry of the gradient
@@ -19,14 +18,14 @@ _MARGIN = 1.15  # of the largest eigenvalue over its estimate
 
 def solve_by_gradients(
     curvature: Curvature,
-    gradient: FloatArray,
-    weights: FloatArray,
+    gradient: Floats,
+    weights: Floats,
     parts: list[slice],
     *,
     tolerance: float,
     max_products: int = 60,
     deadline: Deadline = NEVER,
-) -> FloatArray:
+) -> Floats:
     """Minimise q(v) = -g'(v - w) + (v - w)' H (v - w) / 2 over v >= 0 whose entries sum to 1 in every block.
 
     Nesterov's accelerated gradient method in the metric of the diagonal of H, restarted where it would go uphill
@@ -81,7 +80,7 @@ def solve_by_gradients(
     return np.asarray(np.maximum(weights + change, 0.0))
 
 
-def project(point: FloatArray, diagonal: FloatArray, parts: list[slice]) -> FloatArray:
+def project(point: Floats, diagonal: Floats, parts: list[slice]) -> Floats:
     """The closest point of the simplices in the metric of a diagonal: v_i = max(0, p_i - nu / h_i), exactly."""
     result = np.empty_like(point)
     for part in parts:
@@ -98,7 +97,7 @@ def project(point: FloatArray, diagonal: FloatArray, parts: list[slice]) -> Floa
     return result
 
 
-def largest_eigenvalue(curvature: Curvature, diagonal: FloatArray, parts: list[slice]) -> float:
+def largest_eigenvalue(curvature: Curvature, diagonal: Floats, parts: list[slice]) -> float:
     """Largest eigenvalue of the scaled H on changes that sum to 0 in every block, by power iteration (from below)."""
     root = np.sqrt(diagonal)
     vector = np.random.default_rng(0).standard_normal(len(diagonal))

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import lapack
 
+from edpbrl_gym._arrays import Booleans, Floats
 from edpbrl_gym.design.deadline import NEVER, Deadline
 
 __all__ = ["solve_simplex_qp"]
 
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
 
 _JITTER = 1e-10  # relative; equal tokens make the Hessian singular
 
 
 def solve_simplex_qp(
-    hessian: FloatArray,
-    gradient: FloatArray,
-    weights: FloatArray,
+    hessian: Floats,
+    gradient: Floats,
+    weights: Floats,
     blocks: list[slice],
     *,
     tolerance: float,
     max_factorizations: int = 60,
     deadline: Deadline = NEVER,
-) -> FloatArray:
+) -> Floats:
     """Minimise -g'(v - w) + (v - w)' H (v - w) / 2 over v >= 0 whose entries sum to 1 in every block.
 
     Each pass solves the equality-constrained program on the free variables with one Cholesky factor. If the solution
@@ -69,7 +67,7 @@ def solve_simplex_qp(
     return current
 
 
-def _levels(weights: FloatArray, slope: FloatArray, blocks: list[slice]) -> FloatArray:
+def _levels(weights: Floats, slope: Floats, blocks: list[slice]) -> Floats:
     """Multiplier of each block's constraint at these weights, for every entry."""
     levels = np.empty_like(slope)
     for own in blocks:
@@ -77,9 +75,7 @@ def _levels(weights: FloatArray, slope: FloatArray, blocks: list[slice]) -> Floa
     return levels
 
 
-def minimiser(
-    hessian: FloatArray, slope: FloatArray, current: FloatArray, free: BoolArray, blocks: list[slice]
-) -> FloatArray | None:
+def minimiser(hessian: Floats, slope: Floats, current: Floats, free: Booleans, blocks: list[slice]) -> Floats | None:
     """Minimiser over the free entries, the others as they are (0); None if the Hessian can't be factored."""
     chosen = np.flatnonzero(free)
     factor, failed = lapack.dpotrf(hessian[np.ix_(chosen, chosen)].T, lower=1, overwrite_a=1, clean=0)
@@ -105,15 +101,15 @@ def minimiser(
 
 
 def _restrict(
-    hessian: FloatArray,
-    gradient: FloatArray,
-    weights: FloatArray,
-    current: FloatArray,
-    slope: FloatArray,
-    target: FloatArray,
-    free: BoolArray,
+    hessian: Floats,
+    gradient: Floats,
+    weights: Floats,
+    current: Floats,
+    slope: Floats,
+    target: Floats,
+    free: Booleans,
     blocks: list[slice],
-) -> tuple[FloatArray, FloatArray, BoolArray]:
+) -> tuple[Floats, Floats, Booleans]:
     """Next point, its slope and its free entries when the minimiser leaves the simplex."""
     negative = target < 0
     projected = np.maximum(target, 0.0)

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym.design.deadline import NEVER, Deadline
 from edpbrl_gym.design.problem import DesignProblem
 from edpbrl_gym.design.result import Design, IterationRecord
@@ -24,7 +25,6 @@ from edpbrl_gym.design.solvers.state import NewtonState
 
 __all__ = ["Engine", "Point", "Prices", "Run", "iterate", "solve_by_working_sets"]
 
-FloatArray = NDArray[np.float64]
 
 _SMALLEST_BUDGET = 64  # to add at once
 _RESTRICTED_SHARE = 0.1  # the restricted problem is solved to this share of the full gap
@@ -105,7 +105,7 @@ class Engine(ABC, Generic[PointT, PricesT]):
         """A point on the next working set after Newton steps to a restricted gap of `target`, and the last step."""
 
     @abstractmethod
-    def occupancy(self, point: PointT) -> FloatArray:
+    def occupancy(self, point: PointT) -> Floats:
         """Mean occupancy of a point, shape (H, M)."""
 
     @abstractmethod

@@ -13,15 +13,12 @@ from functools import cached_property
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
+from edpbrl_gym._arrays import Floats, Positions
 from edpbrl_gym.mdp import FiniteHorizonMDP
 
 __all__ = ["Column", "ColumnOracle", "ColumnSet"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.intp]
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,12 +31,12 @@ class Column:
         block: Number of the block.
     """
 
-    indices: IntArray
-    values: FloatArray
+    indices: Positions
+    values: Floats
     block: int = 0
 
     @classmethod
-    def of(cls, occupancy: FloatArray, block: int = 0) -> Column:
+    def of(cls, occupancy: Floats, block: int = 0) -> Column:
         """The column of an array (H, M)."""
         flat = occupancy.ravel()
         indices = np.flatnonzero(flat)
@@ -54,7 +51,7 @@ class Column:
 class ColumnOracle(Protocol):
     """The linear oracle of a family of columns: tokens, paths or policies."""
 
-    def price(self, scores: FloatArray, levels: FloatArray, budget: int) -> tuple[FloatArray, list[Column]]:
+    def price(self, scores: Floats, levels: Floats, budget: int) -> tuple[Floats, list[Column]]:
         """Find the best columns.
 
         Args:
@@ -68,7 +65,7 @@ class ColumnOracle(Protocol):
         """
         ...
 
-    def split(self, occupancy: FloatArray) -> list[Column]:
+    def split(self, occupancy: Floats) -> list[Column]:
         """Columns that together make a feasible occupancy (H, M)."""
         ...
 
@@ -112,7 +109,7 @@ class ColumnSet:
     def __len__(self) -> int:
         return len(self.columns)
 
-    def occupancy(self, weights: FloatArray) -> FloatArray:
+    def occupancy(self, weights: Floats) -> Floats:
         """The combination with these weights, shape (H, M)."""
         total = np.zeros(self._mdp.horizon * self._mdp.num_pairs)
         for number in np.flatnonzero(weights):
@@ -120,12 +117,12 @@ class ColumnSet:
             total[column.indices] += weights[number] * column.values
         return total.reshape(self._mdp.horizon, self._mdp.num_pairs)
 
-    def levels(self, weights: FloatArray, scores: FloatArray) -> FloatArray:
+    def levels(self, weights: Floats, scores: Floats) -> Floats:
         """Reward of the combination with these weights in each block, shape (B,), for scores of shape (H, N)."""
         rewards = self.incidence.T @ scores[self.steps, self.rows]
         return np.array([weights[part] @ rewards[part] for part in self.slices])
 
-    def weights_of(self, other: ColumnSet, weights: FloatArray) -> FloatArray:
+    def weights_of(self, other: ColumnSet, weights: Floats) -> Floats:
         """Weights on this set that give the combination of another, whose weighted columns are all in this one."""
         place = {column: number for number, column in enumerate(self.columns)}
         result = np.zeros(len(self))

@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 from scipy.linalg import blas, lapack, solve_triangular
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym.design import information
 from edpbrl_gym.design.criteria import (
     ACriterion,
@@ -40,7 +40,6 @@ from edpbrl_gym.design.solvers.newton.master import ByProducts, improve
 
 __all__ = ["ColumnMaster", "ColumnPoint", "Local"]
 
-FloatArray = NDArray[np.float64]
 
 _SPARSE_COST = 8.0  # time of a sparse multiplication in dense ones
 
@@ -58,14 +57,14 @@ class Local:
         value: s(I).
     """
 
-    second: FloatArray
-    means: FloatArray
-    matrix: FloatArray
-    factor: FloatArray
-    half: FloatArray | None
+    second: Floats
+    means: Floats
+    matrix: Floats
+    factor: Floats
+    half: Floats | None
     value: float
 
-    def score_factor(self) -> FloatArray:
+    def score_factor(self) -> Floats:
         """F with score T ||F (x - m)||^2: L^-1 for D, B' I^-1 for A and V (its triangular factor if that is less)."""
         inverse = self.inverse_factor()
         if self.half is None:
@@ -75,7 +74,7 @@ class Local:
             factor = np.asarray(np.linalg.qr(factor, mode="r"), dtype=np.float64)
         return factor
 
-    def inverse_factor(self) -> FloatArray:
+    def inverse_factor(self) -> Floats:
         """L^-1, lower triangular, shape (d, d)."""
         return np.asarray(np.tril(lapack.dtrtri(self.factor, lower=1)[0]))
 
@@ -91,7 +90,7 @@ class ColumnPoint:
     """
 
     columns: ColumnSet
-    weights: FloatArray
+    weights: Floats
     local: Local
 
     @property
@@ -105,7 +104,7 @@ class ColumnPoint:
         return [self.columns.columns[number] for number in np.flatnonzero(self.weights)]
 
     @property
-    def occupancy(self) -> FloatArray:
+    def occupancy(self) -> Floats:
         """Mean occupancy, shape (H, M)."""
         return self.columns.occupancy(self.weights)
 
@@ -118,13 +117,13 @@ class ColumnMaster:
         masses: Mass of each block; they sum to 1, shape (B,).
     """
 
-    def __init__(self, problem: DesignProblem, masses: FloatArray) -> None:
+    def __init__(self, problem: DesignProblem, masses: Floats) -> None:
         self._problem = problem
         self._masses = masses
         features = np.asarray(problem.features, dtype=np.float64)
-        self._features: FloatArray = features - features.mean(axis=0)  # a common part changes nothing but rounding
-        self._moments: WeakKeyDictionary[Column, tuple[FloatArray, FloatArray]] = WeakKeyDictionary()
-        self._target: FloatArray | None = None
+        self._features: Floats = features - features.mean(axis=0)  # a common part changes nothing but rounding
+        self._moments: WeakKeyDictionary[Column, tuple[Floats, Floats]] = WeakKeyDictionary()
+        self._target: Floats | None = None
         if isinstance(problem.criterion, (ACriterion, VCriterion)):
             self._target = problem.criterion.target_factor(problem.dimension)
         elif not isinstance(problem.criterion, DCriterion):
@@ -132,7 +131,7 @@ class ColumnMaster:
 
     # -- points and scores ---------------------------------------------------------------------------------------
 
-    def point(self, columns: ColumnSet, weights: FloatArray) -> ColumnPoint:
+    def point(self, columns: ColumnSet, weights: Floats) -> ColumnPoint:
         """Evaluate the objective; SingularInformationError where it is infinite."""
         return ColumnPoint(columns, weights, self._local(*self._sums(columns, columns.incidence @ weights)))
 
@@ -155,7 +154,7 @@ class ColumnMaster:
         step = exact_step(self._problem.criterion, segment)
         return self._local(local.second + step * change, local.means + step * shift)
 
-    def scores(self, local: Local) -> FloatArray:
+    def scores(self, local: Local) -> Floats:
         """Scores T ||F (x - m_h)||^2 of all rows at all steps, shape (H, N): the gradient up to a constant per step."""
         factor = local.score_factor()
         if factor.shape[0] == factor.shape[1]:  # triangular: half the work
@@ -168,11 +167,11 @@ class ColumnMaster:
         scores += np.einsum("hr,hr->h", centre, centre)[:, None]
         return np.asarray(self._problem.episodes * scores)
 
-    def levels(self, point: ColumnPoint, scores: FloatArray) -> FloatArray:
+    def levels(self, point: ColumnPoint, scores: Floats) -> Floats:
         """Reward of the current combination in each block, shape (B,)."""
         return point.columns.levels(point.weights, scores)
 
-    def _local(self, second: FloatArray, means: FloatArray) -> Local:
+    def _local(self, second: Floats, means: Floats) -> Local:
         matrix = self._problem.episodes * (second - means.T @ means) + self._problem.prior
         factor = cholesky(matrix)
         if self._target is None:
@@ -180,7 +179,7 @@ class ColumnMaster:
         half = solve_triangular(factor, self._target, lower=True, check_finite=False)
         return Local(second, means, matrix, factor, half, -float(np.vdot(half, half)))
 
-    def _sums(self, columns: ColumnSet, masses: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def _sums(self, columns: ColumnSet, masses: Floats) -> tuple[Floats, Floats]:
         """Second moment (d, d) and mean at each step (H, d) of masses on the nodes."""
         shape = (self._problem.horizon, len(self._features))
         by_step = sparse.csr_array((masses, (columns.steps, columns.rows)), shape=shape)
@@ -189,7 +188,7 @@ class ColumnMaster:
 
     # -- derivatives ---------------------------------------------------------------------------------------------
 
-    def derivatives(self, point: ColumnPoint, *, hessian: bool = True) -> tuple[FloatArray, FloatArray]:
+    def derivatives(self, point: ColumnPoint, *, hessian: bool = True) -> tuple[Floats, Floats]:
         """Gradient (k,) and Hessian of -s (k, k) over the columns; an empty array where none is asked for."""
         if self._moments_are_cheaper(point):
             if not hessian:
@@ -209,7 +208,7 @@ class ColumnMaster:
         missing = sum(len(own.indices) for own in columns.columns if own not in self._moments)
         return by_moments + missing * d * d < by_nodes
 
-    def by_nodes(self, point: ColumnPoint, hessian: bool) -> tuple[FloatArray, FloatArray]:
+    def by_nodes(self, point: ColumnPoint, hessian: bool) -> tuple[Floats, Floats]:
         """Gradient and Hessian through the Hessian on the nodes; an empty array where none is asked for."""
         columns, local, episodes = point.columns, point.local, self._problem.episodes
         shifted = self._features[columns.rows] - local.means[columns.steps]
@@ -232,7 +231,7 @@ class ColumnMaster:
         dense = columns.incidence.toarray()
         return gradient, np.asarray(dense.T @ (inner @ dense))
 
-    def by_moments(self, point: ColumnPoint) -> tuple[FloatArray, FloatArray]:
+    def by_moments(self, point: ColumnPoint) -> tuple[Floats, Floats]:
         """Gradient and Hessian through the moments of the columns."""
         columns, local, episodes = point.columns, point.local, self._problem.episodes
         means, size = local.means, len(point.columns)
@@ -252,7 +251,7 @@ class ColumnMaster:
         scale = 1.0 if local.half is None else 2.0
         return gradient, np.asarray(scale * episodes**2 * (own @ own.T) + 2.0 * episodes * (steps @ steps.T))
 
-    def _moments_of(self, column: Column) -> tuple[FloatArray, FloatArray]:
+    def _moments_of(self, column: Column) -> tuple[Floats, Floats]:
         """Second moment (d, d) and first moment of each step (H, d) of a column; kept as long as the column lives."""
         if column not in self._moments:
             alone = ColumnSet(self._problem.mdp, [column])
@@ -285,16 +284,16 @@ class _Restricted:
         self.parts = point.columns.slices
         self.by_products: ByProducts | None = None
 
-    def at(self, weights: FloatArray) -> ColumnPoint:
+    def at(self, weights: Floats) -> ColumnPoint:
         if weights is not self._last.weights:
             self._last = self._master.point(self._last.columns, weights)
         return self._last
 
-    def value(self, weights: FloatArray) -> float:
+    def value(self, weights: Floats) -> float:
         return self.at(weights).value
 
-    def gradient(self, weights: FloatArray) -> FloatArray:
+    def gradient(self, weights: Floats) -> Floats:
         return self._master.derivatives(self.at(weights), hessian=False)[0]
 
-    def derivatives(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def derivatives(self, weights: Floats) -> tuple[Floats, Floats]:
         return self._master.derivatives(self.at(weights))

@@ -10,16 +10,14 @@ best nodes are new columns: many at once, and as different as the nodes.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edpbrl_gym._arrays import Floats, Positions
 from edpbrl_gym.design.solvers.newton.columns.columns import Column
 from edpbrl_gym.design.solvers.newton.columns.master import ColumnMaster, ColumnPoint
 from edpbrl_gym.mdp import FiniteHorizonMDP
 
 __all__ = ["PathPricing"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.intp]
 
 _MAX_BLOCKS = 64  # more initial states are cheaper as policies, however little of the gap is to be left
 
@@ -37,7 +35,7 @@ class PathPricing:
     def __init__(self, mdp: FiniteHorizonMDP) -> None:
         self._mdp = mdp
         self._roots = np.flatnonzero(mdp.initial)
-        self.masses: FloatArray = mdp.initial[self._roots]
+        self.masses: Floats = mdp.initial[self._roots]
         if mdp.horizon == 1:  # nobody moves
             self._successor = np.zeros(mdp.num_pairs, dtype=np.intp)
         else:
@@ -52,7 +50,7 @@ class PathPricing:
         deterministic = mdp.transitions.nnz == mdp.num_pairs and bool((mdp.transitions.data == 1.0).all())
         return bool((deterministic or mdp.horizon == 1) and np.count_nonzero(mdp.initial) <= most)
 
-    def price(self, scores: FloatArray, levels: FloatArray, budget: int) -> tuple[FloatArray, list[Column]]:
+    def price(self, scores: Floats, levels: Floats, budget: int) -> tuple[Floats, list[Column]]:
         """Find the best paths through the best nodes.
 
         Args:
@@ -103,7 +101,7 @@ class PathPricing:
             columns += [self._column(path, float(mass), block) for path in paths]
         return columns
 
-    def split(self, occupancy: FloatArray) -> list[Column]:
+    def split(self, occupancy: Floats) -> list[Column]:
         """One column for each block that together make a feasible occupancy (H, M)."""
         mdp = self._mdp
         policy = mdp.policy_from_occupancy(occupancy)
@@ -120,19 +118,19 @@ class PathPricing:
             columns.append(Column.of(own, block))
         return columns
 
-    def _backward(self, rewards: FloatArray) -> tuple[FloatArray, IntArray]:
+    def _backward(self, rewards: Floats) -> tuple[Floats, Positions]:
         """Best reward from every pair on (H, M), -inf where inadmissible, and the best pair of every state (H, S)."""
         mdp = self._mdp
         onward = np.where(mdp.admissible, rewards, -np.inf)
         choice = np.empty((mdp.horizon, mdp.num_states), dtype=np.intp)
-        value: FloatArray = np.zeros(mdp.num_states)
+        value: Floats = np.zeros(mdp.num_states)
         for step in range(mdp.horizon - 1, -1, -1):
             if step < mdp.horizon - 1:
                 onward[step] += value[self._successor]
             value, choice[step] = self._by_state.best(onward[step])
         return onward, choice
 
-    def _forward(self, rewards: FloatArray, root: int) -> tuple[FloatArray, IntArray]:
+    def _forward(self, rewards: Floats, root: int) -> tuple[Floats, Positions]:
         """Best reward up to every state (H, S), -inf where it can't be, and the pair before it (H, S)."""
         mdp = self._mdp
         reached = np.full((mdp.horizon, mdp.num_states), -np.inf)
@@ -143,7 +141,7 @@ class PathPricing:
             reached[step + 1], origin[step + 1] = self._by_successor.best(upto)
         return reached, origin
 
-    def _nodes(self, reached: FloatArray, onward: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
+    def _nodes(self, reached: Floats, onward: Floats) -> tuple[Positions, Positions, Floats]:
         """Reachable nodes, best first: step, the pair of the best path through it, and that path's reward."""
         mdp = self._mdp
         values = np.empty((mdp.horizon, mdp.num_rows))
@@ -155,7 +153,7 @@ class PathPricing:
         order = usable[np.argsort(-flat[usable], kind="stable")]
         return order // mdp.num_rows, pairs.ravel()[order], flat[order]
 
-    def _through(self, steps: IntArray, pairs: IntArray, choice: IntArray, origin: IntArray) -> IntArray:
+    def _through(self, steps: Positions, pairs: Positions, choice: Positions, origin: Positions) -> Positions:
         """Best path through each of some pairs at their steps: pairs, shape (n, H)."""
         mdp = self._mdp
         paths = np.empty((len(steps), mdp.horizon), dtype=np.intp)
@@ -168,7 +166,7 @@ class PathPricing:
             paths[before, step] = origin[step + 1, mdp.pair_state[paths[before, step + 1]]]
         return paths
 
-    def _column(self, path: IntArray, mass: float, block: int) -> Column:
+    def _column(self, path: Positions, mass: float, block: int) -> Column:
         indices = np.arange(self._mdp.horizon) * self._mdp.num_pairs + path
         return Column(indices, np.full(len(path), mass), block)
 
@@ -181,7 +179,7 @@ class _Groups:
         size: Number of labels.
     """
 
-    def __init__(self, label: IntArray, size: int) -> None:
+    def __init__(self, label: Positions, size: int) -> None:
         self._order = np.argsort(label, kind="stable")
         ordered = label[self._order]
         starts = np.searchsorted(ordered, np.arange(size + 1))
@@ -190,7 +188,7 @@ class _Groups:
         self._ordered = ordered
         self._size = size
 
-    def best(self, values: FloatArray) -> tuple[FloatArray, IntArray]:
+    def best(self, values: Floats) -> tuple[Floats, Positions]:
         """Largest value of each label and the first pair that has it; -inf and a pair of no meaning without any."""
         ordered = values[self._order]
         largest = np.full(self._size, -np.inf)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym.design.solvers.newton.columns.columns import Column
 from edpbrl_gym.design.solvers.newton.columns.master import ColumnMaster, ColumnPoint
 from edpbrl_gym.mdp import FiniteHorizonMDP
 
 __all__ = ["PolicyPricing"]
 
-FloatArray = NDArray[np.float64]
 
 _CHAIN = 8  # Frank-Wolfe steps between two corrections of all weights
 
@@ -28,9 +27,9 @@ class PolicyPricing:
 
     def __init__(self, mdp: FiniteHorizonMDP) -> None:
         self._mdp = mdp
-        self.masses: FloatArray = np.ones(1)
+        self.masses: Floats = np.ones(1)
 
-    def price(self, scores: FloatArray, levels: FloatArray, budget: int) -> tuple[FloatArray, list[Column]]:
+    def price(self, scores: Floats, levels: Floats, budget: int) -> tuple[Floats, list[Column]]:
         """Find the best policy.
 
         Args:
@@ -67,6 +66,6 @@ class PolicyPricing:
         """The occupancy of the uniform policy; no randomness."""
         return [Column.of(self._mdp.occupancy(self._mdp.uniform_policy()))]
 
-    def split(self, occupancy: FloatArray) -> list[Column]:
+    def split(self, occupancy: Floats) -> list[Column]:
         """A feasible occupancy (H, M) as a column."""
         return [Column.of(occupancy)]

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym.design.criteria import SingularInformationError
 from edpbrl_gym.design.deadline import Deadline
 from edpbrl_gym.design.problem import DesignProblem
@@ -27,7 +28,6 @@ from edpbrl_gym.design.solvers.newton.working_set import Engine, Prices, Run
 
 __all__ = ["ColumnPrices", "ColumnSolver"]
 
-FloatArray = NDArray[np.float64]
 
 _SMALLEST_START = 128  # columns
 _MOST_PATH_BLOCKS = 24  # initial states
@@ -37,7 +37,7 @@ _ATTEMPTS = 4  # certificates that rounding may spoil before giving up
 class _Family(ColumnOracle, Protocol):
     """What the solver asks of a family of columns besides."""
 
-    masses: FloatArray
+    masses: Floats
 
     def more(self, master: ColumnMaster, point: ColumnPoint, first: list[Column]) -> list[Column]: ...
 
@@ -123,7 +123,7 @@ class ColumnSolver(Engine[ColumnPoint, ColumnPrices]):
         wider = self._master.moved(point, ColumnSet(self.problem.mdp, [*point.support, *columns, *more]))
         return self._master.improve(wider, target=target, max_steps=max_steps, deadline=deadline)
 
-    def occupancy(self, point: ColumnPoint) -> FloatArray:
+    def occupancy(self, point: ColumnPoint) -> Floats:
         """See `Engine`."""
         return point.occupancy
 

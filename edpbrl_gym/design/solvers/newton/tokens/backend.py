@@ -18,7 +18,6 @@ from edpbrl_gym._threads import for_each
 
 __all__ = ["ArrayBackend", "NumpyBackend", "TorchBackend", "make_backend"]
 
-FloatArray = NDArray[np.float64]
 
 _SMALL = 64 * 2**20  # bytes
 _TRIANGLE_PARTS = 4  # strips of a triangular factor: 5/8 of the full product

@@ -13,14 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from edpbrl_gym._arrays import Floats, Positions
 from edpbrl_gym.design.metric import PriorMetric
 from edpbrl_gym.design.solvers.newton.tokens.backend import ArrayBackend, NumpyBackend
 from edpbrl_gym.design.solvers.newton.tokens.forms import ScoreForm
 
 __all__ = ["TokenBlocks"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.intp]
 
 CHUNK = 2048  # rows scored at once: bounds the memory of the product
 _ROUNDING = 1e-5  # relative allowance for float32 products; they err by about 1e-6
@@ -32,7 +31,7 @@ class _Chunk(NamedTuple):
 
     block: int
     positions: slice  # in the result
-    tokens: slice | IntArray
+    tokens: slice | Positions
 
 
 class TokenBlocks:
@@ -54,7 +53,7 @@ class TokenBlocks:
         self,
         features: NDArray,
         rows: list[slice],
-        scale: FloatArray,
+        scale: Floats,
         metric: PriorMetric | None = None,
         backend: ArrayBackend | None = None,
     ) -> None:
@@ -63,11 +62,11 @@ class TokenBlocks:
         self._metric = metric
         self._backend = backend or NumpyBackend()
         self.scale = scale
-        self.starts: IntArray = np.cumsum([0] + [own.stop - own.start for own in rows]).astype(np.intp)
+        self.starts: Positions = np.cumsum([0] + [own.stop - own.start for own in rows]).astype(np.intp)
         self._centre = np.stack([_centre(features[own]) for own in rows])
         self._rounded: dict[np.dtype, list[Any]] = {}
         self._factors: dict[np.dtype, Any] = {}
-        self._norms: FloatArray | None = None  # of all tokens, float32 computations
+        self._norms: Floats | None = None  # of all tokens, float32 computations
 
     def __len__(self) -> int:
         return int(self.starts[-1])
@@ -81,16 +80,16 @@ class TokenBlocks:
         """Tokens of block `number`."""
         return slice(int(self.starts[number]), int(self.starts[number + 1]))
 
-    def block(self, tokens: IntArray) -> IntArray:
+    def block(self, tokens: Positions) -> Positions:
         """Block of each of some tokens."""
         return np.searchsorted(self.starts, tokens, side="right") - 1
 
-    def parts(self, tokens: IntArray) -> list[slice]:
+    def parts(self, tokens: Positions) -> list[slice]:
         """Where the tokens of each block lie in a sorted array of tokens."""
         bounds = np.searchsorted(tokens, self.starts)
         return [slice(int(begin), int(end)) for begin, end in zip(bounds[:-1], bounds[1:], strict=True)]
 
-    def centred(self, tokens: IntArray) -> FloatArray:
+    def centred(self, tokens: Positions) -> Floats:
         """Features of some sorted tokens less the centre of their block, float64, shape (k, d)."""
         result = np.empty((len(tokens), self._features.shape[1]))
         for number, part in enumerate(self.parts(tokens)):
@@ -99,8 +98,8 @@ class TokenBlocks:
         return result
 
     def scores(
-        self, form: ScoreForm, means: FloatArray, dtype: DTypeLike = np.float32, tokens: IntArray | None = None
-    ) -> FloatArray:
+        self, form: ScoreForm, means: Floats, dtype: DTypeLike = np.float32, tokens: Positions | None = None
+    ) -> Floats:
         """Scores c_b ||x - m_b||^2 in the metric of a form.
 
         Args:
@@ -127,8 +126,8 @@ class TokenBlocks:
         return result
 
     def bounds(
-        self, form: ScoreForm, terms: int, means: FloatArray, levels: FloatArray, tokens: IntArray | None = None
-    ) -> tuple[FloatArray, NDArray[np.bool_]]:
+        self, form: ScoreForm, terms: int, means: Floats, levels: Floats, tokens: Positions | None = None
+    ) -> tuple[Floats, NDArray[np.bool_]]:
         """Upper bounds of the scores: from the first terms of a form, and from all where that exceeds a level.
 
         The bounds contain an allowance for float32. Leaving out negative terms of a form bounds it from above.
@@ -190,7 +189,7 @@ class TokenBlocks:
             self._factors[kind] = self._backend.array(inverse, kind)
         return self._factors[kind]
 
-    def sample(self, count: int, rng: np.random.Generator) -> IntArray:
+    def sample(self, count: int, rng: np.random.Generator) -> Positions:
         """A random choice of about `count` tokens, at least one of every block in proportion to its size, sorted."""
         chosen = []
         for own in self.slices:
@@ -199,7 +198,7 @@ class TokenBlocks:
             chosen.append(own.start + rng.choice(size, part, replace=False))
         return np.sort(np.concatenate(chosen))
 
-    def restricted(self, tokens: IntArray) -> TokenBlocks:
+    def restricted(self, tokens: Positions) -> TokenBlocks:
         """The same blocks with some sorted tokens only, at least one of each; they are copied."""
         parts = self.parts(tokens)
         rows = np.concatenate(
@@ -210,7 +209,7 @@ class TokenBlocks:
         )
         return TokenBlocks(rows, parts, self.scale, self._metric, self._backend)
 
-    def _chunks(self, number: int, form: ScoreForm, kind: np.dtype, tokens: IntArray | None) -> list[_Chunk]:
+    def _chunks(self, number: int, form: ScoreForm, kind: np.dtype, tokens: Positions | None) -> list[_Chunk]:
         """The chunks of a block, with all that they share made ready: they may be worked on at the same time."""
         self._resident(kind)
         if form.base != 0:
@@ -262,7 +261,7 @@ class TokenBlocks:
             rows[part] = self._backend.array(self._centred_rows(number, part, kind), kind)
         return rows
 
-    def _centred_rows(self, number: int, local: slice | IntArray, kind: np.dtype) -> NDArray:
+    def _centred_rows(self, number: int, local: slice | Positions, kind: np.dtype) -> NDArray:
         """Rows of a block less its centre: subtracted in the precision of the features, then rounded."""
         start = self._rows[number].start
         chosen = slice(start + local.start, start + local.stop) if isinstance(local, slice) else start + local
@@ -281,7 +280,7 @@ class _Slack:
     ill-conditioned, long rows have small scores.
     """
 
-    def __init__(self, head: ScoreForm, rest: ScoreForm | None, mean: FloatArray, metric: PriorMetric | None) -> None:
+    def __init__(self, head: ScoreForm, rest: ScoreForm | None, mean: Floats, metric: PriorMetric | None) -> None:
         self._base, self._metric = head.base, metric
         self._gamma = float(np.finfo(np.float32).eps) * (2.0 + np.sqrt(len(mean)) / 8.0)
         self._length = float(np.linalg.norm(mean))
@@ -294,7 +293,7 @@ class _Slack:
             if not metric.isotropic:
                 self._inverse = float(np.linalg.norm(metric.factor_inverse(len(mean))))
 
-    def __call__(self, found: FloatArray, lengths: FloatArray, norms: NDArray | None) -> FloatArray:
+    def __call__(self, found: Floats, lengths: Floats, norms: NDArray | None) -> Floats:
         """Allowance for found scores (without c), shape (m,)."""
         eta = self._gamma * self._size * (lengths + self._length)
         if norms is None:
@@ -319,7 +318,7 @@ class _Scorer:
     """A form at one mean, in the precision and on the device of the rows that it scores."""
 
     def __init__(
-        self, form: ScoreForm, mean: FloatArray, metric: PriorMetric | None, backend: ArrayBackend, kind: np.dtype
+        self, form: ScoreForm, mean: Floats, metric: PriorMetric | None, backend: ArrayBackend, kind: np.dtype
     ) -> None:
         self._form, self._backend = form, backend
         self._mean = None
@@ -356,7 +355,7 @@ class _Scorer:
         return total + self._form.base * (norms - 2.0 * projected[:, -1] + self.constant)
 
 
-def _centre(rows: NDArray) -> FloatArray:
+def _centre(rows: NDArray) -> Floats:
     """A centre of some rows: the mean of evenly spaced ones, rounded to float32."""
     stride = -(-len(rows) // _CENTRE_ROWS)
     return np.asarray(rows[::stride].mean(axis=0, dtype=np.float64).astype(np.float32).astype(np.float64))

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-from numpy.typing import NDArray
-
+from edpbrl_gym._arrays import Floats, Positions
 from edpbrl_gym.design.problem import DesignProblem
 from edpbrl_gym.design.rounding import Rounding, rounding_of
 from edpbrl_gym.design.solvers.newton.tokens.pricing import Pricing, levels_of
@@ -14,8 +12,6 @@ from edpbrl_gym.design.solvers.newton.tokens.spaces import FeatureSpace, Space, 
 
 __all__ = ["certified_gap"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.intp]
 
 _CANCELLED = 1e-10  # of the largest scores: a larger allowance is worth another computation
 
@@ -24,10 +20,10 @@ def certified_gap(
     problem: DesignProblem,
     pricing: Pricing,
     space: Space,
-    weights: FloatArray,
+    weights: Floats,
     value: float,
     *,
-    feature_space: Callable[[IntArray], FeatureSpace],
+    feature_space: Callable[[Positions], FeatureSpace],
 ) -> tuple[float, Rounding]:
     """The gap without its allowance for rounding, and the allowances.
 
@@ -51,7 +47,7 @@ def certified_gap(
 
 
 def _priced(
-    problem: DesignProblem, pricing: Pricing, space: Space, weights: FloatArray, value: float
+    problem: DesignProblem, pricing: Pricing, space: Space, weights: Floats, value: float
 ) -> tuple[float, Rounding, float]:
     """Gap, allowances, and the largest score of each block, summed, in the coordinates of a space."""
     gap = pricing(space, weights, exact=True).gap

@@ -18,13 +18,12 @@ from __future__ import annotations
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import blas
+
+from edpbrl_gym._arrays import Floats, Floats32
 
 __all__ = ["LARGEST_MATRIX", "Curvature", "ImplicitCurvature", "MatrixCurvature"]
 
-FloatArray = NDArray[np.float64]
-SingleArray = NDArray[np.float32]
 
 LARGEST_MATRIX = 6000  # tokens; 144 MB in float32
 _CHUNK = 2048
@@ -38,9 +37,9 @@ class Curvature(Protocol):
         diagonal: Its diagonal, float64, shape (k,).
     """
 
-    diagonal: FloatArray
+    diagonal: Floats
 
-    def product(self, vector: FloatArray) -> FloatArray:
+    def product(self, vector: Floats) -> Floats:
         """H v, shape (k,)."""
         ...
 
@@ -55,7 +54,7 @@ class MatrixCurvature:
         parts: Tokens of each block.
     """
 
-    def __init__(self, solved: SingleArray, scored: SingleArray | None, scale: FloatArray, parts: list[slice]) -> None:
+    def __init__(self, solved: Floats32, scored: Floats32 | None, scale: Floats, parts: list[slice]) -> None:
         size = len(solved)
         self._matrix = np.empty((size, size), dtype=np.float32)  # only its upper triangle is filled
         weight = scale.astype(np.float32)
@@ -76,9 +75,9 @@ class MatrixCurvature:
             tile *= weight[rows, None]
             tile *= weight[begin:]
             self._matrix[rows, begin:] = tile
-        self.diagonal: FloatArray = np.diag(self._matrix).astype(np.float64)
+        self.diagonal: Floats = np.diag(self._matrix).astype(np.float64)
 
-    def product(self, vector: FloatArray) -> FloatArray:
+    def product(self, vector: Floats) -> Floats:
         """See `Curvature`."""
         # the transpose is what BLAS takes as it is: the upper triangle of a C-ordered array is its lower one
         return np.asarray(blas.ssymv(1.0, self._matrix.T, vector.astype(np.float32), lower=1), dtype=np.float64)
@@ -87,7 +86,7 @@ class MatrixCurvature:
 class ImplicitCurvature:
     """A Hessian that is not stored; arguments as in `MatrixCurvature`."""
 
-    def __init__(self, solved: SingleArray, scored: SingleArray | None, scale: FloatArray, parts: list[slice]) -> None:
+    def __init__(self, solved: Floats32, scored: Floats32 | None, scale: Floats, parts: list[slice]) -> None:
         self._solved, self._scored = solved, scored
         self._scale, self._parts = scale, parts
         own = np.einsum("kd,kd->k", solved, solved, dtype=np.float64)
@@ -97,7 +96,7 @@ class ImplicitCurvature:
             other = np.einsum("kr,kr->k", scored, scored, dtype=np.float64)
             self.diagonal = 2.0 * scale**2 * (own + 1.0 / scale) * other
 
-    def product(self, vector: FloatArray) -> FloatArray:
+    def product(self, vector: Floats) -> Floats:
         """See `Curvature`."""
         solved = self._solved
         other = solved if self._scored is None else self._scored

@@ -10,11 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+
+from edpbrl_gym._arrays import Floats
 
 __all__ = ["ScoreForm"]
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -29,12 +28,12 @@ class ScoreForm:
     """
 
     base: float
-    directions: FloatArray
-    coefficients: FloatArray | None = None
+    directions: Floats
+    coefficients: Floats | None = None
     triangle: str | None = None
 
     @classmethod
-    def of_factor(cls, factor: FloatArray) -> ScoreForm:
+    def of_factor(cls, factor: Floats) -> ScoreForm:
         """G = F' F for a factor F of shape (r, d)."""
         return cls(0.0, factor, None, _triangle(factor))
 
@@ -53,7 +52,7 @@ class ScoreForm:
         )
 
 
-def _triangle(factor: FloatArray) -> str | None:
+def _triangle(factor: Floats) -> str | None:
     """Which triangle a square factor fills; None if it is no triangle."""
     if factor.shape[0] != factor.shape[1]:
         return None

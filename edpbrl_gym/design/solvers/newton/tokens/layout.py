@@ -9,13 +9,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym._arrays import Floats, Positions
 from edpbrl_gym.design.problem import DesignProblem
 from edpbrl_gym.mdp import PromptMDP
 
 __all__ = ["PromptLayout"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.intp]
 
 _CHUNK = 2048  # rows compared at once
 
@@ -47,10 +46,10 @@ class PromptLayout:
                 steps.append([step])
         self.steps = tuple(tuple(own) for own in steps)
         self.rows = [slices[own[0]] for own in steps]
-        self.scale: FloatArray = np.array([problem.episodes * len(own) for own in steps], dtype=np.float64)
+        self.scale: Floats = np.array([problem.episodes * len(own) for own in steps], dtype=np.float64)
         self._starts = np.cumsum([0] + [own.stop - own.start for own in self.rows])
 
-    def occupancy(self, tokens: IntArray, weights: FloatArray) -> FloatArray:
+    def occupancy(self, tokens: Positions, weights: Floats) -> Floats:
         """Occupancy (H, M) with the weights of sorted tokens at every step of their block; read-only."""
         mdp = self._mdp
         bounds = np.searchsorted(tokens, self._starts)
@@ -65,7 +64,7 @@ class PromptLayout:
         result.setflags(write=False)
         return result
 
-    def weights(self, occupancy: FloatArray) -> FloatArray:
+    def weights(self, occupancy: Floats) -> Floats:
         """Weights of all tokens, shape (n,), from an occupancy (H, M): the mean over the steps of each block."""
         result = []
         for steps in self.steps:
@@ -73,7 +72,7 @@ class PromptLayout:
             result.append(mean / mean.sum())
         return np.concatenate(result)
 
-    def _row(self, step: int, local: IntArray, weights: FloatArray) -> FloatArray:
+    def _row(self, step: int, local: Positions, weights: Floats) -> Floats:
         row = np.zeros(self._mdp.num_pairs)
         row[self._mdp.step_pairs(step).start + local] = weights
         return row

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edpbrl_gym._arrays import Floats, Positions
 from edpbrl_gym.design.solvers.newton.tokens.blocks import TokenBlocks
 from edpbrl_gym.design.solvers.newton.tokens.forms import ScoreForm
 from edpbrl_gym.design.solvers.newton.tokens.spaces import Space
@@ -15,8 +15,6 @@ from edpbrl_gym.design.solvers.newton.working_set import Prices
 
 __all__ = ["FullPricing", "Pricing", "RECHECK", "TokenPrices", "levels_of"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.intp]
 
 RECHECK = 5e-5  # relative; float32 scores err by about 1e-6 of the largest
 
@@ -31,20 +29,20 @@ class TokenPrices(Prices):
         scored: Tokens whose score was computed.
     """
 
-    tokens: IntArray
-    excess: FloatArray
+    tokens: Positions
+    excess: Floats
     scored: int
 
 
 class Pricing(Protocol):
     """Prices all tokens at weights on the working set of a space: all of them, or by bounds first (`screening`)."""
 
-    def __call__(self, space: Space, weights: FloatArray, *, exact: bool) -> TokenPrices:
+    def __call__(self, space: Space, weights: Floats, *, exact: bool) -> TokenPrices:
         """Scores that decide the gap are float64; with `exact` all are."""
         ...
 
 
-def levels_of(space: Space, weights: FloatArray, gradient: FloatArray) -> FloatArray:
+def levels_of(space: Space, weights: Floats, gradient: Floats) -> Floats:
     """Mean score of each block under the weights, shape (B,)."""
     return np.array([weights[part] @ gradient[part] for part in space.parts])
 
@@ -59,7 +57,7 @@ class FullPricing:
     def __init__(self, blocks: TokenBlocks) -> None:
         self._blocks = blocks
 
-    def __call__(self, space: Space, weights: FloatArray, *, exact: bool) -> TokenPrices:
+    def __call__(self, space: Space, weights: Floats, *, exact: bool) -> TokenPrices:
         """See `Pricing`."""
         blocks = self._blocks
         gradient = space.gradient(weights)
@@ -82,7 +80,7 @@ class FullPricing:
         better = np.flatnonzero(excess > 0)
         return TokenPrices(gap, better, excess[better], len(blocks))
 
-    def _of_working_set(self, space: Space, gradient: FloatArray, levels: FloatArray) -> TokenPrices:
+    def _of_working_set(self, space: Space, gradient: Floats, levels: Floats) -> TokenPrices:
         """Prices when the working set holds all tokens."""
         sizes = [part.stop - part.start for part in space.parts]
         excess = gradient - np.repeat(levels, sizes)
@@ -90,7 +88,7 @@ class FullPricing:
         better = np.flatnonzero(excess > 0)
         return TokenPrices(float(gap), better, excess[better], len(excess))
 
-    def _scores(self, space: Space, form: ScoreForm, means: FloatArray, dtype: type) -> FloatArray:
+    def _scores(self, space: Space, form: ScoreForm, means: Floats, dtype: type) -> Floats:
         """Scores of all tokens, or of those outside the working set where that is most of them."""
         if 2 * len(space.tokens) <= len(self._blocks):
             return self._blocks.scores(form, means, dtype)

@@ -20,9 +20,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
+from edpbrl_gym._arrays import Booleans, Floats, Positions
 from edpbrl_gym.design.metric import PriorMetric
 from edpbrl_gym.design.solvers.newton.tokens.blocks import TokenBlocks
 from edpbrl_gym.design.solvers.newton.tokens.forms import ScoreForm
@@ -31,9 +31,6 @@ from edpbrl_gym.design.solvers.newton.tokens.spaces import Space
 
 __all__ = ["ScreenedPricing", "deletion_factor"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.intp]
-BoolArray = NDArray[np.bool_]
 
 _TERMS = 64  # of the low-rank bound
 _SAFETY = 1e-9  # relative allowance for the float64 rounding of a carried bound
@@ -43,8 +40,8 @@ _SAFETY = 1e-9  # relative allowance for the float64 rounding of a carried bound
 class _Known:
     """The design that the bounds belong to: sqrt(c w) (x - m) in the metric of the prior, and the means there."""
 
-    rows: FloatArray  # (k, d)
-    means: FloatArray  # (B, d)
+    rows: Floats  # (k, d)
+    means: Floats  # (B, d)
 
 
 class ScreenedPricing:
@@ -66,11 +63,11 @@ class ScreenedPricing:
         # a bound for A carries over in the Euclidean norm, which the metric of the prior keeps only for lambda I
         self._carried = criterion if criterion == "D" or (criterion == "A" and metric.isotropic) else None
         self._deletes = criterion == "D"
-        self.upper: FloatArray | None = None
-        self.alive: BoolArray = np.ones(len(blocks), dtype=bool)
+        self.upper: Floats | None = None
+        self.alive: Booleans = np.ones(len(blocks), dtype=bool)
         self._known: _Known | None = None
 
-    def __call__(self, space: Space, weights: FloatArray, *, exact: bool) -> TokenPrices:
+    def __call__(self, space: Space, weights: Floats, *, exact: bool) -> TokenPrices:
         """See `Pricing`. With `exact` the deleted tokens are priced too, and all decisive scores are float64."""
         blocks = self._blocks
         form, means = space.form(weights), space.means(weights)
@@ -100,7 +97,7 @@ class ScreenedPricing:
         better = excess > 0
         return TokenPrices(float(sum(gaps)), priced[better], excess[better], len(scored))
 
-    def _candidates(self, levels: FloatArray, *, exact: bool) -> IntArray | None:
+    def _candidates(self, levels: Floats, *, exact: bool) -> Positions | None:
         """Tokens whose bound exceeds the level of their block; None for all."""
         if self.upper is None:
             return None
@@ -109,9 +106,7 @@ class ScreenedPricing:
             above &= self.alive
         return np.flatnonzero(above)
 
-    def _excess(
-        self, form: ScoreForm, means: FloatArray, levels: FloatArray, candidates: IntArray, exact: bool
-    ) -> FloatArray:
+    def _excess(self, form: ScoreForm, means: Floats, levels: Floats, candidates: Positions, exact: bool) -> Floats:
         """Scores less the level: float64 near the largest of a block, or (exact) everywhere."""
         blocks = self._blocks
         scores = blocks.scores(form, means, np.float64 if exact else np.float32, candidates)
@@ -123,7 +118,7 @@ class ScreenedPricing:
             scores[part] -= levels[number]
         return scores
 
-    def _delete(self, gaps: list[float], levels: FloatArray) -> None:
+    def _delete(self, gaps: list[float], levels: Floats) -> None:
         """Drop the tokens that no optimal support holds."""
         assert self.upper is not None
         share = deletion_factor(sum(gaps))
@@ -132,7 +127,7 @@ class ScreenedPricing:
             largest = (levels[number] + gaps[number]) / scale + 1.0 / scale
             self.alive[own] &= self.upper[own] / scale + 1.0 / scale >= share * largest
 
-    def carry(self, space: Space, weights: FloatArray, means: FloatArray) -> None:
+    def carry(self, space: Space, weights: Floats, means: Floats) -> None:
         """Turn the bounds at the last design into bounds at this one."""
         rows = self._metric.half(space.roots(weights))
         now = _Known(rows, self._metric.half(means))
@@ -146,7 +141,7 @@ class ScreenedPricing:
         self.upper = upper
         self._known = now
 
-    def _moved(self, upper: FloatArray, last: _Known, now: _Known) -> FloatArray:
+    def _moved(self, upper: Floats, last: _Known, now: _Known) -> Floats:
         """Bounds at one design from those at another."""
         if np.array_equal(last.rows, now.rows) and np.array_equal(last.means, now.means):
             return upper
@@ -173,26 +168,26 @@ def deletion_factor(gap: float) -> float:
     return float((1.0 + gap / 2.0 + np.sqrt(gap + gap**2 / 4.0)) ** -2)
 
 
-def _basis(rows: FloatArray) -> FloatArray:
+def _basis(rows: Floats) -> Floats:
     """Orthonormal columns that span some rows, shape (d, r); outside of the span both designs have the prior alone."""
     if len(rows) >= rows.shape[1]:
         return np.eye(rows.shape[1])
     return np.linalg.qr(rows.T)[0]
 
 
-def information_in(known: _Known, basis: FloatArray) -> FloatArray:
+def information_in(known: _Known, basis: Floats) -> Floats:
     projected = known.rows @ basis
     return np.asarray(np.eye(basis.shape[1]) + projected.T @ projected)
 
 
-def _lifted(known: _Known, basis: FloatArray, scale: FloatArray) -> FloatArray:
+def _lifted(known: _Known, basis: Floats, scale: Floats) -> Floats:
     """M~ in the coordinates of a basis, shape (r + B, r + B)."""
     means = known.means @ basis
     weighted = means * scale[:, None]
     return np.block([[information_in(known, basis) + means.T @ weighted, weighted.T], [weighted, np.diag(scale)]])
 
 
-def largest_ratio(old: FloatArray, new: FloatArray) -> float:
+def largest_ratio(old: Floats, new: Floats) -> float:
     """Smallest rho >= 1 with old <= rho new."""
     factor = np.linalg.cholesky(new)
     half = solve_triangular(factor, old, lower=True)

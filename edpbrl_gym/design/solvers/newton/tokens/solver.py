@@ -16,8 +16,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from edpbrl_gym._arrays import Floats, Positions
 from edpbrl_gym.design.criteria import ACriterion, SingularInformationError, VCriterion
 from edpbrl_gym.design.deadline import Deadline
 from edpbrl_gym.design.diagnostics import PriorBalance
@@ -36,8 +37,6 @@ from edpbrl_gym.design.solvers.newton.working_set import Engine, Run, iterate
 
 __all__ = ["TokenPoint", "TokenSolver"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.intp]
 
 _START = 64  # tokens
 _SAMPLE = 128  # tokens whose uniform design finds the start
@@ -64,11 +63,11 @@ class TokenPoint:
     """
 
     space: Space
-    weights: FloatArray
+    weights: Floats
     value: float
 
     @property
-    def support(self) -> IntArray:
+    def support(self) -> Positions:
         """Tokens with mass."""
         return self.space.tokens[self.weights > 0]
 
@@ -94,7 +93,7 @@ class TokenSolver(Engine[TokenPoint, TokenPrices]):
         self.pricing: Pricing = FullPricing(blocks)
         if metric is not None and len(blocks) > SCREENED:
             self.pricing = ScreenedPricing(blocks, metric, criterion.name)
-        self._target: FloatArray | None = None
+        self._target: Floats | None = None
         if isinstance(criterion, (ACriterion, VCriterion)):
             self._target = criterion.target_factor(problem.dimension)
         self._isotropic_a = metric is not None and metric.isotropic is not None and isinstance(criterion, ACriterion)
@@ -112,7 +111,7 @@ class TokenSolver(Engine[TokenPoint, TokenPrices]):
         dimension = self.problem.dimension
         return dimension * (dimension + 1) // 2 + len(self.blocks.scale) * (dimension + 1)
 
-    def space(self, tokens: IntArray) -> Space:
+    def space(self, tokens: Positions) -> Space:
         """The objective on some tokens, in the coordinates that cost less and keep enough digits."""
         if self.metric is not None and len(tokens) <= 0.75 * self.problem.dimension:
             space = TokenSpace(
@@ -128,10 +127,10 @@ class TokenSolver(Engine[TokenPoint, TokenPrices]):
                 return space
         return self._feature_space(tokens)
 
-    def _feature_space(self, tokens: IntArray) -> FeatureSpace:
+    def _feature_space(self, tokens: Positions) -> FeatureSpace:
         return FeatureSpace(self.blocks, tokens, self.problem.prior, self._target)
 
-    def point(self, tokens: IntArray, weights: FloatArray | None = None) -> TokenPoint:
+    def point(self, tokens: Positions, weights: Floats | None = None) -> TokenPoint:
         """Weights (None: uniform in every block) on sorted tokens."""
         space = self.space(tokens)
         if weights is None:
@@ -185,7 +184,7 @@ class TokenSolver(Engine[TokenPoint, TokenPrices]):
             return sample
         return best if best.value > sample.value else sample
 
-    def _from_pool(self, pool: IntArray, seed: int, deadline: Deadline) -> TokenPoint:
+    def _from_pool(self, pool: Positions, seed: int, deadline: Deadline) -> TokenPoint:
         """Solve for the tokens of a pool to a tolerance that the others will move anyway."""
         small = TokenSolver(self.problem, self.layout, self.blocks.restricted(pool), self.metric)
         run = small.run_from(small._from_sample(np.random.default_rng(seed)))
@@ -205,7 +204,7 @@ class TokenSolver(Engine[TokenPoint, TokenPrices]):
         weights, value, step = improve(space, weights, target=target, max_steps=max_steps, deadline=deadline)
         return TokenPoint(space, weights, value + space.offset), step
 
-    def occupancy(self, point: TokenPoint) -> FloatArray:
+    def occupancy(self, point: TokenPoint) -> Floats:
         """See `Engine`."""
         return self.layout.occupancy(point.space.tokens, point.weights)
 
@@ -235,7 +234,7 @@ class TokenSolver(Engine[TokenPoint, TokenPrices]):
         single, run.exact = not run.exact, True
         return single
 
-    def _next(self, run: Run[TokenPoint], prices: TokenPrices) -> tuple[Space, FloatArray]:
+    def _next(self, run: Run[TokenPoint], prices: TokenPrices) -> tuple[Space, Floats]:
         """The next working set and the weights to begin with there."""
         point, count = run.point, len(self.blocks)
         support = point.support
@@ -256,7 +255,7 @@ class TokenSolver(Engine[TokenPoint, TokenPrices]):
         weights[np.searchsorted(tokens, support)] = point.weights[point.weights > 0]
         return space, _more_even(space, weights) if dense else weights
 
-    def _added(self, prices: TokenPrices, budget: int) -> IntArray:
+    def _added(self, prices: TokenPrices, budget: int) -> Positions:
         """The tokens with the largest excess, `budget` in all, and the best of every block; sorted."""
         if len(prices.tokens) <= budget:
             return prices.tokens
@@ -269,7 +268,7 @@ class TokenSolver(Engine[TokenPoint, TokenPrices]):
         return np.unique(prices.tokens[np.concatenate([best, tops])])
 
 
-def _more_even(space: Space, weights: FloatArray) -> FloatArray:
+def _more_even(space: Space, weights: Floats) -> Floats:
     """The better of some weights and uniform ones."""
     even = uniform_weights(space.parts)
     return even if space.value(even) > space.value(weights) else weights

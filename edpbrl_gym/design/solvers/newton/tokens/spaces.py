@@ -21,9 +21,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import lapack, solve_triangular
 
+from edpbrl_gym._arrays import Floats, Positions
 from edpbrl_gym.design.criteria import cholesky
 from edpbrl_gym.design.metric import PriorMetric
 from edpbrl_gym.design.rounding import factor_condition, woodbury_condition
@@ -38,9 +38,6 @@ from edpbrl_gym.design.solvers.newton.tokens.curvature import (
 from edpbrl_gym.design.solvers.newton.tokens.forms import ScoreForm
 
 __all__ = ["FeatureSpace", "Space", "TokenSpace"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.intp]
 
 
 LARGE = 700  # tokens above which products with the Hessian are cheaper than its factors
@@ -66,41 +63,41 @@ class Space(ABC):
     offset = 0.0
     by_products: ByProducts | None = None
 
-    def __init__(self, blocks: TokenBlocks, tokens: IntArray) -> None:
+    def __init__(self, blocks: TokenBlocks, tokens: Positions) -> None:
         self.tokens = tokens
         self.parts = blocks.parts(tokens)
         self.rows = blocks.centred(tokens)
-        self.scale: FloatArray = np.repeat(blocks.scale, [part.stop - part.start for part in self.parts])
+        self.scale: Floats = np.repeat(blocks.scale, [part.stop - part.start for part in self.parts])
         self._block_scale = blocks.scale
 
-    def means(self, weights: FloatArray) -> FloatArray:
+    def means(self, weights: Floats) -> Floats:
         """Mean of the centred features in each block, shape (B, d)."""
         return np.stack([weights[part] @ self.rows[part] for part in self.parts])
 
-    def roots(self, weights: FloatArray) -> FloatArray:
+    def roots(self, weights: Floats) -> Floats:
         """sqrt(c w) (x - m) for the tokens with mass: R with R' R the information of the data, shape (k', d)."""
         used = weights > 0
         means = np.repeat(self.means(weights), [int(used[part].sum()) for part in self.parts], axis=0)
         return np.asarray((self.rows[used] - means) * np.sqrt(self.scale[used] * weights[used])[:, None])
 
     @abstractmethod
-    def value(self, weights: FloatArray) -> float:
+    def value(self, weights: Floats) -> float:
         """s(I) - offset; SingularInformationError where it is infinite."""
 
     @abstractmethod
-    def gradient(self, weights: FloatArray) -> FloatArray:
+    def gradient(self, weights: Floats) -> Floats:
         """Scores of the working set, shape (k,)."""
 
     @abstractmethod
-    def derivatives(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def derivatives(self, weights: Floats) -> tuple[Floats, Floats]:
         """Gradient (k,) and Hessian of -s (k, k)."""
 
     @abstractmethod
-    def learned(self, weights: FloatArray) -> float:
+    def learned(self, weights: Floats) -> float:
         """tr(I^-1 I_data): the effective number of parameters that the data determine."""
 
     @abstractmethod
-    def condition(self, weights: FloatArray) -> float:
+    def condition(self, weights: Floats) -> float:
         """Condition number of what value and scores are computed from (`rounding`)."""
 
     @property
@@ -109,10 +106,10 @@ class Space(ABC):
         return 0.0
 
     @abstractmethod
-    def form(self, weights: FloatArray) -> ScoreForm:
+    def form(self, weights: Floats) -> ScoreForm:
         """The scores of all tokens at these weights, as a quadratic form of their features less the block's mean."""
 
-    def _hessian(self, inner: FloatArray, other: FloatArray | None) -> FloatArray:
+    def _hessian(self, inner: Floats, other: Floats | None) -> Floats:
         """Hessian of -s from K and A (None for D); overwrites K."""
         for number, part in enumerate(self.parts):
             inner[part, part] += 1.0 / self._block_scale[number]
@@ -139,45 +136,45 @@ class FeatureSpace(Space):
         target: B with V = B B' for A and V, shape (d, r); None for D.
     """
 
-    def __init__(self, blocks: TokenBlocks, tokens: IntArray, prior: FloatArray, target: FloatArray | None) -> None:
+    def __init__(self, blocks: TokenBlocks, tokens: Positions, prior: Floats, target: Floats | None) -> None:
         super().__init__(blocks, tokens)
         self._prior = prior
         self._target = target
         self._identity = target is not None and np.array_equal(target, np.eye(len(target)))
-        self._known: tuple[FloatArray, FloatArray, FloatArray, FloatArray | None] | None = None
-        self._columns: tuple[FloatArray, FloatArray] | None = None  # of the known point
+        self._known: tuple[Floats, Floats, Floats, Floats | None] | None = None
+        self._columns: tuple[Floats, Floats] | None = None  # of the known point
         self.by_products = ByProducts(FeatureSpace.curvature, above=LARGE, share=0.05, stale=0.2)
 
-    def value(self, weights: FloatArray) -> float:
+    def value(self, weights: Floats) -> float:
         """See the base class."""
         _, factor, half = self._at(weights)
         if half is None:
             return 2.0 * float(np.log(np.diag(factor)).sum())
         return -float(np.vdot(half, half))
 
-    def gradient(self, weights: FloatArray) -> FloatArray:
+    def gradient(self, weights: Floats) -> Floats:
         """See the base class."""
         _, scored = self.solved(weights)
         return np.asarray(self.scale * np.einsum("kr,kr->k", scored, scored))
 
-    def derivatives(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def derivatives(self, weights: Floats) -> tuple[Floats, Floats]:
         """See the base class."""
         solved, scored = self.solved(weights)
         return self.gradient(weights), self._hessian(
             solved @ solved.T, None if self._target is None else scored @ scored.T
         )
 
-    def learned(self, weights: FloatArray) -> float:
+    def learned(self, weights: Floats) -> float:
         """See the base class."""
         solved, _ = self.solved(weights)
         return float((self.scale * weights) @ np.einsum("kd,kd->k", solved, solved))
 
-    def condition(self, weights: FloatArray) -> float:
+    def condition(self, weights: Floats) -> float:
         """See the base class."""
         means, factor, _ = self._at(weights)
         return factor_condition(factor, means, self._block_scale)
 
-    def curvature(self, weights: FloatArray) -> Curvature:
+    def curvature(self, weights: Floats) -> Curvature:
         """Hessian of -s as an operator, in float32."""
         solved, scored = self.solved(weights)
         single = solved.astype(np.float32)
@@ -185,12 +182,12 @@ class FeatureSpace(Space):
         kind = MatrixCurvature if len(weights) <= LARGEST_MATRIX else ImplicitCurvature
         return kind(single, other, self.scale, self.parts)
 
-    def form(self, weights: FloatArray) -> ScoreForm:
+    def form(self, weights: Floats) -> ScoreForm:
         """L^-1 for D, B' I^-1 for A and V (its triangular factor if that is less)."""
         _, factor, half = self._at(weights)
         return _factor_form(factor, half)
 
-    def _at(self, weights: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray | None]:
+    def _at(self, weights: Floats) -> tuple[Floats, Floats, Floats | None]:
         """Means, Cholesky factor L, and L^-1 B."""
         if self._known is None or not np.array_equal(self._known[0], weights):
             means = self.means(weights)
@@ -207,7 +204,7 @@ class FeatureSpace(Space):
             self._known, self._columns = (weights.copy(), means, factor, half), None
         return self._known[1:]
 
-    def solved(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def solved(self, weights: Floats) -> tuple[Floats, Floats]:
         """L^-1 z, and what the scores are squared norms of, a row for each token."""
         means, factor, half = self._at(weights)
         if self._columns is None:
@@ -241,10 +238,10 @@ class TokenSpace(Space):
     def __init__(
         self,
         blocks: TokenBlocks,
-        tokens: IntArray,
+        tokens: Positions,
         metric: PriorMetric,
-        prior: FloatArray,
-        target: FloatArray | None,
+        prior: Floats,
+        target: Floats | None,
         *,
         baseline: float,
         isotropic_a: bool = False,
@@ -258,8 +255,8 @@ class TokenSpace(Space):
         self._gram = self._half @ self._half.T
         self._target = target
         self._isotropic_a = isotropic_a
-        self._columns: FloatArray | None = None  # C = X Lambda^-1 B, (k, r)
-        self._second: FloatArray | None = None  # C C', (k, k), where that is less
+        self._columns: Floats | None = None  # C = X Lambda^-1 B, (k, r)
+        self._second: Floats | None = None  # C C', (k, k), where that is less
         if isotropic_a:
             assert metric.isotropic is not None
             self._second = self._gram / metric.isotropic
@@ -275,7 +272,7 @@ class TokenSpace(Space):
         """Largest c x' Lambda^-1 x: what the data can add to the prior in one direction."""
         return float((self.scale * np.diag(self._gram)).max(initial=0.0))
 
-    def value(self, weights: FloatArray) -> float:
+    def value(self, weights: Floats) -> float:
         """s(I) - s(Lambda). See the base class."""
         used = np.flatnonzero(weights)
         root = np.sqrt(self.scale[used] * weights[used])
@@ -291,23 +288,23 @@ class TokenSpace(Space):
         solved = solve_triangular(factor, inner, lower=True, check_finite=False)
         return float(np.trace(solve_triangular(factor, solved.T, lower=True, check_finite=False)))
 
-    def gradient(self, weights: FloatArray) -> FloatArray:
+    def gradient(self, weights: Floats) -> Floats:
         """See the base class."""
         return self._parts_of(weights, hessian=False)[0]
 
-    def derivatives(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def derivatives(self, weights: Floats) -> tuple[Floats, Floats]:
         """See the base class."""
         gradient, inner, other = self._parts_of(weights, hessian=True)
         assert inner is not None
         return gradient, self._hessian(inner, other)
 
-    def learned(self, weights: FloatArray) -> float:
+    def learned(self, weights: Floats) -> float:
         """See the base class."""
         half = self._metric.half(self.roots(weights))
         sizes = np.maximum(np.linalg.eigvalsh(half @ half.T), 0.0)
         return float((sizes / (1.0 + sizes)).sum())
 
-    def condition(self, weights: FloatArray) -> float:
+    def condition(self, weights: Floats) -> float:
         """See the base class."""
         means = self.means(weights)
         return woodbury_condition(self._metric, self._prior, self.roots(weights), means, self._block_scale)
@@ -321,7 +318,7 @@ class TokenSpace(Space):
             own = np.diag(self._gram if self._second is None else self._second)
         return sum(float((self.scale[part] * own[part]).max()) for part in self.parts)
 
-    def form(self, weights: FloatArray) -> ScoreForm:
+    def form(self, weights: Floats) -> ScoreForm:
         """The base and a negative term for each token with mass; for V as many terms as B has columns.
 
         Where the data outweigh the prior so much that these terms would cancel in float32, the form of `FeatureSpace`.
@@ -356,14 +353,12 @@ class TokenSpace(Space):
         assert precision is not None
         return ScoreForm(1.0 / precision, directions, -(2.0 * share - share**2) / precision)
 
-    def _spread(self, weights: FloatArray) -> float:
+    def _spread(self, weights: Floats) -> float:
         """Largest score of the working set, in the units of `largest`."""
         unit = self._metric.isotropic if self._isotropic_a else 1.0
         return float(self.gradient(weights).max(initial=0.0)) * (unit or 1.0)
 
-    def _parts_of(
-        self, weights: FloatArray, *, hessian: bool
-    ) -> tuple[FloatArray, FloatArray | None, FloatArray | None]:
+    def _parts_of(self, weights: Floats, *, hessian: bool) -> tuple[Floats, Floats | None, Floats | None]:
         """Gradient, K and A; K is None without the Hessian, A is None for D."""
         everything = np.arange(len(weights))
         used = np.flatnonzero(weights)
@@ -391,13 +386,13 @@ class TokenSpace(Space):
         gradient = self.scale * np.diag(other)
         return gradient, inner - half.T @ half if hessian else None, other
 
-    def _factor(self, inner: FloatArray, root: FloatArray | None) -> FloatArray:
+    def _factor(self, inner: Floats, root: Floats | None) -> Floats:
         """Lower Cholesky factor of N = E + W^(1/2) P W^(1/2)."""
         matrix = inner.copy() if root is None else inner * np.outer(root, root)
         matrix.flat[:: len(matrix) + 1] += 1.0
         return np.asarray(np.linalg.cholesky(matrix))
 
-    def _moved(self, gram: FloatArray, weights: FloatArray, left: IntArray, right: IntArray) -> FloatArray:
+    def _moved(self, gram: Floats, weights: Floats, left: Positions, right: Positions) -> Floats:
         """Inner products of the rows less the means of their blocks, from those of the centred rows."""
         means = np.stack([weights[part] @ gram[part] for part in self.parts])  # (B, k)
         across = np.stack([means[:, part] @ weights[part] for part in self.parts])  # (B, B)
@@ -410,13 +405,13 @@ class TokenSpace(Space):
             result += across[np.ix_(self._block[left], self._block[right])]
         return np.asarray(result)
 
-    def _columns_moved(self, weights: FloatArray) -> FloatArray:
+    def _columns_moved(self, weights: Floats) -> Floats:
         assert self._columns is not None
         means = np.stack([weights[part] @ self._columns[part] for part in self.parts])
         return np.asarray(self._columns - means[self._block])
 
 
-def _factor_form(factor: FloatArray, half: FloatArray | None) -> ScoreForm:
+def _factor_form(factor: Floats, half: Floats | None) -> ScoreForm:
     """L^-1 for D, B' I^-1 for A and V (its triangular factor if that is less), from L and L^-1 B."""
     inverse = np.tril(lapack.dtrtri(factor, lower=1)[0])
     if half is None:

@@ -1,0 +1,13 @@
+"""Names of array types by what the arrays hold; their shapes stand in the docstrings."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["AnyFloats", "Booleans", "Floats", "Floats32", "Indices", "Positions"]
+
+Floats = NDArray[np.float64]
+Floats32 = NDArray[np.float32]
+AnyFloats = NDArray[np.floating]
+Indices = NDArray[np.int64]
+Positions = NDArray[np.intp]
+Booleans = NDArray[np.bool_]
