@@ -70,6 +70,8 @@ HEAVY = {
     "linear_operator",
     "optuna",
     "optuna_dashboard",
+    "dask",
+    "distributed",
 }
 MATHEMATICS = {"mdp", "likelihood", "comparisons", "estimation", "design"}
 # rooms that also read one room of their own floor

@@ -1,14 +1,19 @@
-"""How the command line reads arguments of some types."""
+"""How the command line reads arguments of some types, and arguments that several commands share."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
-__all__ = ["RULES", "CriterionName"]
+if TYPE_CHECKING:
+    from edpbrl_gym.experiments.processes import Executor
+
+__all__ = ["RULES", "CriterionName", "Workers"]
 
 CriterionName = Literal["V", "A", "D"]
 RULES = tyro.constructors.ConstructorRegistry()
@@ -60,3 +65,41 @@ def _named_texts(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors
         is_instance=lambda value: isinstance(value, Mapping),
         str_from_instance=lambda value: list(value),
     )
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Who does the units of an experiment."""
+
+    jobs: int | None = None
+    """Processes (None: one for each core); the results do not depend on it."""
+    dask: str | None = None
+    """Address of a Dask scheduler, such as tcp://host:8786, whose workers do the work in their place; they see the run
+    folder and have the same environment (extra: cluster)."""
+    dask_timeout: float = 10.0
+    """Seconds to wait for the scheduler."""
+
+    def __post_init__(self) -> None:
+        if self.jobs is not None and self.jobs < 1:
+            raise ValueError(f"Expected --jobs >= 1, got {self.jobs}")
+        if self.jobs is not None and self.dask is not None:
+            raise ValueError("Expected --jobs or --dask, got both; a cluster has as many workers as were started")
+        if not self.dask_timeout > 0:
+            raise ValueError(f"Expected --dask-timeout > 0, got {self.dask_timeout}")
+
+    @contextmanager
+    def executor(self) -> Iterator[Executor]:
+        """Processes, or the connection to the cluster as long as the context lasts.
+
+        Raises:
+            ClusterError: If there is no such scheduler.
+        """
+        from edpbrl_gym.experiments.processes import LocalProcesses
+
+        if self.dask is None:
+            yield LocalProcesses(self.jobs)
+            return
+        from edpbrl_gym.experiments.cluster import DaskCluster
+
+        with DaskCluster(self.dask, timeout=self.dask_timeout) as cluster:
+            yield cluster

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from tyro.conf import OmitArgPrefixes
 
+from edpbrl_gym.cli.arguments import Workers
 from edpbrl_gym.cli.console import output, progress_bars, quiet_libraries, shown, track
 from edpbrl_gym.cli.drawing import Drawing
-from edpbrl_gym.cli.errors import UsageError, bad_arguments
+from edpbrl_gym.cli.errors import bad_arguments
 from edpbrl_gym.experiments.llm.settings import LLMSettings
 from edpbrl_gym.oracles.judge.settings import EndpointSettings
 from edpbrl_gym.rendering.settings import ImageSettings
@@ -45,8 +46,7 @@ class LLM:
     paper's (None: the judge reads the partial prompts)."""
     images: OmitArgPrefixes[ImageSettings] = field(default_factory=ImageSettings)
     drawing: OmitArgPrefixes[Drawing] = field(default_factory=Drawing)
-    jobs: int | None = None
-    """Processes for designs and estimates (None: one for each core); the results do not depend on it."""
+    workers: OmitArgPrefixes[Workers] = field(default_factory=Workers)
     out: Path | None = None
     """Run folder (None: runs/llm). A stopped run goes on where it was and asks nothing twice."""
 
@@ -62,8 +62,6 @@ def run(options: LLM) -> None:
             show="texts" if options.render_model is None else "images",
             seed=settings.seed,
         )
-        if options.jobs is not None and options.jobs < 1:
-            raise UsageError(f"Expected --jobs >= 1, got {options.jobs}")
     quiet_libraries()
     if options.dry_run:
         _plan(settings, judge, options)
@@ -77,9 +75,9 @@ def run(options: LLM) -> None:
     with bad_arguments():
         renderer = _renderer(options)
     out = options.out or Path("runs/llm")
-    with _asking() as advance, _terminated_like_ctrl_c():
+    with options.workers.executor() as executor, _asking() as advance, _terminated_like_ctrl_c():
         results = run_llm(
-            settings, judge, out, renderer=renderer, jobs=options.jobs, track=_after(advance), advance=advance
+            settings, judge, out, renderer=renderer, jobs=executor, track=_after(advance), advance=advance
         )
     files = write_report(results, out)
     console = output()

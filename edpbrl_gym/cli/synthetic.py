@@ -9,8 +9,8 @@ from typing import Any
 
 from tyro.conf import OmitArgPrefixes
 
+from edpbrl_gym.cli.arguments import Workers
 from edpbrl_gym.cli.console import output, quiet_libraries, shown, track
-from edpbrl_gym.cli.errors import UsageError
 from edpbrl_gym.experiments.settings import QUICK, SyntheticSettings
 
 __all__ = ["Synthetic", "run"]
@@ -23,8 +23,7 @@ class Synthetic:
     settings: OmitArgPrefixes[SyntheticSettings] = field(default_factory=SyntheticSettings)
     quick: bool = False
     """A small version in about 3 minutes on 2 cores: T = 10, 40, 110 and 8 runs where you do not set them."""
-    jobs: int | None = None
-    """Processes (None: one for each core); the results do not depend on it."""
+    workers: OmitArgPrefixes[Workers] = field(default_factory=Workers)
     out: Path | None = None
     """Run folder (None: runs/synthetic, or runs/synthetic-quick). A stopped run goes on where it was."""
 
@@ -44,12 +43,11 @@ def run(options: Synthetic) -> None:
     from edpbrl_gym.experiments.synthetic_report import setting_line, verdict
 
     begun = time.monotonic()
-    if options.jobs is not None and options.jobs < 1:
-        raise UsageError(f"Expected --jobs >= 1, got {options.jobs}")
     settings = options.settings
     out = options.out or Path("runs/synthetic-quick" if options.quick else "runs/synthetic")
     quiet_libraries()
-    results = run_experiment(SYNTHETIC, settings, out, jobs=options.jobs, track=track, progress=True)
+    with options.workers.executor() as executor:
+        results = run_experiment(SYNTHETIC, settings, out, jobs=executor, track=track, progress=True)
     files = write_report(results, out)
     console = output()
     console.print()

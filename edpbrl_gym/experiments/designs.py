@@ -12,7 +12,6 @@ from edpbrl_gym.agents.base import Agent
 from edpbrl_gym.agents.registry import agent_class, make_agent
 from edpbrl_gym.collection.collect import check_static, make_prompt_lanes, reseed
 from edpbrl_gym.design import describe_design
-from edpbrl_gym.experiments.processes import in_parallel
 from edpbrl_gym.experiments.runs import RunFolderError
 from edpbrl_gym.experiments.settings import AgentSettings, SyntheticSettings
 from edpbrl_gym.features.memo import MemoEncoder, raw_encoder
@@ -137,14 +136,14 @@ def solve_and_save(
 
 
 def solve_designs(settings: SyntheticSettings, run: Run, tokens: Tokens) -> list[dict[str, Any]]:
-    """Solve the designs of all agents that have one, in processes; return their descriptions."""
+    """Solve the designs of all agents that have one, each by itself; return their descriptions."""
     work = [
         (settings, position, planned, run.folder.path, tokens)
         for position, agent in enumerate(settings.parsed_agents)
         if has_design(agent)
         for planned, _ in design_episodes(settings, agent)
     ]
-    return list(run.track("designs", in_parallel(solve_and_save, work, run.processes), len(work))) if work else []
+    return run.do_all("designs", solve_and_save, work)
 
 
 def _save(agent: Agent, target: Path) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from edpbrl_gym._files import check_links
 from edpbrl_gym._places import telling
-from edpbrl_gym.experiments.processes import Track, do_all, no_track, workers
+from edpbrl_gym.experiments.processes import Executor, LocalProcesses, Track, no_track
 from edpbrl_gym.experiments.runs import Results, RunFolder, RunFolderError, read_results
 from edpbrl_gym.features import TextEncoder, load_encoder
 from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
@@ -71,7 +71,7 @@ class Run:
         settings: Of the experiment.
         folder: The run folder, held by this process.
         inputs: What was loaded.
-        processes: How many may be used.
+        executor: Does the work.
         track: Shows progress.
         progress: Whether to show progress bars while texts are encoded.
     """
@@ -79,7 +79,7 @@ class Run:
     settings: Any
     folder: RunFolder
     inputs: Inputs
-    processes: int
+    executor: Executor
     track: Track
     progress: bool
 
@@ -95,9 +95,11 @@ class Run:
         assert self.inputs.vocabulary is not None
         return self.inputs.vocabulary
 
-    def do_all(self, name: str, function: Callable[..., Any], work: list[tuple[Any, ...]]) -> None:
-        """Call a function with each of the arguments, in processes, for what it writes."""
-        do_all(name, function, work, self.processes, self.track)
+    def do_all(self, name: str, function: Callable[..., Any], work: list[tuple[Any, ...]]) -> list[Any]:
+        """Call a function with each of the arguments; return the results in the order in which they finish."""
+        if not work:
+            return []  # and nothing is shown
+        return list(self.track(name, self.executor.map_unordered(function, work, self.folder.path), len(work)))
 
     def make_missing(self, name: str, function: Callable[..., Any], wanted: Mapping[Path, tuple[Any, ...]]) -> None:
         """Call a function with the arguments behind each file that is not there, which it then writes."""
@@ -151,7 +153,7 @@ def run_experiment(
     out: str | os.PathLike[str],
     *,
     units: Sequence[Any] | None = None,
-    jobs: int | None = None,
+    jobs: int | Executor | None = None,
     track: Track = no_track,
     progress: bool = False,
 ) -> Results:
@@ -164,7 +166,8 @@ def run_experiment(
         settings: What decides the numbers.
         out: The run folder, new or of an earlier run with the same settings.
         units: Of ``experiment.plan``; None: all that it plans by itself.
-        jobs: Processes; None: one for each core, and no more than there are units. The results don't depend on it.
+        jobs: Processes of this machine; None: one for each core, and no more than there are units. Or another executor,
+            such as a ``DaskCluster``. The results don't depend on it.
         track: Shows progress.
         progress: Show progress bars while texts are encoded.
 
@@ -175,13 +178,14 @@ def run_experiment(
         RunFolderError: If ``out`` holds another experiment or can't be written.
         ValueError: If something that the settings name is unknown or can't be used.
     """
+    executor = jobs if isinstance(jobs, Executor) else LocalProcesses(jobs)
     planned = list(experiment.plan(settings) if units is None else units)
     inputs = experiment.inputs(settings)
     config = settings.as_config() | inputs.config
-    folder = RunFolder.open(out, kind=experiment.kind, config=config)
+    folder = RunFolder.open(Path(out).absolute(), kind=experiment.kind, config=config)
     folder.begin()
     folder.note(**inputs.notes)
-    run = Run(settings, folder, inputs, workers(jobs), track, progress)
+    run = Run(settings, folder, inputs, executor, track, progress)
     todo = [unit for unit in planned if not (experiment.resumes and folder.has_part(unit.part))]
     prepared = experiment.prepare(run, todo)
     run.do_all(

@@ -29,6 +29,7 @@ OWN = ["--encoder", "tests.helpers.encoders:NeverEncoder"]
         ("diffusers", "images", ["personalize", "theta", "--model", "m", *OWN]),
         ("PIL", "images", ["personalize", "theta", "--model", "m", *OWN]),
         ("peft", "language", ["reproduce", "reinforce", "--kind", "adapters", *OWN]),
+        ("distributed", "cluster", ["reproduce", "synthetic", "--dask", "tcp://127.0.0.1:1", *OWN]),
         ("tensorboard", "language", ["reproduce", "reinforce", "--tensorboard", *OWN]),
     ],
 )

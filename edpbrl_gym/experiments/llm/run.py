@@ -22,7 +22,7 @@ from edpbrl_gym.experiments.llm.measuring import fit_words, measure
 from edpbrl_gym.experiments.llm.questions import ArmQuestions, check_agents, make_questions
 from edpbrl_gym.experiments.llm.report import make_report
 from edpbrl_gym.experiments.llm.settings import LLMSettings
-from edpbrl_gym.experiments.processes import Track, no_track
+from edpbrl_gym.experiments.processes import Executor, Track, no_track
 from edpbrl_gym.experiments.runs import Results, RunFolder
 from edpbrl_gym.oracles.judge import Judge, JudgeSettings
 from edpbrl_gym.personalize.taste import save_taste
@@ -89,7 +89,7 @@ def run_llm(
     out: str | os.PathLike[str],
     *,
     renderer: Renderer | None = None,
-    jobs: int | None = None,
+    jobs: int | Executor | None = None,
     track: Track = no_track,
     advance: Advance = _no_progress,
 ) -> Results:
@@ -104,7 +104,7 @@ def run_llm(
             renderer and "texts" without.
         out: The run folder, new or of an earlier run with the same settings.
         renderer: Draws the partial prompts; None lets the judge read them.
-        jobs: Processes for designs and estimates; None: one for each core. The results don't depend on it.
+        jobs: Who does designs and estimates, as in ``run_experiment``. The results don't depend on it.
         track: Shows progress over designs and estimates.
         advance: Called with a stage ("pictures" or a style), the steps done and all steps.
 
