@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edpbrl_gym.experiments.kit.figures import GREY, STYLE, legend, look, set_title
+from edpbrl_gym.experiments.kit.figures import GREY, legend, look, new_figure, set_title
 from edpbrl_gym.experiments.kit.report import (
     Picture,
     Report,
@@ -118,11 +118,7 @@ def demo_figure(table: Any, *, text: str, episodes: int) -> Figure:
         text: The taste in words.
         episodes: T.
     """
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(9.6, 4.2), layout="constrained")
+    with new_figure(9.6, 4.2) as figure:
         left, right = figure.subplots(1, 2, width_ratios=(1, 1.5))
         agents = list(dict.fromkeys(table[table["part"] == "best"]["agent"]))
         _demo_curves(left, table, agents)

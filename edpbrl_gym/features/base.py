@@ -14,14 +14,13 @@ from numpy.typing import ArrayLike, NDArray
 from edpbrl_gym._compat import require
 from edpbrl_gym._validation import check_count
 
-__all__ = ["BatchedEncoder", "TextEncoder", "check_fingerprint", "check_texts", "normalise", "quiet_loading"]
+__all__ = ["BatchedEncoder", "Encoder", "TextEncoder", "check_fingerprint", "check_texts", "normalise", "quiet_loading"]
 
 Embeddings = NDArray[np.float32]
 
 
-@runtime_checkable
-class TextEncoder(Protocol):
-    """Anything that turns n texts into an (n, d) array of unit-norm float32 rows."""
+class Encoder(Protocol):
+    """What identifies an encoder of texts or of pictures."""
 
     @property
     def name(self) -> str:
@@ -34,6 +33,11 @@ class TextEncoder(Protocol):
     @property
     def fingerprint(self) -> str:
         """sha256 (hex) of the weights and of the settings on which the embeddings depend."""
+
+
+@runtime_checkable
+class TextEncoder(Encoder, Protocol):
+    """Anything that turns n texts into an (n, d) array of unit-norm float32 rows."""
 
     def encode(self, texts: Sequence[str], *, progress: bool = False) -> Embeddings:
         """Return the embeddings, shape (n, d), float32, unit norm, row i for ``texts[i]``."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from edpbrl_gym._pictures import open_picture
 from edpbrl_gym._validation import check_count
 from edpbrl_gym.features._hashing import hash_settings, hash_state_dict
-from edpbrl_gym.features.base import normalise
+from edpbrl_gym.features.base import Encoder, normalise
 from edpbrl_gym.features.clip import open_clip_model
 
 if TYPE_CHECKING:
@@ -27,20 +27,11 @@ IMAGE_ENCODER_FORMS = {
 
 
 @runtime_checkable
-class ImageEncoder(Protocol):
-    """Anything that turns n pictures into an (n, d) array of unit-norm float32 rows."""
+class ImageEncoder(Encoder, Protocol):
+    """Anything that turns n pictures into an (n, d) array of unit-norm float32 rows.
 
-    @property
-    def name(self) -> str:
-        """Spec of the encoder, as a user would write it; the same as for the text encoder of the same model."""
-
-    @property
-    def dimension(self) -> int:
-        """Number of features d."""
-
-    @property
-    def fingerprint(self) -> str:
-        """sha256 (hex) of the weights and of the settings on which the embeddings depend."""
+    Its name is that of the text encoder of the same model.
+    """
 
     def encode_images(self, images: Sequence[Image | PathLike[str] | str]) -> NDArray[np.float32]:
         """Return the embeddings, shape (n, d), float32, unit norm, row i for ``images[i]``."""

@@ -8,6 +8,7 @@ from edpbrl_gym.cli import main
 from edpbrl_gym.experiments.runs import read_results
 from edpbrl_gym.language.model import OWN_NAME, load_language_model
 from tests.helpers.tiny_language_model import write_tiny_model
+from tests.helpers.tiny_reinforce import SMALL
 
 
 @pytest.fixture(scope="module")
@@ -24,18 +25,7 @@ def words(tmp_path_factory):
 
 
 def command(model, words, out, *more):
-    small = [
-        "--num-options",
-        "2",
-        "--words",
-        "2",
-        "--meta-samples",
-        "2",
-        "--episodes",
-        "2",
-        "--evaluation-samples",
-        "2",
-    ]
+    small = [*SMALL, "--evaluation-samples", "2"]
     given = ["--model", model, "--vocabulary", words, "--out", str(out), "--questions", "2", "4", "--max-tokens", "6"]
     return ["reproduce", "reinforce", "--quick", "--iterations", "2", "--rank", "2", *small, *given, *more]
 

@@ -6,42 +6,7 @@ import pytest
 from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.estimation import estimate
 from edpbrl_gym.likelihood import BestOf, BestWorst, Ranking, Response, WithTies
-
-START = np.datetime64("2026-01-01T00:00:00.123456")
-
-
-def a_response(rng, kinds, num_options):
-    kind = kinds[rng.integers(len(kinds))]
-    order = [int(option) for option in rng.permutation(num_options)]
-    length = {"best": 1, "best_worst": 2, "ranking": num_options}.get(kind, 0)
-    return Response(kind, tuple(order[:length]))
-
-
-def comparisons(n=6, num_options=3, d=4, seed=0, kinds=("best", "best_worst", "ranking", "tie", "skip"), **changes):
-    rng = np.random.default_rng(seed)
-    values = dict(
-        features=rng.normal(size=(n, num_options, d)).astype(np.float32),
-        responses=tuple(a_response(rng, kinds, num_options) for _ in range(n)),
-        episode=np.arange(n) // 2,
-        step=np.arange(n) % 2,
-        texts=[[f"a café, {i}{k}" for k in range(num_options)] for i in range(n)],
-        who="a user",
-        answered_at=START + np.arange(n),
-        metadata={"encoder": "minilm", "model": {"name": "ties", "nu": 0.5}},
-    )
-    return Comparisons(**(values | changes))
-
-
-def assert_equal(first, second):
-    for name in ("features", "episode", "step"):
-        one, other = getattr(first, name), getattr(second, name)
-        assert one.dtype == other.dtype
-        np.testing.assert_array_equal(one, other)
-    for name in ("responses", "texts", "who", "metadata"):
-        assert getattr(first, name) == getattr(second, name)
-    assert (first.answered_at is None) == (second.answered_at is None)
-    if first.answered_at is not None:
-        np.testing.assert_array_equal(first.answered_at, second.answered_at)
+from tests.helpers.answered import START, assert_equal, comparisons
 
 
 def question(whole, index):

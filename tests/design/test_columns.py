@@ -20,9 +20,9 @@ from edpbrl_gym.design.solvers.newton.columns.policies import PolicyPricing
 from edpbrl_gym.design.solvers.newton.simplex_qp import solve_simplex_qp
 from edpbrl_gym.mdp import FiniteHorizonMDP, PromptMDP
 from tests.helpers.design_cases import (
+    check_repeats_and_starts,
     problem_of,
     random_mdp_problem,
-    random_occupancy,
     rounding_of_the_gap,
     stochastic_mdp,
 )
@@ -289,19 +289,7 @@ def test_nothing_to_learn(kind):
 def test_same_result_twice_and_from_any_start(kind):
     options = {"roots": 2} if kind == "paths" else {}
     problem = problem_of(make_mdp(kind, 1, **options), "D")
-    design, again = newton(problem), newton(problem)
-    np.testing.assert_array_equal(design.occupancies, again.occupancies)
-    assert (design.value, design.gap, design.iterations) == (again.value, again.gap, again.iterations)
-    for start in (
-        random_occupancy(problem.mdp, np.random.default_rng(3)),
-        problem.mdp.occupancy(problem.mdp.optimal_policy(np.ones((4, problem.mdp.num_pairs)))[0]),
-        design.mean_occupancy,
-    ):
-        other = newton(problem, start=start)
-        assert other.status == "converged"
-        assert abs(other.value - design.value) <= 1e-6 * design.gain
-    assert other.iterations == 0  # it began at the optimum
-    assert newton(problem, seed=1).status == "converged"
+    check_repeats_and_starts(problem)
     with pytest.raises(ValueError, match="occupancy"):
         newton(problem, start=np.zeros((4, problem.mdp.num_pairs)))
 

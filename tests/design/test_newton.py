@@ -31,10 +31,10 @@ from edpbrl_gym.design.solvers.newton.tokens.spaces import FeatureSpace, Space, 
 from edpbrl_gym.mdp import PromptMDP
 from tests.helpers.design_cases import (
     DESIGN_CRITERIA,
+    check_repeats_and_starts,
     hard_prompt_problems,
     problem_from,
     prompt_problem,
-    random_occupancy,
     rounding_of_the_gap,
 )
 from tests.helpers.lane_environments import ChainEnv
@@ -278,19 +278,7 @@ def test_nothing_to_learn():
 @pytest.mark.parametrize("criterion", ["D", "A", "V"])
 def test_same_result_twice_and_from_any_start(criterion):
     problem = prompt_problem(criterion, 1, sizes=(60, 50), dimension=8)
-    design, again = newton(problem), newton(problem)
-    np.testing.assert_array_equal(design.occupancies, again.occupancies)
-    assert (design.value, design.gap, design.iterations) == (again.value, again.gap, again.iterations)
-    for start in (
-        random_occupancy(problem.mdp, np.random.default_rng(3)),
-        problem.mdp.occupancy(problem.mdp.optimal_policy(np.ones((2, 110)))[0]),
-        design.mean_occupancy,
-    ):
-        other = newton(problem, start=start)
-        assert other.status == "converged"
-        assert abs(other.value - design.value) <= 1e-6 * design.gain
-    assert other.iterations == 0  # it began at the optimum
-    assert newton(problem, seed=1).status == "converged"
+    check_repeats_and_starts(problem)
 
 
 def test_callback_history_and_iteration_limit():

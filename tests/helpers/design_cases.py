@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from edpbrl_gym.design import Design, DesignProblem, make_criterion, token_difference_matrix
+from edpbrl_gym.design import Design, DesignProblem, make_criterion, newton, token_difference_matrix
 from edpbrl_gym.mdp import FiniteHorizonMDP, PromptMDP
 
 DESIGN_CRITERIA = ["D", "A", "V", "V1"]  # V1: V of rank one
@@ -49,6 +49,24 @@ def prompt_problem(criterion: str, seed=0, *, sizes=(12, 9, 10), dimension=5, **
 def random_occupancy(mdp: FiniteHorizonMDP, rng: np.random.Generator) -> np.ndarray:
     weights = rng.random((mdp.horizon, mdp.num_pairs)) ** 3 * mdp.admissible
     return mdp.occupancy(mdp.policy_from_occupancy(weights))
+
+
+def check_repeats_and_starts(problem: DesignProblem) -> None:
+    """Newton gives the same design twice, and an equally good one from any start."""
+    mdp = problem.mdp
+    design, again = newton(problem), newton(problem)
+    np.testing.assert_array_equal(design.occupancies, again.occupancies)
+    assert (design.value, design.gap, design.iterations) == (again.value, again.gap, again.iterations)
+    for start in (
+        random_occupancy(mdp, np.random.default_rng(3)),
+        mdp.occupancy(mdp.optimal_policy(np.ones((mdp.horizon, mdp.num_pairs)))[0]),
+        design.mean_occupancy,
+    ):
+        other = newton(problem, start=start)
+        assert other.status == "converged"
+        assert abs(other.value - design.value) <= 1e-6 * design.gain
+    assert other.iterations == 0  # it began at the optimum
+    assert newton(problem, seed=1).status == "converged"
 
 
 def random_rows(mdp: FiniteHorizonMDP, rng: np.random.Generator) -> np.ndarray:

@@ -10,6 +10,8 @@ from edpbrl_gym.language.model import load_language_model
 from edpbrl_gym.language.policies import make_policies
 from edpbrl_gym.language.settings import ReinforceSettings
 
+SMALL = "--num-options 2 --words 2 --meta-samples 2 --episodes 2".split()  # options of `edpbrl reproduce reinforce`
+
 
 class HashEncoder:
     """A random unit vector for every text, the same in every process."""

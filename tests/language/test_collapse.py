@@ -17,7 +17,7 @@ from edpbrl_gym.language.rollouts import roll_out
 from edpbrl_gym.language.trainer import Trainer, evaluate, train
 from edpbrl_gym.language.training_log import Evaluation
 from tests.helpers.tiny_language_model import write_tiny_model
-from tests.helpers.tiny_reinforce import HashEncoder, tiny_policies, tiny_settings
+from tests.helpers.tiny_reinforce import SMALL, HashEncoder, tiny_policies, tiny_settings
 
 
 @pytest.fixture(scope="module")
@@ -145,18 +145,7 @@ def test_the_command_and_its_report_say_so(folder, tmp_path, capsys):
     (words / "a.txt").write_text("a red fox\na blue boat\nan old clock\na green hill\n")
     (words / "b.txt").write_text("at dawn\nin the rain\nunder stars\nby candle light\n")
     out = tmp_path / "run"
-    small = [
-        "--num-options",
-        "2",
-        "--words",
-        "2",
-        "--meta-samples",
-        "2",
-        "--episodes",
-        "2",
-        "--evaluation-samples",
-        "16",
-    ]
+    small = [*SMALL, "--evaluation-samples", "16"]
     given = ["--model", folder, "--vocabulary", str(words), "--out", str(out), "--questions", "2", "--max-tokens", "6"]
     ruin = ["--iterations", "3", "--kind", "copies", "--optimiser", "adamw", "--learning-rate", "1e4"]
     assert main(["reproduce", "reinforce", "--quick", *small, *given, *ruin]) == 0

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -29,6 +30,7 @@ __all__ = [
     "curves_figure",
     "legend",
     "look",
+    "new_figure",
     "save_figure",
     "set_title",
 ]
@@ -64,6 +66,16 @@ class Look(NamedTuple):
 def look(number: int) -> Look:
     """The look of the arm at a place, for readers without colour too."""
     return Look(PALETTE[number % len(PALETTE)], _LINES[number % len(_LINES)], MARKERS[number % len(MARKERS)])
+
+
+@contextmanager
+def new_figure(width: float, height: float, *, grid: bool = True) -> Iterator[Figure]:
+    """An empty figure, in inches, to be drawn in the style that all share."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context({**STYLE, "axes.grid": grid}):
+        yield Figure(figsize=(width, height), layout="constrained")
 
 
 def save_figure(figure: Figure, folder: Path, name: str) -> list[Path]:
@@ -180,13 +192,9 @@ def curves_figure(
         log: Whether the x axis is logarithmic.
         zero: Whether the y axis begins at 0.
     """
-    import matplotlib
-    from matplotlib.figure import Figure
-
     columns = min(columns, len(panels))
     rows = -(-len(panels) // columns)
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(max(size[0] * columns + 0.4, 6.4), size[1] * rows + 1.0), layout="constrained")
+    with new_figure(max(size[0] * columns + 0.4, 6.4), size[1] * rows + 1.0) as figure:
         grid = figure.subplots(rows, columns, sharex=share != "none", sharey=share, squeeze=False)
         axes = list(grid.ravel())
         for axis, panel in zip(axes, panels, strict=False):

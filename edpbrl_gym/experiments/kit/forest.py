@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edpbrl_gym.experiments.kit.figures import GREY, STYLE, Look, set_title
+from edpbrl_gym.experiments.kit.figures import GREY, Look, new_figure, set_title
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -71,15 +71,12 @@ def forest_figure(
         xlabel: Name of the x axis.
         title: Above the figure.
     """
-    import matplotlib
-    from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
     names = list(series)
     spread = np.linspace(0.3, -0.3, len(names)) if len(names) > 1 else np.zeros(1)
     heights = {row: len(rows) - 1 - place for place, row in enumerate(rows)}
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(9.6, 0.5 * len(rows) + 1.7), layout="constrained")
+    with new_figure(9.6, 0.5 * len(rows) + 1.7) as figure:
         for axis, panel in zip(figure.subplots(1, len(panels), sharey=True, squeeze=False)[0], panels, strict=True):
             for point in panel.points:
                 height = heights[point.row] + float(spread[names.index(point.series)])

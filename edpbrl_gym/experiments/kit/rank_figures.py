@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from edpbrl_gym.experiments.kit.figures import STYLE, set_title
+from edpbrl_gym.experiments.kit.figures import new_figure, set_title
 from edpbrl_gym.experiments.kit.ranks import AverageRanks, groups
 
 if TYPE_CHECKING:
@@ -33,15 +33,11 @@ def ranks_figure(rankings: Sequence[AverageRanks], label_of: Callable[[str], Arm
         rankings: What is drawn.
         label_of: How an arm of that name is written.
     """
-    import matplotlib
-    from matplotlib.figure import Figure
-
     panels = []
     for ranked in rankings:
         joined = groups(ranked.ranks.tolist(), ranked.difference)
         panels.append((ranked, joined, 0.45 + 0.16 * len(joined) + 0.25 * -(-len(ranked.arms) // 2)))
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(9.2, 0.75 * sum(height + 1.1 for *_, height in panels) + 0.4), layout="constrained")
+    with new_figure(9.2, 0.75 * sum(height + 1.1 for *_, height in panels) + 0.4) as figure:
         axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=[height + 1.1 for *_, height in panels])[
             :, 0
         ]
@@ -101,15 +97,11 @@ def heat_figure(rankings: Sequence[tuple[str, AverageRanks]], label_of: Callable
         rankings: Title and ranking; rows are in the order of the first.
         label_of: How an arm of that name is written.
     """
-    import matplotlib
-    from matplotlib.figure import Figure
-
     order = list(dict.fromkeys(arm for _, ranked in rankings for arm in ranked.arms))
     columns = len(rankings[0][1].by_regime) + 1
     places = (1, len(rankings)) if columns <= 7 else (len(rankings), 1)  # side by side where there is room
-    with matplotlib.rc_context({**STYLE, "axes.grid": False}):
-        width, height = 2.6 + 0.62 * columns * places[1], (0.24 * len(order) + 1.2) * places[0] + 0.6
-        figure = Figure(figsize=(width, height), layout="constrained")
+    width, height = 2.6 + 0.62 * columns * places[1], (0.24 * len(order) + 1.2) * places[0] + 0.6
+    with new_figure(width, height, grid=False) as figure:
         axes = figure.subplots(*places, squeeze=False, sharey=True).ravel()
         for axis, (title, ranked) in zip(axes, rankings, strict=True):
             values = np.full((len(order), len(ranked.by_regime) + 1), np.nan)

@@ -10,7 +10,6 @@ import numpy as np
 from edpbrl_gym.experiments.kit.figures import (
     GREY,
     PALETTE,
-    STYLE,
     Curve,
     Level,
     Look,
@@ -18,6 +17,7 @@ from edpbrl_gym.experiments.kit.figures import (
     curves_figure,
     legend,
     look,
+    new_figure,
     set_title,
 )
 from edpbrl_gym.experiments.kit.statistics import mean_over
@@ -85,16 +85,12 @@ def _cell(means: Any, estimator: str, arm: str, tested: str | None) -> Any:
 
 def bars_figure(table: Any, config: Mapping[str, Any], *, subtitle: str) -> Figure:
     """Accuracy at the largest train size for every estimator, on own and on the same questions."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
     means, arms = curves(table), agent_labels(config)
     last = int(means["episodes"].max())
     means = means[means["episodes"] == last]
     names = list(estimator_names(config["lambdas"]))
     tests: list[str | None] = [None] if len(arms) == 1 else [None, arms[-1]]
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(8.4, 3.0 * len(tests) + 0.9), layout="constrained")
+    with new_figure(8.4, 3.0 * len(tests) + 0.9) as figure:
         axes = figure.subplots(len(tests), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
         width = 0.8 / len(arms)
         for axis, tested in zip(axes, tests, strict=True):

@@ -10,12 +10,12 @@ from edpbrl_gym.experiments.kit.figures import (
     GREY,
     MARKERS,
     PALETTE,
-    STYLE,
     Curve,
     Panel,
     curves_figure,
     legend,
     look,
+    new_figure,
     set_title,
 )
 from edpbrl_gym.experiments.settings import UserSettings
@@ -36,11 +36,7 @@ def objective_figure(table: Any, *, subtitle: str) -> Figure:
         table: Rows with ``part`` "train" (iteration, objective), "evaluation" (also standard_error) and "base".
         subtitle: The setting in one line.
     """
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(6.4, 3.8), layout="constrained")
+    with new_figure(6.4, 3.8) as figure:
         axes = figure.subplots()
         train = table[table["part"] == "train"].sort_values("iteration")
         found = table[table["part"] == "evaluation"].sort_values("iteration")
@@ -74,12 +70,8 @@ def map_figure(table: Any) -> Figure:
     Args:
         table: Rows with ``part`` "map": arm, policy, x, y.
     """
-    import matplotlib
-    from matplotlib.figure import Figure
-
     rows = table[table["part"] == "map"]
-    with matplotlib.rc_context({**STYLE, "axes.grid": False}):
-        figure = Figure(figsize=(8.4, 4.3), layout="constrained")
+    with new_figure(8.4, 4.3, grid=False) as figure:
         panels = figure.subplots(1, 2, sharex=True, sharey=True)
         for axes, arm in zip(panels, ("base", "trained"), strict=True):
             for policy, cell in rows[rows["arm"] == arm].groupby("policy", sort=True):
@@ -102,12 +94,8 @@ def similarity_figure(table: Any, *, encoder: str) -> Figure:
         table: Rows with ``part`` "similarity": arm, repeat, similarity.
         encoder: Name of the text encoder.
     """
-    import matplotlib
-    from matplotlib.figure import Figure
-
     rows = table[table["part"] == "similarity"]
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(5.4, 3.6), layout="constrained")
+    with new_figure(5.4, 3.6) as figure:
         axes = figure.subplots()
         for place, arm in enumerate(("base", "trained")):
             values = rows[rows["arm"] == arm]["similarity"].to_numpy(dtype=float)

@@ -12,7 +12,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sized
 from dataclasses import dataclass, field, replace
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -73,6 +73,11 @@ class Run(Generic[PointT]):
     steps: int = 0
     status: str = "iteration_limit"
     slow: int = 0  # iterations in a row without progress
+
+    def report(self) -> dict[str, Any]:
+        """What a design says of its making, but for the time it took."""
+        counts = {"iterations": self.steps, "oracle_calls": self.oracle_calls}
+        return {"solver": "newton", "status": self.status, **counts, "seconds": 0.0, "history": tuple(self.history)}
 
 
 class Engine(ABC, Generic[PointT, PricesT]):

@@ -132,12 +132,7 @@ class ColumnSolver(Engine[ColumnPoint, ColumnPrices]):
         return certify(
             self.problem,
             run.point.occupancy,
-            status=run.status,
-            solver="newton",
-            iterations=run.steps,
-            oracle_calls=run.oracle_calls,
-            seconds=0.0,
-            history=tuple(run.history),
+            **run.report(),
         )
 
     def resume(self, run: Run[ColumnPoint], attempt: int) -> bool:

@@ -221,12 +221,7 @@ class TokenSolver(Engine[TokenPoint, TokenPrices]):
             gap=gap,
             rounding=rounding,
             balance=_balance(self.problem, point),
-            status=run.status,
-            solver="newton",
-            iterations=run.steps,
-            oracle_calls=run.oracle_calls,
-            seconds=0.0,
-            history=tuple(run.history),
+            **run.report(),
         )
 
     def resume(self, run: Run[TokenPoint], attempt: int) -> bool:
