@@ -17,14 +17,11 @@ from edpbrl_gym.design.criteria import (
     token_difference_matrix,
 )
 from edpbrl_gym.design.diagnostics import (
-    PriorBalance,
-    SupportSize,
     describe_design,
-    design_warnings,
     prior_balance,
     support_size,
 )
-from edpbrl_gym.design.exact import ExactDesign, ExactState, StartRecord, exact_design
+from edpbrl_gym.design.exact import ExactDesign, exact_design
 from edpbrl_gym.design.information import (
     exact_information,
     realised_information,
@@ -36,14 +33,12 @@ from edpbrl_gym.design.query_sets import (
     QuerySet,
     QuestionBound,
     Restrictions,
-    SweepRecord,
-    TokenRules,
     given_query_set,
     query_set,
     question_bound,
     truncated_query_set,
 )
-from edpbrl_gym.design.result import Design, IterationRecord, certify
+from edpbrl_gym.design.result import Design, certify
 from edpbrl_gym.design.solvers import (
     SOLVERS,
     IterationState,
@@ -53,37 +48,28 @@ from edpbrl_gym.design.solvers import (
     reference,
     solve,
 )
-from edpbrl_gym.design.solvers.newton import ArrayBackend, make_backend
+from edpbrl_gym.design.solvers.newton import make_backend
 from edpbrl_gym.design.verify import Verification, verify
 
 __all__ = [
     "SOLVERS",
     "ACriterion",
-    "ArrayBackend",
     "Criterion",
     "DCriterion",
     "Design",
     "DesignProblem",
     "ExactDesign",
-    "ExactState",
     "InfeasibleRestrictionsError",
-    "IterationRecord",
     "IterationState",
     "NewtonState",
-    "PriorBalance",
     "QuerySet",
     "QuestionBound",
     "Restrictions",
     "SingularInformationError",
-    "StartRecord",
-    "SupportSize",
-    "SweepRecord",
-    "TokenRules",
     "VCriterion",
     "Verification",
     "certify",
     "describe_design",
-    "design_warnings",
     "exact_design",
     "exact_information",
     "frank_wolfe",

@@ -68,7 +68,6 @@ class InverseState:
                 f"Expected the criterion A, V or D for an exchange, got {type(criterion).__name__}; "
                 "its change by one option has to be known in closed form."
             )
-        self._criterion = criterion
         self._prior = prior
         dimension = len(prior)
         self._target = None if isinstance(criterion, DCriterion) else criterion.target_factor(dimension)
