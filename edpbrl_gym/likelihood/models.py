@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -179,10 +179,7 @@ class BestOf:
     P(best = k) = exp(v_k) / sum_j exp(v_j).
     """
 
-    @property
-    def name(self) -> str:
-        """The name "best"."""
-        return "best"
+    name: ClassVar[str] = "best"
 
     def outcomes(self, num_options: int) -> tuple[Response, ...]:
         """Responses best 0, ..., best K-1."""
@@ -241,10 +238,7 @@ class WithTies:
     def __post_init__(self) -> None:
         object.__setattr__(self, "nu", check_number(self.nu, "nu", minimum=0.0, exclusive=True))
 
-    @property
-    def name(self) -> str:
-        """The name "ties"."""
-        return "ties"
+    name: ClassVar[str] = "ties"
 
     def outcomes(self, num_options: int) -> tuple[Response, ...]:
         """Responses best 0, ..., best K-1, tie."""

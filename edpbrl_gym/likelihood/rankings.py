@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations, permutations
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -54,10 +55,7 @@ class Ranking:
     Its first choice is best-of-K, so the model also accepts "best" answers, with one term each.
     """
 
-    @property
-    def name(self) -> str:
-        """The name "ranking"."""
-        return "ranking"
+    name: ClassVar[str] = "ranking"
 
     def outcomes(self, num_options: int) -> tuple[Response, ...]:
         """The K! rankings in lexicographic order.
@@ -167,10 +165,7 @@ class BestWorst:
     answers, with one term each. K = 2 is allowed; the worst then adds no information.
     """
 
-    @property
-    def name(self) -> str:
-        """The name "best_worst"."""
-        return "best_worst"
+    name: ClassVar[str] = "best_worst"
 
     def outcomes(self, num_options: int) -> tuple[Response, ...]:
         """The K (K - 1) pairs in lexicographic order."""
