@@ -12,10 +12,13 @@ from edpbrl_gym.estimation.data import Data
 from edpbrl_gym.estimation.evidence import PriorFit, fit_prior
 from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.estimation.prior import GaussianPrior
-from edpbrl_gym.estimation.prior_scale import WARM_STEP, ScaleSearch
+from edpbrl_gym.estimation.prior_scale import BOUNDS, WARM_STEP, ScaleSearch
 from edpbrl_gym.likelihood import ResponseModel
 
 __all__ = ["VariationalPosterior", "fit_posterior"]
+
+_PRECISION = 0.05  # nats, of the search for the scale
+_MOST_SCALES = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,12 +50,8 @@ def fit_posterior(
     base: GaussianPrior,
     model: ResponseModel | None = None,
     scale: float | None = None,
-    bounds: tuple[float, float] = (1e-4, 1e6),
-    typical_scale: float = 1.0,
     log_spread: float = 3.0,
     start: PriorFit | None = None,
-    precision: float = 0.05,
-    max_evaluations: int = 20,
     draws: int = 512,
 ) -> VariationalPosterior:
     """Fit the Gaussian closest to the posterior in Kullback-Leibler divergence; Laplace's is often too narrow.
@@ -65,29 +64,22 @@ def fit_posterior(
     some tens of estimates: use it to report uncertainty, not after every question.
 
     Args:
-        data: Answers, as for :func:`~edpbrl_gym.estimation.evidence.fit_prior`; so are ``model``, ``bounds``,
-            ``typical_scale``, ``log_spread``, ``precision`` and ``max_evaluations``.
+        data: Answers, as for :func:`~edpbrl_gym.estimation.evidence.fit_prior`; so are ``model`` and ``log_spread``.
         base: Proper prior.
         model: Response model.
         scale: Factor of the base's covariance, > 0; None: chosen by the evidence. 1.0 takes the prior as it is.
-        bounds: Smallest and largest scale.
-        typical_scale: Median of the prior on the scale.
-        log_spread: Standard deviation of log(scale) under that prior.
+        log_spread: Standard deviation of log(scale) under its prior.
         start: Fit with the same base; None: the result of :func:`~edpbrl_gym.estimation.evidence.fit_prior`.
-        precision: Tolerance of the search for the scale, in nats.
-        max_evaluations: Maximum number of scales tried.
         draws: Number of draws for importance sampling, >= 2.
 
     Raises:
         TypeError: The base is not a GaussianPrior.
         ValueError: An improper base, a scale <= 0, or data as for :func:`~edpbrl_gym.estimation.evidence.fit_prior`.
     """
-    search = ScaleSearch(data, model, base, bounds, typical_scale, log_spread, precision, max_evaluations)
+    search = ScaleSearch(data, model, base, BOUNDS, 1.0, log_spread, _PRECISION, _MOST_SCALES)
     num_draws = check_count(draws, "draws", minimum=2)
     if scale is None:
-        laplace = start or fit_prior(
-            data, base=base, model=model, bounds=bounds, typical_scale=typical_scale, log_spread=log_spread
-        )
+        laplace = start or fit_prior(data, base=base, model=model, log_spread=log_spread)
         search.answers.start_at(laplace.estimate.theta)
         scale, variance, _ = search.run(
             lambda trial_scale: search.answers.sampled_evidence(trial_scale, num_draws), laplace.scale, WARM_STEP

@@ -21,7 +21,7 @@ from edpbrl_gym._validation import check_array
 from edpbrl_gym.estimation.data import Data
 from edpbrl_gym.estimation.map_estimate import Estimate
 from edpbrl_gym.estimation.prior import GaussianPrior
-from edpbrl_gym.estimation.prior_scale import FIRST_STEP, WARM_STEP, ScaleSearch
+from edpbrl_gym.estimation.prior_scale import BOUNDS, FIRST_STEP, WARM_STEP, ScaleSearch
 from edpbrl_gym.likelihood import ResponseModel
 
 __all__ = [
@@ -102,7 +102,7 @@ def fit_prior(
     *,
     base: GaussianPrior,
     model: ResponseModel | None = None,
-    bounds: tuple[float, float] = (1e-4, 1e6),
+    bounds: tuple[float, float] = BOUNDS,
     typical_scale: float = 1.0,
     log_spread: float = 3.0,
     start: PriorFit | None = None,
@@ -163,9 +163,6 @@ def choose_prior(
     *,
     candidates: Mapping[str, GaussianPrior],
     model: ResponseModel | None = None,
-    bounds: tuple[float, float] = (1e-4, 1e6),
-    typical_scale: float = 1.0,
-    log_spread: float = 3.0,
 ) -> PriorChoice:
     """Choose the base prior with the highest log evidence, each candidate at the scale that fits the answers best.
 
@@ -173,18 +170,12 @@ def choose_prior(
         data: Answers, as for :func:`fit_prior`.
         candidates: At least one proper prior, by name, for example powers of the embeddings' covariance.
         model: Response model, as for :func:`fit_prior`.
-        bounds: Smallest and largest scale.
-        typical_scale: Median of the prior on the scale.
-        log_spread: Standard deviation of log(scale) under that prior.
 
     Raises:
         ValueError: There are no candidates, or as for :func:`fit_prior`.
     """
     if not candidates:
         raise ValueError("Expected at least one candidate prior, got none")
-    fits = {
-        name: fit_prior(data, base=base, model=model, bounds=bounds, typical_scale=typical_scale, log_spread=log_spread)
-        for name, base in candidates.items()
-    }
+    fits = {name: fit_prior(data, base=base, model=model) for name, base in candidates.items()}
     name = max(fits, key=lambda candidate: fits[candidate].log_evidence)
     return PriorChoice(name=name, fit=fits[name], fits=fits)

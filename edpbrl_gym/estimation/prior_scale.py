@@ -13,9 +13,10 @@ from edpbrl_gym.estimation.scale_search import climb
 from edpbrl_gym.estimation.whitened import WhitenedAnswers
 from edpbrl_gym.likelihood import ResponseModel
 
-__all__ = ["FIRST_STEP", "WARM_STEP", "ScaleSearch"]
+__all__ = ["BOUNDS", "FIRST_STEP", "WARM_STEP", "ScaleSearch"]
 
 
+BOUNDS = (1e-4, 1e6)  # smallest and largest scale
 FIRST_STEP, WARM_STEP = float(np.log(3.0)), float(np.log(1.6))  # in log(scale)
 
 
