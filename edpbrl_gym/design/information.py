@@ -119,17 +119,16 @@ def exact_information(features: Features, rows: Floats, episodes: float) -> Floa
     return episodes / count**2 * ((count - 1) * moment - different)
 
 
-def realised_information(options: ArrayLike, theta: ArrayLike | None = None) -> Floats:
-    """Information of questions that were really asked (`edpbrl_gym.likelihood.choice.fisher_information`).
+def realised_information(options: ArrayLike) -> Floats:
+    """Information at p = 1/K of questions that were really asked (`likelihood.choice.fisher_information`).
 
     Args:
         options: Features of the options, shape (n, K, d).
-        theta: Taste, shape (d,); None means p = 1/K.
 
     Returns:
         Sum over the questions, shape (d, d).
     """
-    return fisher_information(options, theta)
+    return fisher_information(options)
 
 
 def gradient(

@@ -41,6 +41,7 @@ __all__ = ["QuestionBound", "heaviest_subset", "question_bound"]
 _MOST_TOKENS = 5000  # of a step: all distances between them are kept
 _NEW_COLUMNS = 200  # of each step and round
 _SLACK = 1e-6  # relative; float32 distances err by less
+_TOLERANCE = 1e-3  # of the efficiency
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -62,17 +63,16 @@ class QuestionBound:
     seconds: float
 
 
-def question_bound(
-    problem: DesignProblem, start: QuerySet, *, rounds: int = 6, steps: int = 15, tolerance: float = 1e-3
-) -> QuestionBound:
+def question_bound(problem: DesignProblem, start: QuerySet, *, rounds: int = 6, steps: int = 15) -> QuestionBound:
     """Bound the value of every query set of a prompt problem on state features, restrictions or none.
+
+    Stops early when the bound is within 0.1% of the value, in terms of the efficiency.
 
     Args:
         problem: A problem with a `PromptMDP` of at most 5,000 tokens a step, and the criterion A, V or D.
         start: A query set of the problem, to begin with its questions; a good one saves rounds.
         rounds: Rounds of new questions at most.
         steps: Multiplicative steps in each round.
-        tolerance: Stop when the bound is within this of the value, in terms of the criterion's efficiency.
 
     Returns:
         The bound; valid after any number of rounds, tight after many.
@@ -93,7 +93,7 @@ def question_bound(
             for _ in range(steps):
                 master.reweigh()
             best = min(best, master.price())
-            if 1.0 - problem.criterion.efficiency(master.value, best, problem.dimension) <= tolerance:
+            if 1.0 - problem.criterion.efficiency(master.value, best, problem.dimension) <= _TOLERANCE:
                 break
     return QuestionBound(
         value=master.value, upper_bound=best, columns=master.size, rounds=done, seconds=time.perf_counter() - begin
