@@ -1,4 +1,4 @@
-"""Ask and tell: one object for synthetic, language-model and human users, saved as it goes, that knows when to stop."""
+"""Ask-and-tell sessions for synthetic, language-model and human users, saved after every answer."""
 
 from edpbrl_gym.session.answers import Answer
 from edpbrl_gym.session.asynchronous import AsyncSession

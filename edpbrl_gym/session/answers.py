@@ -1,4 +1,4 @@
-"""What a session takes as an answer."""
+"""Answers to the questions of a session."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ Answer = Response | int | None
 
 
 def check_answer(answer: Answer, model: ResponseModel, num_options: int) -> Response:
-    """The response that an answer stands for: itself, the index of the best option, or None for a skip.
+    """Convert an answer (a response, the index of the best option, or None for a skip) to a checked response.
 
     Raises:
-        TypeError: No answer of these kinds.
-        ValueError: An option that the question doesn't have, or a format that the model doesn't know.
+        TypeError: The answer has another type.
+        ValueError: The question doesn't have the option, or the model doesn't support the format.
     """
     if answer is None:
         return Response.skip()

@@ -1,4 +1,4 @@
-"""A session for asyncio programs: nothing blocks the event loop, and the next question is made ahead."""
+"""A session for asyncio programs, which does not block the event loop and prepares the next question in advance."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class AsyncSession:
     chosen and embedded as soon as the last one is answered, while the program is still busy with that answer; it is the
     question that ``ask`` would have returned, and ``undo`` drops it.
 
-    A cancelled call may have been carried out: work in a thread can't be interrupted. The session stays consistent, and
-    ``pending`` and ``answered`` tell.
+    A cancelled call may still be carried out, since work in a thread can't be interrupted. The session stays
+    consistent; ``pending`` and ``answered`` show its state.
 
     Args:
-        session: Must not be used by anyone else meanwhile.
-        prefetch: Make the next question ahead.
+        session: The session, which must not be used elsewhere in the meantime.
+        prefetch: Prepare the next question in advance.
     """
 
     def __init__(self, session: Session, *, prefetch: bool = True) -> None:
@@ -39,20 +39,20 @@ class AsyncSession:
         self._lock = asyncio.Lock()
         self._ahead: asyncio.Task[object] | None = None
 
-    async def _call(self, work: Callable[..., T], *arguments: Any, **named: Any) -> T:
+    async def _call(self, work: Callable[..., T], *arguments: Any, **options: Any) -> T:
         async def alone() -> T:
             async with self._lock:
-                return await asyncio.to_thread(work, *arguments, **named)
+                return await asyncio.to_thread(work, *arguments, **options)
 
         # shielded: a cancelled caller must not free the lock while the thread still works
         return await asyncio.shield(asyncio.ensure_future(alone()))
 
     async def ask(self) -> Question:
-        """The next question; the same one until it is answered or skipped."""
+        """Return the next question; the same one until it is answered or skipped."""
         return await self._call(self.session.ask)
 
     async def tell(self, answer: Answer) -> None:
-        """Answer the question that was asked; on return a saved session has it on the disk.
+        """Answer the pending question; when this returns, a saved session has the answer on disk.
 
         Raises:
             RuntimeError: No question waits for an answer.
@@ -62,16 +62,16 @@ class AsyncSession:
         await self._call(self._tell, number, answer)
         if self.prefetch:
             self._ahead = asyncio.ensure_future(self._prepare())
-            # an error of the planner or the encoder is met again, and raised, by the next ask()
+            # an error of the planner or the encoder recurs, and is raised, in the next ask()
             self._ahead.add_done_callback(lambda task: None if task.cancelled() else task.exception())
 
     async def _prepare(self) -> None:
-        """The next question, then (after whoever waits for the lock) what can be thought of before its answer."""
+        """Prepare the next question, then (after other calls that wait) let the planner work ahead."""
         await self._call(self.session.ask)
         await self._call(self.session.think)
 
     def _tell(self, number: int, answer: Answer) -> None:
-        """Tell, unless another answer came first: it must not count for the question made ahead."""
+        """Tell, unless another answer came first: this one must not count for the next question."""
         if self.session.answered != number:
             raise RuntimeError(
                 f"Expected question {number} to wait for an answer, it has been answered meanwhile; call ask() first"
@@ -79,19 +79,19 @@ class AsyncSession:
         self.session.tell(answer)
 
     async def skip(self) -> None:
-        """Pass the question."""
+        """Skip the question."""
         await self.tell(None)
 
     async def undo(self) -> Question:
-        """Take the last answer back; its question waits again."""
+        """Take back the last answer; its question is pending again."""
         return await self._call(self.session.undo)
 
     async def progress(self, further: Sequence[int] = (0, 6, 12, 30, 60, 120, 240)) -> Progress:
-        """How well the taste is known, and whether to stop."""
+        """Return how well the taste is known, and whether to stop."""
         return await self._call(self.session.progress, further)
 
     async def recommend(self, count: int = 5, **arguments: Any) -> list[Recommendation]:
-        """The prompts that this person will like best."""
+        """Return the prompts that this person will like best."""
         return await self._call(self.session.recommend, count, **arguments)
 
     async def run(
@@ -102,26 +102,26 @@ class AsyncSession:
         until_sure: bool = False,
         check_every: int = 6,
     ) -> int:
-        """Ask and await answers, so many questions or until the stopping rule says stop.
+        """Ask and await answers, up to a number of questions or until the stopping rule says stop.
 
         Args:
-            answer: Awaited with each question; returns what ``tell`` takes.
-            questions: Most questions to ask, >= 1.
+            answer: Coroutine function of a question; returns an answer for ``tell``.
+            questions: Maximum number of questions, >= 1.
             until_sure: Stop as soon as ``progress`` says so.
-            check_every: Questions between two looks at the progress.
+            check_every: Number of questions between two checks of the progress.
 
         Returns:
-            Questions asked.
+            Number of questions asked.
         """
         total, every = check_count(questions, "questions"), check_count(check_every, "check_every")
-        for done in range(total):
-            if until_sure and done % every == 0 and done and (await self.progress()).should_stop:
-                return done
+        for count in range(total):
+            if until_sure and count % every == 0 and count and (await self.progress()).should_stop:
+                return count
             await self.tell(await answer(await self.ask()))
         return total
 
     async def close(self) -> None:
-        """Wait for the question made ahead, and release the folder."""
+        """Wait for the prefetched question, and release the folder."""
         if self._ahead is not None:
             await asyncio.wait([self._ahead])
         await self._call(self.session.close)

@@ -1,4 +1,4 @@
-"""Let an oracle answer a session."""
+"""Sessions answered by an oracle."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["answer_of", "run"]
 
 
 def answer_of(oracle: Oracle, question: Question) -> Response:
-    """The answer of an oracle to one question.
+    """Return an oracle's answer to one question.
 
     Raises:
-        TypeError, ValueError: The oracle is none, or returned what is no answer; the message says what one is.
+        TypeError, ValueError: The oracle or its answer is invalid; the message says what is expected.
     """
     return answers_of(oracle, question.queries).responses[0]
 
@@ -31,26 +31,26 @@ def run(
     check_every: int = 6,
     track: Callable[[Session], object] | None = None,
 ) -> int:
-    """Ask and tell, so many questions or until the session's stopping rule says stop.
+    """Ask and tell, up to a number of questions or until the session's stopping rule says stop.
 
     Args:
-        session: Goes on where it is.
-        oracle: Who answers.
-        questions: Most questions to ask, >= 1.
+        session: The session, continued from its current state.
+        oracle: Oracle that answers.
+        questions: Maximum number of questions, >= 1.
         until_sure: Stop as soon as ``session.progress()`` says so.
-        check_every: Questions between two looks at the progress.
-        track: Called with the session after every answer.
+        check_every: Number of questions between two checks of the progress.
+        track: Callback of the session, called after every answer.
 
     Returns:
-        Questions asked.
+        Number of questions asked.
 
     Raises:
-        ValueError: An answer that the session doesn't take.
+        ValueError: The session does not accept an answer.
     """
     total, every = check_count(questions, "questions"), check_count(check_every, "check_every")
-    for done in range(total):
-        if until_sure and done % every == 0 and done and session.progress().should_stop:
-            return done
+    for count in range(total):
+        if until_sure and count % every == 0 and count and session.progress().should_stop:
+            return count
         session.tell(answer_of(oracle, session.ask()))
         if track is not None:
             track(session)

@@ -1,13 +1,13 @@
-r"""How well the taste is known, how well it will be known after more questions, and whether it is time to stop.
+r"""Predicted accuracy of the estimate, now and after more questions, and the stopping rule.
 
-The predicted accuracy now is the mean over held-out pairs of prompts, and over draws of theta from its posterior, of
-whether the estimate m orders the pair as theta does (``sampled_accuracy``).
+The predicted accuracy now is the share of held-out pairs of prompts, averaged over draws of theta from its posterior,
+that the estimate m orders as theta does (``sampled_accuracy``).
 
-For the future the posterior is taken as a Gaussian about the estimate, theta ~ N(m, c S), S = P^-1 the Laplace
-covariance and c the factor with which the Gaussian has the same accuracy now (``matched``): for a pair whose features
-differ by x, m orders it as theta does with probability Phi(|m . x| / s_0), s_0^2 = c x' S x. Let I be the expected
-Fisher information of one typical question, averaged over typical questions and over the posterior. After n more of them
-the precision is about P / c + n I, the estimate will be m_n, and by the law of total variance
+For the forecast the posterior is a Gaussian about the estimate, theta ~ N(m, c S), with S = P^-1 the Laplace covariance
+and c such that the Gaussian has the same accuracy now (``match_accuracy``): m orders a pair whose features differ by x
+as theta does with probability Phi(|m . x| / s_0), s_0^2 = c x' S x. Let I be the expected Fisher information of one
+typical question, averaged over typical questions and over the posterior. After n more of them the precision is about
+P / c + n I, the estimate is m_n, and by the law of total variance
 
     m_n . x ~ N(m . x, t_n^2),   t_n^2 = s_0^2 - s_n^2,   s_n^2 = x' (P / c + n I)^-1 x,
 
@@ -15,8 +15,8 @@ so that the predicted accuracy after n more questions is the mean over the pairs
 
     E[ Phi(|m_n . x| / s_n) ] = E_z[ Phi(|m . x + t_n z| / s_n) ],   z ~ N(0, 1).
 
-With m . x = 0 this is 1/2 + arcsin(t_n / s_0) / pi; it never falls with n, and tends to 1 where the questions tell all
-of theta. The scale of the prior is taken as known.
+For m . x = 0 this is 1/2 + arcsin(t_n / s_0) / pi. It never falls with n, and tends to 1 if the questions determine
+theta. The scale of the prior is treated as known.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ __all__ = [
     "StoppingRule",
     "expected_information",
     "forecast_accuracy",
-    "matched",
+    "match_accuracy",
     "sampled_accuracy",
 ]
 
 
 _NODES = ndtri((np.arange(128) + 0.5) / 128)  # equally likely values of a standard normal variable
-_PAIRS = 512  # pairs whose nodes are held in memory at a time
-_WIDEST = 12.0  # |log c| of the factor on the covariance
+_PAIRS = 512  # pairs per block: bounds the memory
+_MAX_LOG_FACTOR = 12.0  # bound on |log c|, c the factor of the covariance
 
 
 def expected_information(model: ResponseModel, options: ArrayLike, thetas: ArrayLike) -> Floats:
@@ -71,41 +71,41 @@ def expected_information(model: ResponseModel, options: ArrayLike, thetas: Array
 
 
 def sampled_accuracy(estimate: ArrayLike, thetas: ArrayLike, differences: ArrayLike) -> float:
-    """Share of pairs, and of draws, that the estimate orders as the draw does; where it is indifferent, one half.
+    """Mean share of pairs that the estimate orders as a draw does; a pair to which it is indifferent counts one half.
 
     Args:
-        estimate: (d,).
+        estimate: Estimate of theta, (d,).
         thetas: Draws from the posterior, (s, d), s >= 1.
-        differences: Features of one prompt of each pair less those of the other, (p, d), p >= 1.
+        differences: Differences of the features of the two prompts of each pair, (p, d), p >= 1.
     """
-    given = np.sign(np.asarray(differences) @ np.asarray(estimate))
-    right = np.sign(np.asarray(thetas) @ np.asarray(differences).T) == given
-    return float(np.where(given == 0, 0.5, right.mean(axis=0)).mean())
+    signs = np.sign(np.asarray(differences) @ np.asarray(estimate))
+    agreement = np.sign(np.asarray(thetas) @ np.asarray(differences).T) == signs
+    return float(np.where(signs == 0, 0.5, agreement.mean(axis=0)).mean())
 
 
-def matched(posterior: Posterior, differences: ArrayLike, accuracy: float) -> Posterior:
-    """The Gaussian N(m, c S) that predicts this accuracy; c within exp(-12)..exp(12).
+def match_accuracy(posterior: Posterior, differences: ArrayLike, accuracy: float) -> Posterior:
+    """Return the Gaussian N(m, c S) that predicts the given accuracy, with c in exp(-12)..exp(12).
 
     Args:
         posterior: N(m, S).
-        differences: Of the pairs, (p, d).
-        accuracy: In [0.5, 1].
+        differences: Differences of the features of the pairs, (p, d).
+        accuracy: Accuracy in [0.5, 1].
     """
     pairs = check_array(differences, "differences", shape=("p", posterior.dimension))
-    spread = posterior.standard_deviation(pairs)
-    sure = np.divide(np.abs(pairs @ posterior.mean), spread, out=np.zeros(len(pairs)), where=spread > 0)
-    if not sure.any():
-        return posterior  # no estimate: every width predicts one half
+    deviations = posterior.standard_deviation(pairs)
+    standardised = np.divide(np.abs(pairs @ posterior.mean), deviations, out=np.zeros(len(pairs)), where=deviations > 0)
+    if not standardised.any():
+        return posterior  # an estimate of 0: every c predicts one half
 
     def excess(log_factor: float) -> float:
-        return float(ndtr(sure * np.exp(-log_factor / 2)).mean()) - accuracy
+        return float(ndtr(standardised * np.exp(-log_factor / 2)).mean()) - accuracy
 
-    if excess(-_WIDEST) <= 0:
-        log_factor = -_WIDEST
-    elif excess(_WIDEST) >= 0:
-        log_factor = _WIDEST
+    if excess(-_MAX_LOG_FACTOR) <= 0:
+        log_factor = -_MAX_LOG_FACTOR
+    elif excess(_MAX_LOG_FACTOR) >= 0:
+        log_factor = _MAX_LOG_FACTOR
     else:
-        log_factor = float(brentq(excess, -_WIDEST, _WIDEST, xtol=1e-10))
+        log_factor = float(brentq(excess, -_MAX_LOG_FACTOR, _MAX_LOG_FACTOR, xtol=1e-10))
     return Posterior(posterior.mean, posterior.precision * np.exp(-log_factor))
 
 
@@ -115,9 +115,9 @@ def forecast_accuracy(
     """Predicted share of pairs that the estimate will order as the truth does, after more questions; see the module.
 
     Args:
-        posterior: What is known of theta now.
+        posterior: Present posterior of theta.
         information: Expected Fisher information of one more question, (d, d), positive semidefinite.
-        differences: Features of one prompt of each pair less those of the other, (p, d); pairs without a difference
+        differences: Differences of the features of the two prompts of each pair, (p, d); pairs without a difference
             count one half.
         further: Numbers of further questions, (m,), >= 0.
 
@@ -132,40 +132,40 @@ def forecast_accuracy(
     if not len(pairs):
         raise ValueError("Expected at least one pair, got none")
     counts = check_integers(further, "further", shape=("m",), low=0).astype(np.float64)
-    gained = check_array(information, "information", shape=(dimension, dimension))
+    question_information = check_array(information, "information", shape=(dimension, dimension))
     factor = cholesky(posterior.precision, lower=True)
-    half = solve_triangular(factor, gained, lower=True)
-    rates, vectors = eigh(solve_triangular(factor, half.T, lower=True))
+    half_solved = solve_triangular(factor, question_information, lower=True)
+    rates, vectors = eigh(solve_triangular(factor, half_solved.T, lower=True))
     rates = np.maximum(rates, 0.0)  # rounding
     # x' (P + n I)^-1 x = sum_j w_j^2 / (1 + n r_j): one decomposition serves every n
     squares = np.square(solve_triangular(factor, pairs.T, lower=True).T @ vectors)
     variances = squares @ (1.0 / (1.0 + np.outer(rates, counts)))  # (p, m)
-    now = squares.sum(axis=1, keepdims=True)
+    present_variances = squares.sum(axis=1, keepdims=True)
     means = pairs @ posterior.mean
     totals = np.zeros(len(counts))
     for start in range(0, len(pairs), _PAIRS):
-        part = slice(start, start + _PAIRS)
-        spread = np.sqrt(np.maximum(now[part] - variances[part], 0.0))
-        reached = np.abs(means[part, None, None] + spread[:, :, None] * _NODES)
-        left = np.sqrt(variances[part])[:, :, None]
-        safe = np.where(left > 0, left, 1.0)
-        share = np.where(left > 0, ndtr(reached / safe), np.where(reached > 0, 1.0, 0.5))
+        block = slice(start, start + _PAIRS)
+        spread = np.sqrt(np.maximum(present_variances[block] - variances[block], 0.0))
+        leads = np.abs(means[block, None, None] + spread[:, :, None] * _NODES)
+        deviation = np.sqrt(variances[block])[:, :, None]
+        divisor = np.where(deviation > 0, deviation, 1.0)
+        share = np.where(deviation > 0, ndtr(leads / divisor), np.where(leads > 0, 1.0, 0.5))
         totals += share.mean(axis=2).sum(axis=0)
     return np.asarray(totals / len(pairs))
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoppingRule:
-    """When to stop asking.
+    """Rule for when to stop asking.
 
     Attributes:
-        target: Stop when the predicted accuracy reaches this, in (0.5, 1].
-        gain: Stop when the next ``lookahead`` questions are predicted to raise it by less than this, >= 0.
-        lookahead: Questions over which the gain counts, >= 1.
-        minimum: Never stop before so many answers: the prior's scale is guesswork until then.
+        target: Predicted accuracy at which to stop, in (0.5, 1].
+        gain: Stop if the next ``lookahead`` questions are predicted to raise the accuracy by less than this, >= 0.
+        lookahead: Number of questions for the gain, >= 1.
+        minimum: Minimum number of answers: with fewer, the prior's scale is too uncertain.
 
     Raises:
-        ValueError: A value out of its range.
+        ValueError: A value is out of its range.
     """
 
     target: float = 0.9
@@ -181,10 +181,10 @@ class StoppingRule:
         check_count(self.minimum, "minimum", minimum=0)
 
     def decide(self, answers: int, accuracy: float, ahead: float) -> tuple[bool, str]:
-        """Whether to stop, and why.
+        """Decide whether to stop, and give the reason.
 
         Args:
-            answers: Answers told so far.
+            answers: Number of answers so far.
             accuracy: Predicted accuracy now.
             ahead: Predicted accuracy after ``lookahead`` more questions.
         """
@@ -200,17 +200,17 @@ class StoppingRule:
 
 @dataclass(frozen=True, eq=False)
 class Progress:
-    """How far a session is.
+    """Progress of a session.
 
     Attributes:
-        questions: Questions that were answered or skipped.
-        answers: Answers among them.
+        questions: Number of questions answered or skipped.
+        answers: Number of answers among them.
         accuracy: Predicted accuracy now: the share of held-out pairs of prompts that the estimate orders as the
             person would without noise.
         further: Numbers of further questions, (m,), beginning with 0.
         curve: Predicted accuracy after them, (m,).
-        should_stop: What the stopping rule says.
-        reason: Why.
+        should_stop: Whether the stopping rule says stop.
+        reason: Its reason.
     """
 
     questions: int
@@ -222,16 +222,18 @@ class Progress:
     reason: str
 
     def questions_to(self, target: float) -> float | None:
-        """How many more questions until the predicted accuracy reaches ``target``; None: more than were looked at.
+        """Number of further questions until the predicted accuracy reaches ``target``, None if beyond the curve.
 
-        Interpolated linearly between the points of the curve; 0 where it is reached.
+        Interpolated linearly between the points of the curve; 0 if the accuracy is reached already.
         """
-        reached = np.flatnonzero(self.curve >= target)
-        if not len(reached):
+        above_target = np.flatnonzero(self.curve >= target)
+        if not len(above_target):
             return None
-        last = int(reached[0])
-        if last == 0:
+        first_index = int(above_target[0])
+        if first_index == 0:
             return 0.0
-        low, high = self.curve[last - 1], self.curve[last]
+        low, high = self.curve[first_index - 1], self.curve[first_index]
         share = (target - low) / (high - low)
-        return float(self.further[last - 1] + share * (self.further[last] - self.further[last - 1]))
+        return float(
+            self.further[first_index - 1] + share * (self.further[first_index] - self.further[first_index - 1])
+        )

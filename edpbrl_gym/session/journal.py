@@ -1,10 +1,10 @@
-"""What a session leaves on disk: a journal that only grows, and snapshots of the planner that replace each other.
+"""The files of a session: an append-only journal, and a snapshot of the planner.
 
-FOLDER/session.json     the settings with which the session began, written once
+FOLDER/session.json     the settings of the session, written once
 FOLDER/journal.jsonl    every question, answer and undo, one line each, in order
-FOLDER/planner.npz      the planner's state after so many lines (optional; spares replaying them), and its SHA-256
+FOLDER/planner.npz      the planner's state after a number of lines (optional; avoids replaying them), and its SHA-256
 
-The journal alone is the truth: a snapshot that is not as it was written is ignored. For its lines see ``_log``.
+The journal alone defines the session: a damaged snapshot is ignored. For its lines see ``_log``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _REMEDIES = Remedies(
 
 
 def is_plain(state: Mapping[str, Any]) -> bool:
-    """Whether a planner's state is made of arrays and of values that JSON can hold, so that it can be saved."""
+    """Whether a planner's state consists of arrays and JSON values, so that it can be saved."""
     try:
         json.dumps({key: value for key, value in state.items() if not isinstance(value, np.ndarray)}, allow_nan=False)
     except (TypeError, ValueError):
@@ -51,7 +51,7 @@ def is_plain(state: Mapping[str, Any]) -> bool:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Bring a folder's list of names to the disk, where the system can."""
+    """Flush a folder's list of names to the disk, if the system supports that."""
     if os.name == "posix":
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -61,11 +61,11 @@ def _sync_folder(folder: Path) -> None:
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
-    """The settings with which a session began.
+    """Read the settings of a session.
 
     Raises:
-        FileNotFoundError: No session there.
-        ValueError: A file that is none of ours, or of another version.
+        FileNotFoundError: There is no session.
+        ValueError: The file is not one of a session, or of another version.
     """
     path = folder / _SETTINGS
     if not path.is_file() or not (folder / _JOURNAL).is_file():
@@ -78,8 +78,10 @@ def read_settings(folder: Path) -> dict[str, Any]:
     except ValueError as error:
         raise ValueError(f"Expected the settings of a session in {path}, could not read them ({error})") from None
     if not isinstance(settings, dict) or settings.get("format") != FORMAT:
-        found = settings.get("format") if isinstance(settings, dict) else None
-        raise ValueError(f"Expected the format {FORMAT!r} in {path}, got {found!r}; use the version that wrote it")
+        file_format = settings.get("format") if isinstance(settings, dict) else None
+        raise ValueError(
+            f"Expected the format {FORMAT!r} in {path}, got {file_format!r}; use the version that wrote it"
+        )
     return settings
 
 
@@ -97,7 +99,7 @@ class Journal:
 
     @property
     def path(self) -> Path:
-        """Of the journal."""
+        """Path of the journal."""
         return self._log.path
 
     @property
@@ -107,7 +109,7 @@ class Journal:
 
     @classmethod
     def create(cls, folder: Path, settings: Mapping[str, Any], events: list[Event]) -> Journal:
-        """Write a new session folder, whole or not at all, and open it.
+        """Write a new session folder atomically, and open it.
 
         Raises:
             FileExistsError: The folder exists and isn't empty.
@@ -119,35 +121,35 @@ class Journal:
                 "continue the session there with Session.resume"
             )
         folder.parent.mkdir(parents=True, exist_ok=True)
-        part = folder.with_name(f".{folder.name}.{os.getpid()}.{uuid.uuid4().hex}.part")
-        part.mkdir()
+        temporary = folder.with_name(f".{folder.name}.{os.getpid()}.{uuid.uuid4().hex}.part")
+        temporary.mkdir()
         try:
             contents = {
                 _SETTINGS: (json.dumps({"format": FORMAT, **settings}, indent=1) + "\n").encode("utf-8"),
                 _JOURNAL: b"".join(map(encode, events)),
             }
             for name, data in contents.items():
-                with open(part / name, "wb") as stream:
+                with open(temporary / name, "wb") as stream:
                     stream.write(data)
                     stream.flush()
                     os.fsync(stream.fileno())
-            _sync_folder(part)
+            _sync_folder(temporary)
             if folder.exists():
-                folder.rmdir()  # empty, see above; not every system renames over a folder
-            os.rename(part, folder)
+                folder.rmdir()  # empty, see above; not every system can rename onto a folder
+            os.rename(temporary, folder)
         except BaseException:
-            shutil.rmtree(part, ignore_errors=True)
+            shutil.rmtree(temporary, ignore_errors=True)
             raise
         _sync_folder(folder.parent)
         return cls.open(folder)[0]
 
     @classmethod
     def open(cls, folder: Path) -> tuple[Journal, list[Event]]:
-        """Open the journal of a session and read its events; a last line that was cut off is removed.
+        """Open the journal of a session and read its events; a truncated last line is removed.
 
         Raises:
-            FileNotFoundError: No session there.
-            ValueError: A damaged line.
+            FileNotFoundError: There is no session.
+            ValueError: A line is damaged.
             RuntimeError: Another process has the session open.
         """
         journal = cls(folder)
@@ -161,7 +163,7 @@ class Journal:
         """Add a line; when this returns it is on the disk (``durable``) or at least out of this process.
 
         Raises:
-            OSError: The disk is full, or the folder is gone; the journal is as before.
+            OSError: The disk is full, or the folder was removed; the journal is unchanged.
             ValueError: The journal is closed.
         """
         self._log.append(event, durable=durable)
@@ -170,10 +172,10 @@ class Journal:
         """Replace the planner's snapshot by its state after all events so far.
 
         Raises:
-            OSError: It can't be written; the old snapshot stays.
-            TypeError: A state that is not plain (``is_plain``).
+            OSError: It can't be written; the previous snapshot stays.
+            TypeError: The state is not plain (``is_plain``).
         """
-        self._log.sync()  # a snapshot must never know more than the journal
+        self._log.sync()  # a snapshot must not contain more events than the journal
         arrays: dict[str, Any] = {
             f"array_{key}": value for key, value in state.items() if isinstance(value, np.ndarray)
         }
@@ -181,14 +183,14 @@ class Journal:
         header = json.dumps({"events": self.events, "plain": plain})
         archive = io.BytesIO()
         np.savez(archive, header=np.frombuffer(header.encode("utf-8"), dtype=np.uint8), **arrays)
-        with replacing(self.folder / _PLANNER) as part:
-            part.write_bytes(archive.getvalue() + hashlib.sha256(archive.getvalue()).digest())
+        with replacing(self.folder / _PLANNER) as temporary:
+            temporary.write_bytes(archive.getvalue() + hashlib.sha256(archive.getvalue()).digest())
 
     def read_planner(self) -> tuple[int, dict[str, Any]] | None:
-        """Number of events and the planner's state after them; None without a snapshot, or with one that is damaged.
+        """Number of events and the planner's state after them; None if there is no snapshot, or a damaged one.
 
         Raises:
-            ValueError: A snapshot that knows more events than the journal.
+            ValueError: The snapshot contains more events than the journal.
         """
         path = self.folder / _PLANNER
         if not path.is_file():
@@ -202,7 +204,7 @@ class Journal:
                 header = json.loads(data["header"].tobytes())
                 arrays = {key.removeprefix("array_"): data[key] for key in data.files if key.startswith("array_")}
             events, plain = int(header["events"]), dict(header["plain"])
-        except Exception as error:  # whatever a damaged archive makes its reader raise
+        except Exception as error:  # a damaged archive can raise anything
             warnings.warn(
                 f"The planner's state in {path} could not be read ({type(error).__name__}: {error}); the journal is "
                 "replayed",
@@ -222,9 +224,9 @@ class Journal:
         return self._log.closed
 
     def check(self) -> None:
-        """Check that answers can still be written where they will be looked for; raises as ``append`` does."""
+        """Check that answers can still be written; raises like ``append``."""
         self._log.check()
 
     def close(self) -> None:
-        """Release the files; nothing more can be appended."""
+        """Release the files; nothing can be appended afterwards."""
         self._log.close()

@@ -1,4 +1,4 @@
-"""What a session knows of the taste: draws from its posterior, the accuracy now and ahead, and when to stop."""
+"""The state of knowledge of a session: posterior draws, accuracy now and in the future, and when to stop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from edpbrl_gym.session.forecast import (
     StoppingRule,
     expected_information,
     forecast_accuracy,
-    matched,
+    match_accuracy,
     sampled_accuracy,
 )
 from edpbrl_gym.session.questions import QuestionMaker
@@ -31,31 +31,31 @@ __all__ = ["Outlook"]
 
 _PROMPTS, _PAIRS = 200, 1000  # held-out prompts, and pairs of them
 _EPISODES = 20  # of typical questions
-_POWER = 1.0  # 0.75 estimates better; 1 says better how sure the estimate is (docs/sessions.md)
-_HEDGE = 0.5  # share of the draws that trust no neighbourhood
-_DRAWS, _INFORMED = 320, 4  # draws of theta, and those of them at which the information is computed
+_POWER = 1.0  # 0.75 gives better estimates, 1 better predictions of their accuracy (docs/sessions.md)
+_HEDGE = 0.5  # share of the draws that ignore the neighbourhoods
+_DRAWS, _INFORMATION_DRAWS = 320, 4  # draws of theta, and those at which the information is computed
 
 
 class Outlook:
-    """Judges a session's estimate, whoever made it; encodes its texts on first use.
+    """Evaluates a session's estimate, by whatever method it was computed; encodes its texts on first use.
 
-    The taste has a prior of its own here, the mixture that ``VocabularyPrior`` averages over: all embeddings, or a
-    neighbourhood of the estimate, with the posterior weights of all of them. Half of the draws are from the first
-    alone: the neighbourhoods were picked with the very answers, which flatters them. The exact posterior is drawn from
-    (``sample_posterior``), and every statement about the taste is one about these draws.
+    The prior of the taste is independent of the planner's: the mixture that ``VocabularyPrior`` averages over, of all
+    embeddings or a neighbourhood of the estimate, with their posterior weights. Half of the draws use the first
+    component alone, since the neighbourhoods were selected with the same answers. The draws are from the exact
+    posterior (``sample_posterior``), and every statement about the taste is about these draws.
 
     The accuracy is that on 1,000 random pairs of 200 random complete prompts of ``held_out``. A typical further
-    question is one of 20 random episodes of the session's vocabulary: planners that ask better than at random are
-    predicted a little late.
+    question is one of 20 random episodes of the session's vocabulary, so for planners that ask better than random the
+    forecast is slightly pessimistic.
 
     Args:
-        maker: Makes the session's questions.
-        encoder: With a memory; embeds prompts and typical questions, never the session's own questions.
-        num_options: K.
+        maker: Maker of the session's questions.
+        encoder: Encoder with a memo for prompts and typical questions, but not for the session's own questions.
+        num_options: Number of options K.
         held_out: Vocabulary of the pairs.
-        rule: When to stop.
-        seed: Of pairs, typical questions and posterior draws.
-        prior: Of the taste; None: of the session's vocabulary, with power 1.
+        rule: Stopping rule.
+        seed: Seed of pairs, typical questions and posterior draws.
+        prior: Prior of the taste; None: that of the session's vocabulary, with power 1.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Outlook:
         self.rule = rule
         self.seed = seed
         self._prior = prior
-        self._known: tuple[Terms, TasteFit, NDArray[np.float64]] | None = None
+        self._cached: tuple[Terms, TasteFit, NDArray[np.float64]] | None = None
 
     @functools.cached_property
     def prior(self) -> VocabularyPrior:
@@ -87,7 +87,7 @@ class Outlook:
 
     @functools.cached_property
     def differences(self) -> NDArray[np.float64]:
-        """Features of one prompt less those of the other, of each held-out pair, (p, d)."""
+        """Differences of the features of the two prompts of each held-out pair, (p, d)."""
         rng = generator(self.seed, "held-out pairs")
         sample = sample_pairs(self.held_out.sizes, prompts=_PROMPTS, pairs=_PAIRS, rng=rng)
         rows = self.encoder.encode([self.held_out.prompt(tokens) for tokens in sample.tokens]).astype(np.float64)
@@ -108,9 +108,9 @@ class Outlook:
         rows = self.encoder.encode(texts).astype(np.float64)
         return np.asarray(rows.reshape(_EPISODES * words.horizon, self.num_options, -1))
 
-    def learnt(self, terms: Terms) -> tuple[TasteFit, NDArray[np.float64]]:
+    def fit_and_draws(self, terms: Terms) -> tuple[TasteFit, NDArray[np.float64]]:
         """The fit of the prior's scales to the answers, and draws from the posterior of theta, (320, d)."""
-        known = self._known
+        known = self._cached
         if known is None or not _same(known[0], terms):
             fit = self.prior.fit(terms)
             rng = generator(self.seed, "posterior draws", len(terms))
@@ -119,7 +119,7 @@ class Outlook:
                 for part, count in zip((fit.base, *fit.local), _shares((1 - _HEDGE) * fit.weights), strict=True)
                 if count
             ]
-            known = self._known = terms, fit, np.concatenate(parts)
+            known = self._cached = terms, fit, np.concatenate(parts)
         return known[1], known[2]
 
     def progress(
@@ -132,23 +132,23 @@ class Outlook:
         answers: int,
         further: Sequence[int],
     ) -> Progress:
-        """Where the session is, and where further questions would lead.
+        """Predict the accuracy now and after further questions.
 
         Args:
-            estimate: Of the taste, (d,), by any method.
+            estimate: Estimate of the taste, (d,), by any method.
             model: Format of the answers.
             terms: The answers.
-            questions: Questions answered or skipped so far.
-            answers: Answers among them.
+            questions: Number of questions answered or skipped so far.
+            answers: Number of answers among them.
             further: Numbers of further questions at which to predict the accuracy.
         """
         asked = check_integers(further, "further", shape=("m",), low=0)
         counts = np.unique(np.concatenate([[0, self.rule.lookahead], asked]))
-        fit, thetas = self.learnt(terms)
+        fit, thetas = self.fit_and_draws(terms)
         accuracy = sampled_accuracy(estimate, thetas, self.differences)
-        every = np.random.default_rng(derive_seed(self.seed, "information", len(terms))).permutation(len(thetas))
-        information = expected_information(model, self.typical, thetas[every[:_INFORMED]])
-        gaussian = matched(Posterior(estimate, fit.base.estimate.precision), self.differences, accuracy)
+        order = np.random.default_rng(derive_seed(self.seed, "information", len(terms))).permutation(len(thetas))
+        information = expected_information(model, self.typical, thetas[order[:_INFORMATION_DRAWS]])
+        gaussian = match_accuracy(Posterior(estimate, fit.base.estimate.precision), self.differences, accuracy)
         curve = forecast_accuracy(gaussian, information, self.differences, counts)
         ahead = float(curve[np.searchsorted(counts, self.rule.lookahead)])
         stop, reason = self.rule.decide(answers, float(curve[0]), ahead)
@@ -156,16 +156,16 @@ class Outlook:
 
 
 def _shares(weights: NDArray[np.float64]) -> list[int]:
-    """Numbers of draws by weights, 320 in all; what these and rounding leave goes to the first."""
+    """Numbers of draws by weights, 320 in total; the first one gets the remainder."""
     counts = np.floor(_DRAWS * weights).astype(np.int64)
     counts[0] += _DRAWS - int(counts.sum())
     return [int(count) for count in counts]
 
 
-def _same(first: Terms, second: Terms) -> bool:
+def _same(terms: Terms, other_terms: Terms) -> bool:
     return (
-        first.rows.shape == second.rows.shape
-        and np.array_equal(first.chosen, second.chosen)
-        and np.array_equal(first.rows, second.rows)
-        and np.array_equal(first.offsets, second.offsets)
+        terms.rows.shape == other_terms.rows.shape
+        and np.array_equal(terms.chosen, other_terms.chosen)
+        and np.array_equal(terms.rows, other_terms.rows)
+        and np.array_equal(terms.offsets, other_terms.offsets)
     )

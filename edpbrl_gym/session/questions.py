@@ -1,4 +1,4 @@
-"""One question of a session: what is shown, and what is compared."""
+"""The questions of a session: the texts shown and the features compared."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Question:
     """K options to choose from.
 
     Attributes:
-        number: Place in the session, from 0; a question that is asked again after ``undo`` keeps its number.
+        number: Number of the question in the session, from 0; after ``undo`` a question keeps its number.
         episode: Episode, from 0.
         step: Step h of the episode, from 0.
         tokens: Token indices of each option's prompt so far, (K, h + 1); the last column is new.
-        texts: What to show, K texts: the partial prompts (truncated feedback) or the new tokens (state feedback).
-        features: What is compared, (K, d), float32.
+        texts: K texts to show: the partial prompts (truncated feedback) or the new tokens (state feedback).
+        features: Features of the texts, (K, d), float32.
     """
 
     number: int
@@ -41,7 +41,7 @@ class Question:
 
     @property
     def num_options(self) -> int:
-        """K."""
+        """Number of options K."""
         return len(self.texts)
 
     @property
@@ -51,7 +51,7 @@ class Question:
 
     @property
     def queries(self) -> Queries:
-        """This question as a batch of one, as oracles take it."""
+        """This question as a batch of one, for oracles."""
         return Queries(
             features=self.features[None],
             episode=np.array([self.episode]),
@@ -62,16 +62,16 @@ class Question:
 
 @dataclass(frozen=True)
 class QuestionMaker:
-    """Makes questions of a vocabulary with an encoder.
+    """Creates questions from a vocabulary with an encoder.
 
     Attributes:
-        vocabulary: Where the tokens come from.
-        encoder: Embeds what is compared. The texts of a question are always embedded together and by themselves, so
-            that a deterministic encoder gives a question the same features whatever else it has embedded.
+        vocabulary: Vocabulary of the prompts.
+        encoder: Encoder of the texts. The texts of a question are always embedded in a batch of their own, so that a
+            deterministic encoder gives a question the same features in every session.
         feedback: "truncated" compares embeddings of partial prompts, "state" those of the new tokens alone.
 
     Raises:
-        ValueError: An unknown feedback.
+        ValueError: The feedback is unknown.
     """
 
     vocabulary: Vocabulary
@@ -82,30 +82,30 @@ class QuestionMaker:
         check_choice_of(self.feedback, "feedback", ("truncated", "state"))
 
     def texts(self, tokens: NDArray[np.int64]) -> tuple[str, ...]:
-        """What to show for prompts (K, h + 1)."""
+        """Texts to show for prompts (K, h + 1)."""
         step = tokens.shape[1] - 1
         if self.feedback == "truncated":
             return tuple(self.vocabulary.prompt(row) for row in tokens)
         return tuple(self.vocabulary.tokens[step][token] for token in tokens[:, -1])
 
-    def make(self, prefixes: NDArray[np.int64], new: ArrayLike, *, number: int, episode: int) -> Question:
-        """The question that extends the prefixes (K, h) by the tokens (K,) of step h.
+    def make(self, prefixes: NDArray[np.int64], new_tokens: ArrayLike, *, number: int, episode: int) -> Question:
+        """Create the question that extends the prefixes (K, h) by the tokens (K,) of step h.
 
         Raises:
-            TypeError: Tokens that are no integers.
-            ValueError: Tokens that step h does not have, or another number of them; or an encoder that returns another
-                shape, NaN or infinity.
+            TypeError: The tokens are not integers.
+            ValueError: Step h does not have the tokens, their number is not K, or the encoder returns another shape,
+                NaN or infinity.
         """
         num_options, step = prefixes.shape
-        chosen = check_integers(
-            new,
+        checked_tokens = check_integers(
+            new_tokens,
             "tokens",
             shape=(num_options,),
             low=0,
             high=self.vocabulary.sizes[step] - 1,
             hint=f"the planner must return one token of step {step} ({self.vocabulary.names[step]!r}) for each option",
         )
-        tokens = np.concatenate([prefixes, chosen[:, None]], axis=1)
+        tokens = np.concatenate([prefixes, checked_tokens[:, None]], axis=1)
         tokens.flags.writeable = False
         texts = self.texts(tokens)
         features = check_array(
@@ -121,24 +121,24 @@ class QuestionMaker:
 
 
 def check_distinct(question: Question, planner: str) -> None:
-    """Refuse a question that shows an option twice: who answers it would compare a prompt with itself.
+    """Reject a question that shows an option twice, so that a person would compare a prompt with itself.
 
-    Options are equal if their texts are (case and runs of white space ignored).
+    Options are equal if their texts are (ignoring case and runs of white space).
 
     Args:
         question: The question.
-        planner: Name of who chose it.
+        planner: Name of the planner that chose it.
 
     Raises:
-        ValueError: It shows an option twice.
+        ValueError: The question shows an option twice.
     """
-    shown: dict[str, int] = {}
+    option_by_text: dict[str, int] = {}
     for option, text in enumerate(question.texts):
-        first = shown.setdefault(fold(text), option)
-        if first != option:
+        first_option = option_by_text.setdefault(fold(text), option)
+        if first_option != option:
             raise ValueError(
                 f"Expected {question.num_options} different options from the planner {planner}, question "
-                f"{question.number} (step {question.step}) shows {text!r} as options {first} and {option}; let its "
-                "ask() return tokens that make different texts (distinct=True where it takes that, as RandomPlanner "
-                "does), or set its attribute distinct to False where no person answers"
+                f"{question.number} (step {question.step}) shows {text!r} as options {first_option} and {option}; let "
+                "its ask() return tokens that make different texts (distinct=True where it takes that, as "
+                "RandomPlanner does), or set its attribute distinct to False where no person answers"
             )

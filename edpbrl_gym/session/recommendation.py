@@ -1,4 +1,4 @@
-"""Prompts that a person will like, and how sure that is."""
+"""Recommended prompts with credible intervals of their utilities."""
 
 from __future__ import annotations
 
@@ -46,32 +46,32 @@ def recommend(
     level: float,
     **search: Any,
 ) -> list[Recommendation]:
-    """Search for the prompts with the largest utility by the estimate; judge them by draws of the taste.
+    """Search for the prompts with the largest estimated utility, and score them by draws of the taste.
 
     Args:
-        vocabulary: Where to look.
-        encoder: Embeds prompts.
-        estimate: Of theta, (d,).
-        draws: From its posterior, (s, d).
-        count: Prompts wanted.
-        level: Of the credible intervals, in (0, 1): central, by the quantiles of the draws.
+        vocabulary: Vocabulary of the prompts.
+        encoder: Encoder of the prompts.
+        estimate: Estimate of theta, (d,).
+        draws: Draws from its posterior, (s, d).
+        count: Number of prompts.
+        level: Level of the central credible intervals (quantiles of the draws), in (0, 1).
         **search: ``base``, ``width``, ``shortlist``, ``per_base`` of ``best_prompts``.
 
     Returns:
         The prompts, the largest expected utility first.
 
     Raises:
-        ValueError: An estimate of 0, or an argument out of its range.
+        ValueError: The estimate is 0, or an argument is out of its range.
     """
     level = check_number(level, "level", minimum=0.0, exclusive=True)
     if level >= 1:
         raise ValueError(f"Expected level in (0, 1), got {level}")
-    found = best_prompts(vocabulary, encoder, estimate, count=count, **search)
-    rows = encoder.encode([prompt.text for prompt in found]).astype(np.float64)
+    prompts = best_prompts(vocabulary, encoder, estimate, count=count, **search)
+    rows = encoder.encode([prompt.text for prompt in prompts]).astype(np.float64)
     values = check_array(draws, "draws", shape=("s", rows.shape[1])) @ rows.T
     low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2], axis=0)
     means = values.mean(axis=0)
     return [
-        Recommendation(found[i].text, float(means[i]), float(low[i]), float(high[i]), found[i].tokens)
+        Recommendation(prompts[i].text, float(means[i]), float(low[i]), float(high[i]), prompts[i].tokens)
         for i in np.argsort(-means, kind="stable")
     ]

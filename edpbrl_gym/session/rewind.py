@@ -1,4 +1,4 @@
-"""A planner that can go back: by its saved states where it has them, else by living through the session again."""
+"""A planner that can go back, by its saved states or by replaying the session."""
 
 from __future__ import annotations
 
@@ -15,54 +15,54 @@ from edpbrl_gym.session.transcript import Transcript
 
 __all__ = ["RewindablePlanner"]
 
-_KEPT = 16  # states in memory: going back further replays the session
+_MAX_STATES = 16  # in memory; to go back further the session is replayed
 
 
 class RewindablePlanner:
-    """Leads a planner along a transcript, forth and back.
+    """Moves a planner forwards and backwards along a transcript.
 
     Args:
-        planner: A planner, or a function without arguments that makes one.
+        planner: A planner, or a function without arguments that creates one.
 
     Raises:
-        TypeError: Neither.
+        TypeError: It is neither.
     """
 
     def __init__(self, planner: Planner | Callable[[], Planner]) -> None:
         self._make = None if isinstance(planner, Planner) else planner
-        self.planner = planner if isinstance(planner, Planner) else _made(planner)
-        self._beginning = self.planner.state()  # None of a planner that has no states
-        self._states: dict[int, dict[str, Any]] = {}  # in which question number ... waits for its answer
+        self.planner = planner if isinstance(planner, Planner) else _create(planner)
+        self._initial_state = self.planner.state()  # None if the planner has no states
+        self._states: dict[int, dict[str, Any]] = {}  # by the number of the pending question
 
     def state(self) -> dict[str, Any] | None:
-        """The planner's state, None where it has none."""
+        """The planner's state, or None if it has none."""
         return self.planner.state()
 
     def teach(self, question: Question, response: Response) -> None:
-        """Tell the planner an answer; a skip says nothing about the taste and is not told."""
+        """Tell the planner an answer, but not a skip, which says nothing about the taste."""
         if response.kind != "skip":
             self.planner.tell(question.features[None], [response])
 
     def keep(self, number: int) -> None:
-        """Remember the state in which question ``number`` waits for its answer."""
+        """Save the state in which question ``number`` is pending."""
         state = self.state()
         if state is not None:
             self._states[number] = state
-            self._states.pop(number - _KEPT, None)
+            self._states.pop(number - _MAX_STATES, None)
 
     def check_can_go_back(self) -> None:
-        """Raise a TypeError for a planner that can't."""
-        if self._beginning is None and self._make is None and not self.planner.can_reset:
+        """Raise a TypeError if the planner can't go back."""
+        if self._initial_state is None and self._make is None and not self.planner.can_reset:
             raise TypeError(
                 f"Expected a planner that can go back, {self.planner.name} has no reset() (nor state() and "
                 "restore()); give the session a function that makes the planner"
             )
 
     def back_to(self, transcript: Transcript) -> None:
-        """Go back to the transcript's last question, which waits for its answer again."""
+        """Go back to the transcript's last question, which is pending again."""
         number = transcript.answered
         state = self._states.get(number)
-        self._states = {key: kept for key, kept in self._states.items() if key <= number}
+        self._states = {key: saved_state for key, saved_state in self._states.items() if key <= number}
         if state is not None:
             self.planner.restore(state)
         else:
@@ -77,46 +77,46 @@ class RewindablePlanner:
         answers: int = 0,
         exact: bool = True,
     ) -> None:
-        """Lead the planner through a transcript.
+        """Replay a transcript with the planner.
 
         Args:
-            transcript: Where to.
-            state: Of the planner after the first ``questions`` questions and ``answers`` answers; None begins at the
-                beginning.
+            transcript: The transcript.
+            state: State of the planner after the first ``questions`` questions and ``answers`` answers; None starts
+                from the beginning.
             questions: See ``state``.
             answers: See ``state``.
-            exact: It must ask the questions that it asked.
+            exact: Require the planner to ask the questions of the transcript.
 
         Raises:
-            ValueError: ``exact``, and it asks other questions than it did.
+            ValueError: With ``exact``, the planner asks other questions.
         """
-        if state is not None and self._beginning is not None:
+        if state is not None and self._initial_state is not None:
             self.planner.restore(state)
         else:
             questions = answers = 0
             if transcript.questions:
-                self._begin_again()
+                self._restart()
         for number in range(answers, len(transcript.questions)):
             question = transcript.questions[number]
             if number >= questions:
                 tokens = np.asarray(self.planner.ask(question.prefixes))
                 if exact:
                     _check_same(tokens, question)
-            if number >= len(transcript.questions) - _KEPT:
+            if number >= len(transcript.questions) - _MAX_STATES:
                 self.keep(number)
             if number < transcript.answered:
                 self.teach(question, transcript.responses[number])
 
-    def _begin_again(self) -> None:
-        if self._beginning is not None:
-            self.planner.restore(self._beginning)
+    def _restart(self) -> None:
+        if self._initial_state is not None:
+            self.planner.restore(self._initial_state)
         elif self._make is not None:
-            self.planner = _made(self._make)
+            self.planner = _create(self._make)
         elif self.planner.can_reset:
-            self.planner.reset()  # else it was given fresh, to resume a session
+            self.planner.reset()  # otherwise it is a new planner, to resume a session
 
 
-def _made(make: Callable[[], Planner]) -> Planner:
+def _create(make: Callable[[], Planner]) -> Planner:
     planner: object = make() if callable(make) else make
     if not isinstance(planner, Planner):
         raise TypeError(

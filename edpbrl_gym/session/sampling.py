@@ -1,15 +1,14 @@
 r"""Draws from the exact posterior of a taste, by elliptical slice sampling about its Laplace approximation.
 
-Laplace's Gaussian N(m, H^-1) is too wide where answers leave no doubt (a person who hardly errs): much of its mass lies
-where the answers would have been different. Elliptical slice sampling (Murray, Adams & MacKay, 2010) draws from a
-density that is a Gaussian times any positive function. The Gaussian here is Laplace's, so that the function is nearly
-constant and a step goes far (Fagan, Bhandari & Cunningham, 2016, take that of expectation propagation). With
-d = theta - m, m the posterior's mode, and v = D d the changes of the utilities relative to the chosen options, the log
-of the function is
+Laplace's Gaussian N(m, H^-1) is too wide if the answers have little noise: much of its mass lies where the answers
+would have been different. Elliptical slice sampling (Murray, Adams & MacKay, 2010) draws from a density that is a
+Gaussian times any positive function. The Gaussian here is Laplace's, so that the function is nearly constant and the
+steps are long (Fagan, Bhandari & Cunningham, 2016, use that of expectation propagation). With d = theta - m, m the
+posterior's mode, and v = D d the changes of the utilities relative to the chosen options, the log of the function is
 
     log L(m + d) - log L(m) - d . grad log L(m) + 1/2 d' F d,   F the observed information at m,
 
-which depends on v alone: the prior has dropped out, and along an ellipse it costs no product with a matrix.
+which depends on v alone: the prior cancels, and along an ellipse no matrix product is needed.
 """
 
 from __future__ import annotations
@@ -38,53 +37,53 @@ def sample_posterior(
     """Draws from the posterior of theta given the answers.
 
     Args:
-        posterior: Laplace's approximation at the mode, of these very answers and their prior.
+        posterior: Laplace's approximation at the mode, for the same answers and prior.
         terms: The answers.
         draws: Number of draws, >= 1; draws of one chain are correlated.
         rng: Source of randomness.
-        chains: Chains that run side by side from the mode, >= 1.
-        burn: Steps of each chain that are thrown away, >= 0.
-        thin: Steps between two draws of a chain, >= 1.
+        chains: Number of parallel chains, started at the mode, >= 1.
+        burn: Number of initial steps of each chain to discard, >= 0.
+        thin: Number of steps between two draws of a chain, >= 1.
 
     Returns:
-        (draws, d).
+        The draws, (draws, d).
 
     Raises:
-        ValueError: Terms of another dimension, or a count out of its range.
+        ValueError: The terms have another dimension, or a count is out of its range.
     """
     if terms.dimension != posterior.dimension:
         raise ValueError(f"Expected terms of dimension {posterior.dimension} (the posterior's), got {terms.dimension}")
-    total, width = check_count(draws, "draws"), check_count(chains, "chains")
-    steps = check_count(burn, "burn", minimum=0) + check_count(thin, "thin") * -(-total // width)
+    num_draws, num_chains = check_count(draws, "draws"), check_count(chains, "chains")
+    steps = check_count(burn, "burn", minimum=0) + check_count(thin, "thin") * -(-num_draws // num_chains)
     factor = cholesky(posterior.precision, lower=True)
     differences, offsets = terms.differences()
     shape = offsets.shape
     if not len(terms):
-        return posterior.draws(total, rng)
+        return posterior.draws(num_draws, rng)
     flat = differences.reshape(-1, terms.dimension)
-    changes = solve_triangular(factor, flat.T, lower=True)  # (d, m (J - 1)): v = z @ changes
+    row_changes = solve_triangular(factor, flat.T, lower=True)  # (d, m (J - 1)): v = z @ row_changes
     target = _Correction(np.vecdot(differences, posterior.mean) + offsets)
-    place = np.zeros((width, terms.dimension))
-    moved = np.zeros((width, *shape))
-    kept = []
+    point = np.zeros((num_chains, terms.dimension))
+    point_changes = np.zeros((num_chains, *shape))
+    samples = []
     for step in range(steps):
-        direction = rng.standard_normal((width, terms.dimension))
-        along = (direction @ changes).reshape(width, *shape)
-        angle = _slice(target, moved, along, rng)
+        direction = rng.standard_normal((num_chains, terms.dimension))
+        direction_changes = (direction @ row_changes).reshape(num_chains, *shape)
+        angle = _slice(target, point_changes, direction_changes, rng)
         cos, sin = np.cos(angle), np.sin(angle)
-        place = cos[:, None] * place + sin[:, None] * direction
-        moved = cos[:, None, None] * moved + sin[:, None, None] * along
+        point = cos[:, None] * point + sin[:, None] * direction
+        point_changes = cos[:, None, None] * point_changes + sin[:, None, None] * direction_changes
         if step >= burn and (step - burn + 1) % thin == 0:
-            kept.append(place)
-    found = np.concatenate(kept)[:total]
-    return posterior.mean + solve_triangular(factor, found.T, lower=True, trans="T").T
+            samples.append(point)
+    stacked = np.concatenate(samples)[:num_draws]
+    return posterior.mean + solve_triangular(factor, stacked.T, lower=True, trans="T").T
 
 
 class _Correction:
     """Log of the exact posterior over Laplace's, as a function of the changes v (c, m, J - 1) of the utilities."""
 
     def __init__(self, values: Floats) -> None:
-        """Take the utilities at the mode, less those of the chosen alternatives, (m, J - 1)."""
+        """Take the utilities at the mode relative to the chosen alternatives, (m, J - 1)."""
         self.values = values
         self.top = np.maximum(values.max(axis=1, initial=0.0), 0.0)
         weights = np.exp(values - self.top[:, None])
@@ -93,7 +92,7 @@ class _Correction:
         self.at_mode = float((self.top + np.log(self.base)).sum())
 
     def __call__(self, v: Floats) -> Floats:
-        """(c,)."""
+        """The log ratio for each chain, (c,)."""
         values = self.values + v
         top = np.maximum(values.max(axis=2), 0.0)
         logs = top + np.log(np.exp(-top) + np.exp(values - top[:, :, None]).sum(axis=2))
@@ -102,19 +101,22 @@ class _Correction:
         return np.asarray(self.at_mode + (mean + 0.5 * spread - logs).sum(axis=1))
 
 
-def _slice(target: _Correction, moved: Floats, along: Floats, rng: np.random.Generator) -> Floats:
+def _slice(target: _Correction, point_changes: Floats, direction_changes: Floats, rng: np.random.Generator) -> Floats:
     """Angle of each chain's next point on its ellipse, (c,)."""
-    width = len(moved)
-    level = target(moved) + np.log(rng.random(width))
-    angle = rng.uniform(0.0, 2 * np.pi, width)
+    num_chains = len(point_changes)
+    level = target(point_changes) + np.log(rng.random(num_chains))
+    angle = rng.uniform(0.0, 2 * np.pi, num_chains)
     low, high = angle - 2 * np.pi, angle.copy()
-    waiting = np.arange(width)
+    waiting = np.arange(num_chains)
     while len(waiting):
         cos, sin = np.cos(angle[waiting]), np.sin(angle[waiting])
-        inside = target(cos[:, None, None] * moved[waiting] + sin[:, None, None] * along[waiting]) > level[waiting]
+        inside = (
+            target(cos[:, None, None] * point_changes[waiting] + sin[:, None, None] * direction_changes[waiting])
+            > level[waiting]
+        )
         waiting = waiting[~inside]
-        left = waiting[angle[waiting] < 0]
-        right = waiting[angle[waiting] >= 0]
-        low[left], high[right] = angle[left], angle[right]
-        angle[waiting] = rng.uniform(low[waiting], high[waiting])  # the interval shrinks to 0, where the point is
+        negative = waiting[angle[waiting] < 0]
+        positive = waiting[angle[waiting] >= 0]
+        low[negative], high[positive] = angle[negative], angle[positive]
+        angle[waiting] = rng.uniform(low[waiting], high[waiting])  # the interval shrinks to 0, the present point
     return angle

@@ -1,4 +1,4 @@
-"""``Session``: ask a person, a model or a synthetic user, one question at a time, and know when to stop."""
+"""``Session``: questions to a person, a model or a synthetic user, one at a time."""
 
 from __future__ import annotations
 
@@ -37,32 +37,32 @@ _SNAPSHOT_EVERY = 10  # answers between two snapshots of the planner on disk
 
 
 class Session:
-    """One person's questions and answers: ``ask``, ``tell``, ``undo``, ``skip``, ``save``, and ``resume`` later.
+    """One person's questions and answers: ``ask``, ``tell``, ``undo``, ``skip``, ``save`` and ``resume``.
 
     It is the same for synthetic users, models and people; :func:`~edpbrl_gym.session.run` asks an oracle,
-    :class:`~edpbrl_gym.session.AsyncSession` serves asyncio. K prompts grow side by side, one token a question; after H
-    questions the next K begin. A session that was saved (or made with ``folder``) writes every answer to the disk
-    before ``tell`` returns, so a kill at any time loses none; a resumed session asks what the uninterrupted one would
-    have asked. Not thread-safe.
+    :class:`~edpbrl_gym.session.AsyncSession` is for asyncio. Each question extends K prompts by one token; after H
+    questions K new prompts begin. A session with a folder writes every answer to the disk before ``tell`` returns, so a
+    kill at any time loses none; a resumed session asks the same questions as an uninterrupted one. Not thread-safe.
 
     Args:
-        planner: Decides what is asked; or a function without arguments that makes it. A planner that has neither
-            ``reset()`` nor ``state()`` and ``restore()`` can't go back: give the function.
-        vocabulary: What prompts are made of.
-        encoder: Embeds what is compared; it must be the one that the planner's features come from.
-        num_options: K.
+        planner: Planner that chooses the questions, or a function without arguments that creates it. A planner without
+            ``reset()`` or ``state()`` and ``restore()`` can't go back: pass the function.
+        vocabulary: Vocabulary of the prompts.
+        encoder: Encoder of the options, the same one as for the planner's features.
+        num_options: Number of options K.
         feedback: "truncated" compares partial prompts, "state" the new tokens alone.
         model: Format of the answers; None: the planner's.
-        held_out: Vocabulary of the pairs of prompts by which ``progress`` predicts the accuracy; None: ``vocabulary``.
-        prior: Of the taste, for credible intervals and ``progress``; None: of the vocabulary. The planner has its own.
-        stopping: When ``progress`` says to stop.
-        seed: Of the held-out pairs and the typical questions of ``progress``.
-        who: Who answers.
-        folder: Where to save from the beginning; a new or empty folder.
+        held_out: Vocabulary of the pairs of prompts for which ``progress`` predicts the accuracy; None: ``vocabulary``.
+        prior: Prior of the taste for credible intervals and ``progress``, independent of the planner's; None: that of
+            the vocabulary.
+        stopping: Stopping rule of ``progress``.
+        seed: Seed of the held-out pairs and the typical questions of ``progress``.
+        who: Name of the person.
+        folder: New or empty folder to save to from the beginning.
 
     Raises:
         ValueError: K < 2, an unknown feedback, or a negative seed.
-        FileExistsError: ``folder`` holds something.
+        FileExistsError: ``folder`` is not empty.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Session:
         who: str = "",
         folder: str | os.PathLike[str] | None = None,
     ) -> None:
-        self._line = RewindablePlanner(planner)
+        self._rewindable = RewindablePlanner(planner)
         self.maker = QuestionMaker(vocabulary, encoder, feedback)
         self.num_options = check_count(num_options, "num_options (K)", minimum=2)
         if self.planner.num_options != self.num_options:
@@ -101,9 +101,9 @@ class Session:
             prior=prior,
         )
         self.transcript = Transcript(self.maker, self.num_options)
-        self._tokens: NDArray[np.int64] | None = None  # of a question that could not be made yet
-        self._in_step = True  # False once the planner has failed to learn an answer
-        self._events: list[Event] = []  # what a journal would hold, while there is none
+        self._tokens: NDArray[np.int64] | None = None  # of a question that could not be created yet
+        self._in_sync = True  # False after the planner failed to learn an answer
+        self._events: list[Event] = []  # for the journal, as long as there is none
         self._journal: Journal | None = None
         if folder is not None:
             self.save(folder)
@@ -112,68 +112,65 @@ class Session:
 
     @property
     def planner(self) -> Planner:
-        """Who decides what is asked."""
-        return self._line.planner
+        """Planner that chooses the questions."""
+        return self._rewindable.planner
 
     @property
     def answered(self) -> int:
-        """Number of questions that were answered or skipped."""
+        """Number of questions answered or skipped."""
         return self.transcript.answered
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """What prompts are made of."""
+        """Vocabulary of the prompts."""
         return self.maker.vocabulary
 
     @property
     def folder(self) -> Path | None:
-        """Where the session is saved; None where it isn't."""
+        """Folder of the session, or None if it isn't saved."""
         return None if self._journal is None else self._journal.folder
 
     @property
     def pending(self) -> Question | None:
-        """The question that waits for an answer, None before the next ``ask``."""
+        """The question without an answer yet, or None before the next ``ask``."""
         return self.transcript.pending
 
     def ask(self) -> Question:
-        """The next question; the same one until it is answered or skipped.
+        """Return the next question; the same one until it is answered or skipped.
 
         Raises:
-            ValueError: The planner returned no legal tokens, or an option twice (unless its ``distinct`` is False).
-            OSError: It could not be saved.
+            ValueError: The planner returned illegal tokens, or an option twice (unless its ``distinct`` is False).
+            OSError: The question could not be saved.
         """
         waiting = self.pending
         if waiting is not None:
             return waiting
         prefixes, episode = self.transcript.next_prefixes()
-        if self._tokens is None:  # else an encoder or a disk failed below: the planner must not be asked twice
+        if self._tokens is None:  # otherwise encoder or disk failed below: the planner must not be asked twice
             self._tokens = self.planner.ask(prefixes)
         question = self.maker.make(prefixes, self._tokens, number=self.answered, episode=episode)
         if self.planner.distinct:
             check_distinct(question, self.planner.name)
         self._record(self.transcript.ask_event(question), durable=False)
         self._tokens = None
-        self._line.keep(question.number)
+        self._rewindable.keep(question.number)
         return self.transcript.questions[-1]
 
     def think(self) -> None:
-        """Let the planner do, while the person looks at the options, what would make them wait after the answer.
-
-        Without effect on what is asked.
-        """
+        """Let the planner compute ahead while the person looks at the options, without effect on the questions."""
         self.planner.think()
 
     def tell(self, answer: Answer) -> None:
-        """Answer the question that was asked; on return a saved session has it on the disk.
+        """Answer the pending question; when this returns, a saved session has the answer on disk.
 
         Args:
             answer: A ``Response`` of the session's format, the index of the best option, or None to skip.
 
         Raises:
-            RuntimeError: No question waits for an answer.
-            TypeError: No answer of these kinds.
-            ValueError: An option that the question doesn't have, or a format that the model doesn't know.
-            OSError: It could not be saved; the question still waits.
+            RuntimeError: No question is pending.
+            TypeError: The answer has another type.
+            ValueError: The question doesn't have the option, or the model doesn't support the format.
+            OSError: The answer could not be saved; the question is still pending.
         """
         question = self.pending
         if question is None:
@@ -181,36 +178,36 @@ class Session:
         response = check_answer(answer, self.model, self.num_options)
         time = datetime.now(UTC).isoformat(timespec="microseconds")
         self._record(self.transcript.tell_event(response, time), durable=True)
-        before, self._in_step = self._in_step, False
-        self._line.teach(question, response)
-        self._in_step = before
+        in_sync, self._in_sync = self._in_sync, False
+        self._rewindable.teach(question, response)
+        self._in_sync = in_sync
         if self.answered % _SNAPSHOT_EVERY == 0:
-            self._spare_replaying()
+            self._try_snapshot()
 
     def skip(self) -> None:
-        """Pass the question: nothing is learnt from it, and the next one continues its prompts."""
+        """Skip the question: nothing is learnt from it, and the next one continues its prompts."""
         self.tell(None)
 
     def undo(self) -> Question:
-        """Take the last answer (or skip) back; its question waits again, and the planner has never heard the answer.
+        """Take back the last answer (or skip); its question is pending again, and the planner forgets the answer.
 
-        A question that was asked after it is dropped. May be called again, back to the first question.
+        A question asked after it is dropped. Can be repeated, back to the first question.
 
         Returns:
-            The question that waits now.
+            The pending question.
 
         Raises:
             RuntimeError: Nothing has been answered.
-            TypeError: A planner that can't go back.
+            TypeError: The planner can't go back.
         """
         if not self.answered:
             raise RuntimeError("Expected an answer to take back, none has been given")
-        self._line.check_can_go_back()
+        self._rewindable.check_can_go_back()
         self._record(self.transcript.undo_event(), durable=True)
         self._tokens = None
-        before, self._in_step = self._in_step, False
-        self._line.back_to(self.transcript)
-        self._in_step = before
+        in_sync, self._in_sync = self._in_sync, False
+        self._rewindable.back_to(self.transcript)
+        self._in_sync = in_sync
         return self.transcript.questions[-1]
 
     # what has been learnt
@@ -222,12 +219,12 @@ class Session:
 
     @property
     def posterior(self) -> Posterior:
-        """How sure the planner is of it; for exact draws see ``draws``."""
+        """The planner's posterior; for exact draws see ``draws``."""
         return self.planner.posterior
 
     def draws(self) -> NDArray[np.float64]:
         """Draws from the exact posterior of theta (see :class:`~edpbrl_gym.session.outlook.Outlook`), (320, d)."""
-        return self.outlook.learnt(self.comparisons.terms(self.model))[1]
+        return self.outlook.fit_and_draws(self.comparisons.terms(self.model))[1]
 
     @property
     def comparisons(self) -> Comparisons:
@@ -244,27 +241,29 @@ class Session:
     def recommend(
         self, count: int = 5, *, level: float = 0.9, vocabulary: Vocabulary | None = None, **search: Any
     ) -> list[Recommendation]:
-        """The prompts that this person will like best, with credible intervals of their utilities.
+        """Return the prompts that this person will like best, with credible intervals of their utilities.
 
-        The search looks for the largest utility by the estimate; scores, intervals and order are those of ``draws``.
+        The search maximises the utility by the estimate; scores, intervals and order are those of ``draws``.
 
         Args:
-            count: Prompts wanted.
-            level: Of the credible intervals, in (0, 1).
-            vocabulary: Where to look; None: the session's own.
+            count: Number of prompts.
+            level: Level of the credible intervals, in (0, 1).
+            vocabulary: Vocabulary of the prompts; None: the session's own.
             **search: ``base``, ``width``, ``shortlist``, ``per_base`` of ``best_prompts``.
 
         Returns:
             The prompts, best first.
 
         Raises:
-            ValueError: Nothing has been learnt yet, or an argument out of its range.
+            ValueError: Nothing has been learnt yet, or an argument is out of its range.
         """
-        words = self.vocabulary if vocabulary is None else vocabulary
-        return recommend(words, self.memo, self.estimate.theta, self.draws(), count=count, level=level, **search)
+        search_vocabulary = self.vocabulary if vocabulary is None else vocabulary
+        return recommend(
+            search_vocabulary, self.memo, self.estimate.theta, self.draws(), count=count, level=level, **search
+        )
 
     def progress(self, further: Sequence[int] = (0, 6, 12, 30, 60, 120, 240)) -> Progress:
-        """How well the taste is known, how much more questions would teach, and whether to stop.
+        """Predict how well the taste is known, what further questions would add, and whether to stop.
 
         Args:
             further: Numbers of further questions at which to predict the accuracy; 0 is always among them.
@@ -278,16 +277,16 @@ class Session:
     # on disk
 
     def save(self, folder: str | os.PathLike[str] | None = None) -> Path:
-        """Save to a new folder, whole or not at all, and keep it up to date from now on.
+        """Save atomically to a new folder, which every later answer is written to.
 
-        In a session that has its folder already: write the planner's state there too, so that resuming is quick.
+        If the session has a folder already, the planner's state is written to it, so that resuming is quick.
 
         Args:
-            folder: A new or empty folder; None (or the session's own) where it has been saved before.
+            folder: A new or empty folder; None (or the session's own) if the session has one already.
 
         Raises:
-            ValueError: No folder for a session that has none, or another one than it has.
-            FileExistsError: The folder holds something.
+            ValueError: The session has no folder and none is given, or it has another one.
+            FileExistsError: The folder is not empty.
             OSError: It can't be written.
         """
         target = None if folder is None else Path(folder)
@@ -304,16 +303,16 @@ class Session:
         return self._journal.folder
 
     def close(self) -> None:
-        """Release the folder, so that the session can be resumed elsewhere; a closed session can't be told more.
+        """Release the folder, so that the session can be resumed elsewhere; a closed session accepts no answers.
 
         Without effect on a session that is closed already, or has no folder.
 
         Raises:
-            FileNotFoundError: The journal was deleted, moved or replaced; the session is closed all the same.
+            FileNotFoundError: The journal was deleted, moved or replaced; the session is closed nevertheless.
         """
         if self._journal is not None and not self._journal.closed:
             try:
-                self._spare_replaying()
+                self._try_snapshot()
             finally:
                 self._journal.close()
 
@@ -334,21 +333,21 @@ class Session:
         exact: bool = True,
         **arguments: Any,
     ) -> Session:
-        """Go on where a saved session was, with a new planner, vocabulary and encoder like those it began with.
+        """Continue a saved session with a new planner, vocabulary and encoder like the original ones.
 
         Args:
-            folder: Of the session.
-            planner: A planner with the same arguments (fresh: nothing asked or told), or a function that makes one.
+            folder: Folder of the session.
+            planner: A new planner with the same arguments, or a function that creates one.
             vocabulary: The same vocabulary.
             encoder: The same encoder.
-            exact: Refuse a planner that asks other questions than it did (other arguments, or the rounding of another
-                machine); False goes on with the questions and answers that there are.
+            exact: Reject a planner that does not ask the same questions again (because of other arguments, or the
+                rounding of another machine); False continues with the saved questions and answers.
             **arguments: ``model``, ``held_out``, ``prior`` and ``stopping`` of the constructor; the others come from
                 the folder.
 
         Raises:
-            FileNotFoundError: No session there.
-            ValueError: A damaged session, or another vocabulary, encoder, answer format or planner than it began with.
+            FileNotFoundError: There is no session.
+            ValueError: The session is damaged, or has another vocabulary, encoder, answer format or planner.
             RuntimeError: It is open elsewhere.
         """
         place = Path(folder).absolute()
@@ -379,7 +378,7 @@ class Session:
         return session
 
     def _settings(self) -> dict[str, Any]:
-        """What must be the same when the session is resumed."""
+        """Settings that must be the same when the session is resumed."""
         encoder = self.maker.encoder
         return {
             "num_options": self.num_options,
@@ -395,7 +394,7 @@ class Session:
         }
 
     def _record(self, event: Event, *, durable: bool) -> None:
-        """Write an event down, then do what it says."""
+        """Write an event to the journal, then apply it."""
         if self._journal is None:
             self._events.append(event)
         else:
@@ -403,26 +402,28 @@ class Session:
         self.transcript.apply(event)
 
     def _snapshot(self) -> None:
-        if self._journal is None or self._tokens is not None or not self._in_step:
-            return  # the planner has seen other things than the journal: a state that must not be resumed from
-        state = self._line.state()
+        if self._journal is None or self._tokens is not None or not self._in_sync:
+            return  # the planner is ahead of the journal: its state must not be resumed from
+        state = self._rewindable.state()
         if state is not None and is_plain(state):
             self._journal.write_planner(state)
 
-    def _spare_replaying(self) -> None:
-        """Save the planner's state if that can be done: the answers are safe, without it only resuming takes longer."""
+    def _try_snapshot(self) -> None:
+        """Save the planner's state if possible: the answers are safe, without it resuming only takes longer."""
         try:
             self._snapshot()
         except OSError as error:
             assert self._journal is not None
-            self._journal.check()  # else they are not
+            self._journal.check()  # raises if the answers are not safe
             warnings.warn(f"The planner's state could not be saved in {self.folder}: {error}", stacklevel=3)
 
     def _load(self, events: list[Event], journal: Journal, exact: bool) -> None:
-        """Take the events of a journal and bring the planner to where it was."""
+        """Apply the events of a journal, and bring the planner to the same state."""
         snapshot = journal.read_planner()
-        seen = self.transcript.read(events, None if snapshot is None else snapshot[0], name=str(journal.path))
-        if snapshot is None or seen is None:
-            self._line.replay(self.transcript, exact=exact)
+        counts = self.transcript.read(events, None if snapshot is None else snapshot[0], name=str(journal.path))
+        if snapshot is None or counts is None:
+            self._rewindable.replay(self.transcript, exact=exact)
         else:
-            self._line.replay(self.transcript, state=snapshot[1], questions=seen[0], answers=seen[1], exact=exact)
+            self._rewindable.replay(
+                self.transcript, state=snapshot[1], questions=counts[0], answers=counts[1], exact=exact
+            )

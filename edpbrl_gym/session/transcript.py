@@ -1,4 +1,4 @@
-"""What has been asked and answered in a session, as a sequence of events that can be written down and read again."""
+"""The questions and answers of a session, as a sequence of events that can be saved."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ Event = dict[str, Any]
 
 
 class Transcript:
-    """The questions of a session and their answers; knows nothing of planners and files.
+    """The questions of a session and their answers, independent of planners and files.
 
-    A change is made in two steps: an ``..._event`` method describes it, and ``apply`` does what an event says, whether
-    it has just been made or comes from a journal.
+    A change has two steps: an ``..._event`` method describes it, and ``apply`` applies the event, whether it is new or
+    comes from a journal.
 
     Args:
-        maker: Shows questions as they were.
-        num_options: K.
+        maker: Maker of the questions.
+        num_options: Number of options K.
 
     Attributes:
-        questions: All questions that count, the pending one last.
-        responses: Their answers, skips included.
-        times: When each was given, ISO 8601 in UTC.
+        questions: All questions, the pending one last, without those taken back.
+        responses: Their answers, including skips.
+        times: Times of the answers, ISO 8601 in UTC.
     """
 
     def __init__(self, maker: QuestionMaker, num_options: int) -> None:
@@ -44,26 +44,26 @@ class Transcript:
 
     @property
     def answered(self) -> int:
-        """Number of questions that were answered or skipped."""
+        """Number of questions answered or skipped."""
         return len(self.responses)
 
     @property
     def pending(self) -> Question | None:
-        """The question that waits for an answer."""
+        """The question without an answer yet, or None."""
         return self.questions[-1] if len(self.questions) > len(self.responses) else None
 
     def next_prefixes(self) -> tuple[NDArray[np.int64], int]:
         """Prompts (K, h) that the next question extends, and its episode."""
         if not self.questions:
             return np.empty((self.num_options, 0), dtype=np.int64), 0
-        last = self.questions[-1]
-        if last.step + 1 == self.maker.vocabulary.horizon:
-            return np.empty((self.num_options, 0), dtype=np.int64), last.episode + 1
-        return last.tokens, last.episode
+        last_question = self.questions[-1]
+        if last_question.step + 1 == self.maker.vocabulary.horizon:
+            return np.empty((self.num_options, 0), dtype=np.int64), last_question.episode + 1
+        return last_question.tokens, last_question.episode
 
     @staticmethod
     def ask_event(question: Question) -> Event:
-        """That this question was asked."""
+        """Event of asking a question."""
         rows = np.ascontiguousarray(question.features, dtype="<f4").tobytes()
         return {
             "type": "ask",
@@ -73,25 +73,25 @@ class Transcript:
         }
 
     def tell_event(self, response: Response, time: str) -> Event:
-        """That the pending question was answered."""
+        """Event of answering the pending question."""
         return {"type": "tell", "number": self.answered, "response": response.as_json(), "at": time}
 
     def undo_event(self) -> Event:
-        """That the last answer was taken back."""
+        """Event of taking back the last answer."""
         return {"type": "undo", "number": self.answered - 1}
 
     def apply(self, event: Event) -> None:
-        """Do what an event says.
+        """Apply an event.
 
         Raises:
-            TypeError: A value of a wrong kind.
-            ValueError: An event without what belongs to its type, or that does not follow from those before it.
+            TypeError: A value has the wrong type.
+            ValueError: The event lacks a field of its type, or can't follow those before it.
         """
-        kind, number = _part(event, "type"), _part(event, "number")
+        kind, number = _value(event, "type"), _value(event, "number")
         if kind == "ask" and self.pending is None and number == self.answered:
             self.questions.append(self._question(event))
         elif kind == "tell" and self.pending is not None and number == self.answered:
-            response, time = Response.from_json(_part(event, "response")), _time(_part(event, "at"))
+            response, time = Response.from_json(_value(event, "response")), _time(_value(event, "at"))
             self.responses.append(response)
             self.times.append(time)
         elif kind == "undo" and self.responses and number == self.answered - 1:
@@ -99,46 +99,46 @@ class Transcript:
         else:
             raise ValueError(f"{kind!r} of question {number!r} does not follow from what came before it")
 
-    def read(self, events: list[Event], mark: int | None, *, name: str) -> tuple[int, int] | None:
-        """Do what the events of a journal say.
+    def read(self, events: list[Event], position: int | None, *, name: str) -> tuple[int, int] | None:
+        """Apply the events of a journal.
 
         Args:
-            events: In their order.
-            mark: A number of events.
-            name: Of the journal, for messages.
+            events: The events in order.
+            position: Number of events after which to count, or None.
+            name: Name of the journal, for messages.
 
         Returns:
-            Questions and answers that there were after ``mark`` events; None without a mark, and where one of those
+            Numbers of questions and answers after ``position`` events; None without a position, and if one of those
             answers was taken back later.
 
         Raises:
-            ValueError: Events that make no session.
+            ValueError: The events do not form a session.
         """
-        seen: tuple[int, int] | None = None
-        for place in range(len(events) + 1):
-            if place == mark:
-                seen = len(self.questions), self.answered
-            if place == len(events):
+        counts: tuple[int, int] | None = None
+        for index in range(len(events) + 1):
+            if index == position:
+                counts = len(self.questions), self.answered
+            if index == len(events):
                 break
             try:
-                self.apply(events[place])
+                self.apply(events[index])
             except (TypeError, ValueError) as error:
                 raise ValueError(
-                    f"Expected the events of a session in {name}, line {place + 1} is none that can come there: "
+                    f"Expected the events of a session in {name}, line {index + 1} is none that can come there: "
                     f"{error}; restore the file from a backup"
                 ) from None
-            if seen is not None and self.answered < seen[1]:
-                seen = None
-        return seen
+            if counts is not None and self.answered < counts[1]:
+                counts = None
+        return counts
 
     def _question(self, event: Event) -> Question:
         prefixes, episode = self.next_prefixes()
         step = prefixes.shape[1]
         high = self.maker.vocabulary.sizes[step] - 1
-        new = check_integers(_part(event, "tokens"), "tokens", shape=(self.num_options,), low=0, high=high)
-        tokens = np.concatenate([prefixes, new[:, None]], axis=1)
+        new_tokens = check_integers(_value(event, "tokens"), "tokens", shape=(self.num_options,), low=0, high=high)
+        tokens = np.concatenate([prefixes, new_tokens[:, None]], axis=1)
         shape = (self.num_options, self.maker.encoder.dimension)
-        raw = np.frombuffer(base64.b64decode(_part(event, "features"), validate=True), dtype="<f4").reshape(shape)
+        raw = np.frombuffer(base64.b64decode(_value(event, "features"), validate=True), dtype="<f4").reshape(shape)
         features = check_array(raw.astype(np.float32), "features", shape=shape, dtype=np.float32)
         for array in (tokens, features):
             array.flags.writeable = False
@@ -146,30 +146,30 @@ class Transcript:
 
     def comparisons(self, *, who: str, metadata: dict[str, Any]) -> Comparisons:
         """All answered and skipped questions."""
-        asked = self.questions[: self.answered]
-        if not asked:
+        questions = self.questions[: self.answered]
+        if not questions:
             return Comparisons.empty(self.num_options, self.maker.encoder.dimension, who=who, metadata=metadata)
         return Comparisons(
-            features=np.stack([question.features for question in asked]),
+            features=np.stack([question.features for question in questions]),
             responses=tuple(self.responses),
-            episode=np.array([question.episode for question in asked]),
-            step=np.array([question.step for question in asked]),
-            texts=[list(question.texts) for question in asked],
+            episode=np.array([question.episode for question in questions]),
+            step=np.array([question.step for question in questions]),
+            texts=[list(question.texts) for question in questions],
             who=who,
             answered_at=np.array([np.datetime64(time.removesuffix("+00:00"), "us") for time in self.times]),
             metadata=metadata,
         )
 
 
-def _part(event: Event, name: str) -> Any:
-    """What belongs to an event."""
-    if name not in event:
-        raise ValueError(f"it has no {name!r}")
-    return event[name]
+def _value(event: Event, key: str) -> Any:
+    """A field of an event."""
+    if key not in event:
+        raise ValueError(f"it has no {key!r}")
+    return event[key]
 
 
 def _time(text: Any) -> str:
-    """A time as ``tell_event`` was given it."""
+    """A checked time in ISO 8601."""
     try:
         datetime.fromisoformat(text)
     except (TypeError, ValueError):

@@ -10,7 +10,7 @@ from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.likelihood import BestOf, Ranking
 from edpbrl_gym.likelihood.choice import fisher_information
 from edpbrl_gym.session import StoppingRule
-from edpbrl_gym.session.forecast import expected_information, forecast_accuracy, matched, sampled_accuracy
+from edpbrl_gym.session.forecast import expected_information, forecast_accuracy, match_accuracy, sampled_accuracy
 
 D = 5
 
@@ -81,7 +81,7 @@ def test_it_comes_true_where_the_model_is_right():
 @given(st.integers(0, 10**6), st.floats(0.52, 0.98))
 def test_the_matched_gaussian_has_the_accuracy(seed, accuracy):
     posterior, information, pairs = case(seed)
-    wider = matched(posterior, pairs, accuracy)
+    wider = match_accuracy(posterior, pairs, accuracy)
     assert wider.expected_accuracy(pairs) == pytest.approx(accuracy, abs=1e-6)
     np.testing.assert_array_equal(wider.mean, posterior.mean)
     ratio = wider.precision / posterior.precision
@@ -91,7 +91,7 @@ def test_the_matched_gaussian_has_the_accuracy(seed, accuracy):
 
 def test_without_an_estimate_the_width_is_left():
     posterior, _, pairs = case(centred=True)
-    assert matched(posterior, pairs, 0.5) is posterior
+    assert match_accuracy(posterior, pairs, 0.5) is posterior
     assert sampled_accuracy(posterior.mean, posterior.draws(50, np.random.default_rng(0)), pairs) == 0.5
 
 
