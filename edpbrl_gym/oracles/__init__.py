@@ -1,4 +1,4 @@
-"""Who answers the questions."""
+"""Oracles: simulated users and models that answer questions."""
 
 from edpbrl_gym.oracles.base import Answers, Oracle, answers_of, check_oracle
 from edpbrl_gym.oracles.image_score import ImageScoreUser

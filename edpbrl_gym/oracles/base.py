@@ -1,4 +1,4 @@
-"""What an oracle is, and what is taken as its answers: it answers a batch of questions and says who and how."""
+"""The protocol of oracles, and the checks of their answers."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Answers:
     """The answers to a batch of questions.
 
     Attributes:
-        responses: one for each question, in order; a skip where there is no answer (refused, lost, unreadable).
-        details: who answered and how (oracle, mode, scale, ...); JSON-able.
+        responses: One for each question, in order; a skip if there is no answer (refused, lost, unreadable).
+        details: Details of the oracle (name, mode, scale, ...), JSON-able.
 
     Raises:
-        TypeError: the responses are no sequence of ``Response``.
+        TypeError: The responses are not a sequence of ``Response``.
     """
 
     responses: tuple[Response, ...]
@@ -46,19 +46,19 @@ class Answers:
 
     @classmethod
     def of_choices(cls, choices: ArrayLike, details: dict[str, Any] | None = None) -> Answers:
-        """Answers that name the best option of each question, (n,); -1 where there is no answer.
+        """Answers from the best option of each question, (n,); -1 stands for no answer.
 
         Raises:
-            TypeError: the choices are no integers.
-            ValueError: a choice below -1, or no one-dimensional array.
+            TypeError: The choices are not integers.
+            ValueError: A choice is below -1, or the array is not one-dimensional.
         """
         numbers = check_integers(choices, "choices", shape=("n",), low=-1).tolist()
-        named = {number: Response.skip() if number < 0 else Response.best(number) for number in set(numbers)}
-        return cls(tuple(named[number] for number in numbers), {} if details is None else details)
+        response_of = {number: Response.skip() if number < 0 else Response.best(number) for number in set(numbers)}
+        return cls(tuple(response_of[number] for number in numbers), {} if details is None else details)
 
     @property
     def choices(self) -> NDArray[np.int64]:
-        """The best option of each question, (n,); -1 where the response names none (a tie, a skip)."""
+        """The best option of each question, (n,); -1 if the response names none (a tie, a skip)."""
         best = [-1 if response.first is None else response.first for response in self.responses]
         return np.array(best, dtype=np.int64)
 
@@ -67,12 +67,12 @@ class Answers:
 class Oracle(Protocol):
     """Anything that answers questions: a synthetic user, a model, a person.
 
-    An oracle with a ``describe()`` method (a JSON-able dict) has its description put into every result.
+    The description of an oracle with a ``describe()`` method (a JSON-able dict) is written to every result.
     """
 
     @property
     def name(self) -> str:
-        """Who answers; recorded with every comparison."""
+        """Name of the oracle, recorded with every comparison."""
         ...
 
     def answer(self, queries: Queries) -> Answers:
@@ -81,7 +81,7 @@ class Oracle(Protocol):
 
 
 def check_oracle(oracle: object) -> None:
-    """Raise a TypeError for what has no ``answer`` or no name."""
+    """Raise a TypeError for an object without ``answer`` or name."""
     if not callable(getattr(oracle, "answer", None)):
         raise TypeError(
             f"Expected an oracle with answer(queries) -> Answers, got {type(oracle).__name__}; for example "
@@ -95,41 +95,41 @@ def check_oracle(oracle: object) -> None:
 
 
 def answers_of(oracle: Oracle, queries: Queries) -> Answers:
-    """Ask an oracle; the one place where its answers are taken, so that a wrong one is refused at once.
+    """Ask an oracle and check its answers.
 
     Args:
-        oracle: Who answers.
+        oracle: The oracle.
         queries: n questions with K options.
 
     Returns:
         The answers: n responses about K options.
 
     Raises:
-        TypeError: No oracle; or ``answer`` returned anything but ``Answers``, or details that are no dict.
-        ValueError: Another number of responses than questions, or one that names an option which isn't there.
+        TypeError: The object is not an oracle, or returned something other than ``Answers`` with a dict of details.
+        ValueError: The number of responses is not that of the questions, or one names an option that doesn't exist.
     """
     check_oracle(oracle)
     answers = oracle.answer(queries)
     if not isinstance(answers, Answers):
         raise TypeError(
-            f"Expected answer(queries) of {_who(oracle)} to return edpbrl_gym.oracles.Answers, got "
+            f"Expected answer(queries) of {_label(oracle)} to return edpbrl_gym.oracles.Answers, got "
             f"{type(answers).__name__}; return Answers.of_choices(choices) with one option of each question, or "
             "Answers(responses)"
         )
     if not isinstance(answers.details, dict):
-        raise TypeError(f"Expected the details of {_who(oracle)} as a dict, got {type(answers.details).__name__}")
+        raise TypeError(f"Expected the details of {_label(oracle)} as a dict, got {type(answers.details).__name__}")
     if len(answers.responses) != len(queries):
         raise ValueError(
-            f"Expected {_who(oracle)} to answer {len(queries)} question(s), got {len(answers.responses)} answer(s)"
+            f"Expected {_label(oracle)} to answer {len(queries)} question(s), got {len(answers.responses)} answer(s)"
         )
     try:
         for response in answers.responses:
             response.checked(queries.num_options)
     except ValueError as error:
-        raise ValueError(f"{error}; that is an answer of {_who(oracle)}") from None
+        raise ValueError(f"{error}; that is an answer of {_label(oracle)}") from None
     return answers
 
 
-def _who(oracle: object) -> str:
+def _label(oracle: object) -> str:
     """Class and name of an oracle."""
     return f"{type(oracle).__name__} ({getattr(oracle, 'name', 'no name')!r})"

@@ -1,4 +1,4 @@
-"""A user who looks at pictures: how similar is each to a sentence?"""
+"""A user who looks at pictures and compares them with a sentence."""
 
 from __future__ import annotations
 
@@ -22,38 +22,38 @@ if TYPE_CHECKING:
 
 __all__ = ["ImageScoreUser"]
 
-_CHUNK = 64  # pictures that are in memory at once
+_CHUNK = 64  # pictures in memory at once
 
 
 class ImageScoreUser:
-    """A user who sees the picture of every option and prefers the one that is most like a sentence.
+    """A user who sees the picture of every option and prefers the one that is most similar to a sentence.
 
     The utility of an option is the CLIP similarity <f(image), g(sentence)> of its picture with the style sentence,
-    f and g the two towers of one CLIP model, both of unit norm. The answers follow from the utilities as those of
-    :class:`SyntheticUser` do, whose theta is here g(sentence) and whose features are the pictures'. CLIP similarities
-    of pictures with one sentence lie close together (differences of a few hundredths), so that ``mode="sampled"``
-    needs a large scale; CLIP itself was trained at a scale of 100.
+    with f and g the two towers of one CLIP model, both of unit norm. The answers are those of a :class:`SyntheticUser`
+    with theta = g(sentence) and the pictures' features. CLIP similarities of pictures with one sentence are close
+    together (differences of a few hundredths), so that ``mode="sampled"`` needs a large scale; CLIP itself was trained
+    at a scale of 100.
 
-    What is estimated from such answers is a taste over the features of the questions (texts, say), which are not those
-    that the user looks at: unlike a synthetic user, this one is not a linear model of them.
+    The estimate from such answers is a taste over the features of the questions (for example of texts), which are not
+    those of the pictures: unlike for a synthetic user, the utilities are not linear in them.
 
-    A picture that the model's safety checker has flagged is not shown. A question with such an option is left without
-    an answer (a skip), and the details count these questions.
+    A picture that the model's safety checker has flagged is not shown. A question with such an option gets no answer (a
+    skip), and the details count these questions.
 
     Args:
-        style: the sentence, for example "An image with warm colors depicting bright sunshine".
-        renderer: makes the pictures of the options' texts.
+        style: The sentence, for example "An image with warm colors depicting bright sunshine".
+        renderer: Renderer of the options' texts.
         image_encoder: f.
-        text_encoder: g, the text tower of the same model.
+        text_encoder: G, the text tower of the same model.
         mode: "argmax" or "sampled".
-        scale: inverse temperature of ``mode="sampled"``.
-        seed: of the draws of ``mode="sampled"``.
-        image_seed: of the noise of every picture; the same for all, so that options differ by their texts alone.
-        name: who this is, recorded with every comparison.
-        progress: called while pictures are rendered with the numbers of those that are there and those wanted.
+        scale: Inverse temperature of ``mode="sampled"``.
+        seed: Seed of the draws of ``mode="sampled"``.
+        image_seed: Seed of the noise of all pictures, so that options differ only by their texts.
+        name: Name of the user, recorded with every comparison.
+        progress: Callback of (pictures done, all pictures) while pictures are rendered.
 
     Raises:
-        ValueError: an empty sentence, encoders of different models, or a mode, scale or seed that does not fit.
+        ValueError: An empty sentence, encoders of different models, or an invalid mode, scale or seed.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class ImageScoreUser:
 
     @property
     def name(self) -> str:
-        """Who answers."""
+        """Name of the user."""
         return self._user.name
 
     def reset(self) -> None:
@@ -100,10 +100,10 @@ class ImageScoreUser:
             queries: n questions with texts.
 
         Returns:
-            The answers (a skip where an option was flagged), with name, mode, scale and seeds in the details.
+            The answers (a skip if an option is flagged), with name, mode, scale and seeds in the details.
 
         Raises:
-            ValueError: the questions have no texts; see also ``Renderer.render``.
+            ValueError: The questions have no texts; see also ``Renderer.render``.
         """
         if queries.texts is None:
             raise ValueError("Expected questions with texts, as pictures are made from them, got questions without")
@@ -111,19 +111,19 @@ class ImageScoreUser:
         pictures = self.renderer.render(texts, seed=self.image_seed, progress=self.progress)
         shape = (len(queries), queries.num_options)
         rows = self._embed(pictures).reshape(*shape, self.image_encoder.dimension)
-        seen = Queries(features=rows, episode=queries.episode, step=queries.step)
-        answers = self._user.answer(seen)  # also for questions that are left out: question i uses draw i
+        shown_queries = Queries(features=rows, episode=queries.episode, step=queries.step)
+        answers = self._user.answer(shown_queries)  # also for skipped questions: question i uses draw i
         flagged = np.array([picture.flagged for picture in pictures], dtype=bool).reshape(shape).any(axis=1)
         details = {**answers.details, "image_seed": self.image_seed, "flagged_questions": int(flagged.sum())}
         return Answers.of_choices(np.where(flagged, -1, answers.choices), details)
 
     def scores(self, pictures: list[RenderedImage]) -> NDArray[np.float64]:
-        """Return the utility of each picture, (n,), in -1..1; NaN for a flagged one, which nobody is shown."""
+        """Return the utility of each picture, (n,), in -1..1; NaN for a flagged one, which is never shown."""
         values = utilities(self._embed(pictures).astype(np.float64), self._user.theta)
         return np.where([picture.flagged for picture in pictures], np.nan, values)
 
     def describe(self) -> dict[str, Any]:
-        """Everything that tells this user from another, JSON-able."""
+        """All settings of this user, JSON-able."""
         return {
             **self._user.describe(),
             "kind": "image score",
@@ -135,10 +135,10 @@ class ImageScoreUser:
 
     def _embed(self, pictures: list[RenderedImage]) -> NDArray[np.float32]:
         """Return the embeddings of pictures, (n, d); each picture is embedded once."""
-        new = [*{picture.key: picture for picture in pictures if picture.key not in self._rows}.values()]
+        missing = [*{picture.key: picture for picture in pictures if picture.key not in self._rows}.values()]
         hint = f"the image encoder {self.image_encoder.name} must return one row for each picture"
-        for start in range(0, len(new), _CHUNK):
-            chunk = new[start : start + _CHUNK]
+        for start in range(0, len(missing), _CHUNK):
+            chunk = missing[start : start + _CHUNK]
             rows = self.image_encoder.encode_images([picture.load() for picture in chunk])
             rows = check_array(rows, "embeddings", shape=(len(chunk), self.image_encoder.dimension), hint=hint)
             self._rows.update(zip([picture.key for picture in chunk], rows.astype(np.float32), strict=True))

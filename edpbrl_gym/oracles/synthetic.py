@@ -23,26 +23,25 @@ __all__ = ["SyntheticUser"]
 class SyntheticUser:
     """A user who ranks options by theta . x, without error or with multinomial-logit noise.
 
-    The paper does not say which of the two its simulated users are, nor at what scale; both are here and every answer
-    says which it was. With unit-norm features and theta the softmax at scale 1 is nearly uniform (for random
-    directions in d = 384, K = 4, the best option is picked in 26% of the questions instead of 25%): a noisy user who
-    says anything useful needs a scale well above 1.
+    The paper does not say which of the two its simulated users are, nor at what scale; both are available, and every
+    answer records the choice. With unit-norm features and theta the softmax at scale 1 is nearly uniform (for random
+    directions in d = 384, K = 4, the best option is chosen in 26% of the questions instead of 25%): the answers of a
+    noisy user are informative only at a scale well above 1.
 
     * ``mode="argmax"``: the option with the highest utility; ties go to the lowest index. ``scale`` has no effect.
     * ``mode="sampled"``: option k with probability softmax(scale * theta . x)_k; ``scale`` is the inverse temperature.
       The estimate then tends to scale * theta.
 
-    Answers depend on the seed and on the place of a question in the sequence of all questions that this user has been
-    asked: question number i uses the i-th uniform draw. So the same seed gives the same answers however the sequence is
-    cut into batches; the order of the questions matters, and asking the same question twice gives two independent
-    answers.
+    Answers depend on the seed and on the number of a question in the sequence of all questions to this user: question i
+    uses the i-th uniform draw. So the same seed gives the same answers however the sequence is split into batches; the
+    order of the questions matters, and the same question asked twice gets two independent answers.
 
     Args:
-        theta: the taste, (d,); not normalised.
+        theta: The taste, (d,); not normalised.
         mode: "argmax" or "sampled".
-        scale: inverse temperature, >= 0 (0: uniform answers).
-        seed: of the draws.
-        name: who this is, recorded with every comparison.
+        scale: Inverse temperature, >= 0 (0: uniform answers).
+        seed: Seed of the draws.
+        name: Name of the user, recorded with every comparison.
 
     Raises:
         ValueError: NaN in theta, an unknown mode, scale < 0, or a negative seed.
@@ -70,15 +69,15 @@ class SyntheticUser:
 
     @classmethod
     def from_text(cls, text: str, encoder: TextEncoder, **kwargs: Any) -> SyntheticUser:
-        """A user whose taste is the embedding of a sentence, brought to unit norm.
+        """A user whose taste is the embedding of a sentence, normalised to unit norm.
 
         Args:
-            text: for example "An image with warm colors depicting bright sunshine".
-            encoder: the encoder that also makes the features.
-            **kwargs: mode, scale, seed, name.
+            text: The sentence, for example "An image with warm colors depicting bright sunshine".
+            encoder: The encoder of the features.
+            **kwargs: ``mode``, ``scale``, ``seed`` and ``name``.
 
         Raises:
-            ValueError: an empty text, or an encoder that returns NaN, zeros or another shape.
+            ValueError: The text is empty, or the encoder returns NaN, zeros or another shape.
         """
         if not isinstance(text, str) or not text.strip():
             raise ValueError(f"Expected a text that describes the taste, got {text!r}")
@@ -92,7 +91,7 @@ class SyntheticUser:
         return user
 
     def reset(self) -> None:
-        """Start the sequence of draws again, as if no question had been asked."""
+        """Restart the sequence of draws, as if no question had been asked."""
         self._rng = np.random.default_rng(self.seed)
 
     def answer(self, queries: Queries) -> Answers:
@@ -105,7 +104,7 @@ class SyntheticUser:
             The answers, with the name, mode, scale and seed in the details.
 
         Raises:
-            ValueError: d is not that of theta.
+            ValueError: The questions have another d than theta.
         """
         if queries.dimension != len(self.theta):
             raise ValueError(
@@ -120,19 +119,19 @@ class SyntheticUser:
         if self.mode == "argmax":
             choices = values.argmax(axis=1)
         else:
-            below = values - values.max(axis=1, keepdims=True)
+            shifted = values - values.max(axis=1, keepdims=True)
             with np.errstate(over="ignore"):  # to -inf, a probability of 0
-                cumulative = np.exp(log_softmax(self.scale * below)).cumsum(axis=1)
+                cumulative = np.exp(log_softmax(self.scale * shifted)).cumsum(axis=1)
             cumulative /= cumulative[:, -1:]  # ends at exactly 1, above every draw
             choices = (cumulative <= self._rng.random(len(queries))[:, None]).sum(axis=1)
         return Answers.of_choices(choices).responses
 
     def _options(self) -> dict[str, Any]:
-        """What else the details say of how this user answers."""
+        """Further entries of the details of an answer."""
         return {}
 
     def describe(self) -> dict[str, Any]:
-        """Everything that tells this user from another, JSON-able; theta by its norm and the sha256 of its bytes."""
+        """All settings of this user, JSON-able; theta by its norm and the sha256 of its bytes."""
         return {
             "oracle": self.name,
             "kind": "synthetic",

@@ -20,7 +20,7 @@ import pytest
 
 from edpbrl_gym.oracles.judge import Judge, JudgeSettings
 from edpbrl_gym.oracles.judge.client import ChatClient, _wait
-from edpbrl_gym.oracles.judge.posting import MOST_BYTES, Posted
+from edpbrl_gym.oracles.judge.posting import MAX_BYTES, HttpAnswer
 from tests.helpers.judge_tools import lines, local_judge, questions, settings
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
@@ -258,7 +258,7 @@ FLOOD = [b" " * (1 << 20)] * 50
         ([whole(b"no gzip", b"Content-Encoding: gzip")], "packed in a way"),
         ([whole(gzip.compress(b"{}")[:-9], b"Content-Encoding: gzip")], "packed in a way"),
         ([whole(b"xx", b"Content-Encoding: br")], "packed in a way"),
-        ([whole(b" " * (MOST_BYTES + 1))], "a body above"),
+        ([whole(b" " * (MAX_BYTES + 1))], "a body above"),
         ([HEAD + b"\r\n", *FLOOD], "a body above"),
         ([CHUNKED + b"-1\r\n", *FLOOD], "a body above"),
         ([CHUNKED + b"fffffffff\r\n", *FLOOD], "a body above"),
@@ -323,10 +323,10 @@ def test_a_long_retry_after_is_cut_at_two_minutes_and_then_tried_again(headers, 
     for name, value in headers.items():
         told[name] = value
     for status in (408, 409, 429, 500, 503):
-        assert least <= _wait(Posted(status, told, b""), 0) <= most
-    assert _wait(Posted(418, told, b""), 0) is None
+        assert least <= _wait(HttpAnswer(status, told, b""), 0) <= most
+    assert _wait(HttpAnswer(418, told, b""), 0) is None
     told["x-should-retry"] = "false"
-    assert _wait(Posted(503, told, b""), 0) is None
+    assert _wait(HttpAnswer(503, told, b""), 0) is None
 
 
 KEYS = {"OPENAI_API_KEY": "sk-openai", "OPENAI_ORG_ID": "org-1", "OPENAI_PROJECT_ID": "proj-1", "OTHER": " sk-other\n"}

@@ -180,7 +180,7 @@ def test_two_threads_that_write_the_rest_write_each_line_once(path, monkeypatch)
 
     def work():
         try:
-            ledger.write_rest()
+            ledger.write_pending()
         except BaseException as error:
             errors.append(error)
 
@@ -258,7 +258,7 @@ def test_a_question_is_claimed_by_one_thread_at_a_time(path):
     other = threading.Thread(target=lambda: order.append(ledger.claim("a", stop)))
     other.start()
     order.append("first")
-    ledger.disclaim("a")
+    ledger.release("a")
     other.join()
     assert order == ["first", True]
     stop.set()

@@ -1,4 +1,4 @@
-"""Many questions under way at once, each paid for at most once: threads, budget, ledger, and a clean stop."""
+"""Concurrent questions, each paid for at most once: threads, budget, ledger, and a clean stop."""
 
 from __future__ import annotations
 
@@ -26,9 +26,8 @@ __all__ = ["Asker", "Look"]
 
 _log = logging.getLogger("edpbrl_gym.oracles.judge")
 
-# so many questions in a row without an answer, and the server counts as gone
-_GIVE_UP = 20
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_MAX_FAILURES = 20  # questions in a row without an answer, after which the server counts as down
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class _StoppedError(Exception):
@@ -37,15 +36,15 @@ class _StoppedError(Exception):
 
 @dataclass(eq=False)
 class Look:
-    """One question as it is sent: with its candidates in one order.
+    """One question as it is sent, with its candidates in one order.
 
     Attributes:
-        settings: what the judge is told.
-        question: the candidates.
-        order: which candidate each label names.
+        settings: Settings of the judge.
+        question: The candidates.
+        order: Index of the candidate behind each label.
         look: 0, or 1 for the second look.
-        key: the name of its answer in the ledger.
-        outcome: what came of it: None until it is known, "stopped" where the run stopped before.
+        key: Key of its answer in the ledger.
+        outcome: Outcome, None until it is known; "stopped" if the run stopped before.
     """
 
     settings: JudgeSettings
@@ -56,16 +55,16 @@ class Look:
     outcome: Literal["answer", "failed", "budget", "stopped"] | None = None
     attempts: Attempts | None = field(default=None, repr=False)
     reservation: Reservation | None = field(default=None, repr=False)
-    begun: float = 0.0
+    started: float = 0.0
 
 
 class Asker:
-    """Asks looks of one server, several at once, and writes all that comes back to the ledger.
+    """Sends looks to one server, several at once, and writes all results to the ledger.
 
     Args:
-        client: Sends one question.
-        ledger: Takes what was paid for.
-        budget: What may be spent.
+        client: Client that sends one question.
+        ledger: Ledger of all answers that were paid for.
+        budget: Limits on questions and tokens.
     """
 
     def __init__(self, client: ChatClient, ledger: Ledger, budget: Budget) -> None:
@@ -74,102 +73,102 @@ class Asker:
         self.budget = budget
         settings = client.settings
         self._origin = (settings.model, settings.address)
-        self._how: Literal["schema", "text"] | None = None if settings.structured == "auto" else settings.structured
-        if self._how is None and self._origin in ledger.text_only:
-            self._how = "text"
+        self._mode: Literal["schema", "text"] | None = None if settings.structured == "auto" else settings.structured
+        if self._mode is None and self._origin in ledger.text_only:
+            self._mode = "text"
         self._probing = threading.Lock()
         self._failures = 0
-        self._unread = 0
+        self._unreadable = 0
 
     @property
     def structured(self) -> str:
-        """How answers are asked for: "schema", "text", or "unknown" before the first answer."""
-        return self._how or "unknown"
+        """Form of the answers: "schema", "text", or "unknown" before the first answer."""
+        return self._mode or "unknown"
 
-    def ask(self, looks: Sequence[Look], done: Callable[[], None]) -> None:
-        """Ask all looks; afterwards each has its outcome, and what was answered is on the disk.
+    def ask(self, looks: Sequence[Look], advance: Callable[[], None]) -> None:
+        """Ask all looks; afterwards each has its outcome, and all answers are on disk.
 
-        On Ctrl-C nothing more is sent, the answers under way are waited for (they are paid for; at most ``timeout``
-        seconds; another Ctrl-C ends the waiting) and the KeyboardInterrupt goes on. A look that another thread is
-        asking is waited for.
+        On Ctrl-C nothing more is sent; pending answers, which are paid for, are awaited for at most ``timeout`` seconds
+        (another Ctrl-C ends the wait), and the KeyboardInterrupt is raised. A look that another thread is asking is
+        awaited.
 
         Args:
-            looks: With different keys.
-            done: Called in this thread after each.
+            looks: Looks with different keys.
+            advance: Callback, called in this thread after each look.
 
         Raises:
-            ConnectionError: The server refuses the key, knows no such model, redirects elsewhere, or stopped answering.
-            OSError: The ledger or a picture can't be read or written. Answers that came and could not be written are
-                kept in memory, and nothing more is asked until they are written.
-            ValueError: Not a picture.
+            ConnectionError: The server rejects the key, does not have the model, redirects, or stopped answering.
+            OSError: The ledger or a picture can't be read or written. Answers that could not be written are kept in
+                memory, and nothing more is asked until they are written.
+            ValueError: A file is not a picture.
         """
-        self._write_rest()
-        waiting = deque(looks)
-        ended: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+        self._write_pending()
+        queued = deque(looks)
+        results: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         stop = threading.Event()
 
         def work() -> None:
             while not stop.is_set():
                 try:
-                    look = waiting.popleft()
+                    look = queued.popleft()
                 except IndexError:
                     return
                 error: BaseException | None = None
                 try:
-                    self._ask_once(look, stop)
-                except BaseException as caught:  # carried over to the thread that waits
+                    self._claim_and_ask(look, stop)
+                except BaseException as caught:  # passed to the waiting thread
                     error = caught
                     stop.set()
-                ended.put(error)
+                results.put(error)
 
-        number = min(self.client.settings.concurrency, len(looks))
-        threads = [threading.Thread(target=work, name=f"judge-{i}", daemon=True) for i in range(number)]
+        num_threads = min(self.client.settings.concurrency, len(looks))
+        threads = [threading.Thread(target=work, name=f"judge-{i}", daemon=True) for i in range(num_threads)]
         try:
             for thread in threads:
                 thread.start()
             for _ in looks:
-                error = _next(ended)
+                error = _next(results)
                 if error is not None:
                     raise error
-                done()
+                advance()
         except BaseException as caught:
             stop.set()
             self._wait_for(threads)
             try:
-                self._write_rest()
+                self._write_pending()
             except OSError as unwritten:
                 if isinstance(caught, Exception):
                     raise
-                _log.error("%s", unwritten)  # an interrupt stays one
+                _log.error("%s", unwritten)  # an interrupt remains an interrupt
             raise
         for thread in threads:
             thread.join()
 
     def _wait_for(self, threads: list[threading.Thread]) -> None:
-        """Wait for answers that are under way; a thread that waits for anything else ends by itself."""
-        until = time.monotonic() + self.client.settings.timeout + 5.0
+        """Wait for pending answers; a thread that waits for anything else ends by itself."""
+        deadline = time.monotonic() + self.client.settings.timeout + 5.0
         for thread in threads:
-            while thread.is_alive() and time.monotonic() < until:
-                thread.join(0.2)  # in short pieces, as not every system lets Ctrl-C end a long wait
+            while thread.is_alive() and time.monotonic() < deadline:
+                thread.join(0.2)  # repeatedly, as not every system lets Ctrl-C end a long wait
 
-    def _write_rest(self) -> None:
-        """Write what the disk did not take before; without it nothing more may be asked."""
+    def _write_pending(self) -> None:
+        """Write earlier lines that the disk did not accept; nothing more is asked until they are written."""
         try:
-            self.ledger.write_rest()
+            self.ledger.write_pending()
         except OSError as error:
-            why, remedy = error.strerror, "put that right and ask again"
-            if error.errno in _FULL:
+            problem, remedy = error.strerror, "put that right and ask again"
+            if error.errno in _DISK_FULL:
                 remedy = "make room and ask again"
-            elif error.errno is None:  # of the log: there is no file any more that it could be written to
-                why, remedy = "it has been deleted, moved, replaced or cut short", GONE
+            elif error.errno is None:  # from the log: the file is no longer there
+                problem, remedy = "it has been deleted, moved, replaced or cut short", GONE
             raise OSError(
-                f"Expected to write to {self.ledger.path}, could not ({why}); what came of "
+                f"Expected to write to {self.ledger.path}, could not ({problem}); what came of "
                 f"{len(self.ledger.unwritten)} questions is kept in this process alone, and nothing more is asked "
                 f"until it is written: {remedy}"
             ) from None
 
-    def _ask_once(self, look: Look, stop: threading.Event) -> None:
-        """Ask a look unless another thread does, or has done since."""
+    def _claim_and_ask(self, look: Look, stop: threading.Event) -> None:
+        """Ask a look unless another thread is asking it or has asked it in the meantime."""
         if not self.ledger.claim(look.key, stop):
             look.outcome = "stopped"
             return
@@ -177,16 +176,16 @@ class Asker:
             if look.key in self.ledger.answers:
                 look.outcome = "answer"
             else:
-                self._ask_one(look, stop)
+                self._ask_look(look, stop)
         finally:
-            self.ledger.disclaim(look.key)
+            self.ledger.release(look.key)
 
-    def _ask_one(self, look: Look, stop: threading.Event) -> None:
+    def _ask_look(self, look: Look, stop: threading.Event) -> None:
         settings = look.settings
         messages = make_messages(settings, look.question, look.order)
-        most = most_input_tokens(settings, look.question) + settings.max_answer_tokens
+        max_tokens = most_input_tokens(settings, look.question) + settings.max_answer_tokens
         try:
-            reservation = self.budget.reserve(most, stop)
+            reservation = self.budget.reserve(max_tokens, stop)
         except BudgetExhausted:
             look.outcome = "stopped" if stop.is_set() else "budget"
             return
@@ -194,47 +193,47 @@ class Asker:
         def before_sending() -> None:
             if stop.is_set():
                 raise _StoppedError
-            again = attempts.sent > 0
-            if again and attempts.lost == reservation.renewals:
-                return  # the line of the attempt before, which cost nothing, stands for this one
-            if again:
+            is_retry = attempts.sent > 0
+            if is_retry and attempts.lost == reservation.renewals:
+                return  # the line of the previous attempt, which cost nothing, also covers this one
+            if is_retry:
                 reservation.renew()
             tokens = reservation.lost + reservation.tokens
             line = {"kind": "sent", "key": look.key, "identity": look.question.identity, "tokens": tokens}
-            self.ledger.append(line | ({"again": True} if again else {}), durable=False)
+            self.ledger.append(line | ({"again": True} if is_retry else {}), durable=False)
 
         attempts = Attempts(before_sending, stop)
-        look.begun = time.monotonic()
+        look.started = time.monotonic()
         look.reservation, look.attempts = reservation, attempts
         try:
             reply = self._send(look, messages, attempts, stop)
         except (_StoppedError, BudgetExhausted) as error:
             outcome: Literal["budget", "stopped"] = "stopped" if isinstance(error, _StoppedError) else "budget"
-            self._end_unanswered(look, outcome, outcome)
+            self._finish_unanswered(look, outcome, outcome)
         except BaseException:
-            with suppress(OSError, ValueError):  # there is an error already
-                self._end_unanswered(look, "failed" if attempts.sent else "stopped", "refused by the server")
+            with suppress(OSError, ValueError):  # an error is being raised already
+                self._finish_unanswered(look, "failed" if attempts.sent else "stopped", "refused by the server")
             raise
         else:
-            self._end(look, reply)
+            self._finish(look, reply)
 
     def _send(self, look: Look, messages: list[dict[str, object]], attempts: Attempts, stop: threading.Event) -> Reply:
-        """Send a question with the JSON schema where the server takes it; find out with the first question."""
+        """Send a question, with the JSON schema if the server accepts it, as the first question finds out."""
         schema = answer_schema(look.question.num_options)
-        if self._how is None:
-            while not self._probing.acquire(timeout=0.2):  # another call may hold it for long
+        if self._mode is None:
+            while not self._probing.acquire(timeout=0.2):  # another call may hold it for a long time
                 if stop.is_set():
                     raise _StoppedError
             try:
-                if self._how is None:
+                if self._mode is None:
                     try:
                         return self._probe(messages, schema, attempts, stop)
-                    except OSError:  # before another one finds out the same
+                    except OSError:  # stop before another question fails the same way
                         stop.set()
                         raise
             finally:
                 self._probing.release()
-        return self.client.ask(messages, schema if self._how == "schema" else None, attempts)
+        return self.client.ask(messages, schema if self._mode == "schema" else None, attempts)
 
     def _probe(
         self,
@@ -248,24 +247,24 @@ class Asker:
         reply = self.client.ask(messages, schema, attempts)
         if reply.kind != "rejected":
             if reply.kind == "text":
-                self._how = "schema"
+                self._mode = "schema"
             return reply
         plain = self.client.ask(messages, None, attempts)
-        if plain.kind == "text":  # so it was the schema that the server did not take
-            self._how = "text"
+        if plain.kind == "text":  # so the server rejected the schema
+            self._mode = "text"
             model, address = self._origin
-            with suppress(OSError):  # the next run finds out again; the answer here is not to be lost
+            with suppress(OSError):  # the next run can find out again; this answer must not be lost
                 line = {"kind": "mode", "model": model, "address": address, "structured": "text"}
                 self.ledger.append(line, durable=True)
             _log.info("the server takes no JSON schema; its answers are read as text")
         return plain
 
-    def _end(self, look: Look, reply: Reply) -> None:
-        """Write what came back, then say so."""
+    def _finish(self, look: Look, reply: Reply) -> None:
+        """Write the reply to the ledger, then set the look's outcome."""
         assert look.attempts is not None and look.reservation is not None
         if reply.kind in ("failed", "rejected", "stopped"):
             stopped = reply.kind == "stopped"
-            self._end_unanswered(look, "stopped" if stopped else "failed", reply.status)
+            self._finish_unanswered(look, "stopped" if stopped else "failed", reply.status)
             if not stopped:
                 self._count_failure(reply.status)
             return
@@ -279,7 +278,7 @@ class Asker:
         self.ledger.append(
             {
                 "kind": "answer",
-                **_facts(look, usage),
+                **_question_fields(look, usage),
                 "choice": None if position is None else look.order[position],
                 "reason": reason,
                 "text": reply.text[:500],
@@ -289,36 +288,36 @@ class Asker:
             durable=True,
         )
         look.outcome = "answer"
-        self._watch(reason, reply.status)
+        self._count_unreadable(reason, reply.status)
 
-    def _watch(self, reason: str, status: str) -> None:
-        """Warn, once in a row, where the model answers but never in the agreed form: every answer costs."""
-        self._unread = 0 if reason == "answered" else self._unread + 1
+    def _count_unreadable(self, reason: str, status: str) -> None:
+        """Warn, once in a row, if no answer has the required form, since every answer costs."""
+        self._unreadable = 0 if reason == "answered" else self._unreadable + 1
         if reason != "answered":
             _log.info("an answer is missing: %s (%s)", reason, status)
-        if self._unread == _GIVE_UP:
+        if self._unreadable == _MAX_FAILURES:
             _log.warning(
                 "the last %d answers named no label (the last: %s, %s), and each is paid for; a model that thinks "
                 "before it answers needs a larger max_answer_tokens",
-                _GIVE_UP,
+                _MAX_FAILURES,
                 reason,
                 status,
             )
 
-    def _end_unanswered(self, look: Look, outcome: Literal["failed", "budget", "stopped"], status: str) -> None:
+    def _finish_unanswered(self, look: Look, outcome: Literal["failed", "budget", "stopped"], status: str) -> None:
         attempts, reservation = look.attempts, look.reservation
         assert attempts is not None and reservation is not None
         look.outcome = outcome
         usage = reservation.release(lost=attempts.lost > reservation.renewals)
         if attempts.sent or outcome == "failed":
-            line = {"kind": "failed", **_facts(look, usage), "sent": attempts.sent > 0, "status": status}
+            line = {"kind": "failed", **_question_fields(look, usage), "sent": attempts.sent > 0, "status": status}
             self.ledger.append(line, durable=True)
 
     def _count_failure(self, status: str) -> None:
         self._failures += 1
-        # of several in a row one warning is enough: the error at the end, or the account, tells the rest
+        # one warning for several in a row: the error at the end, or the account, reports the rest
         _log.log(logging.WARNING if self._failures == 1 else logging.INFO, "a question got no answer (%s)", status)
-        if self._failures >= _GIVE_UP:
+        if self._failures >= _MAX_FAILURES:
             raise ConnectionError(
                 f"Expected answers from {self.client.settings.address}, the last {self._failures} questions got none "
                 f"(last: {status}); check that the server runs and takes such requests (a 400: model, temperature, "
@@ -326,17 +325,17 @@ class Asker:
             )
 
 
-def _next(ended: queue.SimpleQueue[BaseException | None]) -> BaseException | None:
-    """The next result; waits in short pieces, since not every system lets Ctrl-C end a long wait."""
+def _next(results: queue.SimpleQueue[BaseException | None]) -> BaseException | None:
+    """The next result; polls, since not every system lets Ctrl-C end a long wait."""
     while True:
         try:
-            return ended.get(timeout=0.5)
+            return results.get(timeout=0.5)
         except queue.Empty:
             continue
 
 
-def _facts(look: Look, usage: Usage) -> dict[str, object]:
-    """What every line about a question tells."""
+def _question_fields(look: Look, usage: Usage) -> dict[str, object]:
+    """Fields of every line about a question."""
     assert look.attempts is not None
     return {
         "key": look.key,
@@ -344,7 +343,7 @@ def _facts(look: Look, usage: Usage) -> dict[str, object]:
         "look": look.look,
         "order": list(look.order),
         "usage": asdict(usage),
-        "latency": round(time.monotonic() - look.begun, 4),
+        "latency": round(time.monotonic() - look.started, 4),
         "retries": look.attempts.retries,
         "lost": look.attempts.lost,
         "when": datetime.now(UTC).isoformat(timespec="milliseconds"),

@@ -1,4 +1,4 @@
-"""A hard budget in questions and tokens that requests under way at once can't overspend."""
+"""A hard budget in questions and tokens, which concurrent requests can't overspend."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ class BudgetExhausted(Exception):
 
 
 class Spending:
-    """What was spent and what is set aside for requests under way; one of these belongs to each ledger.
+    """Spending so far, and reservations for pending requests; each ledger has one.
 
     Attributes:
-        questions: Spent so far.
-        tokens: Spent so far.
-        held_questions: Set aside.
-        held_tokens: Set aside.
-        changed: Held while one of these is read or changed, notified when something is freed.
+        questions: Number of questions spent.
+        tokens: Number of tokens spent.
+        held_questions: Number of questions reserved.
+        held_tokens: Number of tokens reserved.
+        changed: Condition that protects the numbers; notified when a reservation ends.
     """
 
     def __init__(self, questions: int = 0, tokens: int = 0) -> None:
@@ -33,19 +33,19 @@ class Spending:
 
 
 class Budget:
-    """Limits of what may be spent.
+    """Limits on spending.
 
-    Before a request, one question and the most tokens that it can cost are set aside; the answer replaces them by what
-    it did cost. So spent + set aside never exceeds the limits. A request for which there is room only if those under
-    way cost less than was set aside waits for them.
+    Before a request, one question and the maximum number of tokens that it can cost are reserved; the answer replaces
+    them by its actual cost. So spending plus reservations never exceeds the limits. A request that fits only if pending
+    ones cost less than reserved waits for them.
 
     Args:
-        max_questions: None has no limit.
-        max_tokens: None has no limit.
-        spending: What the limits are held against; None begins with nothing.
+        max_questions: Maximum number of questions; None: no limit.
+        max_tokens: Maximum number of tokens; None: no limit.
+        spending: Spending that counts against the limits; None: a new one.
 
     Attributes:
-        largest: Most tokens of an answer that cost more than was set aside for it, 0 before there is one.
+        largest: Largest number of tokens of an answer that exceeded its reservation, 0 if there is none.
     """
 
     def __init__(self, max_questions: int | None, max_tokens: int | None, spending: Spending | None = None) -> None:
@@ -56,24 +56,24 @@ class Budget:
 
     @property
     def questions(self) -> int:
-        """Questions spent so far."""
+        """Number of questions spent so far."""
         return self.spending.questions
 
     @property
     def tokens(self) -> int:
-        """Tokens spent so far."""
+        """Number of tokens spent so far."""
         return self.spending.tokens
 
     def reserve(self, tokens: int, stop: threading.Event | None = None) -> Reservation:
-        """Set aside one question and ``tokens`` tokens, after waiting for room where there may be some.
+        """Reserve one question and ``tokens`` tokens, waiting for pending requests if that may help.
 
         Args:
-            tokens: the most that the request can cost. Where a server has reported more than it was thought to be able
-                to, at least as much as its most expensive answer is set aside from then on.
-            stop: ends the waiting.
+            tokens: Maximum cost of the request. After an answer that cost more than reserved, at least as many tokens
+                as it cost are reserved.
+            stop: Event that ends the wait.
 
         Raises:
-            BudgetExhausted: no room, or ``stop`` was set.
+            BudgetExhausted: There is no room, or ``stop`` was set.
         """
         spending = self.spending
         with spending.changed:
@@ -91,20 +91,20 @@ class Budget:
 
     def _fits(self, questions: int, tokens: int) -> bool:
         spending = self.spending
-        asked = spending.questions + spending.held_questions + questions
-        used = spending.tokens + spending.held_tokens + tokens
-        return (self.max_questions is None or asked <= self.max_questions) and (
-            self.max_tokens is None or used <= self.max_tokens
+        total_questions = spending.questions + spending.held_questions + questions
+        total_tokens = spending.tokens + spending.held_tokens + tokens
+        return (self.max_questions is None or total_questions <= self.max_questions) and (
+            self.max_tokens is None or total_tokens <= self.max_tokens
         )
 
 
 class Reservation:
-    """What is set aside for one request; made by ``Budget.reserve``, ended by ``settle`` or ``release``.
+    """The reservation of one request, made by ``Budget.reserve`` and ended by ``settle`` or ``release``.
 
     Attributes:
-        tokens: tokens set aside for the attempt under way.
-        lost: tokens of attempts that got no answer and may have been billed.
-        renewals: how many attempts were booked as lost.
+        tokens: Number of tokens reserved for the present attempt.
+        lost: Number of tokens of attempts that got no answer but may have been billed.
+        renewals: Number of attempts booked as lost.
     """
 
     def __init__(self, budget: Budget, tokens: int) -> None:
@@ -115,10 +115,10 @@ class Reservation:
         self.renewals = 0
 
     def renew(self) -> None:
-        """Book the attempt under way as lost (it may have been billed) and set the same aside for another.
+        """Book the present attempt as lost (it may have been billed), and reserve the same for another.
 
         Raises:
-            BudgetExhausted: no room for another attempt; the lost one is booked all the same.
+            BudgetExhausted: There is no room for another attempt; the lost one is booked nevertheless.
         """
         spending = self._budget.spending
         with spending.changed:
@@ -133,24 +133,24 @@ class Reservation:
         raise BudgetExhausted
 
     def settle(self, usage: Usage | None) -> Usage:
-        """An answer came: book what it has cost, or all that was set aside where the server reports nothing.
+        """Book the cost of an answer, or the whole reservation if the server reports no usage.
 
         Returns:
-            All that was booked for the request, lost attempts included.
+            Total usage of the request, including lost attempts.
         """
         spent = Usage(input_tokens=self.tokens, unreported=self.tokens) if usage is None else usage
-        return self._end(spent, question=True)
+        return self._finish(spent, question=True)
 
     def release(self, *, lost: bool) -> Usage:
-        """No answer came: book nothing, or all that was set aside where the last attempt was lost (not refused).
+        """Book a request without an answer: the whole reservation if the last attempt was lost, otherwise nothing.
 
         Returns:
-            All that was booked for the request, lost attempts included.
+            Total usage of the request, including lost attempts.
         """
         spent = Usage(input_tokens=self.tokens, unreported=self.tokens) if lost else Usage()
-        return self._end(spent, question=bool(self.lost or lost))
+        return self._finish(spent, question=bool(self.lost or lost))
 
-    def _end(self, spent: Usage, *, question: bool) -> Usage:
+    def _finish(self, spent: Usage, *, question: bool) -> Usage:
         spending = self._budget.spending
         with spending.changed:
             if self._open:
@@ -159,7 +159,7 @@ class Reservation:
                 spending.held_tokens -= self.tokens
                 spending.questions += question
                 spending.tokens += spent.total
-                if spent.total > self.tokens:  # so the bound is too low for this judge; others have their own
+                if spent.total > self.tokens:  # the bound is too low for this judge
                     self._budget.largest = max(self._budget.largest, spent.total)
                 spending.changed.notify_all()
         return spent + Usage(input_tokens=self.lost, unreported=self.lost)

@@ -1,4 +1,4 @@
-"""One question to a chat endpoint that speaks the OpenAI protocol: keys, attempts, and what came back."""
+"""One question to an OpenAI-compatible chat endpoint: keys, attempts, replies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from edpbrl_gym.oracles.judge.posting import MOST_BYTES, NoAnswerError, Posted, Poster, is_loopback
+from edpbrl_gym.oracles.judge.posting import MAX_BYTES, HttpAnswer, NoAnswerError, Poster, is_loopback
 from edpbrl_gym.oracles.judge.questions import Usage
 from edpbrl_gym.oracles.judge.settings import OPENAI_KEY, JudgeSettings
 
@@ -24,25 +24,25 @@ __all__ = ["Attempts", "ChatClient", "Reply"]
 
 _log = logging.getLogger("edpbrl_gym.oracles.judge")
 
-# those of the protocol; anything else may be text of the server's own, which is not shown
+# those of the protocol; other values may be arbitrary text of the server, which is not shown
 _FINISHES = ("stop", "length", "tool_calls", "function_call")
 _LONGEST_WAIT = 120.0  # seconds, whatever Retry-After says
-_LONGEST_NAME = 200  # letters of a model's name
-_LARGEST_COUNT = 2**31  # tokens; more is no count
+_LONGEST_NAME = 200  # characters of a model's name
+_LARGEST_COUNT = 2**31  # tokens; larger numbers are not counts
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What came of sending one question.
+    """The result of sending one question.
 
     Attributes:
-        kind: "text" (the model wrote something), "refused" (it, or the server's filter, declined), "rejected" (the
-            server takes no such request: 400, 413, 422), "failed" (no answer after all retries), "stopped" (not sent
-            again: the run stops).
-        text: what the model wrote.
-        usage: tokens as the server reports them; None where it does not.
-        status: HTTP status, or the name of what went wrong; never a message of the server, which may hold the prompt.
-        model: name of the model as the server gives it, its first 200 letters.
+        kind: "text" (the model wrote something), "refused" (the model or the server's filter declined), "rejected" (the
+            server does not accept the request: 400, 413, 422), "failed" (no answer after all retries), "stopped" (not
+            sent again because the run stops).
+        text: Text of the model.
+        usage: Tokens reported by the server; None if it reports none.
+        status: HTTP status, or the name of the error; never a message of the server, which may contain the prompt.
+        model: Name of the model reported by the server, up to 200 characters.
     """
 
     kind: Literal["text", "refused", "rejected", "failed", "stopped"]
@@ -54,16 +54,16 @@ class Reply:
 
 @dataclass
 class Attempts:
-    """How often one question was tried.
+    """The attempts to send one question.
 
     Attributes:
-        before_sending: called right before every sending, when the server has been reached; an exception ends the
-            question.
-        stop: no attempt begins once it is set.
-        tries: attempts begun.
-        sent: how many of these were sent.
-        lost: how many of those got no answer that can be read (a timeout, a lost connection, a body cut off): they may
-            have been billed.
+        before_sending: Callback, called when the server has been reached and right before each sending; an exception
+            ends the question.
+        stop: Event after which no attempt begins.
+        tries: Number of attempts.
+        sent: Number of attempts in which the question was sent.
+        lost: Number of these without a readable answer (a timeout, a lost connection, a truncated body): they may have
+            been billed.
     """
 
     before_sending: Callable[[], None]
@@ -74,19 +74,19 @@ class Attempts:
 
     @property
     def retries(self) -> int:
-        """How often it was tried again."""
+        """Number of attempts after the first."""
         return max(0, self.tries - 1)
 
 
 class ChatClient:
-    """Sends questions; again after what may pass by itself, waiting as long as the server's Retry-After says.
+    """Sends questions, and sends them again after temporary errors, as the server's Retry-After says.
 
     Args:
-        settings: Endpoint, model, timeout, retries. The key is read from the environment here and is not kept anywhere
+        settings: Endpoint, model, timeout, retries. The key is read from the environment here and not stored anywhere
             else.
 
     Raises:
-        ValueError: No key in the environment where one is needed, or one that is not usable.
+        ValueError: The environment lacks a required key, or has one that is not usable.
     """
 
     def __init__(self, settings: JudgeSettings) -> None:
@@ -107,15 +107,15 @@ class ChatClient:
         self._poster.close()
 
     def ask(self, messages: list[dict[str, Any]], response_format: dict[str, Any] | None, attempts: Attempts) -> Reply:
-        """Put one question; blocks until the answer is there, all retries are used up or the run stops.
+        """Ask one question; blocks until the answer arrives, all retries are used up or the run stops.
 
         Args:
             messages: Chat messages.
-            response_format: The JSON schema; None asks without.
-            attempts: Filled in while the question is under way.
+            response_format: JSON schema of the answer, or None.
+            attempts: Record of the attempts, updated during the call.
 
         Raises:
-            ConnectionError: The server refuses this key, knows no such model or address, or redirects elsewhere: no
+            ConnectionError: The server rejects the key, does not have the model or address, or redirects, so that no
                 question would succeed.
         """
         settings = self.settings
@@ -136,14 +136,14 @@ class ChatClient:
         return reply
 
     def _attempt(self, body: bytes, attempts: Attempts, number: int) -> tuple[Reply, float | None]:
-        """What came of one attempt, and the seconds after which another makes sense; None: it makes none."""
+        """The reply to one attempt, and the seconds to wait before another; None if another is pointless."""
 
         def before_sending() -> None:
             attempts.before_sending()
             attempts.sent += 1
 
         try:
-            posted = self._poster.post(body, before_sending)
+            answer = self._poster.post(body, before_sending)
         except NoAnswerError as error:
             if error.final:
                 raise ConnectionError(
@@ -153,13 +153,13 @@ class ChatClient:
             attempts.lost += error.sent
             _log.debug("attempt %d: %s", attempts.tries, error.status)
             return Reply("failed", status=error.status), _backoff(number)
-        _log.debug("attempt %d: answered %d", attempts.tries, posted.status)
-        if posted.status in (401, 403, 404) or 300 <= posted.status < 400:
-            raise ConnectionError(self._refusal(posted.status))
-        if posted.status >= 400:
-            reply = _from_status(posted)
-            return reply, _wait(posted, number) if reply.kind == "failed" else None
-        reply = _read(posted)
+        _log.debug("attempt %d: answered %d", attempts.tries, answer.status)
+        if answer.status in (401, 403, 404) or 300 <= answer.status < 400:
+            raise ConnectionError(self._refusal(answer.status))
+        if answer.status >= 400:
+            reply = _from_status(answer)
+            return reply, _wait(answer, number) if reply.kind == "failed" else None
+        reply = _read(answer)
         attempts.lost += reply.kind == "failed"
         return reply, None
 
@@ -193,7 +193,7 @@ class ChatClient:
 
 
 def _credentials(settings: JudgeSettings) -> dict[str, str]:
-    """The headers that say who asks: none where no key is to be sent."""
+    """The headers of the account; none if no key is to be sent."""
     variable = settings.key_variable
     if variable is None:
         return {}
@@ -204,7 +204,7 @@ def _credentials(settings: JudgeSettings) -> dict[str, str]:
             "endpoint that needs none by base_url"
         )
     headers = {"Authorization": f"Bearer {key}"}
-    if variable == OPENAI_KEY:  # these belong to that account
+    if variable == OPENAI_KEY:  # these variables belong to the same account
         for header, name in (("OpenAI-Organization", "OPENAI_ORG_ID"), ("OpenAI-Project", "OPENAI_PROJECT_ID")):
             if os.environ.get(name, "").strip():
                 headers[header] = os.environ[name].strip()
@@ -218,18 +218,18 @@ def _credentials(settings: JudgeSettings) -> dict[str, str]:
 
 
 def _backoff(number: int) -> float:
-    """Seconds to wait after so many retries: 0.5 to 8, doubling, up to a quarter less so that not all come at once."""
+    """Seconds to wait after a number of retries: 0.5 to 8, doubling, reduced by up to a quarter at random."""
     return min(0.5 * 2.0 ** min(number, 10), 8.0) * (1 - 0.25 * random.random())
 
 
-def _wait(posted: Posted, number: int) -> float | None:
-    """Seconds after which to send again what the server did not take; None where that makes no sense."""
-    advised = posted.headers.get("x-should-retry")
-    again = posted.status in (408, 409, 429) or posted.status >= 500
-    if not (again if advised not in ("true", "false") else advised == "true"):
+def _wait(answer: HttpAnswer, number: int) -> float | None:
+    """Seconds to wait before sending a rejected request again; None if that is pointless."""
+    advised = answer.headers.get("x-should-retry")
+    is_temporary = answer.status in (408, 409, 429) or answer.status >= 500
+    if not (is_temporary if advised not in ("true", "false") else advised == "true"):
         return None
-    told = _retry_after(posted.headers)
-    return _backoff(number) if told is None or not told > 0 else min(told, _LONGEST_WAIT)
+    retry_after = _retry_after(answer.headers)
+    return _backoff(number) if retry_after is None or not retry_after > 0 else min(retry_after, _LONGEST_WAIT)
 
 
 def _retry_after(headers: Mapping[str, str] | Any) -> float | None:
@@ -246,52 +246,56 @@ def _retry_after(headers: Mapping[str, str] | Any) -> float | None:
 
 
 def _json(body: bytes | None) -> Any:
-    """What a body says, None where nobody can read it."""
+    """The JSON of a body; None if it can't be parsed."""
     try:
         return None if body is None else json.loads(body)
     except (ValueError, RecursionError):
         return None
 
 
-def _from_status(posted: Posted) -> Reply:
-    """A reply for a status from 400."""
-    status, said = str(posted.status), _json(posted.body)
-    error = said.get("error", said) if isinstance(said, dict) else None
+def _from_status(answer: HttpAnswer) -> Reply:
+    """The reply for an error status (400 or above)."""
+    status, content = str(answer.status), _json(answer.body)
+    error = content.get("error", content) if isinstance(content, dict) else None
     if isinstance(error, dict) and error.get("code") in ("content_filter", "content_policy_violation"):
         return Reply("refused", usage=Usage(), status=f"{status} content filter")
-    if posted.status in (400, 413, 415, 422):
+    if answer.status in (400, 413, 415, 422):
         return Reply("rejected", status=status)
     return Reply("failed", status=status)
 
 
-def _read(posted: Posted) -> Reply:
-    """A reply from an answer, which may be anything."""
-    said = _json(posted.body)
-    if not isinstance(said, dict):
-        large = posted.body is None
-        what = f"a body above {MOST_BYTES} bytes or packed in a way not asked for" if large else "no JSON to be read"
-        return Reply("failed", status=f"{posted.status}, but {what}")
-    choices = said.get("choices")
-    if not isinstance(choices, list):  # cut off on the way, or no chat endpoint at all
-        return Reply("failed", status=f"{posted.status}, but no chat completion")
-    model = said.get("model")
-    known: dict[str, Any] = {"model": model[:_LONGEST_NAME] if isinstance(model, str) else ""}
-    known["usage"] = _usage(said.get("usage"))
+def _read(answer: HttpAnswer) -> Reply:
+    """The reply from an answer, whose body may be anything."""
+    content = _json(answer.body)
+    if not isinstance(content, dict):
+        large = answer.body is None
+        problem = f"a body above {MAX_BYTES} bytes or packed in a way not asked for" if large else "no JSON to be read"
+        return Reply("failed", status=f"{answer.status}, but {problem}")
+    choices = content.get("choices")
+    if not isinstance(choices, list):  # truncated, or not a chat endpoint
+        return Reply("failed", status=f"{answer.status}, but no chat completion")
+    model = content.get("model")
+    fields: dict[str, Any] = {"model": model[:_LONGEST_NAME] if isinstance(model, str) else ""}
+    fields["usage"] = _usage(content.get("usage"))
     if not choices:
-        return Reply("text", status="no choices in the answer", **known)
+        return Reply("text", status="no choices in the answer", **fields)
     choice = choices[0] if isinstance(choices[0], dict) else {}
     message, finish = choice.get("message"), choice.get("finish_reason")
     message = message if isinstance(message, dict) else {}
     if message.get("refusal") or finish == "content_filter":
-        return Reply("refused", status="content_filter" if finish == "content_filter" else "refusal", **known)
+        return Reply("refused", status="content_filter" if finish == "content_filter" else "refusal", **fields)
     text = message.get("content")
     status = finish if finish in _FINISHES else "an unknown finish reason"
-    return Reply("text", text if isinstance(text, str) else "", status=status, **known)
+    return Reply("text", text if isinstance(text, str) else "", status=status, **fields)
 
 
-def _usage(said: Any) -> Usage | None:
-    """Tokens as the server reports them, None for what can't be a count."""
-    counts = [said.get(name) for name in ("prompt_tokens", "completion_tokens")] if isinstance(said, dict) else [None]
+def _usage(reported: Any) -> Usage | None:
+    """Tokens reported by the server; None if they can't be counts."""
+    counts = (
+        [reported.get(name) for name in ("prompt_tokens", "completion_tokens")]
+        if isinstance(reported, dict)
+        else [None]
+    )
     if not all(type(count) is int and 0 <= count < _LARGEST_COUNT for count in counts):
         return None
     return Usage(*counts)

@@ -1,4 +1,4 @@
-"""A language model as judge: questions in, verdicts out, nothing asked or paid for twice."""
+"""A language model as judge: questions in, verdicts out, each paid for once."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ Progress = Callable[[int, int], None]
 class Judge:
     """Asks a model behind an OpenAI-compatible chat endpoint which of K candidates fits a style best.
 
-    Each question is labelled in an order of its own, sent with the style's guidance, and its answer is on disk in the
-    ledger before it is returned; a question that the ledger knows is never asked again. Close it when done (it is a
-    context manager): the ledger is locked while it is open.
+    Each question is labelled in its own order and sent with the style guidance, and its answer is in the ledger on disk
+    before it is returned; a question in the ledger is never asked again. Close the judge when done (it is a context
+    manager): the ledger is locked while it is open.
 
     Args:
         settings: Model, style, endpoint, limits.
-        ledger: Where answers are kept, a file (made where there is none); or an open ledger to share.
+        ledger: File of the answers (created if it does not exist), or an open ledger to share.
 
     Raises:
-        ValueError: No key where one is needed, or a file that is no ledger.
+        ValueError: A required key is missing, or the file is not a ledger.
         RuntimeError: Another process has the ledger open.
     """
 
@@ -54,16 +54,13 @@ class Judge:
         self._verdicts: dict[tuple[str, ...], tuple[list[Look], Verdict]] = {}
 
     def for_style(self, style: str) -> Judge:
-        """Another judge of the same model and server for another style, with the same ledger and one budget for both.
-
-        Closing either closes both.
-        """
-        other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__, settings=replace(self.settings, style=style), _verdicts={})
-        return other
+        """Return a judge for another style, with the same model, server, ledger and budget; closing one closes both."""
+        judge = object.__new__(type(self))
+        judge.__dict__.update(self.__dict__, settings=replace(self.settings, style=style), _verdicts={})
+        return judge
 
     def close(self) -> None:
-        """Close the connections, and the ledger unless it was given open. Closing again does nothing."""
+        """Close the connections, and the ledger unless it is shared. Closing again does nothing."""
         self._asker.client.close()
         if self._owns_ledger:
             self.ledger.close()
@@ -79,45 +76,45 @@ class Judge:
         except OSError as unwritten:
             if kind is None or issubclass(kind, Exception):
                 raise
-            _log.error("%s", unwritten)  # an interrupt stays one
+            _log.error("%s", unwritten)  # an interrupt remains an interrupt
 
     def ask(self, questions: Sequence[JudgeQuestion], progress: Progress | None = None) -> list[Verdict]:
         """Ask all questions, ``concurrency`` at once, and return one verdict for each, in order.
 
-        A bad, refused or missing answer is a verdict without a choice, never an exception. On Ctrl-C the answers under
-        way are waited for and kept, then KeyboardInterrupt is raised; the same call later asks only the rest.
+        A bad, refused or missing answer is a verdict without a choice, never an exception. On Ctrl-C pending answers
+        are awaited and kept, then KeyboardInterrupt is raised; the same call later asks only the remaining questions.
 
         Args:
-            questions: Of any numbers of candidates.
-            progress: Called with (looks done, looks in all) after each answer, also for those found in the ledger.
+            questions: Questions with any numbers of candidates.
+            progress: Callback of (looks done, all looks), called after each answer, and for those in the ledger.
 
         Raises:
-            ValueError: A question without what is to be shown (texts or images), or with what is not a picture.
+            ValueError: A question lacks the texts or images to show, or an image is not a picture.
             OSError: A picture or the ledger can't be read or written.
-            ConnectionError: The server refuses the key, knows no such model, or stopped answering.
+            ConnectionError: The server rejects the key, does not have the model, or stopped answering.
         """
         plans = [self._plan(question, number) for number, question in enumerate(questions)]
         answers = self.ledger.answers
         looks = {look.key: look for plan in plans for look in plan}
-        known = {key for key in looks if key in answers}
-        fresh = [look for key, look in looks.items() if key not in known]
-        done = len(known)
+        cached_keys = {key for key in looks if key in answers}
+        pending = [look for key, look in looks.items() if key not in cached_keys]
+        num_done = len(cached_keys)
 
         def advance() -> None:
-            nonlocal done
-            done += 1
+            nonlocal num_done
+            num_done += 1
             if progress is not None:
-                progress(done, len(looks))
+                progress(num_done, len(looks))
 
-        if progress is not None and known:
-            progress(done, len(looks))
-        if fresh:
-            self._asker.ask(fresh, advance)
+        if progress is not None and cached_keys:
+            progress(num_done, len(looks))
+        if pending:
+            self._asker.ask(pending, advance)
         verdicts = []
-        counted: set[str] = set()
+        counted_keys: set[str] = set()
         for question, plan in zip(questions, plans, strict=True):
-            verdict = self._verdict(plan, looks, counted, cached=all(look.key in known for look in plan))
-            counted |= {look.key for look in plan}
+            verdict = self._verdict(plan, looks, counted_keys, cached=all(look.key in cached_keys for look in plan))
+            counted_keys |= {look.key for look in plan}
             verdicts.append(verdict)
             self._verdicts[(question.identity, *(look.key for look in plan))] = (plan, verdict)
         return verdicts
@@ -136,51 +133,51 @@ class Judge:
             plan.append(Look(settings, question, order, look, question_key(settings, question, order, look)))
         return plan
 
-    def _verdict(self, plan: list[Look], looks: dict[str, Look], counted: set[str], *, cached: bool) -> Verdict:
-        """What the looks at a question have come to; those in ``counted`` were an equal question's too."""
+    def _verdict(self, plan: list[Look], looks: dict[str, Look], counted_keys: set[str], *, cached: bool) -> Verdict:
+        """The verdict from the looks at a question; those in ``counted_keys`` belong to an equal question, too."""
         lines = [self._line(look) for look in plan]
         choices = [line.get("choice") for line in lines]
-        given = [place for place, choice in enumerate(choices) if choice is not None]
-        both = [choice for choice in choices if choice is not None]
-        place = given[0] if given else 0
-        if given:
+        answered_looks = [look_index for look_index, choice in enumerate(choices) if choice is not None]
+        answers = [choice for choice in choices if choice is not None]
+        look_index = answered_looks[0] if answered_looks else 0
+        if answered_looks:
             reason: Reason = "answered"
         elif "reason" in lines[0]:
             reason = lines[0]["reason"]
         else:
             reason = "budget" if looks[plan[0].key].outcome == "budget" else "failed"
         return Verdict(
-            choice=choices[place],
+            choice=choices[look_index],
             reason=reason,
-            order=plan[place].order,
-            consistent=same_candidate(self.settings, plan[0].question, *both) if len(both) == 2 else None,
-            usage=sum((self._cost(look) for look in plan if look.key not in counted), Usage()),
+            order=plan[look_index].order,
+            consistent=same_candidate(self.settings, plan[0].question, *answers) if len(answers) == 2 else None,
+            usage=sum((self._cost(look) for look in plan if look.key not in counted_keys), Usage()),
             latency=sum(line.get("latency", 0.0) for line in lines),
-            retries=sum(line.get("retries", 0) for line in lines if line and line["key"] not in counted),
+            retries=sum(line.get("retries", 0) for line in lines if line and line["key"] not in counted_keys),
             cached=cached,
         )
 
     def _line(self, look: Look) -> dict[str, Any]:
-        """What the ledger knows of a look, {} for nothing."""
+        """The ledger's line about a look, {} if there is none."""
         return self.ledger.answers.get(look.key) or self.ledger.failures.get(look.key) or {}
 
     def _cost(self, look: Look) -> Usage:
-        """What a look has cost so far, with the attempts of earlier runs that failed."""
+        """The cost of a look so far, including failed attempts of earlier runs."""
         line, lost = self.ledger.answers.get(look.key), self.ledger.lost.get(look.key, Usage())
         return lost if line is None else lost + Usage(**line["usage"])
 
     @property
     def usage(self) -> Usage:
-        """Tokens of all questions of this judge so far, whenever they were paid for."""
+        """Tokens of all questions of this judge so far, including those paid for by earlier runs."""
         looks = {look.key: look for plan, _ in list(self._verdicts.values()) for look in plan}
         return sum((self._cost(look) for look in looks.values()), Usage())
 
     def account(self) -> dict[str, Any]:
-        """What became of all questions of this judge so far, as a dict that JSON can hold.
+        """Summary of all questions of this judge so far, as a JSON-able dict.
 
-        ``questions`` = ``answered`` + the sum of ``missing``. An answer found in the ledger counts like one given now,
-        so that a resumed run has the account of one that was never stopped. ``spent`` is of the whole ledger, also of
-        other styles and earlier runs: what the budget counts.
+        ``questions`` = ``answered`` + the sum of ``missing``. An answer from the ledger counts like a new one, so a
+        resumed run has the same account as an uninterrupted one. ``spent`` is that of the whole ledger, including other
+        styles and earlier runs, as the budget counts it.
         """
         verdicts = [verdict for _, verdict in list(self._verdicts.values())]
         settings, usage = self.settings, self.usage

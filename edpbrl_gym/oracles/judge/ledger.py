@@ -1,16 +1,17 @@
-"""Everything that was paid for, on disk before it is used: a log of JSON lines with checksums (``edpbrl_gym._log``).
+"""The ledger of all answers, written before they are used: a log of JSON lines with checksums (``edpbrl_gym._log``).
 
 The first line names the format. Then, one line each:
 
-sent     a question goes out: its key and the most tokens that it can cost. Tells, after a kill, what was under way.
-         With "again" it replaces the line before: an attempt was lost, and the tokens are those of both.
-answer   what came back, with key, verdict, order, tokens, latency, retries. On the disk before anybody sees it.
-failed   a question got no answer after all retries; it will be asked again by the next run.
-mode     the server takes no JSON schema, so its answers are read as text.
+sent     a question is sent: its key and the maximum number of tokens that it can cost. After a kill it shows which
+         questions were under way. With "again" it replaces the previous line: an attempt was lost, and the tokens are
+         those of both.
+answer   the answer, with key, verdict, order, tokens, latency, retries; on disk before it is returned.
+failed   a question got no answer after all retries; the next run asks it again.
+mode     the server does not accept a JSON schema, so its answers are read as text.
 
-With every "sent", room for the answer is set aside in the file, so that a disk that is full takes no more questions
-rather than lose an answer. The texts and images of the questions are not in it, nor the style, nor a key of any server:
-a question is a sha256.
+With every "sent" line, room for the answer is reserved in the file, so that a full disk stops further questions rather
+than losing an answer. The ledger contains no texts or images of questions, no style and no key of a server: a question
+is a sha256.
 """
 
 from __future__ import annotations
@@ -38,26 +39,26 @@ _REMEDIES = Remedies(
     closed="make a new Judge",
 )
 GONE = _REMEDIES.gone
-_MOST_BYTES = 12_000  # of an answer's line, without the question's identity
+_MAX_LINE_BYTES = 12_000  # of the line of an answer, without the question's identity
 
 
 class Ledger:
-    """The open ledger of one or more judges; made where there is none.
+    """The open ledger of one or more judges, created if it does not exist.
 
     Attributes:
         path: The file.
         answers: The answer lines by key.
-        failures: The last failed line of every key that has no answer.
-        lost: What failed attempts of a key have cost, as usage, answered later or not.
-        under_way: Tokens set aside for questions that went out and of which nothing more is known: the run was killed.
-            They may have been billed, so they count as spent; they are asked again.
-        unwritten: Lines that the disk did not take, about what was paid for; written before anything else.
-        spending: What all judges on this ledger have spent and set aside, for their budgets.
+        failures: The last failed line of every key without an answer.
+        lost: Usage of the failed attempts of a key, answered later or not.
+        under_way: Tokens reserved for questions that were sent but have no result, since the run was killed. They may
+            have been billed, so they count as spent; the questions are asked again.
+        unwritten: Lines about paid requests that the disk did not accept; written before anything else.
+        spending: Spending and reservations of all judges on this ledger, for their budgets.
 
     Raises:
-        ValueError: A file of another format, or a line that is damaged or malformed.
+        ValueError: The file has another format, or a line is damaged or malformed.
         RuntimeError: Another process has it open.
-        OSError: It can't be made or read.
+        OSError: It can't be created or read.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -70,39 +71,39 @@ class Ledger:
         self.unwritten: list[Line] = []
         self.questions = 0
         self.tokens = 0
-        self._taking = threading.Lock()
-        self._writing_rest = threading.Lock()
+        self._lock = threading.Lock()
+        self._writing_pending = threading.Lock()
         self._closed = False
-        self._promised: dict[str, int] = {}
-        self._asked: set[str] = set()
-        self._asking = threading.Condition()
+        self._reserved: dict[str, int] = {}
+        self._claimed: set[str] = set()
+        self._claims = threading.Condition()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._log = AppendLog(self.path, name=f"the ledger {self.path}", remedies=_REMEDIES, create=True)
         try:
             for number, line in enumerate(self._log.read(_HEADER), start=2):
                 self._check(line, number)
-                self._take(line)
+                self._apply(line)
         except BaseException:
             self._log.close()
             raise
         self.spending = Spending(*self.spent)
 
     def _check(self, line: Line, number: int) -> None:
-        wrong = _wrong(line)
-        if wrong:
+        problem = _line_problem(line)
+        if problem:
             raise ValueError(
-                f"Expected lines of a judge's ledger in {self.path}, line {number} is not a valid line: {wrong}; "
+                f"Expected lines of a judge's ledger in {self.path}, line {number} is not a valid line: {problem}; "
                 f"{_REMEDIES.damaged}"
             )
 
-    def _take(self, line: Line) -> None:
-        """Keep a line in memory; one that was written again, as its way to the disk had failed, counts once."""
+    def _apply(self, line: Line) -> None:
+        """Apply a line to memory; one that was written twice, because the first write failed, counts once."""
         kind, key = line["kind"], line.get("key", "")
         if kind in ("answer", "failed") and line in (self.answers.get(key), self.failures.get(key)):
             return
         if kind == "sent":
-            sent = self.under_way.setdefault(key, [])
-            sent[len(sent) - bool(line.get("again")) :] = [line["tokens"]]
+            tokens_under_way = self.under_way.setdefault(key, [])
+            tokens_under_way[len(tokens_under_way) - bool(line.get("again")) :] = [line["tokens"]]
         elif kind == "answer":
             self.answers[key] = line
             self.failures.pop(key, None)
@@ -120,84 +121,84 @@ class Ledger:
 
     @property
     def spent(self) -> tuple[int, int]:
-        """Questions and tokens spent so far, with those that were under way when a run was killed."""
-        waiting = [tokens for sent in self.under_way.values() for tokens in sent]
-        return self.questions + len(waiting), self.tokens + sum(waiting)
+        """Questions and tokens spent so far, including those under way when a run was killed."""
+        tokens_under_way = [tokens for tokens_of_key in self.under_way.values() for tokens in tokens_of_key]
+        return self.questions + len(tokens_under_way), self.tokens + sum(tokens_under_way)
 
     def append(self, line: Line, *, durable: bool) -> None:
         """Add a line; when this returns it is on the disk (``durable``) or at least out of this process.
 
-        What was paid for (an answer, a failed question) is kept in memory also where the disk does not take it.
+        A line about a paid request (an answer, a failed question) is kept in memory if the disk does not accept it.
 
         Raises:
-            OSError: The disk is full or the file is gone; the file is as before.
+            OSError: The disk is full or the file was removed; the file is unchanged.
             ValueError: The ledger is closed.
         """
         key, kind = line.get("key", ""), line["kind"]
-        with self._taking:
-            self._promised.pop(key, None)
+        with self._lock:
+            self._reserved.pop(key, None)
             if kind == "sent":
-                self._promised[key] = _MOST_BYTES + 12 * len(line.get("identity", ""))
-            room = sum(self._promised.values())
+                self._reserved[key] = _MAX_LINE_BYTES + 12 * len(line.get("identity", ""))
+            room = sum(self._reserved.values())
         try:
             self._log.append(line, durable=durable, room=room)
         except OSError:
-            with self._taking:
-                self._promised.pop(key, None)
+            with self._lock:
+                self._reserved.pop(key, None)
                 if kind in ("answer", "failed"):
                     self.unwritten.append(line)
-                    self._take(line)
+                    self._apply(line)
             raise
-        with self._taking:
-            self._take(line)
+        with self._lock:
+            self._apply(line)
 
-    def write_rest(self) -> None:
-        """Write the lines that the disk did not take before.
+    def write_pending(self) -> None:
+        """Write the lines that the disk did not accept before.
 
         Raises:
-            OSError: It does not take them now either.
+            OSError: It still does not accept them.
         """
-        with self._writing_rest:  # not _taking: answers that come meanwhile are taken
+        with self._writing_pending:  # not _lock: new answers must be accepted in the meantime
             while self.unwritten:
                 self._log.append(self.unwritten[0], durable=True)
                 del self.unwritten[0]
 
     def claim(self, key: str, stop: threading.Event) -> bool:
-        """Wait until no other thread asks a question and claim it; False where ``stop`` was set before.
+        """Wait until no other thread asks a question, and claim it; False if ``stop`` was set before.
 
-        Whoever claims it looks whether it has been answered meanwhile, and must ``disclaim`` it.
+        The caller must check whether the question has been answered in the meantime, and ``release`` it.
         """
-        with self._asking:
-            while key in self._asked:
+        with self._claims:
+            while key in self._claimed:
                 if stop.is_set():
                     return False
-                self._asking.wait(timeout=0.2)
-            self._asked.add(key)
+                self._claims.wait(timeout=0.2)
+            self._claimed.add(key)
             return True
 
-    def disclaim(self, key: str) -> None:
-        """Let other threads ask a question."""
-        with self._asking:
-            self._asked.discard(key)
-            self._asking.notify_all()
+    def release(self, key: str) -> None:
+        """Release a claimed question for other threads."""
+        with self._claims:
+            self._claimed.discard(key)
+            self._claims.notify_all()
 
     def close(self) -> None:
-        """Release the file; another process may open it then. Closing again does nothing.
+        """Release the file, so that another process can open it. Closing again does nothing.
 
         Raises:
-            OSError: There are lines that the disk does not take; they are lost.
+            OSError: The disk does not accept some lines; they are lost.
         """
         if self._closed:
             return
         self._closed = True
         try:
-            self.write_rest()
+            self.write_pending()
         finally:
             self._log.close()
 
 
-def _wrong(line: Line) -> str:
-    """What is wrong with a line, "" for nothing."""
+def _line_problem(line: Line) -> str:
+    """The problem with a line, "" if there is none."""
     kind = line.get("kind")
     texts = {"mode": ("model", "address", "structured")}.get(str(kind), ("key",))
     if kind not in ("sent", "answer", "failed", "mode"):
@@ -214,11 +215,11 @@ def _wrong(line: Line) -> str:
     for name, value in counts.items():
         if type(value) is not int or value < 0:
             return f"it needs {name!r} as a whole number, 0 or more"
-    return _wrong_facts(line) if kind in ("answer", "failed") else ""
+    return _answer_problem(line) if kind in ("answer", "failed") else ""
 
 
-def _wrong_facts(line: Line) -> str:
-    """What is wrong with what a line tells of a question, "" for nothing."""
+def _answer_problem(line: Line) -> str:
+    """The problem with an "answer" or "failed" line, "" if there is none."""
     order, choice, reason = line.get("order"), line.get("choice"), line.get("reason")
     latency = line.get("latency")
     if not isinstance(latency, (int, float)) or isinstance(latency, bool) or not 0 <= latency < math.inf:
@@ -232,6 +233,6 @@ def _wrong_facts(line: Line) -> str:
     if reason not in ("answered", "invalid", "refused"):
         return "it needs 'reason' as answered, invalid or refused"
     if reason == "answered":
-        right = type(choice) is int and choice in order
-        return "" if right else "it needs 'choice' as one of the numbers in 'order', as it is answered"
+        is_option = type(choice) is int and choice in order
+        return "" if is_option else "it needs 'choice' as one of the numbers in 'order', as it is answered"
     return "" if choice is None else f"it needs no 'choice', as it is {reason}"

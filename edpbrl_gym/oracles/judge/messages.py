@@ -1,4 +1,4 @@
-"""What is sent: the guidance, K labelled candidates, the form of the answer, and the key under which it is kept."""
+"""The messages of a question: the guidance, K labelled candidates, the form of the answer, and the ledger key."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 LABELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-# Part of every key: an answer to other words is another answer. Raise it with any change of the words below.
+# Part of every key, since the answer depends on the wording. Raise it with any change of the words below.
 _WORDING = 1
 _PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -40,15 +40,15 @@ _GUIDANCE = (
 
 
 def label_order(identity: str, num_options: int, seed: int, look: int = 0) -> tuple[int, ...]:
-    """Which candidate each label names: a permutation that the question's identity and the seed decide.
+    """Order of the candidates under the labels: a permutation derived from the question's identity and the seed.
 
-    The second look moves every candidate to another label than in the first (the order is rotated), so that a judge
-    that prefers a label rather than a candidate disagrees with itself.
+    The second look gives every candidate another label than the first (the order is rotated), so that a judge that
+    prefers a label rather than a candidate contradicts itself.
 
     Args:
-        identity: what the question is called.
-        num_options: K, at least 2.
-        seed: of all orders.
+        identity: Identity of the question.
+        num_options: Number of candidates K, at least 2.
+        seed: Seed of all orders.
         look: 0 is the first look, 1 the second.
 
     Returns:
@@ -62,7 +62,7 @@ def label_order(identity: str, num_options: int, seed: int, look: int = 0) -> tu
 
 
 def answer_schema(num_options: int) -> dict[str, Any]:
-    """The ``response_format`` that allows ``{"preference": "<label>"}`` with one of K labels, and nothing else."""
+    """The ``response_format`` that allows only ``{"preference": "<label>"}`` with one of K labels."""
     schema = {
         "type": "object",
         "properties": {"preference": {"type": "string", "enum": list(LABELS[:num_options])}},
@@ -76,19 +76,19 @@ def make_messages(settings: JudgeSettings, question: JudgeQuestion, order: Seque
     """The chat messages of a question: the guidance, then the candidates in the order of their labels.
 
     Args:
-        settings: style, and whether texts or images are shown.
-        question: the K candidates.
+        settings: Settings with the style and the choice of texts or images.
+        question: The K candidates.
         order: ``label_order`` of the question.
 
     Raises:
-        ValueError: an image that can't be read as one.
-        OSError: an image file that is gone.
+        ValueError: An image is not a picture.
+        OSError: An image file is missing.
     """
     labels = LABELS[: len(order)]
     system = _GUIDANCE.format(labels=", ".join(labels), style=settings.style.strip())
     if settings.show == "texts":
         assert question.texts is not None
-        # one line a candidate: a text with line breaks must not look like two
+        # one line per candidate: a text with line breaks must not look like two
         lines = [f"{label}: {' '.join(question.texts[i].split())}" for label, i in zip(labels, order, strict=True)]
         content: Any = "Candidates:\n" + "\n".join(lines)
     else:
@@ -102,61 +102,62 @@ def make_messages(settings: JudgeSettings, question: JudgeQuestion, order: Seque
 
 
 def question_key(settings: JudgeSettings, question: JudgeQuestion, order: Sequence[int], look: int) -> str:
-    """The name under which an answer is kept: sha256 of all that decides it.
+    """The ledger key of an answer: the sha256 of everything that determines it.
 
-    That is the model, its temperature, the wording, the style, the candidates (texts as they are, images by the sha256
-    of their bytes and the size they are sent in), their order, the seed and the look; not the address of the server.
+    This is the model, its temperature, the wording, the style, the candidates (texts as they are, images by the sha256
+    of their bytes and the size in which they are sent), their order, the seed and the look, but not the server's
+    address.
 
     Raises:
-        OSError: an image file that can't be read.
+        OSError: An image file can't be read.
     """
     if settings.show == "texts":
-        shown: list[str] = list(question.texts or ())
+        candidates: list[str] = list(question.texts or ())
     else:
-        shown = [hashlib.sha256(_bytes(image)).hexdigest() for image in question.images or ()]
-    parts = {
+        candidates = [hashlib.sha256(_bytes(image)).hexdigest() for image in question.images or ()]
+    fields = {
         "wording": _WORDING,
         "model": settings.model,
         "temperature": settings.temperature,
         "style": settings.style.strip(),
         "show": settings.show,
-        "candidates": shown,
+        "candidates": candidates,
         "image_size": settings.image_size if settings.show == "images" else None,
         "order": list(order),
         "seed": settings.seed,
         "look": look,
     }
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
 
-def same_candidate(settings: JudgeSettings, question: JudgeQuestion, first: int, second: int) -> bool:
-    """Whether two choices are the same candidate, or two that are shown as the same.
+def same_candidate(settings: JudgeSettings, question: JudgeQuestion, choice: int, other_choice: int) -> bool:
+    """Whether two choices are the same candidate, or candidates with the same text or image.
 
     Raises:
-        OSError: an image file that can't be read.
+        OSError: An image file can't be read.
     """
-    if first == second:
+    if choice == other_choice:
         return True
     if settings.show == "texts":
         assert question.texts is not None
-        return question.texts[first].split() == question.texts[second].split()
+        return question.texts[choice].split() == question.texts[other_choice].split()
     assert question.images is not None
-    return _bytes(question.images[first]) == _bytes(question.images[second])
+    return _bytes(question.images[choice]) == _bytes(question.images[other_choice])
 
 
 def most_input_tokens(settings: JudgeSettings, question: JudgeQuestion) -> int:
     """An upper bound on the input tokens of a question.
 
-    Tokenizers that work on bytes make at most one token a byte, which is about four times what they really make; each
-    message and each part adds a few of its own, and the schema is read by the model too.
+    Tokenizers that work on bytes produce at most one token per byte, about four times the actual number; each message
+    and each part adds a few tokens, and the model also reads the schema.
     """
     options = question.num_options
-    words = len(_GUIDANCE.encode()) + len(settings.style.encode()) + len(json.dumps(answer_schema(options)))
+    num_tokens = len(_GUIDANCE.encode()) + len(settings.style.encode()) + len(json.dumps(answer_schema(options)))
     if settings.show == "texts":
-        words += sum(len(text.encode()) for text in question.texts or ())
+        num_tokens += sum(len(text.encode()) for text in question.texts or ())
     else:
-        words += options * settings.tokens_per_image
-    return words + 16 * (options + 3)
+        num_tokens += options * settings.tokens_per_image
+    return num_tokens + 16 * (options + 3)
 
 
 def _bytes(image: Path | bytes) -> bytes:
@@ -164,7 +165,7 @@ def _bytes(image: Path | bytes) -> bytes:
 
 
 def _png(image: Path | bytes, size: int | None) -> bytes:
-    """The picture as PNG, scaled down to at most ``size`` pixels on its longer side."""
+    """The picture as PNG, scaled down so that its longer side has at most ``size`` pixels."""
     from PIL import Image
 
     data = _bytes(image)

@@ -1,4 +1,4 @@
-"""The judge in the place of a user: for environments, sessions and everything else that asks an oracle."""
+"""A judge as an oracle, for environments, sessions and everything else that asks oracles."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Picture(Protocol):
 
 
 class PromptRenderer(Protocol):
-    """What makes pictures of prompts; :class:`edpbrl_gym.rendering.Renderer` is one."""
+    """A renderer of prompts; :class:`edpbrl_gym.rendering.Renderer` is one."""
 
     def render(self, prompts: Sequence[str], *, seed: int = 0) -> Sequence[Picture]:
         """One picture for every prompt, in order."""
@@ -40,18 +40,18 @@ class PromptRenderer(Protocol):
 class JudgeOracle:
     """A :class:`Judge` as an :class:`~edpbrl_gym.oracles.Oracle`.
 
-    A question without an answer (refused, unreadable, lost, over the budget) is a skip. A question
-    is called "episode/step" in the ledger.
+    A question without an answer (refused, unreadable, lost, over the budget) is a skip. The identity of a question in
+    the ledger is "episode/step".
 
     Args:
-        judge: Asks the model.
-        renderer: Makes the pictures of the options' texts; needed where the judge is shown images. A question with a
-            picture that the safety checker has flagged is not asked.
-        image_seed: Of the noise of every picture; the same for all, so that options differ by their texts alone.
-        name: Who this is, recorded with every comparison.
+        judge: The judge.
+        renderer: Renderer of the options' texts, required if the judge is shown images. A question with a picture that
+            the safety checker has flagged is not asked.
+        image_seed: Seed of the noise of all pictures, so that options differ only by their texts.
+        name: Name of the oracle, recorded with every comparison.
 
     Raises:
-        ValueError: The judge is shown images and there is no renderer.
+        ValueError: The judge is shown images, but there is no renderer.
     """
 
     def __init__(
@@ -69,11 +69,11 @@ class JudgeOracle:
 
     @property
     def name(self) -> str:
-        """Who answers."""
+        """Name of the oracle."""
         return self._name
 
     def describe(self) -> dict[str, Any]:
-        """How this judge answers: JSON-able."""
+        """All settings of this oracle, JSON-able."""
         settings = self.judge.settings
         described: dict[str, Any] = {
             "name": self.name,
@@ -95,14 +95,14 @@ class JudgeOracle:
         """Ask the judge all questions.
 
         Args:
-            queries: With texts.
+            queries: Questions with texts.
 
         Returns:
-            The best options; a skip where there is no answer.
+            The best options; a skip if there is no answer.
 
         Raises:
-            ValueError: Questions without texts.
-            ConnectionError: The server refuses the key, knows no such model, or stopped answering.
+            ValueError: The questions have no texts.
+            ConnectionError: The server rejects the key, does not have the model, or stopped answering.
         """
         if queries.texts is None:
             raise ValueError(
@@ -110,28 +110,28 @@ class JudgeOracle:
                 "trajectory_texts (or state_texts), or give Queries their texts"
             )
         choices = np.full(len(queries), -1, dtype=np.int64)
-        asked, questions = self._questions(queries, queries.texts)
+        indices, questions = self._questions(queries, queries.texts)
         verdicts = self.judge.ask(questions)
-        for place, verdict in zip(asked, verdicts, strict=True):
+        for index, verdict in zip(indices, verdicts, strict=True):
             if verdict.choice is not None:
-                choices[place] = verdict.choice
+                choices[index] = verdict.choice
         return Answers.of_choices(choices, self.describe())
 
     def _questions(self, queries: Queries, texts: list[list[str]]) -> tuple[list[int], list[JudgeQuestion]]:
-        """The questions that can be asked, and which these are."""
+        """The indices of the questions that can be asked, and these questions."""
         names = [f"{episode}/{step}" for episode, step in zip(queries.episode, queries.step, strict=True)]
         if self.judge.settings.show == "texts":
-            asked = list(range(len(queries)))
-            return asked, [JudgeQuestion(texts=texts[i], identity=names[i]) for i in asked]
+            indices = list(range(len(queries)))
+            return indices, [JudgeQuestion(texts=texts[i], identity=names[i]) for i in indices]
         assert self.renderer is not None
         pictures = self.renderer.render([text for options in texts for text in options], seed=self.image_seed)
-        asked, questions = [], []
+        indices, questions = [], []
         for i in range(len(queries)):
-            shown = pictures[i * queries.num_options : (i + 1) * queries.num_options]
-            if any(picture.flagged for picture in shown):
+            question_pictures = pictures[i * queries.num_options : (i + 1) * queries.num_options]
+            if any(picture.flagged for picture in question_pictures):
                 continue
-            asked.append(i)
+            indices.append(i)
             questions.append(
-                JudgeQuestion(texts=texts[i], images=[picture.png for picture in shown], identity=names[i])
+                JudgeQuestion(texts=texts[i], images=[picture.png for picture in question_pictures], identity=names[i])
             )
-        return asked, questions
+        return indices, questions

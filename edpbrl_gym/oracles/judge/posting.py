@@ -1,8 +1,8 @@
-"""The only place that knows HTTP: one POST to one address, over kept connections, with one deadline and a size limit.
+"""HTTP: POST requests to one address over persistent connections, with one deadline and a size limit.
 
-Standard library alone: what a server sends may be anything, and every byte of it is read here. httpcore2 2.16
-limits a single read or write and not an attempt, logs the headers of a server, and takes what comes behind an answer
-for the answer to the next question.
+It uses only the standard library, since a server may send anything and every byte is handled here. httpcore2 2.16
+limits the time of a single read or write rather than of an attempt, logs the headers of a server, and interprets bytes
+after an answer as the answer to the next question.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from typing import Any, cast
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-__all__ = ["MOST_BYTES", "NoAnswerError", "Poster", "Posted", "is_loopback"]
+__all__ = ["MAX_BYTES", "NoAnswerError", "Poster", "HttpAnswer", "is_loopback"]
 
-MOST_BYTES = 4_000_000  # of an answer, on the wire and unpacked; a verdict has a few thousand
+MAX_BYTES = 4_000_000  # of an answer, before and after decompression; a verdict has a few thousand
 _CHUNK = 1 << 16
 
 
 class NoAnswerError(Exception):
-    """No whole answer came.
+    """No complete answer arrived.
 
     Attributes:
-        status: What went wrong, in a few words that hold nothing of the server's.
+        status: Short description of the error, without any text of the server.
         sent: Whether the request may have arrived.
-        final: Whether it would fail again for the same reason.
+        final: Whether another attempt would fail for the same reason.
     """
 
     def __init__(self, status: str, *, sent: bool, final: bool = False) -> None:
@@ -45,13 +45,13 @@ class NoAnswerError(Exception):
 
 
 @dataclass(frozen=True)
-class Posted:
-    """A whole answer.
+class HttpAnswer:
+    """A complete answer.
 
     Attributes:
         status: HTTP status.
-        headers: As sent.
-        body: Unpacked; None where it can't be unpacked or is too large.
+        headers: Headers as sent.
+        body: Decompressed body; None if it can't be decompressed or is too large.
     """
 
     status: int
@@ -60,73 +60,73 @@ class Posted:
 
 
 class _TooLargeError(HTTPException):
-    """More came than an answer may have."""
+    """The answer exceeds the size limit."""
 
 
-class _Bytes(io.RawIOBase):
-    """What comes over a connection, until a deadline and up to a number of bytes."""
+class _LimitedReader(io.RawIOBase):
+    """The bytes of a connection, up to its deadline and the size limit."""
 
     def __init__(self, connection: _Connection) -> None:
         self._connection = connection
-        self._left = MOST_BYTES + _CHUNK  # with the head
+        self._remaining = MAX_BYTES + _CHUNK  # including the head
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
         connection = self._connection
-        connection.socket.settimeout(connection.left())
+        connection.socket.settimeout(connection.seconds_left())
         number = connection.socket.recv_into(buffer)
-        self._left -= number
-        if self._left < 0:
+        self._remaining -= number
+        if self._remaining < 0:
             raise _TooLargeError
         return number
 
 
 class _Connection:
-    """A socket on which all that is done shares one deadline."""
+    """A socket with one deadline for all its operations."""
 
     def __init__(self, deadline: float) -> None:
         self.deadline = deadline
         self.socket: socket.socket
 
-    def left(self) -> float:
+    def seconds_left(self) -> float:
         """Seconds to the deadline."""
-        left = self.deadline - time.monotonic()
-        if left <= 0:
+        seconds = self.deadline - time.monotonic()
+        if seconds <= 0:
             raise TimeoutError
-        return left
+        return seconds
 
     def reach(self, host: str, port: int) -> None:
-        """Connect to the first address of a host that answers."""
-        places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        for number, (family, kind, protocol, _, place) in enumerate(places):
+        """Connect to the first responding address of a host."""
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        for number, (family, kind, protocol, _, address) in enumerate(addresses):
             self.socket = socket.socket(family, kind, protocol)
             try:
-                self.socket.settimeout(self.left() / (len(places) - number))
-                self.socket.connect(place)
+                self.socket.settimeout(self.seconds_left() / (len(addresses) - number))
+                self.socket.connect(address)
                 self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 return
             except OSError:
                 self.socket.close()
-                if number == len(places) - 1:
+                if number == len(addresses) - 1:
                     raise
 
     def encrypt(self, context: ssl.SSLContext, host: str) -> None:
-        """Speak TLS from now on."""
-        self.socket.settimeout(self.left())  # of the whole handshake
+        """Switch to TLS."""
+        self.socket.settimeout(self.seconds_left())  # of the whole handshake
         self.socket = context.wrap_socket(self.socket, server_hostname=host)
 
     def send(self, data: bytes) -> None:
-        """Send all of it."""
-        rest = memoryview(data)
-        while rest:
-            self.socket.settimeout(self.left())
-            rest = rest[self.socket.send(rest[:_CHUNK]) :]
+        """Send all data."""
+        remaining = memoryview(data)
+        while remaining:
+            self.socket.settimeout(self.seconds_left())
+            remaining = remaining[self.socket.send(remaining[:_CHUNK]) :]
 
     def makefile(self, _mode: str) -> io.BufferedReader:
-        """What ``HTTPResponse`` reads from."""
-        return io.BufferedReader(_Bytes(self))
+        """The stream for ``HTTPResponse``."""
+        return io.BufferedReader(_LimitedReader(self))
 
     def answer(self, method: str) -> HTTPResponse:
         """The answer, read up to the end of its head."""
@@ -135,7 +135,7 @@ class _Connection:
         return answer
 
     def is_stale(self) -> bool:
-        """Whether there is something to read between two requests: the server has hung up, or is out of step."""
+        """Whether there is data between two requests: the server has closed the connection, or is out of sync."""
         with selectors.DefaultSelector() as selector:
             selector.register(self.socket, selectors.EVENT_READ)
             return bool(selector.select(0))
@@ -150,13 +150,13 @@ class Poster:
     Proxies of the environment (HTTPS_PROXY, NO_PROXY, ...) are used, but never between this machine and itself.
 
     Args:
-        address: http or https.
-        headers: Sent with every request, ASCII.
-        timeout: Seconds for a whole attempt: connecting, sending, and the answer up to its last byte. Only the look-up
-            of a host's name is left to the system.
+        address: Http or https address.
+        headers: Headers of every request, ASCII.
+        timeout: Seconds for a whole attempt: connecting, sending, and the answer up to its last byte. Only the time of
+            a name lookup is up to the system.
 
     Raises:
-        ValueError: A proxy of another kind than http.
+        ValueError: The proxy is not an http proxy.
     """
 
     def __init__(self, address: str, headers: Mapping[str, str], timeout: float) -> None:
@@ -165,35 +165,40 @@ class Poster:
         self._host = (parts.hostname or "").encode("idna").decode("ascii")
         self._port = parts.port or (443 if parts.scheme == "https" else 80)
         name = f"[{self._host}]" if ":" in self._host else self._host
-        self._where = name if parts.port is None else f"{name}:{parts.port}"
+        self._authority = name if parts.port is None else f"{name}:{parts.port}"
         self._tls = _tls() if parts.scheme == "https" else None
         self._proxy = _proxy(parts)
         target = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~")
-        told = {"Host": self._where, "Content-Type": "application/json", "Accept-Encoding": "identity", **headers}
+        all_headers = {
+            "Host": self._authority,
+            "Content-Type": "application/json",
+            "Accept-Encoding": "identity",
+            **headers,
+        }
         if self._proxy is not None and self._tls is None:
-            target = f"http://{self._where}{target}"
-            told |= _proxy_key(self._proxy)
-        lines = "".join(f"{name}: {value}\r\n" for name, value in told.items())
+            target = f"http://{self._authority}{target}"
+            all_headers |= _proxy_credentials(self._proxy)
+        lines = "".join(f"{name}: {value}\r\n" for name, value in all_headers.items())
         self._head = f"POST {target} HTTP/1.1\r\n{lines}".encode("ascii")
         self._idle: list[_Connection] | None = []
         self._lock = threading.Lock()
 
-    def post(self, body: bytes, before_sending: Callable[[], None]) -> Posted:
-        """Post, and read the whole answer.
+    def post(self, body: bytes, before_sending: Callable[[], None]) -> HttpAnswer:
+        """Post a body, and read the whole answer.
 
         Args:
             body: JSON.
-            before_sending: Called once the server is reached; what it raises ends the attempt unsent.
+            before_sending: Callback, called when the server has been reached; an exception ends the attempt unsent.
 
         Raises:
-            NoAnswerError: The server could not be reached, or no whole answer came in time.
+            NoAnswerError: The server could not be reached, or no complete answer arrived in time.
         """
         deadline = time.monotonic() + self.timeout
         connection = self._reach(deadline)
         try:
             before_sending()
         except BaseException:
-            self._keep(connection)
+            self._release(connection)
             raise
         keep, answer = False, None
         try:
@@ -202,28 +207,28 @@ class Poster:
             raw = _read(answer)
             keep = not answer.will_close
             encoding = (answer.headers.get("Content-Encoding") or "identity").strip().lower()
-            return Posted(answer.status, answer.headers, _unpack(raw, encoding))
+            return HttpAnswer(answer.status, answer.headers, _unpack(raw, encoding))
         except _TooLargeError:
-            return Posted(200 if answer is None else answer.status, Message(), None)
+            return HttpAnswer(200 if answer is None else answer.status, Message(), None)
         except (OSError, HTTPException, ValueError) as error:
             raise NoAnswerError(type(error).__name__, sent=True) from None
         finally:
             if keep:
-                self._keep(connection)
+                self._release(connection)
             else:
                 connection.close()
 
     def _reach(self, deadline: float) -> _Connection:
-        """A connection on which nothing has been sent: one that was kept, or a new one."""
+        """A connection ready for a request: an idle one, or a new one."""
         while True:
             with self._lock:
-                kept = self._idle.pop() if self._idle else None
-            if kept is None:
+                idle_connection = self._idle.pop() if self._idle else None
+            if idle_connection is None:
                 break
-            if not kept.is_stale():
-                kept.deadline = deadline
-                return kept
-            kept.close()
+            if not idle_connection.is_stale():
+                idle_connection.deadline = deadline
+                return idle_connection
+            idle_connection.close()
         connection = _Connection(deadline)
         try:
             if self._proxy is None:
@@ -245,14 +250,14 @@ class Poster:
         return connection
 
     def _tunnel(self, connection: _Connection, proxy: SplitResult) -> None:
-        place = f"{self._where.removesuffix(f':{self._port}')}:{self._port}"
-        told = {"Host": place, **_proxy_key(proxy)}
-        lines = "".join(f"{name}: {value}\r\n" for name, value in told.items())
-        connection.send(f"CONNECT {place} HTTP/1.1\r\n{lines}\r\n".encode("ascii"))
+        target = f"{self._authority.removesuffix(f':{self._port}')}:{self._port}"
+        headers = {"Host": target, **_proxy_credentials(proxy)}
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        connection.send(f"CONNECT {target} HTTP/1.1\r\n{lines}\r\n".encode("ascii"))
         if connection.answer("CONNECT").status != 200:
             raise ConnectionRefusedError
 
-    def _keep(self, connection: _Connection) -> None:
+    def _release(self, connection: _Connection) -> None:
         with self._lock:
             if self._idle is not None:
                 self._idle.append(connection)
@@ -282,29 +287,29 @@ def _read(answer: HTTPResponse) -> bytes:
     while piece := answer.read(_CHUNK):
         pieces.append(piece)
     if answer.length:
-        raise HTTPException  # cut off
+        raise HTTPException  # truncated
     body = b"".join(pieces)
-    if len(body) > MOST_BYTES:
+    if len(body) > MAX_BYTES:
         raise _TooLargeError
     return body
 
 
 def _unpack(body: bytes, encoding: str) -> bytes | None:
-    """The body without its encoding, None where it is too large, broken, or in one that was not asked for."""
+    """The decompressed body; None if it is too large, broken, or has an unknown encoding."""
     if encoding == "identity":
         return body
     if encoding not in ("gzip", "x-gzip", "deflate"):
         return None
     unpacking = zlib.decompressobj(wbits=47)  # gzip or zlib, by its head
     try:
-        plain = unpacking.decompress(body, MOST_BYTES + 1)
+        plain = unpacking.decompress(body, MAX_BYTES + 1)
     except zlib.error:
         return None
-    return plain if unpacking.eof and len(plain) <= MOST_BYTES else None
+    return plain if unpacking.eof and len(plain) <= MAX_BYTES else None
 
 
 def _tls() -> ssl.SSLContext:
-    """The system's certificates and, where it is installed, those of certifi: some systems come without."""
+    """A context with the system's certificates and, if installed, those of certifi: some systems have none."""
     context = ssl.create_default_context()
     try:
         import certifi
@@ -315,12 +320,12 @@ def _tls() -> ssl.SSLContext:
 
 
 def _proxy(parts: SplitResult) -> SplitResult | None:
-    """The proxy that the environment names for an address."""
+    """The proxy of the environment for an address."""
     proxies = getproxies()
-    found = proxies.get(parts.scheme) or proxies.get("all")
-    if not found or is_loopback(parts.geturl()) or proxy_bypass(parts.hostname or ""):
+    address = proxies.get(parts.scheme) or proxies.get("all")
+    if not address or is_loopback(parts.geturl()) or proxy_bypass(parts.hostname or ""):
         return None
-    proxy = urlsplit(found if "://" in found else f"http://{found}")
+    proxy = urlsplit(address if "://" in address else f"http://{address}")
     if proxy.scheme != "http" or not proxy.hostname:
         raise ValueError(
             f"Expected an http proxy in the environment ({parts.scheme.upper()}_PROXY or ALL_PROXY), got one of the "
@@ -329,7 +334,7 @@ def _proxy(parts: SplitResult) -> SplitResult | None:
     return proxy
 
 
-def _proxy_key(proxy: SplitResult) -> dict[str, str]:
+def _proxy_credentials(proxy: SplitResult) -> dict[str, str]:
     if proxy.username is None:
         return {}
     name = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"

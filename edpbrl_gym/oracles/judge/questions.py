@@ -1,4 +1,4 @@
-"""What goes into a judge and what comes out: questions, verdicts, tokens."""
+"""Input and output of a judge: questions, verdicts, tokens."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ class JudgeQuestion:
     """One question for a judge: which of K candidates fits the style best?
 
     Attributes:
-        texts: the K candidates as texts; needed where texts are shown.
-        images: the K candidates as picture files or their bytes; needed where images are shown.
-        identity: what the question is called, such as "design/3/5" (episode 3, step 5). With the seed it decides the
-            order of the labels, and it is recorded with the answer, so keep it short and free of private text.
+        texts: The K candidates as texts; required if texts are shown.
+        images: The K candidates as picture files or their bytes; required if images are shown.
+        identity: Identity of the question, such as "design/3/5" (episode 3, step 5). Together with the seed it
+            determines the order of the labels. It is recorded with the answer, so keep it short and free of private
+            text.
 
     Raises:
-        TypeError: texts that are no strings, images that are neither paths nor bytes, an identity that is no string.
-        ValueError: neither texts nor images, fewer than 2 or more than 26 candidates, or unlike numbers of both.
+        TypeError: Texts that are not strings, images that are neither paths nor bytes, or an identity that is not a
+            string.
+        ValueError: Neither texts nor images, fewer than 2 or more than 26 candidates, or different numbers of texts and
+            images.
     """
 
     texts: Sequence[str] | None = None
@@ -45,15 +48,15 @@ class JudgeQuestion:
             object.__setattr__(self, "images", tuple(self.images))
         if not isinstance(self.identity, str):
             raise TypeError(f"Expected identity as a string, got {type(self.identity).__name__}")
-        sizes = {len(shown) for shown in (self.texts, self.images) if shown is not None}
+        sizes = {len(candidates) for candidates in (self.texts, self.images) if candidates is not None}
         if len(sizes) != 1 or not 2 <= min(sizes) <= 26:
             raise ValueError(f"Expected 2 to 26 candidates, as many images as texts where both are given, got {sizes}")
 
     @property
     def num_options(self) -> int:
-        """Candidates in the question, K."""
-        shown = self.texts if self.texts is not None else self.images
-        return len(shown or ())
+        """Number of candidates K."""
+        candidates = self.texts if self.texts is not None else self.images
+        return len(candidates or ())
 
 
 @dataclass(frozen=True)
@@ -61,10 +64,10 @@ class Usage:
     """Tokens that answers have cost.
 
     Attributes:
-        input_tokens: tokens read by the model.
-        output_tokens: tokens written by the model.
-        unreported: of both, those that are an upper bound of ours, because the server reported no count or because
-            a request that it may have billed got no answer.
+        input_tokens: Number of tokens read by the model.
+        output_tokens: Number of tokens written by the model.
+        unreported: Number of these tokens that the server did not report. They are an upper bound, for an answer
+            without a count or a request without an answer that may have been billed.
     """
 
     input_tokens: int = 0
@@ -72,7 +75,7 @@ class Usage:
     unreported: int = 0
 
     def __add__(self, other: Usage) -> Usage:
-        """The sum of both."""
+        """The sum of two usages."""
         return Usage(
             self.input_tokens + other.input_tokens,
             self.output_tokens + other.output_tokens,
@@ -85,7 +88,7 @@ class Usage:
         return self.input_tokens + self.output_tokens
 
     def cost(self, per_million_input: float | None, per_million_output: float | None) -> float | None:
-        """Price of the tokens, None where a price is not known."""
+        """Price of the tokens, None if a price is unknown."""
         if per_million_input is None or per_million_output is None:
             return None
         return (self.input_tokens * per_million_input + self.output_tokens * per_million_output) / 1e6
@@ -93,20 +96,20 @@ class Usage:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a judge made of one question.
+    """A judge's verdict on one question.
 
     Attributes:
-        choice: index of the chosen candidate in the question as it was given, None where there is no answer.
-        reason: "answered"; or why there is no answer: "invalid" (an answer that names no label in the agreed form),
+        choice: Index of the chosen candidate in the question, None if there is no answer.
+        reason: "answered"; or why there is no answer: "invalid" (the answer names no label in the required form),
             "refused" (the model or the server declined), "failed" (no answer after all retries), "budget".
-        order: order[p] is the index of the candidate that label p named (of the look that gave the choice).
-        consistent: whether both looks chose the same candidate, or one that looks the same; None without a second look,
-            or where one has no answer.
-        usage: tokens of this question, both looks, attempts of earlier runs that failed included. Of equal questions in
-            one call, which are asked once, the first has the tokens and retries, so that sums are what was paid.
-        latency: seconds from the first sending of the question to its answer, retries included, both looks.
-        retries: how often it was sent again, both looks.
-        cached: whether nothing was asked now: all of it was in the ledger.
+        order: order[p] is the index of the candidate with label p (in the look that gave the choice).
+        consistent: Whether both looks chose the same candidate, or one with the same text or image; None without a
+            second look, or if one has no answer.
+        usage: Tokens of this question in both looks, including failed attempts of earlier runs. Of equal questions in
+            one call, which are asked once, the first has the tokens and retries, so that sums are the actual cost.
+        latency: Seconds from the first sending of the question to its answer, including retries, both looks.
+        retries: Number of retries, both looks.
+        cached: Whether all answers were in the ledger, so that nothing was asked.
     """
 
     choice: int | None

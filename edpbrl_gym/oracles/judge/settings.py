@@ -1,4 +1,4 @@
-"""Which model judges, what it is shown, and how much it may cost."""
+"""Settings of a judge: model, endpoint, candidates shown, limits."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ OPENAI_KEY = "OPENAI_API_KEY"
 
 @dataclass(frozen=True, kw_only=True)
 class EndpointSettings:
-    """Where a judge answers, how it is asked, and how much it may cost; JSON-able, and never holds a key.
+    """Endpoint, requests and limits of a judge; JSON-able, without any key.
 
     Attributes:
-        base_url: Endpoint of the judge, such as http://127.0.0.1:8399/v1 (None: OpenAI's own). Kept without spaces
-            around it and with its scheme in small letters.
-        api_key_variable: Environment variable that holds the key (None: OPENAI_API_KEY for OpenAI's own endpoint, and
-            no key at all for one given by its address).
-        structured: Answers by JSON schema, as validated text, or by schema until the server has refused it.
-        second_look: Ask every question again with each option under another label; says how often the judge agrees
-            with itself, and costs twice.
-        concurrency: Most questions under way at once.
+        base_url: Endpoint of the judge, such as http://127.0.0.1:8399/v1 (None: OpenAI's own). Stored without spaces
+            around it and with its scheme in lower case.
+        api_key_variable: Environment variable with the key (None: OPENAI_API_KEY for OpenAI's own endpoint, no key for
+            other endpoints).
+        structured: Answers by JSON schema, as validated text, or by schema until the server has rejected it.
+        second_look: Ask every question again with each option under another label; measures how often the judge agrees
+            with itself, at twice the cost.
+        concurrency: Maximum number of simultaneous questions.
         timeout: Seconds for a whole attempt (connecting, sending, the answer up to its last byte).
-        max_retries: How often a question is sent again after a lost connection, a timeout, 408, 409, 429 or 5xx.
-        temperature: Of the judge; None leaves it to the server (some models refuse the parameter).
-        image_size: Most pixels of the longer side of an image as it is sent (None: as it is).
-        tokens_per_image: Most tokens that the server counts for an image; set aside against the limit on tokens before
-            a question is asked, and replaced by what the server reports.
-        price_per_million_input: Price of a million input tokens, for the cost (None: not known).
-        price_per_million_output: Price of a million output tokens (None: not known).
-        max_questions: Hard limit on questions put to the judge, a second look is one more (None: none).
-        max_tokens: Hard limit on tokens, input and output together (None: none).
-        max_answer_tokens: Most tokens of an answer; models that think before they answer need thousands.
-        limit_parameter: Name under which the most tokens of an answer are sent; auto is max_completion_tokens for
-            OpenAI's own endpoint and max_tokens for others.
+        max_retries: Maximum number of retries after a lost connection, a timeout, 408, 409, 429 or 5xx.
+        temperature: Temperature of the judge; None leaves it to the server (some models reject the parameter).
+        image_size: Maximum number of pixels of the longer side of an image as it is sent (None: its own size).
+        tokens_per_image: Maximum number of tokens that the server counts for an image; reserved within the limit on
+            tokens before a question is asked, and replaced by the number that the server reports.
+        price_per_million_input: Price of a million input tokens, for the cost (None: unknown).
+        price_per_million_output: Price of a million output tokens (None: unknown).
+        max_questions: Hard limit on questions to the judge; a second look counts as another one (None: no limit).
+        max_tokens: Hard limit on tokens, input and output together (None: no limit).
+        max_answer_tokens: Maximum number of tokens of an answer; reasoning models need thousands.
+        limit_parameter: Request parameter for max_answer_tokens; auto is max_completion_tokens for OpenAI's own
+            endpoint and max_tokens for others.
 
     Raises:
-        TypeError: A value of the wrong kind.
-        ValueError: An unknown name, a number out of its range, an address that is not http or https, or that holds a
+        TypeError: A value has the wrong type.
+        ValueError: An unknown name, a number out of its range, or an address that is not http or https or contains a
             password.
     """
 
@@ -76,9 +76,9 @@ class EndpointSettings:
         for name in ("temperature", "price_per_million_input", "price_per_million_output"):
             if getattr(self, name) is not None:
                 check_number(getattr(self, name), name, minimum=0.0)
-        for name, least in (("image_size", 16), ("max_questions", 0), ("max_tokens", 0)):
+        for name, minimum in (("image_size", 16), ("max_questions", 0), ("max_tokens", 0)):
             if getattr(self, name) is not None:
-                check_count(getattr(self, name), name, minimum=least)
+                check_count(getattr(self, name), name, minimum=minimum)
         self._check_address()
 
     def _check_address(self) -> None:
@@ -93,51 +93,51 @@ class EndpointSettings:
             return
         try:
             parts = urlsplit(self.base_url.strip())
-            right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+            is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
             (parts.hostname or "").encode("idna")
         except (ValueError, TypeError, AttributeError):
-            right = False
-        if not right:
-            got = "one with a password" if "@" in str(self.base_url) else repr(self.base_url)  # not to be shown
+            is_valid = False
+        if not is_valid:
+            description = "one with a password" if "@" in str(self.base_url) else repr(self.base_url)  # hide a password
             raise ValueError(
-                f"Expected base_url as an http or https address such as 'http://127.0.0.1:8399/v1', got {got}"
+                f"Expected base_url as an http or https address such as 'http://127.0.0.1:8399/v1', got {description}"
             )
         if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
             raise ValueError(
                 "Expected base_url without a password and without '?' and '#' parts, since it is written to the run "
                 f"folder; put the key into an environment variable ({name or OPENAI_KEY}) and name that"
             )
-        object.__setattr__(self, "base_url", parts.geturl())  # one spelling: what is parsed is what is sent to
+        object.__setattr__(self, "base_url", parts.geturl())  # normalised: requests go to the address that was checked
 
     @property
     def address(self) -> str:
-        """Where questions are sent."""
+        """Address to which questions are sent."""
         return OPENAI_URL if self.base_url is None else self.base_url
 
     @property
     def key_variable(self) -> str | None:
-        """The environment variable whose key is sent, None where none is."""
+        """The environment variable of the key, None if no key is sent."""
         return OPENAI_KEY if self.api_key_variable is None and self.base_url is None else self.api_key_variable
 
     def judge(self, **settings: Any) -> JudgeSettings:
-        """The settings of a judge there: ``model``, ``style`` and what else `JudgeSettings` adds."""
+        """Settings of a judge at this endpoint, with ``model``, ``style`` and the other fields of `JudgeSettings`."""
         return JudgeSettings(**asdict(self), **settings)
 
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeSettings(EndpointSettings):
-    """Everything that decides what a judge is asked and how.
+    """All settings of a judge.
 
     The defaults are those of the paper's simulated user: images, temperature 0, one look at each question.
 
     Attributes:
         model: Name of the model at the endpoint, such as "gpt-4.1-mini".
-        style: The guidance by which the judge chooses, such as "Futuristic style with advanced technologies".
-        show: "images" shows the K pictures alone (the paper), "texts" the K texts.
-        seed: Of the order in which options are labelled.
+        style: Style guidance of the judge, such as "Futuristic style with advanced technologies".
+        show: "images" shows only the K pictures (the paper), "texts" the K texts.
+        seed: Seed of the order in which options are labelled.
 
     Raises:
-        TypeError: A value of the wrong kind.
+        TypeError: A value has the wrong type.
         ValueError: An empty model or style, or as for `EndpointSettings`.
     """
 
@@ -156,5 +156,5 @@ class JudgeSettings(EndpointSettings):
         super().__post_init__()
 
     def as_json(self) -> dict[str, Any]:
-        """All settings as a dict that JSON can hold; ``JudgeSettings(**...)`` takes it back."""
+        """All settings as a JSON-able dict; ``JudgeSettings(**...)`` restores them."""
         return asdict(self)
