@@ -54,7 +54,7 @@ def every_way(file: Path):
     yield lambda: contact_sheet([[Tile(file)]], file.parent / "sheet.png")
     yield lambda: _png(file, 4)
     yield lambda: ImageCache(file.parent / "cache").put(
-        "0" * 64, file.read_bytes(), prompt="a", seed=0, flagged=False, cut=False, made={}
+        "0" * 64, file.read_bytes(), prompt="a", seed=0, flagged=False, cut=False, provenance={}
     )
 
 

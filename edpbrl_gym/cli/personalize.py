@@ -293,8 +293,8 @@ def _draw(options: Personalize, studio: tuple[Any, Any], rankings: Any, tastes: 
                         taste=name,
                         base=base,
                         strength=moved.strength,
-                        score=moved.after,
-                        base_score=moved.before,
+                        score=moved.score,
+                        base_score=moved.base_score,
                         true_score=None if truth is None else float(moved.features @ truth),
                         picture=Picture(image.path, image.flagged),
                     )

@@ -1,4 +1,4 @@
-"""Images on disk, each whole or not at all: a PNG and a JSON record of what it shows and how it was made."""
+"""Images on disk, written atomically: a PNG and a JSON record of its content and provenance."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ class RenderedImage:
     """An image on disk.
 
     Attributes:
-        key: sha256 of everything that decides the image (``image_key``).
-        prompt: the text that it was made from.
-        seed: of its noise.
-        path: the PNG file.
-        flagged: the model's safety checker objected. Such an image is kept as the pipeline returned it (Stable
+        key: sha256 of everything that determines the image (``image_key``).
+        prompt: Prompt of the image.
+        seed: Seed of its noise.
+        path: The PNG file.
+        flagged: Whether the model's safety checker flagged the image. It is stored as the pipeline returned it (Stable
             Diffusion returns it black); code that shows images must show a mark in its place.
-        width: in pixels.
-        height: in pixels.
-        sha256: of the PNG's bytes, hex.
-        cut: the prompt is longer than the model reads; its end had no effect.
+        width: Width in pixels.
+        height: Height in pixels.
+        sha256: sha256 (hex) of the PNG's bytes.
+        cut: Whether the prompt was longer than the model's limit, so that its end had no effect.
     """
 
     key: str
@@ -58,7 +58,7 @@ class RenderedImage:
         """The bytes of the PNG file.
 
         Raises:
-            OSError: the file is gone, or it is not the one that was rendered.
+            OSError: The file was removed or changed.
         """
         try:
             data = self.path.read_bytes()
@@ -69,10 +69,10 @@ class RenderedImage:
         return data
 
     def load(self) -> Image:
-        """Return the image as PIL has it, RGB; a flagged one as it is stored.
+        """Return the image as an RGB PIL image; a flagged one as it is stored.
 
         Raises:
-            OSError: the file is gone, or it is not the one that was rendered.
+            OSError: The file was removed or changed.
         """
         with open_picture(self.png) as image:
             image.load()
@@ -80,7 +80,7 @@ class RenderedImage:
 
 
 def encode_png(pixels: NDArray[np.float32]) -> bytes:
-    """Return an image of shape (height, width, 3) with values in 0..1 as PNG bytes, 8 bits a channel, rounded."""
+    """Return an image of shape (height, width, 3) with values in 0..1 as PNG bytes, rounded to 8 bits per channel."""
     from PIL import Image
 
     levels = np.rint(np.clip(pixels, 0.0, 1.0) * 255.0).astype(np.uint8)
@@ -92,24 +92,24 @@ def encode_png(pixels: NDArray[np.float32]) -> bytes:
 class ImageCache:
     """The images of a folder, by key. Any number of processes may read and write it.
 
-    The record of a key names its PNG by the PNG's sha256. The PNG is written first, then the record; each appears under
-    its name only when it is whole on disk, and a PNG never changes. An image is served only when its record is readable
-    and belongs to its key and the PNG has the recorded bytes. So a stop at any moment, a file cut short or a changed
-    file costs a rendering and is never served; and of two processes that render the same image at the same time (with
-    another rounding, where their batches differ) each keeps what it has, and later readers get what was written last.
+    The record of a key names its PNG by the PNG's sha256. The PNG is written first, then the record, both atomically,
+    and a PNG never changes. An image is returned only if its record is readable and belongs to its key, and the PNG has
+    the recorded bytes. So after an interruption, or for a truncated or changed file, the image is rendered again. If
+    two processes render the same image at the same time (with different rounding, if their batches differ), each keeps
+    its own, and later readers get the one written last.
 
     Args:
-        folder: made on first writing.
+        folder: Folder of the images, created by the first write.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder).expanduser()
 
     def _path(self, key: str, sha256: str | None = None) -> Path:
-        """Where the record of a key lies, or with a sha256 the PNG of these bytes.
+        """Path of the record of a key or, with a sha256, of the PNG with these bytes.
 
         Raises:
-            ValueError: no sha256 in hex.
+            ValueError: The key or the sha256 is not 64 hexadecimal digits.
         """
         for name, digest in (("a key", key), ("a sha256", sha256 or key)):
             if not isinstance(digest, str) or not re.fullmatch("[0-9a-f]{64}", digest):
@@ -117,11 +117,11 @@ class ImageCache:
         return self.folder / key[:2] / (f"{key}.json" if sha256 is None else f"{key}-{sha256[:16]}.png")
 
     def get(self, key: str) -> RenderedImage | None:
-        """Return the image of ``key``, or None where there is none that is whole.
+        """Return the image of ``key``, or None if there is no intact one.
 
         Raises:
-            ValueError: no key of ``image_key``.
-            OSError: the folder can't be read.
+            ValueError: The key is not one of ``image_key``.
+            OSError: The folder can't be read.
         """
         record_path = self._path(key)
         try:
@@ -147,16 +147,16 @@ class ImageCache:
                 raise ValueError("the record is not of this image")
             image.png  # noqa: B018 - checks the bytes
         except (ValueError, KeyError, TypeError, OSError) as error:
-            # only the kind of error: its text may quote a prompt
+            # only the type of the error: its text may quote a prompt
             _log.warning("Image %s in the cache is damaged (%s); it is rendered again", key[:16], type(error).__name__)
             return None
         return image
 
     def prepare(self) -> None:
-        """Make the folder, so that one that can't be used is found before anything is rendered; sweep it.
+        """Create and sweep the folder, so that one that can't be used is noticed before anything is rendered.
 
         Raises:
-            OSError: the folder can't be written.
+            OSError: The folder can't be written.
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -167,22 +167,22 @@ class ImageCache:
             raise self._unusable(error) from error
 
     def put(
-        self, key: str, png: bytes, *, prompt: str, seed: int, flagged: bool, cut: bool, made: dict[str, Any]
+        self, key: str, png: bytes, *, prompt: str, seed: int, flagged: bool, cut: bool, provenance: dict[str, Any]
     ) -> RenderedImage:
         """Write an image and return it.
 
         Args:
-            key: of ``image_key``.
-            png: the image file.
-            prompt: the text that it was made from.
-            seed: of its noise.
-            flagged: the safety checker objected.
-            cut: the prompt is longer than the model reads.
-            made: how it was made (settings, device, versions), for people; JSON-able.
+            key: Key of ``image_key``.
+            png: The image file.
+            prompt: Prompt of the image.
+            seed: Seed of its noise.
+            flagged: Whether the safety checker flagged the image.
+            cut: Whether the prompt is longer than the model's limit.
+            provenance: Settings, device, versions and so on, for people; JSON-able.
 
         Raises:
-            OSError: the folder can't be written.
-            ValueError: ``png`` is no image.
+            OSError: The folder can't be written.
+            ValueError: ``png`` is not an image.
         """
         try:
             with open_picture(png) as picture:
@@ -203,14 +203,14 @@ class ImageCache:
             "width": width,
             "height": height,
             "sha256": digest,
-            "made": made,
+            "made": provenance,
         }
         try:
             image.path.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(image.path) as part:
-                part.write_bytes(png)
-            with replacing(self._path(key)) as part:
-                part.write_text(json.dumps(record, indent=1), encoding="utf-8")
+            with replacing(image.path) as temporary:
+                temporary.write_bytes(png)
+            with replacing(self._path(key)) as temporary:
+                temporary.write_text(json.dumps(record, indent=1), encoding="utf-8")
         except OSError as error:
             raise self._unusable(error) from error
         return image

@@ -1,4 +1,4 @@
-"""``GuidedRenderer``: pictures of prompts that were moved towards a taste, in the same cache as all others."""
+"""``GuidedRenderer``: pictures of prompts moved towards a taste, in the same cache as all others."""
 
 from __future__ import annotations
 
@@ -24,36 +24,36 @@ _KEY_FORMAT = 1
 
 
 def guided_key(key: str, theta: ArrayLike, projection: NDArray[Any], strength: float) -> str:
-    """Return the key of a guided picture: sha256 (hex) of the plain picture's key and of what guides it.
+    """Return the key of a guided picture: sha256 (hex) of the plain picture's key and of the guidance.
 
-    Strength 0 guides nothing: the picture is the plain one and its key is ``key``.
+    With strength 0 the picture is the plain one and its key is ``key``.
 
     Args:
         key: ``image_key`` of prompt, seed, settings and model.
         theta: The taste, shape (d,).
         projection: The text projection, shape (d, D).
-        strength: Of the guidance.
+        strength: Strength of the guidance.
     """
     if strength == 0:
         return key
-    decides = {
+    fields = {
         "format": _KEY_FORMAT,
         "image": key,
         "theta": hashlib.sha256(np.ascontiguousarray(theta, dtype=np.float64).tobytes()).hexdigest(),
         "projection": hashlib.sha256(np.ascontiguousarray(projection, dtype=np.float64).tobytes()).hexdigest(),
         "strength": float(strength),
     }
-    return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
 
 class GuidedRenderer:
-    """Renders prompts that ``PromptGuide`` has moved; the pictures share the renderer's cache under keys of their own.
+    """Renders prompts moved by ``PromptGuide``; the pictures are in the renderer's cache under their own keys.
 
     Args:
-        renderer: Model, settings and cache. Its pipeline needs one CLIP text encoder and ``prompt_embeds``, as Stable
-            Diffusion 1.x has.
-        projection: Hub id or folder of the CLIPTextModelWithProjection whose text tower the pipeline uses; None where
-            the pipeline's own text encoder has a projection.
+        renderer: Model, settings and cache. Its pipeline needs one CLIP text encoder and ``prompt_embeds``, like Stable
+            Diffusion 1.x.
+        projection: Hub id or folder of the CLIPTextModelWithProjection whose text tower the pipeline uses; None if the
+            pipeline's own text encoder has a projection.
     """
 
     def __init__(self, renderer: Renderer, projection: str | None = None) -> None:
@@ -62,16 +62,16 @@ class GuidedRenderer:
 
     @cached_property
     def guide(self) -> PromptGuide:
-        """The guide of the pipeline's text encoder, made on first use.
+        """The guide of the pipeline's text encoder, created on first use.
 
         Raises:
             TypeError: The pipeline can't be guided; the message says why.
-            ValueError: There is no projection, or it doesn't fit.
+            ValueError: There is no projection, or it doesn't match.
         """
         pipeline = self.renderer.loaded.pipeline
-        takes = inspect.signature(type(pipeline).__call__).parameters
+        parameters = inspect.signature(type(pipeline).__call__).parameters
         name = type(pipeline).__name__
-        if "prompt_embeds" not in takes or not hasattr(pipeline, "encode_prompt"):
+        if "prompt_embeds" not in parameters or not hasattr(pipeline, "encode_prompt"):
             raise TypeError(f"Expected a pipeline that takes prompt_embeds for score guidance, got {name}")
         if getattr(pipeline, "text_encoder_2", None) is not None or getattr(pipeline, "text_encoder", None) is None:
             raise TypeError(
@@ -86,22 +86,22 @@ class GuidedRenderer:
     ) -> tuple[RenderedImage, GuidedPrompt]:
         """Return the picture of a prompt moved towards a taste, from the cache or rendered now, and the moved prompt.
 
-        With strength 0 it is the picture that ``Renderer.render`` gives, byte for byte.
+        With strength 0 it is the picture of ``Renderer.render``, byte for byte.
 
         Args:
             prompt: The text.
-            theta: The taste, shape (d,), in the space of the projection (``check_same_features`` tells).
+            theta: The taste, shape (d,), in the space of the projection (see ``check_same_features``).
             strength: Path length as a share of the norm of the prompt's token embeddings, >= 0.
-            seed: Of the noise.
+            seed: Seed of the noise.
 
         Raises:
             TypeError: The pipeline can't be guided.
-            ValueError: A theta, strength or projection that doesn't fit, or pixels that aren't finite.
-            RuntimeError: The memory does not hold one image.
+            ValueError: Theta, strength or projection do not match, or pixels are not finite.
+            RuntimeError: There is not enough memory for one image.
             OSError: The cache folder can't be written.
         """
         check_seed(seed)
-        with self.renderer.lock:  # guiding changes what the text encoder reads
+        with self.renderer.lock:  # guidance replaces the embeddings of the text encoder
             try:
                 return self._render(prompt, theta, strength, seed)
             except (MemoryError, RuntimeError) as error:
@@ -112,16 +112,18 @@ class GuidedRenderer:
     def _render(self, prompt: str, theta: ArrayLike, strength: float, seed: int) -> tuple[RenderedImage, GuidedPrompt]:
         renderer, guide = self.renderer, self.guide
         taste = check_array(theta, "theta", shape=(guide.dimension,), hint="it must be of the projection's space")
-        moved = guide.ascend(prompt, taste, strength)
+        guided_prompt = guide.ascend(prompt, taste, strength)
         plain = image_key(prompt, seed, renderer.settings, renderer.fingerprint)
-        key = guided_key(plain, taste, guide.projection.cpu().double().numpy(), moved.strength)
-        found = renderer.cache.get(key)
-        if found is not None:
-            return found, moved
+        key = guided_key(plain, taste, guide.projection.cpu().double().numpy(), guided_prompt.strength)
+        cached_image = renderer.cache.get(key)
+        if cached_image is not None:
+            return cached_image, guided_prompt
         renderer.cache.prepare()
         loaded = renderer.loaded
-        pixels, flags = generate(loaded, renderer.settings, [prompt], [seed], embeddings=self.conditioning(moved))
-        facts = {"strength": moved.strength, "before": moved.before, "after": moved.after}
+        pixels, flags = generate(
+            loaded, renderer.settings, [prompt], [seed], embeddings=self.conditioning(guided_prompt)
+        )
+        facts = {"strength": guided_prompt.strength, "before": guided_prompt.base_score, "after": guided_prompt.score}
         image = renderer.cache.put(
             key,
             encode_png(pixels[0]),
@@ -129,18 +131,18 @@ class GuidedRenderer:
             seed=seed,
             flagged=flags[0],
             cut=cut_prompts(loaded.pipeline, [prompt])[0],
-            made={**renderer.made(1), "score_guided": facts},
+            provenance={**renderer.provenance(1), "score_guided": facts},
         )
-        return image, moved
+        return image, guided_prompt
 
-    def conditioning(self, moved: GuidedPrompt) -> Any:
-        """Return what the pipeline makes of a moved prompt, torch tensor (1, L, D): its ``prompt_embeds``."""
+    def conditioning(self, guided_prompt: GuidedPrompt) -> Any:
+        """Return the ``prompt_embeds`` of a moved prompt, torch tensor (1, L, D)."""
         import torch
 
         pipeline = self.renderer.loaded.pipeline
-        with torch.inference_mode(), quiet(), replaced_embeddings(pipeline.text_encoder, moved.embeddings):
+        with torch.inference_mode(), quiet(), replaced_embeddings(pipeline.text_encoder, guided_prompt.embeddings):
             states, _ = pipeline.encode_prompt(
-                prompt=moved.prompt,
+                prompt=guided_prompt.prompt,
                 device=self.renderer.loaded.device,
                 num_images_per_prompt=1,
                 do_classifier_free_guidance=False,

@@ -1,9 +1,9 @@
-"""Text in pictures: for each character a font that has it, lines of a given width, an ellipsis where a text is cut.
+"""Text in pictures: a font for each character, lines of a given width, an ellipsis where a text is shortened.
 
-Pillow draws with one font at a time and silently leaves a box, or nothing, for what that font lacks. Here plain ASCII
-is drawn in Pillow's own font; any other text in DejaVu Sans, which matplotlib ships (Latin, Greek, Cyrillic, much of
-Arabic and Hebrew); what that lacks, such as Chinese, in fonts that are installed on this machine. Characters for which
-there is none are named in a warning, once.
+Pillow draws with one font at a time, and silently draws a box, or nothing, for characters that the font lacks. Here
+plain ASCII is drawn in Pillow's own font, other text in DejaVu Sans, which comes with matplotlib (Latin, Greek,
+Cyrillic, much of Arabic and Hebrew), and characters that it lacks, such as Chinese, in installed fonts. Characters
+without any font are named in a warning, once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 __all__ = ["ELLIPSIS", "Lettering", "letterings"]
 
 ELLIPSIS = "..."
-_JOINERS = "\u200c\u200d"  # invisible, but Arabic and Indic scripts are shaped by them
+_JOINERS = "\u200c\u200d"  # invisible, but they affect the shapes of Arabic and Indic scripts
 _UNUSUAL = ("bold", "italic", "oblique", "light", "thin", "black", "condensed", "mono", "serif", "math", "display")
 _warned: set[str] = set()
 
@@ -29,8 +29,8 @@ class Lettering:
     """Text of one size.
 
     Attributes:
-        main: The Pillow font of all characters that have no other.
-        others: The fonts of these, by character.
+        main: The Pillow font of all characters that are not in ``others``.
+        others: Fonts of other characters, by character.
     """
 
     main: Any
@@ -46,30 +46,30 @@ class Lettering:
         """Return the width of a line in pixels."""
         return float(sum(font.getlength(run) for font, run in self._runs(text)))
 
-    def draw(self, draw: Any, place: tuple[float, float], text: str, fill: Any) -> None:
-        """Draw a line with a Pillow ``ImageDraw``; ``place`` is its left upper corner."""
-        left, top = place
+    def draw(self, draw: Any, position: tuple[float, float], text: str, fill: Any) -> None:
+        """Draw a line with a Pillow ``ImageDraw``; ``position`` is its upper left corner."""
+        left, top = position
         baseline = top + self.main.getmetrics()[0]
         for font, run in self._runs(text):
             draw.text((left, baseline), run, font=font, fill=fill, anchor="ls")
             left += font.getlength(run)
 
-    def lines(self, text: str, width: float, most: int | None = None) -> list[str]:
+    def lines(self, text: str, width: float, max_lines: int | None = None) -> list[str]:
         """Break a text into lines of at most ``width`` pixels.
 
         Args:
-            text: Broken between words, and inside a word only where it is wider than a line.
-            width: In pixels; a single letter may be wider.
-            most: Number of lines; where the text goes on, the last one ends with an ellipsis.
+            text: The text, broken between words, and inside a word only if it is wider than a line.
+            width: Width in pixels; a single letter may be wider.
+            max_lines: Maximum number of lines; the last one ends with an ellipsis if the text is longer.
         """
-        found: list[str] = []
-        for line in self._broken(text, width):
-            if most is not None and len(found) == most:
-                return [*found[:-1], self._cut(found[-1], width)] if found else []
-            found.append(line)
-        return found
+        lines: list[str] = []
+        for line in self._break(text, width):
+            if max_lines is not None and len(lines) == max_lines:
+                return [*lines[:-1], self._shorten(lines[-1], width)] if lines else []
+            lines.append(line)
+        return lines
 
-    def _broken(self, text: str, width: float) -> Iterator[str]:
+    def _break(self, text: str, width: float) -> Iterator[str]:
         for paragraph in text.splitlines():
             current = ""
             for word in _clean(paragraph).split():
@@ -87,33 +87,33 @@ class Lettering:
             if current:
                 yield current
 
-    def _cut(self, line: str, width: float) -> str:
+    def _shorten(self, line: str, width: float) -> str:
         """Return the line with an ellipsis at its end, shortened until both fit."""
         while line and self.length(line + ELLIPSIS) > width:
             line = line[:-1].rstrip()
         return line + ELLIPSIS
 
     def _runs(self, text: str) -> Iterator[tuple[Any, str]]:
-        """Parts of a line that are drawn with the same font; marks stay with the letter that they belong to."""
+        """Parts of a line with the same font; marks stay with their letter."""
         if not self.others:
             yield self.main, text
             return
         font, run = self.main, ""
         for character in text:
-            other = font if _goes_along(character) else self.others.get(character, self.main)
-            if run and other is not font:
+            next_font = font if _keeps_font(character) else self.others.get(character, self.main)
+            if run and next_font is not font:
                 yield font, run
                 run = ""
-            font, run = other, run + character
+            font, run = next_font, run + character
         if run:
             yield font, run
 
 
 def letterings(texts: Iterable[str], sizes: Sequence[int]) -> list[Lettering]:
-    """Return what draws these texts, in each size.
+    """Return a ``Lettering`` for these texts in each size.
 
     Args:
-        texts: All that will be drawn.
+        texts: All texts to be drawn.
         sizes: Heights of the fonts in pixels.
 
     Raises:
@@ -129,33 +129,33 @@ def letterings(texts: Iterable[str], sizes: Sequence[int]) -> list[Lettering]:
     if all(character.isascii() for character in characters):
         return [Lettering(ImageFont.load_default(size)) for size in sizes]
     main = _data_folder() / "fonts" / "ttf" / "DejaVuSans.ttf"
-    wanted = {character for character in characters if not _goes_along(character)}
-    lacking = frozenset(wanted - _covered(str(main), frozenset(wanted)))
-    files = _files_for(lacking) if lacking else {}
-    _warn(sorted(lacking - files.keys()))
-    found = []
+    needed = {character for character in characters if not _keeps_font(character)}
+    missing = frozenset(needed - _covered(str(main), frozenset(needed)))
+    files = _files_for(missing) if missing else {}
+    _warn(sorted(missing - files.keys()))
+    result = []
     for size in sizes:
         fonts = {file: ImageFont.truetype(file, size) for file in set(files.values())}
-        others = {character: fonts[file] for character, file in files.items()}
-        found.append(Lettering(ImageFont.truetype(main, size), others))
-    return found
+        special_fonts = {character: fonts[file] for character, file in files.items()}
+        result.append(Lettering(ImageFont.truetype(main, size), special_fonts))
+    return result
 
 
 def _clean(text: str) -> str:
-    """The text in composed form, without what can't be seen: controls become blanks, directions are left out."""
-    kept = []
+    """The text in composed form, without invisible characters: controls become blanks, directions are removed."""
+    cleaned = []
     for character in unicodedata.normalize("NFC", text):
         category = unicodedata.category(character)
         if category in ("Cc", "Zl", "Zp"):
-            kept.append(" ")
-        elif category == "Cs":  # half of a pair, which no encoding can hold
-            kept.append("\ufffd")
+            cleaned.append(" ")
+        elif category == "Cs":  # a lone surrogate, which can't be encoded
+            cleaned.append("\ufffd")
         elif category != "Cf" or character in _JOINERS:
-            kept.append(character)
-    return "".join(kept)
+            cleaned.append(character)
+    return "".join(cleaned)
 
 
-def _goes_along(character: str) -> bool:
+def _keeps_font(character: str) -> bool:
     """Whether a character is drawn with the font of the one before it: marks, joiners and blanks."""
     return character in _JOINERS or unicodedata.category(character) in ("Mn", "Me", "Zs")
 
@@ -167,7 +167,7 @@ def _data_folder() -> Path:
 
 
 def _covered(file: str, characters: frozenset[str]) -> frozenset[str]:
-    """Which of the characters a font file has; none where it can't be read."""
+    """The characters that a font file has; none if it can't be read."""
     from matplotlib.ft2font import FT2Font
 
     try:
@@ -178,38 +178,38 @@ def _covered(file: str, characters: frozenset[str]) -> frozenset[str]:
 
 
 def _files_for(characters: frozenset[str]) -> dict[str, str]:
-    """A font file of this machine for each of the characters that one has; those that have most come first."""
+    """An installed font file for each character that has one, preferring files with many of the characters."""
     from matplotlib import font_manager
 
-    known = {entry.fname for entry in font_manager.fontManager.ttflist} | set(font_manager.findSystemFonts())
-    return _chosen_files(characters, frozenset(known))
+    files = {entry.fname for entry in font_manager.fontManager.ttflist} | set(font_manager.findSystemFonts())
+    return _select_files(characters, frozenset(files))
 
 
 @functools.lru_cache(maxsize=32)
-def _chosen_files(characters: frozenset[str], files: frozenset[str]) -> dict[str, str]:
-    own = _data_folder()  # symbol fonts, and one with a box for everything
-    usable = [file for file in files if not Path(file).is_relative_to(own) and "lastresort" not in file.lower()]
+def _select_files(characters: frozenset[str], files: frozenset[str]) -> dict[str, str]:
+    data_folder = _data_folder()  # symbol fonts, and one with a box for everything
+    usable = [file for file in files if not Path(file).is_relative_to(data_folder) and "lastresort" not in file.lower()]
     covers = {file: _covered(file, characters) for file in sorted(usable)}
-    found: dict[str, str] = {}
+    file_of: dict[str, str] = {}
     while covers:
-        left = characters - found.keys()
-        file = max(covers, key=lambda name: (len(covers[name] & left), -_unusual(name)))
-        new = covers.pop(file) & left
-        if not new:
+        remaining = characters - file_of.keys()
+        file = max(covers, key=lambda name: (len(covers[name] & remaining), -_unusual(name)))
+        newly_covered = covers.pop(file) & remaining
+        if not newly_covered:
             break
         if _scalable(file):
-            found |= dict.fromkeys(new, file)
-    return found
+            file_of |= dict.fromkeys(newly_covered, file)
+    return file_of
 
 
 def _unusual(file: str) -> int:
-    """How far a font is from a regular sans serif, by its file's name."""
+    """Number of properties in a font's file name that a regular sans serif does not have."""
     name = Path(file).name.lower().replace("sans-serif", "").replace("sansserif", "")
     return sum(word in name for word in _UNUSUAL)
 
 
 def _scalable(file: str) -> bool:
-    """Whether Pillow can draw a font in any size; colour fonts of emoji often have one size only."""
+    """Whether Pillow can draw a font in any size; colour fonts of emoji often have only one size."""
     from PIL import ImageFont
 
     try:
@@ -220,15 +220,15 @@ def _scalable(file: str) -> bool:
 
 
 def _warn(characters: Sequence[str]) -> None:
-    """Name the characters that no font has, each once a process."""
-    new = [character for character in characters if character not in _warned]
-    if not new:
+    """Warn about characters that no font has, once per process for each."""
+    unreported = [character for character in characters if character not in _warned]
+    if not unreported:
         return
-    _warned.update(new)
-    named = ", ".join(f"{character} (U+{ord(character):04X})" for character in new[:10])
-    more = f" and {len(new) - 10} more" if len(new) > 10 else ""
+    _warned.update(unreported)
+    names = ", ".join(f"{character} (U+{ord(character):04X})" for character in unreported[:10])
+    more = f" and {len(unreported) - 10} more" if len(unreported) > 10 else ""
     warnings.warn(
-        f"Expected a font for every character to draw, found none on this machine for {named}{more}: boxes stand for "
+        f"Expected a font for every character to draw, found none on this machine for {names}{more}: boxes stand for "
         "them in the picture. Install one that has them, such as Noto (fonts-noto-cjk for Chinese, Japanese, Korean)",
         stacklevel=4,
     )

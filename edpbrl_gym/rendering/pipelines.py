@@ -1,4 +1,4 @@
-"""Loading a text-to-image pipeline of diffusers, its fingerprint, and one batch of pixels from it."""
+"""Text-to-image pipelines of diffusers: loading, fingerprints, and batches of pixels."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ INSTALL = 'pip install "edpbrl-gym[images]"'
 _INDEX = "model_index.json"
 _WEIGHTS = (".safetensors", ".bin")  # in the order in which diffusers prefers them
 _TEXTS = (".json", ".txt", ".model")  # configs, vocabularies, merges
-# what a saved config says about its saving, not about the model
+# entries of a saved config about its saving, not about the model
 _INCIDENTAL = ("_diffusers_version", "_name_or_path", "_commit_hash", "transformers_version")
 
 
@@ -43,10 +43,10 @@ class LoadedPipeline:
     """A pipeline that is ready to run.
 
     Attributes:
-        pipeline: the diffusers pipeline, in evaluation mode on its device; its safety checker is as the model ships it.
+        pipeline: The diffusers pipeline, in evaluation mode on its device, with the model's own safety checker.
         fingerprint: sha256 (hex) of weights and configs (``model_fingerprint``).
-        name: the model as the settings name it.
-        device: the torch device.
+        name: Name of the model in the settings.
+        device: The torch device.
     """
 
     pipeline: Any
@@ -62,13 +62,13 @@ def _diffusers() -> Any:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep notes and bars of diffusers and transformers off the terminal; they may quote prompts."""
+    """Suppress messages and progress bars of diffusers and transformers; they may quote prompts."""
     _diffusers()
     from diffusers.utils import logging as diffusers_logging
     from transformers.utils import logging as transformers_logging
 
     libraries = (diffusers_logging, transformers_logging)
-    before = [(library.get_verbosity(), library.is_progress_bar_enabled()) for library in libraries]
+    previous_settings = [(library.get_verbosity(), library.is_progress_bar_enabled()) for library in libraries]
     for library in libraries:
         library.set_verbosity_error()
         library.disable_progress_bar()
@@ -77,19 +77,19 @@ def quiet() -> Iterator[None]:
             warnings.simplefilter("ignore", FutureWarning)  # of diffusers about its own arguments and configs
             yield
     finally:
-        for library, (verbosity, bar) in zip(libraries, before, strict=True):
+        for library, (verbosity, bar) in zip(libraries, previous_settings, strict=True):
             library.set_verbosity(verbosity)
             if bar:
                 library.enable_progress_bar()
 
 
 def find_model(settings: RenderSettings) -> Path:
-    """Return the folder of the model, downloaded from the hub where ``settings.model`` is a hub id.
+    """Return the folder of the model, downloaded from the hub if ``settings.model`` is a hub id.
 
     Raises:
-        FileNotFoundError: no such folder, or one without a pipeline.
-        ConnectionError: the hub can't be reached, or has no such model.
-        ModuleNotFoundError: diffusers is not installed.
+        FileNotFoundError: The folder does not exist, or has no pipeline.
+        ConnectionError: The hub can't be reached, or has no such model.
+        ModuleNotFoundError: Diffusers is not installed.
     """
     folder = Path(settings.model).expanduser()
     if folder.is_file():
@@ -125,25 +125,25 @@ def find_model(settings: RenderSettings) -> Path:
 
 
 def _weight_files(folder: Path, variant: str | None) -> list[Path]:
-    """Return the files of weights that diffusers reads in a component's folder: of the variant where it has one."""
-    for wanted in dict.fromkeys((variant, None)):
+    """Return the weight files that diffusers reads in a component's folder: those of the variant if there are any."""
+    for file_variant in dict.fromkeys((variant, None)):
         for suffix in _WEIGHTS:
-            found = []
+            files = []
             for path in sorted(folder.glob(f"*{suffix}")):
                 # model.fp16.safetensors, model.fp16-00001-of-00002.safetensors
-                between = path.name.removesuffix(suffix).partition(".")[2].partition("-")[0]
-                if between == (wanted or ""):
-                    found.append(path)
-            if found:
-                return found
+                name_part = path.name.removesuffix(suffix).partition(".")[2].partition("-")[0]
+                if name_part == (file_variant or ""):
+                    files.append(path)
+            if files:
+                return files
     return []
 
 
 def _hash_config(path: Path) -> str:
-    """Return the sha256 (hex) of a config without the notes of its saving, of the bytes of any other file."""
+    """Return the sha256 (hex) of a config without its incidental entries, or of the bytes of any other file."""
     if path.name == _INDEX or path.name.endswith("config.json"):
-        kept = {name: value for name, value in _read_config(path).items() if name not in _INCIDENTAL}
-        return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+        settings = {name: value for name, value in _read_config(path).items() if name not in _INCIDENTAL}
+        return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
@@ -158,31 +158,31 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 
 def model_fingerprint(folder: Path, variant: str | None = None) -> str:
-    """Return the sha256 (hex) of everything in a model's folder that decides its images.
+    """Return the sha256 (hex) of everything in a model's folder that determines its images.
 
-    These are the pipeline's class and components, and of each component its configs (those of scheduler and safety
-    checker too), vocabulary files and the weights that are loaded. Versions and paths noted in configs, files of other
-    variants and of other formats beside them do not count.
+    This is the pipeline's class and components, and the configs, vocabulary files and loaded weights of each component
+    (including scheduler and safety checker). Versions and paths in configs, and files of other variants and formats, do
+    not count.
 
     Raises:
-        ValueError: a config that is no JSON object.
-        FileNotFoundError: no ``model_index.json``.
+        ValueError: A config is not a JSON object.
+        FileNotFoundError: There is no ``model_index.json``.
     """
     index = _read_config(folder / _INDEX)
-    parts = [name for name, value in index.items() if isinstance(value, list) and any(value)]
-    places = [folder / name for name in parts if (folder / name).is_dir()]
-    if len(places) < len(parts):  # some models keep a component's files beside the index
-        places.append(folder)
-    found = {_INDEX: _hash_config(folder / _INDEX)}
-    for place in places:
-        for path in sorted(place.iterdir()):
+    components = [name for name, value in index.items() if isinstance(value, list) and any(value)]
+    folders = [folder / name for name in components if (folder / name).is_dir()]
+    if len(folders) < len(components):  # some models keep a component's files beside the index
+        folders.append(folder)
+    hashes = {_INDEX: _hash_config(folder / _INDEX)}
+    for component_folder in folders:
+        for path in sorted(component_folder.iterdir()):
             if path.suffix in _TEXTS and not path.name.endswith(".index.json") and path.name != _INDEX:
-                found[path.relative_to(folder).as_posix()] = _hash_config(path)
-        for path in _weight_files(place, variant):
+                hashes[path.relative_to(folder).as_posix()] = _hash_config(path)
+        for path in _weight_files(component_folder, variant):
             with open(path, "rb") as file:
                 name = path.relative_to(folder).as_posix()
-                found[name] = hashlib.file_digest(file, "sha256").hexdigest()
-    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
+                hashes[name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return hashlib.sha256(json.dumps(hashes, sort_keys=True).encode()).hexdigest()
 
 
 def load_pipeline(
@@ -190,19 +190,19 @@ def load_pipeline(
 ) -> LoadedPipeline:
     """Load the text-to-image pipeline of ``settings.model``, in ``settings.dtype``, on a device.
 
-    Any pipeline that diffusers' ``AutoPipelineForText2Image`` knows will do. Nothing of it is replaced: scheduler and
-    safety checker are those of the model.
+    Any pipeline of diffusers' ``AutoPipelineForText2Image`` is supported. Scheduler and safety checker are those of the
+    model.
 
     Args:
-        settings: model, variant, revision and dtype are read.
-        device: torch device; None is "cuda" where there is one, else "cpu".
-        attention_slicing: compute attention in slices: less memory, more time.
+        settings: Settings, of which model, variant, revision and dtype are used.
+        device: Torch device; None: "cuda" if available, else "cpu".
+        attention_slicing: Compute attention in slices, with less memory and more time.
 
     Raises:
-        FileNotFoundError: no such folder.
-        ConnectionError: the hub can't be reached, or has no such model.
-        ValueError: an unknown device, or a folder that holds no text-to-image pipeline or damaged weights.
-        ModuleNotFoundError: diffusers is not installed.
+        FileNotFoundError: The folder does not exist.
+        ConnectionError: The hub can't be reached, or has no such model.
+        ValueError: The device is unknown, or the folder has no text-to-image pipeline or damaged weights.
+        ModuleNotFoundError: Diffusers is not installed.
     """
     diffusers = _diffusers()
     import torch
@@ -231,28 +231,32 @@ def load_pipeline(
 
 
 def cut_prompts(pipeline: Any, prompts: Sequence[str]) -> list[bool]:
-    """Return for each prompt whether it is longer than the pipeline reads; the longest limit of its tokenizers counts.
+    """Return for each prompt whether it is longer than the pipeline's limit, the largest one of its tokenizers.
 
-    Stable Diffusion reads 75 tokens and two marks. A longer prompt gets its image all the same, from its beginning.
+    Stable Diffusion reads 75 tokens and two marks. A longer prompt still gets an image, from its beginning.
     """
     tokenizers = [getattr(pipeline, name, None) for name in ("tokenizer", "tokenizer_2", "tokenizer_3")]
-    known = [tokenizer for tokenizer in tokenizers if callable(tokenizer) and hasattr(tokenizer, "model_max_length")]
-    if not known or not prompts:
+    tokenizers_with_limit = [
+        tokenizer for tokenizer in tokenizers if callable(tokenizer) and hasattr(tokenizer, "model_max_length")
+    ]
+    if not tokenizers_with_limit or not prompts:
         return [False] * len(prompts)
-    longest = max(known, key=lambda tokenizer: tokenizer.model_max_length)
+    longest = max(tokenizers_with_limit, key=lambda tokenizer: tokenizer.model_max_length)
     with quiet():
         lengths = [len(ids) for ids in longest(list(prompts))["input_ids"]]
     return [length > longest.model_max_length for length in lengths]
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether this is torch's way of saying that a device's memory is too small (the CPU has no class of its own)."""
+    """Whether this is an out-of-memory error of torch (for the CPU it has no class of its own)."""
     import torch
 
     if isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError)):
         return True
-    said = str(error).lower()
-    return any(text in said for text in ("out of memory", "not enough memory", "can't allocate memory", "alloc_failed"))
+    message = str(error).lower()
+    return any(
+        text in message for text in ("out of memory", "not enough memory", "can't allocate memory", "alloc_failed")
+    )
 
 
 def generate(
@@ -263,24 +267,24 @@ def generate(
     *,
     embeddings: Any = None,
 ) -> tuple[NDArray[np.float32], list[bool]]:
-    """Make one batch of images, before rounding to 8 bits.
+    """Generate one batch of images, before rounding to 8 bits.
 
-    Every image has a generator of its own, on the CPU, so that its noise is the same on every device and in every
-    batch. What is left of the batch is the rounding of matrix products.
+    Every image has its own generator, on the CPU, so that its noise is the same on every device and in every batch. The
+    batch affects only the rounding of matrix products.
 
     Args:
-        loaded: the pipeline.
-        settings: steps, guidance, size and negative prompt are read.
+        loaded: The pipeline.
+        settings: Settings, of which steps, guidance, size and negative prompt are used.
         prompts: n texts.
-        seeds: n seeds, of the generators.
-        embeddings: what the pipeline's text encoder makes of the prompts (``prompt_embeds``), torch tensor (n, L, D),
-            for a pipeline that takes it; None lets the pipeline encode the prompts.
+        seeds: n seeds of the generators.
+        embeddings: Text encodings of the prompts (``prompt_embeds``), torch tensor (n, L, D), for a pipeline that
+            accepts them; None lets the pipeline encode the prompts.
 
     Returns:
-        Pixels of shape (n, height, width, 3) with values in 0..1, and whether the safety checker objected to each.
+        Pixels of shape (n, height, width, 3) with values in 0..1, and whether the safety checker flagged each image.
 
     Raises:
-        ValueError: the pipeline does not know a setting that is not the default, or its images are not finite.
+        ValueError: The pipeline lacks a setting that is not the default, or its images are not finite.
     """
     import torch
 
@@ -307,8 +311,8 @@ def generate(
 
 
 def _arguments(loaded: LoadedPipeline, settings: RenderSettings, count: int) -> dict[str, Any]:
-    """Return the settings as arguments of the pipeline; one that is None keeps the pipeline's own default."""
-    takes = inspect.signature(type(loaded.pipeline).__call__).parameters
+    """Return the settings as arguments of the pipeline; None keeps the pipeline's own default."""
+    parameters = inspect.signature(type(loaded.pipeline).__call__).parameters
     arguments: dict[str, Any] = {}
     for name, value, default in (
         ("guidance_scale", settings.guidance, RenderSettings.guidance),
@@ -316,7 +320,7 @@ def _arguments(loaded: LoadedPipeline, settings: RenderSettings, count: int) -> 
         ("width", settings.width, None),
         ("negative_prompt", [settings.negative] * count if settings.negative else None, None),
     ):
-        if name in takes:
+        if name in parameters:
             if value is not None:
                 arguments[name] = value
         elif value != default:
@@ -327,13 +331,13 @@ def _arguments(loaded: LoadedPipeline, settings: RenderSettings, count: int) -> 
 
 
 def _flags(output: Any, loaded: LoadedPipeline, count: int) -> list[bool]:
-    """Whether the safety checker objected to each of ``count`` images; a pipeline without one objects to none."""
+    """Whether the safety checker flagged each of ``count`` images; a pipeline without one flags none."""
     for name in ("nsfw_content_detected", "nsfw_detected"):
-        found = getattr(output, name, None)
-        if found is None:
+        marks = getattr(output, name, None)
+        if marks is None:
             continue
-        flags = [bool(flag) for flag in found]
-        if len(flags) != count:  # nobody knows which image is meant: show none of them
+        flags = [bool(flag) for flag in marks]
+        if len(flags) != count:  # unknown which images are flagged: show none of them
             raise ValueError(f"Expected a mark of the safety checker of {loaded.name} for each of {count} images, got "
                              f"{len(flags)}")  # fmt: skip
         return flags

@@ -1,4 +1,4 @@
-"""``Renderer``: images of prompts, in batches, each made once and kept on disk."""
+"""``Renderer``: images of prompts, in batches, each rendered once and stored on disk."""
 
 from __future__ import annotations
 
@@ -37,24 +37,24 @@ _log = logging.getLogger(__name__)
 
 
 class Renderer:
-    """Renders prompts, truncated ones as any other; nothing is rendered twice.
+    """Renders prompts, including truncated ones; no image is rendered twice.
 
-    The model is loaded when the first image is missing: where all are in the cache, it is only hashed. A batch is on
-    disk before the next one begins, so a stop loses at most one batch and the same call goes on where it stopped. Where
-    the memory does not hold a batch, the batch is halved, and stays so. Threads wait for each other.
+    The model is loaded for the first missing image: if all are in the cache, it is only hashed. A batch is on disk
+    before the next one begins, so an interruption loses at most one batch, and the same call continues from there. If
+    there is not enough memory for a batch, the batch size is halved permanently. Threads wait for each other.
 
     Args:
-        settings: the model and how it is run.
-        cache_folder: where the images are kept, for all models together.
-        device: torch device; None is "cuda" where there is one, else "cpu".
-        batch_size: the most images that are made at once.
-        attention_slicing: less memory for more time.
+        settings: The model and its settings.
+        cache_folder: Folder of the images of all models.
+        device: Torch device; None: "cuda" if available, else "cpu".
+        batch_size: Maximum number of images in a batch.
+        attention_slicing: Compute attention in slices, with less memory and more time.
 
     Attributes:
-        lock: held while the pipeline is used; whoever else changes the pipeline or runs it must hold it.
+        lock: Lock of the pipeline, required by any other code that changes or runs it.
 
     Raises:
-        ValueError: ``batch_size`` below 1.
+        ValueError: ``batch_size`` is below 1.
     """
 
     def __init__(
@@ -99,43 +99,44 @@ class Renderer:
 
         Args:
             prompts: n texts; equal ones with equal seeds share an image.
-            seed: of the noise: one for all prompts, or n.
-            progress: called with the number of different images that are there and the number wanted, at the
-                beginning and after every batch.
+            seed: Seed of the noise: one for all prompts, or n.
+            progress: Callback of (distinct images done, all distinct images), called at the beginning and after every
+                batch.
 
         Returns:
-            n images, number i of ``prompts[i]``; flagged ones are marked.
+            n images, the i-th of ``prompts[i]``; flagged ones are marked.
 
         Raises:
-            TypeError: something else than texts, or seeds that are no integers.
-            ValueError: as many seeds as prompts are wanted; a model or setting that does not fit.
-            RuntimeError: the memory does not hold one image.
-            OSError: the cache folder can't be written.
+            TypeError: The prompts are not texts, or the seeds are not integers.
+            ValueError: The number of seeds is neither one nor that of the prompts, or a model or setting does not
+                match.
+            RuntimeError: There is not enough memory for one image.
+            OSError: The cache folder can't be written.
         """
-        wanted = _pairs(prompts, seed)
+        pairs = _pairs(prompts, seed)
         with self.lock:
-            keys = [image_key(text, number, self.settings, self.fingerprint) for text, number in wanted]
-            tasks = dict(zip(keys, wanted, strict=True))
-            found = {key: image for key in tasks if (image := self.cache.get(key)) is not None}
-            missing = [key for key in tasks if key not in found]
+            keys = [image_key(text, number, self.settings, self.fingerprint) for text, number in pairs]
+            tasks = dict(zip(keys, pairs, strict=True))
+            images = {key: image for key in tasks if (image := self.cache.get(key)) is not None}
+            missing = [key for key in tasks if key not in images]
             if progress is not None:
-                progress(len(found), len(tasks))
+                progress(len(images), len(tasks))
             if missing:
                 self.cache.prepare()
             while missing:
                 batch = missing[: self.batch_size]
-                images = self._batch(batch, [tasks[key] for key in batch])
-                if images is None:
+                rendered = self._batch(batch, [tasks[key] for key in batch])
+                if rendered is None:
                     self._halve(len(batch))
                     continue
-                found.update((image.key, image) for image in images)
+                images.update((image.key, image) for image in rendered)
                 missing = missing[len(batch) :]
                 if progress is not None:
-                    progress(len(found), len(tasks))
-            return [found[key] for key in keys]
+                    progress(len(images), len(tasks))
+            return [images[key] for key in keys]
 
     def _batch(self, keys: list[str], tasks: list[tuple[str, int]]) -> list[RenderedImage] | None:
-        """Render one batch and write it; None where the memory does not hold it."""
+        """Render one batch and write it; None if there is not enough memory."""
         prompts, seeds = [text for text, _ in tasks], [number for _, number in tasks]
         loaded = self.loaded
         try:
@@ -143,13 +144,13 @@ class Renderer:
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
-            return None  # leaving the handler frees the tensors that the traceback holds
+            return None  # leaving the handler frees the tensors of the traceback
         cut = cut_prompts(loaded.pipeline, prompts)
         if any(cut):
             _log.warning(
                 "%d of %d prompts are longer than the model reads; their ends have no effect", sum(cut), len(cut)
             )
-        made = self.made(len(keys))
+        provenance = self.provenance(len(keys))
         return [
             self.cache.put(
                 keys[i],
@@ -158,13 +159,13 @@ class Renderer:
                 seed=seeds[i],
                 flagged=flags[i],
                 cut=cut[i],
-                made=made,
+                provenance=provenance,
             )
             for i in range(len(keys))
         ]
 
     def _halve(self, size: int) -> None:
-        """Go on with batches of half the size; at one image there is nothing left to halve."""
+        """Halve the batch size, if it is more than one image."""
         if size == 1:
             raise RuntimeError(NO_MEMORY)
         self.batch_size = (size + 1) // 2
@@ -175,8 +176,8 @@ class Renderer:
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
-    def made(self, batch: int) -> dict[str, Any]:
-        """Return the note of how a batch is made: what decides the images, and what decides their rounding."""
+    def provenance(self, batch: int) -> dict[str, Any]:
+        """Return the provenance of a batch: everything that determines the images and their rounding."""
         import torch
 
         return {

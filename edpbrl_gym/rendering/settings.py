@@ -1,4 +1,4 @@
-"""What decides an image, and the key under which it is kept."""
+"""Settings of images, and their cache keys."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from edpbrl_gym._validation import check_choice_of, check_count, check_number
 __all__ = ["DTYPES", "MAX_SEED", "ImageSettings", "RenderSettings", "check_seed", "image_key"]
 
 DTYPES = ("float32", "float16", "bfloat16")
-MAX_SEED = 2**63 - 1  # of a torch.Generator that numpy's int64 can hold too
+MAX_SEED = 2**63 - 1  # the largest seed of a torch.Generator that fits numpy's int64
 
-_KEY_FORMAT = 1  # a change of the way in which images are made from the same settings counts this up
+_KEY_FORMAT = 1  # to be raised if the same settings give other images
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageSettings:
-    """How a text-to-image model is run. The defaults are those of Stable Diffusion 1.4, the paper's model.
+    """Settings of a text-to-image model. The defaults are those of Stable Diffusion 1.4, the paper's model.
 
     Attributes:
-        steps: Denoising steps; turbo-class models take 1 to 4.
-        guidance: Classifier-free guidance scale, >= 0; turbo-class models take 0. At 1 and below there is none.
-        height: Pixels (None: the model's own).
-        width: Pixels (None: the model's own).
-        negative: What the images should not show; it acts only where there is guidance.
-        dtype: Number format of weights and noise; the short ones are for GPUs.
+        steps: Number of denoising steps; turbo-class models need 1 to 4.
+        guidance: Classifier-free guidance scale, >= 0; turbo-class models need 0. At 1 and below there is no guidance.
+        height: Height in pixels (None: the model's own).
+        width: Width in pixels (None: the model's own).
+        negative: Negative prompt, without effect if there is no guidance.
+        dtype: Number format of weights and noise; the 16-bit formats are for GPUs.
         variant: File variant of the weights, such as fp16 (None: the main one).
         revision: Branch, tag or commit on the hub (None: the main branch).
 
     Raises:
-        ValueError: A value out of its range.
-        TypeError: A value of a wrong type.
+        ValueError: A value is out of its range.
+        TypeError: A value has the wrong type.
     """
 
     steps: int = 50
@@ -66,14 +66,14 @@ class ImageSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class RenderSettings(ImageSettings):
-    """A text-to-image model and how it is run: all that decides an image but prompt and seed.
+    """A text-to-image model and its settings: everything that determines an image except prompt and seed.
 
     Attributes:
-        model: Hub id, such as "CompVis/stable-diffusion-v1-4", or a folder that ``save_pretrained`` has written.
+        model: Hub id, such as "CompVis/stable-diffusion-v1-4", or a folder written by ``save_pretrained``.
 
     Raises:
-        ValueError: A value out of its range.
-        TypeError: A value of a wrong type.
+        ValueError: A value is out of its range.
+        TypeError: A value has the wrong type.
     """
 
     model: str
@@ -84,7 +84,7 @@ class RenderSettings(ImageSettings):
         super().__post_init__()
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the settings as a JSON-able dict; ``RenderSettings(**that)`` are the same settings."""
+        """Return the settings as a JSON-able dict; ``RenderSettings(**...)`` restores them."""
         return asdict(self)
 
 
@@ -92,8 +92,8 @@ def check_seed(seed: Any, name: str = "seed") -> int:
     """Return ``seed`` as an int in 0..2**63 - 1.
 
     Raises:
-        TypeError: no integer.
-        ValueError: out of range.
+        TypeError: The seed is not an integer.
+        ValueError: It is out of range.
     """
     number = check_count(seed, name, minimum=0)
     if number > MAX_SEED:
@@ -102,13 +102,13 @@ def check_seed(seed: Any, name: str = "seed") -> int:
 
 
 def image_key(prompt: str, seed: int, settings: RenderSettings, model_fingerprint: str) -> str:
-    """Return the sha256 (hex) of what decides an image: model, prompt, seed, steps, guidance, size, negative, dtype.
+    """Return the cache key of an image: sha256 (hex) of model, prompt, seed, steps, guidance, size, negative, dtype.
 
-    The model goes in by the fingerprint of its weights and configs (scheduler and safety checker among them), not by
-    the place from which it was loaded. Batch size, device and attention slicing do not go in: they change the rounding
-    of an image, not the image that is meant. Of what was used for an image, the cache keeps a note beside it.
+    The model enters by the fingerprint of its weights and configs (including scheduler and safety checker), not by its
+    origin. Batch size, device and attention slicing do not enter, since they change only the rounding of an image; the
+    cache records them beside the image.
     """
-    decides = {
+    fields = {
         "format": _KEY_FORMAT,
         "model": model_fingerprint,
         "prompt": prompt,
@@ -120,4 +120,4 @@ def image_key(prompt: str, seed: int, settings: RenderSettings, model_fingerprin
         "negative": settings.negative,
         "dtype": settings.dtype,
     }
-    return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()

@@ -139,7 +139,7 @@ def test_an_interrupted_call_does_not_wait_for_the_first_question_of_another(tmp
     with local_judge() as server, Judge(settings(server), ledger=tmp_path / "l") as judge:
         asker, stop = judge._asker, threading.Event()
         (look,) = judge._plan(questions(1)[0], 0)
-        thread = threading.Thread(target=asker._ask_once, args=(look, stop))
+        thread = threading.Thread(target=asker._claim_and_ask, args=(look, stop))
         with asker._probing:  # as another call does until the server has answered
             thread.start()
             stop.set()

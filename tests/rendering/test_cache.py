@@ -34,7 +34,9 @@ def key_of(text: str) -> str:
 
 
 def put(cache: ImageCache, key: str, data: bytes, **changes):
-    return cache.put(key, data, **{"prompt": PRIVATE, "seed": 3, "flagged": False, "cut": False, "made": {}, **changes})
+    return cache.put(
+        key, data, **{"prompt": PRIVATE, "seed": 3, "flagged": False, "cut": False, "provenance": {}, **changes}
+    )
 
 
 def test_what_is_put_comes_back_byte_for_byte(tmp_path):
@@ -139,7 +141,7 @@ while True:
     for key in (f"{i:064x}" for i in range(4)):
         number += 1
         pixels = np.random.default_rng(number).random((64, 64, 3)).astype(np.float32)
-        cache.put(key, encode_png(pixels), prompt=str(number), seed=number, flagged=False, cut=False, made={})
+        cache.put(key, encode_png(pixels), prompt=str(number), seed=number, flagged=False, cut=False, provenance={})
 """
 
 

@@ -115,14 +115,14 @@ def test_the_gradient_agrees_with_finite_differences(guided, theta):
 def test_the_score_rises_with_the_strength_inside_the_trust_region(guided, theta):
     strengths = [0.0, 0.004, 0.01, 0.03, 0.1, 0.3, 1.0]
     moved = [guided.guide.ascend(PROMPT, theta, strength) for strength in strengths]
-    scores = [one.after for one in moved]
+    scores = [one.score for one in moved]
     assert scores == sorted(scores) and len(set(scores)) == len(scores)
-    assert scores[0] == moved[3].before == pytest.approx(theta @ guided.guide.features([PROMPT])[0])
-    assert all(one.moved <= strength + 1e-6 for one, strength in zip(moved, strengths, strict=True))
-    assert moved[4].moved > 0.02 and moved[-1].after <= np.linalg.norm(theta)
-    assert theta @ moved[4].features == pytest.approx(moved[4].after, rel=1e-5)
+    assert scores[0] == moved[3].base_score == pytest.approx(theta @ guided.guide.features([PROMPT])[0])
+    assert all(one.distance <= strength + 1e-6 for one, strength in zip(moved, strengths, strict=True))
+    assert moved[4].distance > 0.02 and moved[-1].score <= np.linalg.norm(theta)
+    assert theta @ moved[4].features == pytest.approx(moved[4].score, rel=1e-5)
     down = guided.guide.ascend(PROMPT, -theta, 0.1)
-    assert -down.after < moved[0].after  # the opposite taste leads the other way
+    assert -down.score < moved[0].score  # the opposite taste leads the other way
     same = guided.guide.ascend(PROMPT, 1000.0 * theta, 0.1)  # a direction has no scale
     assert float((same.embeddings - moved[4].embeddings).norm()) < 1e-4
 
@@ -151,14 +151,14 @@ def test_half_precision_is_guided_in_float32(model, projection, theta, tmp_path)
     guided = GuidedRenderer(Renderer(settings, cache_folder=tmp_path / "two", device="cpu"), str(projection))
     same, _ = guided.render(PROMPT, theta, 0.0)
     moved, facts = guided.render(PROMPT, theta, 0.3)
-    assert same.png == ordinary.png and moved.png != ordinary.png and facts.after > facts.before + 0.1
+    assert same.png == ordinary.png and moved.png != ordinary.png and facts.score > facts.base_score + 0.1
     assert str(facts.embeddings.dtype) == "torch.float32" and str(guided.conditioning(facts).dtype) == "torch.bfloat16"
 
 
 def test_a_guided_picture_has_a_key_of_its_own_and_is_drawn_once(guided, plain, theta, monkeypatch):
     ordinary = plain.render([PROMPT], seed=1)[0]
     image, moved = guided.render(PROMPT, theta, 0.5, seed=1)
-    assert image.key != ordinary.key and image.png != ordinary.png and moved.after > moved.before
+    assert image.key != ordinary.key and image.png != ordinary.png and moved.score > moved.base_score
     assert plain.render([PROMPT], seed=1)[0].png == ordinary.png  # guiding left the pipeline as it was
     record = json.loads(image.path.with_name(f"{image.key}.json").read_text())
     assert record["made"]["score_guided"]["strength"] == 0.5 and record["prompt"] == PROMPT
