@@ -25,10 +25,12 @@ def commands(arguments: Sequence[str]) -> Any:
     """The type of all commands, for tyro.
 
     Args:
-        arguments: Of the command line; ``--quick`` and ``--recipe`` among them decide what the defaults are.
+        arguments: Of the command line; ``--quick``, ``--recipe`` and the study of ``bench`` among them decide what the
+            defaults are.
     """
     quick = "--quick" in arguments
     recipe: Any = "tuned" if _value("--recipe", arguments) == "tuned" else "paper"  # tyro refuses other names
+    study: Any = "comparison" if "comparison" in arguments else "efficiency"
 
     @dataclass(frozen=True)
     class Reproduce:
@@ -49,7 +51,7 @@ def commands(arguments: Sequence[str]) -> Any:
         | Annotated[Personalize, subcommand("personalize")]
         | Annotated[Render, subcommand("render")]
         | Annotated[Reproduce, subcommand("reproduce")]
-        | Annotated[Bench, subcommand("bench")]
+        | Annotated[Bench, subcommand("bench", default=Bench.preset(study, quick=quick))]
         | Annotated[TrainPromptLM, subcommand("train-prompt-lm")]
         | Annotated[Report, subcommand("report")]
     )

@@ -44,7 +44,7 @@ def modules_behind(module: str) -> tuple[str, ...]:
     What is imported for annotations only does not run.
 
     Args:
-        module: Full name, such as "edpbrl_gym.experiments.race.unit".
+        module: Full name, such as "edpbrl_gym.experiments.bench.unit".
 
     Raises:
         ValueError: If the package has no such module.

@@ -81,7 +81,7 @@ def demo_verdict(results: Results) -> list[str]:
     else:
         by = ", ".join(f"{lead:.3f} above {agent}" for agent, lead in leads.items())
         led = f"{first} questions led to the best prompts, {by}"
-    lines.append(f"This time {led}. One user, one run: `edpbrl bench queries` compares them over many.")
+    lines.append(f"This time {led}. One user, one run: `edpbrl bench efficiency` compares them over many.")
     return lines
 
 

@@ -18,8 +18,7 @@ EXPERIMENTS: dict[str, str] = {
     "demo": "edpbrl_gym.experiments.demo:DEMO",
     "reinforce": "edpbrl_gym.experiments.reinforce.run:REINFORCE",
     "llm": "edpbrl_gym.experiments.llm.run:LLM",
-    "queries": "edpbrl_gym.experiments.query_bench.run:QUERIES",
-    "race": "edpbrl_gym.experiments.race.run:RACE",
+    "bench": "edpbrl_gym.experiments.bench.run:BENCH",
 }
 """Kind, as it stands in a run's config.json and results.parquet, and where its ``Experiment`` is."""
 

@@ -57,9 +57,9 @@ class AdaptivePlanner(TrackedPlanner):
     anything in.
 
     What is best was measured for two cases. On a pool of items (a vocabulary of one step) questions are valued by the
-    variance that they take off (A-optimality, classical; on development seeds of `edpbrl bench race` the strongest of
-    the literature's rules), under many draws, from several starts. In prompts of several steps by the gain in log det
-    of the posterior precision (D), from one start (`edpbrl bench queries`).
+    variance that they take off (A-optimality, classical; the strongest of the literature's rules on development seeds
+    of `edpbrl bench comparison`), under many draws, from several starts. In prompts of several steps by the gain in log
+    det of the posterior precision (D), from one start (`edpbrl bench efficiency`).
 
     ``mode="best"`` looks for the best prompt instead: options with the largest expected utility of the best of them
     under 16 draws, from one start: in development 64 draws and eight starts found worse items.

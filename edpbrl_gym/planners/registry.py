@@ -66,7 +66,7 @@ class PlannerEntry:
 
 # name -> class of the rule below planners.pool, title, whether its questions depend on the answers
 _RULES: dict[str, tuple[str, str, bool]] = {
-    "random_distinct": ("batches:RandomQuestions", "Random", False),
+    "random_distinct": ("batches:RandomQuestions", "Random, distinct options", False),
     "rollout_pool": ("batches:RolloutPool", "Random rollouts", False),
     "greedy_d": ("information:GreedyD", "Greedy D", False),
     "thinning": ("batches:Thinning", "Batch thinning", False),

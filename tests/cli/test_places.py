@@ -18,8 +18,8 @@ from edpbrl_gym.vocabulary import load_vocabulary
 from tests.helpers.small_vocabulary import write_embedded
 from tests.helpers.tiny_language_model import write_tiny_model
 
-FOLDERS = ("demo", "design", "render", "reproduce synthetic", "reproduce reinforce", "reproduce llm", "bench queries",
-           "bench race")  # fmt: skip
+FOLDERS = ("demo", "design", "render", "reproduce synthetic", "reproduce reinforce", "reproduce llm",
+           "bench efficiency", "bench comparison")  # fmt: skip
 PLACES = ("estimate", "personalize", "train-prompt-lm")  # a file, or a folder that is replaced as a whole
 
 

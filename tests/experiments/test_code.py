@@ -16,7 +16,7 @@ from edpbrl_gym.experiments.code import code_fingerprint, modules_behind
 from edpbrl_gym.experiments.runs import read_results
 from tests.helpers.small_vocabulary import write_embedded
 
-UNITS = {bench: f"edpbrl_gym.experiments.{bench}.unit" for bench in ("query_bench", "race")}
+UNIT = "edpbrl_gym.experiments.bench.unit"
 
 # runs a small benchmark and prints the modules of the package whose code ran inside its units
 TRACED = """
@@ -24,23 +24,16 @@ TRACED = """
     from dataclasses import replace
     from pathlib import Path
 
+    from edpbrl_gym.experiments.bench.run import BENCH as experiment
+    from edpbrl_gym.experiments.bench.settings import BenchSettings
     from edpbrl_gym.experiments.framework import run_experiment
 
-    bench, vocabulary, encoder, out = sys.argv[1:]
-    if bench == "race":
-        from edpbrl_gym.experiments.race.run import RACE as experiment
-        from edpbrl_gym.experiments.race.settings import RaceSettings
-
-        settings = RaceSettings(vocabulary=vocabulary, encoder=encoder, questions=(2, 3), episodes=(1,))
-        regimes = ["items-d10-K4", "mdp-truncated-K4"]
-        arms = ["random", "bald", "qeubo@ours", "thinning", "ours", "ours-best", "tuples", "paper-text"]
-    else:
-        from edpbrl_gym.experiments.query_bench.run import QUERIES as experiment
-        from edpbrl_gym.experiments.query_bench.settings import BenchSettings
-
-        settings = BenchSettings(vocabulary=vocabulary, encoder=encoder, episodes=(1, 2), prompt_episodes=(2,))
-        regimes = ["argmax"]
-        arms = ["random+ridge100", "random+ours", "static-D+ours", "adaptive"]
+    vocabulary, encoder, out = sys.argv[1:]
+    settings = BenchSettings(
+        vocabulary=vocabulary, encoder=encoder, questions=(2, 3), episodes=(1, 2), prompt_episodes=(2,)
+    )
+    regimes = ["items-d10-K4", "scale-20"]
+    arms = ["random", "bald", "qeubo,prior=vocabulary", "thinning", "adaptive", "adaptive-best", "tuples", "ed-pbrl"]
     ran = set()
 
     def note(frame, event, argument):
@@ -75,33 +68,22 @@ def inputs(tmp_path_factory):
     return write_embedded(tmp_path_factory.mktemp("inputs"))
 
 
-@pytest.mark.parametrize("bench", UNITS)
-def test_every_module_that_a_unit_runs_is_in_the_hash(bench, inputs, tmp_path):
-    code = [sys.executable, "-c", textwrap.dedent(TRACED), bench, *inputs, str(tmp_path / "run")]
+def test_every_module_that_a_unit_runs_is_in_the_hash(inputs, tmp_path):
+    code = [sys.executable, "-c", textwrap.dedent(TRACED), *inputs, str(tmp_path / "run")]
     done = subprocess.run(code, capture_output=True, text=True, check=True)
     ran = set(json.loads(done.stdout))
-    assert {
-        "edpbrl_gym.likelihood.choice",
-        "edpbrl_gym.features.memo",
-        "edpbrl_gym.estimation.metrics",
-        UNITS[bench],
-    } <= ran
+    assert {"edpbrl_gym.likelihood.choice", "edpbrl_gym.features.memo", "edpbrl_gym.estimation.metrics", UNIT} <= ran
     assert {"edpbrl_gym.planners.adaptive", "edpbrl_gym.estimation.neighbourhood"} <= ran
-    if bench == "race":
-        assert "edpbrl_gym.planners.pool.uncertainty" in ran  # named by an import string
-    assert ran - set(modules_behind(UNITS[bench])) == set()
+    assert "edpbrl_gym.planners.pool.uncertainty" in ran  # named by an import string
+    assert ran - set(modules_behind(UNIT)) == set()
     (written,) = set(read_results(tmp_path / "run").table["code"])
-    assert written == code_fingerprint(UNITS[bench])  # the other process had loaded other modules
+    assert written == code_fingerprint(UNIT)  # the other process had loaded other modules
 
 
 def test_what_no_unit_loads_is_not_in_the_hash():
-    for unit in UNITS.values():
-        found = modules_behind(unit)
-        assert not [name for name in found if name.startswith("edpbrl_gym.cli")]
-        assert not {
-            f"edpbrl_gym.experiments.{name}"
-            for name in ("framework", "kit.report", "race.report", "query_bench.report")
-        } & set(found)
+    modules = modules_behind(UNIT)
+    assert not [name for name in modules if name.startswith("edpbrl_gym.cli")]
+    assert not {f"edpbrl_gym.experiments.{name}" for name in ("framework", "kit.report", "bench.report")} & set(modules)
     with pytest.raises(ValueError, match="a module of edpbrl_gym, got 'edpbrl_gym.nothing'"):
         modules_behind("edpbrl_gym.nothing")
 
@@ -117,7 +99,7 @@ def test_the_hash_changes_with_the_code_behind_a_unit_and_with_nothing_else(tmp_
 
         def found():
             code_fingerprint.cache_clear()
-            return code_fingerprint("edpbrl_gym.experiments.query_bench.unit")
+            return code_fingerprint("edpbrl_gym.experiments.bench.unit")
 
         found_first = found()
         for name in ("likelihood/choice", "features/memo", "agents/design", "envs/prompt_model", "experiments/code"):
@@ -126,7 +108,7 @@ def test_the_hash_changes_with_the_code_behind_a_unit_and_with_nothing_else(tmp_
                 file.write("# changed")
             assert found() != before, name
         before = found()
-        for name in ("cli/demo", "experiments/query_bench/report", "experiments/race/unit"):
+        for name in ("cli/demo", "experiments/bench/report", "experiments/bench/rank_tables"):
             with open(root / f"{name}.py", "a") as file:
                 file.write("# changed")
         assert found() == before != found_first

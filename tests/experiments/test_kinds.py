@@ -5,14 +5,12 @@ from __future__ import annotations
 import pytest
 
 from edpbrl_gym.cli import main
+from edpbrl_gym.experiments.bench.run import BENCH
+from edpbrl_gym.experiments.bench.settings import BenchSettings
 from edpbrl_gym.experiments.demo import run_demo
 from edpbrl_gym.experiments.demo_settings import DemoSettings
 from edpbrl_gym.experiments.framework import run_experiment
 from edpbrl_gym.experiments.llm.run import run_llm
-from edpbrl_gym.experiments.query_bench.run import QUERIES
-from edpbrl_gym.experiments.query_bench.settings import BenchSettings
-from edpbrl_gym.experiments.race.run import RACE
-from edpbrl_gym.experiments.race.settings import RaceSettings
 from edpbrl_gym.experiments.registry import EXPERIMENTS, get_experiment, write_report
 from edpbrl_gym.experiments.reinforce.run import run_reinforce
 from edpbrl_gym.experiments.reinforce.settings import ReinforceExperiment
@@ -44,16 +42,10 @@ def demo(inputs, out):
     run_demo(DemoSettings(text=TASTE, vocabulary=inputs[0], encoder=inputs[1], episodes=2, iterations=2), out)
 
 
-def queries(inputs, out):
-    settings = BenchSettings(vocabulary=inputs[0], encoder=inputs[1], episodes=(1, 2))
-    units = QUERIES.plan(settings, regimes=["argmax"], arms=["random+ridge100", "random+ours"], seeds=1)
-    run_experiment(QUERIES, settings, out, units=units, jobs=1)
-
-
-def race(inputs, out):
-    settings = RaceSettings(vocabulary=inputs[0], encoder=inputs[1], questions=(2, 4))
-    units = RACE.plan(settings, regimes=["items-d10-K4"], arms=["random", "greedy_d"], seeds=2)
-    run_experiment(RACE, settings, out, units=units, jobs=1)
+def bench(inputs, out):
+    settings = BenchSettings(vocabulary=inputs[0], encoder=inputs[1], episodes=(1, 2), questions=(2, 4))
+    units = BENCH.plan(settings, regimes=["argmax", "items-d10-K4"], arms=["random", "greedy_d"], seeds=1)
+    run_experiment(BENCH, settings, out, units=units, jobs=1)
 
 
 def reinforce(inputs, out):
@@ -75,7 +67,7 @@ def llm(inputs, out):
         run_llm(small, judge_settings(server.base_url), out, jobs=1)
 
 
-RUNS = {run.__name__: run for run in (synthetic, demo, queries, race, reinforce, llm)}
+RUNS = {run.__name__: run for run in (synthetic, demo, bench, reinforce, llm)}
 
 
 def test_every_kind_has_a_run_here():
@@ -99,5 +91,5 @@ def test_every_kind_is_registered_under_its_name_and_an_unknown_one_is_refused(t
     for kind in EXPERIMENTS:
         experiment = get_experiment(kind)
         assert experiment.kind == kind and experiment.command.startswith("edpbrl ")
-    with pytest.raises(RunFolderError, match=r"synthetic, demo, .*race, got 'thesis'; use a newer"):
+    with pytest.raises(RunFolderError, match=r"synthetic, demo, .*bench, got 'thesis'; use a newer"):
         write_report(Results(None, kind="thesis", config={}, provenance={}), tmp_path)

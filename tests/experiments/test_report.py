@@ -51,7 +51,7 @@ def test_the_prior_is_praised_only_where_it_made_the_greatest_difference(errors,
 )
 def test_the_demo_names_a_winner_only_where_there_is_one(scores, said):
     line = demo_verdict(demo_results(designed=0.3, random=0.3, plain=0.4, scores=scores))[-1]
-    assert line.startswith(said) and "edpbrl bench queries" in line
+    assert line.startswith(said) and "edpbrl bench efficiency" in line
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,9 @@ import sys
 import numpy as np
 import pytest
 
+from edpbrl_gym.experiments.bench.settings import BenchSettings
 from edpbrl_gym.experiments.demo_settings import DemoSettings
 from edpbrl_gym.experiments.llm.settings import LLMSettings
-from edpbrl_gym.experiments.query_bench.settings import BenchSettings
-from edpbrl_gym.experiments.race.settings import RaceSettings
 from edpbrl_gym.experiments.reinforce.settings import ReinforceExperiment
 from edpbrl_gym.experiments.settings import SyntheticSettings
 from edpbrl_gym.features import TextEncoder, check_encoder_spec, load_encoder
@@ -77,7 +76,7 @@ def test_a_wrong_encoder_of_ones_own():
 
 @pytest.mark.parametrize(
     "settings",
-    [DemoSettings, SyntheticSettings, LLMSettings, ReinforceExperiment, BenchSettings, RaceSettings],
+    [DemoSettings, SyntheticSettings, LLMSettings, ReinforceExperiment, BenchSettings],
 )
 def test_settings_of_experiments_refuse_a_mistyped_encoder_at_once(settings):
     with pytest.raises(ValueError, match="Expected an encoder of one of the forms .*got 'nonsense'"):

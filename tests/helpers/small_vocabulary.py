@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edpbrl_gym.experiments.query_bench.settings import SENTENCES
+from edpbrl_gym.experiments.bench.settings import SENTENCES
 from edpbrl_gym.features import save_precomputed
 from edpbrl_gym.vocabulary import load_vocabulary
 

@@ -69,7 +69,7 @@ def check_agents(settings: LLMSettings) -> None:
         if agent_class(agent.name).observe is not Agent.observe:
             raise ValueError(
                 f"Expected agents whose questions don't depend on the answers, {agent.name!r} adapts them; this "
-                "experiment asks the same questions for all styles. Use `edpbrl bench queries` for adaptive ones"
+                "experiment asks the same questions for all styles. Use `edpbrl bench efficiency` for adaptive ones"
             )
 
 

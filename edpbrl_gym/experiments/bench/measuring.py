@@ -14,12 +14,22 @@ from edpbrl_gym._places import write_atomically
 from edpbrl_gym._threads import one_thread
 from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.estimation.metrics import choice_accuracy, cosine_error, preference_error
-from edpbrl_gym.experiments.query_bench.settings import BenchSettings, Regime
-from edpbrl_gym.experiments.query_bench.worlds import World, load_world
+from edpbrl_gym.experiments.bench.loading import load_world
+from edpbrl_gym.experiments.bench.settings import BenchSettings, Regime
+from edpbrl_gym.experiments.bench.worlds import World
 from edpbrl_gym.features import TextEncoder
 from edpbrl_gym.personalize.search import Prompt, best_prompts
 
-__all__ = ["Scorer", "ceiling_path", "find_ceiling", "load_ceiling"]
+__all__ = ["KNOWLEDGE", "METRICS", "Scorer", "ceiling_path", "find_ceiling", "make_scorer"]
+
+# lower is better in all of them
+METRICS: dict[str, str] = {
+    "cosine_error": "cosine error",
+    "preference_error": "preference error",
+    "choice_error": "held-out choice error",
+    "regret": "regret of the best prompt or item",
+}
+KNOWLEDGE: tuple[str, ...] = ("cosine_error", "preference_error", "choice_error")
 
 # (width, shortlist): a narrower beam for the many estimates than for the best there is, a fifth of the texts
 _NARROW, _WIDE = (6, 8), (16, 16)
@@ -32,12 +42,12 @@ class Scorer:
     Attributes:
         world: With the held-out prompts and questions.
         taste: theta*, (d,).
-        ceiling: Best true score that a wide beam search finds with theta*; NaN measures no regret.
+        ceiling: Best true score that a wide beam search finds with theta*; NaN for pools of items.
     """
 
     world: World
     taste: NDArray[np.float64]
-    ceiling: float
+    ceiling: float = float("nan")
 
     @functools.cached_property
     def _held_out(self) -> Comparisons:
@@ -55,17 +65,34 @@ class Scorer:
             "choice_error": 1.0 - choice_accuracy(self._held_out, theta),
         }
 
-    def prompt(self, theta: NDArray[np.float64], encoder: TextEncoder) -> dict[str, float]:
-        """True score of the prompt that a beam search finds for the estimate, and its regret.
+    def regret(self, theta: NDArray[np.float64], encoder: TextEncoder | None) -> float:
+        """Regret of what an estimate likes best.
 
-        An estimate of 0 likes every prompt the same: the mean score of the held-out random prompts stands for it.
+        Of items: see ``item_regret``; 1 (a random item's) for the estimate 0. In prompt MDPs: ``ceiling`` minus the
+        true score of the prompt that a beam search finds for the estimate; an estimate of 0 likes every prompt the
+        same, and the mean score of the held-out random prompts stands for it.
+
+        Args:
+            theta: The estimate, (d,).
+            encoder: For the beam search; None leaves it out, and NaN is returned. Items need none.
         """
-        if theta.any():
-            found = _search(self.world, encoder, theta, *_NARROW)
-            score = float(encoder.encode([found.text])[0].astype(np.float64) @ self.taste)
-        else:
-            score = float((self.world.prompts.astype(np.float64) @ self.taste).mean())
-        return {"prompt_score": score, "prompt_regret": self.ceiling - score}
+        if self.world.items:
+            return self.item_regret(int(np.argmax(self._items @ theta))) if theta.any() else 1.0
+        if encoder is None:
+            return float("nan")
+        if not theta.any():
+            return self.ceiling - float((self.world.prompts.astype(np.float64) @ self.taste).mean())
+        prompt = _search(self.world, encoder, theta, *_NARROW)
+        return self.ceiling - float(encoder.encode([prompt.text])[0].astype(np.float64) @ self.taste)
+
+    def item_regret(self, item: int) -> float:
+        """Utility of the best item minus that of an item, in units of the best minus the mean of the pool."""
+        values = self._items @ self.taste
+        return float((values.max() - values[item]) / (values.max() - values.mean()))
+
+    @property
+    def _items(self) -> NDArray[np.float64]:
+        return self.world.tokens.astype(np.float64)
 
 
 def _search(world: World, encoder: TextEncoder, theta: NDArray[np.float64], width: int, shortlist: int) -> Prompt:
@@ -83,13 +110,15 @@ def find_ceiling(settings: BenchSettings, regime: Regime, sentence: str, folder:
     taste = world.tastes[sentence]
     with one_thread():
         encoder = world.encoder()
-        found = [_search(world, encoder, taste, *beam) for beam in (_WIDE, _NARROW)]
-    best = max(found, key=lambda prompt: prompt.score)
+        best = max((_search(world, encoder, taste, *beam) for beam in (_WIDE, _NARROW)), key=lambda one: one.score)
     text = json.dumps({"score": best.score, "prompt": best.text})
     path = ceiling_path(folder, regime.vocabulary, sentence)
     write_atomically(path, lambda name: name.write_text(text, encoding="utf-8"))
 
 
-def load_ceiling(folder: Path, vocabulary: str, sentence: str) -> float:
-    """Read what ``find_ceiling`` wrote."""
-    return float(json.loads(ceiling_path(folder, vocabulary, sentence).read_text(encoding="utf-8"))["score"])
+def make_scorer(regime: Regime, world: World, user: str, folder: Path) -> Scorer:
+    """The scorer of a user, in prompt MDPs with what ``find_ceiling`` wrote."""
+    if regime.items:
+        return Scorer(world, world.tastes[user])
+    path = ceiling_path(folder, regime.vocabulary, user)
+    return Scorer(world, world.tastes[user], float(json.loads(path.read_text(encoding="utf-8"))["score"]))

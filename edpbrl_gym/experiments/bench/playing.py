@@ -5,18 +5,43 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym._seeds import derive_seed
 from edpbrl_gym.comparisons import Queries
-from edpbrl_gym.experiments.query_bench.asking import TimedEncoder
-from edpbrl_gym.experiments.query_bench.worlds import World
+from edpbrl_gym.experiments.bench.arms import ANSWERS
+from edpbrl_gym.experiments.bench.encoders import TimedEncoder
+from edpbrl_gym.experiments.bench.settings import Regime
+from edpbrl_gym.experiments.bench.worlds import World
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.oracles.imperfect import ImperfectUser
 from edpbrl_gym.planners.base import Planner
 
-__all__ = ["Asked", "Clock", "ask_questions"]
+__all__ = ["Asked", "Clock", "ask_questions", "make_user"]
+
+
+def make_user(regime: Regime, taste: NDArray[np.float64], name: str, seed: int, answers: str = "best") -> ImperfectUser:
+    """The simulated user of a unit; its draws are the same for every arm.
+
+    Args:
+        regime: How it answers.
+        taste: theta*, (d,).
+        name: Its name.
+        seed: Of the unit.
+        answers: Format, one of ``ANSWERS``.
+    """
+    return ImperfectUser(
+        taste,
+        mode=cast(Literal["argmax", "sampled"], regime.mode),
+        scale=regime.scale,
+        response=cast(Literal["best", "best_worst", "ranking"], ANSWERS[answers]),
+        seed=derive_seed(seed, "answers", regime.name, name),
+        name=name,
+        **cast(dict[str, Any], dict(regime.imperfect)),
+    )
 
 
 class Clock:
@@ -28,12 +53,12 @@ class Clock:
 
     def __init__(self, encoder: TimedEncoder) -> None:
         self._encoder = encoder
-        self._began = time.process_time() - encoder.seconds
+        self._start = time.process_time() - encoder.seconds
 
     @property
     def seconds(self) -> float:
         """Until now."""
-        return time.process_time() - self._encoder.seconds - self._began
+        return time.process_time() - self._encoder.seconds - self._start
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +90,6 @@ def ask_questions(
     *,
     num_options: int,
     checkpoints: Sequence[int],
-    think: bool = False,
 ) -> Iterator[Asked]:
     """Let a planner ask and the user answer, question by question; what is known at each checkpoint.
 
@@ -76,7 +100,6 @@ def ask_questions(
         encoder: Of the options.
         num_options: K.
         checkpoints: Numbers of episodes; questions are asked up to the largest.
-        think: Whether the planner may work ahead between a question and its answer.
     """
     horizon = world.vocabulary.horizon
     features: list[NDArray[np.float32]] = []
@@ -91,10 +114,9 @@ def ask_questions(
             seconds.append(telling + clock.seconds)
             tokens = np.concatenate([tokens, chosen[:, None]], axis=1)
             features.append(world.options(tokens, step, encoder))
-            if think:
-                clock = Clock(encoder)
-                planner.think()
-                thinking += clock.seconds
+            clock = Clock(encoder)
+            planner.think()
+            thinking += clock.seconds
             query = Queries(features[-1][None], np.array([episode]), np.array([step]))
             responses += user.answer(query).responses
             clock = Clock(encoder)

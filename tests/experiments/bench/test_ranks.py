@@ -1,4 +1,4 @@
-"""The race's ranks, critical differences and tables against numbers computed by hand."""
+"""Average ranks, critical differences and their tables against numbers computed by hand."""
 
 from __future__ import annotations
 
@@ -9,6 +9,15 @@ import pandas
 import pytest
 from scipy.stats import friedmanchisquare
 
+from edpbrl_gym.experiments.bench.measuring import KNOWLEDGE
+from edpbrl_gym.experiments.bench.rank_tables import (
+    losses_table,
+    rank_headline,
+    ranking_table,
+    scored_by,
+    summarise_ranks,
+    time_tables,
+)
 from edpbrl_gym.experiments.kit.ranks import (
     Blocks,
     average_ranks,
@@ -18,25 +27,17 @@ from edpbrl_gym.experiments.kit.ranks import (
     nemenyi_quantile,
     rank_blocks,
 )
-from edpbrl_gym.experiments.race.tables import (
-    KNOWLEDGE,
-    headline_tables,
-    losses_table,
-    ranking_table,
-    summarise,
-    time_tables,
-)
 
 REGIME, OTHER = "items-d10-K4", "items-d10-K2"
 
 
-def rows(arm: str, regime: str, seed: int, curves: dict[str, list[float]], score: str = "ours") -> list[dict]:
+def rows(arm: str, regime: str, seed: int, curves: dict[str, list[float]], estimator: str = "vocabulary") -> list[dict]:
     """Rows of one unit: a value of each metric at 5 and 10 questions."""
     return [
         {
             "regime": regime, "seed": seed, "user": "drawn", "arm": arm, "episodes": count, "questions": count,
-            "score": score, "converged": True, "code": "abc", "seconds_setup": 0.1, "seconds_first": 0.2,
-            "seconds_question": 0.003, "seconds_longest": 0.004, "seconds_encoder": 0.0, "seconds_estimate": 0.01,
+            "estimator": estimator, "converged": True, "code": "abc", "seconds_setup": 0.1, "seconds_first": 0.2,
+            "seconds_question": 0.003, "seconds_longest": 0.004, "seconds_think": 0.002,
             **{metric: values[place] for metric, values in curves.items()},
         }
         for place, count in enumerate((5, 10))
@@ -64,14 +65,14 @@ def test_ties_share_ranks():
 
 
 @pytest.mark.parametrize(
-    ("contenders", "quantile"),
+    ("arms", "quantile"),
     # Demsar (2006), table 5(a)
     [(2, 1.960), (3, 2.343), (4, 2.569), (5, 2.728), (6, 2.850), (7, 2.949), (8, 3.031), (9, 3.102), (10, 3.164)],
 )
-def test_the_critical_difference_is_the_tabulated_one(contenders, quantile):
-    assert nemenyi_quantile(contenders) == pytest.approx(quantile, abs=1.1e-3)  # the table cuts some off
-    wanted = quantile * np.sqrt(contenders * (contenders + 1) / (6 * 30))
-    assert critical_difference(contenders, 30) == pytest.approx(wanted, rel=5e-4)
+def test_the_critical_difference_is_the_tabulated_one(arms, quantile):
+    assert nemenyi_quantile(arms) == pytest.approx(quantile, abs=1.1e-3)  # the table cuts some off
+    wanted = quantile * np.sqrt(arms * (arms + 1) / (6 * 30))
+    assert critical_difference(arms, 30) == pytest.approx(wanted, rel=5e-4)
 
 
 def test_the_critical_difference_of_demsars_example():
@@ -103,7 +104,7 @@ def test_one_that_is_always_best_has_rank_one():
     assert found.difference == pytest.approx(critical_difference(4, 20))
 
 
-def test_contenders_that_are_alike_are_tied_and_one_that_is_worse_is_not():
+def test_arms_that_are_alike_are_tied_and_one_that_is_worse_is_not():
     noise = np.random.default_rng(1).random((30, 3))
     values = np.column_stack([noise[:, :2], noise[:, 2] + 0.6])
     found = average_ranks("all", blocks_of(values.tolist()))
@@ -136,40 +137,40 @@ def test_intervals_resample_blocks_within_regimes():
 
 def test_values_are_means_over_checkpoints_or_the_last_ones():
     table = pandas.DataFrame(
-        [*rows("ours", REGIME, 0, flat(0.5, 0.1)), *rows("bald", REGIME, 0, flat(0.4, 0.3))]
-        + rows("bald", REGIME, 0, flat(0.0), score="own")
+        [*rows("adaptive", REGIME, 0, flat(0.5, 0.1)), *rows("bald", REGIME, 0, flat(0.4, 0.3))]
+        + rows("bald", REGIME, 0, flat(0.0), estimator="planner")
     )
-    table.loc[(table["arm"] == "ours") & (table["episodes"] == 5), "regret"] = np.nan  # measured at the last only
-    ours = table[table["score"] == "ours"]
-    area = block_values(ours, metrics=("cosine_error", "regret"))
-    last = block_values(ours, metrics=("cosine_error",), value="last")
+    table.loc[(table["arm"] == "adaptive") & (table["episodes"] == 5), "regret"] = np.nan  # measured at the last only
+    common = scored_by(table, "common")
+    area = block_values(common, metrics=("cosine_error", "regret"))
+    last = block_values(common, metrics=("cosine_error",), value="last")
     assert area is not None and last is not None
-    order = [area.arms.index("ours"), area.arms.index("bald")]
+    order = [area.arms.index("adaptive"), area.arms.index("bald")]
     assert area.values["cosine_error"][0, order].tolist() == pytest.approx([0.3, 0.35])
     assert area.values["regret"][0, order].tolist() == pytest.approx([0.1, 0.35])
     assert last.values["cosine_error"][0, order].tolist() == pytest.approx([0.1, 0.3])
-    assert block_values(table[table["score"] == "own"], metrics=("regret",)) is None  # nobody to compare with
+    assert block_values(scored_by(table, "own"), metrics=("regret",)) is None  # nobody to compare with
 
 
 def test_who_lacks_a_regime_is_left_out_and_an_unfinished_seed_too():
     table = []
     for seed, regime in itertools.product(range(3), (REGIME, OTHER)):
-        for arm in ("ours", "bald", "random"):
+        for arm in ("adaptive", "bald", "random"):
             table += rows(arm, regime, seed, flat(0.5))
         if regime == OTHER:
             table += rows("botorch-bald", regime, seed, flat(0.2))
-    table += rows("ours", REGIME, 3, flat(0.5))  # the run was stopped here
+    table += rows("adaptive", REGIME, 3, flat(0.5))  # the run was stopped here
     found = block_values(pandas.DataFrame(table), metrics=KNOWLEDGE)
-    assert found is not None and sorted(found.arms) == ["bald", "ours", "random"]
+    assert found is not None and sorted(found.arms) == ["adaptive", "bald", "random"]
     assert found.left_out == ["botorch-bald"] and len(found.keys) == 6
     pairs = block_values(pandas.DataFrame(table), metrics=KNOWLEDGE, regimes=[OTHER])
     assert pairs is not None and len(pairs.arms) == 4 and not pairs.left_out
 
 
-def test_a_contender_that_estimates_no_taste_is_ranked_by_regret_only():
+def test_an_arm_that_estimates_no_taste_is_ranked_by_regret_only():
     silent = {metric: [np.nan, np.nan] for metric in KNOWLEDGE} | {"regret": [0.0, 0.0]}
-    table = [row for seed in range(2) for arm in ("ours", "bald") for row in rows(arm, OTHER, seed, flat(0.5), "own")]
-    table += [row for seed in range(2) for row in rows("optuna", OTHER, seed, silent, "own")]
+    table = [row for seed in range(2) for arm in ("adaptive", "bald") for row in rows(arm, OTHER, seed, flat(0.5))]
+    table += [row for seed in range(2) for row in rows("optuna", OTHER, seed, silent)]
     knowledge = block_values(pandas.DataFrame(table), metrics=KNOWLEDGE)
     regret = block_values(pandas.DataFrame(table), metrics=("regret",))
     assert knowledge is not None and knowledge.left_out == ["optuna"]
@@ -181,47 +182,49 @@ def test_a_contender_that_estimates_no_taste_is_ranked_by_regret_only():
 
 @pytest.fixture
 def table() -> pandas.DataFrame:
-    """ours knows more than bald in one regime and less in the other; ours-best has the least regret everywhere."""
+    """adaptive knows more than bald in one regime and less in the other; adaptive-best has the least regret."""
     rng = np.random.default_rng(3)
     found = []
-    for seed, regime, score in itertools.product(range(6), (REGIME, OTHER), ("ours", "own")):
+    for seed, regime, estimator in itertools.product(range(6), (REGIME, OTHER), ("vocabulary", "own")):
         bald = 0.2 if regime == OTHER else 0.4
         for arm, error, regret in (
-            ("ours", 0.3, 0.2),
-            ("ours-best", 0.6, 0.0),
+            ("adaptive", 0.3, 0.2),
+            ("adaptive-best", 0.6, 0.0),
             ("bald", bald, 0.3),
             ("random", 0.9, 1),
         ):
             curves = {metric: [error + 0.01 * rng.random()] * 2 for metric in KNOWLEDGE} | {"regret": [regret] * 2}
-            found += rows(arm, regime, seed, curves, score)
+            own = "ridge1" if arm == "random" else "planner"
+            found += rows(arm, regime, seed, curves, own if estimator == "own" else estimator)
     return pandas.DataFrame(found)
 
 
-def test_what_ours_loses_at_is_computed(table):
-    summary = summarise(table)
+def test_where_others_are_better_is_computed(table):
+    summary = summarise_ranks(table)
     assert [(loss.regime, loss.what, loss.arm, loss.difference.mean, loss.sure) for loss in summary.losses] == [
         (OTHER, "knowledge", "bald", 1.0, True)
     ]
     assert losses_table(summary).rows == (
-        ("100 items, d = 10, K = 2", "knowledge", "ours", "bald 1.0 [1.00, 1.00]", "-"),
+        ("100 items, d = 10, K = 2", "knowledge", "adaptive", "bald 1.0 [1.00, 1.00]", "-"),
     )
-    first = summary.rankings["knowledge", "ours", "area"]
-    assert first.arms == ["ours", "bald", "ours-best", "random"] or first.arms[:2] == ["bald", "ours"]
-    assert first.ranks.tolist() == [1.5, 1.5, 3, 4] and set(first.tied) == {"ours", "bald"}
-    assert summary.rankings["regret", "ours", "area"].arms == ["ours-best", "ours", "bald", "random"]
-    assert summary.single["knowledge", "ours", OTHER].arms[0] == "bald"
+    first = summary.rankings["knowledge", "common", "area"]
+    assert first.arms == ["adaptive", "bald", "adaptive-best", "random"] or first.arms[:2] == ["bald", "adaptive"]
+    assert first.ranks.tolist() == [1.5, 1.5, 3, 4] and set(first.tied) == {"adaptive", "bald"}
+    assert summary.rankings["regret", "common", "area"].arms == ["adaptive-best", "adaptive", "bald", "random"]
+    assert summary.single["knowledge", "common", OTHER].arms[0] == "bald"
     assert not summary.pairs  # no other package ran
 
 
 def test_tables_name_everybody(table):
-    summary = summarise(table)
-    knowledge, regret = headline_tables(summary)
-    assert [row[0] for row in regret.rows] == ["ours-best", "ours", "bald", "random"]
+    summary = summarise_ranks(table)
+    knowledge, regret = rank_headline(summary)
+    assert [row[0] for row in regret.rows] == ["adaptive-best", "adaptive", "bald", "random"]
     assert regret.rows[0][2].startswith("1.00") and regret.rows[0][3] == "first" and "(tied)" in knowledge.rows[1][3]
-    whole = ranking_table(summary.rankings["knowledge", "ours", "area"], "knowledge")
+    whole = ranking_table(summary.rankings["knowledge", "common", "area"], "knowledge")
     assert whole.header[-2:] == (REGIME, OTHER) and "Friedman" in whole.note and "12 blocks" in whole.note
-    times, first = time_tables(summary, table)
-    assert times.rows[0] == ("ours", "3.0 (4.0)", "3.0 (4.0)") and first.rows[0] == ("ours", "300", "300")
+    times, first, looking = time_tables(summary, table)
+    assert times.rows[0] == ("adaptive", "3.0 (4.0)", "3.0 (4.0)") and first.rows[0] == ("adaptive", "300", "300")
+    assert looking.rows[0] == ("adaptive", "2.0", "2.0")
     assert "All stay under a second" in times.note
     table.loc[(table["arm"] == "bald") & (table["regime"] == OTHER), "seconds_question"] = 1.5
     assert f"Not under a second: bald in {OTHER} (1.5 s)" in time_tables(summary, table)[0].note

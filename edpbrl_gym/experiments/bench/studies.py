@@ -1,0 +1,68 @@
+"""The studies that ship with the benchmark: which regimes and arms, with which numbers of questions, for which page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from edpbrl_gym.experiments.bench.arms import DESIGNS
+from edpbrl_gym.experiments.bench.settings import REGIMES
+from edpbrl_gym.planners.registry import PLANNERS
+
+__all__ = ["STUDIES", "Study"]
+
+
+@dataclass(frozen=True)
+class Study:
+    """What is run unless the user says otherwise.
+
+    Attributes:
+        regimes: Names.
+        arms: Names; an arm runs in the regimes where it can.
+        seeds: How many.
+        fewer: Arms beside ``arms`` that get ``fewer_seeds`` in headline regimes only.
+        fewer_seeds: Most seeds of those arms, and of all arms in side regimes; None: no limit. 5 seeds of 2 sentences
+            see each of the ten sentences once.
+    """
+
+    regimes: Sequence[str]
+    arms: Sequence[str]
+    seeds: int = 20
+    fewer: Sequence[str] = ()
+    fewer_seeds: int | None = None
+
+
+_HEADLINE = tuple(regime.name for regime in REGIMES.values() if regime.headline)
+_SIDE = (
+    *(f"{change}-{mode}" for change in ("pairs", "state", "small", "skewed") for mode in ("argmax", "scale-20")),
+    *("mistakes", "skips", "myopic"),
+)
+_POOLS = ("items-d10", "items-d32", "items-clusters", "items-d384")
+_COMPARED = (
+    *(f"{pool}-K4" for pool in _POOLS), "scale-20", "state-scale-20",
+    *(f"{pool}-K2" for pool in _POOLS), "pairs-scale-20", "state-pairs-scale-20",
+)  # fmt: skip
+
+_ABLATIONS = (
+    *("ed-pbrl", "v-design", "exact-design", "adaptive-best", "adaptive-mutual", "adaptive-theta-hat"),
+    *("adaptive,prior=global", "adaptive,prior=fixed", "adaptive,prior=ridge1"),
+    *("random+best-worst", "random+ranking", "adaptive+ranking"),
+)
+_ASKERS = tuple(
+    name
+    for name in dict.fromkeys(("adaptive", "adaptive-best", "tuples", "ed-pbrl", "ed-pbrl-exact", "random", *PLANNERS))
+    if name in DESIGNS or (PLANNERS[name].family != "adaptive" or name in ("adaptive", "adaptive-best"))
+    if name != "rollout_pool"  # draws at random unless it is given a rule: those are rollouts-...
+)
+STUDIES: dict[str, Study] = {
+    "efficiency": Study((*_HEADLINE, *_SIDE), ("random", "d-design", "tuples", "adaptive"), 20, _ABLATIONS, 5),
+    "efficiency-quick": Study(("argmax", "scale-20"), ("random", "adaptive"), 2),
+    "comparison": Study(_COMPARED, _ASKERS),
+    "comparison-quick": Study(
+        ("items-d10-K4", "items-d10-K2", "items-d32-K4"),
+        ("random_distinct", "greedy_d", "adaptive_a", "bald", "qeubo", "adaptive"),
+        4,
+    ),
+}
+"""Name -> study: "efficiency", how many questions each way of asking needs (docs/query-efficiency.md); "comparison",
+all planners on the same items and users (docs/planner-comparison.md); each in a small version too."""

@@ -1,0 +1,146 @@
+"""One unit of work: an arm asks one user in one regime; after some episodes the taste is estimated and measured."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edpbrl_gym._threads import one_thread
+from edpbrl_gym.experiments.bench.arms import ANSWERS, Arm, get_arm
+from edpbrl_gym.experiments.bench.encoders import TimedEncoder
+from edpbrl_gym.experiments.bench.estimators import Fit, fit
+from edpbrl_gym.experiments.bench.loading import load_world
+from edpbrl_gym.experiments.bench.measuring import KNOWLEDGE, Scorer, make_scorer
+from edpbrl_gym.experiments.bench.planners import Asker, make_asker, warm_up
+from edpbrl_gym.experiments.bench.playing import Asked, Clock, ask_questions, make_user
+from edpbrl_gym.experiments.bench.settings import BenchSettings, Unit, get_regime
+from edpbrl_gym.experiments.code import code_fingerprint
+from edpbrl_gym.features import TextEncoder
+from edpbrl_gym.likelihood import Terms, make_response_model
+from edpbrl_gym.planners import Planner
+
+__all__ = ["run_unit", "score_estimators"]
+
+_SEARCHED = ("vocabulary", "ridge100", "planner")  # estimators whose best prompt is searched for
+
+
+def run_unit(settings: BenchSettings, unit: Unit, folder: Path, fingerprint: str) -> list[dict[str, Any]]:
+    """Ask, answer, estimate and measure; the rows, one for each checkpoint and estimator."""
+    start = time.process_time()
+    regime, arm = get_regime(unit.regime), get_arm(unit.arm)
+    world = load_world(settings, regime, folder, fingerprint, seed=unit.seed)
+    rows: list[dict[str, Any]] = []
+    with one_thread():
+        scorer = make_scorer(regime, world, unit.user, folder)
+        user = make_user(regime, scorer.taste, unit.user, unit.seed, arm.answers)
+        searching = world.encoder()
+        warm_up(world)
+        setup = Clock(TimedEncoder(searching))
+        asker = make_asker(settings, regime, arm, unit, world, folder)
+        setup_seconds = setup.seconds - asker.encoder.seconds
+        for asked in ask_questions(
+            asker.planner,
+            world,
+            user,
+            asker.encoder,
+            num_options=regime.num_options,
+            checkpoints=settings.checkpoints(regime),
+        ):
+            shared = {
+                "regime": regime.name, "seed": unit.seed, "user": unit.user, "arm": arm.name,
+                "episodes": asked.episodes, "questions": len(asked.responses),
+                **_about_answers(scorer, asked), **_times(asked, asker, setup_seconds),
+                "code": code_fingerprint(__name__),
+            }  # fmt: skip
+            searched = searching if asked.episodes in settings.prompt_episodes else None
+            rows += [shared | scores for scores in score_estimators(arm, asker.planner, asked, scorer, searched)]
+    seconds = time.process_time() - start
+    return [row | {"seconds_unit": seconds} for row in rows]
+
+
+def score_estimators(
+    arm: Arm, planner: Planner, asked: Asked, scorer: Scorer, encoder: TextEncoder | None
+) -> list[dict[str, Any]]:
+    """What the estimators of an arm make of the same answers.
+
+    Args:
+        arm: Who asked, and in which format the user answered.
+        planner: Which asked.
+        asked: The answers.
+        scorer: Measures.
+        encoder: For the search of the best prompt; None leaves it out. Items need none.
+
+    Returns:
+        A row for each: ``estimator``, the errors, ``regret``, ``converged``, ``prior_scale``, ``theta_norm`` and
+        ``seconds_estimate``. A planner that estimates no taste (optuna) has a regret only.
+    """
+    model = make_response_model(ANSWERS[arm.answers])
+    terms = model.terms(asked.queries.features.astype(np.float64), asked.responses)
+    if arm.asker == "optuna":
+        return [_score("vocabulary", planner, terms, scorer, encoder), _score_item(planner, scorer)]
+    return [_score(name, planner, terms, scorer, encoder) for name in arm.estimators]
+
+
+def _score(name: str, planner: Planner, terms: Terms, scorer: Scorer, encoder: TextEncoder | None) -> dict[str, Any]:
+    start = time.process_time()
+    if name == "planner":
+        estimate = planner.estimate
+        found = Fit(np.asarray(estimate.theta), bool(estimate.converged))
+    else:
+        found = fit(name, terms, scorer.world)
+    seconds = time.process_time() - start
+    return {
+        "estimator": name,
+        **scorer.errors(found.theta),
+        "regret": scorer.regret(found.theta, encoder if name in _SEARCHED else None),
+        "converged": found.converged,
+        "prior_scale": found.prior_scale,
+        "theta_norm": float(np.linalg.norm(found.theta)),
+        "seconds_estimate": seconds,
+    }
+
+
+def _score_item(planner: Any, scorer: Scorer) -> dict[str, Any]:
+    """The regret of the item that a planner likes best."""
+    start = time.process_time()
+    regret = scorer.item_regret(int(planner.best_item()))
+    unknown = dict.fromkeys((*KNOWLEDGE, "prior_scale", "theta_norm"), float("nan"))
+    seconds = time.process_time() - start
+    return {"estimator": "planner", **unknown, "regret": regret, "converged": True, "seconds_estimate": seconds}
+
+
+def _times(asked: Asked, asker: Asker, setup: float) -> dict[str, float]:
+    """CPU seconds.
+
+    Until the first question can be asked (of a design: planning, and drawing all questions); of the first question;
+    mean and maximum of the others, with taking in the answer before; means of embedding the options and of what the
+    planner does while the person looks at them.
+    """
+    count = len(asked.seconds)
+    later = asked.seconds[1:] or [float("nan")]
+    return {
+        "seconds_setup": setup + asker.seconds,
+        "seconds_first": asked.seconds[0],
+        "seconds_question": float(np.mean(later)),
+        "seconds_longest": float(np.max(later)),
+        "seconds_encoder": asker.encoder_seconds + asker.encoder.seconds / count,
+        "seconds_think": asked.thinking / count,
+    }
+
+
+def _about_answers(scorer: Scorer, asked: Asked) -> dict[str, float]:
+    """Best full prompt shown, share of answers that name the truly best option, share of skipped questions."""
+    world = scorer.world
+    values = asked.queries.features.astype(np.float64) @ scorer.taste
+    first = np.array([-1 if answer.first is None else answer.first for answer in asked.responses])
+    answered = first >= 0
+    full = asked.queries.step == world.vocabulary.horizon - 1
+    right = first[answered] == values[answered].argmax(axis=1)
+    return {
+        "best_shown": float(values[full].max()) if world.feedback == "truncated" else float("nan"),
+        "best_chosen": float(right.mean()) if answered.any() else float("nan"),
+        "skipped": float(1.0 - answered.mean()),
+    }
