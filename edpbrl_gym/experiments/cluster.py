@@ -71,8 +71,8 @@ class DaskCluster:
             self._client: Any = Client(address, timeout=timeout, set_as_default=False)
         except (OSError, ValueError) as error:
             raise ClusterError(
-                f"Expected a Dask scheduler at {address!r} within {timeout:g} s, got none ({error}); check the address "
-                "that `dask scheduler` has printed"
+                f"Expected a Dask scheduler at {address!r} within {timeout:g} s, got none "
+                f"({str(error) or type(error).__name__}); check the address that `dask scheduler` has printed"
             ) from error
         try:
             check_pythons(self._ask(self._client.get_versions))
@@ -128,11 +128,11 @@ class DaskCluster:
                     waiting.append(place)  # after those that killed nobody
                     continue
                 except CancelledError as error:
-                    raise self._lost(error) from error
+                    raise self._lost() from error
                 except OSError as error:
                     if future.status == "error":  # the call's own
                         raise
-                    raise self._lost(error) from error
+                    raise self._lost() from error
                 yield result
         finally:
             if running and self._client.status == "running":
@@ -189,13 +189,12 @@ class DaskCluster:
         try:
             return question()
         except OSError as error:
-            raise self._lost(error) from error
+            raise self._lost() from error
 
-    def _lost(self, error: BaseException) -> ClusterError:
-        reason = str(error).splitlines()
+    def _lost(self) -> ClusterError:
         return ClusterError(
-            f"Expected the scheduler {self._address} to keep our work, it is gone or has dropped it"
-            f"{f' ({reason[0]})' if reason else ''}; what is finished stays, the same command goes on"
+            f"Expected the scheduler {self._address} to keep our work, it is gone or has dropped it; what is finished "
+            "stays, the same command goes on"
         )
 
 

@@ -51,6 +51,11 @@ def expected(tmp_path_factory):
     return run_experiment(TINY, TinySettings(str(place)), place / "run", jobs=1).table
 
 
+def connected(address: str) -> DaskCluster:
+    """Connect, on a busy machine too."""
+    return DaskCluster(address, timeout=60)
+
+
 def who_did(settings: TinySettings, what: str) -> set[int]:
     """Processes that did a unit or a preparation."""
     return {int(path.name.rpartition("-")[2]) for path in Path(settings.place).glob(f"did-{what}*")}
@@ -76,7 +81,7 @@ def test_units_and_preparations_run_on_the_workers_with_the_same_results(local, 
         seen.append((name, total))
         return steps
 
-    with DaskCluster(local.scheduler_address) as cluster:
+    with connected(local.scheduler_address) as cluster:
         results = run_experiment(TINY, settings, tmp_path / "run", jobs=cluster, track=track)
         again = run_experiment(TINY, settings, tmp_path / "run", jobs=cluster, track=track)
     same(results.table, expected)
@@ -92,7 +97,8 @@ def test_a_command_with_relative_paths_runs_on_workers_of_another_folder(local, 
     small = {"episodes": 2, "runs": 2, "prompts": 8, "pairs": 28, "iterations": 5}
     small |= {"vocabulary": "vocabulary", "encoder": "precomputed:embeddings.npz"}
     options = [text for name, value in small.items() for text in (f"--{name}", str(value))]
-    assert main(["reproduce", "synthetic", *options, "--out", "cluster", "--dask", local.scheduler_address]) == 0
+    on_cluster = ["--out", "cluster", "--dask", local.scheduler_address, "--dask-timeout", "60"]
+    assert main(["reproduce", "synthetic", *options, *on_cluster]) == 0
     assert "runs" in capsys.readouterr().err  # the progress bar
     here = run_experiment(SYNTHETIC, SyntheticSettings(**small | {"episodes": (2,)}), "here", jobs=1)
     same(read_results("cluster").table, here.table)
@@ -101,7 +107,7 @@ def test_a_command_with_relative_paths_runs_on_workers_of_another_folder(local, 
 def test_a_worker_that_dies_with_its_unit_loses_nothing(local, settings, expected, tmp_path):
     """The scheduler gives what it held to others."""
     (Path(settings.place) / "kill-1").write_bytes(b"x")
-    with DaskCluster(local.scheduler_address) as cluster:
+    with connected(local.scheduler_address) as cluster:
         same(run_experiment(TINY, settings, tmp_path / "run", jobs=cluster).table, expected)
     assert not (Path(settings.place) / "kill-1").read_bytes()
 
@@ -110,7 +116,7 @@ def test_what_a_dead_worker_held_is_sent_again_where_the_scheduler_gives_it_up(s
     (Path(settings.place) / "kill-1").write_bytes(b"x")
     with (
         started_cluster(tmp_path / "cluster", allowed_failures=0) as started,
-        DaskCluster(started.address) as cluster,
+        connected(started.address) as cluster,
     ):
         results = run_experiment(TINY, settings, tmp_path / "run", jobs=cluster)
         wait_for(lambda: sum(worker.poll() is not None for worker in started.workers) == 1)
@@ -124,7 +130,7 @@ def test_a_unit_that_kills_every_worker_ends_the_run_and_keeps_the_others(settin
     monkeypatch.setattr(cluster_module, "_LOSSES", 2)
     with (
         started_cluster(tmp_path / "cluster", allowed_failures=0) as started,
-        DaskCluster(started.address) as cluster,
+        connected(started.address) as cluster,
         pytest.raises(ClusterError, match=r"until unit-\d is done, all that held it died in 2 tries.*memory"),
     ):
         run_experiment(TINY, settings, tmp_path / "run", jobs=cluster)
@@ -134,7 +140,7 @@ def test_a_unit_that_kills_every_worker_ends_the_run_and_keeps_the_others(settin
 
 def test_a_unit_that_raises_ends_the_run_as_in_processes(local, settings, tmp_path):
     (Path(settings.place) / "fail-2").touch()
-    with DaskCluster(local.scheduler_address) as cluster, pytest.raises(TinyError) as on_cluster:
+    with connected(local.scheduler_address) as cluster, pytest.raises(TinyError) as on_cluster:
         run_experiment(TINY, settings, tmp_path / "cluster", jobs=cluster)
     with pytest.raises(TinyError) as in_processes:
         run_experiment(TINY, settings, tmp_path / "processes", jobs=2)
@@ -151,7 +157,7 @@ INTERRUPTED = """
 
     address, place, out = sys.argv[1:]
     try:
-        with Workers(dask=address).executor() as executor:
+        with Workers(dask=address, dask_timeout=60).executor() as executor:
             run_experiment(TINY, TinySettings(place), out, jobs=executor)
     except BaseException as error:
         sys.exit(explain(error))
@@ -195,7 +201,7 @@ def test_a_scheduler_that_goes_away_is_told_and_the_run_goes_on_later(settings, 
 
     with (
         started_cluster(tmp_path / "cluster", workers=1) as started,
-        DaskCluster(started.address, timeout=1) as cluster,
+        DaskCluster(started.address, timeout=15) as cluster,
         pytest.raises(ClusterError, match="it is gone or has dropped it.*the same command goes on"),
     ):
         run_experiment(TINY, settings, out, jobs=cluster, track=track)
@@ -232,7 +238,7 @@ def test_processes_and_a_cluster_are_not_asked_for_at_once(capsys):
 @pytest.mark.skipif(not Path("/proc/self/cwd").exists(), reason="needs a name that every process sees differently")
 def test_a_worker_that_does_not_see_the_run_folder_is_refused(local, settings, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with DaskCluster(local.scheduler_address) as cluster, pytest.raises(ClusterError) as error:
+    with connected(local.scheduler_address) as cluster, pytest.raises(ClusterError) as error:
         run_experiment(TINY, settings, "/proc/self/cwd/run", jobs=cluster)
     assert "Expected the worker tcp://127.0.0.1:" in str(error.value)
     assert "to see the run folder /proc/self/cwd/run, it does not; choose an --out" in str(error.value)
@@ -250,7 +256,7 @@ def test_a_worker_that_does_not_see_the_folder_of_relative_paths_is_refused(loca
 
 
 def test_other_versions_on_a_worker_are_refused(local, settings, tmp_path, monkeypatch):
-    with DaskCluster(local.scheduler_address) as cluster:
+    with connected(local.scheduler_address) as cluster:
         with monkeypatch.context() as patch:
             patch.setattr(cluster_module, "versions", lambda: versions() | {"numpy": "0.1"})
             with pytest.raises(
@@ -267,7 +273,7 @@ def test_a_worker_without_our_package_is_refused(settings, tmp_path):
     without = ["--preload", str(tmp_path / "cluster" / "without.py")]
     with (
         started_cluster(tmp_path / "cluster", workers=1, more=without) as started,
-        DaskCluster(started.address) as cluster,
+        connected(started.address) as cluster,
         pytest.raises(RuntimeError, match=f"Expected edpbrl-gym {edpbrl_gym.__version__} on the worker tcp://.*halted"),
     ):
         run_experiment(TINY, settings, tmp_path / "run", jobs=cluster)
@@ -281,7 +287,7 @@ def test_code_that_a_worker_cannot_import_is_named(local, settings, tmp_path, mo
     from only_here import run_unit
 
     with (
-        DaskCluster(local.scheduler_address) as cluster,
+        connected(local.scheduler_address) as cluster,
         pytest.raises(ClusterError, match="No module named 'only_here'; install it there.*PYTHONPATH"),
     ):
         run_experiment(replace(TINY, run_unit=run_unit), settings, tmp_path / "run", jobs=cluster)
@@ -300,7 +306,7 @@ def test_another_python_is_refused():
 
 
 def test_what_should_be_known_of_the_workers_is_said_once(local, caplog, monkeypatch):
-    with DaskCluster(local.scheduler_address) as cluster:
+    with connected(local.scheduler_address) as cluster:
         assert [cluster._workers() for _ in range(2)] == [2, 2]
         monkeypatch.setattr(cluster, "_client", SimpleNamespace(nthreads=dict, close=cluster._client.close))
         assert [cluster._workers() for _ in range(2)] == [0, 0]
