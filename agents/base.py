@@ -38,7 +38,7 @@ class Agent(ABC):
         num_options: K, the number of options of a question, at least 2.
         episodes: T, the number of episodes that the questions are planned for, at least 1.
         regularization: lambda of the ridge that the estimate will use, at least 0.
-        criterion: What the design is good for: "V", "A" or "D".
+        criterion: Optimality criterion of the design: "V", "A" or "D".
         seed: Seed of the agent's own randomness; the same seed gives the same actions.
 
     Attributes:
@@ -108,14 +108,14 @@ class Agent(ABC):
         """
 
     def learn(self) -> Self:
-        """Optimise whatever the agent optimises before the first question; the base class does nothing."""
+        """Do all optimisation that comes before the first question; the base class does nothing."""
         return self
 
     def observe(self, comparisons: Comparisons) -> None:  # noqa: B027  (optional for subclasses)
-        """Take in all answers so far; adaptive agents plan anew, the base class ignores them."""
+        """Learn from all answers so far; adaptive agents plan again, the base class ignores them."""
 
     def option_weights(self, observation: NDArray[Any], step: int, option: int) -> Iterator[NDArray[np.float64]]:
-        """What the agent would rather play where its action for an option can't be taken, since another shows it.
+        """Preferences among actions where another option already shows the agent's own action.
 
         Args:
             observation: Of the lane, one observation.
@@ -123,8 +123,8 @@ class Agent(ABC):
             option: Which option of the question, 0..K-1.
 
         Returns:
-            Weights (A,) >= 0 of the actions, the most wanted first; the next are for when these leave nothing. The base
-            class has none: any action is as good.
+            Weights (A,) >= 0 of the actions, the preferred ones first; later ones apply where the earlier leave no
+            action. The base class yields none: all actions are equally good.
         """
         return iter(())
 
@@ -135,10 +135,10 @@ class Agent(ABC):
 
     @classmethod
     def option_names(cls, **fixed: Any) -> list[str]:
-        """Names of its options that not every agent has, sorted.
+        """Names of the options that only this class has, sorted.
 
         Args:
-            **fixed: Options that are given already.
+            **fixed: Options that the agent's name stands for.
         """
         return sorted({*constructor_options(cls)} - {*constructor_options(Agent)} - {*fixed})
 
@@ -173,9 +173,9 @@ class Agent(ABC):
             raise ValueError(
                 f"{source / 'agent.json'} is no saved agent ({type(error).__name__}: {error}); save it again."
             ) from error
-        wanted = f"{cls.__module__}:{cls.__qualname__}"
-        if saved_by != wanted:
-            raise ValueError(f"Expected an agent saved by {wanted}, {source} was saved by {saved_by}.")
+        expected = f"{cls.__module__}:{cls.__qualname__}"
+        if saved_by != expected:
+            raise ValueError(f"Expected an agent saved by {expected}, {source} was saved by {saved_by}.")
         agent = cls(env, **arguments)
         agent._load(source)
         agent.rng.bit_generator.state = generator

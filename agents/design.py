@@ -80,21 +80,21 @@ class DesignAgent(TabularAgent):
         v_matrix: V of the criterion "V", shape (d, d); None takes ``target_matrix``.
         prior_precision: Prior precision (d, d) in place of ``regularization`` times the identity.
         time_limit: Seconds for the solver, which then returns its best design so far with its certificate; None is no
-            limit. With "tuples" it is one for the design and the trajectories together.
+            limit. With "tuples" it covers the design and the trajectories together.
         options: More options of the solver (of Newton, for "tuples"): see ``edpbrl_gym.design``. The seed of "exact" is
-            the agent's unless it is given here.
+            the agent's unless it is set here.
         **arguments: Options of the solver by their names: ``max_iterations`` and ``tolerance`` of "newton" and
             "frank_wolfe"; ``variant`` ("plain", the paper's, or "pairwise") of "frank_wolfe"; ``device`` of "newton":
             "cpu" (numpy), or "cuda", "cuda:1" and so on (torch; prompt MDPs only); ``starts``, ``max_sweeps`` and
             ``tolerance`` of "exact". Of "tuples": ``restrictions`` (what the lanes of an episode may show together:
-            `Restrictions`, or its fields as a dict), ``restarts`` of the exchange, ``feedback`` ("state": choose on the
-            feature rows; "truncated": go on with embeddings of partial prompts, for which the environment must have
+            `Restrictions`, or its fields as a dict), ``restarts`` of the exchange, ``feedback`` ("state": choose by the
+            feature rows; "truncated": then by embeddings of partial prompts, for which the environment must have
             ``encoder`` and ``vocabulary``) and ``text_budget``, the partial prompts that may be embedded then. The
             rest: see ``Agent``.
 
     Attributes:
-        result: What "exact" found, with the bounds and the gain over identical policies; None before ``learn``, and for
-            an agent that was loaded (its ``design`` is kept).
+        result: Result of "exact", with the bounds and the gain over identical policies; None before ``learn``, and for
+            a loaded agent (its ``design`` is saved).
         questions: The query set of "tuples", after ``learn``.
 
     Raises:
@@ -114,7 +114,7 @@ class DesignAgent(TabularAgent):
         **arguments: Any,
     ) -> None:
         self.name = self.solver = check_choice_of(solver, "solver", tuple(SOLVER_OPTIONS))
-        chosen = {name: arguments.pop(name) for name in SOLVER_OPTIONS[solver] if name in arguments}
+        by_name = {name: arguments.pop(name) for name in SOLVER_OPTIONS[solver] if name in arguments}
         super().__init__(env, **arguments)
         if self.criterion not in ("A", "V", "D"):
             raise ValueError(f'Expected a criterion "A", "V" or "D", got {self.criterion!r}.')
@@ -122,8 +122,8 @@ class DesignAgent(TabularAgent):
             raise ValueError(f'The criterion {self.criterion!r} takes no v_matrix; use criterion="V".')
         self.v_matrix = None if v_matrix is None else np.array(v_matrix, dtype=np.float64)
         self.prior_precision = None if prior_precision is None else np.array(prior_precision, dtype=np.float64)
-        self.query_settings = _query_settings(**chosen) if solver == "tuples" else None
-        self.options = {**(options or {}), **({} if solver == "tuples" else _solver_options(chosen, options or {}))}
+        self.query_settings = _query_settings(**by_name) if solver == "tuples" else None
+        self.options = {**(options or {}), **({} if solver == "tuples" else _solver_options(by_name, options or {}))}
         if time_limit is not None:
             self.options["time_limit"] = check_number(time_limit, "time_limit (seconds)", minimum=0.0)
         self.result: ExactDesign | None = None
@@ -167,10 +167,10 @@ class DesignAgent(TabularAgent):
         """Solve the design problem; the result and its certificate are in ``design``."""
         settings = self.query_settings
         if settings is not None and settings.feedback == "truncated":
-            for needed in ("encoder", "vocabulary"):
-                if not hasattr(self.base, needed):
+            for attribute in ("encoder", "vocabulary"):
+                if not hasattr(self.base, attribute):
                     raise TypeError(
-                        f"The agent {self.name!r} needs env.unwrapped to have .{needed} for truncated feedback; "
+                        f"The agent {self.name!r} needs env.unwrapped to have .{attribute} for truncated feedback; "
                         f'{type(self.base).__name__} has not. Use feedback="state".'
                     )
         problem = self.problem()
@@ -180,35 +180,35 @@ class DesignAgent(TabularAgent):
         else:
             self._use(SOLVERS["newton" if settings else self.solver](problem, **self.options))
         if settings is not None:
-            self.questions = self._chosen(settings)
+            self.questions = self._choose_trajectories(settings)
         return self
 
-    def _chosen(self, settings: QuerySettings) -> QuerySet:
+    def _choose_trajectories(self, settings: QuerySettings) -> QuerySet:
         """Trajectories chosen from the design, within what is left of the time limit."""
         assert self.design is not None
         limit = self.options.get("time_limit")
 
-        def left(spent: float) -> float | None:
+        def remaining(spent: float) -> float | None:
             return None if limit is None else max(0.0, limit - spent)
 
-        chosen = query_set(
+        trajectories = query_set(
             self.design,
             restrictions=settings.restrictions,
             restarts=settings.restarts,
             seed=self.seed,
-            time_limit=left(self.design.seconds),
+            time_limit=remaining(self.design.seconds),
         )
         if settings.feedback == "state":
-            return chosen
+            return trajectories
         return truncated_query_set(
             self.design.problem,
-            chosen,
+            trajectories,
             vocabulary=self.base.vocabulary,
             embed=self.base.encoder.encode,
             budget=settings.text_budget,
             restrictions=settings.restrictions,
             seed=self.seed,
-            time_limit=left(self.design.seconds + chosen.seconds),
+            time_limit=remaining(self.design.seconds + trajectories.seconds),
         )
 
     def predict(
@@ -226,14 +226,14 @@ class DesignAgent(TabularAgent):
         observations, single = self._batch(observation)
         steps = self._steps(observations, state, episode_start)
         count = len(observations)
-        begun = np.zeros(count, dtype=np.int64) if state is None else np.array(state[1], dtype=np.int64)
-        begun = begun + (steps == 0)
+        episode_count = np.zeros(count, dtype=np.int64) if state is None else np.array(state[1], dtype=np.int64)
+        episode_count = episode_count + (steps == 0)
         group, option = np.divmod(np.arange(count), self.num_options)
         groups = -(-count // self.num_options)
-        episode = (np.maximum(begun - 1, 0) * groups + group) % len(self.questions)
+        episode = (np.maximum(episode_count - 1, 0) * groups + group) % len(self.questions)
         inside = np.minimum(steps, self.mdp.horizon - 1)
         actions = np.where(steps < self.mdp.horizon, self.questions.tokens[episode, option, inside], 0)
-        return (actions[0] if single else actions), (steps + 1, begun)
+        return (actions[0] if single else actions), (steps + 1, episode_count)
 
     def _use(self, design: Design) -> None:
         self.set_policies(design.policies)
@@ -246,8 +246,8 @@ class DesignAgent(TabularAgent):
         return {**super()._arguments(), "solver": self.solver, "options": options, **settings}
 
     def _save(self, folder: Path) -> None:
-        given = {"v_matrix": self.v_matrix, "prior_precision": self.prior_precision}
-        arrays = {name: value for name, value in given.items() if value is not None}
+        matrices = {"v_matrix": self.v_matrix, "prior_precision": self.prior_precision}
+        arrays = {name: value for name, value in matrices.items() if value is not None}
         with replacing(folder / "matrices.npz") as part, open(part, "wb") as file:
             np.savez_compressed(file, allow_pickle=False, **arrays)
         for old in (folder / "design.npz", folder / "questions.npz"):  # of an agent saved here before
@@ -268,18 +268,18 @@ class DesignAgent(TabularAgent):
 
 
 def _query_settings(restrictions: Restrictions | dict[str, Any] | None = None, **settings: Any) -> QuerySettings:
-    given = Restrictions(**restrictions) if isinstance(restrictions, dict) else restrictions
-    return QuerySettings(restrictions=Restrictions() if given is None else given, **settings)
+    rules = Restrictions(**restrictions) if isinstance(restrictions, dict) else restrictions
+    return QuerySettings(restrictions=Restrictions() if rules is None else rules, **settings)
 
 
-def _solver_options(chosen: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
-    """Options of a solver that were given by name, None left out; a device is Newton's backend."""
-    device = chosen.pop("device", None)
+def _solver_options(by_name: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+    """Options of a solver by their own names, without those that are None; a device is Newton's backend."""
+    device = by_name.pop("device", None)
     if device is not None:
         if "backend" in options:
             raise ValueError(f"Expected a device or the solver's option backend, got both (device {device!r}).")
-        chosen["backend"] = "numpy" if device == "cpu" else f"torch:{device}"
-    return {name: value for name, value in chosen.items() if value is not None}
+        by_name["backend"] = "numpy" if device == "cpu" else f"torch:{device}"
+    return {name: value for name, value in by_name.items() if value is not None}
 
 
 def target_matrix(base: Any) -> Floats:
@@ -298,10 +298,10 @@ def target_matrix(base: Any) -> Floats:
     if not isinstance(base.mdp, PromptMDP):
         return token_difference_matrix(base.features, [np.arange(len(base.features))])
     names = tuple(getattr(getattr(base, "vocabulary", None), "names", ()))
-    left_out = names.index("bases") if "bases" in names else 0
-    kept = [step for step in range(base.mdp.horizon) if step != left_out] or [0]
-    own = [base.mdp.step_pairs(step) for step in kept]
-    return token_difference_matrix(base.features, [np.arange(pairs.start, pairs.stop) for pairs in own])
+    bases = names.index("bases") if "bases" in names else 0
+    steps = [step for step in range(base.mdp.horizon) if step != bases] or [0]
+    ranges = [base.mdp.step_pairs(step) for step in steps]
+    return token_difference_matrix(base.features, [np.arange(pairs.start, pairs.stop) for pairs in ranges])
 
 
 def _is_jsonable(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""The agent that asks through a planner: one planner for all groups of lanes, told what was answered."""
+"""The agent that asks through a planner, one planner for all groups of lanes."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ __all__ = ["PlannerAgent"]
 class PlannerAgent(TabularAgent):
     """Plays a planner through the standard API, one planner for all groups of K lanes.
 
-    ``observe`` takes in all answers so far; call it as often as answers come, after every step at best (with a
+    ``observe`` learns from all answers so far; call it whenever answers arrive, ideally after every step (with a
     `PreferenceQuery`: ``agent.observe(venv.comparisons)``). Groups that play side by side ask different questions
-    from the same knowledge; with one group and ``observe`` after every step the questions of an episode use all answers
-    that came before it. ``planner.think()`` while the person looks at the options spares them long waits.
+    from the same answers; with one group and ``observe`` after every step, each question of an episode uses all answers
+    before it. ``planner.think()`` while the person looks at the options spares them long waits.
 
     A saved agent keeps its answers and what was asked and planned, and estimates afresh when it is loaded.
 
     Args:
         env: A prompt environment (with ``.vocabulary``, ``.features`` and, for partial prompts, ``.encoder``).
-        planner: A name of ``edpbrl_gym.planners.PLANNERS``, an import string, or a `Planner`; an agent that is given a
+        planner: A name of ``edpbrl_gym.planners.PLANNERS``, an import string, or a `Planner`; an agent made with a
             `Planner` can't be saved.
         feedback: What is compared: "truncated" (partial prompts) or "state" (the last token).
         prior: A proper prior of theta, taken as it is; None: see ``posterior``.
@@ -51,7 +51,7 @@ class PlannerAgent(TabularAgent):
 
     Attributes:
         planner: What asks and estimates, after ``learn``: its ``estimate`` and ``posterior``.
-        static: Whether its questions don't depend on the answers.
+        static: Whether its questions are independent of the answers.
 
     Raises:
         TypeError: If the environment has no vocabulary, or in ``learn`` no features or encoder; if the planner has no
@@ -69,9 +69,9 @@ class PlannerAgent(TabularAgent):
         posterior: Literal["ridge", "vocabulary"] | None = None,
         **arguments: Any,
     ) -> None:
-        given = planner if isinstance(planner, Planner) else None
+        instance = planner if isinstance(planner, Planner) else None
         self.name = planner.name if isinstance(planner, Planner) else planner
-        known = [] if given else planner_options(self.name)
+        known = [] if instance else planner_options(self.name)
         options = _plain({name: arguments.pop(name) for name in known if name in arguments})
         super().__init__(env, **arguments)
         require(self.base, "vocabulary", who=self.name)
@@ -83,20 +83,20 @@ class PlannerAgent(TabularAgent):
             raise TypeError(f"Expected prior to be a GaussianPrior or None, got {type(prior).__name__}")
         self.prior = prior
         self.planner_options = options
-        if given is None:
-            cls, chosen = planner_class(self.name), merged_options(self.name, options)
-            cls.check_options(num_options=self.num_options, **chosen)
-            self.static = not cls.is_adaptive(**chosen)
+        if instance is None:
+            cls, merged = planner_class(self.name), merged_options(self.name, options)
+            cls.check_options(num_options=self.num_options, **merged)
+            self.static = not cls.is_adaptive(**merged)
         else:
-            if given.num_options != self.num_options:
+            if instance.num_options != self.num_options:
                 raise ValueError(
-                    f"Expected a planner of K = {self.num_options} options, got one of {given.num_options}"
+                    f"Expected a planner of K = {self.num_options} options, got one of {instance.num_options}"
                 )
-            self.static = not given.adaptive
+            self.static = not instance.adaptive
         self.planner: Planner | None = None
-        self._given = given
+        self._instance = instance
         self._answers: Comparisons | None = None
-        self._told = 0
+        self._num_answers = 0
 
     @classmethod
     def needed_packages(cls, *, planner: str = "adaptive", **fixed: Any) -> tuple[tuple[str, str], ...]:
@@ -110,10 +110,10 @@ class PlannerAgent(TabularAgent):
 
     def learn(self) -> Self:
         """Embed the vocabulary and set up the planner; forgets all answers."""
-        self.planner = self._new_planner() if self._given is None else self._given
-        if self._given is not None and self._given.can_reset:
-            self._given.reset()
-        self._answers, self._told = None, 0
+        self.planner = self._new_planner() if self._instance is None else self._instance
+        if self._instance is not None and self._instance.can_reset:
+            self._instance.reset()
+        self._answers, self._num_answers = None, 0
         return self
 
     def _new_planner(self) -> Planner:
@@ -140,23 +140,23 @@ class PlannerAgent(TabularAgent):
         if self.posterior == "vocabulary":
             return VocabularyPrior(rows)
         if self.posterior is None:
-            own = planner_class(self.name).default_prior(rows)
-            if not isinstance(own, GaussianPrior):
-                return own
+            prior = planner_class(self.name).default_prior(rows)
+            if not isinstance(prior, GaussianPrior):
+                return prior
         if not self.regularization > 0:
             raise ValueError("Expected regularization (lambda) > 0, got 0; rules need a proper posterior")
         return GaussianPrior.isotropic(rows.shape[1], self.regularization)
 
     def observe(self, comparisons: Comparisons) -> None:
-        """Take in all answers so far; those that it knows already come first, in the same order."""
+        """Learn from all answers so far; those it knows already come first, in the same order."""
         planner = self._ready()
-        if len(comparisons) < self._told:
+        if len(comparisons) < self._num_answers:
             planner.reset()
-            self._told = 0
-        new = comparisons.features[self._told :]
+            self._num_answers = 0
+        new = comparisons.features[self._num_answers :]
         if len(new):
-            planner.tell(new, comparisons.responses[self._told :])
-        self._answers, self._told = comparisons, len(comparisons)
+            planner.tell(new, comparisons.responses[self._num_answers :])
+        self._answers, self._num_answers = comparisons, len(comparisons)
 
     def predict(
         self,
@@ -195,10 +195,10 @@ class PlannerAgent(TabularAgent):
         return self.planner
 
     def _arguments(self) -> dict[str, Any]:
-        if self._given is not None:
-            raise TypeError(f"Expected a planner that was given by its name, to save the agent; got {self._given!r}")
-        own = {"planner": self.name, "feedback": self.feedback, "posterior": self.posterior}
-        return {**super()._arguments(), **own, **self.planner_options}
+        if self._instance is not None:
+            raise TypeError(f"Expected a planner given by name, so that the agent can be saved; got {self._instance!r}")
+        arguments = {"planner": self.name, "feedback": self.feedback, "posterior": self.posterior}
+        return {**super()._arguments(), **arguments, **self.planner_options}
 
     def _save(self, folder: Path) -> None:
         answers, questions, prior = folder / "answers.parquet", folder / "questions.npz", folder / "prior.npz"
@@ -217,10 +217,10 @@ class PlannerAgent(TabularAgent):
         from edpbrl_gym.comparisons import Comparisons
 
         if (folder / "prior.npz").is_file():
-            with np.load(folder / "prior.npz") as stored:
-                self.prior = GaussianPrior.from_precision(stored["precision"], stored["mean"])
-        with _reading(folder / "questions.npz") as path, np.load(path, allow_pickle=False) as stored:
-            questions = dict(stored)
+            with np.load(folder / "prior.npz") as arrays:
+                self.prior = GaussianPrior.from_precision(arrays["precision"], arrays["mean"])
+        with _reading(folder / "questions.npz") as path, np.load(path, allow_pickle=False) as arrays:
+            questions = dict(arrays)
         if not questions:
             return  # it had not learned
         planner = self.learn()._ready()

@@ -43,12 +43,12 @@ def agent_class(name: str) -> type[Agent]:
             f"Expected an agent among {', '.join(sorted(set(AGENTS) - planners))}, a planner among "
             f"{', '.join(sorted(planners))}, or an import string such as 'my_package.my_module:MyAgent', got {name!r}."
         )
-    found = import_string(path, "agent")
-    if not (isinstance(found, type) and issubclass(found, Agent)):
+    cls = import_string(path, "agent")
+    if not (isinstance(cls, type) and issubclass(cls, Agent)):
         raise TypeError(
-            f"Expected {name!r} to be a subclass of edpbrl_gym.agents.base.Agent, got {found!r}; inherit from it."
+            f"Expected {name!r} to be a subclass of edpbrl_gym.agents.base.Agent, got {cls!r}; inherit from it."
         )
-    return found
+    return cls
 
 
 def check_agent(name: str) -> None:
@@ -107,8 +107,8 @@ def make_agent(
             **options,
         )
     except TypeError as error:
-        said = str(error)
-        unknown = [one for one in options if one in fixed or f"unexpected keyword argument {one!r}" in said]
+        message = str(error)
+        unknown = [key for key in options if key in fixed or f"unexpected keyword argument {key!r}" in message]
         if not unknown:
             raise
         known = ", ".join(cls.option_names(**fixed)) or "none"

@@ -29,17 +29,17 @@ _RECIPE = (
     "make the agent on the environment of gymnasium.make_vec, let it learn, and ask on words = WordSteps(venv, "
     "agent.policies.language_models(), temperature=agent.training.temperature) with agent.play_on(words)"
 )
-_OWN = ("episodes", "words", "max_tokens", "regularization", "seed")  # settings that the agent or environment fixes
+_FIXED = ("episodes", "words", "max_tokens", "regularization", "seed")  # settings that the agent or environment fixes
 
 
 class ReinforceAgent(Agent):
     """K language models on a text-generation environment; lane i plays model i mod K, a single environment model 0.
 
     ``learn`` maximises the D-criterion of truncated prompts by REINFORCE (`edpbrl_gym.language.trainer`) with T =
-    ``episodes`` trajectories. The models begin at the environment's own, of which the agent takes a copy.
+    ``episodes`` trajectories. The models start from copies of the environment's own.
 
-    Lanes that write tokens are played by ``predict``, each at its own step; keys and values of every lane are kept, so
-    that a step feeds the models one token a lane. Such lanes can't be compared step by step, as their words have
+    Lanes that write tokens are played by ``predict``, each at its own step; keys and values are cached, so that a step
+    feeds the models one token per lane. Such lanes can't be compared step by step, as their words have
     different numbers of tokens. To ask questions, let the models write whole words::
 
         words = WordSteps(venv, agent.policies.language_models(), temperature=agent.training.temperature)
@@ -51,17 +51,17 @@ class ReinforceAgent(Agent):
     Args:
         env: A text-generation environment, single or vector, with ``.language_model``, ``.encoder`` and ``.model``.
         kind: "adapters" (LoRA adapters on one frozen model) or "copies" (K full models).
-        rank: Of the adapters.
-        noise: Standard deviation of the noise on the models' first weights, so that they differ.
+        rank: Rank of the adapters.
+        noise: Standard deviation of the noise on the models' initial weights, so that they differ.
         training: Some fields of `ReinforceSettings` as a dict (not words, max_tokens, episodes, regularization and
             seed, which are those of the environment and the agent), or a `ReinforceSettings` that agrees with these.
-        folder: Where training keeps its checkpoints, to go on from; None keeps none.
+        folder: Folder of the training's checkpoints, from which it resumes; None keeps none.
         criterion: "D", the only one that it optimises.
         **arguments: See ``Agent``.
 
     Attributes:
         policies: The K models, after ``learn``.
-        history: Of the training, after ``learn``.
+        history: Log of the training, after ``learn``.
         training: The settings of the training.
 
     Raises:
@@ -85,10 +85,10 @@ class ReinforceAgent(Agent):
         **arguments: Any,
     ) -> None:
         super().__init__(env, criterion=criterion, **arguments)
-        for needed in ("language_model", "encoder", "model"):
-            if not hasattr(type(self.base), needed) and not hasattr(self.base, needed):
+        for attribute in ("language_model", "encoder", "model"):
+            if not hasattr(type(self.base), attribute) and not hasattr(self.base, attribute):
                 raise TypeError(
-                    f"The agent {self.name!r} needs env.unwrapped to have .{needed}; {type(self.base).__name__} has "
+                    f"The agent {self.name!r} needs env.unwrapped to have .{attribute}; {type(self.base).__name__} has "
                     'not. Make a text-generation environment: gymnasium.make_vec("edpbrl/TextGeneration-v0", ...).'
                 )
         if self.criterion != "D":
@@ -104,7 +104,7 @@ class ReinforceAgent(Agent):
         self._decoders: list[Any] = []
         self._whole_words = self._writes_words(env)
 
-    def _settings(self, given: ReinforceSettings | dict[str, Any] | None) -> ReinforceSettings:
+    def _settings(self, training: ReinforceSettings | dict[str, Any] | None) -> ReinforceSettings:
         """The training's settings with those of the agent and the environment in place."""
         fixed: dict[str, Any] = {
             "episodes": self.episodes,
@@ -113,35 +113,36 @@ class ReinforceAgent(Agent):
             "regularization": self.regularization,
             "seed": self.seed,
         }
-        if isinstance(given, ReinforceSettings):
+        if isinstance(training, ReinforceSettings):
             for name, value in fixed.items():
-                if getattr(given, name) != value:
+                if getattr(training, name) != value:
                     raise ValueError(
                         f"Expected training with {name} = {value!r}, that of the agent or its environment, got "
-                        f"{getattr(given, name)!r}; give the other fields as a dict, and {name} to the agent or the "
+                        f"{getattr(training, name)!r}; give the other fields as a dict, and {name} to the agent or the "
                         "environment."
                     )
-            return given
-        fields = dict(given or {})
-        unknown = [name for name in fields if name in _OWN or name not in ReinforceSettings.__dataclass_fields__]
+            return training
+        fields = dict(training or {})
+        unknown = [name for name in fields if name in _FIXED or name not in ReinforceSettings.__dataclass_fields__]
         if unknown:
-            known = ", ".join(name for name in ReinforceSettings.__dataclass_fields__ if name not in _OWN)
+            known = ", ".join(name for name in ReinforceSettings.__dataclass_fields__ if name not in _FIXED)
             raise TypeError(f"Expected training with fields among {known}, got {unknown[0]!r}")
         return ReinforceSettings(**fields, **fixed)
 
     def play_on(self, env: Any) -> Self:
-        """Play another environment of the same words, tokens and most tokens from now on, such as ``WordSteps``.
+        """From now on play another environment with the same limits on words and tokens, such as ``WordSteps``.
 
         Raises:
             ValueError: If its words or tokens are others, if its ``WordSteps`` has another number of models, or if it
                 compares lanes that write tokens.
         """
         base = base_environment(env)
-        model, own = getattr(base, "model", None), self.base.model
-        if getattr(model, "words", None) != own.words or getattr(model, "horizon", None) != own.horizon:
+        model, required = getattr(base, "model", None), self.base.model
+        if getattr(model, "words", None) != required.words or getattr(model, "horizon", None) != required.horizon:
             raise ValueError(
-                f"Expected a text-generation environment of {own.words} words and {own.horizon} tokens at most, as the "
-                f"agent's, got {type(base).__name__} of other ones; make it with the same words and max_tokens."
+                f"Expected a text-generation environment of {required.words} words and at most {required.horizon} "
+                f"tokens, like the agent's, got {type(base).__name__} with other limits; make it with the same words "
+                "and max_tokens."
             )
         base.model.check_language_model(self.base.language_model)
         self._whole_words = self._writes_words(env)
@@ -165,7 +166,7 @@ class ReinforceAgent(Agent):
         return models is not None
 
     def learn(self) -> Self:
-        """Train the models; goes on from the last checkpoint in ``folder`` if there is one."""
+        """Train the models; resumes from the last checkpoint in ``folder`` if there is one."""
         from edpbrl_gym.language.policies import make_policies
         from edpbrl_gym.language.trainer import train
 
@@ -212,12 +213,12 @@ class ReinforceAgent(Agent):
         return (actions[0] if single else actions), state
 
     def sample_queries(self, episodes: int, *, seed: int = 0, base: bool = False) -> Queries:
-        """Return the questions of some episodes: the K truncated prompts after each of the H words.
+        """Return the questions of some episodes: the K partial prompts after each of the H words.
 
         Args:
             episodes: Number of episodes; each has H questions.
-            seed: Of the draws; they are not those of training or evaluation, whatever the seed.
-            base: Let the language model that all began at write all prompts, for comparison.
+            seed: Seed of the draws, which differ from those of training and evaluation whatever the seed.
+            base: Let the base language model write all prompts, for comparison.
 
         Raises:
             RuntimeError: Before ``learn``.
@@ -241,7 +242,7 @@ class ReinforceAgent(Agent):
         self,
         decoder: Any,
         lanes: NDArray[Any],
-        own: NDArray[np.intp],
+        model_lanes: NDArray[np.intp],
         uniforms: NDArray[np.float64],
         deterministic: bool,
         actions: NDArray[np.int64],
@@ -252,15 +253,15 @@ class ReinforceAgent(Agent):
         from edpbrl_gym.language.sampling import draw_tokens, token_scores
 
         rules, words, padding = self.base.model.rules, self.training.words, self.base.model.padding
-        texts, rows, begun, inside = [], [], [], []
-        for row in own.tolist():
+        texts, rows, num_begun, inside = [], [], [], []
+        for row in model_lanes.tolist():
             tokens = [int(token) for token in lanes[row] if token != padding]
             state = rules.state(tokens)
             if rules.eos in tokens or len(tokens) == lanes.shape[1] or bool(rules.complete(*state, words)):
                 continue
             texts.append([decoder.model.start, *tokens])
             rows.append(row)
-            begun.append(state[0])
+            num_begun.append(state[0])
             inside.append(state[1])
         if not rows:
             return
@@ -269,18 +270,18 @@ class ReinforceAgent(Agent):
         if deterministic:
             actions[rows] = [
                 _most_probable(score, rules.stop_mask(*state, words), rules.eos)
-                for score, *state in zip(scores.double().cpu().numpy(), begun, inside, strict=True)
+                for score, *state in zip(scores.double().cpu().numpy(), num_begun, inside, strict=True)
             ]
             return
-        drawn, _, _ = draw_tokens(
+        tokens_drawn, _, _ = draw_tokens(
             scores,
             torch.from_numpy(uniforms[rows]),
             rules=rules,
-            begun=np.array(begun),
+            begun=np.array(num_begun),
             inside=np.array(inside),
             words=words,
         )
-        actions[rows] = drawn.numpy()
+        actions[rows] = tokens_drawn.numpy()
 
     def _ready(self, lanes: int) -> list[Any]:
         """A decoder with a cache for each model."""
@@ -302,9 +303,9 @@ class ReinforceAgent(Agent):
         return replace(language, model=copy.deepcopy(language.model))
 
     def _arguments(self) -> dict[str, Any]:
-        training = {name: value for name, value in self.training.as_dict().items() if name not in _OWN}
-        own = {"kind": self.kind, "rank": self.rank, "noise": self.noise, "training": training, "folder": self.folder}
-        return super()._arguments() | own
+        training = {name: value for name, value in self.training.as_dict().items() if name not in _FIXED}
+        extra = {"kind": self.kind, "rank": self.rank, "noise": self.noise, "training": training, "folder": self.folder}
+        return super()._arguments() | extra
 
     def _save(self, folder: Path) -> None:
         if self.policies is not None:

@@ -51,8 +51,8 @@ class TabularAgent(Agent):
     The MDP's state comes from ``env.unwrapped.mdp_state(observations)``, or is the observation itself where that is a
     plain integer. The step within the episode is counted in the agent's ``state`` and set to 0 by ``episode_start``;
     where the environment has ``mdp_step(observations)``, that is used instead, so a lane is never out of step. One
-    step beyond the horizon the action is 0 (a vector environment that resets in its next step ignores it); further
-    on, ``predict`` raises a ValueError, as ``episode_start`` was left out.
+    step beyond the horizon the action is 0 (a vector environment that resets in its next step ignores it); beyond
+    that ``predict`` raises a ValueError, since ``episode_start`` was not passed.
 
     Raises:
         TypeError: If the environment has no ``.mdp``.
@@ -101,7 +101,7 @@ class TabularAgent(Agent):
         steps = self._steps(observations, state, episode_start)
         states = mdp_states(self.base, observations)
         actions = np.zeros(count, dtype=np.int64)
-        draws = self.rng.random(count)  # one draw for each lane, whatever it does: lanes don't disturb each other
+        draws = self.rng.random(count)  # one draw for every lane, so that lanes don't affect each other
         option = np.arange(count) % self.num_options
         for step in np.unique(steps[steps < self.mdp.horizon]):
             for policy in range(self.num_options):
@@ -156,7 +156,7 @@ class TabularAgent(Agent):
         return steps
 
     def _save(self, folder: Path) -> None:
-        (folder / "policies.npz").unlink(missing_ok=True)  # of an agent saved here before
+        (folder / "policies.npz").unlink(missing_ok=True)  # of an agent saved here earlier
         if self._policies is not None:
             with replacing(folder / "policies.npz") as part, open(part, "wb") as file:
                 np.savez_compressed(file, policies=self._policies)
@@ -170,11 +170,11 @@ class TabularAgent(Agent):
 def _check_actions_exist(
     table: NDArray[np.float64], lanes: NDArray[np.intp], states: NDArray[np.intp], step: int
 ) -> None:
-    """Raise a ValueError for a lane where the policy has no action: the MDP says that nobody gets there."""
-    stuck = lanes[table.sum(axis=1) == 0]
-    if stuck.size:
+    """Raise a ValueError for a lane in a state where the policy has no action: the MDP never reaches it."""
+    bad = lanes[table.sum(axis=1) == 0]
+    if bad.size:
         raise ValueError(
-            f"Expected an environment that moves as its .mdp says, lane {stuck[0]} is in state {states[stuck[0]]} at "
+            f"Expected an environment that moves as its .mdp says, lane {bad[0]} is in state {states[bad[0]]} at "
             f"step {step}, where the MDP's policy has no action; correct .mdp."
         )
 
@@ -184,6 +184,6 @@ def _choose(table: NDArray[np.float64], draws: NDArray[np.float64], deterministi
     if deterministic:
         return np.argmax(table, axis=1).astype(np.int64)
     cumulative = np.cumsum(table, axis=1)
-    chosen = (cumulative <= (draws * cumulative[:, -1])[:, None]).sum(axis=1)
+    actions = (cumulative <= (draws * cumulative[:, -1])[:, None]).sum(axis=1)
     last = table.shape[1] - 1 - np.argmax(table[:, ::-1] > 0, axis=1)
-    return np.minimum(chosen, last).astype(np.int64)
+    return np.minimum(actions, last).astype(np.int64)

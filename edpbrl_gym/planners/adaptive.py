@@ -1,4 +1,4 @@
-"""The adaptive planner: estimate, search the whole vocabulary for the most telling options, ask, again."""
+"""The adaptive planner: estimate, search the whole vocabulary for the most informative options, ask, repeat."""
 
 from __future__ import annotations
 
@@ -37,52 +37,52 @@ __all__ = ["SCORES", "AdaptivePlanner", "Score"]
 Score = Literal["information", "trace", "variance", "mutual"]
 
 SCORES: tuple[Score, ...] = ("information", "trace", "variance", "mutual")
-"""What a question can be valued by, to learn the taste; see `AdaptivePlanner`."""
+"""Acquisition functions to learn the taste; see `AdaptivePlanner`."""
 
 
-_SWEEPS = 3  # of a later step; on a pool a search goes on until it gains nothing
+_SWEEPS = 3  # in prompts of several steps; on a pool a search runs until it gains nothing
 _POOL_SWEEPS = 50
 _POOL_DRAWS = 64
 _POOL_TOKENS = 20_000  # candidates of all starts together: bounds the time of a question on a large pool
 
 
 class AdaptivePlanner(TrackedPlanner):
-    """Chooses the next token of each option so that the answer is expected to tell most about the taste.
+    """Chooses the next token of each option so that the answer is expected to be most informative about the taste.
 
-    Before the first question of an episode it takes in all answers (`TasteTracker`, `VocabularyPrior`: the scale of the
-    prior, and so the noise of the user, come from the answers too). For every question it takes the posterior
-    N(theta_hat, P) to M draws and looks for the K options that tell most under them, replacing one option after the
-    other by the best token of the whole step (coordinate exchange). Under draws, not at theta_hat alone, a question
-    whose answer seems certain is still worth something as long as the estimate may be wrong: early mistakes don't lock
-    anything in.
+    Before the first question of an episode it updates its posterior with all answers (`TasteTracker`,
+    `VocabularyPrior`: the scale of the prior, and so the noise of the user, is estimated from the answers too). For
+    every question it takes M draws from the posterior N(theta_hat, P) and searches for the K options with the largest
+    acquisition value averaged over them, replacing the options one by one with the best token of the step (coordinate
+    exchange). Averaging over draws keeps questions valuable whose answer seems certain at theta_hat, so early mistakes
+    are corrected.
 
-    What is best was measured for two cases. On a pool of items (a vocabulary of one step) questions are valued by the
-    variance that they take off (A-optimality, classical; the strongest of the literature's rules on development seeds
-    of `edpbrl bench comparison`), under many draws, from several starts. In prompts of several steps by the gain in log
-    det of the posterior precision (D), from one start (`edpbrl bench efficiency`).
+    The defaults were measured for two cases. On a pool of items (a vocabulary of one step) the acquisition function is
+    the reduction of the posterior variance (A-optimality, classical; on development seeds of `edpbrl bench comparison` the
+    strongest of the literature's rules), under many draws, from several starts. In prompts of several steps it is the
+    gain in log det of the posterior precision (D), from one start (`edpbrl bench efficiency`).
 
     ``mode="best"`` looks for the best prompt instead: options with the largest expected utility of the best of them
-    under 16 draws, from one start: in development 64 draws and eight starts found worse items.
+    under 16 draws, from one start; in development 64 draws and eight starts found worse items.
 
-    The same arguments and the same calls give the same questions, whether or not the estimate is looked at in between.
+    The same arguments and the same calls give the same questions, whether or not the estimate is read in between.
 
     Args:
         vocabulary: The tokens.
         options: Features of options: `ComposedFeatures` for partial prompts, `TokenFeatures` for tokens.
-        prior: Priors of the vocabulary; a plain `GaussianPrior` is taken as it is, its scale too.
+        prior: Prior of the vocabulary, or a `GaussianPrior`, whose scale is kept.
         num_options: K, at least 2.
-        seed: Of the draws.
+        seed: Seed of the draws.
         mode: "learn" theta, or find the "best" prompt.
-        score: Of mode "learn": "information", the expected gain in log det of the posterior precision (D); "trace",
-            what is taken off the sum of the posterior variances of theta's coordinates (A); "variance", off the mean
-            posterior variance of the differences in utility between tokens of a step (V); or "mutual" information.
-            None: "trace" on a pool, "information" in prompts of several steps.
+        score: Acquisition function of mode "learn": "information", the expected gain in log det of the posterior
+            precision (D); "trace", the reduction of the sum of the posterior variances of theta's coordinates (A);
+            "variance", that of the mean posterior variance of the differences in utility between tokens of a step (V);
+            or "mutual" information. None: "trace" on a pool, "information" in prompts of several steps.
         draws: M; 0 takes theta_hat alone. None: 64 to learn on a pool, else 16.
-        starts: Searches for each question from different random ones, of which the best counts. None: 32 / K to learn
-            on a pool (fewer on one of over 625 K items), else one.
+        starts: Random starts of the search for each question, of which the best result counts. None: 32 / K to learn on
+            a pool (fewer on one of over 625 K items), else one.
         model: Format of the answers.
-        restrictions: Which tokens may stand together; None: options of a question are distinct. A base that all
-            episodes share and that is not given is drawn with the first question.
+        restrictions: Which tokens may appear together; None: options of a question are distinct. A base shared by all
+            episodes is drawn with the first question unless it is fixed.
         memory: Estimate from so many of the latest answers, for a taste that drifts; None: from all. Questions are
             planned with up to a tenth more.
 
@@ -130,7 +130,7 @@ class AdaptivePlanner(TrackedPlanner):
         self._sweeps = _POOL_SWEEPS if pool else _SWEEPS
         self.model: ResponseModel = BestOf() if model is None else model
         self.memory = memory
-        self._given_rules = _rules(vocabulary, restrictions)
+        self._initial_rules = _rules(vocabulary, restrictions)
         self._taste = TasteTracker(prior, self.model, self.num_options, self.memory)
         self.dimension = self._taste.dimension
         self._tokens = _tables(options, self.dimension)
@@ -154,11 +154,11 @@ class AdaptivePlanner(TrackedPlanner):
 
     def reset(self) -> None:
         """Forget all questions and answers."""
-        self._rules = self._given_rules
+        self._rules = self._initial_rules
         self.asked = 0
         self._ends = False  # whether the last question was the last of an episode
         self._taste.reset()
-        self._root: Floats | None = None  # of the covariance of the posterior that plans
+        self._root: Floats | None = None  # of the covariance of the planning posterior
 
     def state(self) -> dict[str, Any]:
         """All that has changed since the planner was made; later calls don't change it. See ``restore``."""
@@ -210,16 +210,16 @@ class AdaptivePlanner(TrackedPlanner):
         def allowed(lane: int, chosen: NDArray[np.int64]) -> NDArray[np.bool_]:
             return self._allowed(before, chosen, lane)
 
-        found = [
+        results = [
             exchange(score, allowed, self._start(before, step, rng), sweeps=self._sweeps, rng=rng)
             for _ in range(self.starts)
         ]
-        return max(found, key=lambda one: one[1])[0]
+        return max(results, key=lambda result: result[1])[0]
 
     def think(self) -> None:
-        """Do what can be done before the answer, while the person looks at the options.
+        """Precompute while the person looks at the options.
 
-        The questions are the same without it; they only come later, once in a while.
+        The questions are the same without it, but some take longer.
         """
         if self._ends:
             with one_blas_thread():
@@ -239,33 +239,33 @@ class AdaptivePlanner(TrackedPlanner):
         return ExpectedVariance(draws, self._root, contrasts=self._contrasts)
 
     def _shared_token(self, before: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
-        """One random first token for all lanes, kept for the next episodes where all share it."""
+        """One random first token for all lanes, fixed for later episodes where all share it."""
         token = int(self._start(before, 0, rng)[0])
         if self._rules.restrictions.shared_base == "all" and self._rules.restrictions.base is None:
             self._rules = self._rules.with_base(token)
         return np.full(self.num_options, token)
 
     def _allowed(self, before: NDArray[np.int64], chosen: NDArray[np.int64], lane: int) -> NDArray[np.bool_]:
-        """Which tokens may stand in a lane, given its own prefix and all that is known of the other lanes."""
+        """Which tokens a lane may show, given its own prefix and the tokens of the other lanes."""
         others = np.delete(np.concatenate([before, chosen[:, None]], axis=1), lane, axis=0)
         return self._rules.allowed(before.shape[1], before[lane], others)
 
     def _start(self, before: NDArray[np.int64], step: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Random legal tokens, lane after lane."""
-        chosen = np.full(self.num_options, -1, dtype=np.int64)
+        question = np.full(self.num_options, -1, dtype=np.int64)
         for lane in range(self.num_options):
-            usable = np.flatnonzero(self._allowed(before, chosen, lane))
+            usable = np.flatnonzero(self._allowed(before, question, lane))
             if not usable.size:
                 raise ValueError(
                     f"Expected a token that lane {lane} may show at step {step}, the restrictions and the tokens of "
                     "the other lanes leave none; allow more, or ask with fewer options"
                 )
-            chosen[lane] = rng.choice(usable)
-        return chosen
+            question[lane] = rng.choice(usable)
+        return question
 
 
 def _tables(options: OptionFeatures, dimension: int) -> list[NDArray[np.float32]]:
-    """Candidates of each step in float32: products over all of them take most of a question's time, so half of it."""
+    """Candidates of each step in float32, which halves the time of products over all of them."""
     tables = [options.tokens(step).astype(np.float32) for step in range(len(options.sizes))]
     for table in tables:
         check_array(table, "the options' features", shape=("n", dimension), keep=(np.float32,), hint="the prior's")
@@ -282,5 +282,5 @@ def _contrasts(tables: Sequence[NDArray[np.float32]]) -> Floats:
 
 def _rules(vocabulary: Vocabulary, restrictions: Restrictions | None) -> TokenRules:
     ends = np.cumsum((0, *vocabulary.sizes)).tolist()
-    given = Restrictions.of_texts(vocabulary) if restrictions is None else restrictions
-    return TokenRules(given, ranges=list(zip(ends[:-1], ends[1:], strict=True)), num_rows=ends[-1])
+    rules = Restrictions.of_texts(vocabulary) if restrictions is None else restrictions
+    return TokenRules(rules, ranges=list(zip(ends[:-1], ends[1:], strict=True)), num_rows=ends[-1])

@@ -20,12 +20,12 @@ class Planner(ABC):
     """Chooses the next token of each of the K options, and learns from the answers.
 
     A planner must be deterministic: with the same arguments and the same calls of ``ask`` and ``tell`` it asks the same
-    questions, whether or not anyone looks at its estimate in between. A session depends on it to go back and to be
-    resumed. A planner of one's own implements ``ask``, ``tell``, ``estimate`` and ``posterior``, sets ``num_options``,
+    questions, whether or not its estimate is read in between. A session relies on this to go back and to be resumed.
+    Your own planner implements ``ask``, ``tell``, ``estimate`` and ``posterior``, sets ``num_options``,
     and counts its questions in ``asked``; with ``reset``, or ``state`` and ``restore``, a session can go back.
 
     Attributes:
-        name: In tables, files and messages.
+        name: Name in tables, files and messages.
         needs: Optional packages that it imports, each with the extra of edpbrl-gym that brings it.
         num_options: K.
         model: Format of the answers.
@@ -45,7 +45,7 @@ class Planner(ABC):
 
     @classmethod
     def default_prior(cls, token_features: NDArray[np.floating]) -> VocabularyPrior | GaussianPrior:
-        """The prior that it is made with where none is given, from the embeddings of all tokens, (N, d)."""
+        """The default prior, from the embeddings of all tokens, (N, d)."""
         return VocabularyPrior(token_features)
 
     @classmethod  # noqa: B027  (optional for subclasses)
@@ -72,21 +72,21 @@ class Planner(ABC):
     @property
     @abstractmethod
     def estimate(self) -> Estimate:
-        """The taste from all answers told so far."""
+        """The taste estimated from all answers so far."""
 
     @property
     @abstractmethod
     def posterior(self) -> Posterior:
-        """How sure the planner is of it."""
+        """The posterior of the taste."""
 
     def think(self) -> None:  # noqa: B027  (optional for subclasses)
-        """Do what can be done before the answer, while the person looks at the options; it changes no question."""
+        """Precompute while the person looks at the options; it changes no question."""
 
     def reset(self) -> None:
         """Forget all questions and answers.
 
         Raises:
-            NotImplementedError: The planner can't; see ``can_reset``.
+            NotImplementedError: The planner has no ``reset``; see ``can_reset``.
         """
         raise NotImplementedError(f"the planner {self.name} has no reset()")
 
@@ -96,7 +96,7 @@ class Planner(ABC):
         return type(self).reset is not Planner.reset
 
     def questions(self) -> dict[str, Any]:
-        """What was asked and is planned: the part of the state that answers don't change, arrays and numbers."""
+        """Questions asked and planned: the part of the state that answers don't change, as arrays and numbers."""
         return {"asked": self.asked}
 
     def restore_questions(self, questions: dict[str, Any]) -> None:
@@ -107,9 +107,9 @@ class Planner(ABC):
     def state(self) -> dict[str, Any] | None:
         """All that has changed since the planner was made, by name; later calls must not change what was returned.
 
-        Where all of it is arrays and values that JSON can hold, a session saves it beside the answers, which spares
-        their replay when it is resumed; else it only serves to go back. None, the base class's, of a planner that can't
-        be put back: it is led through the same questions again.
+        Where it consists of arrays and JSON values only, a session saves it beside the answers, so that resuming need
+        not replay them; otherwise it only serves to go back. None, the base class's, means that the planner can't be
+        restored: a session asks it the same questions again.
         """
         return None
 

@@ -18,7 +18,7 @@ def check_prefixes(prefixes: ArrayLike, sizes: tuple[int, ...], num_options: int
     """Tokens of the lanes so far, (K, h), h < H.
 
     Args:
-        prefixes: What was given.
+        prefixes: Tokens (K, h).
         sizes: Tokens of each step, (H,).
         num_options: K.
 
@@ -41,11 +41,11 @@ def check_answers(
 ) -> tuple[NDArray[np.float64], list[Response]]:
     """Features of answered questions, (n, K, d), and the answers; an integer is the best option.
 
-    The features are a copy, since callers use their arrays again.
+    The features are a copy, since callers reuse their arrays.
 
     Raises:
         ValueError: Shapes that don't fit, or NaN.
     """
     shape = ("n", num_options, dimension)
     features = np.array(check_array(check_options(options), "options", shape=shape))
-    return features, [one if isinstance(one, Response) else Response.best(one) for one in responses]
+    return features, [response if isinstance(response, Response) else Response.best(response) for response in responses]

@@ -1,4 +1,4 @@
-"""Coordinate exchange: replace one option of a question after the other by the best token of the whole vocabulary."""
+"""Coordinate exchange: replace the options of a question one by one with the best token of the whole vocabulary."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from edpbrl_gym._arrays import Booleans
 
-__all__ = ["Replacing", "exchange"]
+__all__ = ["ReplacementScore", "exchange"]
 
 
 _GAIN = 1e-9  # relative: smaller ones are rounding
 
 
-class Replacing(Protocol):
+class ReplacementScore(Protocol):
     """A score of questions that can try all candidates in the place of one option."""
 
     def replacements(self, chosen: NDArray[np.int64], lane: int) -> NDArray[np.float64]:
@@ -24,7 +24,7 @@ class Replacing(Protocol):
 
 
 def exchange(
-    score: Replacing,
+    score: ReplacementScore,
     allowed: Callable[[int, NDArray[np.int64]], Booleans],
     start: NDArray[np.int64],
     *,
@@ -35,26 +35,26 @@ def exchange(
 
     Args:
         score: Prepared for the candidates of the step.
-        allowed: Called with a lane and the candidates of all lanes (K,); which may stand there, (n,). The lane's own
-            candidate must be allowed.
+        allowed: Called with a lane and the candidates of all lanes (K,), returns which candidates the lane may take,
+            (n,). The lane's current candidate must be allowed.
         start: First candidates, (K,), allowed.
         sweeps: Sweeps over the lanes at most, >= 1.
-        rng: Order of the lanes.
+        rng: Draws the order of the lanes.
 
     Returns:
         The candidates, (K,), and the value of the question, never below that of the start.
     """
-    chosen = np.array(start, dtype=np.int64)
+    question = np.array(start, dtype=np.int64)
     value = -np.inf
     for _ in range(sweeps):
         before = value
-        for lane in rng.permutation(len(chosen)):
-            values = score.replacements(chosen, int(lane))
-            values = np.where(allowed(int(lane), chosen), values, -np.inf)
+        for lane in rng.permutation(len(question)):
+            values = score.replacements(question, int(lane))
+            values = np.where(allowed(int(lane), question), values, -np.inf)
             best = int(values.argmax())
-            if values[best] > values[chosen[lane]]:
-                chosen[lane] = best
-            value = float(values[chosen[lane]])
+            if values[best] > values[question[lane]]:
+                question[lane] = best
+            value = float(values[question[lane]])
         if value <= before + _GAIN * abs(before):
             break
-    return chosen, value
+    return question, value

@@ -1,4 +1,4 @@
-"""What the options of the next step would look like, for all tokens at once.
+"""Features of all possible options of the next step, without encoding each of them.
 
 Embeddings of partial prompts don't add up, and encoding every token behind every prefix would take seconds a question.
 But one step is nearly linear: for prompts of the vocabulary, least squares on a hundred random prompts,
@@ -6,8 +6,8 @@ But one step is nearly linear: for prompts of the vocabulary, least squares on a
     phi(prefix + token)  ~  A_h phi(prefix) + B_h phi(token),
 
 explains 88% (step 2) to 93% (step 6) of the variance of MiniLM's embeddings on other prompts. B_h phi(token) is
-computed once for all tokens; the prefix, whose true embedding is known, moves them all by the same vector. Only the
-choice of the options rests on this; what the user compares and what the estimate sees are true embeddings.
+computed once for all tokens; the prefix, whose true embedding is known, shifts them all by the same vector. Only the
+choice of the options depends on this model; comparisons and estimates use true embeddings.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ class OptionFeatures(Protocol):
     token_features: NDArray[np.floating]
 
     def tokens(self, step: int) -> Floats:
-        """What the tokens of a step add, (V_h, d)."""
+        """Features of the tokens of a step, (V_h, d)."""
         ...
 
     def offsets(self, prefixes: NDArray[np.int64]) -> Floats:
-        """What the tokens before it add, (K, d), for prefixes (K, h)."""
+        """Features that the prefixes (K, h) add, (K, d)."""
         ...
 
 
 class TokenFeatures:
-    """Options that are tokens ("state" feedback): the prefix does not matter.
+    """Options that are tokens ("state" feedback), whatever the prefix.
 
     Args:
         vocabulary: The tokens.
@@ -78,9 +78,9 @@ class ComposedFeatures:
     Args:
         vocabulary: The tokens.
         token_features: Their embeddings, (N, d), in the order of ``vocabulary.all_tokens``.
-        encoder: Embeds the random prompts of the fit, and the prefixes (give one that remembers what it has encoded).
-        prompts: Random prompts of the fit; all their prefixes are encoded.
-        seed: Of these prompts.
+        encoder: Embeds the random prompts of the fit, and the prefixes (pass one with a memo).
+        prompts: Number of random prompts of the fit; all their prefixes are encoded.
+        seed: Seed of these prompts.
 
     Attributes:
         explained: Share of the variance that the model explains, for each step (1 for step 0): fitted to four fifths of
@@ -102,13 +102,13 @@ class ComposedFeatures:
         steps = _by_step(vocabulary, token_features)
         self.token_features = np.asarray(token_features)
         rng = np.random.default_rng([seed, check_count(prompts, "prompts")])
-        drawn = np.stack([rng.integers(size, size=prompts) for size in self.sizes], axis=1)
-        texts = [text for row in drawn for text in _prefixes(vocabulary, row)]
+        tokens = np.stack([rng.integers(size, size=prompts) for size in self.sizes], axis=1)
+        texts = [text for row in tokens for text in _prefixes(vocabulary, row)]
         embedded = np.asarray(encoder.encode(texts), dtype=np.float64).reshape(prompts, len(self.sizes), -1)
         self._tokens, self._before, explained = [steps[0]], [np.empty((0, 0))], [1.0]
         fitted = max(1, 4 * prompts // 5)
         for step in range(1, len(self.sizes)):
-            data = embedded[:, step - 1], steps[step][drawn[:, step]], embedded[:, step]
+            data = embedded[:, step - 1], steps[step][tokens[:, step]], embedded[:, step]
             explained.append(_explained(*(part[:fitted] for part in data), *(part[fitted:] for part in data)))
             before, after = _least_squares(*data)
             self._tokens.append(steps[step] @ after)
@@ -116,7 +116,7 @@ class ComposedFeatures:
         self.explained = tuple(explained)
 
     def with_encoder(self, encoder: TextEncoder) -> ComposedFeatures:
-        """The same model, with another object that encodes the prefixes (of the same encoder)."""
+        """The same model with another instance of the same encoder."""
         twin = copy(self)
         twin.encoder = encoder
         return twin
@@ -142,28 +142,28 @@ def _by_step(vocabulary: Vocabulary, token_features: ArrayLike) -> list[Floats]:
 
 def _prefixes(vocabulary: Vocabulary, tokens: NDArray[np.int64]) -> list[str]:
     """Texts of the partial prompts of one prompt, shortest first."""
-    words = [own[index] for own, index in zip(vocabulary.tokens, tokens.tolist(), strict=False)]
+    words = [step[index] for step, index in zip(vocabulary.tokens, tokens.tolist(), strict=False)]
     return [SEPARATOR.join(words[: end + 1]) for end in range(len(words))]
 
 
 def _least_squares(first: Floats, second: Floats, target: Floats) -> tuple[Floats, Floats]:
     """Matrices (A, B) with first A + second B ~ target: the best multiples of the identity, then a ridge correction."""
-    both = np.stack([first.ravel(), second.ravel()], axis=1)
-    one, two = np.linalg.lstsq(both, target.ravel(), rcond=None)[0]
+    columns = np.stack([first.ravel(), second.ravel()], axis=1)
+    first_scale, second_scale = np.linalg.lstsq(columns, target.ravel(), rcond=None)[0]
     rows = np.concatenate([first, second], axis=1)
-    rest = target - one * first - two * second
+    residual = target - first_scale * first - second_scale * second
     # with fewer prompts than columns the dual form is smaller: R' (R R' + ridge)^-1
-    weights = solve(rows @ rows.T + _RIDGE * np.eye(len(rows)), rest, assume_a="pos")
+    weights = solve(rows @ rows.T + _RIDGE * np.eye(len(rows)), residual, assume_a="pos")
     correction = rows.T @ weights
     size = first.shape[1]
-    return one * np.eye(size) + correction[:size], two * np.eye(size) + correction[size:]
+    return first_scale * np.eye(size) + correction[:size], second_scale * np.eye(size) + correction[size:]
 
 
 def _explained(first: Floats, second: Floats, target: Floats, *held_out: Floats) -> float:
     """Share of the variance of held-out targets; NaN without any."""
     before, after = _least_squares(first, second, target)
-    one, two, wanted = held_out
-    if not len(wanted):
+    first_test, second_test, target_test = held_out
+    if not len(target_test):
         return float("nan")
-    left, whole = wanted - one @ before - two @ after, wanted - target.mean(axis=0)
-    return 1.0 - float(np.vdot(left, left) / np.vdot(whole, whole))
+    residual, total = target_test - first_test @ before - second_test @ after, target_test - target.mean(axis=0)
+    return 1.0 - float(np.vdot(residual, residual) / np.vdot(total, total))

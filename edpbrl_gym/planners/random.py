@@ -23,13 +23,13 @@ __all__ = ["RandomPlanner"]
 class RandomPlanner(Planner):
     """Asks uniformly drawn legal tokens, independently for each option; estimates with the prior's scale from the data.
 
-    The baseline of every comparison. The estimate is computed when it is looked at, not at every answer.
+    The baseline of every comparison. The estimate is computed when it is read, not at every answer.
 
     Args:
         sizes: Tokens of each step, (H,).
-        prior: Priors of the vocabulary, or one prior; its overall variance is chosen by the evidence of the answers.
+        prior: Prior of the vocabulary or a Gaussian one; its overall variance is chosen by the evidence of the answers.
         num_options: K.
-        seed: Of the draws; question i uses stream i of it.
+        seed: Seed of the draws; question i uses its stream i.
         model: Format of the answers.
         distinct: Draw K different options for every question, as people should see: no prompt twice, and K different
             tokens wherever the step has them. False, for the baseline of the benchmarks, draws independently and may
@@ -68,7 +68,7 @@ class RandomPlanner(Planner):
         if distinct and self.sizes[0] < self.num_options:
             raise ValueError(
                 f"Expected at least K = {self.num_options} tokens at the first step, so that all options of a question "
-                f"differ, got {self.sizes[0]}; ask with fewer options, begin with a longer step or add tokens"
+                f"differ, got {self.sizes[0]}; ask with fewer options, start with a larger step or add tokens"
             )
         self.reset()
 
@@ -86,8 +86,8 @@ class RandomPlanner(Planner):
             ValueError: Another number of prompts than K, complete prompts, or with ``distinct`` more equal prompts than
                 the step has tokens.
         """
-        begun = check_integers(prefixes, "prefixes", shape=(self.num_options, "h"))
-        step = begun.shape[1]
+        prompts = check_integers(prefixes, "prefixes", shape=(self.num_options, "h"))
+        step = prompts.shape[1]
         if step >= len(self.sizes):
             raise ValueError(f"Expected prompts of fewer than {len(self.sizes)} tokens to extend, got {step} tokens")
         rng = np.random.default_rng([self.seed, self.asked])
@@ -95,13 +95,13 @@ class RandomPlanner(Planner):
         if self.distinct and self.sizes[step] >= self.num_options:
             return rng.choice(self.sizes[step], size=self.num_options, replace=False)
         if self.distinct:
-            return self._apart(rng, begun, int(self.sizes[step]))
+            return self._distinct_tokens(rng, prompts, int(self.sizes[step]))
         return rng.integers(self.sizes[step], size=self.num_options)
 
-    def _apart(self, rng: np.random.Generator, begun: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    def _distinct_tokens(self, rng: np.random.Generator, prompts: NDArray[np.int64], size: int) -> NDArray[np.int64]:
         """Tokens (K,) of a step with fewer than K: different only where the prompts before them are equal."""
         tokens = np.empty(self.num_options, dtype=np.int64)
-        _, group = np.unique(begun, axis=0, return_inverse=True)
+        _, group = np.unique(prompts, axis=0, return_inverse=True)
         for number in range(group.max() + 1):
             lanes = np.flatnonzero(group.ravel() == number)
             if lanes.size > size:
@@ -113,14 +113,14 @@ class RandomPlanner(Planner):
         return tokens
 
     def tell(self, options: NDArray[np.float32], responses: Sequence[Response]) -> None:
-        """Keep n answered questions, options (n, K, d).
+        """Store n answered questions, options (n, K, d).
 
         Raises:
             ValueError: Features of another dimension than the prior's, or answers that the model doesn't know.
         """
         shape = ("n", self.num_options, self.dimension)
         rows = check_array(check_options(options, dtype=np.float32), "options", shape=shape, dtype=np.float32)
-        self.model.terms(rows, list(responses))  # an answer of the wrong kind must not stay
+        self.model.terms(rows, list(responses))  # raises for an answer of the wrong kind, which is then not stored
         self._options = np.concatenate([self._options, rows])
         self._responses = (*self._responses, *responses)
         self._fitted = None
@@ -142,12 +142,12 @@ class RandomPlanner(Planner):
                 fit = self.prior.fit(terms)
                 self._fitted = fit.estimate, fit.posterior
             else:
-                found = fit_prior(terms, base=self.prior).estimate
-                self._fitted = found, Posterior.from_estimate(found)
+                estimate = fit_prior(terms, base=self.prior).estimate
+                self._fitted = estimate, Posterior.from_estimate(estimate)
         return self._fitted
 
     def state(self) -> dict[str, Any]:
-        """What has been asked and told."""
+        """Number of questions asked, and the answers."""
         return {
             "asked": self.asked,
             "options": self._options,

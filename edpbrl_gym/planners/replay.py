@@ -1,4 +1,4 @@
-"""Questions that were drawn before the first answer, as a planner."""
+"""A planner of questions drawn before the first answer."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["ReplayPlanner"]
 
 
 class ReplayPlanner(Planner):
-    """Asks given questions in their order, whatever the answers: the draws of a design, or those of another run.
+    """Asks a fixed list of questions, whatever the answers: the draws of a design, or those of another run.
 
-    It learns nothing: estimate from the answers themselves (``edpbrl_gym.estimation.estimate``).
+    It learns nothing; estimate from the answers themselves (``edpbrl_gym.estimation.estimate``).
 
     Args:
         tokens: Token of each step of each option, (T, K, H).
@@ -51,16 +51,16 @@ class ReplayPlanner(Planner):
                 f"{np.shape(prefixes)}"
             )
         if episode >= len(self.tokens):
-            raise ValueError(f"Expected at most the {self.asked} questions that were given, got another one")
+            raise ValueError(f"Expected at most the {self.asked} questions of the planner, got another one")
         self.asked += 1
         return self.tokens[episode, :, step].copy()
 
     def tell(self, options: ArrayLike, responses: Sequence[Response]) -> None:
-        """Nothing is learnt."""
+        """Do nothing; a replay learns nothing."""
 
     @property
     def estimate(self) -> NoReturn:
-        """There is none.
+        """Not available.
 
         Raises:
             AttributeError: Always.
@@ -69,7 +69,7 @@ class ReplayPlanner(Planner):
 
     @property
     def posterior(self) -> NoReturn:
-        """There is none.
+        """Not available.
 
         Raises:
             AttributeError: Always.
@@ -77,11 +77,11 @@ class ReplayPlanner(Planner):
         raise AttributeError("a ReplayPlanner learns nothing and has no posterior; estimate from the answers")
 
     def reset(self) -> None:
-        """Begin at the first question again."""
+        """Go back to the first question."""
         self.asked = 0
 
     def state(self) -> dict[str, Any]:
-        """How many questions were asked."""
+        """Number of questions asked."""
         return {"asked": self.asked}
 
     def restore(self, state: dict[str, Any]) -> None:

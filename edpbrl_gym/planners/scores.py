@@ -1,11 +1,11 @@
-"""How much a question is worth under a Gaussian posterior, for all replacements of one of its options at once.
+"""Acquisition values of questions under a Gaussian posterior, for all replacements of one option at once.
 
 Write X (K, d) for the options, P for the posterior covariance, theta_m (m = 1..M) for posterior draws or the mean,
 p_m = softmax(X theta_m), and W = mean over m of diag(p_m) - p_m p_m'. The expected Fisher information of the question
 is X' W X, and everything below needs inner products of options only, so that trying every token of a vocabulary in the
 place of one option costs a few products and n determinants of size K - 1.
 
-Only option a changes: with s = p_m(a) for a candidate, the other options keep their shares q_m among themselves,
+Only option a changes: with s = p_m(a) for a candidate, the other options keep their relative shares q_m,
 p_m(j) = (1 - s) q_m(j), so that every mean over m is a product of (n, M) arrays of s with (M,) arrays of q_m.
 """
 
@@ -27,7 +27,7 @@ Table = NDArray[np.floating]
 
 
 class QuestionScore(ABC):
-    """The value of a question with options X, higher is better.
+    """Acquisition value of a question with options X; higher is better.
 
     Args:
         draws: theta_m, (M, d), M >= 1.
@@ -49,28 +49,28 @@ class QuestionScore(ABC):
         self._offset_utilities = offsets @ self.draws.T
 
     @abstractmethod
-    def replacements(self, chosen: NDArray[np.int64], lane: int) -> Floats:
+    def replacements(self, question: NDArray[np.int64], lane: int) -> Floats:
         """Value of the question with each candidate in the place of one option, (n,).
 
         Args:
-            chosen: Candidate of each lane, (K,); that of ``lane`` is ignored.
-            lane: Whose option is replaced.
+            question: Candidate of each lane, (K,); that of ``lane`` is ignored.
+            lane: The lane whose option is replaced.
         """
 
-    def _others(self, chosen: NDArray[np.int64], lane: int) -> Floats:
+    def _others(self, question: NDArray[np.int64], lane: int) -> Floats:
         """theta_m . x of the other options, (K - 1, M)."""
-        others = _without(chosen, lane)
-        return np.asarray(self._utilities[chosen[others]] + self._offset_utilities[others])
+        others = _without(question, lane)
+        return np.asarray(self._utilities[question[others]] + self._offset_utilities[others])
 
-    def _shares(self, chosen: NDArray[np.int64], lane: int) -> tuple[Floats, Floats]:
+    def _shares(self, question: NDArray[np.int64], lane: int) -> tuple[Floats, Floats]:
         """s, the probability of each candidate against the others (n, M), and q, the others' among themselves."""
-        others = self._others(chosen, lane)
+        others = self._others(question, lane)
         whole = logsumexp(others, axis=0)
         return expit(self._utilities + (self._offset_utilities[lane] - whole)), np.exp(others - whole)
 
 
 class _InformationScore(QuestionScore):
-    """What the scores of X' W X have in common.
+    """Base of the scores that are functions of X' W X.
 
     With the differences Y = x_j - x_a to the replaced option, X' W X = Y' V Y, V = L L' the other rows and columns of
     W. The determinant and the trace need M = E + L' Y P Y' L only, of size K - 1.
@@ -96,22 +96,22 @@ class _InformationScore(QuestionScore):
         # the rows R x: tokens @ root.T
         self._white = _Rows(_triangular(self._root, tokens.T).T, offsets @ self._root.T)
 
-    def _information(self, chosen: NDArray[np.int64], lane: int) -> tuple[Floats, Floats]:
+    def _information(self, question: NDArray[np.int64], lane: int) -> tuple[Floats, Floats]:
         """L and the Cholesky factor of M with each replacement, (K - 1, K - 1, n) each."""
-        root = _cholesky(self._weights(chosen, lane))
-        inner = _congruent(root, self._white.gram(chosen, lane))
+        root = _cholesky(self._weights(question, lane))
+        inner = _congruent(root, self._white.gram(question, lane))
         places = np.arange(len(root))
         inner[places, places] += 1.0
         return root, _cholesky(inner)
 
-    def _weights(self, chosen: NDArray[np.int64], lane: int) -> Floats:
+    def _weights(self, question: NDArray[np.int64], lane: int) -> Floats:
         """V with each replacement, (K - 1, K - 1, n)."""
-        share, q = self._shares(chosen, lane)
-        rest = 1.0 - share
+        share, q = self._shares(question, lane)
+        complement = 1.0 - share
         pairs = (q[:, None] * q[None]).reshape(-1, q.shape[1])
-        weights = -(pairs @ (rest * rest).T).reshape(len(q), len(q), -1)
+        weights = -(pairs @ (complement * complement).T).reshape(len(q), len(q), -1)
         places = np.arange(len(q))
-        weights[places, places] += q @ rest.T
+        weights[places, places] += q @ complement.T
         return np.asarray(weights / q.shape[1])
 
 
@@ -123,17 +123,17 @@ class ExpectedInformation(_InformationScore):
         root: Lower triangular R with P = R' R, (d, d), of ``covariance_root``.
     """
 
-    def replacements(self, chosen: NDArray[np.int64], lane: int) -> Floats:
+    def replacements(self, question: NDArray[np.int64], lane: int) -> Floats:
         """See the base class."""
-        _, factor = self._information(chosen, lane)
+        _, factor = self._information(question, lane)
         places = np.arange(len(factor))
         return np.asarray(2.0 * np.log(factor[places, places]).sum(axis=0))
 
 
 class ExpectedVariance(_InformationScore):
-    """A- and V-criterion: what an answer takes off the posterior variance, tr(S P) - tr(S (P^-1 + X' W X)^-1).
+    """A- and V-criterion: reduction of the posterior variance by an answer, tr(S P) - tr(S (P^-1 + X' W X)^-1).
 
-    It is tr(M^-1 L' Y P S P Y' L). S = E (A) weighs all coordinates of theta alike; S = B B' (V) is a variance of
+    It is tr(M^-1 L' Y P S P Y' L). S = E (A) weights all coordinates of theta equally; S = B B' (V) is a variance of
     contrasts: with the second moment of differences of items it is the mean variance of these differences.
 
     Source: classical optimal design (Chaloner & Verdinelli, 1995), with the Fisher information of a choice averaged
@@ -157,10 +157,10 @@ class ExpectedVariance(_InformationScore):
         others = self._white.offsets @ self._root
         self._targets = _Rows(self._contrasted(rows), self._contrasted(others))
 
-    def replacements(self, chosen: NDArray[np.int64], lane: int) -> Floats:
+    def replacements(self, question: NDArray[np.int64], lane: int) -> Floats:
         """See the base class."""
-        root, factor = self._information(chosen, lane)
-        inner = _congruent(root, self._targets.gram(chosen, lane))
+        root, factor = self._information(question, lane)
+        inner = _congruent(root, self._targets.gram(question, lane))
         # tr(C^-1 T C'^-1) of M = C C': only its diagonal is needed, but every row solved depends on those before it
         inverse = _inverse(factor)
         value = np.zeros(inner.shape[-1])
@@ -177,24 +177,24 @@ class ExpectedVariance(_InformationScore):
 class MutualInformation(QuestionScore):
     """BALD (Houlsby et al., 2011) for K options: entropy of the mean of p_m less the mean of their entropies."""
 
-    def replacements(self, chosen: NDArray[np.int64], lane: int) -> Floats:
+    def replacements(self, question: NDArray[np.int64], lane: int) -> Floats:
         """See the base class."""
-        share, q = self._shares(chosen, lane)
-        rest = 1.0 - share
-        mean = np.concatenate([share.mean(axis=1)[None], q @ rest.T / q.shape[1]])
-        # the entropy of p_m is that of "a or not" and, if not, that of q_m
-        own = _plogp(share) + _plogp(rest) + rest * _plogp(q).sum(axis=0)
-        return np.asarray(own.mean(axis=1) - _plogp(mean).sum(axis=0))
+        share, q = self._shares(question, lane)
+        complement = 1.0 - share
+        mean = np.concatenate([share.mean(axis=1)[None], q @ complement.T / q.shape[1]])
+        # chain rule: the entropy of p_m is that of "a or not" plus, if not, that of q_m
+        entropy = _plogp(share) + _plogp(complement) + complement * _plogp(q).sum(axis=0)
+        return np.asarray(entropy.mean(axis=1) - _plogp(mean).sum(axis=0))
 
 
 class ExpectedBest(QuestionScore):
     """Expected utility of the best option, mean over m of max_k theta_m . x_k (Astudillo et al., 2023)."""
 
-    def replacements(self, chosen: NDArray[np.int64], lane: int) -> Floats:
+    def replacements(self, question: NDArray[np.int64], lane: int) -> Floats:
         """See the base class."""
-        fixed = self._others(chosen, lane).max(axis=0)
-        own = self._utilities + self._offset_utilities[lane]
-        return np.asarray(np.maximum(own, fixed).mean(axis=1))
+        others = self._others(question, lane).max(axis=0)
+        utilities = self._utilities + self._offset_utilities[lane]
+        return np.asarray(np.maximum(utilities, others).mean(axis=1))
 
 
 class _Rows:
@@ -212,14 +212,14 @@ class _Rows:
         self._token_offset = np.asarray(tokens @ offsets.T.astype(tokens.dtype), dtype=np.float64)
         self._cross: dict[int, Floats] = {}
 
-    def gram(self, chosen: NDArray[np.int64], lane: int) -> Floats:
+    def gram(self, question: NDArray[np.int64], lane: int) -> Floats:
         """(x_j - x_a) . (x_k - x_a) with each replacement a of option ``lane``, (K - 1, K - 1, n)."""
-        others = _without(chosen, lane)
-        rows = self.tokens[chosen[others]] + self.offsets[others]
-        own = self.offsets[lane]
-        norms = self._norms + 2.0 * self._token_offset[:, lane] + own @ own
+        others = _without(question, lane)
+        rows = self.tokens[question[others]] + self.offsets[others]
+        offset = self.offsets[lane]
+        norms = self._norms + 2.0 * self._token_offset[:, lane] + offset @ offset
         cross = [
-            self._products(int(chosen[other])) + self._token_offset[:, other] + float(own @ row)
+            self._products(int(question[other])) + self._token_offset[:, other] + float(offset @ row)
             for other, row in zip(others, rows, strict=True)
         ]
         between = rows @ rows.T
@@ -242,26 +242,26 @@ def _triangular(root: Floats, columns: Table, *, transposed: bool = False) -> Ta
 def _congruent(root: Floats, matrices: Floats) -> Floats:
     """The lower half of L' A L for n matrices A and n lower triangular L, all (size, size, n)."""
     size = len(root)
-    found = np.zeros_like(matrices)
+    result = np.zeros_like(matrices)
     for j in range(size):
         moved = np.einsum("ikn,kn->in", matrices[:, j:], root[j:, j])
         for i in range(j, size):
-            found[i, j] = np.einsum("kn,kn->n", root[i:, i], moved[i:])
-    return found
+            result[i, j] = np.einsum("kn,kn->n", root[i:, i], moved[i:])
+    return result
 
 
 def _inverse(factor: Floats) -> Floats:
     """L^-1 for n lower triangular L without zeros on the diagonal, all (size, size, n)."""
-    found = np.zeros_like(factor)
+    result = np.zeros_like(factor)
     for i in range(len(factor)):
-        found[i, i] = 1.0 / factor[i, i]
+        result[i, i] = 1.0 / factor[i, i]
         for j in range(i):
-            found[i, j] = -(factor[i, j:i] * found[j:i, j]).sum(axis=0) * found[i, i]
-    return found
+            result[i, j] = -(factor[i, j:i] * result[j:i, j]).sum(axis=0) * result[i, i]
+    return result
 
 
-def _without(chosen: NDArray[np.int64], lane: int) -> NDArray[np.intp]:
-    return np.delete(np.arange(len(chosen)), lane)
+def _without(question: NDArray[np.int64], lane: int) -> NDArray[np.intp]:
+    return np.delete(np.arange(len(question)), lane)
 
 
 def _plogp(probabilities: Floats) -> Floats:
@@ -277,9 +277,9 @@ def _cholesky(matrices: Floats) -> Floats:
     size = len(matrices)
     for j in range(size):
         pivot = matrices[j, j] - np.square(root[j, :j]).sum(axis=0)
-        sound = pivot > 1e-15 * matrices[j, j]
-        root[j, j] = np.sqrt(np.where(sound, pivot, 0.0))
-        inverse = np.divide(1.0, root[j, j], out=np.zeros_like(pivot), where=sound)
+        positive = pivot > 1e-15 * matrices[j, j]
+        root[j, j] = np.sqrt(np.where(positive, pivot, 0.0))
+        inverse = np.divide(1.0, root[j, j], out=np.zeros_like(pivot), where=positive)
         for i in range(j + 1, size):
             root[i, j] = (matrices[i, j] - (root[i, :j] * root[j, :j]).sum(axis=0)) * inverse
     return root

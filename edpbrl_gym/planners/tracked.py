@@ -20,7 +20,7 @@ __all__ = ["TrackedPlanner"]
 
 
 class TrackedPlanner(Planner):
-    """A planner that keeps its answers in a tracker, ``_taste``; a subclass makes it, and chooses the questions.
+    """A planner that stores its answers in a tracker, ``_taste``, which a subclass creates.
 
     Attributes:
         dimension: d of the features.
@@ -33,7 +33,7 @@ class TrackedPlanner(Planner):
         """Learn from answered questions.
 
         Args:
-            options: What was compared, (n, K, d).
+            options: Features of the options, (n, K, d).
             responses: The answers, (n,); an integer is the best option.
 
         Raises:
@@ -43,7 +43,7 @@ class TrackedPlanner(Planner):
 
     @property
     def estimate(self) -> Estimate:
-        """The taste from the answers told so far (the latest, where the tracker has a memory)."""
+        """The taste estimated from the answers so far (the latest, where the tracker has a memory)."""
         return self._taste.estimate
 
     @property

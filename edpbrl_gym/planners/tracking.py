@@ -1,12 +1,11 @@
-"""What the answers say so far, kept up to date without making the person wait.
+"""Posterior of the taste, updated answer by answer without making the person wait.
 
 A full fit chooses scales and weights of several priors from all answers, which takes longer the more answers there are.
-It depends on the answers alone, not on what was fitted before, so that looking at the estimate changes nothing. Between
-two full fits the posterior takes in new answers by itself: it is the prior of the next few (assumed density filtering:
-Opper & Winther, 1999), one small estimate. A full fit is due when the answers have grown by more than a tenth; it then
-uses those that were there when the last question was asked, so that it can be made while the person thinks (``think``),
-and the very last answer is taken in by the small step. Whether ``think`` was called changes when the work is done, not
-its result.
+It depends on the answers alone, not on earlier fits, so that reading the estimate changes nothing. Between two full
+fits the posterior is the prior of the next few answers (assumed density filtering: Opper & Winther, 1999), one small
+estimate. A full fit is due when the answers have grown by more than a tenth; it then uses those that were there when
+the last question was asked, so that it can run while the person thinks (``think``), and a small step adds the last
+answer. Whether ``think`` was called changes when the work is done, not its result.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ from edpbrl_gym.likelihood import Response, ResponseModel, Terms
 __all__ = ["TasteTracker"]
 
 
-_SMALL_PART = 10  # new answers, at most one in so many, that the small step may take in
+_SMALL_PART = 10  # the small step adds at most one new answer for every ten known ones
 
 
 class TasteTracker:
-    """Answers, the estimate from all of them, and the posterior that plans.
+    """Answers, the estimate from all of them, and the posterior that plans questions.
 
     Args:
-        prior: Priors of the vocabulary, or one prior, taken as it is.
+        prior: Prior of the vocabulary, or a Gaussian prior, whose scale is kept.
         model: Format of the answers.
         num_options: K.
         memory: Estimate from so many of the latest answers; None: from all.
@@ -64,7 +63,7 @@ class TasteTracker:
         self._seen = 0  # answers when the last question was asked
         self._used = 0  # answers in ``planned``
         self.planned = self._before
-        self._made: dict[int, TasteFit | Estimate] = {}  # the last full fits, by the number of answers
+        self._fits: dict[int, TasteFit | Estimate] = {}  # the last full fits, by the number of answers
 
     def state(self) -> dict[str, Any]:
         """All that later questions depend on; later calls don't change it."""
@@ -80,20 +79,20 @@ class TasteTracker:
 
     @property
     def waiting(self) -> int:
-        """Answers that ``planned`` does not know yet."""
+        """Number of answers not yet in ``planned``."""
         return len(self._answers) - self._used
 
     def tell(self, features: Floats, responses: Sequence[Response]) -> None:
-        """Keep n answers about options (n, K, d).
+        """Store n answers about options (n, K, d).
 
         Raises:
             ValueError: Answers that the model does not know.
         """
-        self.model.terms(features, responses)  # an answer of the wrong kind must not stay
+        self.model.terms(features, responses)  # raises for an answer of the wrong kind, which is then not stored
         self._answers += zip(features, responses, strict=True)
 
     def asked(self) -> None:
-        """Note that a question goes out now."""
+        """Note that a question is asked now."""
         self._seen = len(self._answers)
 
     def refresh(self) -> None:
@@ -141,21 +140,21 @@ class TasteTracker:
         return _SMALL_PART * new <= (known if self.memory is None else min(known, self.memory))
 
     def _terms(self, first: int, end: int) -> Terms:
-        kept = self._answers[first:end]
-        features = np.array([one for one, _ in kept]).reshape(-1, self.num_options, self.dimension)
-        return self.model.terms(features, [response for _, response in kept])
+        answers = self._answers[first:end]
+        features = np.array([options for options, _ in answers]).reshape(-1, self.num_options, self.dimension)
+        return self.model.terms(features, [response for _, response in answers])
 
     def _full_fit(self, count: int) -> TasteFit | Estimate:
         """The full fit of the first ``count`` answers (the latest of them, with ``memory``)."""
         if self._fit is not None and self._fitted == count:
             return self._fit
-        if count not in self._made:
+        if count not in self._fits:
             fit = self._estimated(count)
-            last = list(self._made.items())[-1:]  # what ``think`` made outlives a look at the estimate
-            self._made = dict([*last, (count, fit)])
-        return self._made[count]
+            last = list(self._fits.items())[-1:]  # the fit of ``think`` survives a read of the estimate
+            self._fits = dict([*last, (count, fit)])
+        return self._fits[count]
 
-    @one_blas_thread()  # threads change the last bits: whoever looks, the estimate must be the same
+    @one_blas_thread()  # threads change the last bits, and every reader must get the same estimate
     def _estimated(self, count: int) -> TasteFit | Estimate:
         terms = self._terms(0 if self.memory is None else max(0, count - self.memory), count)
         if isinstance(self.prior, GaussianPrior):

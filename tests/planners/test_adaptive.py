@@ -361,7 +361,7 @@ def test_single_precision_chooses_what_double_precision_chooses():
 def violations(restrictions, lanes):
     planner = make(restrictions=restrictions)
     found = play(planner, 4) if lanes is None else lanes
-    return planner._given_rules.violations(found), found
+    return planner._initial_rules.violations(found), found
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from edpbrl_gym.likelihood import Response
 from edpbrl_gym.likelihood.choice import fisher_information
 from edpbrl_gym.planners import ComposedFeatures, Planner, TokenFeatures
 from edpbrl_gym.planners.pool import PoolState, RulePlanner
-from edpbrl_gym.planners.pool.trajectories import Followed, sample_trajectories, trajectory_features
+from edpbrl_gym.planners.pool.trajectories import Playback, sample_trajectories, trajectory_features
 from edpbrl_gym.planners.registry import RULES, make_rule
 from edpbrl_gym.session import Session
 from edpbrl_gym.vocabulary import Vocabulary
@@ -219,7 +219,7 @@ def test_sampled_rules_go_on_at_random_after_prefixes_of_others() -> None:
     drawn = {tuple(planner.ask(before).tolist()) for _ in range(20)}
     assert len(drawn) > 5 and all(len(set(row)) == K for row in drawn)
     assert other.ask(before).shape == (K,)
-    followed = Followed((2, 2, 2))
+    followed = Playback((2, 2, 2))
     followed.begin(np.array([[0, 1, 0], [1, 1, 0]]))
     assert followed.next(np.array([[1], [0]])) is None
     assert followed.next(np.array([[0], [1]])).tolist() == [1, 1]

@@ -1,4 +1,4 @@
-"""Planners of other packages behind the interface of this package, as baselines: BoTorch's and optuna's.
+"""External baselines: planners of BoTorch and optuna behind the interface of this package.
 
 They need the extra ``external``. Both compare pairs (K = 2) of a finite pool of items: prompts of one step.
 """

@@ -26,8 +26,8 @@ from edpbrl_gym.planners.external.pool import (
 __all__ = ["OptunaGPPlanner"]
 
 
-_MOST = 10  # features: in more dimensions the nearest item is far from what was suggested
-_SAME = 1e-5  # relative distance at which features are those of an item: rounding to float32
+_MAX_FEATURES = 10  # in more dimensions the nearest item is far from the suggestion
+_SAME = 1e-5  # relative distance below which features are those of an item: rounding to float32
 _PURPOSE = "optuna's preferential sampler"
 
 
@@ -41,12 +41,12 @@ class OptunaGPPlanner(Planner):
     suggestion that is neither this one nor in the last question; before the first answer both are drawn at random. What
     the sampler learns is about the items shown, not about its suggestions.
 
-    It has no theta: `best_item` is its answer. The same arguments and the same calls give the same questions.
+    It estimates no theta; its result is `best_item`. The same arguments and the same calls give the same questions.
 
     Args:
         items: The pool, (n, d), d <= 10; of equal items only the first is shown.
         num_options: K, 2.
-        seed: Of the sampler.
+        seed: Seed of the sampler.
 
     Attributes:
         name: "optuna".
@@ -62,8 +62,8 @@ class OptunaGPPlanner(Planner):
 
     def __init__(self, items: ArrayLike, *, num_options: int = 2, seed: int = 0) -> None:
         self.items, self._distinct = check_items(items)
-        if self.items.shape[1] > _MOST:
-            raise ValueError(f"Expected items of at most {_MOST} features, got {self.items.shape[1]}")
+        if self.items.shape[1] > _MAX_FEATURES:
+            raise ValueError(f"Expected items of at most {_MAX_FEATURES} features, got {self.items.shape[1]}")
         check_pair(num_options)
         self.num_options = num_options
         self.seed = check_count(seed, "seed", minimum=0)
@@ -106,16 +106,16 @@ class OptunaGPPlanner(Planner):
         """Learn from n answered pairs.
 
         Args:
-            options: Features of what was compared, (n, 2, d): those of items of the pool.
+            options: Features of the compared items of the pool, (n, 2, d).
             responses: The answers, (n,); an integer is the better option.
 
         Raises:
             ValueError: Shapes that don't fit, features of no item, or answers other than the best option.
         """
         pairs = answered_pairs(options, responses, self.items.shape[1])
-        told = [(self._item(better), self._item(worse)) for better, worse in pairs]
+        preferences = [(self._item(better), self._item(worse)) for better, worse in pairs]
         with self._quiet():
-            for better, worse in told:
+            for better, worse in preferences:
                 self._study.report_preference(self._trial(better), self._trial(worse))
                 self._best = better
 
@@ -131,7 +131,7 @@ class OptunaGPPlanner(Planner):
 
     @property
     def estimate(self) -> NoReturn:
-        """There is none.
+        """Not available.
 
         Raises:
             AttributeError: Always.
@@ -140,7 +140,7 @@ class OptunaGPPlanner(Planner):
 
     @property
     def posterior(self) -> NoReturn:
-        """There is none.
+        """Not available.
 
         Raises:
             AttributeError: Always.
@@ -150,12 +150,12 @@ class OptunaGPPlanner(Planner):
     def _suggestion(self) -> Floats:
         """A point of the box, (varying features,)."""
         trial = self._study.ask(self._space)
-        # not to be shown itself: the trial of the nearest item takes its place
+        # the suggestion itself is not shown: the trial of the nearest item replaces it
         self._study._study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
         return np.array([trial.params[name] for name in self._space])
 
     def _nearest(self, point: Floats, without: tuple[int, ...]) -> int:
-        """The nearest item that is none of the given; with two or three items these may be all but the first given."""
+        """The nearest item not in ``without``; where that leaves none, the nearest one that is not ``without[0]``."""
         distances = np.linalg.norm(self.items[self._distinct][:, self._columns] - point, axis=1)
         order = self._distinct[np.argsort(distances, kind="stable")]
         fresh = order[~np.isin(order, without)]
@@ -172,7 +172,7 @@ class OptunaGPPlanner(Planner):
         return int(self._distinct[nearest])
 
     def _trial(self, item: int) -> Any:
-        """The trial of an item, made when it is told of for the first time."""
+        """The trial of an item, created with the first answer about it."""
         if item not in self._trials:
             values = self.items[item, self._columns].tolist()
             self._study.add_trial(
@@ -188,7 +188,7 @@ class OptunaGPPlanner(Planner):
 
     @contextmanager
     def _quiet(self) -> Iterator[None]:
-        """Without the lines optuna writes for each study, and without the word that the first points are random."""
+        """Without optuna's log lines for each study and its warning that the first points are random."""
         logging = self._optuna.logging
         before = logging.get_verbosity()
         logging.set_verbosity(logging.WARNING)

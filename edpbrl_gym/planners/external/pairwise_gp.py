@@ -30,9 +30,9 @@ __all__ = ["PairwiseGPPlanner"]
 
 
 _ALL_PAIRS = 200  # items of which every pair is scored
-_BLOCK = 1024  # pairs scored at once: BALD draws 1,024 samples for each of them
-_STARTS = 4  # of the search in larger pools
-_NEAR = 1e-3  # posterior standard deviations from the maximum at which an estimate counts as it
+_BLOCK = 1024  # pairs scored at once: BALD draws 1,024 samples for each
+_STARTS = 4  # starts of the search in larger pools
+_NEAR = 1e-3  # posterior standard deviations from the maximum below which an estimate counts as converged
 _PURPOSE = "BoTorch's preference model"
 _FIT, _SCORE = 0, 1  # what the global generators are seeded for
 
@@ -46,9 +46,9 @@ class PairwiseGPPlanner(Planner):
 
     Acquisition functions: "bald" is `PairwiseBayesianActiveLearningByDisagreement` (N. Houlsby et al., "Bayesian Active
     Learning for Classification and Preference Learning", 2011), 1,024 samples for each pair; it takes the choices as
-    probit whatever the model's likelihood is. "eubo" is `AnalyticExpectedUtilityOfBestOption` (Z. J. Lin et al.,
+    probit whatever the model's likelihood. "eubo" is `AnalyticExpectedUtilityOfBestOption` (Z. J. Lin et al.,
     "Preference Exploration for Efficient Bayesian Optimization with Multiple Outcomes", 2022). All pairs are scored
-    where the pool has at most 200 items; in larger ones either item is replaced in turn by the best of the whole pool.
+    if the pool has at most 200 items; in larger ones the two items are replaced in turn by the best of the whole pool.
 
     With a linear kernel the posterior of the utilities of any items follows from that of the d unit vectors, which is
     the one of theta. It is taken from BoTorch once for each answer and handed to the acquisition functions: they give
@@ -60,9 +60,9 @@ class PairwiseGPPlanner(Planner):
     Args:
         items: The pool, (n, d); of equal items only the first is asked about.
         acquisition: "bald" or "eubo".
-        prior_variance: Of each coordinate of theta, > 0: 1 / lambda.
+        prior_variance: Prior variance of each coordinate of theta, > 0: 1 / lambda.
         num_options: K, 2.
-        seed: Of BoTorch's draws.
+        seed: Seed of BoTorch's draws.
 
     Attributes:
         name: "botorch-bald" or "botorch-eubo".
@@ -130,7 +130,7 @@ class PairwiseGPPlanner(Planner):
         """Learn from n answered pairs.
 
         Args:
-            options: Features of what was compared, (n, 2, d).
+            options: Features of the compared items, (n, 2, d).
             responses: The answers, (n,); an integer is the better option.
 
         Raises:
@@ -143,7 +143,7 @@ class PairwiseGPPlanner(Planner):
     def estimate(self) -> Estimate:
         """The mean of BoTorch's posterior of theta; its covariance gives the precision.
 
-        BoTorch does not report how its search for the maximum went: ``iterations`` is 0, and ``converged`` says whether
+        BoTorch does not report on its search for the maximum: ``iterations`` is 0, and ``converged`` says whether
         the next Newton step from theta would be shorter than a thousandth of a posterior standard deviation.
         """
         mean, covariance = self._posterior()
@@ -152,16 +152,17 @@ class PairwiseGPPlanner(Planner):
         penalty = float(mean @ mean) / (2.0 * self.prior_variance)
         likelihood = -float(np.logaddexp(0.0, -logits).sum())
         gradient = differences.T @ _sigmoid(-logits) - mean / self.prior_variance
-        off = math.sqrt(max(float(gradient @ covariance @ gradient), 0.0))
+        distance = math.sqrt(max(float(gradient @ covariance @ gradient), 0.0))
+        near = distance <= _NEAR
         return Estimate(
             theta=mean.copy(),
-            converged=off <= _NEAR,
+            converged=near,
             iterations=0,
             gradient_norm=float(np.linalg.norm(gradient)),
             log_likelihood=likelihood,
             log_posterior=likelihood - penalty,
             precision=_inverse(covariance),
-            reason="" if off <= _NEAR else f"BoTorch stopped {off:.1e} posterior standard deviations from the maximum",
+            reason="" if near else f"BoTorch stopped {distance:.1e} posterior standard deviations from the maximum",
         )
 
     @property
@@ -202,9 +203,9 @@ class PairwiseGPPlanner(Planner):
             if len(self._pairs):
                 torch = load("torch", _PURPOSE)
                 with torch.no_grad():
-                    found = self.fitted_model().posterior(torch.eye(dimension, dtype=torch.float64))
-                    mean = found.mean.squeeze(-1).numpy()
-                    covariance = found.covariance_matrix.numpy()
+                    posterior = self.fitted_model().posterior(torch.eye(dimension, dtype=torch.float64))
+                    mean = posterior.mean.squeeze(-1).numpy()
+                    covariance = posterior.covariance_matrix.numpy()
                 self._fitted = mean, (covariance + covariance.T) / 2.0
             else:
                 self._fitted = np.zeros(dimension), self.prior_variance * np.eye(dimension)
@@ -260,5 +261,5 @@ def _sigmoid(values: Floats) -> Floats:
 
 
 def _inverse(matrix: Floats) -> Floats:
-    found = np.linalg.inv(matrix)
-    return np.asarray((found + found.T) / 2.0)
+    inverse = np.linalg.inv(matrix)
+    return np.asarray((inverse + inverse.T) / 2.0)

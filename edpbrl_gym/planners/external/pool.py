@@ -1,4 +1,4 @@
-"""What the planners of other packages share: a pool of items, pairs of them, and quiet, repeatable calls."""
+"""Shared code of the external planners: a pool of items, pairs of them, and quiet, repeatable calls."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ INSTALL = 'pip install "edpbrl-gym[external]"'
 
 
 def load(module: str, purpose: str) -> Any:
-    """A module of the extra ``external``; what it warns of while it is imported is kept quiet.
+    """Import a module of the extra ``external`` without its deprecation warnings.
 
     Raises:
         ModuleNotFoundError: It is not installed; the message says what to install.
@@ -42,7 +42,7 @@ def load(module: str, purpose: str) -> Any:
 
 @contextmanager
 def private_randomness(*seed: int) -> Iterator[None]:
-    """The global generators of numpy and torch, which the packages draw from, seeded inside and put back after."""
+    """The global generators of numpy and torch, which the packages draw from, seeded inside and restored afterwards."""
     torch = require("torch", "the planners of other packages", INSTALL)
     number = int(np.random.SeedSequence(seed).generate_state(1)[0])
     before = np.random.get_state()
@@ -56,7 +56,7 @@ def private_randomness(*seed: int) -> Iterator[None]:
 
 
 def check_items(items: ArrayLike) -> tuple[Floats, Indices]:
-    """The pool (n, d), and the places of the first of each set of equal rows: at least two.
+    """The pool (n, d), and the indices of the first of each set of equal rows, at least two.
 
     Raises:
         ValueError: NaN, no table, or fewer than two different items.
@@ -90,19 +90,21 @@ def check_prefixes(prefixes: ArrayLike) -> None:
 
 
 def answered_pairs(options: ArrayLike, responses: Sequence[Response | int], dimension: int) -> Floats:
-    """The chosen item and the other one of each question that says anything, (m, 2, d).
+    """The chosen and the other item of each informative question, (m, 2, d).
 
-    Skipped questions, and those of two equal items, say nothing.
+    Skipped questions, and those of two equal items, carry no information.
 
     Raises:
         ValueError: Shapes that don't fit, or answers other than the best option.
     """
     shape = ("n", 2, dimension)
     rows = check_array(check_options(options), "options", shape=shape, hint="pairs of the pool's items")
-    given = [one if isinstance(one, Response) else Response.best(one) for one in responses]
-    BestOf().terms(rows, given)  # it refuses the answers that the packages don't know
-    kept = [
-        place for place, one in enumerate(given) if one.first is not None and (rows[place, 0] != rows[place, 1]).any()
+    answers = [answer if isinstance(answer, Response) else Response.best(answer) for answer in responses]
+    BestOf().terms(rows, answers)  # raises for answers that the packages don't know
+    informative = [
+        index
+        for index, answer in enumerate(answers)
+        if answer.first is not None and (rows[index, 0] != rows[index, 1]).any()
     ]
-    order = np.array([[given[place].first, 1 - (given[place].first or 0)] for place in kept], dtype=np.int64)
-    return rows[np.array(kept, dtype=np.int64)[:, None], order.reshape(-1, 2)]
+    order = np.array([[answers[index].first, 1 - (answers[index].first or 0)] for index in informative], dtype=np.int64)
+    return rows[np.array(informative, dtype=np.int64)[:, None], order.reshape(-1, 2)]

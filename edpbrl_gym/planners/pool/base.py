@@ -1,4 +1,4 @@
-"""What a rule of the literature is, and the search that all rules given by a question score share."""
+"""The protocol of the rules of the literature, and the search shared by all that maximise an acquisition value."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["QuestionValue", "Rule", "ScoreRule", "search_questions"]
 QuestionValue = Callable[[Indices], Floats]
 """Values (m,) of questions (m, K), higher is better; it must not depend on the order of the options."""
 
-_MOVED = 32  # options that all starts have together
+_TOTAL_OPTIONS = 32  # of all starts together
 _SWEEPS = 100  # far more than any search takes; it ends where no replacement gains
 
 
@@ -35,13 +35,13 @@ class Rule(Protocol):
         name: Its key in the registry.
         source: Authors, year, title.
         adaptive: Whether its questions depend on the answers.
-        higher: What it optimises, in one line.
+        objective: What it maximises, in one line.
     """
 
     name: str
     source: str
     adaptive: bool
-    higher: str
+    objective: str
 
     def propose(self, state: PoolState) -> Indices:
         """The next question: K indices of distinct items."""
@@ -49,22 +49,22 @@ class Rule(Protocol):
 
 
 class ScoreRule(ABC):
-    """A rule that is given by the value of a question: it asks the question with the largest one.
+    """A rule defined by an acquisition value: it asks the question with the largest value.
 
     Small pools are searched exhaustively, larger ones by coordinate exchange (`search_questions`).
 
     Args:
         starts: Random questions from which the exchange starts, >= 1; None: 32 / K, at least 1. On pools of 100 to
-            1,000 items the question found is worth 0.99 of the best known one on average, that of one start 0.97.
+            1,000 items its value is 0.99 of the best known one on average, 0.97 from one start.
         exhaustive: Pools with no more questions than this are searched exhaustively, >= 0.
-        repeats: Whether an item may stand in a question more than once. No question that makes sense has it so; it
-            shows what a rule would do if it were free to.
+        repeats: Whether an item may appear in a question more than once. Useful questions have no repeats; True shows
+            what a rule does without this constraint.
     """
 
     name: str
     source: str
     adaptive: bool = True
-    higher: str
+    objective: str
 
     def __init__(self, *, starts: int | None = None, exhaustive: int = 5000, repeats: bool = False) -> None:
         self.starts = None if starts is None else check_count(starts, "starts")
@@ -107,13 +107,13 @@ def search_questions(
     until no replacement of any option gains.
 
     Args:
-        value: Of questions (m, K), (m,).
+        value: Acquisition values (m,) of questions (m, K).
         num_items: n >= K.
         num_options: K.
-        rng: Of the starts and the order of the options.
+        rng: Draws the starts and the order of the options.
         starts: Random questions to start from, >= 1; None: 32 / K, at least 1.
         exhaustive: Score all questions where there are no more than this.
-        repeats: Whether an item may stand in a question more than once.
+        repeats: Whether an item may appear in a question more than once.
         lanes: Items that each option may be, see `PoolState`; None: all.
 
     Returns:
@@ -123,46 +123,46 @@ def search_questions(
         ValueError: A value that is NaN, or lanes that don't fit.
     """
     if lanes is not None:
-        own = check_lanes(lanes, num_items, num_options)
-        if math.prod(len(items) for items in own) <= exhaustive:
-            return _best_of(_lane_product(own, repeats=repeats), value)
+        option_items = check_lanes(lanes, num_items, num_options)
+        if math.prod(len(items) for items in option_items) <= exhaustive:
+            return _best_of(_lane_product(option_items, repeats=repeats), value)
     else:
-        own = (np.arange(num_items),) * num_options
+        option_items = (np.arange(num_items),) * num_options
     options = num_items + num_options - 1 if repeats else num_items
     if lanes is None and math.comb(options, num_options) <= exhaustive:
         tuples = itertools.combinations_with_replacement if repeats else itertools.combinations
         return _best_of(np.array(list(tuples(range(num_items), num_options)), dtype=np.int64), value)
-    score = _Replacements(value, own, repeats=repeats)
+    score = _Replacements(value, option_items, repeats=repeats)
 
     def start() -> Indices:
         if lanes is None:
             return rng.choice(num_items, num_options, replace=False)
-        return score.places(draw_questions(1, num_items, num_options, rng, lanes=own)[0])
+        return score.places(draw_questions(1, num_items, num_options, rng, lanes=option_items)[0])
 
-    found = [
+    results = [
         exchange(score, score.allowed, start(), sweeps=_SWEEPS, rng=rng)
-        for _ in range(max(1, _MOVED // num_options) if starts is None else check_count(starts, "starts"))
+        for _ in range(max(1, _TOTAL_OPTIONS // num_options) if starts is None else check_count(starts, "starts"))
     ]
-    places, worth = max(found, key=lambda one: one[1])
-    return score.items(places), worth
+    indices, best_value = max(results, key=lambda result: result[1])
+    return score.items(indices), best_value
 
 
 class _Replacements:
-    """The value of questions as `exchange` asks for it: an option is its item's place in its lane."""
+    """The value of questions in the form of `exchange`: an option is the index of its item within its lane."""
 
     def __init__(self, value: QuestionValue, lanes: tuple[Indices, ...], *, repeats: bool) -> None:
         self._value, self._lanes, self._repeats = value, lanes, repeats
 
-    def replacements(self, chosen: Indices, lane: int) -> Floats:
-        table = np.tile(self.items(chosen), (len(self._lanes[lane]), 1))
+    def replacements(self, question: Indices, lane: int) -> Floats:
+        table = np.tile(self.items(question), (len(self._lanes[lane]), 1))
         table[:, lane] = self._lanes[lane]
         return _checked(self._value(table))
 
-    def allowed(self, lane: int, chosen: Indices) -> NDArray[np.bool_]:
+    def allowed(self, lane: int, question: Indices) -> NDArray[np.bool_]:
         items = self._lanes[lane]
         mask = np.ones(len(items), dtype=np.bool_)
         if not self._repeats:
-            mask[[chosen[q] for q in range(len(chosen)) if q != lane and self._lanes[q] is items]] = False
+            mask[[question[q] for q in range(len(question)) if q != lane and self._lanes[q] is items]] = False
         return mask
 
     def items(self, places: Indices) -> Indices:

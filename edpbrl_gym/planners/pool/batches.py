@@ -1,4 +1,4 @@
-"""Rules that plan many questions at once, without answers, and the baselines: random questions, random rollouts."""
+"""Rules that plan many questions at once without answers, and the baselines: random questions, random rollouts."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ class RandomQuestions:
     name = "random_distinct"
     source = "baseline"
     adaptive = False
-    higher = "nothing"
+    objective = "nothing"
 
     def propose(self, state: PoolState) -> Indices:
         """K items, (K,)."""
         return self.plan(state, 1)[0]
 
     def plan(self, state: PoolState, questions: int) -> Indices:
-        """So many independent questions, (T, K)."""
+        """Independent questions, (T, K)."""
         return _random(check_count(questions, "questions"), state)
 
 
 class Thinning:
-    """Batch thinning: of a batch of candidate questions ask as few as carry the information of all of them.
+    """Batch thinning: ask as few questions of a batch as carry the information of the whole batch.
 
     Source: Schlaginhaufen, Ouhamma and Kamgarpour (2025), "Efficient preference-based reinforcement learning:
     randomized exploration meets experimental design".
 
     Rule: W = V; keep picking argmax over the batch of x' W^-1 x, x the difference of a pair, and add x x' to W, until
     det W is that of V plus the whole batch. For K options x x' is F(S; 0), and the pick is
-    argmax log det(W + F(S; 0)), the same for K = 2 where F(S; 0) = x x' / 4. A candidate may be picked again: it is
-    what lets fewer questions reach the determinant of all. Where they don't, the batch is asked as it is.
+    argmax log det(W + F(S; 0)), the same for K = 2 where F(S; 0) = x x' / 4. Candidates may be picked
+    repeatedly, which lets fewer questions reach the determinant of the batch. Where they don't, the batch is asked.
 
     The candidates are random questions, ``oversampling`` times as many as there are to ask; ``thin`` takes any batch.
 
@@ -63,7 +63,7 @@ class Thinning:
         'meets experimental design"'
     )
     adaptive = False
-    higher = "log det of the information at theta = 0, with few of the questions of a batch"
+    objective = "log det of the information at theta = 0, with few of the questions of a batch"
 
     def __init__(self, *, oversampling: int = 4, repeats: bool = True, share: float = 1.0) -> None:
         self.oversampling = check_count(oversampling, "oversampling")
@@ -71,15 +71,15 @@ class Thinning:
         self.share = check_share(share)
 
     def propose(self, state: PoolState) -> Indices:
-        """The first pick of a batch that is drawn for it, (K,).
+        """The first pick of a batch drawn for it, (K,).
 
-        One question has the candidates of 64, so that the best of them is worth something.
+        One question has as many candidates as 64 would, so that the best of them is informative.
         """
         candidates = _random(64 * self.oversampling, state)
         return thin(candidates, state.items, state.agnostic, limit=1)[0]
 
     def plan(self, state: PoolState, questions: int) -> Indices:
-        """At most so many questions, in the order of the picks, (T, K)."""
+        """At most ``questions`` questions, in the order of the picks, (T, K)."""
         count = check_count(questions, "questions")
         candidates = _random(self.oversampling * count, state)
         return thin(candidates, state.items, state.agnostic, limit=count, repeats=self.repeats, share=self.share)
@@ -95,38 +95,38 @@ class DopeWolfe:
     S of (x_i - x_j)(x_i - x_j)'. Each step scores random subsets only and moves to the best of them. T independent
     samples from pi are the questions.
 
-    The design of a pool is solved once and kept; with its own seed, so that it depends on the pool only.
+    The design of a pool is solved once, with its own seed, so that it depends on the pool only.
 
     Args:
         subsets: Random subsets scored in each step, >= 1.
         iterations: Steps, >= 1; None: 18 d, at least 600. With too few of them much of the weight is still on the
-            random subsets of the start (``gap`` and ``start`` of the design tell).
-        seed: Of the random subsets.
+            random subsets of the start (see ``gap`` and ``start`` of the design).
+        seed: Seed of the random subsets.
     """
 
     name = "dopewolfe"
     source = 'Thekumparampil et al. (2025), "Comparing few to rank many"'
     adaptive = False
-    higher = "log det of the expected information at theta = 0 of a distribution of questions"
+    objective = "log det of the expected information at theta = 0 of a distribution of questions"
 
     def __init__(self, *, subsets: int = 64, iterations: int | None = None, seed: int = 0) -> None:
         self.subsets = check_count(subsets, "subsets")
         self.iterations = None if iterations is None else check_count(iterations, "iterations")
         self.seed = check_count(seed, "seed", minimum=0)
-        self._solved: tuple[_Pool, SubsetDesign] | None = None  # with the pool that it is of
+        self._solved: tuple[_Pool, SubsetDesign] | None = None  # with its pool
 
     def propose(self, state: PoolState) -> Indices:
         """One sample of the design, (K,)."""
         return self.plan(state, 1)[0]
 
     def plan(self, state: PoolState, questions: int) -> Indices:
-        """So many independent samples of the design, (T, K)."""
+        """Independent samples of the design, (T, K)."""
         return self.design(state).sample(check_count(questions, "questions"), state.rng)
 
     def design(self, state: PoolState) -> SubsetDesign:
         """The design of the state's pool; the first state of a pool solves it."""
-        kept = self._solved
-        if kept is None or not kept[0].is_of(state) or kept[1].questions.shape[1] != state.num_options:
+        cached = self._solved
+        if cached is None or not cached[0].is_of(state) or cached[1].questions.shape[1] != state.num_options:
             design = solve_subset_design(
                 state.items,
                 state.num_options,
@@ -135,8 +135,8 @@ class DopeWolfe:
                 iterations=max(600, 18 * state.dimension) if self.iterations is None else self.iterations,
                 lanes=state.lanes,
             )
-            self._solved = kept = (_Pool.of(state), design)
-        return kept[1]
+            self._solved = cached = (_Pool.of(state), design)
+        return cached[1]
 
 
 class RolloutPool:
@@ -144,19 +144,19 @@ class RolloutPool:
 
     Source: baseline; what sampling-based packages do where a trajectory is an option.
 
-    Rule: that of ``rule``, on ``size`` random items of the pool (all of a smaller one), and on items asked about before
-    by anybody. About prompts of several steps `RulePlanner` gives it random trajectories for items.
+    Rule: that of ``rule``, on ``size`` random items of the pool (all of a smaller one), and on items of earlier
+    questions. For prompts of several steps `RulePlanner` passes random trajectories as items.
 
     Args:
-        rule: The rule that chooses from the candidates: its name, or itself.
+        rule: The rule that chooses from the candidates, or its name.
         size: Candidates, >= 2.
-        seed: Of the candidates.
+        seed: Seed of the candidates.
     """
 
     name = "rollout_pool"
     source = "baseline"
-    adaptive = False  # these two are those of the rule inside
-    higher = "nothing"
+    adaptive = False  # this and the objective are those of the inner rule
+    objective = "nothing"
 
     def __init__(self, *, rule: str | Rule = "random_distinct", size: int = 2000, seed: int = 0) -> None:
         if isinstance(rule, str):
@@ -167,16 +167,16 @@ class RolloutPool:
         self.size = check_count(size, "size", minimum=2)
         self.seed = check_count(seed, "seed", minimum=0)
         self.adaptive = rule.adaptive
-        self.higher = rule.higher
-        self._drawn: tuple[_Pool, Indices, Floats] | None = None  # the whole pool, the candidates, their features
+        self.objective = rule.objective
+        self._cache: tuple[_Pool, Indices, Floats] | None = None  # the whole pool, the candidates, their features
 
     def propose(self, state: PoolState) -> Indices:
         """The rule's question, (K,), of the candidates and of items that were asked about before."""
         places, features = self._candidates(state)
-        known = len(places)
-        asked = np.array(state.asked, dtype=np.int64).reshape(-1, state.num_options)
-        # some rules look at the options asked before, so these are items of the inner pool too
-        outside = np.setdiff1d(asked, places)
+        num_candidates = len(places)
+        past_questions = np.array(state.asked, dtype=np.int64).reshape(-1, state.num_options)
+        # some rules use the options of earlier questions, so these are items of the inner pool too
+        outside = np.setdiff1d(past_questions, places)
         if len(outside):
             places = np.concatenate([places, outside])
             features = state.items[places]
@@ -189,28 +189,28 @@ class RolloutPool:
             agnostic=state.agnostic,
             num_options=state.num_options,
             rng=state.rng,
-            asked=tuple(tuple(position[int(i)] for i in row) for row in asked),
-            lanes=_lanes_within(places[:known], state),
+            asked=tuple(tuple(position[int(i)] for i in row) for row in past_questions),
+            lanes=_lanes_within(places[:num_candidates], state),
             past=state.past,
         )
         return places[self.rule.propose(inner)]
 
     def _candidates(self, state: PoolState) -> tuple[Indices, Floats]:
-        if self._drawn is None or not self._drawn[0].is_of(state):
+        if self._cache is None or not self._cache[0].is_of(state):
             rng = np.random.default_rng([self.seed, state.num_items])
             parts = []
-            for group in state.groups:  # each gets its share of the candidates
+            for group in state.groups:  # each group gets its share of the candidates
                 options = len(group.lanes)
                 size = max(options, min(-(-self.size * options // state.num_options), len(group.items)))
                 parts.append(group.items[rng.choice(len(group.items), size, replace=False)])
             places = np.sort(np.concatenate(parts))
-            self._drawn = (_Pool.of(state), places, state.items[places])
-        return self._drawn[1], self._drawn[2]
+            self._cache = (_Pool.of(state), places, state.items[places])
+        return self._cache[1], self._cache[2]
 
 
 @dataclass(frozen=True, eq=False)
 class _Pool:
-    """What is kept with a pool: its items are known again as the same array, whatever that holds."""
+    """Identity of a pool, for caches: the same array of items, and equal lanes."""
 
     items: Floats
     lanes: tuple[Indices, ...] | None
@@ -230,7 +230,7 @@ def _random(count: int, state: PoolState) -> Indices:
 
 
 def _lanes_within(places: Indices, state: PoolState) -> tuple[Indices, ...] | None:
-    """The lanes of a part of the pool, as places in the ascending indices of that part."""
+    """The lanes of a part of the pool, as positions in the ascending indices of that part."""
     if state.lanes is None:
         return None
     return tuple(np.flatnonzero(np.isin(places, items, assume_unique=True)) for items in state.lanes)

@@ -1,4 +1,4 @@
-"""Rules that look for the best item: draws of the taste propose their favourites, or bound what is at stake."""
+"""Rules that look for the best item, through the favourite items of posterior draws."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from edpbrl_gym.planners.pool.state import PoolState
 __all__ = ["DuelingThompson", "Idrl", "MaximumRegret"]
 
 
-_CLASH = 1e12  # taken off the log value for each two draws with the same favourite: such sets come last
-_SETS = 40_000  # sets of draws that are all tried: those of 4 of 32
+_CLASH = 1e12  # penalty on the log value for every two draws with the same favourite: such sets come last
+_SETS = 40_000  # up to so many sets of draws all are tried: those of 4 of 32
 
 
 class DuelingThompson:
@@ -34,13 +34,13 @@ class DuelingThompson:
     after ``attempts`` new draws the question is filled up with the best items of theta_hat.
 
     Args:
-        attempts: New draws at most, >= 0.
+        attempts: Maximum number of new draws, >= 0.
     """
 
     name = "dueling_thompson"
     source = 'Novoseller et al. (2020), "Dueling posterior sampling for preference-based reinforcement learning"'
     adaptive = True
-    higher = "nothing: each option is the best item with the probability that it is the best one"
+    objective = "nothing: each option is the best item with the probability that it is the best one"
 
     def __init__(self, *, attempts: int = 512) -> None:
         self.attempts = check_count(attempts, "attempts", minimum=0)
@@ -53,19 +53,19 @@ class DuelingThompson:
         return question
 
     def _favourites(self, state: PoolState, group: LaneGroup) -> Indices:
-        """Places of different items in a group, one for each of its options; other groups begin at other draws."""
+        """Indices of different items of a group, one for each option; groups start at different draws."""
         size = len(group.lanes)
         utilities = np.roll(_part(state.draw_utilities, group, state), -int(group.lanes[0]), axis=1)
-        chosen = _distinct(utilities.argmax(axis=0))[:size]
-        left, posterior = self.attempts, None
-        while len(chosen) < size and left > 0:
+        items = _distinct(utilities.argmax(axis=0))[:size]
+        attempts, posterior = self.attempts, None
+        while len(items) < size and attempts > 0:
             posterior = Posterior(state.mean, state.precision) if posterior is None else posterior
-            count = min(left, len(state.draws))
-            left -= count
-            items = _part(state.items, group, state)
-            favourites = (items @ posterior.draws(count, state.rng).T).argmax(axis=0)
-            chosen = _distinct(np.concatenate([chosen, favourites]))[:size]
-        return _filled(chosen, _part(state.utilities, group, state), size)
+            count = min(attempts, len(state.draws))
+            attempts -= count
+            table = _part(state.items, group, state)
+            favourites = (table @ posterior.draws(count, state.rng).T).argmax(axis=0)
+            items = _distinct(np.concatenate([items, favourites]))[:size]
+        return _filled(items, _part(state.utilities, group, state), size)
 
 
 class Idrl(ScoreRule):
@@ -75,7 +75,7 @@ class Idrl(ScoreRule):
 
     Rule: candidates for the best item are the favourites of the draws. Of these the pair (i, j) with the largest
     Var[theta . (x_i - x_j)] is the comparison that is most uncertain; with w = x_i - x_j the question is
-    argmin over S of w' (H + F(S; theta_hat))^-1 w, what is left of this variance after an answer. Where all draws have
+    argmin over S of w' (H + F(S; theta_hat))^-1 w, the variance that remains after an answer. Where all draws have
     the same favourite, the pair is the best two items of theta_hat.
 
     With w given, this is the rule `DirectedFisher` of that direction.
@@ -84,7 +84,7 @@ class Idrl(ScoreRule):
     name = "idrl"
     source = 'Lindner et al. (2021), "Information directed reward learning for reinforcement learning"'
     adaptive = True
-    higher = "reduction of the variance of the most uncertain comparison of two candidates for the best item"
+    objective = "reduction of the variance of the most uncertain comparison of two candidates for the best item"
 
     def direction(self, state: PoolState) -> Floats:
         """w, the difference of the two candidates, (d,)."""
@@ -118,14 +118,14 @@ class MaximumRegret:
 
     Args:
         form: "regret" or "same_item".
-        weights: "density" of the posterior, or "equal": independent draws are weighted by how often they come
-            already, and in many dimensions the density of a few of them outweighs every regret.
+        weights: "density" of the posterior, or "equal": the frequency of independent draws already reflects the
+            density, and in many dimensions the density of a few draws outweighs every regret.
     """
 
     name = "maximum_regret"
     source = 'Wilde et al. (2020), "Active preference learning using maximum regret"'
     adaptive = True
-    higher = "probability of two tastes times the regret of acting on the wrong one"
+    objective = "probability of two tastes times the regret of acting on the wrong one"
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class MaximumRegret:
         self.weights = check_choice_of(weights, "weights", ("density", "equal"))
 
     def propose(self, state: PoolState) -> Indices:
-        """The favourites of the chosen draws, (K,); filled up with the best items of theta_hat where draws lack.
+        """The favourites of the chosen draws, (K,), filled up with the best items of theta_hat.
 
         With lanes, option q is the favourite of its draw among the items of lane q.
         """
@@ -146,8 +146,8 @@ class MaximumRegret:
         lanes = None
         if state.lanes is not None:
             lanes = tuple(q * len(draws) + draws for q in range(state.num_options))
-            own = [items[state.draw_utilities[items].argmax(axis=0)] for items in state.lanes]
-            draws, favourites = np.tile(draws, len(lanes)), np.concatenate(own)
+            lane_favourites = [items[state.draw_utilities[items].argmax(axis=0)] for items in state.lanes]
+            draws, favourites = np.tile(draws, len(lanes)), np.concatenate(lane_favourites)
         elif len(_distinct(favourites)) <= state.num_options:
             return _filled(_distinct(favourites), state.utilities, state.num_options)
         logs = self.log_weights(state)[draws]
@@ -155,20 +155,20 @@ class MaximumRegret:
         clashes = (favourites[:, None] == favourites[None]) | (draws[:, None] == draws[None])
 
         def value(sets: Indices) -> Floats:
-            total, lost = np.zeros(len(sets)), np.zeros(len(sets))
+            total, penalty = np.zeros(len(sets)), np.zeros(len(sets))
             for a in range(sets.shape[1]):
                 for b in range(a):
                     total += regrets[sets[:, a], sets[:, b]]
-                    lost += clashes[sets[:, a], sets[:, b]]
+                    penalty += clashes[sets[:, a], sets[:, b]]
             return np.asarray(
-                np.log(np.maximum(total, np.finfo(np.float64).tiny)) + logs[sets].sum(axis=1) - _CLASH * lost
+                np.log(np.maximum(total, np.finfo(np.float64).tiny)) + logs[sets].sum(axis=1) - _CLASH * penalty
             )
 
-        found, _ = search_questions(value, len(logs), state.num_options, rng=state.rng, exhaustive=_SETS, lanes=lanes)
+        best, _ = search_questions(value, len(logs), state.num_options, rng=state.rng, exhaustive=_SETS, lanes=lanes)
         question = np.empty(state.num_options, dtype=np.int64)
         for group in state.groups:
-            chosen = np.searchsorted(group.items, _distinct(favourites[found[group.lanes]]))
-            filled = _filled(chosen, _part(state.utilities, group, state), len(group.lanes))
+            choices = np.searchsorted(group.items, _distinct(favourites[best[group.lanes]]))
+            filled = _filled(choices, _part(state.utilities, group, state), len(group.lanes))
             question[group.lanes] = group.items[filled]
         return question
 
@@ -183,30 +183,30 @@ class MaximumRegret:
         """Both terms of the bracket for every two favourites, (M, M), of the draws' favourites (M,).
 
         Args:
-            state: With the draws.
+            state: State with the draws.
             favourites: Items, (M,).
-            draws: Whose favourites they are, (M,); None: draw m's is the m-th.
+            draws: The draw of each favourite, (M,); None: favourite m is that of draw m.
         """
         table = state.draw_utilities[favourites]
         table = table.T if draws is None else table[:, draws].T  # theta_m . b_n
-        own = np.diagonal(table)
-        one = own[:, None] - (table if self.form == "regret" else table.T)
-        one = np.maximum(one, 0.0)
-        return np.asarray(one + one.T)
+        best = np.diagonal(table)
+        regret = best[:, None] - (table if self.form == "regret" else table.T)
+        regret = np.maximum(regret, 0.0)
+        return np.asarray(regret + regret.T)
 
 
 def _distinct(items: NDArray[np.integer]) -> Indices:
-    """The different ones, in the order in which they first come."""
+    """The distinct items, in the order of their first occurrence."""
     _, first = np.unique(items, return_index=True)
     return np.asarray(items[np.sort(first)], dtype=np.int64)
 
 
-def _filled(chosen: NDArray[np.integer], utilities: Floats, size: int) -> Indices:
-    """``chosen``, and as many of the best other items of theta_hat as are needed for ``size`` items."""
+def _filled(items: NDArray[np.integer], utilities: Floats, size: int) -> Indices:
+    """``items``, filled up to ``size`` with the best other items of theta_hat."""
     order = np.argsort(-utilities, kind="stable")
-    return _distinct(np.concatenate([chosen, order]))[:size]
+    return _distinct(np.concatenate([items, order]))[:size]
 
 
 def _part(table: Floats, group: LaneGroup, state: PoolState) -> Floats:
-    """The rows of a group's items: the table itself, not a copy, where these are all."""
+    """The rows of a group's items; the table itself, not a copy, if these are all items."""
     return table if len(group.items) == state.num_items else table[group.items]

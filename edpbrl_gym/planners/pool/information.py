@@ -35,8 +35,8 @@ __all__ = [
 class GreedyD(ScoreRule):
     """Greedy D-optimal design at theta = 0: argmax log det(V + F(S; 0)), V the prior and all F(S_t; 0) before.
 
-    For K = 2 it asks the pair with the largest distance |x_i - x_j| in the metric V^-1. It needs no answers, so that
-    its questions can be planned ahead of them.
+    For K = 2 it asks the pair with the largest distance |x_i - x_j| in the metric V^-1. It needs no answers, so
+    its questions can be planned in advance.
 
     Source: A. Schlaginhaufen, R. Ouhamma and M. Kamgarpour, "Efficient Preference-Based Reinforcement Learning:
     Randomized Exploration Meets Experimental Design" (2025), for pairs; K options by the information of the logit.
@@ -48,7 +48,7 @@ class GreedyD(ScoreRule):
         "Exploration Meets Experimental Design"
     )
     adaptive = False
-    higher = "log det of the information at theta = 0"
+    objective = "log det of the information at theta = 0"
 
     def prepare(self, state: PoolState) -> QuestionValue:
         """Gain log det(V + F(S; 0)) - log det V."""
@@ -71,7 +71,7 @@ class AdaptiveD(ScoreRule):
 
     name = "adaptive_d"
     source = "Chaloner and Verdinelli (1995), Bayesian Experimental Design: A Review"
-    higher = "log det of the posterior precision at theta_hat"
+    objective = "log det of the posterior precision at theta_hat"
 
     def prepare(self, state: PoolState) -> QuestionValue:
         """Gain log det(H + F(S; theta_hat)) - log det H."""
@@ -84,17 +84,17 @@ class AdaptiveD(ScoreRule):
 
 
 class _VarianceRule(ScoreRule):
-    """argmin tr(Sigma (H + F)^-1): the value of a question is what it takes off, tr(Sigma H^-1) less that."""
+    """argmin tr(Sigma (H + F)^-1): the value of a question is the reduction from tr(Sigma H^-1)."""
 
     def prepare(self, state: PoolState) -> QuestionValue:
-        """What is taken off tr(Sigma H^-1): that less tr(Sigma (H + F(S; theta_hat))^-1)."""
+        """Reduction tr(Sigma H^-1) - tr(Sigma (H + F(S; theta_hat))^-1)."""
         products = state.products
         targets = ItemProducts(self._targets(state))
 
         def value(questions: Indices) -> Floats:
             weights = _weights(state.probabilities(questions))
             target = targets.differences(questions)
-            return _trace_taken_off(weights, products.differences(questions), target)
+            return _trace_reduction(weights, products.differences(questions), target)
 
         return value
 
@@ -111,7 +111,7 @@ class AdaptiveA(_VarianceRule):
 
     name = "adaptive_a"
     source = "Chaloner and Verdinelli (1995), Bayesian Experimental Design: A Review"
-    higher = "minus the sum of the posterior variances of theta's coordinates"
+    objective = "minus the sum of the posterior variances of theta's coordinates"
 
     def _targets(self, state: PoolState) -> Floats:
         return state.solved
@@ -135,23 +135,25 @@ class AdaptiveV(_VarianceRule):
 
     name = "adaptive_v"
     source = "Chaloner and Verdinelli (1995), Bayesian Experimental Design: A Review"
-    higher = "minus the mean posterior variance of the items' utilities"
+    objective = "minus the mean posterior variance of the items' utilities"
 
     def __init__(self, *, sigma: ArrayLike | None = None, **search: Any) -> None:
         super().__init__(**search)
-        given = None if sigma is None else check_array(sigma, "sigma", shape=("d", "d"))
-        self._given = None if given is None else positive_semidefinite_factor(given, "sigma")
-        self._pool: Floats | None = None  # whose second moment ``_root`` is of
+        matrix = None if sigma is None else check_array(sigma, "sigma", shape=("d", "d"))
+        self._fixed_root = None if matrix is None else positive_semidefinite_factor(matrix, "sigma")
+        self._pool: Floats | None = None  # the pool of ``_root``
 
     def _targets(self, state: PoolState) -> Floats:
         return np.asarray(state.solved @ self._factor(state))
 
     def _factor(self, state: PoolState) -> Floats:
-        """B with Sigma = B B'; that of a pool is kept, since the pool is the same in all questions."""
-        if self._given is not None:
-            if len(self._given) != state.dimension:
-                raise ValueError(f"Expected sigma of dimension {state.dimension} (the items'), got {len(self._given)}")
-            return self._given
+        """B with Sigma = B B'; cached for a pool, which is the same in all questions."""
+        if self._fixed_root is not None:
+            if len(self._fixed_root) != state.dimension:
+                raise ValueError(
+                    f"Expected sigma of dimension {state.dimension} (the items'), got {len(self._fixed_root)}"
+                )
+            return self._fixed_root
         if self._pool is not state.items:
             moment = state.items.T @ state.items / state.num_items
             self._root = positive_semidefinite_factor(moment, "the pool's second moment")
@@ -162,8 +164,8 @@ class AdaptiveV(_VarianceRule):
 class NaiveDesign(ScoreRule):
     """D-optimal design that takes the options as seen one by one: argmax log det(V + (1/K) sum_k x_k x_k').
 
-    An ablation: V is the prior and the same sum over all questions before. What a comparison cannot show, the mean of
-    the options, counts as if it were known, so that options that are large and alike may win.
+    An ablation; V is the prior and the same sum over all questions before. The mean of the options, which a
+    comparison cannot reveal, counts as if it were observed, so that large, similar options may win.
 
     Source: none; the design of regression (V. Fedorov, "Theory of Optimal Experiments", 1972) applied to options.
     """
@@ -171,7 +173,7 @@ class NaiveDesign(ScoreRule):
     name = "naive"
     source = "ablation: the D-design of regression (Fedorov, 1972) on each option by itself"
     adaptive = False
-    higher = "log det of the second moment of the options, without their cross terms"
+    objective = "log det of the second moment of the options, without their cross terms"
 
     def prepare(self, state: PoolState) -> QuestionValue:
         """Gain log det(V + (1/K) sum_k x_k x_k') - log det V."""
@@ -204,7 +206,7 @@ class MaximumUncertainty(ScoreRule):
     source = (
         "Das, Chakraborty, Pacchiano and Chowdhury (2024), Active Preference Optimization for Sample Efficient RLHF"
     )
-    higher = "posterior standard deviation of the options' differences in utility"
+    objective = "posterior standard deviation of the options' differences in utility"
 
     def prepare(self, state: PoolState) -> QuestionValue:
         """Sum over the pairs i < j of |x_i - x_j| in H^-1."""
@@ -218,10 +220,10 @@ class MaximumUncertainty(ScoreRule):
 
 
 class DirectedFisher(ScoreRule):
-    """The question that tells most about one direction v: argmin v' (H + F(S; theta_hat))^-1 v.
+    """The question that is most informative about one direction v: argmin v' (H + F(S; theta_hat))^-1 v.
 
-    For a pair with the difference x and kappa = p (1 - p), it takes off kappa (x' H^-1 v)^2 / (1 + kappa x' H^-1 x).
-    v is the difference of the two items that seem best, or given.
+    For a pair with the difference x and kappa = p (1 - p), the reduction is kappa (x' H^-1 v)^2 / (1 + kappa x' H^-1
+    x). v is the difference of the two items that seem best, or fixed.
 
     Source: D. Lindner, M. Turchetta, S. Tschiatschek, K. Ciosek and A. Krause, "Information Directed Reward Learning
     for Reinforcement Learning" (2021), with the information of the logit in place of that of a Gaussian answer.
@@ -236,14 +238,14 @@ class DirectedFisher(ScoreRule):
         "Lindner, Turchetta, Tschiatschek, Ciosek and Krause (2021), Information Directed Reward Learning for "
         "Reinforcement Learning; with the information of the logit"
     )
-    higher = "minus the posterior variance of the difference of the two best items"
+    objective = "minus the posterior variance of the difference of the two best items"
 
     def __init__(self, *, direction: ArrayLike | None = None, **search: Any) -> None:
         super().__init__(**search)
         self.direction = None if direction is None else check_array(direction, "direction", shape=("d",))
 
     def prepare(self, state: PoolState) -> QuestionValue:
-        """What is taken off v' H^-1 v: that less v' (H + F(S; theta_hat))^-1 v."""
+        """Reduction v' H^-1 v - v' (H + F(S; theta_hat))^-1 v."""
         direction = _top_two(state) if self.direction is None else self.direction
         if direction.shape != (state.dimension,):
             raise ValueError(f"Expected direction of dimension {state.dimension} (the items'), got {len(direction)}")
@@ -252,9 +254,9 @@ class DirectedFisher(ScoreRule):
 
         def value(questions: Indices) -> Floats:
             weights = _weights(state.probabilities(questions))
-            own = along[questions.T]
-            lead = own[1:] - own[0]
-            return _trace_taken_off(weights, products.differences(questions), lead[:, None] * lead[None])
+            projections = along[questions.T]
+            lead = projections[1:] - projections[0]
+            return _trace_reduction(weights, products.differences(questions), lead[:, None] * lead[None])
 
         return value
 
@@ -268,10 +270,10 @@ def _top_two(state: PoolState) -> Floats:
 
 def _weights(probabilities: Floats) -> Floats:
     """W = diag(p) - p p' without the first option, (K - 1, K - 1, m), of probabilities (K, m)."""
-    others = probabilities[1:]
-    weights = -others[:, None] * others[None]
-    places = np.arange(len(others))
-    weights[places, places] += others
+    rest = probabilities[1:]
+    weights = -rest[:, None] * rest[None]
+    places = np.arange(len(rest))
+    weights[places, places] += rest
     return np.asarray(weights)
 
 
@@ -288,7 +290,7 @@ def _log_det(weights: Floats, gram: Floats) -> Floats:
     return np.asarray(np.linalg.slogdet(_inner(weights, gram))[1])
 
 
-def _trace_taken_off(weights: Floats, gram: Floats, target: Floats) -> Floats:
-    """tr((I + W G)^-1 W T), with T in the place of Sigma: what a question takes off tr(Sigma H^-1), (m,)."""
+def _trace_reduction(weights: Floats, gram: Floats, target: Floats) -> Floats:
+    """tr((I + W G)^-1 W T), with T in the place of Sigma: the reduction of tr(Sigma H^-1), (m,)."""
     moved = np.einsum("ijm,jkm->mik", np.broadcast_to(weights, gram.shape), target)
     return np.asarray(np.trace(np.linalg.solve(_inner(weights, gram), moved), axis1=1, axis2=2))

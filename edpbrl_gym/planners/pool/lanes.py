@@ -1,4 +1,4 @@
-"""Which items each option of a question may be: all of the pool, or those of the option's own lane."""
+"""Items that each option of a question may be: the whole pool, or those of the option's lane."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ __all__ = ["LaneGroup", "check_lanes", "draw_questions", "lane_groups"]
 
 @dataclass(frozen=True, eq=False)
 class LaneGroup:
-    """Options that are chosen from the same items, and so must be different ones.
+    """Options chosen from the same items, which must therefore differ.
 
     Attributes:
         items: Indices into the pool, ascending, (m,).
-        lanes: Places of the options in the question, (g,).
+        lanes: Positions of the options in the question, (g,).
     """
 
     items: Indices
@@ -36,7 +36,7 @@ def check_lanes(lanes: Sequence[NDArray[np.integer]], num_items: int, num_option
     """
     if len(lanes) != num_options:
         raise ValueError(f"Expected lanes for K = {num_options} options, got {len(lanes)}")
-    found: list[Indices] = []
+    result: list[Indices] = []
     owner = np.full(num_items, -1)  # the first lane that has the item
     for number, lane in enumerate(lanes):
         items = np.sort(check_integers(np.asarray(lane), f"lanes[{number}]", shape=("m",), low=0, high=num_items - 1))
@@ -45,18 +45,18 @@ def check_lanes(lanes: Sequence[NDArray[np.integer]], num_items: int, num_option
         first = int(owner[items[0]])
         if first < 0 and (owner[items] == -1).all():
             owner[items] = number
-        elif first < 0 or not np.array_equal(found[first], items):
+        elif first < 0 or not np.array_equal(result[first], items):
             raise ValueError(f"Expected lanes[{number}] to have the same items as an earlier lane, or none of them")
         else:
-            items = found[first]
-        found.append(items)
-    for group in _grouped(found):
+            items = result[first]
+        result.append(items)
+    for group in _grouped(result):
         if len(group.items) < len(group.lanes):
             raise ValueError(
                 f"Expected at least {len(group.lanes)} items in lanes[{group.lanes[0]}], which as many options share, "
                 f"got {len(group.items)}"
             )
-    return tuple(found)
+    return tuple(result)
 
 
 def lane_groups(num_items: int, num_options: int, lanes: tuple[Indices, ...] | None) -> list[LaneGroup]:
@@ -74,9 +74,9 @@ def draw_questions(
     *,
     lanes: tuple[Indices, ...] | None = None,
 ) -> Indices:
-    """Independent questions of K different items, each that the lanes allow equally likely, (count, K).
+    """Independent questions of K different items, uniform over those that the lanes allow, (count, K).
 
-    Option k of a group is drawn from the n - k of its items that are left, by its rank among them.
+    Option k of a group is drawn from its n - k remaining items, by its rank among them.
     """
     if lanes is None:
         return _draw_sets(count, num_items, num_options, rng)
@@ -90,9 +90,9 @@ def _draw_sets(count: int, num_items: int, size: int, rng: np.random.Generator) 
     table = np.empty((count, size), dtype=np.int64)
     for k in range(size):
         rank = rng.integers(num_items - k, size=count)
-        taken = np.sort(table[:, :k], axis=1)
+        earlier = np.sort(table[:, :k], axis=1)
         for j in range(k):
-            rank += rank >= taken[:, j]
+            rank += rank >= earlier[:, j]
         table[:, k] = rank
     return table
 

@@ -1,4 +1,4 @@
-"""Every rule of the literature as a planner: it asks, is told the answers, and estimates."""
+"""Every rule of the literature as a planner."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from edpbrl_gym.planners.pool.base import Rule
 from edpbrl_gym.planners.pool.batches import DopeWolfe, RolloutPool, Thinning
 from edpbrl_gym.planners.pool.state import PoolState
 from edpbrl_gym.planners.pool.taste import ExactTaste
-from edpbrl_gym.planners.pool.trajectories import Followed, sample_trajectories, trajectory_features
+from edpbrl_gym.planners.pool.trajectories import Playback, sample_trajectories, trajectory_features
 from edpbrl_gym.planners.registry import make_rule
 from edpbrl_gym.planners.tracked import TrackedPlanner
 from edpbrl_gym.planners.tracking import TasteTracker
@@ -33,47 +33,46 @@ __all__ = ["RulePlanner"]
 
 
 _SAMPLED = (Thinning, DopeWolfe, RolloutPool)  # with several steps these choose among random trajectories
-_TASTE = "taste_"  # begins the names of what a state knows of the taste
+_TASTE = "taste_"  # prefix of the taste's entries in a state
 
 
 class RulePlanner(TrackedPlanner):
     """A rule of the literature that asks about the prompts of a vocabulary; one step makes it a pool of items.
 
-    Before every question of a rule that is adaptive the estimate takes in all answers: under a `GaussianPrior` the
+    Before every question of an adaptive rule the estimate is updated with all answers: under a `GaussianPrior` the
     exact maximum a posteriori estimate and its Laplace posterior, as in the literature; under a `VocabularyPrior` the
-    posterior of `TasteTracker`, which the default planner brings up to date at the first step of an episode only.
+    posterior of `TasteTracker`, which the default planner updates at the first step of an episode only.
     Designs that need no answers count every question asked, answered or not. Question i uses stream i of the seed, so
-    that the same arguments and the same calls give the same questions, whether or not the estimate is looked at in
+    that the same arguments and the same calls give the same questions, whether or not the estimate is read in
     between.
 
-    The pool of a question are the tokens of its step. Where the options are partial prompts (`ComposedFeatures`), each
+    The pool of a question is the tokens of its step. Where the options are partial prompts (`ComposedFeatures`), each
     option has its own prefix and so its own candidates, the lanes of the `PoolState`; options with the same prefix, and
-    options that are tokens, are different ones.
+    options that are tokens, differ.
 
     Rules that plan from samples (`Thinning`, `DopeWolfe`, `RolloutPool`) choose K whole trajectories at the first step
-    of an episode, among random ones that are drawn once, and the next steps follow them. An option that would show what
-    another one shows is moved to a random token. After prefixes that none of its trajectories begins with, the options
-    go on with random tokens. `Thinning` and `DopeWolfe` plan ``episodes`` questions at once, and again when they run
-    out.
+    of an episode, among random ones that are drawn once, and the next steps play them. An option that would repeat
+    another gets a random token instead. After prefixes that match none of the trajectories, the options continue with
+    random tokens. `Thinning` and `DopeWolfe` plan ``episodes`` questions at once, and again when they run out.
 
     Args:
         vocabulary: The tokens.
         rule: Name of a rule, or the rule itself, of which the planner takes a copy.
         options: Features of options: `ComposedFeatures` for partial prompts, `TokenFeatures` for tokens and items.
-        prior: Of theta.
+        prior: Prior of theta.
         num_options: K, at least 2.
-        seed: Of the draws and of the rule's own randomness.
+        seed: Seed of the draws and of the rule's randomness.
         episodes: Questions that batch rules plan at once (of trajectories, where there are several steps); None: one at
             a time.
-        draws: M, of the posterior, at least 1.
-        rule_options: Of the rule, where it is given by name.
+        draws: M, posterior draws, at least 1.
+        rule_options: Options of the rule, if it is given by name.
         rollouts: Trajectories to choose from, at least K; `RolloutPool` has its own ``size``.
-        rollout_seed: Of these trajectories; None: ``seed``. Complete prompts take time to encode: planners with the
-            same trajectories and an encoder that remembers share it.
+        rollout_seed: Seed of these trajectories; None: ``seed``. Complete prompts take time to encode: planners with
+            the same trajectories and an encoder with a memo share that time.
         model: Format of the answers.
 
     Attributes:
-        name: The rule's.
+        name: Name of the rule.
         asked: Number of questions asked.
 
     Raises:
@@ -100,9 +99,9 @@ class RulePlanner(TrackedPlanner):
         self.sizes = tuple(vocabulary.sizes)
         if tuple(options.sizes) != self.sizes:
             raise ValueError(f"Expected features of steps with {self.sizes} tokens, got {tuple(options.sizes)}")
-        self._given_rule = _made(rule, rule_options)
-        self.name = self._given_rule.name
-        self.adaptive = self._given_rule.adaptive
+        self._initial_rule = _make_rule(rule, rule_options)
+        self.name = self._initial_rule.name
+        self.adaptive = self._initial_rule.adaptive
         self.options = options
         self.prior = prior
         self.num_options = check_count(num_options, "num_options (K)", minimum=2)
@@ -121,7 +120,7 @@ class RulePlanner(TrackedPlanner):
             check_array(options.tokens(step), "the options' features", shape=("n", self.dimension), hint="the prior's")
             for step in range(len(self.sizes))
         ]
-        self._trajectories: Indices | None = None  # and their features, drawn when they are needed first
+        self._trajectories: Indices | None = None  # and their features, drawn on first use
         self._trajectory_features: Floats | None = None
         self.reset()
 
@@ -134,25 +133,25 @@ class RulePlanner(TrackedPlanner):
     def check_options(cls, *, num_options: int, **options: Any) -> None:
         """See the base class."""
         if "rule" in options:
-            _made(options["rule"], options.get("rule_options"))
+            _make_rule(options["rule"], options.get("rule_options"))
         check_count(options.get("draws", 1), "draws (M)")
         check_count(options.get("rollouts", num_options), "rollouts", minimum=num_options)
 
     @classmethod
     def is_adaptive(cls, **options: Any) -> bool:
         """Whether the rule is adaptive."""
-        return _made(options["rule"], options.get("rule_options")).adaptive
+        return _make_rule(options["rule"], options.get("rule_options")).adaptive
 
     def reset(self) -> None:
         """Forget all questions and answers."""
-        self.rule = copy.deepcopy(self._given_rule)
+        self.rule = copy.deepcopy(self._initial_rule)
         self.asked = 0
         self._past: list[Floats] = []
         self._asked_items: list[tuple[int, ...]] = []  # only where all questions are about the same pool
         base = self.prior.base if isinstance(self.prior, VocabularyPrior) else self.prior
         self._agnostic: Floats = np.array(base.precision)
         self._plan: Indices = np.empty((0, self.num_options), dtype=np.int64)
-        self._followed = Followed(self.sizes)
+        self._playback = Playback(self.sizes)
         self._taste.reset()
 
     def state(self) -> dict[str, Any]:
@@ -175,7 +174,7 @@ class RulePlanner(TrackedPlanner):
             "past": np.array(self._past).reshape(-1, size, self.dimension),
             "items": np.array(self._asked_items, dtype=np.int64).reshape(-1, size),
             "plan": self._plan.copy(),
-            "followed": np.array(self._followed.episodes, dtype=np.int64).reshape(-1, size, horizon),
+            "followed": np.array(self._playback.episodes, dtype=np.int64).reshape(-1, size, horizon),
         }
 
     def restore_questions(self, questions: dict[str, Any]) -> None:
@@ -185,7 +184,7 @@ class RulePlanner(TrackedPlanner):
             self._remember(options)
         self._asked_items = [tuple(int(i) for i in row) for row in np.asarray(questions["items"])]
         self._plan = np.array(questions["plan"], dtype=np.int64)
-        self._followed = Followed(self.sizes, list(np.array(questions["followed"], dtype=np.int64)))
+        self._playback = Playback(self.sizes, list(np.array(questions["followed"], dtype=np.int64)))
         self.asked = int(questions["asked"])
 
     def ask(self, prefixes: ArrayLike) -> Indices:
@@ -207,21 +206,21 @@ class RulePlanner(TrackedPlanner):
             self._taste.asked()
             offsets = self.options.offsets(before)
             if isinstance(self.rule, _SAMPLED) and len(self.sizes) > 1:
-                tokens = self._followed.next(before) if step else self._begin()
+                tokens = self._playback.next(before) if step else self._begin()
                 tokens = self._random(before) if tokens is None else tokens
             else:
-                tokens = self._chosen(before, offsets)
+                tokens = self._rule_tokens(before, offsets)
         self._remember(self._tokens[step][tokens] + offsets)
         self.asked += 1
         return tokens
 
-    def _chosen(self, before: Indices, offsets: Floats) -> Indices:
+    def _rule_tokens(self, before: Indices, offsets: Floats) -> Indices:
         """The rule's tokens among those of the step."""
         items, lanes = self._pool(before, offsets)
-        chosen = self._question(items, lanes)
+        question = self._question(items, lanes)
         if len(self.sizes) == 1:
-            self._asked_items.append(tuple(int(i) for i in chosen))
-        return chosen % self.sizes[before.shape[1]]
+            self._asked_items.append(tuple(int(i) for i in question))
+        return question % self.sizes[before.shape[1]]
 
     def _begin(self) -> Indices:
         """First tokens of the trajectories that the rule chooses."""
@@ -229,23 +228,23 @@ class RulePlanner(TrackedPlanner):
         tokens = trajectories[self._question(features, None)]
         rng = np.random.default_rng([self.seed, self.asked, 1])
         steps = 1 if isinstance(self.options, ComposedFeatures) else len(self.sizes)
-        for step in range(steps):  # partial prompts that begin differently differ
+        for step in range(steps):  # partial prompts with different first tokens differ
             tokens[:, step] = _different(tokens[:, step], self.sizes[step], rng)
-        self._followed.begin(tokens)
+        self._playback.begin(tokens)
         return tokens[:, 0].copy()
 
     def _random(self, before: Indices) -> Indices:
         rng = np.random.default_rng([self.seed, self.asked])
-        drawn = rng.integers(self.sizes[before.shape[1]], size=self.num_options)
-        return _different(drawn, self.sizes[before.shape[1]], rng)
+        tokens = rng.integers(self.sizes[before.shape[1]], size=self.num_options)
+        return _different(tokens, self.sizes[before.shape[1]], rng)
 
     def _question(self, items: Floats, lanes: tuple[Indices, ...] | None) -> Indices:
-        """The rule's question about a pool, or the next one of those that it has planned."""
+        """The rule's question about a pool, or its next planned question."""
         if not len(self._plan) and self.episodes is not None and isinstance(self.rule, Thinning | DopeWolfe):
             self._plan = self.rule.plan(self._pool_state(items, lanes), self.episodes)
         if len(self._plan):
-            chosen, self._plan = self._plan[0], self._plan[1:]
-            return chosen
+            question, self._plan = self._plan[0], self._plan[1:]
+            return question
         return self.rule.propose(self._pool_state(items, lanes))
 
     def _pool_state(self, items: Floats, lanes: tuple[Indices, ...] | None) -> PoolState:
@@ -267,7 +266,7 @@ class RulePlanner(TrackedPlanner):
         )
 
     def _pool(self, before: Indices, offsets: Floats) -> tuple[Floats, tuple[Indices, ...] | None]:
-        """Features of the tokens of a step behind each different prefix, block by block, and the block of each lane."""
+        """Features of the tokens of a step after each distinct prefix, block by block, and the block of each lane."""
         tokens = self._tokens[before.shape[1]]
         if not offsets.any():
             return tokens, None
@@ -276,7 +275,7 @@ class RulePlanner(TrackedPlanner):
         if len(first) == 1:
             return items, None
         places = np.arange(len(items)).reshape(len(first), -1)
-        return items, tuple(places[own] for own in block.ravel())
+        return items, tuple(places[index] for index in block.ravel())
 
     def _sampled(self) -> tuple[Indices, Floats]:
         if self._trajectories is None or self._trajectory_features is None:
@@ -292,18 +291,18 @@ class RulePlanner(TrackedPlanner):
 
 
 def _different(tokens: Indices, size: int, rng: np.random.Generator) -> Indices:
-    """The tokens, each that an earlier option shows already replaced by a random one that none shows."""
-    found = tokens.copy()
-    for place in range(len(found)):
-        if (found[:place] == found[place]).any():
-            free = np.setdiff1d(np.arange(size), found)
+    """The tokens, repeated ones replaced by random unused tokens."""
+    result = tokens.copy()
+    for index in range(len(result)):
+        if (result[:index] == result[index]).any():
+            free = np.setdiff1d(np.arange(size), result)
             if not len(free):
-                raise ValueError(f"Expected at least {len(found)} tokens at every step, got {size}; ask with fewer")
-            found[place] = rng.choice(free)
-    return found
+                raise ValueError(f"Expected at least {len(result)} tokens at every step, got {size}; ask with fewer")
+            result[index] = rng.choice(free)
+    return result
 
 
-def _made(rule: str | Rule, options: dict[str, Any] | None) -> Rule:
+def _make_rule(rule: str | Rule, options: dict[str, Any] | None) -> Rule:
     if isinstance(rule, str):
         return make_rule(rule, **(options or {}))
     if options:

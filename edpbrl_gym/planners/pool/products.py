@@ -1,7 +1,7 @@
 """Inner products of the items of many questions at once, without an n by n table.
 
 A search that replaces one option of a question by every item of the pool needs, for each of the other options, its
-inner products with all items: one product of a matrix with a vector, kept for the next time.
+inner products with all items: one product of a matrix with a vector, which is cached.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from edpbrl_gym._arrays import Floats, Indices
 __all__ = ["ItemProducts"]
 
 
-_LINES = 1024  # items whose products with all others are kept: bounds the memory
-_BLOCK_NUMBERS = 1 << 20  # numbers of gathered rows at once
+_LINES = 1024  # items whose products with all others are cached: bounds the memory
+_BLOCK_NUMBERS = 1 << 20  # elements of the rows gathered at once
 
 
 class ItemProducts:
@@ -54,8 +54,8 @@ class ItemProducts:
     def squared_distances(self, questions: Indices) -> Floats:
         """|r_i - r_j|^2 of the items of each question, (K, K, m)."""
         gram = self.gram(questions)
-        own = gram[np.arange(len(gram)), np.arange(len(gram))]
-        return np.maximum(own[:, None] + own[None] - 2.0 * gram, 0.0)
+        norms = gram[np.arange(len(gram)), np.arange(len(gram))]
+        return np.maximum(norms[:, None] + norms[None] - 2.0 * gram, 0.0)
 
     def _fixed(self, questions: Indices) -> list[bool]:
         """Which columns hold the same item in all questions, where there are enough for a product with all items."""

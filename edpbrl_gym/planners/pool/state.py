@@ -1,4 +1,4 @@
-"""What a rule may look at when it chooses the next question from a finite pool of items."""
+"""The state from which a rule chooses the next question of a finite pool of items."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ __all__ = ["PoolState", "positive_definite_factor"]
 
 @dataclass(frozen=True, eq=False)
 class PoolState:
-    """A pool of n items, the taste as the answers so far give it, and the questions asked.
+    """A pool of n items, the posterior of the taste, and the questions asked.
 
-    ``PoolState.of`` makes one of questions and answers.
+    ``PoolState.of`` computes it from questions and answers.
 
     Attributes:
         items: Features of the items x_i, (n, d).
@@ -34,11 +34,11 @@ class PoolState:
         agnostic: V, the prior precision plus the sum of F(S_t; 0) over all questions asked, (d, d): it needs no
             answers.
         num_options: K, at least 2 and at most n.
-        rng: Of the searches and of the rules that draw; one with the seed 0 where none is given.
+        rng: Generator of the searches and of rules that draw; seed 0 by default.
         asked: The questions asked, each K indices.
         lanes: Items that option q of the question may be, K arrays of indices; None: all items. Two lanes have the same
-            items or none in common. All rules keep to it: item q of what they propose is one of lane q.
-        past: Features of the options of all questions asked, (t, K, d), where they are no items of this pool; None:
+            items or none in common. All rules respect it: item q of their question is one of lane q.
+        past: Features of the options of all questions asked, (t, K, d), if they are not items of this pool; None:
             those of ``asked``.
 
     Raises:
@@ -98,11 +98,11 @@ class PoolState:
             items: (n, d).
             prior: A proper prior of the taste.
             questions: Indices of items, (t, K); t = 0 before the first question.
-            choices: Place of the chosen option in its question, (t,); -1 for one that was not answered (yet), which
+            choices: Index of the chosen option of each question, (t,); -1 for a question without an answer, which
                 counts for ``agnostic`` only.
             num_options: K.
             draws: M >= 1.
-            seed: Of the draws, and then of the rule's own randomness. The same arguments give the same state.
+            seed: Seed of the draws, and then of the rule's randomness. The same arguments give the same state.
 
         Raises:
             ValueError: An improper prior, indices or choices out of range, lengths that don't fit, or an estimate that
@@ -110,23 +110,23 @@ class PoolState:
         """
         pool = check_array(items, "items", shape=("n", "d"))
         size = check_count(num_options, "num_options (K)", minimum=2)
-        given = np.asarray(questions)
-        given = given.reshape(0, size) if given.size == 0 else given
-        table = check_integers(given, "questions", shape=("t", size), low=0, high=len(pool) - 1)
+        indices = np.asarray(questions)
+        indices = indices.reshape(0, size) if indices.size == 0 else indices
+        table = check_integers(indices, "questions", shape=("t", size), low=0, high=len(pool) - 1)
         answers = check_integers(choices, "choices", shape=(len(table),), low=-1, high=size - 1)
         if not prior.proper:
             raise ValueError("Expected a proper prior (a positive definite precision), got a singular one")
         answered = answers >= 0
         options = pool[table]
-        found = estimate((options[answered], answers[answered]), prior=prior)
-        if not found.converged:
-            raise ValueError(f"Expected an estimate that converges, got {found.reason}")
+        fit = estimate((options[answered], answers[answered]), prior=prior)
+        if not fit.converged:
+            raise ValueError(f"Expected an estimate that converges, got {fit.reason}")
         rng = np.random.default_rng(seed)
         return cls(
             items=pool,
-            mean=found.theta,
-            precision=found.precision,
-            draws=Posterior.from_estimate(found).draws(check_count(draws, "draws (M)"), rng),
+            mean=fit.theta,
+            precision=fit.precision,
+            draws=Posterior.from_estimate(fit).draws(check_count(draws, "draws (M)"), rng),
             agnostic=prior.precision + fisher_information(options),
             num_options=size,
             rng=rng,
@@ -211,8 +211,8 @@ class PoolState:
     def solve(self, rows: ArrayLike) -> Floats:
         """H^-1 r for each row r of (n, d), or for one vector (d,)."""
         table = np.asarray(rows, dtype=np.float64)
-        found = _solved(self.factor, _solved(self.factor, np.atleast_2d(table)), transposed=True)
-        return np.asarray(found.reshape(table.shape))
+        solution = _solved(self.factor, _solved(self.factor, np.atleast_2d(table)), transposed=True)
+        return np.asarray(solution.reshape(table.shape))
 
 
 def _softmax(values: Floats) -> Floats:
@@ -237,5 +237,5 @@ def positive_definite_factor(matrix: Floats, name: str) -> Floats:
 
 def _solved(factor: Floats, rows: Floats, *, transposed: bool = False) -> Floats:
     """L^-1 r, or L'^-1 r, for each row r of (n, d)."""
-    found = solve_triangular(factor, rows.T, lower=True, trans="T" if transposed else "N", check_finite=False)
-    return np.ascontiguousarray(found.T)
+    solution = solve_triangular(factor, rows.T, lower=True, trans="T" if transposed else "N", check_finite=False)
+    return np.ascontiguousarray(solution.T)

@@ -1,4 +1,4 @@
-"""Sets of questions that are planned without answers: thinned batches, and D-optimal distributions on K-subsets."""
+"""Sets of questions planned without answers: thinned batches, and D-optimal distributions on K-subsets."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def thin(
     repeats: bool = True,
     share: float = 1.0,
 ) -> Indices:
-    """The questions of a batch that are enough for the determinant of the whole batch.
+    """The fewest questions of a batch, picked greedily, with the determinant of the whole batch.
 
     Args:
         candidates: The batch, (b, K) indices of items.
         items: (n, d).
         agnostic: V, positive definite, (d, d).
-        limit: Questions at most; None: b.
+        limit: Maximum number of questions; None: b.
         repeats: Whether a candidate may be picked again.
         share: Stop at this share of the batch's gain in log det.
 
@@ -52,25 +52,25 @@ def thin(
     """
     pool = check_array(items, "items", shape=("n", "d"))
     batch = check_integers(candidates, "candidates", shape=("b", "K"), low=0, high=len(pool) - 1)
-    most = len(batch) if limit is None else min(check_count(limit, "limit"), len(batch) if not repeats else limit)
+    max_picks = len(batch) if limit is None else min(check_count(limit, "limit"), len(batch) if not repeats else limit)
     prior = check_array(agnostic, "agnostic", shape=(pool.shape[1], pool.shape[1]))
     factor = positive_definite_factor(prior, "agnostic")
-    wanted = check_share(share) * _log_det_gain(factor, fisher_information(pool[batch]))
-    if wanted <= 0.0:
+    target = check_share(share) * _log_det_gain(factor, fisher_information(pool[batch]))
+    if target <= 0.0:
         raise ValueError("Expected candidates with items that differ, got a batch that says nothing about theta")
     rows = _information_rows(pool, batch)  # (b, K - 1, d): F(S; 0) = rows' rows
-    white = _white(factor, rows)
+    whitened = _whiten(factor, rows)
     picks: list[int] = []
-    reached, free = 0.0, np.ones(len(batch), dtype=bool)
-    while len(picks) < most and reached < wanted * (1.0 - _REACHED):
-        inner = np.matmul(white, white.transpose(0, 2, 1)) + np.eye(rows.shape[1])
-        gains = np.where(free, np.linalg.slogdet(inner)[1], -np.inf)
+    gain, available = 0.0, np.ones(len(batch), dtype=bool)
+    while len(picks) < max_picks and gain < target * (1.0 - _REACHED):
+        inner = np.matmul(whitened, whitened.transpose(0, 2, 1)) + np.eye(rows.shape[1])
+        gains = np.where(available, np.linalg.slogdet(inner)[1], -np.inf)
         best = int(gains.argmax())
         picks.append(best)
-        reached += float(gains[best])
-        free[best] = repeats
-        white = _after(white, white[best])
-    if limit is None and reached < wanted * (1.0 - _REACHED):
+        gain += float(gains[best])
+        available[best] = repeats
+        whitened = _after(whitened, whitened[best])
+    if limit is None and gain < target * (1.0 - _REACHED):
         return batch.copy()
     return batch[picks]
 
@@ -82,10 +82,10 @@ class SubsetDesign:
     Attributes:
         questions: Its support, (s, K).
         weights: pi, (s,), sums to 1.
-        log_determinant: of the information of which the last step was taken: that of pi and, with the weight
-            ``start``, that of the multiple of the identity with which the method starts.
-        gap: max over the last step's subsets of tr(M^-1 K^2 F(S; 0)) - d: what a step could still gain at first order.
-        start: Weight that the identity is left with.
+        log_determinant: log det of the information after the last step: that of pi and, with the weight ``start``, the
+            multiple of the identity with which the method starts.
+        gap: max over the last step's subsets of tr(M^-1 K^2 F(S; 0)) - d: the first-order gain of another step.
+        start: Weight that remains on the identity.
     """
 
     questions: Indices
@@ -117,16 +117,16 @@ def solve_subset_design(
     """The randomised Frank-Wolfe method for the D-optimal distribution on K-subsets of a pool.
 
     It starts from equal weights on random subsets, 32 d / (K - 1) of them: from a single one it would take d / (K - 1)
-    steps to see every direction once. A hundredth of the start is the identity, so that M^-1 exists where the items
+    steps to cover every direction once. A hundredth of the start is the identity, so that M^-1 exists where the items
     don't span all directions. Steps M <- (1 - a) M + a K^2 F(S; 0) have rank K - 1, so that M^-1 costs O(K d^2) and the
     best a the eigenvalues of a matrix of size K - 1.
 
     Args:
         items: (n, d).
         num_options: K <= n.
-        rng: Of the subsets.
+        rng: Draws the subsets.
         subsets: Random subsets scored in each step.
-        iterations: Steps.
+        iterations: Number of steps.
         lanes: Checked lanes, see `PoolState`; None: all subsets.
 
     Raises:
@@ -145,45 +145,47 @@ def solve_subset_design(
     matrix = _IDENTITY * scale * np.eye(dimension) + (1.0 - _IDENTITY) * moment
     factor = cho_factor(matrix, lower=True)
     inverse, log_det = cho_solve(factor, np.eye(dimension)), 2.0 * float(np.log(np.diagonal(factor[0])).sum())
-    # weights are kept in units of what steps have left of the start
+    # in units of the weight that remains on the start
     weights: dict[tuple[int, ...], float] = {}
     for question in (np.sort(first, axis=1) if lanes is None else first).tolist():
         weights[tuple(question)] = weights.get(tuple(question), 0.0) + (1.0 - _IDENTITY) / len(first)
-    left, gap = 1.0, 0.0
+    start_weight, gap = 1.0, 0.0
     for _ in range(check_count(iterations, "iterations")):
-        drawn = draw_questions(subsets, len(pool), size, rng, lanes=lanes)
-        rows = size * _information_rows(pool, drawn)
-        moved = (rows.reshape(-1, dimension) @ inverse).reshape(rows.shape)  # one product, not one a subset
-        traces = np.vecdot(rows, moved).sum(axis=1)
+        questions = draw_questions(subsets, len(pool), size, rng, lanes=lanes)
+        rows = size * _information_rows(pool, questions)
+        products = (rows.reshape(-1, dimension) @ inverse).reshape(rows.shape)  # one product, not one a subset
+        traces = np.vecdot(rows, products).sum(axis=1)
         best = int(traces.argmax())
         gap = float(traces[best]) - dimension
         if gap <= _SLACK * dimension:
             continue
-        gram = moved[best] @ rows[best].T
+        gram = products[best] @ rows[best].T
         length, gain = _best_step(np.linalg.eigvalsh((gram + gram.T) / 2), dimension)
         inner = gram + (1.0 - length) / length * np.eye(len(gram))
-        inverse = (inverse - moved[best].T @ cho_solve(cho_factor(inner), moved[best])) / (1.0 - length)
+        inverse = (inverse - products[best].T @ cho_solve(cho_factor(inner), products[best])) / (1.0 - length)
         log_det += gain
-        left *= 1.0 - length
-        chosen = tuple(sorted(drawn[best].tolist()) if lanes is None else drawn[best].tolist())
-        weights[chosen] = weights.get(chosen, 0.0) + length / left
+        start_weight *= 1.0 - length
+        key = tuple(sorted(questions[best].tolist()) if lanes is None else questions[best].tolist())
+        weights[key] = weights.get(key, 0.0) + length / start_weight
     mass = np.array(list(weights.values()))
-    return SubsetDesign(np.array(list(weights), dtype=np.int64), mass / mass.sum(), log_det, gap, _IDENTITY * left)
+    return SubsetDesign(
+        np.array(list(weights), dtype=np.int64), mass / mass.sum(), log_det, gap, _IDENTITY * start_weight
+    )
 
 
 def _best_step(eigenvalues: Floats, dimension: int) -> tuple[float, float]:
-    """The best a of (1 - a) M + a A, and what log det gains; the eigenvalues mu are those of M^-1/2 A M^-1/2.
+    """The best a of (1 - a) M + a A, and the gain in log det; the eigenvalues mu are those of M^-1/2 A M^-1/2.
 
     log det gains (d - r) log(1 - a) + sum_i log(1 + a (mu_i - 1)), concave in a, over the r given eigenvalues.
     """
-    rest = dimension - len(eigenvalues)
+    num_zeros = dimension - len(eigenvalues)
     excess = np.maximum(eigenvalues, 0.0) - 1.0
 
     def slope(step: float) -> float:
-        return float((excess / (1.0 + step * excess)).sum()) - rest / (1.0 - step)
+        return float((excess / (1.0 + step * excess)).sum()) - num_zeros / (1.0 - step)
 
     step = _LONGEST if slope(_LONGEST) >= 0.0 else float(brentq(slope, 0.0, _LONGEST, xtol=1e-15))
-    return step, rest * float(np.log1p(-step)) + float(np.log1p(step * excess).sum())
+    return step, num_zeros * float(np.log1p(-step)) + float(np.log1p(step * excess).sum())
 
 
 def _information_rows(items: Floats, questions: Indices) -> Floats:
@@ -202,18 +204,18 @@ def _information_rows(items: Floats, questions: Indices) -> Floats:
     return rows
 
 
-def _white(factor: Floats, rows: Floats) -> Floats:
+def _whiten(factor: Floats, rows: Floats) -> Floats:
     """L^-1 r for rows (m, k, d)."""
     flat = rows.reshape(-1, rows.shape[2])
     return np.ascontiguousarray(solve_triangular(factor, flat.T, lower=True, check_finite=False).T).reshape(rows.shape)
 
 
-def _after(white: Floats, picked: Floats) -> Floats:
-    """Rows in the metric after W <- W + B' B: white rows times (E + Q' Q)^-1/2, Q = L^-1 of the picked rows (k, d)."""
-    _, values, vectors = np.linalg.svd(picked, full_matrices=False)
+def _after(whitened: Floats, pick: Floats) -> Floats:
+    """Rows in the metric after W <- W + B' B: whitened rows times (E + Q' Q)^-1/2, Q the whitened pick (k, d)."""
+    _, values, vectors = np.linalg.svd(pick, full_matrices=False)
     factors = 1.0 / np.sqrt(1.0 + values**2) - 1.0
-    along = white @ vectors.T
-    return np.asarray(white + (along * factors) @ vectors)
+    along = whitened @ vectors.T
+    return np.asarray(whitened + (along * factors) @ vectors)
 
 
 def _log_det_gain(factor: Floats, information: Floats) -> float:

@@ -1,4 +1,4 @@
-"""What the answers say, for the rules of the literature: an exact fit before every question."""
+"""Posterior of the taste for the rules of the literature: an exact fit before every question."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ __all__ = ["ExactTaste"]
 class ExactTaste:
     """The maximum a posteriori estimate of all answers under one prior, and its Laplace posterior.
 
-    The posterior that plans is brought up to date by ``refresh``, from all answers. Every fit begins at the prior's
-    mean and so depends on the answers alone: looking at the estimate in between changes nothing.
+    ``refresh`` updates the posterior that plans questions from all answers. Every fit starts from the prior's mean and
+    so depends on the answers alone: reading the estimate in between changes nothing.
 
     Args:
         prior: A proper prior of theta.
@@ -43,7 +43,7 @@ class ExactTaste:
         self._responses: list[Response] = []
         self._used = 0  # answers in ``planned``
         self.planned = Posterior(self.prior.mean, self.prior.precision)
-        self._looked: tuple[int, Estimate] | None = None
+        self._fit: tuple[int, Estimate] | None = None
 
     def state(self) -> dict[str, Any]:
         """All that later questions depend on, as values that JSON can hold and arrays."""
@@ -64,17 +64,17 @@ class ExactTaste:
         self.planned = Posterior(np.array(state["mean"]), np.array(state["precision"]))
 
     def tell(self, features: Floats, responses: Sequence[Response]) -> None:
-        """Keep n answers about options (n, K, d).
+        """Store n answers about options (n, K, d).
 
         Raises:
             ValueError: Answers that the model does not know.
         """
-        self.model.terms(features, list(responses))  # an answer of the wrong kind must not stay
+        self.model.terms(features, list(responses))  # raises for an answer of the wrong kind, which is then not stored
         self._features += list(np.asarray(features, dtype=np.float64))
         self._responses += list(responses)
 
     def asked(self) -> None:
-        """A question goes out now; nothing depends on it."""
+        """Note that a question is asked now; nothing depends on it."""
 
     def refresh(self) -> None:
         """Bring ``planned`` up to the last answer."""
@@ -84,7 +84,7 @@ class ExactTaste:
 
     @property
     def waiting(self) -> int:
-        """Answers that ``planned`` does not know yet."""
+        """Number of answers not yet in ``planned``."""
         return len(self._responses) - self._used
 
     @property
@@ -95,9 +95,9 @@ class ExactTaste:
             ValueError: It does not converge.
         """
         count = len(self._responses)
-        if self._looked is None or self._looked[0] != count:
-            self._looked = count, self._estimated(count)
-        return self._looked[1]
+        if self._fit is None or self._fit[0] != count:
+            self._fit = count, self._estimated(count)
+        return self._fit[1]
 
     @property
     def posterior(self) -> Posterior:
@@ -107,10 +107,10 @@ class ExactTaste:
     def _options(self) -> Floats:
         return np.array(self._features, dtype=np.float64).reshape(-1, self.num_options, self.dimension)
 
-    @one_blas_thread()  # threads change the last bits: whoever looks, the question must be the same
+    @one_blas_thread()  # threads change the last bits, and the question must not depend on who reads the estimate
     def _estimated(self, count: int) -> Estimate:
         terms = self.model.terms(self._options()[:count], self._responses[:count])
-        found = estimate(terms, prior=self.prior)
-        if not found.converged:
-            raise ValueError(f"Expected an estimate that converges, got {found.reason}; use a stronger prior")
-        return found
+        fit = estimate(terms, prior=self.prior)
+        if not fit.converged:
+            raise ValueError(f"Expected an estimate that converges, got {fit.reason}; use a stronger prior")
+        return fit

@@ -1,4 +1,4 @@
-"""Random trajectories as the items of a pool: what sampling-based methods choose from where an option is a prompt."""
+"""Random trajectories as the items of a pool, for sampling-based methods whose options are prompts."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from edpbrl_gym._arrays import Floats, Indices
 from edpbrl_gym._validation import check_count
 from edpbrl_gym.planners.option_features import ComposedFeatures, OptionFeatures
 
-__all__ = ["Followed", "sample_trajectories", "trajectory_features"]
+__all__ = ["Playback", "sample_trajectories", "trajectory_features"]
 
 
 def sample_trajectories(sizes: tuple[int, ...], size: int, rng: np.random.Generator) -> Indices:
-    """Different prompts of uniformly drawn tokens, at most ``size``, fewer where some come again, (n, H)."""
+    """Distinct prompts of uniformly drawn tokens, (n, H): ``size`` less the duplicates."""
     count = check_count(size, "size")
-    drawn = np.stack([rng.integers(own, size=count) for own in sizes], axis=1)
-    _, first = np.unique(drawn, axis=0, return_index=True)
-    return drawn[np.sort(first)]
+    tokens = np.stack([rng.integers(step_size, size=count) for step_size in sizes], axis=1)
+    _, first = np.unique(tokens, axis=0, return_index=True)
+    return tokens[np.sort(first)]
 
 
 def trajectory_features(options: OptionFeatures, tokens: Indices) -> Floats:
     """Features of whole trajectories, (n, d), of their tokens (n, H).
 
-    Partial prompts: those of the last one, the complete prompt, which `ComposedFeatures` has its encoder for. Tokens:
-    the sum over the steps.
+    For partial prompts those of the complete prompt, embedded by the encoder of `ComposedFeatures`; for tokens the sum
+    over the steps.
     """
     last = tokens.shape[1] - 1
     if isinstance(options, ComposedFeatures):
@@ -38,7 +38,7 @@ def trajectory_features(options: OptionFeatures, tokens: Indices) -> Floats:
 
 
 @dataclass
-class Followed:
+class Playback:
     """Chosen trajectories that are being played, K at a time.
 
     Attributes:
@@ -50,15 +50,15 @@ class Followed:
     episodes: list[Indices] = field(default_factory=list)
 
     def begin(self, tokens: Indices) -> None:
-        """Play these trajectories, (K, H), from their first tokens."""
+        """Add trajectories to play, (K, H)."""
         self.episodes.append(tokens)
 
     def next(self, before: Indices) -> Indices | None:
-        """The tokens (K,) that come after ``before``, (K, h); None where that is the beginning of none of them."""
+        """The tokens (K,) that follow ``before``, (K, h); None if no episode begins with it."""
         step = before.shape[1]
-        for place, tokens in enumerate(self.episodes):
+        for index, tokens in enumerate(self.episodes):
             if np.array_equal(tokens[:, :step], before):
                 if step + 1 == len(self.sizes):
-                    del self.episodes[place]
+                    del self.episodes[index]
                 return tokens[:, step]
         return None

@@ -1,8 +1,8 @@
-"""Rules that ask where draws of the taste disagree, or where the best option is expected to be good.
+"""Rules that ask where posterior draws disagree, or where the best option is expected to be good.
 
 All but the two closed forms are means over the draws theta_m, m = 1..M, of functions of p_m = softmax(X theta_m).
 `DrawMoments` computes these means for many questions; a search that replaces one option of a question by every item
-gives it questions that share their other options, whose part then is a product of a matrix with a vector.
+passes questions that share their other options, whose part is then a product of a matrix with a vector.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from edpbrl_gym.planners.pool.state import PoolState
 __all__ = ["Bald", "Disagreement", "DrawMoments", "Moments", "QEubo", "VolumeRemoval"]
 
 
-_RANGE = 600.0  # utilities of one draw that lie no further apart may be exponentiated without a shift for each question
+_RANGE = 600.0  # utilities of one draw in a range below this may be exponentiated without a shift for each question
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,13 @@ class Moments:
 
 
 class DrawMoments:
-    """Means over the draws of a state of what the choice probabilities of a question are.
+    """Means over the draws of a state of functions of the choice probabilities.
 
     The powers exp(theta_m . x_i) are computed once for all items. With Z_m their sum over a question's options,
     p_k = e_k / Z and the entropy is log Z - sum_k p_k log e_k.
 
     Args:
-        state: With M >= 1 draws.
+        state: State with M >= 1 draws.
     """
 
     def __init__(self, state: PoolState) -> None:
@@ -62,10 +62,10 @@ class DrawMoments:
         count, size = questions.shape
         draws = self._powers.shape[1]
         shared = (questions == questions[:1]).all(axis=0) & (count > 1)
-        # all options that the questions share first, as one row (M,); the others have a row for each question
+        # first the options that all questions share, as one row (M,); the others have a row for each question
         total: Floats = self._powers[questions[0, shared]].sum(axis=0)
-        own = [self._powers[column] for column in questions[:, ~shared].T]
-        for table in own:
+        tables = [self._powers[column] for column in questions[:, ~shared].T]
+        for table in tables:
             total = total + table
         total = np.broadcast_to(total, (count, draws))
         inverse = 1.0 / total
@@ -76,7 +76,7 @@ class DrawMoments:
             mean[shared] = self._powers[items] @ inverse.T
             square[shared] = np.square(self._powers[items]) @ np.square(inverse).T
             entropy -= inverse @ self._products[items].sum(axis=0)
-        for option, table in zip(np.flatnonzero(~shared), own, strict=True):
+        for option, table in zip(np.flatnonzero(~shared), tables, strict=True):
             shares = table * inverse
             mean[option] = shares.sum(axis=1)
             square[option] = np.vecdot(shares, shares)
@@ -84,7 +84,7 @@ class DrawMoments:
         return Moments(mean / draws, square / draws, entropy / draws)
 
     def _shifted(self, questions: Indices) -> Moments:
-        """The same, with the largest utility of each question taken off before the exponential."""
+        """The same, with the largest utility of each question subtracted before the exponential."""
         shares = self._state.draw_probabilities(questions)
         entropy = -xlogy(shares, shares).sum(axis=0).mean(axis=1)
         return Moments(shares.mean(axis=2), np.square(shares).mean(axis=2), entropy)
@@ -103,15 +103,15 @@ class Bald(ScoreRule):
     name = "bald"
     source = 'Houlsby et al. (2011), "Bayesian active learning for classification and preference learning"'
     adaptive = True
-    higher = "mutual information of the answer and theta under the posterior draws"
+    objective = "mutual information of the answer and theta under the posterior draws"
 
     def prepare(self, state: PoolState) -> QuestionValue:
         """See the base class."""
         moments = DrawMoments(state)
 
         def value(questions: Indices) -> Floats:
-            found = moments(questions)
-            return np.asarray(-xlogy(found.mean, found.mean).sum(axis=0) - found.entropy)
+            means = moments(questions)
+            return np.asarray(-xlogy(means.mean, means.mean).sum(axis=0) - means.entropy)
 
         return value
 
@@ -121,16 +121,17 @@ class VolumeRemoval(ScoreRule):
 
     Source: Sadigh, Dragan, Sastry and Seshia (2017), "Active preference-based learning of reward functions".
 
-    Rule: argmin over S of sum_k (mean_m p_m,k)^2. An answer k leaves the share mean_m p_m,k of the posterior's volume,
-    and is given with just this probability, so this is the volume expected to be left. Its least value 1/K is taken
-    wherever the answer is a fair die on average: options that are all the same item are a global optimum though
-    nothing is learnt from them (``repeats=True`` allows them), and among different items similar ones are preferred.
+    Rule: argmin over S of sum_k (mean_m p_m,k)^2. An answer k leaves the share mean_m p_m,k of the posterior's volume
+        and
+    has the same probability, so this is the expected remaining volume. Its minimum 1/K is attained wherever all
+    answers are equally likely on average: options that are all the same item are a global optimum though nothing is
+    learnt from them (``repeats=True`` allows them), and among different items similar ones are preferred.
     """
 
     name = "volume_removal"
     source = 'Sadigh et al. (2017), "Active preference-based learning of reward functions"'
     adaptive = True
-    higher = "volume that an answer is expected to remove from the posterior"
+    objective = "volume that an answer is expected to remove from the posterior"
 
     def prepare(self, state: PoolState) -> QuestionValue:
         """See the base class; the value is minus the volume left."""
@@ -155,7 +156,7 @@ class Disagreement(ScoreRule):
     name = "disagreement"
     source = 'Christiano et al. (2017), "Deep reinforcement learning from human preferences"'
     adaptive = True
-    higher = "variance over the posterior draws: of the logit (K = 2), of the probabilities (K > 2)"
+    objective = "variance over the posterior draws: of the logit (K = 2), of the probabilities (K > 2)"
 
     def prepare(self, state: PoolState) -> QuestionValue:
         """See the base class."""
@@ -167,8 +168,8 @@ class Disagreement(ScoreRule):
         moments = DrawMoments(state)
 
         def value(questions: Indices) -> Floats:
-            found = moments(questions)
-            return np.asarray((found.square - np.square(found.mean)).sum(axis=0))
+            means = moments(questions)
+            return np.asarray((means.square - np.square(means.mean)).sum(axis=0))
 
         return value
 
@@ -188,7 +189,7 @@ class QEubo(ScoreRule):
     name = "qeubo"
     source = 'Astudillo et al. (2023), "qEUBO"'
     adaptive = True
-    higher = "expected utility of the best option of the question"
+    objective = "expected utility of the best option of the question"
 
     def prepare(self, state: PoolState) -> QuestionValue:
         """See the base class."""
@@ -203,7 +204,7 @@ def _pair_value(state: PoolState) -> QuestionValue:
         first, second = means[questions[:, 0]], means[questions[:, 1]]
         lead = first - second
         spread = np.sqrt(products.squared_distances(questions)[1, 0])
-        # without spread u is infinite with the sign of the lead: the limit is the larger mean
+        # without spread u is infinite with the sign of the lead, and the limit is the larger mean
         ratio = np.divide(lead, spread, out=np.zeros_like(lead), where=spread > 0)
         density = np.exp(-0.5 * ratio**2) / np.sqrt(2.0 * np.pi)
         gain = spread * density + lead * ndtr(ratio)
