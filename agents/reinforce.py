@@ -253,7 +253,7 @@ class ReinforceAgent(Agent):
         from edpbrl_gym.language.sampling import draw_tokens, token_scores
 
         rules, words, padding = self.base.model.rules, self.training.words, self.base.model.padding
-        texts, rows, num_begun, inside = [], [], [], []
+        texts, rows, num_words, inside = [], [], [], []
         for row in model_lanes.tolist():
             tokens = [int(token) for token in lanes[row] if token != padding]
             state = rules.state(tokens)
@@ -261,7 +261,7 @@ class ReinforceAgent(Agent):
                 continue
             texts.append([decoder.model.start, *tokens])
             rows.append(row)
-            num_begun.append(state[0])
+            num_words.append(state[0])
             inside.append(state[1])
         if not rows:
             return
@@ -270,14 +270,14 @@ class ReinforceAgent(Agent):
         if deterministic:
             actions[rows] = [
                 _most_probable(score, rules.stop_mask(*state, words), rules.eos)
-                for score, *state in zip(scores.double().cpu().numpy(), num_begun, inside, strict=True)
+                for score, *state in zip(scores.double().cpu().numpy(), num_words, inside, strict=True)
             ]
             return
         tokens_drawn, _, _ = draw_tokens(
             scores,
             torch.from_numpy(uniforms[rows]),
             rules=rules,
-            begun=np.array(num_begun),
+            num_words=np.array(num_words),
             inside=np.array(inside),
             words=words,
         )

@@ -155,7 +155,7 @@ def word_budget(rules: Any, words: int) -> Any:
         def __call__(self, input_ids: torch.Tensor, scores: Any, **options: Any) -> torch.Tensor:
             states = [rules.state(row[1:].tolist()) for row in input_ids]
             return torch.tensor(
-                [begun > words or bool(rules.complete(begun, inside, words)) for begun, inside in states]
+                [num_words > words or bool(rules.complete(num_words, inside, words)) for num_words, inside in states]
             )
 
     return StoppingCriteriaList([Budget()])

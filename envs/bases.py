@@ -1,4 +1,4 @@
-"""What the environments that write prompts have in common: their model, single environments, and lanes in one array."""
+"""Base classes of the environments that write prompts: their model, single environments, and lanes in one array."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class WritingModel:
         return self._encoder
 
     def use_encoder(self, encoder: TextEncoder) -> None:
-        """Take a live encoder in place of loading the one that ``encoder`` names; it must embed as that one does."""
+        """Use a live encoder instead of loading the one that ``encoder`` names; it must give the same embeddings."""
         self._encoder = encoder
 
     @abstractmethod
@@ -85,7 +85,7 @@ class WritingModel:
     def draw(self, text: str, width: int = 512, height: int = 192) -> NDArray[np.uint8]:
         """Draw a prompt as black text on white, uint8 of shape (height, width, 3).
 
-        What doesn't fit is left out, with an ellipsis; a character that no font here has is named in a warning, once.
+        Text that doesn't fit is cut, with an ellipsis; a warning names each character missing from all fonts, once.
         """
         from PIL import Image, ImageDraw
 
@@ -101,11 +101,11 @@ class WritingModel:
 
 
 class PromptEnvironment:
-    """What wrappers and agents ask of an environment that writes prompts, answered by its model.
+    """The interface of prompt environments for wrappers and agents, delegated to the model.
 
     ``spec.max_episode_steps``, which Gymnasium's wrappers ask for, is the longest possible episode. It depends on the
-    arguments (steps of the vocabulary, token budget), so it can't stand in the registry. There it would also add a
-    ``TimeLimit``, which calls the last step truncated though the episode ends by itself.
+    arguments (steps of the vocabulary, token budget), so it can't be set in the registry, where it would also add a
+    ``TimeLimit``, which marks the last step as truncated though the episode terminates.
     """
 
     model: Any
@@ -114,7 +114,7 @@ class PromptEnvironment:
 
     @property
     def spec(self) -> EnvSpec | None:
-        """What ``gymnasium.make`` noted, with the longest episode; None for an environment that it didn't make."""
+        """The spec of ``gymnasium.make``, with the longest episode; None for an environment made without it."""
         return self._spec
 
     @spec.setter
@@ -146,7 +146,7 @@ class PromptEnvironment:
         self.render_mode = mode
 
     def _rendered(self, texts: list[str]) -> list[Any] | None:
-        """The texts, or what shows them, by the render mode."""
+        """The texts, or images of them, by the render mode."""
         if self.render_mode is None:
             gymnasium.logger.warn(
                 "render() was called without a render mode; make the environment with render_mode="
@@ -170,8 +170,8 @@ class SinglePrompt(PromptEnvironment, gymnasium.Env):
 
     def render(self) -> Any:
         """The prompt so far: a string for "ansi", an uint8 image (height, width, 3) for "rgb_array"."""
-        shown = self._rendered([self._text()])
-        return None if shown is None else shown[0]
+        frames = self._rendered([self._text()])
+        return None if frames is None else frames[0]
 
     @staticmethod
     def _token(action: Any) -> int:
@@ -193,8 +193,8 @@ class PromptLanes(PromptEnvironment, VectorEnv):
             returns the empty prompt), "same_step" (the same step returns it; the complete prompt is in
             ``infos["final_obs"]`` and ``infos["final_info"]``) or "disabled" (call
             ``reset(options={"reset_mask": mask})``).
-        max_episode_steps: What the spec of such lanes says when they are made anew from it: the longest episode, or
-            more. Less is a ValueError, as these lanes don't cut episodes short.
+        max_episode_steps: At least the longest episode, as in the spec of such lanes. Less is a ValueError, as these
+            lanes don't cut episodes short.
     """
 
     def __init__(
@@ -209,7 +209,7 @@ class PromptLanes(PromptEnvironment, VectorEnv):
         self.single_action_space = model.action_space()
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        self._begun = False
+        self._was_reset = False
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -219,8 +219,8 @@ class PromptLanes(PromptEnvironment, VectorEnv):
         As in Gymnasium's own vector environments the seed may be a list with one for each lane. Nothing is random here.
         """
         super().reset(seed=first_seed(seed, self.num_envs))
-        mask = lanes_to_reset(options, self.num_envs, begun=self._begun)
-        self._begun = True
+        mask = lanes_to_reset(options, self.num_envs, was_reset=self._was_reset)
+        self._was_reset = True
         self._restart(mask)
         return self._observations.copy(), self._infos(mask)
 
@@ -228,18 +228,18 @@ class PromptLanes(PromptEnvironment, VectorEnv):
         """Append one token in each lane.
 
         Args:
-            actions: Integers of shape (num_envs,); ignored for a lane that begins anew in this step.
+            actions: Integers of shape (num_envs,); ignored for a lane that restarts in this step.
 
         Raises:
             ValueError: If an action is illegal; the message names the lane and why. No lane has moved.
             ResetNeeded: If reset() was never called or, in mode "disabled", a complete lane was not reset.
         """
-        self._check_begun()
-        chosen = check_lane_actions(actions, self.num_envs)
+        self._check_was_reset()
+        tokens = check_lane_actions(actions, self.num_envs)
         restarting = self._complete().copy()
         check_complete(restarting, self.autoreset_mode)
         active = np.flatnonzero(~restarting)
-        self.append(active, chosen[active])
+        self.append(active, tokens[active])
         self._restart(restarting)
         terminations = self._complete().copy()
         infos: dict[str, Any] = {}
@@ -260,8 +260,8 @@ class PromptLanes(PromptEnvironment, VectorEnv):
 
     def render(self) -> tuple[Any, ...] | None:
         """One string ("ansi") or image ("rgb_array") for each lane."""
-        shown = self._rendered(self.model.trajectory_texts(self._observations))
-        return None if shown is None else tuple(shown)
+        frames = self._rendered(self.model.trajectory_texts(self._observations))
+        return None if frames is None else tuple(frames)
 
     @property
     @abstractmethod
@@ -278,11 +278,11 @@ class PromptLanes(PromptEnvironment, VectorEnv):
 
     @abstractmethod
     def _counts(self) -> dict[str, Indices]:
-        """What the infos say of the lanes besides the mask and the prompt, (num_envs,) each."""
+        """Entries of the infos besides the mask and the prompt, (num_envs,) each."""
 
-    def _check_begun(self) -> None:
-        if not self._begun:
-            raise ResetNeeded("The prompts are not begun yet; call reset() before step().")
+    def _check_was_reset(self) -> None:
+        if not self._was_reset:
+            raise ResetNeeded("The prompts are not started yet; call reset() before step().")
 
     def _infos(self, mask: Booleans) -> dict[str, Any]:
         texts = self.model.trajectory_texts(self._observations[mask])

@@ -1,4 +1,4 @@
-"""What all environments need: one encoder a process, plain arguments, autoreset modes, masks of resets."""
+"""Shared code of the environments: one encoder per process, plain arguments, autoreset modes, reset masks."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def _loaded_encoder(spec: str, files: tuple[tuple[str, int, int], ...]) -> TextE
 
 
 def shared_encoder(spec: str) -> TextEncoder:
-    """One model for all single environments of a process; loaded again when its local files have changed."""
+    """One model for all single environments of a process, reloaded when its local files have changed."""
     _, colon, place = spec.partition(":")
     path = Path(place.removeprefix("local-dir:"))
-    if not colon or not place or not path.exists():  # a name, not a place on this machine
+    if not colon or not place or not path.exists():  # a name, not a path on this machine
         return _loaded_encoder(spec, ())
-    found = sorted(path.rglob("*")) if path.is_dir() else [path]
-    stats = [(str(file), file.stat()) for file in found if file.is_file()]
+    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    stats = [(str(file), file.stat()) for file in files if file.is_file()]
     return _loaded_encoder(spec, tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats))
 
 
@@ -91,8 +91,8 @@ def parse_autoreset_mode(mode: str | AutoresetMode) -> AutoresetMode:
 def _check_reset_mask(mask: Any, num_envs: int) -> NDArray[np.bool_]:
     """Return ``options["reset_mask"]`` if it is boolean, (num_envs,), with at least one True, else a ValueError."""
     if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != (num_envs,):
-        got = f"{mask.dtype} of shape {mask.shape}" if isinstance(mask, np.ndarray) else type(mask).__name__
-        raise ValueError(f"Expected options['reset_mask'] as a boolean array of shape ({num_envs},), got {got}.")
+        kind = f"{mask.dtype} of shape {mask.shape}" if isinstance(mask, np.ndarray) else type(mask).__name__
+        raise ValueError(f"Expected options['reset_mask'] as a boolean array of shape ({num_envs},), got {kind}.")
     if not mask.any():
         raise ValueError("Expected options['reset_mask'] with at least one True, got none.")
     return mask
@@ -102,7 +102,7 @@ def check_observations(observations: ArrayLike, horizon: int, padding: int, *, l
     """Return observations, one or many, as integers (n, horizon) in 0..padding, else a ValueError.
 
     Args:
-        observations: Of lanes.
+        observations: Observations of one or more lanes.
         horizon: Entries of an observation.
         padding: The largest entry.
         length: Symbol of the horizon in the message.
@@ -132,23 +132,23 @@ def first_seed(seed: int | Sequence[int | None] | None, num_envs: int) -> int | 
     return None if seed is None else int(seed)
 
 
-def lanes_to_reset(options: dict[str, Any] | None, num_envs: int, *, begun: bool) -> NDArray[np.bool_]:
-    """Return which lanes a reset begins, (num_envs,): those of ``options["reset_mask"]``, or all.
+def lanes_to_reset(options: dict[str, Any] | None, num_envs: int, *, was_reset: bool) -> NDArray[np.bool_]:
+    """Return the lanes to reset, boolean (num_envs,): those of ``options["reset_mask"]``, or all.
 
     Raises:
         ValueError: A mask that is no boolean array, or empty.
-        ResetNeeded: A mask that leaves lanes out before all were ``begun``.
+        ResetNeeded: A mask that leaves lanes out before the first reset of all.
     """
     if options is None or "reset_mask" not in options:
         return np.ones(num_envs, dtype=np.bool_)
     mask = _check_reset_mask(options["reset_mask"], num_envs)
-    if not begun and not mask.all():
+    if not was_reset and not mask.all():
         raise ResetNeeded("The first reset must begin all lanes; call reset() without a reset_mask.")
     return mask
 
 
 def check_complete(complete: NDArray[np.bool_], mode: AutoresetMode) -> None:
-    """Raise ResetNeeded for lanes (n,) that are complete where the mode leaves it to the caller to reset them."""
+    """Raise ResetNeeded for complete lanes (n,) in the mode in which the caller must reset them."""
     if mode is AutoresetMode.DISABLED and complete.any():
         lanes = np.flatnonzero(complete).tolist()
         raise ResetNeeded(f'Lanes {lanes} are complete; call reset(options={{"reset_mask": mask}}) first.')
@@ -156,12 +156,12 @@ def check_complete(complete: NDArray[np.bool_], mode: AutoresetMode) -> None:
 
 def check_lane_actions(actions: ArrayLike, num_envs: int) -> NDArray[np.int64]:
     """Return one action for each lane as integers (num_envs,), else a ValueError."""
-    chosen = np.asarray(actions)
-    if chosen.shape != (num_envs,) or not np.issubdtype(chosen.dtype, np.integer):
+    array = np.asarray(actions)
+    if array.shape != (num_envs,) or not np.issubdtype(array.dtype, np.integer):
         raise ValueError(
-            f"Expected actions as integers of shape ({num_envs},), got {chosen.dtype} of shape {chosen.shape}."
+            f"Expected actions as integers of shape ({num_envs},), got {array.dtype} of shape {array.shape}."
         )
-    return chosen.astype(np.int64)
+    return array.astype(np.int64)
 
 
 def lane_infos(
@@ -183,7 +183,7 @@ def lane_infos(
 
 
 def final_infos(observations: NDArray[np.int64], infos: dict[str, Any], mask: NDArray[np.bool_]) -> dict[str, Any]:
-    """Return Gymnasium's infos about lanes that end in a step that also begins them anew."""
+    """Return Gymnasium's infos about lanes that terminate and restart in the same step."""
     final = np.full(len(mask), None, dtype=object)
     for lane in np.flatnonzero(mask):
         final[lane] = observations[lane].copy()

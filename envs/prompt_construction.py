@@ -46,13 +46,13 @@ class PromptConstructionEnv(PromptAttributes, SinglePrompt):
     The empty prompt: V everywhere.
 
     ## Rewards
-    Always 0. What is good is what is to be learned: wrap the environment in ``PreferenceQuery`` (1 for the preferred
+    Always 0: the reward is what is to be learned. Wrap the environment in ``PreferenceQuery`` (1 for the preferred
     lane) or ``LearnedReward`` (theta . phi(prompt)).
 
     ## Episode End
     - Termination: all H tokens are chosen; ``env.spec.max_episode_steps`` is H.
-    - Truncation: never. (In an environment that is made anew from such a spec, Gymnasium's ``TimeLimit`` says truncated
-      beside terminated at the last step.)
+    - Truncation: never. (In an environment made from the spec of another, Gymnasium's ``TimeLimit`` reports truncated
+      along with terminated at the last step.)
 
     ## Information
     ``reset()`` and ``step()`` return a dict with
@@ -130,10 +130,10 @@ class PromptConstructionEnv(PromptAttributes, SinglePrompt):
         Raises:
             ValueError: If the action is illegal at this step; the message says what was allowed.
             TypeError: If the action is not an integer.
-            ResetNeeded: If the prompt is complete or was never begun.
+            ResetNeeded: If the prompt is complete or was never started.
         """
         if self._tokens is None or len(self._tokens) == self.model.horizon:
-            state = "not begun yet" if self._tokens is None else f"complete ({self.model.horizon} tokens)"
+            state = "not started yet" if self._tokens is None else f"complete ({self.model.horizon} tokens)"
             raise ResetNeeded(f"The prompt is {state}; call reset() before step().")
         token = self._token(action)
         self.model.check_action(token, len(self._tokens))

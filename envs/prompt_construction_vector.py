@@ -62,11 +62,11 @@ class PromptConstructionVectorEnv(PromptAttributes, PromptLanes):
 
     def append(self, lanes: ArrayLike, tokens: ArrayLike) -> None:
         """Append one token in each of the given lanes, none of which is complete; others are left alone."""
-        rows, chosen = np.asarray(lanes, dtype=np.int64), np.asarray(tokens, dtype=np.int64)
+        rows, actions = np.asarray(lanes, dtype=np.int64), np.asarray(tokens, dtype=np.int64)
         steps = self._steps[rows]
-        for place in np.flatnonzero((chosen < 0) | (chosen >= self.model.sizes[steps])):
-            self.model.check_action(int(chosen[place]), int(steps[place]), int(rows[place]))
-        self._tokens[rows, steps] = chosen
+        for index in np.flatnonzero((actions < 0) | (actions >= self.model.sizes[steps])):
+            self.model.check_action(int(actions[index]), int(steps[index]), int(rows[index]))
+        self._tokens[rows, steps] = actions
         self._steps[rows] += 1
 
     def action_masks(self) -> NDArray[np.int8]:

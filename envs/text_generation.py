@@ -19,10 +19,10 @@ class TextGenerationEnv(TextAttributes, SinglePrompt):
 
     ## Description
     The second MDP of the paper: the state is the prefix of tokens written so far, the action the next token. Nothing is
-    random: the same actions give the same prompt. The prompt is meant to have at most H words (``words``); a word is a
-    maximal run of characters other than ASCII white space. A language model is a policy of this environment, and
-    ``next_token_log_probs()`` is the environment's own one: it is computed with a cache of keys and values, so that a
-    step feeds the model one token.
+    random: the same actions give the same prompt. The prompt has at most H words (``words``); a word is a
+    maximal run of characters other than ASCII white space. A language model is a policy of this environment;
+    ``next_token_log_probs()`` is that of the environment's own model, computed with a cache of keys and values, so
+    that a step feeds the model one token.
 
     Making the environment loads the tokenizer, which fixes the spaces. ``env.unwrapped.language_model`` and
     ``env.unwrapped.encoder`` load the two models on first use. There is no ``.mdp``: the states are too many to list.
@@ -41,14 +41,14 @@ class TextGenerationEnv(TextAttributes, SinglePrompt):
     The empty prompt: V everywhere.
 
     ## Rewards
-    Always 0. What is good is what is to be learned: compare lanes word by word with ``WordSteps`` and
+    Always 0: the reward is what is to be learned. Compare lanes word by word with ``WordSteps`` and
     ``PreferenceQuery``, or wrap the environment in ``LearnedReward`` (theta . phi(prompt)).
 
     ## Episode End
     - Termination: EOS is chosen; or H words are complete (the last is followed by white space); or L tokens are chosen.
       ``env.spec.max_episode_steps`` is L.
-    - Truncation: never. (In an environment that is made anew from such a spec, Gymnasium's ``TimeLimit`` says truncated
-      beside terminated after L tokens.)
+    - Truncation: never. (In an environment made from the spec of another, Gymnasium's ``TimeLimit`` reports truncated
+      along with terminated after L tokens.)
 
     ## Information
     ``reset()`` and ``step()`` return a dict with
@@ -97,7 +97,7 @@ class TextGenerationEnv(TextAttributes, SinglePrompt):
         self._set_render_mode(render_mode)
         self._use_model(TextModel(model=model, encoder=encoder, words=words, max_tokens=max_tokens))
         self.state = self.model.new_lanes(1)
-        self._begun = False
+        self._was_reset = False
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -105,7 +105,7 @@ class TextGenerationEnv(TextAttributes, SinglePrompt):
         """Begin an empty prompt; the environment has no options."""
         super().reset(seed=seed)
         self.state = self.model.new_lanes(1)
-        self._begun = True
+        self._was_reset = True
         if self._decoder is not None:
             self._decoder.forget()  # the model may have been trained since
         return self.state.tokens[0].copy(), self._info()
@@ -119,10 +119,10 @@ class TextGenerationEnv(TextAttributes, SinglePrompt):
         Raises:
             ValueError: If the action is illegal in this state; the message says why.
             TypeError: If the action is not an integer.
-            ResetNeeded: If the prompt is complete or was never begun.
+            ResetNeeded: If the prompt is complete or was never started.
         """
-        if not self._begun or self.state.ended[0]:
-            state = "complete" if self._begun else "not begun yet"
+        if not self._was_reset or self.state.ended[0]:
+            state = "complete" if self._was_reset else "not started yet"
             raise ResetNeeded(f"The prompt is {state}; call reset() before step().")
         token = self._token(action)
         self.model.check_action(token, self.state, 0, named=False)
@@ -136,8 +136,8 @@ class TextGenerationEnv(TextAttributes, SinglePrompt):
     def next_token_log_probs(self, temperature: float = 1.0) -> NDArray[np.float64]:
         """Log-probabilities of the next action under the environment's language model, (V,).
 
-        The model's own distribution over the tokens that may be written; the tokens that would begin word H + 1 are
-        given to EOS, as ``edpbrl_gym.language.sampling.sample_prompts`` does, and -inf is everywhere in a complete
+        The model's own distribution over the tokens that may be written; the probability of tokens that would
+        begin word H + 1 goes to EOS, as in ``edpbrl_gym.language.sampling.sample_prompts``; all -inf in a complete
         prompt.
 
         Args:

@@ -57,7 +57,7 @@ class TextGenerationVectorEnv(TextAttributes, PromptLanes):
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Indices, dict[str, Any]]:
-        """Begin empty prompts, see the base class; what the language model keeps of these lanes is forgotten."""
+        """Begin empty prompts, see the base class; the language model's cache of these lanes is dropped."""
         observations, infos = super().reset(seed=seed, options=options)
         if self._decoder is not None:
             self._decoder.forget(np.flatnonzero(infos["_step"]).tolist())  # the model may have been trained since
@@ -66,7 +66,7 @@ class TextGenerationVectorEnv(TextAttributes, PromptLanes):
     def append(self, lanes: ArrayLike, tokens: ArrayLike) -> None:
         """Append one token in each of the given lanes, none of which is complete, and leave the others alone.
 
-        For wrappers whose step takes several tokens (``WordSteps``); it resets nothing by itself.
+        For wrappers whose step takes several tokens (``WordSteps``); it resets no lane.
 
         Args:
             lanes: Different lanes, (m,).
@@ -76,15 +76,15 @@ class TextGenerationVectorEnv(TextAttributes, PromptLanes):
             ValueError: If a token is illegal; the message names the lane and why. No lane has moved.
             ResetNeeded: If reset() was never called, or a lane is complete.
         """
-        self._check_begun()
-        rows, chosen = np.asarray(lanes, dtype=np.int64), np.asarray(tokens)
-        if chosen.size and not np.issubdtype(chosen.dtype, np.integer):
-            raise ValueError(f"Expected actions as integers, got {chosen.dtype}.")
+        self._check_was_reset()
+        rows, actions = np.asarray(lanes, dtype=np.int64), np.asarray(tokens)
+        if actions.size and not np.issubdtype(actions.dtype, np.integer):
+            raise ValueError(f"Expected actions as integers, got {actions.dtype}.")
         if self.state.ended[rows].any():
             raise ResetNeeded(f"Lanes {rows[self.state.ended[rows]].tolist()} are complete; reset them first.")
-        for lane, token in zip(rows.tolist(), chosen.tolist(), strict=True):
+        for lane, token in zip(rows.tolist(), actions.tolist(), strict=True):
             self.model.check_action(token, self.state, lane)
-        self.model.append(self.state, rows, chosen.astype(np.int64))
+        self.model.append(self.state, rows, actions.astype(np.int64))
 
     def action_masks(self) -> NDArray[np.int8]:
         """Legal actions of each lane, int8 (num_envs, V); all zero for a complete prompt."""

@@ -15,7 +15,7 @@ from edpbrl_gym._validation import check_count, check_number
 from edpbrl_gym.envs.bases import PromptEnvironment, WritingModel
 from edpbrl_gym.envs.common import check_encoder_argument, check_jsonable, check_observations
 from edpbrl_gym.envs.spaces import LegalDiscrete
-from edpbrl_gym.language.model import OWN_FOLDER, OWN_NAME, LanguageModel, load_language_model, load_tokenizer
+from edpbrl_gym.language.model import SHIPPED_FOLDER, SHIPPED_NAME, LanguageModel, load_language_model, load_tokenizer
 from edpbrl_gym.language.words import WordRules
 
 if TYPE_CHECKING:
@@ -31,40 +31,40 @@ def _loaded_rules(spec: str | None, stamp: tuple[int, ...]) -> tuple[Any, WordRu
 
 
 def _shared_rules(spec: str | None) -> tuple[Any, WordRules]:
-    """One tokenizer for all single environments of a process; loaded again when its local files have changed."""
-    folder = OWN_FOLDER if spec is None else Path(spec).expanduser()
+    """One tokenizer for all single environments of a process, reloaded when its local files have changed."""
+    folder = SHIPPED_FOLDER if spec is None else Path(spec).expanduser()
     stats = [file.stat() for file in sorted(folder.glob("*.json"))] if folder.is_dir() else []
     return _loaded_rules(spec, tuple(value for stat in stats for value in (stat.st_mtime_ns, stat.st_size)))
 
 
 @dataclass
 class Lanes:
-    """The prompts of n lanes while they are written.
+    """The partial prompts of n lanes.
 
     Attributes:
         tokens: Chosen tokens, (n, L), V where none is chosen yet.
         steps: Number of actions taken, (n,).
-        begun: Words that have begun, (n,).
+        num_words: Words that have num_words, (n,).
         inside: Whether the text ends inside a word, (n,).
         ended: Whether the prompt is complete, (n,).
     """
 
     tokens: Indices
     steps: Indices
-    begun: Indices
+    num_words: Indices
     inside: NDArray[np.bool_]
     ended: NDArray[np.bool_]
 
     def complete_words(self) -> Indices:
-        """Number of words that nothing can change any more, (n,)."""
-        return self.begun - (self.inside & ~self.ended)
+        """Number of words that later tokens can't change, (n,)."""
+        return self.num_words - (self.inside & ~self.ended)
 
 
 class TextModel(WritingModel):
     """Token-by-token generation of prompts, for any number of lanes at once.
 
     Observations are integer arrays (n, L): the token chosen at each step, and V (the padding) where none is chosen
-    yet; L is the token budget. The state of a lane's words is (begun, inside), see ``WordRules``.
+    yet; L is the token budget. The state of a lane's words is (num_words, inside), see ``WordRules``.
 
     Args:
         model: Hub id or folder of a causal language model; None is the project's own.
@@ -110,7 +110,7 @@ class TextModel(WritingModel):
         return self._language
 
     def use_language_model(self, language: LanguageModel) -> None:
-        """Take a live language model in place of loading the one that ``model`` names (``check_language_model``)."""
+        """Use a live language model instead of loading the one that ``model`` names (``check_language_model``)."""
         self.check_language_model(language)
         self._language = language
 
@@ -122,8 +122,8 @@ class TextModel(WritingModel):
         """
         if language.rules.pieces != self.rules.pieces or language.rules.eos != self.rules.eos:
             raise ValueError(
-                f"Expected a language model with the tokens of {self.model_spec or OWN_NAME!r}, got {language.name!r} "
-                "with others; make the environment with that model."
+                f"Expected a language model with the tokens of {self.model_spec or SHIPPED_NAME!r}, got "
+                f"{language.name!r} with others; make the environment with that model."
             )
         limit = language.context_length
         if limit is not None and self.horizon > limit:
@@ -135,13 +135,13 @@ class TextModel(WritingModel):
         """Legal actions of each lane, int8 of shape (n, V); all zero for a complete prompt."""
         masks = np.zeros((len(lanes.steps), self.padding), dtype=np.int8)
         for lane in np.flatnonzero(~lanes.ended):
-            masks[lane] = self.rules.legal_mask(int(lanes.begun[lane]), bool(lanes.inside[lane]), self.words)
+            masks[lane] = self.rules.legal_mask(int(lanes.num_words[lane]), bool(lanes.inside[lane]), self.words)
         return masks
 
     def check_action(self, action: int, lanes: Lanes, lane: int, *, named: bool = True) -> None:
-        """Raise a ValueError that says what is legal in the lane if ``action`` isn't; ``named``: with its number."""
-        begun, inside = int(lanes.begun[lane]), bool(lanes.inside[lane])
-        if 0 <= action < self.padding and self.rules.legal_mask(begun, inside, self.words)[action]:
+        """Raise a ValueError that says what is legal if ``action`` isn't; ``named``: with the lane's number."""
+        num_words, inside = int(lanes.num_words[lane]), bool(lanes.inside[lane])
+        if 0 <= action < self.padding and self.rules.legal_mask(num_words, inside, self.words)[action]:
             return
         if not 0 <= action < self.padding:
             reason = f"it is no token of 0..{self.padding - 1}"
@@ -150,7 +150,7 @@ class TextModel(WritingModel):
         else:
             reason = f"{self.rules.pieces[action]!r} would begin a word beyond the budget of {self.words}"
         raise ValueError(
-            f"Expected a token that may follow {begun} word(s){f' in lane {lane}' if named else ''}, got {action}: "
+            f"Expected a token that may follow {num_words} word(s){f' in lane {lane}' if named else ''}, got {action}: "
             f"{reason}. EOS ({self.rules.eos}) ends the prompt; use info['action_mask'] or action_masks() to see what "
             "is legal."
         )
@@ -161,17 +161,17 @@ class TextModel(WritingModel):
         lanes.steps[rows] += 1
         text = tokens != self.rules.eos  # the end changes no word
         moved = rows[text]
-        state = self.rules.advance(lanes.begun[moved], lanes.inside[moved], tokens[text])
-        lanes.begun[moved], lanes.inside[moved] = state
-        over = ~text | (lanes.steps[rows] >= self.horizon)
-        lanes.ended[rows] = over | self.rules.complete(lanes.begun[rows], lanes.inside[rows], self.words)
+        state = self.rules.advance(lanes.num_words[moved], lanes.inside[moved], tokens[text])
+        lanes.num_words[moved], lanes.inside[moved] = state
+        ended = ~text | (lanes.steps[rows] >= self.horizon)
+        lanes.ended[rows] = ended | self.rules.complete(lanes.num_words[rows], lanes.inside[rows], self.words)
 
     def new_lanes(self, number: int) -> Lanes:
         """Empty prompts in ``number`` lanes."""
         return Lanes(
             tokens=np.full((number, self.horizon), self.padding, dtype=np.int64),
             steps=np.zeros(number, dtype=np.int64),
-            begun=np.zeros(number, dtype=np.int64),
+            num_words=np.zeros(number, dtype=np.int64),
             inside=np.zeros(number, dtype=np.bool_),
             ended=np.zeros(number, dtype=np.bool_),
         )
@@ -179,7 +179,7 @@ class TextModel(WritingModel):
     def restart(self, lanes: Lanes, mask: NDArray[np.bool_]) -> None:
         """Begin an empty prompt in the masked lanes."""
         lanes.tokens[mask] = self.padding
-        for part in (lanes.steps, lanes.begun, lanes.inside, lanes.ended):
+        for part in (lanes.steps, lanes.num_words, lanes.inside, lanes.ended):
             part[mask] = 0
 
     def next_log_probs(self, decoder: PrefixDecoder, lanes: Lanes, temperature: float) -> NDArray[np.float64]:
@@ -195,15 +195,15 @@ class TextModel(WritingModel):
             logits = decoder.logits(self.prefixes(lanes, rows, decoder.model.start), rows.tolist())
             logs = torch.log_softmax(token_scores(decoder.model, logits, heat).double(), dim=-1).cpu().numpy()
             for row, log in zip(rows, logs, strict=True):
-                stop = self.rules.stop_mask(int(lanes.begun[row]), bool(lanes.inside[row]), self.words)
+                stop = self.rules.stop_mask(int(lanes.num_words[row]), bool(lanes.inside[row]), self.words)
                 result[row] = np.where(stop, -np.inf, log)
                 result[row, self.rules.eos] = np.logaddexp.reduce(log[stop])
         return result
 
     def prefixes(self, lanes: Lanes, rows: Indices, start: int) -> list[list[int]]:
-        """Start token and chosen tokens of the given rows, as a language model is fed them."""
-        chosen = zip(lanes.tokens[rows].tolist(), lanes.steps[rows].tolist(), strict=True)
-        return [[start, *tokens[:step]] for tokens, step in chosen]
+        """Start token and chosen tokens of the given rows, as input of a language model."""
+        pairs = zip(lanes.tokens[rows].tolist(), lanes.steps[rows].tolist(), strict=True)
+        return [[start, *tokens[:step]] for tokens, step in pairs]
 
     def trajectory_texts(self, observations: ArrayLike) -> list[str]:
         """Partial prompt of each lane without white space around, "" where nothing is written yet."""
@@ -221,7 +221,7 @@ class TextAttributes(PromptEnvironment):
     _decoder: PrefixDecoder | None = None
 
     def _log_probs(self, temperature: float) -> NDArray[np.float64]:
-        """Log-probabilities of the next tokens of all lanes, (n, V); only tokens that are new are fed."""
+        """Log-probabilities of the next tokens of all lanes, (n, V); only new tokens are fed."""
         language = self.model.language_model
         if self._decoder is None or self._decoder.model is not language:
             from edpbrl_gym.language.decoding import PrefixDecoder

@@ -20,7 +20,7 @@ __all__ = ["CHECKPOINT", "read_checkpoint", "write_checkpoint"]
 
 CHECKPOINT = "checkpoint.pt"
 _FORMAT = 1
-# settings that may change when a run goes on: they don't change the steps that were taken
+# settings that may change when a run resumes: they don't affect earlier steps
 _FREE = ("iterations", "evaluate_every", "checkpoint_every")
 
 
@@ -36,19 +36,19 @@ def write_checkpoint(
     encoder: TextEncoder,
     processes: int = 1,
 ) -> None:
-    """Write all that the next iteration depends on.
+    """Write everything that the next iteration depends on.
 
-    Random streams are functions of the seed and the iteration, and dropout is off, so there is no generator to keep.
+    Random streams are functions of the seed and the iteration, and dropout is off, so no generator state is stored.
 
     Args:
         folder: An existing folder.
-        iteration: Steps that were taken.
-        policies: Their learnt weights are kept.
-        optimiser: Its state is kept.
-        credit: Its state is kept.
-        history: So far.
-        settings: Of the run.
-        encoder: Its fingerprint is kept.
+        iteration: Number of steps so far.
+        policies: Policies, whose learnt weights are stored.
+        optimiser: Optimiser, whose state is stored.
+        credit: Credit, whose state is stored.
+        history: Log so far.
+        settings: Settings of the run.
+        encoder: Encoder, whose fingerprint is stored.
         processes: Number of processes.
 
     Raises:
@@ -65,7 +65,7 @@ def write_checkpoint(
         "credit": credit.state(),
         "history": history.as_dict(),
     }
-    packed = io.BytesIO()  # by itself torch says of a full disk that it expected another position
+    packed = io.BytesIO()  # torch itself reports a full disk as an unexpected position
     torch.save(data, packed)
     with replacing(folder / CHECKPOINT) as part:
         part.write_bytes(packed.getbuffer())
@@ -81,20 +81,20 @@ def read_checkpoint(
     encoder: TextEncoder,
     processes: int = 1,
 ) -> tuple[int, TrainingLog]:
-    """Put a run back to its last checkpoint.
+    """Restore a run from its last checkpoint.
 
     Args:
-        folder: Where the checkpoint is; without one nothing happens.
-        policies: Get their weights back.
-        optimiser: Gets its state back.
-        credit: Gets its state back.
-        settings: Must be those of the run; other iterations (at least those that were taken), and other intervals of
-            evaluations and checkpoints, are allowed.
+        folder: Folder of the checkpoint; without one nothing happens.
+        policies: Policies to restore.
+        optimiser: Optimiser to restore.
+        credit: Credit to restore.
+        settings: Must be those of the run; other iterations (no fewer than so far), and other intervals of evaluations
+            and checkpoints, are allowed.
         encoder: Must be that of the run.
         processes: Must be that of the run.
 
     Returns:
-        Steps that were taken, and the history.
+        Number of steps so far, and the history.
 
     Raises:
         ValueError: If the file is damaged, the run was another one (the message names what differs), or it has taken
@@ -110,20 +110,20 @@ def read_checkpoint(
         run, iteration, history = data["run"], int(data["iteration"]), TrainingLog.from_dict(data["history"])
     except Exception as error:  # the formats of torch have several kinds of errors
         raise ValueError(
-            f"Expected a checkpoint in {path}, got a damaged file ({type(error).__name__}); delete it to begin anew"
+            f"Expected a checkpoint in {path}, got a damaged file ({type(error).__name__}); delete it to start again"
         ) from error
-    wanted = _identity(policies, settings, encoder, processes)
-    differing = [name for name in wanted if run.get(name) != wanted[name]]
+    expected = _identity(policies, settings, encoder, processes)
+    differing = [name for name in expected if run.get(name) != expected[name]]
     if differing:
         name = differing[0]
         raise ValueError(
-            f"Expected the settings of the run in {folder}, got {name} = {wanted[name]!r} instead of "
+            f"Expected the settings of the run in {folder}, got {name} = {expected[name]!r} instead of "
             f"{run.get(name)!r}; use those settings, or another folder"
         )
     if iteration > settings.iterations:
         raise ValueError(
             f"Expected at least the {iteration} iterations that the run in {folder} has taken, got iterations = "
-            f"{settings.iterations}; give more, or begin anew, or use another folder"
+            f"{settings.iterations}; ask for more, start again, or use another folder"
         )
     policies.load_state(data["policies"])
     optimiser.load_state_dict(data["optimiser"])
@@ -132,10 +132,10 @@ def read_checkpoint(
 
 
 def _identity(policies: Policies, settings: ReinforceSettings, encoder: TextEncoder, processes: int) -> dict[str, Any]:
-    """What decides the steps of a run, flat."""
-    kept = {name: value for name, value in settings.as_dict().items() if name not in _FREE}
+    """The settings and inputs that decide the steps of a run, as a flat dict."""
+    decisive = {name: value for name, value in settings.as_dict().items() if name not in _FREE}
     return {
-        **kept,
+        **decisive,
         "num_options": policies.num_options,
         "policies": policies.kind,
         **{f"policies.{name}": value for name, value in policies.options.items()},

@@ -6,8 +6,9 @@ estimates the gradient of E[L] by
     g = 1/M sum_m sum_t sum_q sum_j  w(m, t, q, j)  grad log p_q(token j of prompt (m, t, q) | tokens before it),
 
 with w = L_m. Since a token's score has mean zero given everything that does not depend on it, anything of that kind may
-be taken off w without changing the mean of g: other prompts (policies sample independently of each other), the words of
-the same prompt before the token, other meta-samples, earlier iterations. The credits differ in what they take off:
+be subtracted from w without changing the mean of g: other prompts (policies sample independently of each other), the
+words of the same prompt before the token, other meta-samples, earlier iterations. The credits differ in what they
+subtract:
 
 ==================  ====================================================  ==============================
 name                w of a token drawn when h words were complete         mean of g
@@ -26,7 +27,7 @@ Hoof and Welling, 2019, "Buy 4 REINFORCE samples, get a baseline for free!").
 
 D_mtq is L_m minus the objective without prompt (t, q): a difference reward (Wolpert and Tumer, 2002, "Optimal payoff
 functions for members of collectives"), as the counterfactual credit of Foerster et al. (2018, "Counterfactual
-multi-agent policy gradients"). D_mtq(h) takes out only the words after the first h. G_mh is L_m minus the objective of
+multi-agent policy gradients"). D_mtq(h) removes only the words after the first h. G_mh is L_m minus the objective of
 the first h positions of all prompts. See `TruncatedObjective`.
 """
 
@@ -51,12 +52,12 @@ CREDITS: tuple[str, ...] = get_args(CreditName)
 
 @dataclass(frozen=True, eq=False)
 class Rewards:
-    """What the credits need to know of M meta-samples.
+    """Objectives of M meta-samples, and the parts of them that credits use.
 
     Attributes:
         values: the objective, (M,).
-        gains: what the positions from h on add, (M, H + 1); None if no credit needs it.
-        contributions: what each prompt adds from position h on, (M, T, K, H + 1); None if no credit needs it.
+        gains: gain of the positions from h on, (M, H + 1); None if no credit needs it.
+        contributions: gain of each prompt from position h on, (M, T, K, H + 1); None if no credit needs it.
         sizes: (T, K, H).
     """
 
@@ -83,7 +84,7 @@ class Rewards:
         return len(self.values), episodes, policies, words + 1
 
     def gathered(self, gather: Callable[[Floats], Floats]) -> Rewards:
-        """The rewards with ``gather`` applied to every array, which puts meta-samples of other processes beside."""
+        """The rewards with ``gather`` applied to every array, which adds the meta-samples of other processes."""
         gains, contributions = (None if a is None else gather(a) for a in (self.gains, self.contributions))
         return Rewards(gather(self.values), gains, contributions, self.sizes)
 
@@ -93,10 +94,10 @@ class Rewards:
         Raises:
             ValueError: they were not evaluated.
         """
-        found = self.gains if name == "gains" else self.contributions
-        if found is None:
-            raise ValueError(f"Expected rewards with {name}, got some without; give Rewards.of the credit's parts")
-        return found
+        array = self.gains if name == "gains" else self.contributions
+        if array is None:
+            raise ValueError(f"Expected rewards with {name}, got some without; pass the credit's parts to Rewards.of")
+        return array
 
 
 class Credit:
@@ -122,7 +123,7 @@ class Credit:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """What it needs of the rewards besides the values."""
+        """The parts of the rewards that it needs besides the values."""
         if self.name in ("marginal", "marginal_causal"):
             return ("contributions",)
         return ("gains",) if self.name == "causal" else ()
@@ -130,8 +131,7 @@ class Credit:
     def weights(self, rewards: Rewards) -> Floats:
         """Return the weight of a token by the number of words that were complete before it was drawn.
 
-        A call is an iteration: moving_average takes in the rewards afterwards. Its first iteration, which has no
-        earlier one, uses leave_one_out.
+        A call is an iteration: moving_average updates its average afterwards. Its first iteration uses leave_one_out.
 
         Args:
             rewards: with the credit's ``parts``, of M >= 2 meta-samples; with one, batch_mean and leave_one_out have no
@@ -168,11 +168,11 @@ class Credit:
         return centred if self.name == "batch_mean" else centred * (len(values) / (len(values) - 1))
 
     def state(self) -> dict[str, Any]:
-        """What must be kept to go on: the average."""
+        """The state to resume from: the average."""
         return {"average": self.average}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on from a kept ``state``."""
+        """Resume from a ``state``."""
         average = state["average"]
         self.average = None if average is None else float(average)
 
@@ -189,6 +189,6 @@ def _centred(credits: Floats) -> Floats:
     samples = len(credits)
     if samples < 2:
         return credits
-    own = credits.mean(axis=1, keepdims=True)
-    others: Floats = (own.sum(axis=0, keepdims=True) - own) / (samples - 1)
-    return credits - others
+    means = credits.mean(axis=1, keepdims=True)
+    baseline: Floats = (means.sum(axis=0, keepdims=True) - means) / (samples - 1)
+    return credits - baseline

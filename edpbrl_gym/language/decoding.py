@@ -15,11 +15,11 @@ __all__ = ["PrefixDecoder"]
 
 
 class PrefixDecoder:
-    """Keep the keys and values of n texts, so that only tokens that were not seen yet go through the model.
+    """Keep the keys and values of n texts, so that only new tokens go through the model.
 
-    The key and value of a text's token number p lie in slot p of the text's row. A text that got longer is fed its new
-    tokens; one that was cut or begun anew keeps the common beginning and is fed from there on, so texts may grow and
-    restart apart from each other. A call feeds the texts that changed only, in one forward pass.
+    The key and value of token p of a text are in slot p of the text's row. For a longer text only the new tokens are
+    fed; a text that was cut or replaced keeps the common beginning and is fed from there on, so texts grow and restart
+    independently. A call feeds only the texts that changed, in one forward pass.
 
     Args:
         model: The language model.
@@ -29,7 +29,7 @@ class PrefixDecoder:
     def __init__(self, model: LanguageModel, lanes: int) -> None:
         self.model = model
         self.lanes = check_count(lanes, "lanes")
-        self._seen: list[list[int]] = [[] for _ in range(self.lanes)]
+        self._texts: list[list[int]] = [[] for _ in range(self.lanes)]
         self._layers: list[tuple[torch.Tensor, torch.Tensor]] = []  # keys and values (n, heads, capacity, size)
         self._capacity = 0
         self._logits: torch.Tensor | None = None
@@ -49,7 +49,7 @@ class PrefixDecoder:
         index = list(range(self.lanes)) if rows is None else [int(row) for row in rows]
         self._check(texts, index)
         known = [self._known(row, text) for row, text in zip(index, texts, strict=True)]
-        changed = [i for i, (text, kept) in enumerate(zip(texts, known, strict=True)) if kept < len(text)]
+        changed = [i for i, (text, count) in enumerate(zip(texts, known, strict=True)) if count < len(text)]
         if changed:
             with torch.no_grad(), self.model.evaluating():
                 self._feed([index[i] for i in changed], [list(texts[i]) for i in changed], [known[i] for i in changed])
@@ -57,9 +57,9 @@ class PrefixDecoder:
         return self._logits[index]
 
     def forget(self, rows: Sequence[int] | None = None) -> None:
-        """Drop what is kept of the given rows (None: all); needed after the model's weights were changed."""
+        """Drop the cache of the given rows (None: all); needed after the model's weights have changed."""
         for row in range(self.lanes) if rows is None else rows:
-            self._seen[row] = []
+            self._texts[row] = []
 
     def _check(self, texts: Sequence[Sequence[int]], index: list[int]) -> None:
         if len(texts) != len(index) or len(set(index)) != len(index) or not set(index) <= set(range(self.lanes)):
@@ -74,34 +74,38 @@ class PrefixDecoder:
             raise ValueError(f"Expected at most the model's {limit} tokens of context, got a text of {longest}.")
 
     def _known(self, row: int, text: Sequence[int]) -> int:
-        """Tokens of the text that need no feeding: all of them, or at most all but the last."""
-        seen = self._seen[row]
-        if len(seen) == len(text) and all(a == b for a, b in zip(seen, text, strict=True)):
+        """Number of tokens of the text that need not be fed: all, or at most all but the last."""
+        cached = self._texts[row]
+        if len(cached) == len(text) and all(a == b for a, b in zip(cached, text, strict=True)):
             return len(text)
         shared = 0
-        for one, other in zip(seen, text, strict=False):
-            if one != other:
+        for old, new in zip(cached, text, strict=False):
+            if old != new:
                 break
             shared += 1
-        return min(shared, len(text) - 1)  # the logits belong to the last token, so that one is fed in any case
+        return min(shared, len(text) - 1)  # the logits are those of the last token, which is always fed
 
     def _feed(self, rows: list[int], texts: list[list[int]], known: list[int]) -> None:
-        """Run the new tokens of the given rows through the model and keep what comes out."""
+        """Run the new tokens of the given rows through the model and store the results."""
         import torch
 
         device = self.model.device
-        new = [text[kept:] for text, kept in zip(texts, known, strict=True)]
+        new = [text[cached:] for text, cached in zip(texts, known, strict=True)]
         past, width = max(known), max(len(tokens) for tokens in new)
-        # padded on the right, so that a padded place still sees a token (a row of nothing would be NaN)
-        given = torch.tensor([tokens + [0] * (width - len(tokens)) for tokens in new], device=device)
+        # padded on the right, so that padding still attends to a token (an empty row would give NaN)
+        input_ids = torch.tensor([tokens + [0] * (width - len(tokens)) for tokens in new], device=device)
         counts = torch.tensor([len(tokens) for tokens in new], device=device)
-        kept = torch.tensor(known, device=device)
+        cached = torch.tensor(known, device=device)
         places = torch.arange(width, device=device)[None]
-        mask = torch.cat([torch.arange(past, device=device)[None] < kept[:, None], places < counts[:, None]], dim=1)
-        positions = kept[:, None] + torch.minimum(places, counts[:, None] - 1)
+        mask = torch.cat([torch.arange(past, device=device)[None] < cached[:, None], places < counts[:, None]], dim=1)
+        positions = cached[:, None] + torch.minimum(places, counts[:, None] - 1)
         cache = self._cache(rows, past)
         output = self.model.model(
-            input_ids=given, attention_mask=mask.long(), position_ids=positions, past_key_values=cache, use_cache=True
+            input_ids=input_ids,
+            attention_mask=mask.long(),
+            position_ids=positions,
+            past_key_values=cache,
+            use_cache=True,
         )
         self._store(cache, rows, positions, past, places < counts[:, None])
         logits = output.logits[torch.arange(len(rows), device=device), counts - 1].float()
@@ -109,7 +113,7 @@ class PrefixDecoder:
             self._logits = logits.new_zeros((self.lanes, logits.shape[-1]))
         self._logits[rows] = logits
         for row, text in zip(rows, texts, strict=True):
-            self._seen[row] = text
+            self._texts[row] = text
 
     def _cache(self, rows: list[int], past: int) -> Any:
         from transformers import DynamicCache
@@ -131,25 +135,25 @@ class PrefixDecoder:
             keys[lane, :, slot] = layer.keys[which, :, past + place]
             values[lane, :, slot] = layer.values[which, :, past + place]
 
-    def _grow(self, cache: Any, needed: int) -> None:
-        """Make room for ``needed`` tokens in every row, at least doubling what there is."""
+    def _grow(self, cache: Any, size: int) -> None:
+        """Make room for ``size`` tokens in every row, at least doubling what there is."""
         import torch
 
-        if needed <= self._capacity:
+        if size <= self._capacity:
             return
-        capacity = max(needed, 2 * self._capacity, 16)
-        more = capacity - self._capacity
+        capacity = max(size, 2 * self._capacity, 16)
+        extra = capacity - self._capacity
         if not self._layers:
             self._layers = [
                 (_empty_like(layer.keys, self.lanes), _empty_like(layer.values, self.lanes)) for layer in cache.layers
             ]
         self._layers = [
-            (torch.nn.functional.pad(keys, (0, 0, 0, more)), torch.nn.functional.pad(values, (0, 0, 0, more)))
+            (torch.nn.functional.pad(keys, (0, 0, 0, extra)), torch.nn.functional.pad(values, (0, 0, 0, extra)))
             for keys, values in self._layers
         ]
         self._capacity = capacity
 
 
 def _empty_like(part: torch.Tensor, lanes: int) -> torch.Tensor:
-    """Room for no token of ``lanes`` texts, of the layer's heads and size."""
+    """An empty cache of ``lanes`` texts, with the layer's heads and size."""
     return part.new_zeros((lanes, part.shape[1], 0, part.shape[3]))

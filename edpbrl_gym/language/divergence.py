@@ -1,4 +1,4 @@
-"""Runs that diverge or collapse: how they are told, and what to do about them."""
+"""Runs that diverge or collapse: how they are detected, and what to do."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ class DivergedError(RuntimeError):
 
 
 class CollapseWarning(UserWarning):
-    """Training left the policies far worse than they had been."""
+    """Training made the policies far worse than they had been."""
 
 
 def collapse(evaluations: Sequence[Evaluation]) -> str | None:
-    """Say how the objective fell, or None if it did not.
+    """Describe how the objective fell; None if it did not.
 
     It fell if the last evaluation is below the best one by more than chance explains (Welch's test, one-sided, at
     0.0001), or below the first one with no spread left: a step that is far too long makes every policy write one prompt
-    again and again. Evaluations of one value, or with values that are not finite, tell nothing.
+    again and again. Evaluations of one value, or with values that are not finite, are ignored.
     """
-    known = [one for one in evaluations if len(one.values) > 1 and np.isfinite(one.values).all()]
-    if len(known) < 2 or known[-1] is not evaluations[-1]:
+    valid = [record for record in evaluations if len(record.values) > 1 and np.isfinite(record.values).all()]
+    if len(valid) < 2 or valid[-1] is not evaluations[-1]:
         return None
-    first, last, best = known[0], known[-1], max(known, key=lambda one: one.mean)
-    alike = len(set(last.values)) == 1 < len(set(first.values)) and last.mean < first.mean
-    if not alike and _chance(best, last) > _CHANCE:
+    first, last, best = valid[0], valid[-1], max(valid, key=lambda record: record.mean)
+    identical = len(set(last.values)) == 1 < len(set(first.values)) and last.mean < first.mean
+    if not identical and _chance(best, last) > _CHANCE:
         return None
     return (
         f"the objective in evaluation fell from {best.mean:.2f} ± {best.standard_error:.2f} after {best.iteration} "
         f"iterations to {last.mean:.2f} ± {last.standard_error:.2f} after {last.iteration}"
-        f"{'; the policies write the same prompts again and again' if alike else ''}"
+        f"{'; the policies write the same prompts again and again' if identical else ''}"
     )
 
 
@@ -55,9 +55,9 @@ def _chance(high: Evaluation, low: Evaluation) -> float:
 
 
 def advice(settings: ReinforceSettings) -> str:
-    """What to change for the next run. A shorter gradient shortens plain gradient steps only, not those of AdamW."""
+    """Advice for the next run. Clipping the gradient shortens plain gradient steps, not those of AdamW."""
     shorten = settings.optimiser == "sgd" and settings.max_gradient_norm is None
     return (
         f"lower the learning rate (learning_rate, now {settings.learning_rate:g})"
-        f"{' or set max_gradient_norm' if shorten else ''} and begin anew, without the old checkpoint"
+        f"{' or set max_gradient_norm' if shorten else ''} and start again, without the old checkpoint"
     )

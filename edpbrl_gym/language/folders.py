@@ -1,4 +1,4 @@
-"""A model's folder on disk: written whole or not at all, never over something that isn't ours."""
+"""A model's folder on disk: written atomically, and never over anything but an earlier model of ours."""
 
 from __future__ import annotations
 

@@ -4,13 +4,13 @@ For policy q (paper, Eq. "REINFORCE gradient", with credits instead of the centr
 
     g_q = 1/M sum_m sum_t sum_j  w(m, t, q, h_j)  grad log p_q(z_j | z_<j),
 
-h_j the words that were complete before token j. The penalty beta KL(p_q || p_base) is estimated by its score-function
+h_j the number of words complete before token j. The penalty beta KL(p_q || p_base) is estimated by its score-function
 form: with the log-ratios r_i = log p_q(z_i | z_<i) - log p_base(z_i | z_<i),
 
     grad KL = E sum_j (sum_{i >= j} r_i - b_j) grad log p_q(z_j | z_<j),
 
 since a token's score has mean zero given what came before it, and grad log p itself has mean zero. b_j is the mean of
-the other prompts' sums at place j; other prompts are independent, so the estimate is unbiased.
+the other prompts' sums at position j; other prompts are independent, so the estimate is unbiased.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ def accumulate_gradient(
     Args:
         policies: The policies that the rollout was drawn from.
         rollout: The prompts.
-        weights: Of a token by policy and words complete before it, (m, T, K, H + 1), for the rollout's m meta-samples.
-        settings: The KL weight, batch size and precision are read.
+        weights: Weight of a token by policy and words complete before it, (m, T, K, H + 1), for the rollout's m
+            meta-samples.
+        settings: KL weight, batch size and precision are used.
         meta_samples: M, all meta-samples of the iteration; several processes hold m < M each and sum their gradients.
 
     Returns:
@@ -50,9 +51,9 @@ def accumulate_gradient(
 
     divergences = []
     for q, samples in enumerate(rollout.samples):
-        own = torch.from_numpy(np.array(weights[:, :, q])).reshape(len(samples), -1)
+        policy_weights = torch.from_numpy(np.array(weights[:, :, q])).reshape(len(samples), -1)
         # a choice can change the prefixes from ``word`` on (counted from 1), so word - 1 words were complete
-        token_weights = own.gather(1, samples.word - 1) / meta_samples
+        token_weights = policy_weights.gather(1, samples.word - 1) / meta_samples
         if settings.kl_weight:
             to_go = _divergence_to_go(policies, samples, settings)
             divergences.append(float(to_go[:, 0].mean()))

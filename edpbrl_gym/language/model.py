@@ -19,10 +19,10 @@ from edpbrl_gym.language.words import WordRules
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["OWN_FOLDER", "OWN_NAME", "LanguageModel", "load_language_model", "load_tokenizer"]
+__all__ = ["SHIPPED_FOLDER", "SHIPPED_NAME", "LanguageModel", "load_language_model", "load_tokenizer"]
 
-OWN_FOLDER = Path(__file__).parent / "data" / "prompt-lm"  # the project's own prompt model, part of the package
-OWN_NAME = "edpbrl-gym prompt-lm"
+SHIPPED_FOLDER = Path(__file__).parent / "data" / "prompt-lm"  # the prompt model of the package
+SHIPPED_NAME = "edpbrl-gym prompt-lm"
 _INSTALL = "pip install edpbrl-gym"
 _WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin")
 
@@ -38,7 +38,7 @@ class LanguageModel:
     Attributes:
         model: A Hugging Face causal LM (or a peft model around one), called with ``input_ids`` and giving ``logits``.
         tokenizer: Its byte-level BPE tokenizer.
-        name: Where it came from: hub id, folder, or ``OWN_NAME`` for the model that ships with the package.
+        name: Its source: hub id, folder, or ``SHIPPED_NAME`` for the model that ships with the package.
         fingerprint: sha256 (hex) of weights, configuration and tokenizer.
     """
 
@@ -54,13 +54,13 @@ class LanguageModel:
 
     @property
     def start(self) -> int:
-        """Token before the first: BOS, or EOS where a tokenizer has none (GPT-2's one <|endoftext|> is both)."""
+        """Token before the first: BOS, or EOS if the tokenizer has none (GPT-2's one <|endoftext|> is both)."""
         tokenizer = self.tokenizer
         return int(tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id)
 
     @property
     def context_length(self) -> int | None:
-        """Most tokens that the model takes, None where its configuration names no limit."""
+        """Maximum number of tokens, None if the configuration has no limit."""
         limit = getattr(self.model.config, "max_position_embeddings", None)
         return None if limit is None else int(limit)
 
@@ -78,7 +78,7 @@ class LanguageModel:
         return {}
 
     def never_written(self, device: torch.device) -> torch.Tensor:
-        """Which tokens are no choice at all, bool (V,) on ``device``: special ones other than EOS, and empty ones."""
+        """Tokens that are never written, bool (V,) on ``device``: special ones other than EOS, and empty ones."""
         import torch
 
         if device not in self._never:
@@ -165,14 +165,14 @@ def load_language_model(
             f"{max(tokenizer.get_vocab().values()) + 1}; model and tokenizer belong to different models."
         )
     model = model.to(target).eval()
-    name = OWN_NAME if spec is None else source
+    name = SHIPPED_NAME if spec is None else source
     return LanguageModel(model=model, tokenizer=tokenizer, name=name, fingerprint=_fingerprint(model, tokenizer))
 
 
 def _source(spec: Spec) -> tuple[str, Path | None]:
-    """The name to load, and its folder where it is a local one."""
+    """The name to load, and its folder if it is local."""
     if spec is None:
-        return str(OWN_FOLDER), OWN_FOLDER
+        return str(SHIPPED_FOLDER), SHIPPED_FOLDER
     if not isinstance(spec, str | os.PathLike) or not os.fspath(spec):
         raise TypeError(f"Expected a language model as a hub id or a folder, got {spec!r}.")
     name = os.fspath(spec)
@@ -186,7 +186,7 @@ def _source(spec: Spec) -> tuple[str, Path | None]:
 
 
 def _tokenizer_class(folder: Path | None) -> Any:
-    """The class that loads the tokenizer: the plain one where the folder says so, as that needs no torch (2 s)."""
+    """The class that loads the tokenizer: the plain one if the folder names it, as that needs no torch (2 s)."""
     if folder is not None and (folder / "tokenizer.json").is_file() and (folder / "tokenizer_config.json").is_file():
         described = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
         if described.get("tokenizer_class") in ("TokenizersBackend", "PreTrainedTokenizerFast"):
@@ -196,16 +196,16 @@ def _tokenizer_class(folder: Path | None) -> Any:
     return require("transformers", "language models", _INSTALL).AutoTokenizer
 
 
-def _require_files(folder: Path, patterns: tuple[str, ...], what: str) -> None:
+def _require_files(folder: Path, patterns: tuple[str, ...], kind: str) -> None:
     if not any(True for pattern in patterns for _ in folder.glob(pattern)):
         raise FileNotFoundError(
-            f"Expected the {what} of a language model in {folder} ({' or '.join(patterns)}), got nothing there; save "
+            f"Expected the {kind} of a language model in {folder} ({' or '.join(patterns)}), got nothing there; save "
             "model and tokenizer there with save_pretrained(folder)."
         )
 
 
 @contextmanager
-def _readable_errors(source: str, folder: Path | None, what: str) -> Iterator[None]:
+def _readable_errors(source: str, folder: Path | None, kind: str) -> Iterator[None]:
     try:
         yield
     except ImportError:
@@ -213,11 +213,11 @@ def _readable_errors(source: str, folder: Path | None, what: str) -> Iterator[No
     except Exception as error:  # the libraries raise many kinds for a damaged folder
         if folder is None and isinstance(error, OSError):
             raise ConnectionError(
-                f"Expected {what} {source!r} from the model hub, but the hub could not be reached or has no such model "
+                f"Expected {kind} {source!r} from the model hub, but the hub could not be reached or has no such model "
                 f"({type(error).__name__}); download it where there is a connection and give its folder, or name "
-                "no model: the project's own needs no connection."
+                "no model: the one of the package needs no connection."
             ) from error
-        raise ValueError(f"Expected {what} in {source!r}, got {type(error).__name__}: {error}") from error
+        raise ValueError(f"Expected {kind} in {source!r}, got {type(error).__name__}: {error}") from error
 
 
 def _dtype(dtype: str | torch.dtype | None) -> torch.dtype:
@@ -225,10 +225,10 @@ def _dtype(dtype: str | torch.dtype | None) -> torch.dtype:
 
     if dtype is None:
         return torch.float32
-    found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
-    if not isinstance(found, torch.dtype) or not found.is_floating_point:
+    resolved = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if not isinstance(resolved, torch.dtype) or not resolved.is_floating_point:
         raise ValueError(f"Expected dtype as 'float32', 'bfloat16' or 'float16', got {dtype!r}.")
-    return found
+    return resolved
 
 
 def _fingerprint(model: Any, tokenizer: Any) -> str:

@@ -1,14 +1,14 @@
-"""The D-criterion of truncated prompts: its value for whole batches, and what each prompt adds to it.
+"""The D-criterion of truncated prompts: its value for whole batches, and the contribution of each prompt.
 
 One question compares the K prompts of a trajectory after the same number of words. With X (K, d) the embeddings of the
-K truncated prompts, its information at no knowledge of the taste is (Appendix "Vocabulary-Free Experimental Design via
+K truncated prompts, its information at theta = 0 is (Appendix "Vocabulary-Free Experimental Design via
 REINFORCE" of the paper, the equation of I_h)
 
     I_h = X' (E / K - 1 1' / K^2) X = C' C,   C = (X - 1 mean(X)) / sqrt(K),
 
 and the objective of a meta-sample of T trajectories with H positions each is L = log det(sum_t sum_h I_h + lambda E).
 
-With all n = T H K rows C below each other, Sylvester's identity gives log det(C'C + lambda E_d) = (d - n) log lambda +
+With all n = T H K rows C stacked, Sylvester's identity gives log det(C'C + lambda E_d) = (d - n) log lambda +
 log det(C C' + lambda E_n), so that everything happens in min(d, n) dimensions.
 """
 
@@ -46,8 +46,7 @@ def d_objective(features: ArrayLike, regularization: float = 1.0) -> Floats:
 class TruncatedObjective:
     """The D-criterion of M meta-samples, and its parts.
 
-    The mathematics is float64 in any case. Parts are computed when they are asked for, and raise a ValueError where
-    lambda is too small for it.
+    All computation is in float64. Parts are computed on first use, and raise a ValueError if lambda is too small.
 
     Args:
         features: (M, T, K, H, d), see `d_objective`; K >= 2.
@@ -116,39 +115,39 @@ class TruncatedObjective:
 
     @cached_property
     def gains(self) -> Floats:
-        """What the positions from h on add, (M, H + 1).
+        """Gain of the positions from h on, (M, H + 1).
 
         ``gains[m, h]`` is L_m minus the objective of the positions before h (of all prompts), so ``gains[:, 0]`` is
         L - d log lambda and ``gains[:, H]`` is 0.
         """
         samples, episodes, policies, words, dimension = self.shape
-        before = np.empty((samples, words + 1))  # objective of the positions before h
-        before[:, 0] = dimension * np.log(self.regularization)
-        before[:, words] = self.values
+        objectives = np.empty((samples, words + 1))  # objective of the positions before h
+        objectives[:, 0] = dimension * np.log(self.regularization)
+        objectives[:, words] = self.values
         if self._wide:
             # the leading blocks of a Cholesky factor are the factors of the leading blocks
-            own = 2.0 * np.log(np.diagonal(self._factor, axis1=1, axis2=2) / np.sqrt(self.regularization))
-            steps = own.reshape(samples, words, episodes * policies).sum(axis=2)
-            before[:, 1:] = before[:, :1] + np.cumsum(steps, axis=1)
-            return np.asarray(self.values[:, None] - before)
+            logarithms = 2.0 * np.log(np.diagonal(self._factor, axis1=1, axis2=2) / np.sqrt(self.regularization))
+            steps = logarithms.reshape(samples, words, episodes * policies).sum(axis=2)
+            objectives[:, 1:] = objectives[:, :1] + np.cumsum(steps, axis=1)
+            return np.asarray(self.values[:, None] - objectives)
         information = self.regularization * np.eye(dimension) + np.zeros((samples, 1, 1))
         for position in range(words - 1):
             rows = self._rows[:, position].reshape(samples, -1, dimension)
             information += rows.swapaxes(1, 2) @ rows
             diagonal = np.diagonal(self._cholesky(information), axis1=1, axis2=2)
-            before[:, position + 1] = 2.0 * np.log(diagonal).sum(axis=1)
-        return np.asarray(self.values[:, None] - before)
+            objectives[:, position + 1] = 2.0 * np.log(diagonal).sum(axis=1)
+        return np.asarray(self.values[:, None] - objectives)
 
     @cached_property
     def contributions(self) -> Floats:
-        """What a prompt adds from position h on, (M, T, K, H + 1): the difference of L with and without it.
+        """Gain of a prompt from position h on, (M, T, K, H + 1): the difference of L with and without it.
 
-        Taking the prompt of policy q out of a question puts the mean of the other K - 1 in its place, which is the
+        Removing the prompt of policy q from a question replaces it by the mean of the other K - 1, which gives the
         information of a question of K - 1 options, scaled by (K - 1) / K. With x_q = phi_q - mean,
 
             I_h = I_h without q + x_q x_q' / (K - 1)
 
-        (the variance between q and the others, and within the others), so taking out the positions from h on is a
+        (the variance between q and the others, and within the others), so removing the positions from h on is a
         downdate of rank H - h. By the determinant lemma its effect is -log det(E - K / (K - 1) C_q A^-1 C_q'), where
         A = C'C + lambda E and C_q has the prompt's H - h rows; all blocks of C A^-1 C' come from one factorisation.
 
@@ -160,9 +159,9 @@ class TruncatedObjective:
         inner = np.eye(words) - blocks * (policies / (policies - 1))
         # reversed order: the leading blocks of the factor are those of the last positions
         diagonal = np.diagonal(self._cholesky(inner[:, ::-1, ::-1]), axis1=1, axis2=2)
-        added = -2.0 * np.cumsum(np.log(diagonal), axis=1)[:, ::-1]
+        gains = -2.0 * np.cumsum(np.log(diagonal), axis=1)[:, ::-1]
         result = np.zeros((samples, episodes, policies, words + 1))
-        result[..., :words] = np.maximum(added, 0.0).reshape(samples, episodes, policies, words)
+        result[..., :words] = np.maximum(gains, 0.0).reshape(samples, episodes, policies, words)
         return result
 
     def _leverage_blocks(self) -> Floats:
@@ -177,7 +176,7 @@ class TruncatedObjective:
                 columns = np.swapaxes(inverse[:, prompts], 0, 1)  # (T K, n, H)
                 blocks[sample] = np.eye(words) - self.regularization * (np.swapaxes(columns, 1, 2) @ columns)
             else:
-                solved = np.linalg.solve(factor, self._flat(slice(sample, sample + 1))[0].T)  # (d, n)
-                columns = np.swapaxes(solved[:, prompts], 0, 1)
+                solution = np.linalg.solve(factor, self._flat(slice(sample, sample + 1))[0].T)  # (d, n)
+                columns = np.swapaxes(solution[:, prompts], 0, 1)
                 blocks[sample] = np.swapaxes(columns, 1, 2) @ columns
         return blocks.reshape(samples, episodes, policies, words, words)

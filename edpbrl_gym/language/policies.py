@@ -28,9 +28,9 @@ class CopiedPolicies(Policies):
     """K full copies of a language model (the paper's setting), besides the base itself.
 
     Args:
-        base: The language model; it stays as it is.
+        base: The language model, left unchanged.
         num_options: K.
-        noise: Standard deviation of Gaussian noise that is added to every weight at the start, so that policies differ.
+        noise: Standard deviation of Gaussian noise added to every initial weight, so that policies differ.
         seed: Seed of the noise.
 
     Raises:
@@ -57,7 +57,7 @@ class CopiedPolicies(Policies):
 
     @contextmanager
     def base_model(self) -> Iterator[LanguageModel]:
-        """The model that was given. See the base class."""
+        """The base model. See the base class."""
         yield self.base
 
     def language_models(self) -> list[LanguageModel]:
@@ -77,9 +77,9 @@ class AdapterPolicies(Policies):
     """K LoRA adapters (peft) on one frozen language model: weights of one model and K small corrections.
 
     Policy q adds scale B_q A_q to the target weights (Hu et al., 2021, "LoRA: low-rank adaptation of large language
-    models"); B_q begins at zero, so that all policies begin as the base.
+    models"); B_q starts at zero, so that all policies equal the base.
 
-    The given model is changed in place (adapters are put around its layers): use it only through this object.
+    The model is changed in place (adapters wrap its layers): use it only through this object.
 
     Args:
         base: The language model.
@@ -88,7 +88,7 @@ class AdapterPolicies(Policies):
         alpha: Their scale is alpha / rank; None: alpha = 2 rank.
         target_modules: Names of the layers that get adapters; None: peft's choice for the architecture (c_attn for
             GPT-2).
-        noise: Standard deviation of B_q at the start, so that policies differ.
+        noise: Standard deviation of the initial B_q, so that policies differ.
         seed: Seed of A_q and of the noise.
 
     Raises:
@@ -127,7 +127,7 @@ class AdapterPolicies(Policies):
                 by_policy[int(owner.removeprefix("policy_"))].append((".".join(parts), parameter))
         self._named = by_policy
         self._initialise()
-        self._learning()
+        self._require_gradients()
 
     def _inject(self) -> Any:
         """The peft model with K adapters."""
@@ -141,7 +141,7 @@ class AdapterPolicies(Policies):
             fan_in_fan_out=_stores_transposed(self.base.model, self.options["target_modules"]),
         )
         try:
-            with warnings.catch_warnings():  # of transformers, about a name that peft uses
+            with warnings.catch_warnings():  # a warning of transformers about a name that peft uses
                 warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing", category=FutureWarning)
                 model = peft.get_peft_model(self.base.model, config, adapter_name="policy_0")
         except ValueError as error:  # unknown architecture without target_modules, or no layer of that name
@@ -153,21 +153,21 @@ class AdapterPolicies(Policies):
         return model
 
     def _initialise(self) -> None:
-        """Draw A uniform as a linear layer's weights (peft's way, but with a generator of our own), B zero or noise."""
+        """Draw A uniformly like a linear layer's weights (as peft, but from our own generator); B is zero or noise."""
         import torch
 
         for q, named in enumerate(self._named):
             generator = torch.Generator().manual_seed(policy_stream(self.options["seed"], q))
             for name, parameter in named:
-                drawn = torch.empty(parameter.shape)
+                values = torch.empty(parameter.shape)
                 if "lora_A" in name:
-                    drawn.uniform_(-1.0, 1.0, generator=generator).div_(parameter.shape[1] ** 0.5)
+                    values.uniform_(-1.0, 1.0, generator=generator).div_(parameter.shape[1] ** 0.5)
                 else:
-                    drawn.normal_(generator=generator).mul_(self.options["noise"])
-                parameter.data.copy_(drawn)
+                    values.normal_(generator=generator).mul_(self.options["noise"])
+                parameter.data.copy_(values)
 
-    def _learning(self) -> None:
-        """Keep all adapters learning; peft freezes those that it switches off."""
+    def _require_gradients(self) -> None:
+        """Let all adapters learn; peft freezes those that it switches off."""
         for parameter in self.parameters():
             parameter.requires_grad_(True)
 
@@ -175,7 +175,7 @@ class AdapterPolicies(Policies):
     def policy(self, index: int) -> Iterator[LanguageModel]:
         """The model with that adapter. See the base class."""
         self._peft.base_model.set_adapter(f"policy_{self._check_index(index)}")
-        self._learning()
+        self._require_gradients()
         yield self.base
 
     @contextmanager
@@ -186,10 +186,10 @@ class AdapterPolicies(Policies):
             yield self.base
         finally:
             self._peft.base_model.enable_adapter_layers()
-            self._learning()
+            self._require_gradients()
 
     def language_models(self) -> list[LanguageModel]:
-        """One view of the model for each adapter, which it puts in place when it is called. See the base class."""
+        """One view of the model for each adapter, which activates the adapter when called. See the base class."""
         views = [replace(self.base, model=_AdapterView(self, q)) for q in range(self.num_options)]
         for view in views:
             vars(view)["rules"] = self.base.rules
@@ -205,7 +205,7 @@ class AdapterPolicies(Policies):
 
 
 class _AdapterView:
-    """The adapted model as it is under one adapter."""
+    """The model under one adapter."""
 
     def __init__(self, policies: AdapterPolicies, index: int) -> None:
         self._policies, self._index = policies, index
@@ -215,7 +215,7 @@ class _AdapterView:
             return language.model(*arguments, **options)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # nothing private, or copies and pickles would ask before there is a model
+        if name.startswith("_"):  # copies and pickles look up private names before the model exists
             raise AttributeError(name)
         return getattr(self._policies.base.model, name)
 
@@ -224,10 +224,10 @@ def make_policies(base: LanguageModel, num_options: int, *, kind: str = "adapter
     """Make K policies.
 
     Args:
-        base: The language model that they begin at.
+        base: The language model from which they start.
         num_options: K.
         kind: "adapters" (`AdapterPolicies`) or "copies" (`CopiedPolicies`).
-        **options: Those of the class.
+        **options: Options of the class.
 
     Raises:
         ValueError: If the kind is unknown or an option is out of range.
@@ -242,12 +242,12 @@ def load_policies(folder: str | Path, base: LanguageModel) -> Policies:
     """Return saved policies.
 
     Args:
-        folder: Where ``Policies.save`` wrote them.
-        base: The same language model that they began at, freshly loaded.
+        folder: Folder written by ``Policies.save``.
+        base: The language model from which they started, freshly loaded.
 
     Raises:
         FileNotFoundError: If the folder holds no policies.
-        ValueError: If they are damaged, or began at another model.
+        ValueError: If they are damaged, or started from another model.
     """
     from safetensors.torch import load_file
 
@@ -257,19 +257,19 @@ def load_policies(folder: str | Path, base: LanguageModel) -> Policies:
             raise FileNotFoundError(f"Expected saved policies in {source}, it has no {name}.")
     try:
         data = json.loads((source / "policies.json").read_text(encoding="utf-8"))
-        began, policies = data["base_fingerprint"], (data["kind"], data["num_options"], data["options"])
+        base_fingerprint, policies = data["base_fingerprint"], (data["kind"], data["num_options"], data["options"])
         state = load_file(source / "policies.safetensors")
     except Exception as error:  # safetensors has its own kind of error for a damaged file
         raise ValueError(f"Expected saved policies in {source}, got {type(error).__name__}: {error}") from error
-    if began != base.fingerprint:
+    if base_fingerprint != base.fingerprint:
         raise ValueError(
-            f"Expected the language model that the policies in {source} began at ({data.get('base')}), got "
+            f"Expected the language model from which the policies in {source} started ({data.get('base')}), got "
             f"{base.name} with other weights or another tokenizer; load that one."
         )
     kind, count, options = policies
-    made = make_policies(base, count, kind=kind, **options)
-    made.load_state(state)
-    return made
+    restored = make_policies(base, count, kind=kind, **options)
+    restored.load_state(state)
+    return restored
 
 
 def _stores_transposed(model: Any, targets: list[str] | None) -> bool:

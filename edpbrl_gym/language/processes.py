@@ -1,4 +1,4 @@
-"""One process or several: who draws which meta-samples, and how rewards and gradients come together."""
+"""One process or several: how meta-samples are shared, rewards gathered and gradients summed."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Processes:
     """The processes of a run under accelerate, or the one process without it.
 
     Each draws an equal share of the meta-samples. Rewards are gathered, so that every baseline is that of all
-    meta-samples; gradients are summed, so that all processes take the same step. Nothing wraps the models: the K
-    policies share modules (adapters), and are run several times for one step.
+    meta-samples; gradients are summed, so that all processes take the same step. The models are not wrapped: the K
+    policies share modules (adapters), and run several times per step.
 
     Args:
         accelerator: ``accelerate.Accelerator``, or None.
@@ -36,7 +36,7 @@ class Processes:
         self.count = 1 if accelerator is None else int(accelerator.num_processes)
 
     @property
-    def first(self) -> bool:
+    def is_first(self) -> bool:
         """Whether this process writes files."""
         return self.rank == 0
 
@@ -50,21 +50,21 @@ class Processes:
             raise ValueError(f"Expected {name} as a multiple of the {self.count} processes, got {samples}")
         return samples // self.count
 
-    def own(self, array: Floats) -> Floats:
+    def local(self, array: Floats) -> Floats:
         """This process's part of an array over all meta-samples."""
         size = len(array) // self.count
         return array[self.rank * size : (self.rank + 1) * size]
 
     def gather(self, array: Floats) -> Floats:
-        """Parts of all processes one after the other, in the order of the processes."""
+        """Parts of all processes, concatenated in the order of the processes."""
         if self.count == 1:
             return array
         import torch
 
-        # bytes travel unchanged; devices without float64 take them too
+        # as bytes, which also work on devices without float64
         data = torch.from_numpy(np.ascontiguousarray(array).view(np.uint8).reshape(len(array), -1).copy())
-        found = self._accelerator.gather(data.to(self._accelerator.device)).cpu().numpy()
-        return np.ascontiguousarray(found).view(array.dtype).reshape(-1, *array.shape[1:])
+        gathered = self._accelerator.gather(data.to(self._accelerator.device)).cpu().numpy()
+        return np.ascontiguousarray(gathered).view(array.dtype).reshape(-1, *array.shape[1:])
 
     def mean(self, value: float) -> float:
         """Mean of a number of each process; the processes have equally many prompts."""
@@ -77,10 +77,10 @@ class Processes:
         import torch
 
         for parameter in parameters:
-            given = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-            parameter.grad = self._accelerator.reduce(given, reduction="sum")
+            gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            parameter.grad = self._accelerator.reduce(gradient, reduction="sum")
 
     def wait(self) -> None:
-        """Wait until all processes are here."""
+        """Wait for all processes."""
         if self.count > 1:
             self._accelerator.wait_for_everyone()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EVALUATING", "PLAYING", "TRAINING", "Rollout", "embed", "mixed_precision", "random_stream", "roll_out"]
 
-# purposes of random streams: each has streams of its own
+# purposes of random streams, which have separate streams
 TRAINING, EVALUATING, PLAYING = 0, 1, 2
 
 
@@ -42,9 +42,9 @@ class Rollout:
 def random_stream(seed: int, purpose: int, iteration: int, policy: int, process: int) -> torch.Generator:
     """Return a generator on the CPU for this combination.
 
-    All five numbers decide the seed, of which torch's CPU generator keeps 32 bits: two given combinations have the same
-    stream with probability 2^-32, and are independent otherwise. Since a stream is a function of where it is used, a
-    run that goes on from a checkpoint draws what it would have drawn.
+    All five numbers decide the seed, of which torch's CPU generator keeps 32 bits: two different combinations have the
+    same stream with probability 2^-32, and are independent otherwise. Since a stream is a function of its use, a run
+    resumed from a checkpoint draws the same prompts as an uninterrupted one.
     """
     import torch
 
@@ -69,9 +69,9 @@ def mixed_precision(precision: str, device: torch.device) -> AbstractContextMana
 
 def embed(encoder: TextEncoder, texts: Sequence[str]) -> NDArray[np.float32]:
     """Return the embeddings of texts, (n, d); equal texts are encoded once, all in one call."""
-    place: dict[str, int] = {}
-    rows = [place.setdefault(text, len(place)) for text in texts]
-    return np.asarray(encoder.encode(list(place)), dtype=np.float32)[rows]
+    row: dict[str, int] = {}
+    rows = [row.setdefault(text, len(row)) for text in texts]
+    return np.asarray(encoder.encode(list(row)), dtype=np.float32)[rows]
 
 
 def roll_out(
@@ -91,7 +91,7 @@ def roll_out(
     Args:
         policies: The K policies.
         encoder: Embeds the truncated prompts.
-        settings: Words, tokens, temperature, batch size, precision and seed are read.
+        settings: Words, tokens, temperature, batch size, precision and seed are used.
         meta_samples: M.
         purpose: Which random streams: ``TRAINING``, ``EVALUATING`` or ``PLAYING``.
         iteration: Part of the stream.
@@ -104,7 +104,7 @@ def roll_out(
     for q in range(policies.num_options):
         with policies.base_model() if base else policies.policy(q) as language:
             with mixed_precision(settings.precision, language.device):
-                drawn = sample_prompts(
+                prompts = sample_prompts(
                     language,
                     meta_samples * trajectories,
                     words=settings.words,
@@ -113,7 +113,7 @@ def roll_out(
                     generator=random_stream(settings.seed, purpose, iteration, q, process),
                     batch_size=settings.batch_size,
                 )
-            samples.append(drawn)
+            samples.append(prompts)
     texts = [part.prefixes() for part in samples]
     flat = embed(encoder, [text for policy in texts for prompt in policy for text in prompt])
     features = flat.reshape(policies.num_options, meta_samples, trajectories, settings.words, -1)

@@ -1,4 +1,4 @@
-"""Sampled prompts: what was chosen at each position, and which prefixes of words each choice can change."""
+"""Sampled prompts: the choice at each position, and the prefixes of words that it can change."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Samples"]
 
-_ROWWISE = ("tokens", "lengths", "stopped", "log_probabilities", "begun", "inside")
+_ROWWISE = ("tokens", "lengths", "stopped", "log_probabilities", "num_words", "inside")
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,12 +21,12 @@ class Samples:
     """Sampled prompts: one row of choices (tokens, then possibly the stop) for each, on the CPU.
 
     Attributes:
-        tokens: Chosen tokens, int64 (n, L); EOS stands for the stop. Entries beyond the end mean nothing.
+        tokens: Chosen tokens, int64 (n, L); EOS stands for the stop. Entries beyond the end are undefined.
         lengths: Number of choices of each row, int64 (n,): its text tokens, and one more where ``stopped``.
         stopped: Whether the row ended by the stop event rather than by force, bool (n,).
-        texts: The prompts, the given prefix included, without white space around.
+        texts: The prompts, prefix included, without surrounding white space.
         log_probabilities: Log-probability of each choice when it was drawn, float64 (n, L), 0 beyond the end.
-        begun: Words that had begun before each choice, int64 (n, L).
+        num_words: Number of words begun before each choice, int64 (n, L).
         inside: Whether the text before the choice ended inside a word, bool (n, L).
         start: Tokens before the first choice: the start token and those of the prefix.
         words: H, the word budget.
@@ -39,7 +39,7 @@ class Samples:
     stopped: torch.Tensor
     texts: list[str]
     log_probabilities: torch.Tensor
-    begun: torch.Tensor
+    num_words: torch.Tensor
     inside: torch.Tensor
     start: tuple[int, ...]
     words: int
@@ -60,12 +60,12 @@ class Samples:
     def word(self) -> torch.Tensor:
         """First of the prefixes 1..H that each choice can still change, int64 (n, L).
 
-        Inside word w a choice decides whether w goes on, so it changes prefix w and all later ones; outside, it changes
-        those from w + 1 on. What came before a choice is fixed, so prefixes below ``word`` don't depend on it.
+        Inside word w a choice decides whether w continues, so it changes prefix w and all later ones; outside, it
+        changes those from w + 1 on. What came before a choice is fixed, so prefixes below ``word`` don't depend on it.
         """
         import torch
 
-        return torch.where(self.inside, self.begun, self.begun + 1).clamp(max=self.words)
+        return torch.where(self.inside, self.num_words, self.num_words + 1).clamp(max=self.words)
 
     def prefixes(self) -> list[list[str]]:
         """The H truncated prompts of each sample (``word_prefixes``)."""
@@ -94,13 +94,13 @@ class Samples:
         if len(settings) > 1:
             raise ValueError(
                 f"Expected parts with one start, word budget, token budget and temperature, got {len(settings)} "
-                "different settings; score them apart."
+                "different settings; score them separately."
             )
         longest = max(part.tokens.shape[1] for part in parts)
         rowwise: dict[str, Any] = {}
         for name in _ROWWISE:
             values = [getattr(part, name) for part in parts]
             if values[0].ndim == 2:
-                values = [torch.nn.functional.pad(each, (0, longest - each.shape[1])) for each in values]
+                values = [torch.nn.functional.pad(value, (0, longest - value.shape[1])) for value in values]
             rowwise[name] = torch.cat(values)
         return replace(parts[0], texts=[text for part in parts for text in part.texts], **rowwise)

@@ -2,8 +2,8 @@
 
 One distribution is sampled and scored. At each position the next token is drawn from
 softmax(logits / temperature) over the tokens that may be written (special tokens other than EOS may not). The prompt
-ends, before the drawn token, when that token is EOS or would begin word H + 1: the token itself is neither part of the
-sample nor remembered, so all these tokens are one event "stop" with
+ends, before the drawn token, when that token is EOS or would begin word H + 1: the token itself is not part of the
+sample, so all these tokens are one event "stop" with
 log p(stop) = logsumexp of their log-probabilities. The cut at ``max_tokens``, and the end after the white space that
 completes word H, are forced and have probability one. Hence the probabilities of all outcomes sum to 1.
 """
@@ -33,7 +33,7 @@ __all__ = [
     "word_prefixes",
 ]
 
-_KEEP = 0.75  # finished rows leave the batch when fewer than this part of its rows is alive
+_KEEP = 0.75  # a batch drops its finished rows when less than this share of its rows is alive
 
 
 def sample_prompts(
@@ -49,19 +49,19 @@ def sample_prompts(
 ) -> Samples:
     """Draw independent prompts by ancestral sampling with a KV cache.
 
-    Row i uses the i-th row of the uniforms that the generator gives first, by inversion of the distribution function
-    in float64. So the draws don't depend on ``batch_size`` (but for the rounding of the model's own forward pass, which
-    may differ between batch sizes in the last bits).
+    Row i uses row i of the generator's first uniforms, by inversion of the distribution function in float64. So the
+    draws don't depend on ``batch_size`` (except for the rounding of the model's forward pass, which may differ between
+    batch sizes in the last bits).
 
     Args:
         model: The language model.
         count: n >= 1 prompts.
         words: H, the word budget; the words of ``prefix`` count.
-        max_tokens: Most text tokens, without those of ``prefix``.
+        max_tokens: Maximum number of text tokens, without those of ``prefix``.
         temperature: Divides the logits, > 0.
         generator: A generator on the CPU; (count, max_tokens) uniforms are drawn from it.
         prefix: Text that every prompt begins with.
-        batch_size: Most prompts in one forward pass.
+        batch_size: Maximum number of prompts in one forward pass.
 
     Raises:
         TypeError: If ``generator`` is no ``torch.Generator``.
@@ -75,9 +75,9 @@ def sample_prompts(
     if not isinstance(generator, torch.Generator) or generator.device.type != "cpu":
         raise TypeError(f"Expected generator as a torch.Generator on the CPU, got {generator!r}.")
     start = model.start_tokens(prefix)
-    begun, inside = model.rules.state(start)
-    if begun > words:
-        raise ValueError(f"Expected a prefix of at most {words} words, got {begun}: {prefix!r}.")
+    num_words, inside = model.rules.state(start)
+    if num_words > words:
+        raise ValueError(f"Expected a prefix of at most {words} words, got {num_words}: {prefix!r}.")
     _check_context(model, len(start) + limit - 1)
     uniforms = torch.rand((count, limit), generator=generator, dtype=torch.float64)
     sampler = _Sampler(model, start, words, limit, heat)
@@ -86,7 +86,7 @@ def sample_prompts(
     tokens, logs, lengths, stopped = (torch.cat(values) for values in zip(*parts, strict=True))
     longest = max(1, int(lengths.max()))
     tokens, logs = tokens[:, :longest], logs[:, :longest]
-    before = _states(model.rules, tokens, lengths - stopped.long(), (begun, inside))
+    before = _states(model.rules, tokens, lengths - stopped.long(), (num_words, inside))
     texts = [
         model.rules.text((*start, *row[: length - stop]))
         for row, length, stop in zip(tokens.tolist(), lengths.tolist(), stopped.tolist(), strict=True)
@@ -103,8 +103,8 @@ def log_probabilities(model: LanguageModel, samples: Samples, *, batch_size: int
 
     Args:
         model: The policy that is scored; its tokenizer must be that of the sampling model.
-        samples: What was drawn.
-        batch_size: Most rows in one forward pass; None is all at once.
+        samples: The sampled prompts.
+        batch_size: Maximum number of rows in one forward pass; None is all at once.
 
     Returns:
         float32 (n, L) on the model's device, exactly 0 beyond the end of a row.
@@ -123,22 +123,22 @@ def _score(model: LanguageModel, samples: Samples) -> torch.Tensor:
 
     device, start = model.device, torch.tensor(samples.start)
     tokens, mask = samples.tokens.to(device), samples.mask.to(device)
-    given = torch.cat([start.to(device).expand(len(samples), -1), tokens[:, :-1]], dim=1)
-    seen = torch.cat([torch.ones_like(given[:, : start.numel()], dtype=torch.bool), mask[:, :-1]], dim=1)
-    # no cache: it would keep the keys of the whole batch for nothing
-    output = model.model(input_ids=given, attention_mask=seen.long(), use_cache=False)
+    input_ids = torch.cat([start.to(device).expand(len(samples), -1), tokens[:, :-1]], dim=1)
+    attended = torch.cat([torch.ones_like(input_ids[:, : start.numel()], dtype=torch.bool), mask[:, :-1]], dim=1)
+    # no cache: it would needlessly keep the keys of the whole batch
+    output = model.model(input_ids=input_ids, attention_mask=attended.long(), use_cache=False)
     scores = token_scores(model, output.logits[:, start.numel() - 1 :], samples.temperature)
     total = torch.logsumexp(scores, dim=-1)
-    chosen = scores.gather(-1, tokens[..., None])[..., 0]
+    logs = scores.gather(-1, tokens[..., None])[..., 0]
     rows = torch.nonzero(samples.stopped)[:, 0]
     if rows.numel():
         last = samples.lengths[rows] - 1
-        stops = _stop_masks(model.rules, samples.begun[rows, last], samples.inside[rows, last], samples.words)
-        place = (rows.to(device), last.to(device))
-        ended = torch.logsumexp(scores[place].masked_fill(~stops.to(device), -torch.inf), dim=-1)
-        chosen = chosen.index_put(place, ended)
-    # each part is masked by itself: beyond the end both may be infinite, and their difference no number
-    return torch.where(mask, chosen, 0.0) - torch.where(mask, total, 0.0)
+        stops = _stop_masks(model.rules, samples.num_words[rows, last], samples.inside[rows, last], samples.words)
+        stop_index = (rows.to(device), last.to(device))
+        stop_logs = torch.logsumexp(scores[stop_index].masked_fill(~stops.to(device), -torch.inf), dim=-1)
+        logs = logs.index_put(stop_index, stop_logs)
+    # masked separately: beyond the end both may be infinite, and their difference NaN
+    return torch.where(mask, logs, 0.0) - torch.where(mask, total, 0.0)
 
 
 class _Sampler:
@@ -158,11 +158,11 @@ class _Sampler:
         logs = torch.zeros((number, self.limit), dtype=torch.float64)
         lengths, stopped = torch.zeros(number, dtype=torch.long), torch.zeros(number, dtype=torch.bool)
         state = rules.state(self.start)
-        begun, inside = np.full(number, state[0], dtype=np.int64), np.full(number, state[1])
-        rows = np.arange(number)  # which row each member of the batch is
-        alive = ~rules.complete(begun, inside, self.words)
+        num_words, inside = np.full(number, state[0], dtype=np.int64), np.full(number, state[1])
+        rows = np.arange(number)  # row of each member of the batch
+        alive = ~rules.complete(num_words, inside, self.words)
         cache = DynamicCache()
-        step_input = torch.tensor([self.start], device=self.model.device)  # equal for all: fed once, then repeated
+        step_input = torch.tensor([self.start], device=self.model.device)  # the same for all: fed once, then repeated
         for position in range(self.limit):
             if not alive.any():
                 break
@@ -173,31 +173,37 @@ class _Sampler:
                 cache.batch_repeat_interleave(number)
             live = np.flatnonzero(alive)
             index = torch.from_numpy(live)
-            chosen, log, stop = draw_tokens(
+            choices, log, stop = draw_tokens(
                 scores[index.to(scores.device)],
                 uniforms[rows[live], position],
                 rules=rules,
-                begun=begun[live],
+                num_words=num_words[live],
                 inside=inside[live],
                 words=self.words,
             )
-            where = torch.from_numpy(rows[live])
-            tokens[where, position], logs[where, position] = chosen, log
-            lengths[where] += 1
-            stopped[where] = stop
-            picked = chosen.numpy()
-            begun[live], inside[live] = rules.advance(begun[live], inside[live], picked)
-            alive[live] = ~(stop.numpy() | rules.complete(begun[live], inside[live], self.words))
+            targets = torch.from_numpy(rows[live])
+            tokens[targets, position], logs[targets, position] = choices, log
+            lengths[targets] += 1
+            stopped[targets] = stop
+            picked = choices.numpy()
+            num_words[live], inside[live] = rules.advance(num_words[live], inside[live], picked)
+            alive[live] = ~(stop.numpy() | rules.complete(num_words[live], inside[live], self.words))
             if alive.any() and alive.sum() < _KEEP * alive.size:
-                kept = np.flatnonzero(alive)
-                cache.batch_select_indices(torch.from_numpy(kept).to(scores.device))
-                rows, begun, inside, alive = rows[kept], begun[kept], inside[kept], alive[kept]
+                keep = np.flatnonzero(alive)
+                cache.batch_select_indices(torch.from_numpy(keep).to(scores.device))
+                rows, num_words, inside, alive = rows[keep], num_words[keep], inside[keep], alive[keep]
             step_input = tokens[torch.from_numpy(rows), position][:, None].to(scores.device)
         return tokens, logs, lengths, stopped
 
 
 def draw_tokens(
-    scores: torch.Tensor, uniforms: torch.Tensor, *, rules: WordRules, begun: np.ndarray, inside: np.ndarray, words: int
+    scores: torch.Tensor,
+    uniforms: torch.Tensor,
+    *,
+    rules: WordRules,
+    num_words: np.ndarray,
+    inside: np.ndarray,
+    words: int,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Draw the next choice of each of b texts.
 
@@ -205,7 +211,7 @@ def draw_tokens(
         scores: Tempered logits (b, V) as ``token_scores`` gives them.
         uniforms: One number of [0, 1) for each text, float64 (b,).
         rules: What the tokens do to the words.
-        begun: Words that have begun, (b,).
+        num_words: Words that have begun, (b,).
         inside: Whether the text ends inside a word, (b,).
         words: H, the word budget.
 
@@ -218,27 +224,28 @@ def draw_tokens(
     import torch
 
     logs = torch.log_softmax(scores.double(), dim=-1)
-    if bool(torch.isnan(logs[:, rules.eos]).any()):  # one wrong score spoils its whole row
+    if bool(torch.isnan(logs[:, rules.eos]).any()):  # one bad score makes its whole row NaN
         raise DivergedError(
             "Expected finite scores of the next token from the language model, got NaN or infinite ones; its weights "
             "have diverged or are damaged"
         )
-    chosen = invert_distribution(logs.exp(), uniforms.to(logs.device)).cpu()
-    over = begun + rules.started(chosen.numpy(), inside) > words
-    stop = torch.from_numpy(over) | (chosen == rules.eos)
-    log = logs.gather(-1, chosen.to(logs.device)[:, None])[:, 0].cpu()
-    ended = torch.nonzero(stop)[:, 0]
-    if ended.numel():
-        masks = _stop_masks(rules, begun[stop.numpy()], inside[stop.numpy()], words).to(logs.device)
-        ending = logs[ended.to(logs.device)].masked_fill(~masks, -torch.inf)
-        log[ended] = torch.logsumexp(ending, dim=-1).cpu()
-    return torch.where(stop, rules.eos, chosen), log, stop
+    tokens = invert_distribution(logs.exp(), uniforms.to(logs.device)).cpu()
+    over = num_words + rules.started(tokens.numpy(), inside) > words
+    stop = torch.from_numpy(over) | (tokens == rules.eos)
+    log = logs.gather(-1, tokens.to(logs.device)[:, None])[:, 0].cpu()
+    stop_rows = torch.nonzero(stop)[:, 0]
+    if stop_rows.numel():
+        masks = _stop_masks(rules, num_words[stop.numpy()], inside[stop.numpy()], words).to(logs.device)
+        stop_logs = logs[stop_rows.to(logs.device)].masked_fill(~masks, -torch.inf)
+        log[stop_rows] = torch.logsumexp(stop_logs, dim=-1).cpu()
+    return torch.where(stop, rules.eos, tokens), log, stop
 
 
 def invert_distribution(probabilities: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
-    """Index drawn from each row of ``probabilities`` (b, V) by a uniform of [0, 1): the first whose sum exceeds it.
+    """Draw an index from each row of ``probabilities`` (b, V) by uniforms of [0, 1), (b,).
 
-    Entries of probability zero are never drawn, also where rounding leaves the sum of a row beside 1.
+    It is the first whose cumulative sum exceeds the uniform. Entries of probability zero are never drawn, even if
+    rounding leaves the sum of a row off 1.
     """
     import torch
 
@@ -256,37 +263,37 @@ def token_scores(model: LanguageModel, logits: torch.Tensor, temperature: float)
     return scores.masked_fill(model.never_written(logits.device), -torch.inf)
 
 
-def _stop_masks(rules: WordRules, begun: Any, inside: Any, words: int) -> torch.Tensor:
+def _stop_masks(rules: WordRules, num_words: Any, inside: Any, words: int) -> torch.Tensor:
     """Which tokens are the stop in each state, bool (m, V)."""
     import torch
 
-    pairs = zip(begun.tolist(), inside.tolist(), strict=True)
+    pairs = zip(num_words.tolist(), inside.tolist(), strict=True)
     return torch.from_numpy(np.stack([rules.stop_mask(*pair, words) for pair in pairs]))
 
 
 def _states(
     rules: WordRules, tokens: torch.Tensor, lengths: torch.Tensor, start: tuple[int, bool]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """State (begun, inside) before each choice, (n, L); beyond the text it stays."""
+    """State (num_words, inside) before each choice, (n, L); constant beyond the text."""
     import torch
 
     number, positions = tokens.shape
-    begun = np.zeros((number, positions), dtype=np.int64)
+    num_words = np.zeros((number, positions), dtype=np.int64)
     inside = np.zeros((number, positions), dtype=np.bool_)
-    now = np.full(number, start[0], dtype=np.int64), np.full(number, start[1])
-    chosen, texts = tokens.numpy(), lengths.numpy()
+    state = np.full(number, start[0], dtype=np.int64), np.full(number, start[1])
+    choices, texts = tokens.numpy(), lengths.numpy()
     for position in range(positions):
-        begun[:, position], inside[:, position] = now
-        moved = rules.advance(*now, chosen[:, position])
-        going = position < texts
-        now = np.where(going, moved[0], now[0]), np.where(going, moved[1], now[1])
-    return torch.from_numpy(begun), torch.from_numpy(inside)
+        num_words[:, position], inside[:, position] = state
+        following = rules.advance(*state, choices[:, position])
+        unfinished = position < texts
+        state = np.where(unfinished, following[0], state[0]), np.where(unfinished, following[1], state[1])
+    return torch.from_numpy(num_words), torch.from_numpy(inside)
 
 
-def _check_context(model: LanguageModel, needed: int) -> None:
+def _check_context(model: LanguageModel, length: int) -> None:
     limit = model.context_length
-    if limit is not None and needed > limit:
+    if limit is not None and length > limit:
         raise ValueError(
-            f"Expected at most the model's {limit} tokens of context, got {needed} (start, prefix and max_tokens); "
+            f"Expected at most the model's {limit} tokens of context, got {length} (start, prefix and max_tokens); "
             "lower max_tokens or shorten the prefix."
         )

@@ -11,11 +11,11 @@ __all__ = ["Scalars"]
 
 
 class Scalars:
-    """A callback of `train` that writes what a history gained.
+    """A callback of `train` that writes the new entries of a history.
 
     Args:
-        folder: Where TensorBoard's files go.
-        iteration: Steps that were taken before; later ones in the folder are of an interrupted run and are purged.
+        folder: Folder of TensorBoard's files.
+        iteration: Number of earlier steps; later ones in the folder are of an interrupted run and are purged.
 
     Raises:
         ModuleNotFoundError: If tensorboard is not installed.
@@ -48,5 +48,5 @@ class Scalars:
         self._writer.add_scalar(name, value, iteration)
 
     def close(self) -> None:
-        """Write what is buffered and close the file."""
+        """Flush and close the file."""
         self._writer.close()

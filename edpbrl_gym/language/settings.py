@@ -1,4 +1,4 @@
-"""What a run of REINFORCE is: the paper's numbers by default."""
+"""Settings of REINFORCE; the defaults are the paper's."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class ReinforceSettings:
             0 is none.
         max_gradient_norm: Gradients (of all policies together) are shortened to this norm (None: no limit).
         temperature: Softmax temperature of sampling and scoring alike.
-        max_tokens: Most tokens of a prompt, whatever its words.
+        max_tokens: Maximum number of tokens of a prompt, whatever its words.
         seed: Seed of all draws, which are functions of it, the iteration, the policy and the process.
         precision: float32, or bf16 for mixed precision on CUDA.
-        batch_size: Most prompts in one forward pass of a language model.
+        batch_size: Maximum number of prompts in one forward pass of a language model.
         evaluate_every: Iterations between evaluations.
         evaluation_samples: Meta-samples of an evaluation, at least 2.
         checkpoint_every: Iterations between checkpoints.

@@ -50,11 +50,11 @@ def train(
     Args:
         policies: The K policies; their weights are changed.
         encoder: Embeds the truncated prompts; frozen.
-        settings: See `ReinforceSettings`; None are the paper's.
-        folder: Where checkpoints (and TensorBoard's files) go, and in ``folder/best`` the policies of the best
-            evaluation (`load_policies`); None keeps nothing.
-        resume: Go on from the folder's checkpoint, to exactly the weights of a run that was not interrupted; False
-            removes it and begins anew.
+        settings: See `ReinforceSettings`; None: the paper's.
+        folder: Folder of checkpoints and TensorBoard's files, with the policies of the best evaluation in
+            ``folder/best`` (`load_policies`); None stores nothing.
+        resume: Resume from the folder's checkpoint, to exactly the weights of an uninterrupted run; False removes it
+            and starts again.
         callback: Called with the history after every iteration and evaluation, in the first process.
         accelerator: ``accelerate.Accelerator`` for several processes (``accelerate launch``); every process calls
             ``train`` with policies on its device. One process gives the same as None.
@@ -64,12 +64,12 @@ def train(
         The history, with an evaluation before the first and after the last iteration.
 
     Warns:
-        CollapseWarning: If the objective fell (`collapse`). The policies are those of the last iteration all the same.
+        CollapseWarning: If the objective fell (`collapse`). The policies are still those of the last iteration.
 
     Raises:
         ValueError: If settings don't fit the models, the processes, or the folder's checkpoint.
-        DivergedError: If weights, their gradient or their distributions are no longer finite; no such weights are
-            kept in the folder, nor weights that lead there in the next step.
+        DivergedError: If weights, their gradient or their distributions are no longer finite; neither such
+            weights nor weights that lead to them in the next step are stored in the folder.
         ModuleNotFoundError: If tensorboard is asked for and not installed.
     """
     trainer = Trainer(policies, encoder, settings, accelerator=accelerator)
@@ -83,7 +83,7 @@ def train(
         trainer.resume(target)
     else:
         trainer.forget(target)
-    writer = Scalars(target / "tensorboard", trainer.iteration) if tensorboard and trainer.processes.first else None
+    writer = Scalars(target / "tensorboard", trainer.iteration) if tensorboard and trainer.processes.is_first else None
     try:
         return trainer.run(folder=target, callback=_both(writer, callback))
     finally:
@@ -106,8 +106,8 @@ def evaluate(
         policies: The K policies.
         encoder: Embeds the truncated prompts.
         settings: ``evaluation_samples`` meta-samples are drawn.
-        iteration: For the record.
-        base: Evaluate K times the base model instead, on the same streams.
+        iteration: Iteration noted in the result.
+        base: Evaluate K copies of the base model instead, on the same streams.
         accelerator: See `train`.
     """
     processes = Processes(accelerator)
@@ -125,7 +125,7 @@ def evaluate(
 
 
 class Trainer:
-    """A run that can be taken step by step; `train` is the usual way.
+    """A run that can be advanced step by step; `train` is the usual way.
 
     Args:
         policies: See `train`.
@@ -134,10 +134,10 @@ class Trainer:
         accelerator: See `train`.
 
     Attributes:
-        iteration: Steps that were taken.
-        history: So far.
-        credit: What weights the score function.
-        optimiser: What moves the weights.
+        iteration: Number of steps so far.
+        history: Log so far.
+        credit: Credit, which weights the score function.
+        optimiser: Optimiser of the policies' weights.
     """
 
     def __init__(
@@ -157,27 +157,27 @@ class Trainer:
         self.optimiser = _optimiser(policies, self.settings)
         self.iteration, self.history = 0, TrainingLog()
         self._folder: Path | None = None
-        self._proved: int | None = None  # the iteration whose weights were proved last
+        self._checked: int | None = None  # the last iteration whose policies were checked
 
     def run(self, *, folder: Path | None = None, callback: Callback | None = None) -> TrainingLog:
-        """Take the remaining steps, evaluate, and keep checkpoints and the best policies on the way."""
+        """Take the remaining steps, evaluate, and store checkpoints and the best policies."""
         settings = self.settings
         self._folder = folder
-        report = callback if callback is not None and self.processes.first else _silent
+        report = callback if callback is not None and self.processes.is_first else _silent
         while True:
-            ends = self.iteration >= settings.iterations
-            if ends or self.iteration % settings.evaluate_every == 0:
+            last = self.iteration >= settings.iterations
+            if last or self.iteration % settings.evaluate_every == 0:
                 self._evaluate()
                 report(self.history)
-            if folder is not None and (ends or (self.iteration and self.iteration % settings.checkpoint_every == 0)):
+            if folder is not None and (last or (self.iteration and self.iteration % settings.checkpoint_every == 0)):
                 self.save(folder)
-            if ends:
+            if last:
                 break
             self.step()
             report(self.history)
-        fell = collapse(self.history.evaluations)
-        if fell is not None and self.processes.first:
-            text = f"Training ended worse than it had been: {fell}; {advice(settings)}{self._kept()}"
+        fall = collapse(self.history.evaluations)
+        if fall is not None and self.processes.is_first:
+            text = f"Training ended worse than its best: {fall}; {advice(settings)}{self._best_location()}"
             warnings.warn(text, CollapseWarning, stacklevel=2)
         return self.history
 
@@ -193,7 +193,7 @@ class Trainer:
     def _step(self) -> None:
         import torch
 
-        began = time.perf_counter()
+        start = time.perf_counter()
         parameters = self.policies.parameters()
         self.optimiser.zero_grad(set_to_none=True)
         rewards, divergence, rollout = self.gradient()
@@ -214,7 +214,7 @@ class Trainer:
                 gradient_norm=float(norm),
                 divergence=divergence,
                 words=self.processes.mean(float(np.mean(counts))),
-                seconds=time.perf_counter() - began,
+                seconds=time.perf_counter() - start,
             )
         )
         self.iteration += 1
@@ -237,7 +237,7 @@ class Trainer:
         )
         objective = TruncatedObjective(rollout.features, self.settings.regularization)
         rewards = Rewards.of(objective, self.credit.parts).gathered(self.processes.gather)
-        weights = self.processes.own(self.credit.weights(rewards))
+        weights = self.processes.local(self.credit.weights(rewards))
         divergence = accumulate_gradient(
             self.policies, rollout, weights, self.settings, meta_samples=self.settings.meta_samples
         )
@@ -247,72 +247,72 @@ class Trainer:
         """Write a checkpoint (the first process does).
 
         Raises:
-            DivergedError: If the next step would be no longer finite; the last checkpoint stays.
+            DivergedError: If the next step would not be finite; the last checkpoint remains.
         """
         with self._advising():
-            self._prove()
-        if self.processes.first:
+            self._check_policies()
+        if self.processes.is_first:
             write_checkpoint(
                 folder, iteration=self.iteration, history=self.history, optimiser=self.optimiser, **self._parts()
             )
         self.processes.wait()
 
     def resume(self, folder: Path) -> bool:
-        """Go on from a folder's checkpoint; returns whether there was one.
+        """Resume from a folder's checkpoint; return whether there was one.
 
         Raises:
             ValueError: If the checkpoint is damaged, of another run, or of more iterations.
         """
-        found = (folder / CHECKPOINT).is_file()
-        self._proved = None
+        exists = (folder / CHECKPOINT).is_file()
+        self._checked = None
         self.iteration, self.history = read_checkpoint(folder, optimiser=self.optimiser, **self._parts())
-        return found
+        return exists
 
     def forget(self, folder: Path) -> None:
-        """Remove what an earlier run left, so that an interruption before the next checkpoint can't bring it back."""
-        if self.processes.first:
+        """Remove the files of an earlier run, so that an interrupted run can't resume from them."""
+        if self.processes.is_first:
             (folder / CHECKPOINT).unlink(missing_ok=True)
             shutil.rmtree(folder / BEST, ignore_errors=True)
         self.processes.wait()
 
     @contextmanager
     def _advising(self) -> Iterator[None]:
-        """Say when the run diverged, and what to do."""
+        """Add the iteration and advice to a DivergedError."""
         try:
             yield
         except DivergedError as error:
             raise DivergedError(
-                f"In iteration {self.iteration}: {error}; {advice(self.settings)}{self._kept()}"
+                f"In iteration {self.iteration}: {error}; {advice(self.settings)}{self._best_location()}"
             ) from error
 
-    def _kept(self) -> str:
-        """Where the best policies are, for messages."""
+    def _best_location(self) -> str:
+        """Location of the best policies, for messages."""
         best = self.history.best
         if best is None or self._folder is None or not (self._folder / BEST).is_dir():
             return ""
         return f". The best policies, those of iteration {best.iteration}, are kept in {self._folder / BEST}"
 
-    def _prove(self) -> None:
-        """Write and score one prompt with every policy: finite weights may write nothing finite, or learn nothing.
+    def _check_policies(self) -> None:
+        """Write and score one prompt with every policy: finite weights may still give scores or gradients that are not.
 
-        All processes do the same, with weights and random streams that are the same, so that all go on or none does.
+        All processes do the same, with the same weights and random streams, so that all continue or none.
         """
         import torch
 
         if not self.policies.finite():
             raise DivergedError("Expected finite weights for the checkpoint, got some that are not")
-        if self._proved == self.iteration:
-            return  # for the evaluation, before the checkpoint
+        if self._checked == self.iteration:
+            return  # checked for the evaluation before the checkpoint
         settings, parameters = self.settings, self.policies.parameters()
         rollout = roll_out(self.policies, self.encoder, settings, meta_samples=1, episodes=1, purpose=EVALUATING)
         self.optimiser.zero_grad(set_to_none=True)
-        ones = np.ones((1, 1, self.policies.num_options, settings.words + 1))
-        accumulate_gradient(self.policies, rollout, ones, settings, meta_samples=1)
-        norm = torch.nn.utils.get_total_norm([one.grad for one in parameters if one.grad is not None])
+        weights = np.ones((1, 1, self.policies.num_options, settings.words + 1))
+        accumulate_gradient(self.policies, rollout, weights, settings, meta_samples=1)
+        norm = torch.nn.utils.get_total_norm([parameter.grad for parameter in parameters if parameter.grad is not None])
         self.optimiser.zero_grad(set_to_none=True)
         if not bool(torch.isfinite(norm)):
             raise DivergedError(f"Expected a finite gradient, got one of norm {float(norm)}")
-        self._proved = self.iteration
+        self._checked = self.iteration
 
     def _parts(self) -> dict[str, Any]:
         return {
@@ -324,19 +324,19 @@ class Trainer:
         }
 
     def _evaluate(self) -> None:
-        done = self.history.evaluations
-        if done and done[-1].iteration == self.iteration:
-            return  # before the checkpoint from which this run goes on
+        evaluations = self.history.evaluations
+        if evaluations and evaluations[-1].iteration == self.iteration:
+            return  # evaluated before the checkpoint from which this run resumed
         arguments: dict[str, Any] = {"iteration": self.iteration, "accelerator": self._accelerator}
         with self._advising():
             if self._folder is not None:
-                self._prove()  # before the evaluation counts: the best one's policies are kept
+                self._check_policies()  # before the evaluation counts, as the best one's policies are stored
             if self.history.base is None:
                 self.history.base = evaluate(self.policies, self.encoder, self.settings, base=True, **arguments)
-            done.append(evaluate(self.policies, self.encoder, self.settings, **arguments))
-        if self._folder is not None and done[-1] is self.history.best:
-            if self.processes.first:
-                about = {"iteration": self.iteration, "objective": done[-1].mean}
+            evaluations.append(evaluate(self.policies, self.encoder, self.settings, **arguments))
+        if self._folder is not None and evaluations[-1] is self.history.best:
+            if self.processes.is_first:
+                about = {"iteration": self.iteration, "objective": evaluations[-1].mean}
                 self.policies.save(self._folder / BEST, about=about)
             self.processes.wait()
 
@@ -355,7 +355,7 @@ def _silent(history: TrainingLog) -> None:
 
 
 def _both(first: Callback | None, second: Callback | None) -> Callback:
-    """Call those that are there."""
+    """A callback that calls both, where they are not None."""
 
     def report(history: TrainingLog) -> None:
         for callback in (first, second):

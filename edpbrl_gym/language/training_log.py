@@ -15,10 +15,10 @@ class Iteration:
     """One gradient step.
 
     Attributes:
-        iteration: Steps before it.
+        iteration: Number of steps before it.
         objective: Mean objective of its M meta-samples.
         deviation: Their standard deviation.
-        gradient_norm: Norm of the gradient estimate of all policies together, before it was shortened.
+        gradient_norm: Norm of the gradient estimate of all policies together, before clipping.
         divergence: Mean estimate of KL(p_q || p_base) in nats a prompt; None where it was not needed.
         words: Mean words of its prompts.
         seconds: Wall-clock time.
@@ -73,7 +73,7 @@ class TrainingLog:
     @property
     def best(self) -> Evaluation | None:
         """The evaluation of the policies with the largest mean, the earliest of equal ones; None before any."""
-        return max(self.evaluations, key=lambda one: one.mean, default=None)
+        return max(self.evaluations, key=lambda evaluation: evaluation.mean, default=None)
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able form."""

@@ -1,4 +1,4 @@
-"""Words of generated text: which tokens begin a word, when a budget of words is spent, and truncated prefixes.
+"""Words of generated text: tokens that begin a word, the end of a budget of words, and truncated prefixes.
 
 A word is a maximal run of characters other than ASCII white space (space, tab, line feed, vertical tab, form feed,
 carriage return). A no-break space and other Unicode spaces are part of a word: their UTF-8 bytes may be spread over
@@ -28,7 +28,7 @@ _WORD_BYTES = re.compile(f"[^{WHITESPACE}]+".encode())
 def word_prefixes(text: str, words: int) -> list[str]:
     """Return the H truncated prompts w_1, w_1 w_2, ..., w_1 ... w_H of a text, cut at word boundaries.
 
-    White space inside is kept as it is, white space around is left out. A text of fewer than H words repeats its last
+    Inner white space is kept, surrounding white space removed. A text of fewer than H words repeats its last
     prefix, so that every position h has an embedding (the paper's Appendix C compares K prompts position by
     position); a text without a word gives H times "".
 
@@ -43,9 +43,9 @@ def word_prefixes(text: str, words: int) -> list[str]:
 
 
 class WordRules:
-    """What every token of a tokenizer does to the words of a text, as arrays over the vocabulary (V,).
+    """The effect of each token of a tokenizer on the words of a text, as arrays over the vocabulary (V,).
 
-    The state of a text is (begun, inside): the number of words that have begun, and whether the last character
+    The state of a text is (num_words, inside): the number of words that have begun, and whether the last character
     belongs to a word (so that the next token may continue it).
 
     Attributes:
@@ -53,9 +53,9 @@ class WordRules:
         pieces: Bytes of each token, b"" for the tokens that are never generated as text.
         allowed: Tokens that may be generated as text: neither special nor empty.
         begins: Words that a token begins where the text is outside a word.
-        continues: Whether the first byte continues a word that the text is inside of (then one word fewer begins).
+        continues: Whether the first byte continues a word if the text is inside one (then one word fewer begins).
         inside_after: Whether the token's last byte belongs to a word.
-        most: The largest entry of ``begins``.
+        max_begins: The largest entry of ``begins``.
 
     Args:
         pieces: Bytes of each token.
@@ -74,7 +74,7 @@ class WordRules:
         spaces = WHITESPACE.encode()
         self.continues: Booleans = np.array([bool(piece) and piece[0] not in spaces for piece in self.pieces])
         self.inside_after: Booleans = np.array([bool(piece) and piece[-1] not in spaces for piece in self.pieces])
-        self.most = int(self.begins.max(initial=0))
+        self.max_begins = int(self.begins.max(initial=0))
         self._masks: dict[tuple[int, bool], Booleans] = {}
 
     @classmethod
@@ -101,12 +101,12 @@ class WordRules:
             raise ValueError("Expected a tokenizer with an end-of-sequence token, got none; set tokenizer.eos_token.")
         vocabulary = tokenizer.get_vocab()
         size = max(vocabulary.values()) + 1
-        pieces = [b""] * size
+        token_bytes = [b""] * size
         for token, index in vocabulary.items():
-            pieces[index] = _piece(token)
+            token_bytes[index] = _piece(token)
         added = getattr(tokenizer, "added_tokens_decoder", {})
         special = {index for index, token in added.items() if token.special} | set(tokenizer.all_special_ids)
-        return cls(pieces, eos=int(tokenizer.eos_token_id), special=special)
+        return cls(token_bytes, eos=int(tokenizer.eos_token_id), special=special)
 
     @property
     def size(self) -> int:
@@ -115,7 +115,7 @@ class WordRules:
 
     @property
     def always_legal(self) -> Indices:
-        """Ids that no budget of at least one word forbids: EOS, white space, and what only continues a word."""
+        """Ids legal under every budget of at least one word: EOS, white space, and tokens that only continue a word."""
         within = self.allowed & (self.begins <= self.continues)
         within[self.eos] = True
         return np.flatnonzero(within)
@@ -125,30 +125,30 @@ class WordRules:
         tokens = np.asarray(token, dtype=np.int64)
         return self.begins[tokens] - (np.asarray(inside, dtype=np.bool_) & self.continues[tokens])
 
-    def advance(self, begun: ArrayLike, inside: ArrayLike, token: ArrayLike) -> tuple[Indices, Booleans]:
-        """State (begun, inside) after appending ``token``; arrays of one shape."""
+    def advance(self, num_words: ArrayLike, inside: ArrayLike, token: ArrayLike) -> tuple[Indices, Booleans]:
+        """State (num_words, inside) after appending ``token``; arrays of one shape."""
         tokens = np.asarray(token, dtype=np.int64)
-        return np.asarray(begun, dtype=np.int64) + self.started(tokens, inside), self.inside_after[tokens]
+        return np.asarray(num_words, dtype=np.int64) + self.started(tokens, inside), self.inside_after[tokens]
 
-    def complete(self, begun: ArrayLike, inside: ArrayLike, words: int) -> Booleans:
+    def complete(self, num_words: ArrayLike, inside: ArrayLike, words: int) -> Booleans:
         """Whether all H = ``words`` words are complete: the last has begun and the text is outside of it."""
-        return (np.asarray(begun) >= words) & ~np.asarray(inside, dtype=np.bool_)
+        return (np.asarray(num_words) >= words) & ~np.asarray(inside, dtype=np.bool_)
 
-    def stop_mask(self, begun: int, inside: bool, words: int) -> Booleans:
+    def stop_mask(self, num_words: int, inside: bool, words: int) -> Booleans:
         """Tokens that end the text in this state, (V,): EOS and every token that would begin word H + 1."""
-        return self._mask(int(words) - int(begun), bool(inside))
+        return self._mask(int(words) - int(num_words), bool(inside))
 
-    def legal_mask(self, begun: int, inside: bool, words: int) -> Booleans:
+    def legal_mask(self, num_words: int, inside: bool, words: int) -> Booleans:
         """Legal actions in this state, (V,): text tokens within the budget, and EOS."""
-        legal = self.allowed & ~self._mask(int(words) - int(begun), bool(inside))
+        legal = self.allowed & ~self._mask(int(words) - int(num_words), bool(inside))
         legal[self.eos] = True
         return legal
 
-    def _mask(self, left: int, inside: bool) -> Booleans:
-        key = (min(left, self.most), inside)  # nothing is beyond a budget of `most` words
+    def _mask(self, remaining: int, inside: bool) -> Booleans:
+        key = (min(remaining, self.max_begins), inside)  # nothing is beyond a budget of `max_begins` words
         if key not in self._masks:
             started = self.begins - (self.continues if inside else 0)
-            mask = self.allowed & (started > left)
+            mask = self.allowed & (started > remaining)
             mask[self.eos] = True
             mask.setflags(write=False)
             self._masks[key] = mask
@@ -159,11 +159,11 @@ class WordRules:
         return b"".join(self.pieces[token] for token in tokens)
 
     def text(self, tokens: Iterable[int]) -> str:
-        """Text of a token sequence without white space around; broken UTF-8 is U+FFFD, as the tokenizer shows it."""
+        """Text of a token sequence without surrounding white space; broken UTF-8 is U+FFFD, as in the tokenizer."""
         return self.data(tokens).decode("utf-8", "replace").strip(WHITESPACE)
 
     def state(self, tokens: Iterable[int]) -> tuple[int, bool]:
-        """State (begun, inside) of a token sequence from the empty text."""
+        """State (num_words, inside) of a token sequence from the empty text."""
         data = self.data(tokens)
         return len(_WORD_BYTES.findall(data)), bool(data) and data[-1] not in WHITESPACE.encode()
 
@@ -179,8 +179,8 @@ def _is_byte_level(decoder: dict[str, Any] | None) -> bool:
 def _byte_characters() -> dict[str, int]:
     """The characters by which byte-level BPE writes bytes: itself where printable, else the next from U+0100 on."""
     printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
-    others = [byte for byte in range(256) if byte not in printable]
-    return {chr(byte): byte for byte in printable} | {chr(256 + rank): byte for rank, byte in enumerate(others)}
+    rest = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + rank): byte for rank, byte in enumerate(rest)}
 
 
 _BYTES = _byte_characters()

@@ -1,4 +1,4 @@
-"""Bookkeeping that every vector wrapper needs: which lanes really acted, at which step, and what they reached."""
+"""Bookkeeping of vector wrappers: which lanes acted, at which step, and the observations they reached."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ class LaneTracker:
         self.mode = mode
         self.num_envs = int(env.num_envs)
         self.step_index: NDArray[np.int64] = np.zeros(self.num_envs, dtype=np.int64)
-        self._taken: NDArray[np.int64] = np.zeros(self.num_envs, dtype=np.int64)
+        self._num_actions: NDArray[np.int64] = np.zeros(self.num_envs, dtype=np.int64)
         self.acted: Booleans = np.zeros(self.num_envs, dtype=np.bool_)
-        self._done: Booleans = np.zeros(self.num_envs, dtype=np.bool_)
+        self._ended: Booleans = np.zeros(self.num_envs, dtype=np.bool_)
 
     @property
     def episode_start(self) -> Booleans:
         """Lanes whose next step is the first action of an episode; what ``predict`` takes as ``episode_start``."""
-        return (self._taken == 0) & ~self._done
+        return (self._num_actions == 0) & ~self._ended
 
     def reset_mask(self, options: dict[str, Any] | None) -> Booleans:
         """Lanes that a reset with these options begins; read before the reset, as Gymnasium removes the entry."""
@@ -59,12 +59,12 @@ class LaneTracker:
         return np.ones(self.num_envs, dtype=np.bool_) if mask is None else np.array(mask, dtype=np.bool_)
 
     def reset(self, mask: Booleans) -> None:
-        """Note that the masked lanes begin a new episode."""
-        self._taken[mask] = 0
-        self._done[mask] = False
+        """Record that the masked lanes begin a new episode."""
+        self._num_actions[mask] = 0
+        self._ended[mask] = False
 
     def step(self, observations: Any, terminations: Booleans, truncations: Booleans, infos: dict[str, Any]) -> Any:
-        """Note a step and return what each lane reached by its action, before any automatic reset.
+        """Record a step and return the observation that each lane reached, before any automatic reset.
 
         Args:
             observations: As returned by the environment, shape (num_envs, ...).
@@ -73,17 +73,17 @@ class LaneTracker:
             infos: As returned by the environment; holds ``final_obs`` in mode SAME_STEP.
 
         Returns:
-            The observations with the final ones put back in place of the first ones of the next episode.
+            The observations, with final ones in place of the first ones of the next episode.
         """
-        finished = np.logical_or(terminations, truncations)
-        self.acted = ~self._done if self.mode is AutoresetMode.NEXT_STEP else np.ones_like(self._done)
-        self.step_index = self._taken
-        self._taken = np.where(self.acted, self._taken + 1, 0)
+        ended = np.logical_or(terminations, truncations)
+        self.acted = ~self._ended if self.mode is AutoresetMode.NEXT_STEP else np.ones_like(self._ended)
+        self.step_index = self._num_actions
+        self._num_actions = np.where(self.acted, self._num_actions + 1, 0)
         if self.mode is not AutoresetMode.SAME_STEP:
-            self._done = finished
+            self._ended = ended
             return observations
         reached = np.array(observations)
-        for lane in np.flatnonzero(finished):
+        for lane in np.flatnonzero(ended):
             reached[lane] = infos["final_obs"][lane]
-        self._taken[finished] = 0
+        self._num_actions[ended] = 0
         return reached

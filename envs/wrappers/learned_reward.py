@@ -42,7 +42,7 @@ class LearnedReward(gymnasium.Wrapper, RecordConstructorArgs):
         self.kind = _check_kind(kind)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Take a step; the reward is the taste's."""
+        """Take a step; the reward is that of the taste."""
         observation, _, terminated, truncated, info = self.env.step(action)
         reward = 0.0
         if self.kind == "step" or terminated or truncated:
@@ -51,7 +51,7 @@ class LearnedReward(gymnasium.Wrapper, RecordConstructorArgs):
 
 
 class LearnedRewardVector(VectorWrapper, RecordConstructorArgs):
-    """``LearnedReward`` for a vector environment: one encoder call a step for all lanes.
+    """``LearnedReward`` for a vector environment: one encoder call per step for all lanes.
 
     A step that only resets a lane (autoreset mode NEXT_STEP) has reward 0.
 
@@ -79,7 +79,7 @@ class LearnedRewardVector(VectorWrapper, RecordConstructorArgs):
     def step(
         self, actions: Any
     ) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
-        """Step all lanes; the rewards are the taste's."""
+        """Step all lanes; the rewards are those of the taste."""
         observations, _, terminations, truncations, infos = self.env.step(actions)
         reached = self._tracker.step(observations, terminations, truncations, infos)
         scored = self._tracker.acted.copy()

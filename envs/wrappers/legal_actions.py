@@ -1,4 +1,4 @@
-"""Every action is legal: illegal ones stand for legal ones, so that algorithms without action masks can play."""
+"""Map illegal actions to legal ones, so that algorithms without action masks can play."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Actions = NDArray[np.int64]
 
 
 def legal_actions(mask: ArrayLike) -> Actions:
-    """Return which legal action each of the V actions stands for, shape (V,).
+    """Return the legal action that each of the V actions stands for, shape (V,).
 
     A legal action stands for itself. With n legal and m illegal actions, the i-th illegal one (i = 0..m-1) stands for
     the legal one number floor(i * n / m), so every legal action is played by floor(V / n) or ceil(V / n) of the V
-    actions: no fixed map is closer to uniform. Which of them have one more is spread evenly over the legal ones.
+    actions: no fixed map is closer to uniform. The remainder is spread evenly over the legal ones.
 
     Args:
         mask: Which actions are legal, (V,), at least one.
@@ -57,15 +57,15 @@ class LegalActions(gymnasium.Wrapper, RecordConstructorArgs):
 
     Files of a vocabulary differ in size, so not every action is legal at every step, and an illegal one is an error.
     Here each of the V actions plays a legal one, as ``info["action_mask"]`` says what is legal: a legal action plays
-    itself, illegal ones are dealt to the legal ones evenly (``legal_actions`` is the map). ``action_space`` is a plain
-    ``Discrete(V)``.
+    itself, illegal ones are spread evenly over the legal ones (``legal_actions`` is the map). ``action_space`` is a
+    plain ``Discrete(V)``.
 
-    What that costs: every policy of the environment can still be played, so the best return is the same; but where V
+    The cost: every policy of the environment can still be played, so the best return is the same; but where V
     is no multiple of the number n of legal actions, a policy that is uniform over the V actions plays each legal one
     with probability floor(V / n) / V or ceil(V / n) / V, not 1 / n, and several actions of a step have the same effect,
     which the algorithm has to learn. An algorithm with masks (MaskablePPO) has neither drawback.
 
-    ``info["played_action"]`` is the action that the environment was given. Make it the outermost wrapper that sees
+    ``info["played_action"]`` is the action that the environment received. Make it the outermost wrapper that sees
     actions: those inside, such as ``PreferenceQuery``, then see what was played.
 
     Args:
@@ -121,7 +121,7 @@ class LegalActionsVector(VectorWrapper, RecordConstructorArgs):
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset all lanes or those of ``options["reset_mask"]``."""
         observations, infos = self.env.reset(seed=seed, options=options)
-        self._note(infos)
+        self._update_masks(infos)
         return observations, infos
 
     def step(self, actions: Any) -> tuple[Any, Any, NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
@@ -130,22 +130,22 @@ class LegalActionsVector(VectorWrapper, RecordConstructorArgs):
         Raises:
             ValueError: Actions that are not integers in 0..V-1 of shape (num_envs,).
         """
-        chosen = np.asarray(actions)
-        if chosen.shape != (self.num_envs,) or not np.issubdtype(chosen.dtype, np.integer):
+        array = np.asarray(actions)
+        if array.shape != (self.num_envs,) or not np.issubdtype(array.dtype, np.integer):
             raise ValueError(
-                f"Expected actions as integers of shape ({self.num_envs},), got {chosen.dtype} of shape {chosen.shape}."
+                f"Expected actions as integers of shape ({self.num_envs},), got {array.dtype} of shape {array.shape}."
             )
-        pairs = zip(chosen.tolist(), self._masks, strict=True)
+        pairs = zip(array.tolist(), self._masks, strict=True)
         played = np.array([_played(action, mask) for action, mask in pairs], dtype=np.int64)
         observations, rewards, terminations, truncations, infos = self.env.step(played)
-        self._note(infos)
+        self._update_masks(infos)
         return observations, rewards, terminations, truncations, {**infos, "played_action": played}
 
-    def _note(self, infos: dict[str, Any]) -> None:
-        """Keep the masks of the lanes that the infos tell of."""
+    def _update_masks(self, infos: dict[str, Any]) -> None:
+        """Update the masks of the lanes in the infos."""
         masks = _mask_of(infos, (self.num_envs, self._count))
-        told = np.asarray(infos.get("_action_mask", np.ones(self.num_envs)), dtype=np.bool_)
-        self._masks[told] = masks[told]
+        present = np.asarray(infos.get("_action_mask", np.ones(self.num_envs)), dtype=np.bool_)
+        self._masks[present] = masks[present]
 
 
 def _check_space(space: Any) -> int:

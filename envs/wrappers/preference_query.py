@@ -26,13 +26,13 @@ class PreferenceQuery(VectorWrapper, RecordConstructorArgs):
     """Compare the K lanes of each group at every step; the reward is 1 for the lane that the oracle prefers, else 0.
 
     The B * K lanes of the vector environment are B groups: lane b * K + q is option q of group b, so B episodes run at
-    once and encoders see large batches. Works over the package's own vector environments and over Gymnasium's
+    once and encoders get large batches. Works on the package's own vector environments and on Gymnasium's
     SyncVectorEnv and AsyncVectorEnv. A step that only resets lanes asks nothing.
 
     ``infos["preference"]`` (B,) holds the best option of each group, -1 where none was asked or the answer names none,
     with the boolean ``infos["_preference"]`` (an answer is there); ``infos["question"]`` (B, K) holds the
     options as text where the environment has texts, and ``infos["_question"]`` (B,) says which groups were asked. A
-    question without an answer rewards no lane and is not in ``comparisons``; a tie rewards none and is.
+    question without an answer rewards no lane and is not in ``comparisons``; a tie rewards none but is.
 
     Args:
         env: Vector environment with B * K lanes.
@@ -72,7 +72,7 @@ class PreferenceQuery(VectorWrapper, RecordConstructorArgs):
 
     def clear(self) -> None:
         """Forget all questions so far; episode numbers begin at 0 again."""
-        self._asked: list[Comparisons] = []
+        self._answered: list[Comparisons] = []
         self._episode: NDArray[np.int64] = np.full(self.groups, -1, dtype=np.int64)
         self._next_episode = 0
 
@@ -85,14 +85,14 @@ class PreferenceQuery(VectorWrapper, RecordConstructorArgs):
         Raises:
             RuntimeError: If nothing was answered yet.
         """
-        if not self._asked:
+        if not self._answered:
             raise RuntimeError(
                 "No question was answered yet; step the environment first, and look at infos['preference'] for "
                 "questions that the oracle left without an answer (-1)."
             )
-        runs = groupby(self._asked, key=lambda part: part.metadata)
-        self._asked = [Comparisons.concatenate(list(run)) for _, run in runs]
-        return self._asked[0] if len(self._asked) == 1 else Comparisons.concatenate(self._asked)
+        runs = groupby(self._answered, key=lambda part: part.metadata)
+        self._answered = [Comparisons.concatenate(list(run)) for _, run in runs]
+        return self._answered[0] if len(self._answered) == 1 else Comparisons.concatenate(self._answered)
 
     @property
     def episode_start(self) -> NDArray[np.bool_]:
@@ -132,7 +132,7 @@ class PreferenceQuery(VectorWrapper, RecordConstructorArgs):
             TypeError, ValueError: If the oracle returns what is no answer to the questions.
         """
         observations, _, terminations, truncations, infos = self.env.step(actions)
-        # noted before asking: an oracle may raise, and the next question must not suffer from it
+        # stored before asking: an oracle may raise, and the next question must not depend on that
         previous, self._previous = self._previous, np.array(observations)
         reached = self._tracker.step(observations, terminations, truncations, infos)
         groups = self._groups_to_ask()
@@ -142,8 +142,8 @@ class PreferenceQuery(VectorWrapper, RecordConstructorArgs):
             lanes = (groups[:, None] * self.lanes + np.arange(self.lanes)).ravel()
             features, texts = self._options(reached[lanes], previous[lanes], np.asarray(actions)[lanes])
             choices[groups] = self._ask(groups, features, texts)
-            chosen = np.flatnonzero(choices >= 0)
-            rewards[chosen * self.lanes + choices[chosen]] = 1.0
+            answered = np.flatnonzero(choices >= 0)
+            rewards[answered * self.lanes + choices[answered]] = 1.0
             if texts is not None:
                 question = np.full((self.groups, self.lanes), None, dtype=object)
                 question[groups] = np.array(texts, dtype=object).reshape(-1, self.lanes)
@@ -153,7 +153,7 @@ class PreferenceQuery(VectorWrapper, RecordConstructorArgs):
         return observations, rewards, terminations, truncations, infos
 
     def _groups_to_ask(self) -> NDArray[np.intp]:
-        """Groups whose lanes all acted, checked to be in step with each other."""
+        """Groups whose lanes all acted; raises if lanes of a group are at different steps."""
         acted = self._tracker.acted.reshape(self.groups, self.lanes)
         steps = self._tracker.step_index.reshape(self.groups, self.lanes)
         apart = (acted.any(axis=1) != acted.all(axis=1)) | (acted.all(axis=1) & (np.ptp(steps, axis=1) > 0))
@@ -168,7 +168,7 @@ class PreferenceQuery(VectorWrapper, RecordConstructorArgs):
     def _options(
         self, reached: NDArray[Any], previous: NDArray[Any], actions: NDArray[Any]
     ) -> tuple[NDArray[np.float32], list[str] | None]:
-        """Features (n, d) and texts (n,) of what the given lanes show."""
+        """Features (n, d) and texts (n,) of the given lanes' options."""
         base = self._base
         if self.feedback == "truncated":
             features = base.trajectory_features(reached)
@@ -184,9 +184,9 @@ class PreferenceQuery(VectorWrapper, RecordConstructorArgs):
     def _ask(
         self, groups: NDArray[np.intp], features: NDArray[np.float32], texts: list[str] | None
     ) -> NDArray[np.int64]:
-        """Put one question for each group to the oracle and keep the answers."""
+        """Ask the oracle one question for each group and store the answers."""
         steps = self._tracker.step_index[groups * self.lanes]
-        # a number is given with the first step, or in the middle of an episode after clear()
+        # an episode is numbered at its first step, or in the middle of an episode after clear()
         for group in groups[(steps == 0) | (self._episode[groups] < 0)]:
             self._episode[group] = self._next_episode
             self._next_episode += 1
@@ -208,12 +208,12 @@ class PreferenceQuery(VectorWrapper, RecordConstructorArgs):
             step=queries.step,
             texts=grouped,
             who=self.oracle.name,
-            # numpy's own "now" is cut to whole seconds
+            # numpy's own "now" is rounded to seconds
             answered_at=np.full(number, np.datetime64(datetime.now(UTC).replace(tzinfo=None), "us")),
             metadata=self._origin(answers.details),
         ).answered
         if len(answered):
-            self._asked.append(answered)
+            self._answered.append(answered)
         return answers.choices
 
     def _origin(self, details: dict[str, Any]) -> dict[str, Any]:
@@ -252,10 +252,10 @@ def _pair_rows(base: Any, observations: NDArray[Any], actions: NDArray[Any]) -> 
     mdp = base.mdp
     states = mdp_states(base, observations)
     keys = mdp.pair_state * mdp.num_actions + mdp.pair_action
-    wanted = states * mdp.num_actions + actions
-    pairs = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
-    wrong = np.flatnonzero((keys[pairs] != wanted) | (actions < 0) | (actions >= mdp.num_actions))
-    if wrong.size:
-        lane = int(wrong[0])
+    pair_keys = states * mdp.num_actions + actions
+    pairs = np.minimum(np.searchsorted(keys, pair_keys), keys.size - 1)
+    missing = np.flatnonzero((keys[pairs] != pair_keys) | (actions < 0) | (actions >= mdp.num_actions))
+    if missing.size:
+        lane = int(missing[0])
         raise ValueError(f"The MDP has no pair for state {states[lane]}, action {actions[lane]}.")
     return np.asarray(mdp.pair_row[pairs])

@@ -21,7 +21,7 @@ class TextObservation(gymnasium.ObservationWrapper, gymnasium.utils.RecordConstr
         env: A prompt environment: ``env.unwrapped`` has ``vocabulary`` and ``trajectory_texts``.
 
     Raises:
-        TypeError: If it has not.
+        TypeError: If it lacks one of them.
     """
 
     def __init__(self, env: gymnasium.Env) -> None:

@@ -31,20 +31,21 @@ class WordSteps(VectorWrapper, RecordConstructorArgs):
     words, as ``edpbrl_gym.language.sampling.word_prefixes`` cuts it. A lane whose prompt has fewer words keeps its last
     prefix. All lanes terminate after step H, so ``PreferenceQuery`` over this wrapper asks H questions an episode.
 
-    A word is known to be complete when the token after it is drawn; that token waits for the next step, so it is drawn
-    by the model of the word that it ends. With one model throughout, a lane's prompt has the distribution of
-    ``sample_prompts``; row i of the uniforms drawn at a reset serves the i-th lane that is reset, one for each token.
+    A word is complete when the token after it is drawn; that token is held for the next step, so it is drawn by the
+    model of the word that it ends. With one model throughout, a lane's prompt has the distribution of
+    ``sample_prompts``; row i of the uniforms drawn at a reset belongs to the i-th lane that is reset, one number per
+    token.
 
-    Every model keeps its keys and values: a token costs a forward of the lanes' new tokens only.
+    Every model caches its keys and values, so only new tokens of the lanes are fed.
 
-    ``infos`` hold ``prompt`` (the prefix), ``step`` (words steps taken), ``word`` (words of the prefix; fewer than
+    ``infos`` hold ``prompt`` (the prefix), ``step`` (steps taken), ``word`` (words of the prefix; fewer than
     ``step`` where the prompt has ended) and ``action_mask`` (num_envs, K), all ones.
 
     Args:
         env: A ``TextGenerationVectorEnv`` itself; wrappers of its token steps would not see the words' tokens.
         policies: K language models with the environment's tokens; None is the environment's own model alone.
         temperature: Divides the logits, > 0.
-        seed: Seed of the draws until ``reset`` is given another.
+        seed: Seed of the draws until ``reset`` gets another.
 
     Raises:
         TypeError: If ``env`` is another environment, or a policy no ``LanguageModel``.
@@ -79,8 +80,8 @@ class WordSteps(VectorWrapper, RecordConstructorArgs):
         self._decoders = [PrefixDecoder(policy, self.num_envs) for policy in self.policies]
         self._rng = np.random.default_rng(seed)
         self._uniforms = np.zeros((self.num_envs, env.model.horizon))
-        self._drawn: Indices = np.zeros(self.num_envs, dtype=np.int64)  # tokens drawn in the lane's episode
-        self._waiting: Indices = np.full(self.num_envs, -1, dtype=np.int64)  # drawn, but part of the next word
+        self._num_drawn: Indices = np.zeros(self.num_envs, dtype=np.int64)  # tokens drawn in the lane's episode
+        self._held: Indices = np.full(self.num_envs, -1, dtype=np.int64)  # tokens held, as part of the next word
         self._steps: Indices = np.zeros(self.num_envs, dtype=np.int64)
 
     def reset(
@@ -100,20 +101,20 @@ class WordSteps(VectorWrapper, RecordConstructorArgs):
         """Write one word in each lane.
 
         Args:
-            actions: Index of the policy that writes, integers (num_envs,); ignored for a lane that begins anew.
+            actions: Index of the policy that writes, integers (num_envs,); ignored for a lane that restarts.
 
         Raises:
             ValueError: If the actions have a wrong shape or name no policy.
             ResetNeeded: If reset() was never called or, in mode "disabled", a complete lane was not reset.
         """
-        chosen = self._check_actions(actions)
-        mode, done = self.lanes_env.autoreset_mode, self._steps == self.words
-        check_complete(done, mode)
-        if done.any():
-            self.lanes_env.reset(options={"reset_mask": done})
-            self._begin(done)
-        active = ~done
-        self._write(np.flatnonzero(active), chosen)
+        policies = self._check_actions(actions)
+        mode, complete = self.lanes_env.autoreset_mode, self._steps == self.words
+        check_complete(complete, mode)
+        if complete.any():
+            self.lanes_env.reset(options={"reset_mask": complete})
+            self._begin(complete)
+        active = ~complete
+        self._write(np.flatnonzero(active), policies)
         self._steps[active] += 1
         observations, terminations = self._observations(), self._steps == self.words
         infos: dict[str, Any] = {}
@@ -125,47 +126,49 @@ class WordSteps(VectorWrapper, RecordConstructorArgs):
         infos.update(self._infos(np.ones(self.num_envs, dtype=np.bool_)))
         return observations, np.zeros(self.num_envs), terminations, np.zeros_like(terminations), infos
 
-    def _write(self, rows: Indices, chosen: Indices) -> None:
-        """Append to each of the rows the tokens of its next word, by the policy chosen for it."""
+    def _write(self, rows: Indices, policies: Indices) -> None:
+        """Append to each of the rows the tokens of its next word, written by its policy."""
         lanes, rules = self.lanes_env.state, self.lanes_env.rules
         goal = self._steps + 1  # words that a lane has begun when this step's word is the last one
         rows = rows[~lanes.ended[rows]]
         while rows.size:
-            undrawn = rows[self._waiting[rows] < 0]
-            self._draw(undrawn, chosen[undrawn])
-            tokens = self._waiting[rows]
+            undrawn = rows[self._held[rows] < 0]
+            self._draw(undrawn, policies[undrawn])
+            tokens = self._held[rows]
             text = tokens != rules.eos
-            begun = lanes.begun[rows] + np.where(text, rules.started(tokens, lanes.inside[rows]), 0)
-            taken = begun <= goal[rows]  # the others wait: they begin the word of the next step
-            rows, tokens = rows[taken], tokens[taken]
+            num_words = lanes.num_words[rows] + np.where(text, rules.started(tokens, lanes.inside[rows]), 0)
+            fits = num_words <= goal[rows]  # other tokens are held: they begin the word of the next step
+            rows, tokens = rows[fits], tokens[fits]
             self.lanes_env.append(rows, tokens)
-            self._waiting[rows] = -1
-            closed = rules.complete(lanes.begun[rows], lanes.inside[rows], 1) & (lanes.begun[rows] == goal[rows])
+            self._held[rows] = -1
+            closed = rules.complete(lanes.num_words[rows], lanes.inside[rows], 1) & (
+                lanes.num_words[rows] == goal[rows]
+            )
             rows = rows[~lanes.ended[rows] & ~closed]
 
-    def _draw(self, rows: Indices, chosen: Indices) -> None:
-        """Draw the next token of the given rows from the policies chosen for them."""
+    def _draw(self, rows: Indices, policies: Indices) -> None:
+        """Draw the next token of the given rows from their policies."""
         import torch
 
         from edpbrl_gym.language.sampling import draw_tokens, token_scores
 
         lanes, model = self.lanes_env.state, self.lanes_env.model
-        for number in np.unique(chosen):
-            mine = rows[chosen == number]
+        for number in np.unique(policies):
+            own = rows[policies == number]
             policy = self.policies[number]
-            logits = self._decoders[number].logits(model.prefixes(lanes, mine, policy.start), mine.tolist())
-            uniforms = torch.from_numpy(self._uniforms[mine, self._drawn[mine]])
+            logits = self._decoders[number].logits(model.prefixes(lanes, own, policy.start), own.tolist())
+            uniforms = torch.from_numpy(self._uniforms[own, self._num_drawn[own]])
             tokens, _, _ = draw_tokens(
                 token_scores(policy, logits, self.temperature), uniforms,
-                rules=model.rules, begun=lanes.begun[mine], inside=lanes.inside[mine], words=model.words,
+                rules=model.rules, num_words=lanes.num_words[own], inside=lanes.inside[own], words=model.words,
             )  # fmt: skip
-            self._waiting[mine] = tokens.numpy()
-            self._drawn[mine] += 1
+            self._held[own] = tokens.numpy()
+            self._num_drawn[own] += 1
 
     def _begin(self, mask: Booleans) -> None:
         self._uniforms[mask] = self._rng.random((int(mask.sum()), self._uniforms.shape[1]))
-        self._drawn[mask] = 0
-        self._waiting[mask] = -1
+        self._num_drawn[mask] = 0
+        self._held[mask] = -1
         self._steps[mask] = 0
         for decoder in self._decoders:
             decoder.forget(np.flatnonzero(mask).tolist())  # a policy may have been trained since
@@ -183,7 +186,7 @@ class WordSteps(VectorWrapper, RecordConstructorArgs):
                     f"Expected policies as LanguageModel (load_language_model gives one), got {type(policy).__name__}."
                 )
             env.model.check_language_model(policy)
-        if env.rules.most > 1:
+        if env.rules.max_begins > 1:
             token = int(np.argmax(env.rules.begins))
             raise ValueError(
                 f"Expected a tokenizer whose tokens have parts of one word at most, got {env.rules.pieces[token]!r} "
@@ -203,4 +206,4 @@ class WordSteps(VectorWrapper, RecordConstructorArgs):
         lanes = self.lanes_env.state
         texts = self.lanes_env.trajectory_texts(lanes.tokens[mask])
         masks = np.ones((self.num_envs, len(self.policies)), dtype=np.int8)
-        return lane_infos(mask, texts, masks, {"step": self._steps, "word": lanes.begun})
+        return lane_infos(mask, texts, masks, {"step": self._steps, "word": lanes.num_words})

@@ -6,7 +6,7 @@ import pytest
 
 from edpbrl_gym.cli import main
 from edpbrl_gym.experiments.runs import read_results
-from edpbrl_gym.language.model import OWN_NAME, load_language_model
+from edpbrl_gym.language.model import SHIPPED_NAME, load_language_model
 from tests.helpers.tiny_language_model import write_tiny_model
 from tests.helpers.tiny_reinforce import SMALL
 
@@ -80,7 +80,7 @@ def test_without_a_model_it_starts_from_the_one_that_ships(words, tmp_path, monk
     assert main([*given[:place], *given[place + 2 :]]) == 0
     results, own = read_results(out), load_language_model(device="cpu")
     assert results.config["model"] is None and results.config["model_fingerprint"] == own.fingerprint
-    assert results.provenance["model"] == own.name == OWN_NAME and OWN_NAME in (out / "REPORT.md").read_text()
+    assert results.provenance["model"] == own.name == SHIPPED_NAME and SHIPPED_NAME in (out / "REPORT.md").read_text()
 
 
 def test_a_recipe_fills_what_is_not_set(model, words, tmp_path):

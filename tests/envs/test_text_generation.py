@@ -88,7 +88,7 @@ def test_the_token_budget_ends_a_prompt(folder):
 
 def test_illegal_actions_say_why(folder):
     env = single(folder, words=1)
-    with pytest.raises(ResetNeeded, match="not begun yet"):
+    with pytest.raises(ResetNeeded, match="not started yet"):
         env.step(0)
     env.reset()
     env.step(env.tokenizer.convert_tokens_to_ids("a"))
@@ -152,7 +152,7 @@ def test_vector_steps_are_those_of_single_environments(folder, mode, render_mode
 
 def test_errors_of_the_vector_environment(folder):
     env = vector(folder, autoreset_mode="disabled")
-    with pytest.raises(ResetNeeded, match="not begun yet"):
+    with pytest.raises(ResetNeeded, match="not started yet"):
         env.step(np.zeros(4, dtype=int))
     with pytest.raises(ResetNeeded, match="first reset must begin all lanes"):
         env.reset(options={"reset_mask": np.array([True, False, False, False])})

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edpbrl_gym.language.decoding import PrefixDecoder
-from edpbrl_gym.language.model import OWN_NAME, load_language_model, load_tokenizer
+from edpbrl_gym.language.model import SHIPPED_NAME, load_language_model, load_tokenizer
 from edpbrl_gym.language.sampling import log_probabilities, sample_prompts
 from edpbrl_gym.language.words import WHITESPACE, WordRules
 from tests.helpers.tiny_language_model import END, write_tiny_model
@@ -59,7 +59,7 @@ def test_the_fingerprint_knows_weights_and_tokenizer_and_no_place(tiny, folder, 
 def test_the_default_is_the_one_that_ships_whatever_the_cache_holds(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("EDPBRL_CACHE", str(tmp_path))
     shutil.copytree(folder, tmp_path / "prompt-lm")
-    assert load_language_model(device="cpu").name == OWN_NAME
+    assert load_language_model(device="cpu").name == SHIPPED_NAME
     assert len(load_tokenizer()) == 4608
 
 

@@ -123,13 +123,13 @@ class Both:
 
 def test_shares():
     processes = Processes(Both())
-    assert not processes.first and processes.share(6, "samples") == 3
+    assert not processes.is_first and processes.share(6, "samples") == 3
     with pytest.raises(ValueError, match="meta_samples as a multiple of the 2 processes, got 3"):
         processes.share(3, "meta_samples")
     array = np.random.default_rng(0).normal(size=(3, 2))
     both = processes.gather(array)
     np.testing.assert_array_equal(both, np.concatenate([array, array]))
-    np.testing.assert_array_equal(processes.own(both), array)
+    np.testing.assert_array_equal(processes.local(both), array)
     one = Processes()
     assert one.first and one.share(3, "samples") == 3 and one.gather(array) is array
 

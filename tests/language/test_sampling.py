@@ -132,7 +132,7 @@ def test_the_mean_score_function_is_zero(enumerable):
 def test_draws_do_not_depend_on_the_batch_size(tiny, batch_size):
     case = {"words": 3, "max_tokens": 16, "temperature": 0.8}
     one, other = (sample_prompts(tiny, 40, generator=seeded(5), batch_size=b, **case) for b in (13, batch_size))
-    for name in ("tokens", "lengths", "stopped", "begun", "inside"):
+    for name in ("tokens", "lengths", "stopped", "num_words", "inside"):
         assert torch.equal(getattr(one, name), getattr(other, name)), name
     assert one.texts == other.texts
     torch.testing.assert_close(one.log_probabilities, other.log_probabilities, atol=1e-4, rtol=0)
@@ -211,8 +211,8 @@ def test_words_of_a_choice_are_the_prefixes_it_can_change(tiny):
             # closing what was written so far with a space shows the prefixes that are complete already
             fixed = word_prefixes(before + " x y z", 3)[: first - 1]
             assert prefixes[: first - 1] == fixed
-            begun = len([word for word in re.split(f"[{WHITESPACE}]+", before) if word])
-            assert first == min(3, begun + (before == "" or before[-1] in WHITESPACE))
+            num_words = len([word for word in re.split(f"[{WHITESPACE}]+", before) if word])
+            assert first == min(3, num_words + (before == "" or before[-1] in WHITESPACE))
 
 
 def test_selecting_and_joining_rows(tiny):
@@ -220,7 +220,7 @@ def test_selecting_and_joining_rows(tiny):
     samples = sample_prompts(tiny, 20, generator=seeded(31), **case)
     parts = [samples.select(slice(0, 7)), samples.select(torch.arange(20) >= 7)]
     parts[0] = replace(parts[0], **{name: getattr(parts[0], name)[:, : int(parts[0].lengths.max())]
-                                    for name in ("tokens", "log_probabilities", "begun", "inside")})  # fmt: skip
+                                    for name in ("tokens", "log_probabilities", "num_words", "inside")})  # fmt: skip
     joined = Samples.concatenate(parts)
     assert joined.texts == samples.texts and len(joined) == 20
     scores, expected = log_probabilities(tiny, joined), log_probabilities(tiny, samples)
@@ -295,20 +295,20 @@ PIECES = [b"a", b" a", b"a ", b" ", b"\n\n", b"b a", b" a b c ", b"\xc3", b"\xa9
 @given(st.lists(st.integers(0, 8), max_size=8), st.integers(1, 4))
 def test_rules_follow_the_text(tokens, words):
     rules = WordRules(PIECES, eos=9)
-    begun, inside = 0, False
+    num_words, inside = 0, False
     for position, token in enumerate([*tokens, None]):
         data = rules.data(tokens[:position])
         assert (
-            (begun, inside)
+            (num_words, inside)
             == (len(data.split()), bool(data) and not data[-1:].isspace())
             == rules.state(tokens[:position])
         )
-        stops = rules.stop_mask(begun, inside, words)
-        assert stops[9] and rules.legal_mask(begun, inside, words)[9]
+        stops = rules.stop_mask(num_words, inside, words)
+        assert stops[9] and rules.legal_mask(num_words, inside, words)[9]
         for other in range(9):
             over = len((data + PIECES[other]).split()) > words
-            assert stops[other] == over and rules.legal_mask(begun, inside, words)[other] != over
-        if begun <= words and not rules.complete(begun, inside, words):
-            assert rules.legal_mask(begun, inside, words)[rules.always_legal].all()
+            assert stops[other] == over and rules.legal_mask(num_words, inside, words)[other] != over
+        if num_words <= words and not rules.complete(num_words, inside, words):
+            assert rules.legal_mask(num_words, inside, words)[rules.always_legal].all()
         if token is not None:
-            begun, inside = (value.item() for value in rules.advance(begun, inside, token))
+            num_words, inside = (value.item() for value in rules.advance(num_words, inside, token))

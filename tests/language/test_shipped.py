@@ -14,7 +14,7 @@ import pytest
 
 from edpbrl_gym.language.corpus import compose_corpus
 from edpbrl_gym.language.folders import TRAINING_FILE
-from edpbrl_gym.language.model import OWN_FOLDER, OWN_NAME, load_language_model
+from edpbrl_gym.language.model import SHIPPED_FOLDER, SHIPPED_NAME, load_language_model
 from edpbrl_gym.language.perplexity import measure_perplexity
 from edpbrl_gym.language.training import DEFAULT, QUICK, train_prompt_lm
 from edpbrl_gym.vocabulary import load_vocabulary
@@ -52,8 +52,8 @@ def test_a_trained_model_matches_its_record(tmp_path):
 
 
 def test_the_shipped_model_matches_its_record():
-    check_files(OWN_FOLDER)
-    document = record(OWN_FOLDER)
+    check_files(SHIPPED_FOLDER)
+    document = record(SHIPPED_FOLDER)
     assert document["settings"] == asdict(DEFAULT) and document["seed"] == 0
     report = document["report"]
     words = load_vocabulary().subset(DEFAULT.tokens_per_step, 0)
@@ -74,8 +74,8 @@ def test_the_package_holds_every_file():
     patterns = setup["options.package_data"]["edpbrl_gym.language"].split()
     package = ROOT / "edpbrl_gym" / "language"
     named = {path for pattern in patterns for path in package.glob(pattern)}
-    shipped = set(OWN_FOLDER.iterdir())
-    assert named == shipped and {path.name for path in shipped} == {*record(OWN_FOLDER)["files"], TRAINING_FILE}
+    shipped = set(SHIPPED_FOLDER.iterdir())
+    assert named == shipped and {path.name for path in shipped} == {*record(SHIPPED_FOLDER)["files"], TRAINING_FILE}
     listed = next(line for line in (ROOT / "MANIFEST.in").read_text().splitlines() if "edpbrl_gym" in line).split()
     assert {f"*{path.suffix}" for path in shipped} <= set(listed)
     assert sum(path.stat().st_size for path in shipped) < 6e6
@@ -96,7 +96,7 @@ def test_the_environment_works_on_a_fresh_machine(tmp_path, monkeypatch):
             chances = env.unwrapped.next_token_probabilities()
             _, _, done, _, info = env.step(rng.choice(len(chances), p=chances))
         written += [word.strip(",") for word in info["prompt"].split()]
-    assert env.unwrapped.language_model.name == OWN_NAME and "model" not in (env.spec.kwargs or {})
+    assert env.unwrapped.language_model.name == SHIPPED_NAME and "model" not in (env.spec.kwargs or {})
     assert np.mean([word in known for word in written]) > 0.8  # it writes in the words of the vocabulary
     lanes = gymnasium.make_vec("edpbrl/TextGeneration-v0", num_envs=2)
     assert np.exp(lanes.unwrapped.next_token_log_probs()).sum(axis=1) == pytest.approx(1.0, abs=1e-4)
