@@ -19,7 +19,7 @@ class Args:
     """Arguments of the run."""
 
     planner: Literal["adaptive", "random"] = "adaptive"
-    """what decides on the questions"""
+    """who chooses the questions"""
     person: bool = False
     """ask you instead of a simulated user"""
     user: str = "a cosy winter cabin"
@@ -27,7 +27,7 @@ class Args:
     mistake_rate: float = 0.05
     """share of the simulated user's answers that are mistakes"""
     questions: int = 60
-    """most questions of this run; it stops earlier when it is sure"""
+    """maximum number of questions of this run; it stops earlier when it is sure"""
     target: float = 0.85
     """predicted accuracy at which it is sure"""
     folder: Path | None = None
@@ -40,13 +40,13 @@ class Args:
     """seed of the questions and of the simulated user"""
 
 
-def begin(args: Args) -> eg.Session:
-    """Begin a session, or resume the one in the folder."""
+def start(args: Args) -> eg.Session:
+    """Start a session, or resume the one in the folder."""
     words = eg.load_vocabulary()
     if args.tokens_per_step is not None:
         words = words.subset(args.tokens_per_step, seed=0)
     encoder = eg.load_encoder("minilm")
-    # the adaptive planner never repeats an option in a question; random ones may where nobody minds
+    # the adaptive planner never repeats an option in a question; the random one may, for simulated users
     options: dict[str, Any] = {"distinct": args.person} if args.planner == "random" else {}
     planner = eg.make_planner(args.planner, words, encoder, num_options=args.lanes, seed=args.seed, **options)
     rule = eg.StoppingRule(target=args.target)
@@ -65,7 +65,7 @@ def begin(args: Args) -> eg.Session:
 
 
 def ask_person(session: eg.Session) -> bool:
-    """Put the next question to the person at the keyboard; False when they want to stop."""
+    """Ask the person at the keyboard the next question; False when they want to stop."""
     question = session.ask()
     print(f"\nQuestion {question.number + 1}: which do you like best?")
     for number, text in enumerate(question.texts, start=1):
@@ -90,14 +90,14 @@ def ask_person(session: eg.Session) -> bool:
 
 
 def main(args: Args) -> None:
-    """Ask until it is sure, or out of questions; then say what was learnt."""
-    with begin(args) as session:
+    """Ask until the session is sure or out of questions, then print the taste."""
+    with start(args) as session:
         user = eg.ImperfectUser.from_text(
             args.user, session.maker.encoder, mistake_rate=args.mistake_rate, seed=args.seed
         )
         print(f"{session.answered} questions answered before")
-        for asked in range(args.questions):
-            if asked and asked % 12 == 0:
+        for number in range(args.questions):
+            if number and number % 12 == 0:
                 progress = session.progress()
                 print(f"after {session.answered} questions: {progress.reason}")
                 if progress.should_stop:
@@ -110,9 +110,11 @@ def main(args: Args) -> None:
             print("nothing learnt yet")
             return
         progress = session.progress()
-        more = progress.questions_to(args.target)
+        num_more = progress.questions_to(args.target)
         print(f"\n{session.answered} questions, predicted accuracy {progress.accuracy:.1%}")
-        print(f"{args.target:.0%} needs " + ("more than 240 more" if more is None else f"about {more:.0f} more"))
+        print(
+            f"{args.target:.0%} needs " + ("more than 240 more" if num_more is None else f"about {num_more:.0f} more")
+        )
         print("prompts to your taste, with 90% credible intervals of their utility:")
         for prompt in session.recommend(5):
             print(f"  {prompt.score:6.2f}  [{prompt.low:6.2f}, {prompt.high:6.2f}]  {prompt.text}")

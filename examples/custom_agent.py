@@ -1,4 +1,4 @@
-"""Plug in an agent of your own: its import string goes where a registered name would.
+"""Plug in an agent of your own: pass its import string instead of a registered name.
 
 python examples/custom_agent.py --episodes 40
 python examples/custom_agent.py --agent random        # the same with a registered one
@@ -16,12 +16,12 @@ from edpbrl_gym.agents import EpisodeStart, State
 
 
 class DistinctAgent(eg.Agent):
-    """Shows K different tokens in every question, where the step has as many."""
+    """Shows K different tokens in every question if the step has as many."""
 
     name = "distinct"
 
     def __init__(self, env: Any, **arguments: Any) -> None:
-        """Ask the environment for its MDP: the number of tokens of each step."""
+        """Read the number of tokens of each step from the environment's MDP."""
         super().__init__(env, **arguments)
         self.sizes = np.array(self.base.mdp.sizes)
 
@@ -32,16 +32,16 @@ class DistinctAgent(eg.Agent):
         episode_start: EpisodeStart = None,
         deterministic: bool = False,
     ) -> tuple[np.ndarray, State]:
-        """Deal the tokens of the current step to the lanes like cards; ``state`` isn't needed here."""
+        """Assign the tokens of the current step to the lanes; ``state`` isn't needed here."""
         steps = self.base.mdp_step(observation)
         actions = np.zeros(len(observation), dtype=int)
         for first in range(0, len(observation), self.num_options):
             step = steps[first]
             if step == len(self.sizes):  # a complete prompt: the environment only resets
                 continue
-            deck = np.arange(self.sizes[step]) if deterministic else self.rng.permutation(self.sizes[step])
+            order = np.arange(self.sizes[step]) if deterministic else self.rng.permutation(self.sizes[step])
             lanes = np.arange(first, min(first + self.num_options, len(observation)))
-            actions[lanes] = np.resize(deck, lanes.size)
+            actions[lanes] = np.resize(order, lanes.size)
         return actions, state
 
 

@@ -1,14 +1,15 @@
 """A judge on this machine: a chat server that speaks the OpenAI protocol, without a language model and without a key.
 
 It reads the style guidance and the candidates and picks the one whose sentence embedding is nearest the style's, with
-noise. It stands in for a paid model in tests, in rehearsals of a study and where there is no network; it can also
-misbehave on purpose. The answer to a question is always the same: it depends on the question and the seed, not on time.
+noise. It replaces a paid model in tests, in trial runs of a study and where there is no network; it can also
+simulate faults. The answer to a question is always the same: it depends on the question and the seed only.
 
 python examples/local_judge.py --port 8399            # serve until Ctrl-C; point a judge at http://127.0.0.1:8399/v1
 
-python examples/local_judge.py --demo                 # ask it one question through edpbrl_gym's own client, and stop
+python examples/local_judge.py --demo                 # ask one question through edpbrl_gym's client, and stop
 
-python examples/local_judge.py --speed 600            # how many questions a second of CPU time client and server manage
+python examples/local_judge.py --speed 600            # measure the questions per second of CPU time of client and
+server
 """
 
 import base64
@@ -33,7 +34,7 @@ from edpbrl_gym.features import TextEncoder, load_encoder
 
 HTTP_FAULTS = ("503", "429", "timeout", "broken_body")
 ANSWER_FAULTS = ("truncated", "wrong_label", "empty", "refused")
-# what a picture is judged by: how near its mean colour is to those that the style brings to mind
+# a picture is judged by the distance of its mean colour from the colours that match the style
 COLOURS = {
     "red": (200, 30, 30),
     "orange": (240, 140, 30),
@@ -57,17 +58,17 @@ class Args:
     seed: int = 0
     """seed of the noise and of the faults"""
     scale: float = 30.0
-    """how much the similarity counts beside the noise (inverse temperature)"""
+    """weight of the similarity against the noise (inverse temperature)"""
     position_bias: float = 0.0
-    """what the first label gains over the others, as careless judges give it"""
+    """advantage of the first label, as of careless judges"""
     schema: Literal["supported", "refused", "ignored"] = "supported"
-    """what it makes of a JSON schema: follow it, answer 400, or answer in a sentence"""
+    """reaction to a JSON schema: follow it, answer 400, or answer in a sentence"""
     faults: dict[str, float] = field(default_factory=dict)
     """probability of each fault: 503 429 timeout broken_body truncated wrong_label empty refused"""
     demo: bool = False
     """ask one question and stop"""
     speed: int | None = None
-    """ask so many questions, twice, say what they cost, and stop"""
+    """ask so many questions, three times, print their cost, and stop"""
 
 
 def uniform(*parts: Any) -> float:
@@ -77,8 +78,8 @@ def uniform(*parts: Any) -> float:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """One question as the server read it: candidates by label, texts or the mean colours of pictures."""
+class Question:
+    """A question as the server reads it: candidates by label, texts or the mean colours of pictures."""
 
     style: str
     labels: tuple[str, ...]
@@ -87,17 +88,17 @@ class Asked:
 
     @property
     def identity(self) -> str:
-        """What is asked, whatever the order of the labels."""
+        """Identity of the question, whatever the order of the labels."""
         return json.dumps([self.style, sorted(self.candidates)])
 
 
-def read_question(messages: list[dict[str, Any]]) -> Asked:
+def read_question(messages: list[dict[str, Any]]) -> Question:
     """Find the style, the labels and the candidates in the messages; pictures are decoded."""
     style = messages[0]["content"].partition("Style guidance:\n")[2].strip()
     content = messages[1]["content"]
     if isinstance(content, str):
-        found = re.findall(r"^([A-Z]): (.*)$", content, flags=re.M)
-        return Asked(style, tuple(label for label, _ in found), tuple(text for _, text in found))
+        options = re.findall(r"^([A-Z]): (.*)$", content, flags=re.M)
+        return Question(style, tuple(label for label, _ in options), tuple(text for _, text in options))
     labels, candidates, pictures = [], [], []
     for part in content:
         if part["type"] == "text" and re.fullmatch(r"[A-Z]:", part["text"]):
@@ -106,7 +107,7 @@ def read_question(messages: list[dict[str, Any]]) -> Asked:
             data = base64.b64decode(part["image_url"]["url"].removeprefix("data:image/png;base64,"), validate=True)
             candidates.append(hashlib.sha256(data).hexdigest())
             pictures.append(mean_colour(data))
-    return Asked(style, tuple(labels), tuple(candidates), tuple(pictures))
+    return Question(style, tuple(labels), tuple(candidates), tuple(pictures))
 
 
 def mean_colour(png: bytes) -> tuple[float, float, float]:
@@ -123,32 +124,32 @@ class Embeddings:
 
     def __init__(self, encoder: TextEncoder | None) -> None:
         self._encoder = encoder
-        self._known: dict[str, Any] = {}
-        self._wanted: set[str] = set()
+        self._rows: dict[str, Any] = {}
+        self._pending: set[str] = set()
         self._encoding = threading.Lock()
 
     def __call__(self, texts: list[str]) -> Any:
         """Rows for the texts, (n, d)."""
-        missing = [text for text in texts if text not in self._known]
+        missing = [text for text in texts if text not in self._rows]
         if missing:
-            self._wanted.update(missing)  # atomic; whoever encodes next takes them along
+            self._pending.update(missing)  # atomic; the next encoding includes them
             with self._encoding:
-                batch = [text for text in list(self._wanted) if text not in self._known]
+                batch = [text for text in list(self._pending) if text not in self._rows]
                 if batch:
                     if self._encoder is None:
                         self._encoder = load_encoder("minilm", cache=False)
-                    self._known.update(zip(batch, self._encoder.encode(batch), strict=True))
-                self._wanted.difference_update(batch)
-        return np.stack([self._known[text] for text in texts])
+                    self._rows.update(zip(batch, self._encoder.encode(batch), strict=True))
+                self._pending.difference_update(batch)
+        return np.stack([self._rows[text] for text in texts])
 
 
 class QuietServer(ThreadingHTTPServer):
-    """A server that doesn't mind clients that hang up, or are killed."""
+    """A server that ignores clients that disconnect."""
 
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Report an error of the server itself only."""
+        """Report only errors of the server itself."""
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)
 
@@ -158,9 +159,9 @@ class LocalJudge:
 
     Attributes:
         requests: requests received, refused ones included.
-        tokens: tokens that a real server would have billed: those of every answer, read by the client or not.
-        asked: every question that was answered in full, in the order of answers; one asked twice is in it twice.
-        injected: how often each fault was played.
+        tokens: tokens that a real server would bill: those of every answer, read by the client or not.
+        asked: every question answered in full, in the order of answers, repetitions included.
+        injected: number of times each fault occurred.
     """
 
     def __init__(
@@ -189,19 +190,19 @@ class LocalJudge:
         self.requests = 0
         self.tokens = 0
         self.most_at_once = 0
-        self.asked: list[Asked] = []
+        self.asked: list[Question] = []
         self.injected: Counter[str] = Counter()
         self.embed = Embeddings(encoder)
         self.stopping = threading.Event()
         self._attempts: Counter[str] = Counter()
-        self._under_way = 0
+        self._open_requests = 0
         self._lock = threading.Lock()
         self._server = QuietServer(("127.0.0.1", port), _make_handler(self))
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
 
     @property
     def base_url(self) -> str:
-        """What to give a judge as its ``base_url``."""
+        """The ``base_url`` for a judge."""
         return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
 
     def __enter__(self) -> "LocalJudge":
@@ -215,11 +216,11 @@ class LocalJudge:
         self._thread.join()
 
     def begin(self) -> None:
-        """Count a request that has come in."""
+        """Count a new request."""
         with self._lock:
             self.requests += 1
-            self._under_way += 1
-            self.most_at_once = max(self.most_at_once, self._under_way)
+            self._open_requests += 1
+            self.most_at_once = max(self.most_at_once, self._open_requests)
 
     def bill(self, tokens: int) -> None:
         """Count the tokens of an answer."""
@@ -227,29 +228,29 @@ class LocalJudge:
             self.tokens += tokens
 
     def end(self) -> None:
-        """Count a request that is over."""
+        """Count a finished request."""
         with self._lock:
-            self._under_way -= 1
+            self._open_requests -= 1
 
-    def http_fault(self, question: Asked) -> str | None:
-        """The fault of this attempt at a question, drawn anew for every attempt."""
+    def http_fault(self, question: Question) -> str | None:
+        """The fault of this attempt at a question, drawn independently for every attempt."""
         with self._lock:
             attempt = self._attempts[question.identity]
             self._attempts[question.identity] += 1
         return self._draw(HTTP_FAULTS, question, attempt)
 
-    def _draw(self, faults: tuple[str, ...], question: Asked, attempt: int) -> str | None:
-        left = uniform("fault", self.seed, question.identity, faults[0], attempt)
+    def _draw(self, faults: tuple[str, ...], question: Question, attempt: int) -> str | None:
+        remaining = uniform("fault", self.seed, question.identity, faults[0], attempt)
         for name in faults:
-            left -= self.faults.get(name, 0.0)
-            if left < 0:
+            remaining -= self.faults.get(name, 0.0)
+            if remaining < 0:
                 with self._lock:
                     self.injected[name] += 1
                 return name
         return None
 
-    def choose(self, question: Asked) -> str:
-        """The label of the best candidate: scale * similarity + Gumbel noise that only the question decides."""
+    def choose(self, question: Question) -> str:
+        """The label of the best candidate: scale * similarity + Gumbel noise, a function of the question."""
         if question.pictures is None:
             rows = self.embed([question.style, *question.candidates])
             similarity = rows[1:] @ rows[0]
@@ -263,10 +264,10 @@ class LocalJudge:
     def _colour_match(self, style: str, pictures: Any) -> Any:
         rows = self.embed([style, *COLOURS])
         weights = np.exp(20 * (rows[1:] @ rows[0]))
-        wanted = weights @ np.array(list(COLOURS.values()), dtype=float) / weights.sum()
-        return -np.linalg.norm(pictures - wanted, axis=1) / 255
+        target = weights @ np.array(list(COLOURS.values()), dtype=float) / weights.sum()
+        return -np.linalg.norm(pictures - target, axis=1) / 255
 
-    def answer(self, question: Asked, schema: bool) -> tuple[str | None, str | None, str]:
+    def answer(self, question: Question, schema: bool) -> tuple[str | None, str | None, str]:
         """Content, refusal and finish reason of the answer."""
         fault = self._draw(ANSWER_FAULTS, question, 0)
         with self._lock:
@@ -332,7 +333,7 @@ def _make_handler(judge: LocalJudge) -> type[BaseHTTPRequestHandler]:
                 return self.refuse(503, f"overloaded while judging {question.candidates}")
             if fault == "429":
                 return self.refuse(429, "too many requests", {"Retry-After": str(judge.retry_after)})
-            if fault == "timeout":  # as a model that is slow: it does the work, and nobody is there for the answer
+            if fault == "timeout":  # like a slow model: it does the work, but the client has stopped waiting
                 judge.bill(count_tokens(request["messages"]) + 6)
                 judge.stopping.wait(judge.hang)
                 self.close_connection = True
@@ -353,10 +354,14 @@ def _make_handler(judge: LocalJudge) -> type[BaseHTTPRequestHandler]:
                     }
                 ],
             }
-            read, wrote = count_tokens(request["messages"]), len(content or "") // 4 + 1
-            judge.bill(read + wrote)
+            num_read, num_written = count_tokens(request["messages"]), len(content or "") // 4 + 1
+            judge.bill(num_read + num_written)
             if judge.report_usage:
-                answer["usage"] = {"prompt_tokens": read, "completion_tokens": wrote, "total_tokens": read + wrote}
+                answer["usage"] = {
+                    "prompt_tokens": num_read,
+                    "completion_tokens": num_written,
+                    "total_tokens": num_read + num_written,
+                }
             if fault == "broken_body":
                 data = json.dumps(answer).encode()
                 self.send_response_only(200)
@@ -372,7 +377,7 @@ def _make_handler(judge: LocalJudge) -> type[BaseHTTPRequestHandler]:
 
 
 def count_tokens(messages: list[dict[str, Any]]) -> int:
-    """About the tokens of the messages: four letters a token, 85 for a picture."""
+    """Approximate tokens of the messages: four letters per token, 85 per picture."""
     total = 0
     for message in messages:
         parts = message["content"] if isinstance(message["content"], list) else [message["content"]]
@@ -392,12 +397,12 @@ def demo(server: LocalJudge) -> None:
     candidates = ["a sunny beach", "a dark alley in the rain", "a bowl of fruit", "a spaceship"]
     with TemporaryDirectory() as folder, Judge(settings, ledger=Path(folder) / "ledger.jsonl") as judge:
         verdict = judge.ask([JudgeQuestion(texts=candidates, identity="demo")])[0]
-        shown = "nothing" if verdict.choice is None else candidates[verdict.choice]
-        print(f"style: {settings.style}\nverdict: {shown} ({verdict.reason}, {verdict.usage.total} tokens)")
+        choice = "nothing" if verdict.choice is None else candidates[verdict.choice]
+        print(f"style: {settings.style}\nverdict: {choice} ({verdict.reason}, {verdict.usage.total} tokens)")
 
 
 def speed(server: LocalJudge, number: int) -> None:
-    """Ask random prompts of the built-in vocabulary under two styles; the second finds all embeddings but its own."""
+    """Ask random prompts of the built-in vocabulary under two styles; the second needs few new embeddings."""
     from edpbrl_gym.oracles.judge import Judge, JudgeQuestion, JudgeSettings
     from edpbrl_gym.vocabulary import load_vocabulary
 
@@ -410,11 +415,13 @@ def speed(server: LocalJudge, number: int) -> None:
     server.embed(["load the encoder"])
     settings = JudgeSettings(model="local", style="sunny", base_url=server.base_url, show="texts")
     with TemporaryDirectory() as folder, Judge(settings, ledger=Path(folder) / "ledger.jsonl") as judge:
-        for what, asked in (("new prompts", judge), ("known prompts", judge.for_style("noir")), ("the ledger", judge)):
+        for title, asker in (("new prompts", judge), ("known prompts", judge.for_style("noir")), ("the ledger", judge)):
             wall, cpu = time.perf_counter(), time.process_time()
-            asked.ask(questions)
+            asker.ask(questions)
             wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-            print(f"{what}: {1e3 * cpu / number:.2f} ms of CPU time a question, {number / wall:.0f} questions a second")
+            print(
+                f"{title}: {1e3 * cpu / number:.2f} ms of CPU time a question, {number / wall:.0f} questions a second"
+            )
 
 
 def main(args: Args) -> None:

@@ -30,9 +30,9 @@ class Args:
     total_timesteps: int = 8_000
     """steps of training"""
     num_envs: int = 8
-    """environments that PPO steps at once"""
+    """environments of PPO"""
     evaluation_episodes: int = 100
-    """prompts over which each mean reward is taken"""
+    """prompts of each mean reward"""
     regularization: float = 1.0
     """ridge lambda of the estimate"""
     seed: int = 0
@@ -59,7 +59,7 @@ def learn_taste(args: Args) -> np.ndarray:
 
 
 def final_rewards(venv: DummyVecEnv, choose: Callable[[Any], Any], episodes: int) -> np.ndarray:
-    """Rewards of complete prompts; every lane finishes its prompt at the same step, as all have H tokens."""
+    """Rewards of complete prompts; all lanes finish at the same step, as every prompt has H tokens."""
     rewards: list[float] = []
     observations = venv.reset()
     while len(rewards) < episodes:
@@ -92,13 +92,13 @@ def main(args: Args) -> dict[str, tuple[float, float]]:
     model.learn(args.total_timesteps)
 
     agent = eg.make_agent("random", venv, num_options=2, episodes=1, seed=args.seed)
-    players = {
-        "MaskablePPO": lambda seen: model.predict(seen, action_masks=get_action_masks(venv))[0],
-        "Random": lambda seen: agent.predict(seen)[0],
+    policies = {
+        "MaskablePPO": lambda batch: model.predict(batch, action_masks=get_action_masks(venv))[0],
+        "Random": lambda batch: agent.predict(batch)[0],
     }
     results = {}
     print(f"reward theta . phi(prompt) over {args.evaluation_episodes} prompts, mean and standard error")
-    for name, choose in players.items():
+    for name, choose in policies.items():
         rewards = final_rewards(venv, choose, args.evaluation_episodes)
         results[name] = (float(rewards.mean()), float(rewards.std(ddof=1) / np.sqrt(rewards.size)))
         print(f"  {name:12s} {results[name][0]:.4f} +- {results[name][1]:.4f}")

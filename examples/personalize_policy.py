@@ -32,7 +32,7 @@ class Args:
     total_timesteps: int = 6_000
     """steps of training"""
     samples: int = 100
-    """prompts that the trained policy and a uniform one write in the end"""
+    """prompts that the trained policy and a uniform one write for the comparison"""
     seed: int = 0
     """seed of everything"""
     out: Path = Path("runs/policy")

@@ -1,6 +1,6 @@
 """Plug in an environment of your own: with ``.mdp`` and ``.features`` every tabular agent works on it.
 
-A walk around a ring of colours that slips now and then; the user is asked which of two walks is at the nicer colour.
+A walk around a ring of colours that sometimes slips; the user is asked which of two walks is at the nicer colour.
 
 python examples/plug_in_environment.py
 """
@@ -19,12 +19,12 @@ COLOURS, STEPS, SLIP = 12, 8, 0.1
 
 
 class ColourWalk(gymnasium.Env):
-    """Stay (0), go left (1) or right (2) on a ring of colours; with probability SLIP the walk stays where it is."""
+    """Stay (0), go left (1) or right (2) on a ring of colours; with probability SLIP a move fails."""
 
     metadata = {"render_modes": []}
 
     def __init__(self) -> None:
-        """State the model: transitions P(s' | s, a), and a feature row for each state."""
+        """Define the model: transitions P(s' | s, a), and a feature row for each state."""
         moves = np.array([0, -1, 1])
         self.transitions = np.zeros((COLOURS, 3, COLOURS))
         for state in range(COLOURS):
@@ -62,7 +62,7 @@ class Args:
     lanes: int = 2
     """options K of a question"""
     scale: float = 3.0
-    """how decided the user's answers are (inverse temperature)"""
+    """inverse temperature of the user's answers"""
     seed: int = 0
     """seed of everything"""
 

@@ -21,7 +21,7 @@ class Args:
     """Arguments of the example."""
 
     model: str | None = None
-    """hub id or folder of a GPT-2-like model; None is the project's own, part of the package"""
+    """hub id or folder of a GPT-2-like model; None is the one of the package"""
     taste: str = "a quiet rainy street in soft grey tones"
     """what the simulated user likes"""
     lanes: int = 4
@@ -29,9 +29,9 @@ class Args:
     words: int = 8
     """words of a prompt (H)"""
     episodes: int = 20
-    """number of episodes, each with one question a word"""
+    """number of episodes, each with one question per word"""
     temperature: float = 1.0
-    """of the language model"""
+    """temperature of the language model"""
     seed: int = 0
     """seed of the prompts"""
 
@@ -56,11 +56,11 @@ user = eg.SyntheticUser.from_text(args.taste, base.encoder, mode="argmax")
 questions = eg.PreferenceQuery(
     WordSteps(lanes, temperature=args.temperature, seed=args.seed), lanes=args.lanes, oracle=user
 )
-everyone = np.zeros(args.lanes, dtype=np.int64)  # all lanes play policy 0; WordSteps(lanes, [...]) takes K models
+policies = np.zeros(args.lanes, dtype=np.int64)  # all lanes play policy 0; WordSteps(lanes, [...]) takes K models
 for episode in range(args.episodes):
     questions.reset()
     for word in range(args.words):
-        observation, rewards, terminated, _, info = questions.step(everyone)
+        observation, rewards, terminated, _, info = questions.step(policies)
         if episode == 0:
             print(f"word {word + 1}")
             for lane, text in enumerate(info["question"][0]):

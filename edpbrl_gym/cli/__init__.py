@@ -1,4 +1,4 @@
-"""``edpbrl``: the command line. Parsing is light; a command imports what it needs when it runs."""
+"""``edpbrl``: the command line. Parsing is light; a command imports its dependencies when it runs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _main(argv: Sequence[str] | None) -> int:
     arguments = [argument for argument in arguments if argument != "--debug"]
     try:
         _run(arguments)
-        sys.stdout.flush()  # a full disk behind it is an error of ours, not one at the end of the interpreter
+        sys.stdout.flush()  # so that a full disk is reported here, not when the interpreter exits
     except (Exception, KeyboardInterrupt) as error:
         if debug:
             print(printable("".join(traceback.format_exception(error))), end="", file=sys.stderr)
@@ -69,9 +69,9 @@ def _parse(arguments: list[str]) -> Any:
     from edpbrl_gym.cli.arguments import RULES
     from edpbrl_gym.cli.commands import commands
 
-    said = io.StringIO()
+    messages = io.StringIO()
     try:
-        with redirect_stderr(said):
+        with redirect_stderr(messages):
             return tyro.cli(
                 commands(arguments),
                 prog="edpbrl",
@@ -81,6 +81,6 @@ def _parse(arguments: list[str]) -> Any:
                 registry=RULES,
             )
     except SystemExit:
-        if not said.getvalue():  # the help, perhaps to a reader such as head that has read enough
+        if not messages.getvalue():  # the help was printed
             raise
-        raise UsageError(unboxed(said.getvalue())) from None
+        raise UsageError(unboxed(messages.getvalue())) from None

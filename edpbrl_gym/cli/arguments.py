@@ -1,4 +1,4 @@
-"""How the command line reads arguments of some types, and arguments that several commands share."""
+"""Rules that read command-line arguments of some types, and arguments shared by several commands."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RULES = tyro.constructors.ConstructorRegistry()
 
 @RULES.primitive_rule
 def _path(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.PrimitiveConstructorSpec[Any] | None:
-    """Paths as tyro reads them, but not the empty one: ``Path("")`` is the current folder, which nobody has named."""
+    """Paths as tyro reads them, except the empty one: ``Path("")`` would silently be the current folder."""
     optional = info.type == (Path | None)
     if info.type is not Path and not optional:
         return None
@@ -44,7 +44,7 @@ def _path(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.Primit
 
 @RULES.primitive_rule
 def _named_texts(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.PrimitiveConstructorSpec[Any] | None:
-    """Texts by name as ``name=text``; a name alone has an empty text, which the settings may know."""
+    """Texts by name as ``name=text``; a name alone gets an empty text, which the settings may replace."""
     if info.type != Mapping[str, str]:
         return None
 

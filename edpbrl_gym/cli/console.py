@@ -1,4 +1,4 @@
-"""What the commands share for the terminal: results to stdout, progress to stderr."""
+"""Terminal output of the commands: results to stdout, progress to stderr."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = [
 
 STANDARD_OUTPUT = "standard output"
 
-# what moves a terminal's cursor, changes its colours or title, or the order in which its text is read
+# characters that move a terminal's cursor, change its colours or title, or the direction of its text
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
@@ -52,10 +52,10 @@ def output() -> Console:
 
 
 def _console(**arguments: Any) -> Console:
-    """A console that prints what it is given: no markup, no emoji codes, and no control characters of the texts.
+    """A console that prints texts literally: no markup, no emoji codes and no control characters.
 
-    Tokens, prompts of a language model, names of files and settings of other people's runs reach the terminal. Lines
-    that are plain text are not wrapped where the output is no terminal: a path or a command in them stays whole.
+    Tokens, prompts of a language model, file names and settings of other people's runs reach the terminal. Plain text
+    is not wrapped if the output is no terminal, so that paths and commands stay whole.
     """
     from rich.console import Console
     from rich.segment import Segment
@@ -74,7 +74,7 @@ def _console(**arguments: Any) -> Console:
 
 
 def bullet(console: Any, title: str, text: str) -> None:
-    """Print a step: its title in bold, then what came of it."""
+    """Print a step: its title in bold, then its result."""
     from rich.padding import Padding
     from rich.table import Table
 
@@ -89,12 +89,12 @@ def bullet(console: Any, title: str, text: str) -> None:
 
 
 def command(*words: str | Path) -> str:
-    """Return a command line that a shell reads as these words."""
+    """Return a shell command of these words, quoted."""
     return shlex.join(str(word) for word in words)
 
 
 def shown(path: str | Path) -> str:
-    """Path relative to the working folder where it lies inside."""
+    """Path relative to the working folder if it is inside."""
     target = Path(path).resolve()
     try:
         return str(target.relative_to(Path.cwd().resolve()))
@@ -102,12 +102,12 @@ def shown(path: str | Path) -> str:
         return str(path)
 
 
-def progress_bars(*more: Any, width: int = 8) -> Progress:
-    """Bars on stderr with counts, time and time left; a context manager.
+def progress_bars(*columns: Any, width: int = 8) -> Progress:
+    """Bars on stderr with counts, elapsed and remaining time; a context manager.
 
     Args:
-        *more: Further columns at the right.
-        width: Of the names at the left.
+        *columns: Further columns at the right.
+        width: Width of the names at the left.
     """
     from rich.progress import (
         BarColumn,
@@ -118,7 +118,7 @@ def progress_bars(*more: Any, width: int = 8) -> Progress:
         TimeRemainingColumn,
     )
 
-    columns = (
+    defaults = (
         TextColumn(f"{{task.description:<{width}}}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
@@ -127,11 +127,11 @@ def progress_bars(*more: Any, width: int = 8) -> Progress:
         TextColumn("left"),
         TimeRemainingColumn(),
     )
-    return Progress(*columns, *more, console=_console(stderr=True))
+    return Progress(*defaults, *columns, console=_console(stderr=True))
 
 
 def track(name: str, steps: Iterable[Any], total: int) -> Iterable[Any]:
-    """Show a progress bar with the time left on stderr while the steps are done."""
+    """Show a progress bar with the remaining time on stderr while iterating over the steps."""
     with progress_bars() as progress:
         task = progress.add_task(name, total=total)
         for step in steps:
@@ -141,13 +141,13 @@ def track(name: str, steps: Iterable[Any], total: int) -> Iterable[Any]:
 
 @contextmanager
 def counting(name: str) -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar with the time left on stderr for work that says itself how far it is.
+    """Show a progress bar with the remaining time on stderr for work that reports its own progress.
 
     Args:
-        name: What is done, at the left of the bar.
+        name: Name of the work, at the left of the bar.
 
     Yields:
-        A callback for the work, called with the numbers of things done and wanted.
+        A callback for the work, called with the number done and the total.
     """
     with progress_bars() as progress:
         task = progress.add_task(name, total=None)
@@ -156,10 +156,10 @@ def counting(name: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def solving(tolerance: float) -> Iterator[Callable[[Any], None]]:
-    """Show how far a solver is, on stderr where that is a terminal: the gap on a log scale, iterations and time.
+    """Show the progress of a solver on stderr, if that is a terminal: the gap on a log scale, iterations and time.
 
     Args:
-        tolerance: Gain-relative gap that the solver aims at; 0 shows no end.
+        tolerance: Gain-relative gap at which the solver stops; 0 shows no end.
 
     Yields:
         A callback for the solver, called with an ``IterationState``.
@@ -178,14 +178,14 @@ def solving(tolerance: float) -> Iterator[Callable[[Any], None]]:
     )
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task("design", total=None, gap="", iteration=0)
-        reached = _Reached(tolerance)
+        gap_progress = _GapProgress(tolerance)
 
         def show(state: Any) -> None:
-            done = reached(state.relative_gap)
+            share = gap_progress(state.relative_gap)
             progress.update(
                 task,
-                total=None if done is None else 1.0,
-                completed=done or 0.0,
+                total=None if share is None else 1.0,
+                completed=share or 0.0,
                 gap=f"gap {state.relative_gap:.1e} of the gain{aim}",
                 iteration=state.iteration,
             )
@@ -193,8 +193,8 @@ def solving(tolerance: float) -> Iterator[Callable[[Any], None]]:
         yield show
 
 
-class _Reached:
-    """How much of the way from the first gap to the tolerance is done, on a log scale, 0 to 1; the best so far."""
+class _GapProgress:
+    """Progress from the first gap to the tolerance on a log scale, 0 to 1; the best so far."""
 
     def __init__(self, tolerance: float) -> None:
         self._tolerance = tolerance
@@ -202,7 +202,7 @@ class _Reached:
         self._best = 0.0
 
     def __call__(self, gap: float) -> float | None:
-        """None where there is no scale: no tolerance, or no finite gap yet."""
+        """The progress; None without a tolerance or before the first finite gap."""
         if not self._tolerance > 0 or not math.isfinite(gap):
             return None
         if self._first is None:
@@ -230,7 +230,7 @@ def _printable_warning(*arguments: Any, **settings: Any) -> str:
 
 
 class NamedOutput:
-    """Standard output whose errors name it: where Python does not buffer, nothing else tells whose they are."""
+    """Standard output whose errors name it, so that they can be told from those of other files."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -241,7 +241,7 @@ class NamedOutput:
             return int(self._stream.write(text))
 
     def flush(self) -> None:
-        """Hand over what is buffered."""
+        """Flush the buffer."""
         with naming(STANDARD_OUTPUT):
             self._stream.flush()
 
@@ -250,15 +250,15 @@ class NamedOutput:
 
 
 def printable_logs() -> None:
-    """Print log messages and warnings to stderr without control characters; handlers set up elsewhere stay."""
+    """Print log messages and warnings to stderr without control characters; other handlers are left alone."""
     warnings.formatwarning = _printable_warning
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(_Printable("edpbrl: %(message)s"))
 
 
 def quiet_libraries() -> None:
-    """Keep the model libraries' own notes and bars off the terminal; ours remain."""
+    """Silence the messages and progress bars of the model libraries; ours remain."""
     for name in ("transformers", "sentence_transformers", "huggingface_hub", "matplotlib", "fontTools"):
         logging.getLogger(name).setLevel(logging.ERROR)
-    # joblib replaces a worker whose memory has grown; the work goes on
+    # joblib replaces a worker whose memory has grown; the work continues
     warnings.filterwarnings("ignore", message="A worker stopped while some jobs", category=UserWarning)

@@ -26,7 +26,7 @@ class Demo:
 
 
 def run(options: Demo) -> None:
-    """Run the demo and tell the story in the terminal."""
+    """Run the demo and print its steps."""
     stages = _Stages()
     from rich.rule import Rule
     from rich.text import Text
@@ -70,16 +70,16 @@ def run(options: Demo) -> None:
 
 
 def _default_folder(settings: DemoSettings) -> Path:
-    """A folder for each setting, so that another taste doesn't meet the folder of the last one."""
+    """A folder for each setting, so that another taste doesn't use the folder of the last one."""
     if settings == DemoSettings():
         return Path("runs/demo")
     return Path(f"runs/demo-{hashlib.sha256(repr(settings).encode()).hexdigest()[:8]}")
 
 
 class _Stages:
-    """How long each part of the demo took: from the end of the part before to its own."""
+    """Duration of each part of the demo, from the end of the part before to its own end."""
 
-    # while one core asks adaptive questions the other one does all the rest of the asking
+    # while one core asks adaptive questions, the other one asks all others
     _OF_STEP = {"vocabulary": "start", "design": "questions", "estimate": "questions"}
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class _Stages:
         self._seconds: dict[str, float] = {}
 
     def end(self, step: str) -> None:
-        """Note that a part has ended; parts of one name add up."""
+        """Record the end of a part; parts of the same name add up."""
         now = time.monotonic()
         name = self._OF_STEP.get(step, step)
         self._seconds[name] = self._seconds.get(name, 0.0) + now - self._last
@@ -156,8 +156,8 @@ class _Story:
 
         self.console.print(Padding("For example, which of these is best?", (0, 0, 0, 14)), style="dim")
         for number, text in enumerate(facts["example"]):
-            chosen = number == facts["choice"]
-            line = Text(f"{'>' if chosen else ' '} {text}", style="bold" if chosen else "dim")
+            is_choice = number == facts["choice"]
+            line = Text(f"{'>' if is_choice else ' '} {text}", style="bold" if is_choice else "dim")
             self.console.print(Padding(line, (0, 0, 0, 14)))
 
 

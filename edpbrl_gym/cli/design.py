@@ -30,16 +30,16 @@ class Design:
     encoder: str = "minilm"
     """Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG, precomputed:FILE, package.module:Class."""
     solver: str = "newton"
-    """Agent that designs: newton, exact, tuples, frank_wolfe (the paper's), reference, random, a rule of the literature
-    that needs no answers (greedy_d, naive, thinning, dopewolfe, random_distinct, rollout_pool), or package.module:Class
-    (adaptive and the other rules need the answers while they ask, see docs/sessions.md; reinforce writes without a
-    vocabulary, see `edpbrl reproduce reinforce`)."""
+    """Agent that makes the design: newton, exact, tuples, frank_wolfe (the paper's), reference, random, a rule of the
+    literature that needs no answers (greedy_d, naive, thinning, dopewolfe, random_distinct, rollout_pool), or
+    package.module:Class (adaptive and the other rules need each answer before the next question, see docs/sessions.md;
+    for reinforce, which needs no vocabulary, see `edpbrl reproduce reinforce`)."""
     device: str = "cpu"
-    """Where newton multiplies all tokens: cpu, or cuda, cuda:1 and so on (torch)."""
+    """Device of newton's products with all tokens: cpu, or cuda, cuda:1 and so on (torch)."""
     criterion: CriterionName = "D"
     """What the design optimises: D, A or V."""
     regularization: float = 1.0
-    """Lambda of the estimate that will follow."""
+    """Lambda of the estimate from the answers."""
     num_options: int = 4
     """K, options of a question."""
     episodes: int = 30
@@ -65,10 +65,8 @@ class Design:
 def run(options: Design) -> None:
     """Solve a design, write it with the questions to ask, and print its certificate and heaviest tokens.
 
-    Ctrl-C while it solves writes the design found so far, with its certificate, and the questions drawn from it.
-
     Raises:
-        Stopped: After that.
+        Stopped: After Ctrl-C while it solves; the best design so far is written with its certificate and questions.
     """
     from edpbrl_gym._places import hold_folder
     from edpbrl_gym.agents.registry import check_agent
@@ -91,30 +89,30 @@ def run(options: Design) -> None:
     }
     env: Any = make_prompt_lanes(options.num_options, **arguments)
     with bad_arguments():
-        differ = "state" if options.solver == "tuples" else options.feedback  # its tokens all differ
+        differ = "state" if options.solver == "tuples" else options.feedback  # options of tuples differ in every token
         check_enough_options(env.unwrapped.vocabulary, options.num_options, differ)
         agent = _agent(options, env, options.solver)
         if ":" in options.solver:
-            check_static(agent)  # its advice about observe() is for the author of the agent
+            check_static(agent)  # the advice about observe() is for the agent's author
         elif not is_static(agent):
             raise UsageError(
                 f"Expected a --solver whose questions don't depend on the answers, {options.solver} chooses each by "
                 "the answers before it: ask with it in a session (docs/sessions.md), or design with newton"
             )
     file = options.out / f"questions.{options.questions}"
-    held = hold_folder(options.out, "design.json", "agent", file.name)  # before minutes of work, not after
-    _keep_answers(file)
+    lock = hold_folder(options.out, "design.json", "agent", file.name)  # before minutes of work, not after
+    _check_no_answers(file)
     console = output()
     encoder = load_encoder(options.encoder)
     env.unwrapped.model.use_encoder(encoder)
     encoder.encode(env.unwrapped.vocabulary.all_tokens, progress=True)  # into the cache, with a bar
     _learn(agent)
-    drawn = draw_questions(
+    draws = draw_questions(
         ENVIRONMENT, agent, episodes=options.episodes, env_arguments=arguments, feedback=options.feedback
     )
-    write_questions(file, drawn.questions)
+    write_questions(file, draws.questions)
     _write(options, env, agent, None)  # Ctrl-C while the prompts are embedded loses no file
-    report, unknown = _report(options, env, agent, drawn, arguments)
+    report, unknown = _report(options, env, agent, draws, arguments)
     _write(options, env, agent, report.describe())
     if agent.design is None:
         console.print(f"The agent {options.solver} has no design: no certificate, its questions only.")
@@ -131,13 +129,13 @@ def run(options: Design) -> None:
         + command("edpbrl", "estimate", shown(file)),
         soft_wrap=True,
     )
-    del held
+    del lock
     if agent.design is not None and agent.design.status == "interrupted":
-        raise Stopped(_early(agent.design, options.out))
+        raise Stopped(_stopped_early(agent.design, options.out))
 
 
 def _learn(agent: Any) -> None:
-    """Solve, with a progress bar where the solver tells how far it is."""
+    """Solve, with a progress bar if the solver reports its progress."""
     from edpbrl_gym.agents.design import DesignAgent
 
     tolerance = agent.tolerance if isinstance(agent, DesignAgent) else None
@@ -150,46 +148,46 @@ def _learn(agent: Any) -> None:
 
 
 def _report(
-    options: Design, env: Any, agent: Any, drawn: DrawnQuestions, arguments: dict[str, Any]
+    options: Design, env: Any, agent: Any, draws: DrawnQuestions, arguments: dict[str, Any]
 ) -> tuple[QuestionReport, str]:
-    """What the questions tell, and why that is not known of the prompts as shown ("" where it is)."""
+    """The information of the questions, and why that of the displayed prompts is not known ("" if it is)."""
     from edpbrl_gym.collection.asked import QuestionReport, information_of, token_options
     from edpbrl_gym.collection.collect import ENVIRONMENT, draw_questions
 
     problem = _agent(options, env, "newton").problem() if agent.design is None else agent.design.problem
     bound = None if agent.design is None else agent.design.upper_bound
-    at_random, prompts, unknown = None, None, ""
+    random_information, prompt_information, unknown = None, None, ""
     if options.solver != "random":
-        other = draw_questions(
+        random_questions = draw_questions(
             ENVIRONMENT,
             _agent(options, env, "random"),
             episodes=options.episodes,
             env_arguments=arguments,
             feedback=options.feedback,
         )
-        at_random = information_of(problem, token_options(problem, other.tokens), upper_bound=bound)
+        random_information = information_of(problem, token_options(problem, random_questions.tokens), upper_bound=bound)
     if options.feedback == "truncated":
-        texts = [text for _, _, shown in drawn.questions for text in shown]
+        texts = [text for _, _, row in draws.questions for text in row]
         try:
             rows = env.unwrapped.encoder.encode(texts, progress=True)  # the texts that `edpbrl estimate` needs
         except ValueError as error:  # precomputed embeddings without them
             unknown = str(error)
         else:
-            prompts = information_of(problem, rows.reshape(len(drawn.questions), options.num_options, -1))
+            prompt_information = information_of(problem, rows.reshape(len(draws.questions), options.num_options, -1))
     report = QuestionReport(
-        count=len(drawn.questions),
+        count=len(draws.questions),
         options=options.num_options,
-        exchanged=drawn.exchanged,
+        exchanged=draws.exchanged,
         criterion=problem.criterion.name,
         dimension=problem.dimension,
-        tokens=information_of(problem, token_options(problem, drawn.tokens), upper_bound=bound),
-        random=at_random,
-        prompts=prompts,
+        tokens=information_of(problem, token_options(problem, draws.tokens), upper_bound=bound),
+        random=random_information,
+        prompts=prompt_information,
     )
     return report, unknown
 
 
-def _early(design: Any, folder: Path) -> str:
+def _stopped_early(design: Any, folder: Path) -> str:
     from edpbrl_gym.design.result import certified
 
     return (
@@ -212,7 +210,7 @@ def _check(options: Design) -> None:
     if options.solver == "newton" and options.device != "cpu":
         from edpbrl_gym.design import make_backend
 
-        make_backend(f"torch:{options.device}")  # a missing device is told before any work
+        make_backend(f"torch:{options.device}")  # reports a missing device before any work
     check_number(options.regularization, "--regularization (lambda)", minimum=0.0)
     if options.tolerance is not None:
         check_number(options.tolerance, "--tolerance", minimum=0.0)
@@ -220,8 +218,8 @@ def _check(options: Design) -> None:
         check_number(options.time_limit, "--time-limit (seconds)", minimum=0.0)
 
 
-def _keep_answers(file: Path) -> None:
-    """Refuse to write over questions that someone has answered."""
+def _check_no_answers(file: Path) -> None:
+    """Refuse to overwrite questions with answers."""
     from edpbrl_gym.comparisons.questions import holds_answers
 
     if holds_answers(file):
@@ -231,18 +229,18 @@ def _keep_answers(file: Path) -> None:
 
 
 def _agent(options: Design, env: Any, solver: str) -> Any:
-    """An agent for the command's arguments; those of the solver go to the one that was asked for only."""
+    """An agent for the command's arguments; those of the solver apply to the chosen solver only."""
     from edpbrl_gym.agents.planner import PlannerAgent
     from edpbrl_gym.agents.registry import agent_class, make_agent
 
-    given: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     if solver == options.solver:
-        given = {"max_iterations": options.iterations, "tolerance": options.tolerance}
-        given["time_limit"] = options.time_limit
-        given["device"] = None if options.device == "cpu" else options.device
+        arguments = {"max_iterations": options.iterations, "tolerance": options.tolerance}
+        arguments["time_limit"] = options.time_limit
+        arguments["device"] = None if options.device == "cpu" else options.device
     if issubclass(agent_class(solver), PlannerAgent):
-        given["feedback"] = options.feedback
-    extra = {name: value for name, value in given.items() if value is not None}
+        arguments["feedback"] = options.feedback
+    extra = {name: value for name, value in arguments.items() if value is not None}
     return make_agent(
         solver,
         env,
@@ -270,7 +268,7 @@ def _write(options: Design, env: Any, agent: Any, questions: dict[str, Any] | No
         "encoder_fingerprint": base.encoder.fingerprint,
         "vocabulary_fingerprint": base.vocabulary.fingerprint,
         "versions": versions(),
-        "vocabulary": {"names": base.vocabulary.names, "tokens": base.vocabulary.tokens},  # its folder may move
+        "vocabulary": {"names": base.vocabulary.names, "tokens": base.vocabulary.tokens},  # since its folder may move
     }
     path = options.out / DESIGN
     text = json.dumps(document, indent=2)
@@ -278,7 +276,7 @@ def _write(options: Design, env: Any, agent: Any, questions: dict[str, Any] | No
 
 
 def _heaviest(vocabulary: Any, design: Any) -> Any:
-    """The tokens that the design shows most, with their share of the questions of that step."""
+    """The most frequent tokens of the design, with their share of the questions of the step."""
     from rich.table import Table
 
     table = Table(title="Tokens that the questions show most", title_justify="left")

@@ -1,4 +1,4 @@
-"""How commands draw: the options of the renderer that decide no image."""
+"""Options of the renderer that don't affect the images."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["Drawing"]
 
 @dataclass(frozen=True)
 class Drawing:
-    """Where and how images are made.
+    """Device, batches and cache of the renderer.
 
     Attributes:
         device: Torch device (None: cuda where there is one, else cpu).
-        batch_size: Most images made at once; halved when the memory is too small.
-        attention_slicing: Less memory for more time.
+        batch_size: Maximum number of images per batch; halved when the memory is too small.
+        attention_slicing: Use less memory and more time.
         cache: Folder of the image cache (None: images/ in the folder that EDPBRL_CACHE names, else in the user's
             cache).
 

@@ -1,4 +1,4 @@
-"""What goes wrong, in one line and an exit code."""
+"""Errors as one line and an exit code."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ADVICE = {
     errno.EROFS: "; choose a place that can be written",
 }
 
-# what our own code and the system raise with a message meant for the reader
+# errors of our own code and of the system whose message is meant for the user
 _EXPECTED = (ValueError, TypeError, OSError, ImportError, RuntimeError)
 
 
@@ -43,16 +43,16 @@ class UsageError(ValueError):
 
 
 class Stopped(KeyboardInterrupt):
-    """Ctrl-C ended the work early, and what was found so far has been written; the text says what and where."""
+    """Ctrl-C ended the work early; the message names the results written so far and their place."""
 
 
 @contextmanager
 def bad_arguments() -> Iterator[None]:
-    """Turn a refused value into a UsageError: around checks of the command's own arguments."""
+    """Turn errors of checks of the command's arguments into a UsageError."""
     try:
         yield
     except (ValueError, TypeError, FileNotFoundError, NotADirectoryError) as error:
-        raise UsageError(_told(error)) from error
+        raise UsageError(_message(error)) from error
 
 
 def explain(error: BaseException) -> int:
@@ -61,30 +61,30 @@ def explain(error: BaseException) -> int:
         print(f"edpbrl: {printable(str(error))}", file=sys.stderr)
         return INTERRUPTED
     if isinstance(error, KeyboardInterrupt):
-        print("edpbrl: interrupted; the same command goes on where a run with --out stopped", file=sys.stderr)
+        print("edpbrl: interrupted; the same command resumes a run with --out", file=sys.stderr)
         return INTERRUPTED
     if isinstance(error, OSError):
         _drop(sys.stdout)
     if isinstance(error, BrokenPipeError) and error.filename == STANDARD_OUTPUT:
-        return FAILURE  # who read it, such as head, has read enough
-    text = " ".join(_told(error).split()) or type(error).__name__
+        return FAILURE  # the reader, such as head, has closed the pipe
+    text = " ".join(_message(error).split()) or type(error).__name__
     if not isinstance(error, _EXPECTED):
         text = f"{type(error).__name__}: {text}; this looks like a bug, run again with --debug and report it"
     print(f"edpbrl: error: {printable(text)}", file=sys.stderr)
     return BAD_ARGUMENTS if isinstance(error, UsageError) else FAILURE
 
 
-def _told(error: BaseException) -> str:
-    """What an error says; an error of the system names the file before what happened, and what to do about it."""
+def _message(error: BaseException) -> str:
+    """Message of an error; that of the system starts with the file and ends with advice."""
     if not isinstance(error, OSError) or error.errno is None:
         return str(error)
     place = "a file that the system did not name" if error.filename is None else error.filename
-    names = [os.fsdecode(one) for one in (place, error.filename2) if one is not None and not isinstance(one, int)]
+    names = [os.fsdecode(name) for name in (place, error.filename2) if name is not None and not isinstance(name, int)]
     return f"{' -> '.join(names)}: {error.strerror}{_ADVICE.get(error.errno, '')}"
 
 
 def _drop(stream: Any) -> None:
-    """Drop what a stream still holds where it takes no more, or the interpreter's end would fail too."""
+    """Drop the buffer of a stream that can't be written, or the interpreter's exit would fail too."""
     try:
         stream.flush()
     except OSError:
@@ -94,7 +94,7 @@ def _drop(stream: Any) -> None:
 
 
 def unboxed(text: str) -> str:
-    """Return what a box of the argument parser says as one line, without its title and its frame."""
+    """Return the text of a box of the argument parser as one line, without its title and frame."""
     paragraphs: list[list[str]] = [[]]
     for line in text.splitlines():
         words = line.strip("\u2502 ")
@@ -107,4 +107,4 @@ def unboxed(text: str) -> str:
     if len(paragraphs) > 1 and "\u256d" not in text:  # a frame in ASCII has no corners: the first row is the title
         paragraphs[0] = paragraphs[0][1:]
     line = "; ".join(" ".join(lines).rstrip(".") for lines in paragraphs if lines)
-    return re.sub(r"^Error parsing \S+: ", "", line)  # the place in our own classes says nothing to people
+    return re.sub(r"^Error parsing \S+: ", "", line)  # the location in our classes does not help users

@@ -9,9 +9,9 @@ from typing import Any, Literal
 import tyro
 
 from edpbrl_gym.cli.console import bullet, output, quiet_libraries, shown
-from edpbrl_gym.cli.encoders import chosen_encoder
+from edpbrl_gym.cli.encoders import select_encoder
 from edpbrl_gym.cli.errors import UsageError, bad_arguments
-from edpbrl_gym.cli.study import DESIGN, NamedVocabulary, Study, built_in_vocabulary, given_vocabulary, read_study
+from edpbrl_gym.cli.study import DESIGN, NamedVocabulary, Study, built_in_vocabulary, option_vocabulary, read_study
 
 __all__ = ["Estimate", "run"]
 
@@ -23,18 +23,17 @@ class Estimate:
     answers: tyro.conf.Positional[Path]
     """Comparisons (.parquet), or the questions file of `edpbrl design` with its choice column filled in (1..K)."""
     prior: Literal["words", "embeddings", "ridge"] = "words"
-    """What is expected of a taste: that it is near words of the vocabulary, that it lies where their embeddings vary,
-    or nothing."""
+    """Prior belief about the taste: near words of the vocabulary, where their embeddings vary, or none (ridge)."""
     regularization: float | None = None
-    """Lambda of the ridge (None: 1, or what --scale says)."""
+    """Lambda of the ridge (None: 1, or 1 / --scale)."""
     scale: float | Literal["auto"] | None = None
-    """Mean prior variance (1 / lambda) of ridge or embeddings, or auto: what fits the answers best (None: auto, but for
-    the ridge --regularization)."""
+    """Mean prior variance (1 / lambda) of ridge or embeddings, or auto: the value that fits the answers best (None:
+    auto; for the ridge --regularization)."""
     vocabulary: Path | None = None
     """Folder of token files whose embeddings make the prior (None: that of design.json beside the answers, else the
     built-in one where the options are made of its tokens)."""
     power: float | None = None
-    """Power of the embeddings' covariance; 0 knows nothing of them (None: 0.75 for words, 1 for embeddings)."""
+    """Power of the embeddings' covariance; 0 ignores them (None: 0.75 for words, 1 for embeddings)."""
     encoder: str | None = None
     """Text encoder of a questions file (None: that of design.json beside it, else minilm)."""
     out: Path = Path("runs/theta.safetensors")
@@ -52,48 +51,48 @@ def run(options: Estimate) -> None:
     with bad_arguments():
         _check(options)
     prepare_place(options.out)
-    held = hold_place(options.out)
+    lock = hold_place(options.out)
     quiet_libraries()
     study = None if _is_comparisons(options.answers) else read_study(options.answers)
     words = None if options.prior == "ridge" else _vocabulary(options, study)
-    comparisons, left_out, encoder = _read(options, study)
+    comparisons, unanswered, encoder = _read(options, study)
     if words is None and options.prior != "ridge":
         words = built_in_vocabulary(comparisons.texts, options.answers)
-    found, prior, facts = _estimate(options, comparisons, None if words is None else words.vocabulary, encoder)
-    known = comparisons.metadata
-    provenance: dict[str, Any] = {key: known[key] for key in ("encoder", "encoder_fingerprint") if key in known}
+    estimate, prior, facts = _estimate(options, comparisons, None if words is None else words.vocabulary, encoder)
+    metadata = comparisons.metadata
+    provenance: dict[str, Any] = {key: metadata[key] for key in ("encoder", "encoder_fingerprint") if key in metadata}
     provenance |= {
         "answers": options.answers.name,
         "who": comparisons.who,
         "questions": len(comparisons),
         **facts,
-        "converged": bool(found.converged),
-        "iterations": int(found.iterations),
-        "gradient_norm": float(found.gradient_norm),
-        "log_likelihood": float(found.log_likelihood),
+        "converged": bool(estimate.converged),
+        "iterations": int(estimate.iterations),
+        "gradient_norm": float(estimate.gradient_norm),
+        "log_likelihood": float(estimate.log_likelihood),
     }
-    path = save_taste(options.out, found.theta, provenance)
+    path = save_taste(options.out, estimate.theta, provenance)
     console = output()
     options_per_question = comparisons.num_options
     bullet(
         console,
         "Answers",
-        f"{len(comparisons)} questions with {options_per_question} options, {left_out} without an answer left out",
+        f"{len(comparisons)} questions with {options_per_question} options, {unanswered} without an answer left out",
     )
     if words is not None:
         bullet(console, "Vocabulary", words.name)
-    state = "converged" if found.converged else "NOT converged: raise --regularization"
-    norm = float(np.linalg.norm(found.theta))
-    steps = f"{state} after {found.iterations} Newton steps"
+    state = "converged" if estimate.converged else "NOT converged: raise --regularization"
+    norm = float(np.linalg.norm(estimate.theta))
+    steps = f"{state} after {estimate.iterations} Newton steps"
     bullet(console, "Estimate", f"{prior}, {steps}, |theta| = {norm:.3f}")
-    fit = choice_accuracy(comparisons, found.theta)
+    fit = choice_accuracy(comparisons, estimate.theta)
     bullet(console, "Fit", f"reproduces {fit:.1%} of these answers ({1 / options_per_question:.1%} by guessing)")
     bullet(console, "Written", shown(path))
-    del held
+    del lock
 
 
 def _check(options: Estimate) -> None:
-    """Refuse values out of range, and options that the prior doesn't have: they would change nothing."""
+    """Refuse values out of range, and options that the prior doesn't have and would ignore."""
     from edpbrl_gym._validation import check_number
     from edpbrl_gym.features import check_encoder_spec
 
@@ -125,13 +124,13 @@ def _check(options: Estimate) -> None:
 
 
 def _estimate(options: Estimate, comparisons: Any, vocabulary: Any, encoder: Any) -> tuple[Any, str, dict[str, Any]]:
-    """The estimate, its prior in words, and what the taste file says about the prior."""
+    """The estimate, its prior in words, and the facts about the prior for the taste file."""
     from edpbrl_gym.estimation import GaussianPrior, estimate, fit_prior
 
     if options.prior == "ridge" and options.scale is None:
         value = 1.0 if options.regularization is None else options.regularization
-        found = estimate(comparisons, regularization=value)
-        return found, f"lambda = {value:g}", {"prior": "ridge", "regularization": value}
+        ridge = estimate(comparisons, regularization=value)
+        return ridge, f"lambda = {value:g}", {"prior": "ridge", "regularization": value}
     facts: dict[str, Any] = {"prior": options.prior}
     if options.prior == "ridge":
         base, words = GaussianPrior.isotropic(comparisons.dimension, 1.0), "ridge"
@@ -155,7 +154,7 @@ def _estimate(options: Estimate, comparisons: Any, vocabulary: Any, encoder: Any
 def _near_words(
     options: Estimate, comparisons: Any, tokens: Any, facts: dict[str, Any]
 ) -> tuple[Any, str, dict[str, Any]]:
-    """The estimate under the prior around the words that the person seems to like: the library's default."""
+    """The estimate under the library's default prior, around words that the person seems to like."""
     from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 
     prior = VocabularyPrior(tokens) if options.power is None else VocabularyPrior(tokens, power=options.power)
@@ -170,20 +169,20 @@ def _tokens(options: Estimate, comparisons: Any, vocabulary: Any, encoder: Any) 
     """The embeddings of the vocabulary's tokens by the encoder of the answers."""
     from edpbrl_gym.features import load_encoder
 
-    known = comparisons.metadata
+    metadata = comparisons.metadata
     if encoder is None:
-        name = chosen_encoder(
+        name = select_encoder(
             options.encoder,
-            known.get("encoder"),
+            metadata.get("encoder"),
             options.answers,
             advice=", or --prior ridge, which needs none",
         )
         encoder = load_encoder(name)
-    wanted = known.get("encoder_fingerprint")
-    if encoder.dimension != comparisons.dimension or (wanted is not None and encoder.fingerprint != wanted):
+    fingerprint = metadata.get("encoder_fingerprint")
+    if encoder.dimension != comparisons.dimension or (fingerprint is not None and encoder.fingerprint != fingerprint):
         raise ValueError(
-            f"Expected the encoder of the answers ({known.get('encoder')}, {comparisons.dimension} features, sha256 "
-            f"{str(wanted)[:16]}), got {encoder.name} ({encoder.dimension} features, sha256 "
+            f"Expected the encoder of the answers ({metadata.get('encoder')}, {comparisons.dimension} features, sha256 "
+            f"{str(fingerprint)[:16]}), got {encoder.name} ({encoder.dimension} features, sha256 "
             f"{encoder.fingerprint[:16]}); load the same weights"
         )
     return encoder.encode(vocabulary.all_tokens, progress=True)
@@ -193,15 +192,15 @@ def _tokens(options: Estimate, comparisons: Any, vocabulary: Any, encoder: Any) 
 
 
 def _read(options: Estimate, study: Study | None) -> tuple[Any, int, Any]:
-    """The answered questions, how many were left without an answer, and the encoder that has embedded them."""
+    """The answered questions, the number of unanswered ones, and the encoder of the features."""
     from edpbrl_gym.comparisons import Comparisons
 
     if _is_comparisons(options.answers):
         comparisons = Comparisons.from_parquet(options.answers)
-        stored = comparisons.metadata.get("encoder")
-        if options.encoder is not None and stored is not None and options.encoder != stored:
+        name = comparisons.metadata.get("encoder")
+        if options.encoder is not None and name is not None and options.encoder != name:
             raise UsageError(
-                f"Expected no --encoder or {stored!r}, with which {options.answers} was made, got {options.encoder!r}"
+                f"Expected no --encoder or {name!r}, with which {options.answers} was made, got {options.encoder!r}"
             )
         decided = comparisons.decided
         if not len(decided):
@@ -210,8 +209,8 @@ def _read(options: Estimate, study: Study | None) -> tuple[Any, int, Any]:
     from edpbrl_gym.comparisons.questions import read_answers
     from edpbrl_gym.features import load_encoder
 
-    stored = "minilm" if study is None else study.encoder
-    encoder = load_encoder(chosen_encoder(options.encoder, stored, options.answers.parent / DESIGN))
+    name = "minilm" if study is None else study.encoder
+    encoder = load_encoder(select_encoder(options.encoder, name, options.answers.parent / DESIGN))
     return *read_answers(options.answers, encoder, progress=True), encoder
 
 
@@ -228,7 +227,7 @@ def _is_comparisons(path: Path) -> bool:
 
 
 def _vocabulary(options: Estimate, study: Study | None) -> NamedVocabulary | None:
-    """The vocabulary of the prior: the given one or that of the design; None where neither says."""
+    """The vocabulary of the prior: --vocabulary or that of the design; None without both."""
     if options.vocabulary is not None:
-        return given_vocabulary(options.vocabulary)
+        return option_vocabulary(options.vocabulary)
     return None if study is None else study.vocabulary()

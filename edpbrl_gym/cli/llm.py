@@ -37,7 +37,7 @@ class LLM:
 
     settings: OmitArgPrefixes[LLMSettings] = field(default_factory=LLMSettings)
     dry_run: bool = False
-    """Ask nothing: print how many questions there are, and estimate tokens and cost."""
+    """Ask nothing: print the number of questions and estimates of tokens and cost."""
     judge_model: str = "gpt-4.1-mini"
     """Name of the judge's model at its endpoint (the paper's by default)."""
     endpoint: OmitArgPrefixes[EndpointSettings] = field(default_factory=EndpointSettings)
@@ -53,7 +53,7 @@ class LLM:
 
 def run(options: LLM) -> None:
     """Run or resume the experiment; print the per-style table, what came out and where the files are."""
-    begun = time.monotonic()
+    start = time.monotonic()
     with bad_arguments():
         settings = options.settings
         judge = options.endpoint.judge(
@@ -75,7 +75,7 @@ def run(options: LLM) -> None:
     with bad_arguments():
         renderer = _renderer(options)
     out = options.out or Path("runs/llm")
-    with options.workers.executor() as executor, _asking() as advance, _terminated_like_ctrl_c():
+    with options.workers.executor() as executor, _asking() as advance, _sigterm_as_interrupt():
         results = run_llm(
             settings, judge, out, renderer=renderer, jobs=executor, track=_after(advance), advance=advance
         )
@@ -87,14 +87,14 @@ def run(options: LLM) -> None:
     console.print(account_line(results))
     console.print("\nWhat came out", style="bold")
     console.print(_listed(findings(results.table, results.config)))
-    console.print(f"\nDone in {time.monotonic() - begun:.0f} s. Report: {shown(files[-1])}", soft_wrap=True)
+    console.print(f"\nDone in {time.monotonic() - start:.0f} s. Report: {shown(files[-1])}", soft_wrap=True)
     for path in files[:-1]:
         if path.suffix == ".png":
             console.print(f"Figure: {shown(path)}", soft_wrap=True)
 
 
 def _check_packages(options: LLM, settings: LLMSettings) -> None:
-    """What is missing is told now, not when the questions are ready to be asked."""
+    """Report missing packages now, not when the questions are ready."""
     from edpbrl_gym._compat import need
     from edpbrl_gym.agents.registry import check_agent
 
@@ -114,7 +114,7 @@ def _renderer(options: LLM) -> Renderer | None:
 
 
 class _Bars:
-    """Progress of pictures and styles on stderr, a line each; begins with the first and stops between them."""
+    """Progress of pictures and styles on stderr, one line each, from the first call until ``stop``."""
 
     def __init__(self, progress: Any) -> None:
         self._progress = progress
@@ -127,7 +127,7 @@ class _Bars:
         self._progress.update(self._tasks[stage], completed=done, total=total)
 
     def stop(self) -> None:
-        """Leave the terminal to what follows; may be called again."""
+        """Release the terminal; may be called again."""
         self._progress.stop()
 
 
@@ -141,8 +141,8 @@ def _asking() -> Iterator[_Bars]:
 
 
 @contextmanager
-def _terminated_like_ctrl_c() -> Iterator[None]:
-    """SIGTERM, with which machines and schedulers end a job, keeps the answers under way as Ctrl-C does."""
+def _sigterm_as_interrupt() -> Iterator[None]:
+    """Treat SIGTERM, with which schedulers end a job, like Ctrl-C: answers under way are saved."""
 
     def stop(number: int, frame: object) -> None:
         raise KeyboardInterrupt
@@ -158,7 +158,7 @@ def _terminated_like_ctrl_c() -> Iterator[None]:
 
 
 def _after(bars: _Bars) -> Any:
-    """``track`` of the console, once the bars before it are done."""
+    """``track`` of the console, after the bars before it have stopped."""
 
     def tracked(name: str, steps: Any, total: int) -> Any:
         bars.stop()
@@ -168,35 +168,35 @@ def _after(bars: _Bars) -> Any:
 
 
 def _plan(settings: LLMSettings, judge: JudgeSettings, options: LLM) -> None:
-    """Print what a run would ask."""
+    """Print the questions and costs of a run."""
     from edpbrl_gym.experiments.llm.plan import make_plan
 
     with bad_arguments():
         plan = make_plan(settings, judge)
     console = output()
     looks = " x 2 looks" if plan.looks == 2 else ""
-    told = [
+    lines = [
         f"{plan.questions} questions to {judge.model} at {judge.address}: {plan.styles} styles x {plan.arms} agents x "
         f"{plan.questions_per_arm} questions{looks}.",
         f"About {plan.input_tokens:,} input and {plan.output_tokens:,} output tokens, an estimate from random prompts "
         f"(a server that reports no counts is taken to read at most {plan.most_input_tokens:,}).",
     ]
     if plan.images:
-        told.append(
+        lines.append(
             f"At most {plan.images} images to render with {options.render_model}, each counted as "
             f"{judge.tokens_per_image} tokens (--tokens-per-image; its default is far more than most models count)."
         )
     if plan.cost is None:
-        told.append("Cost: give --price-per-million-input and --price-per-million-output to have it estimated.")
+        lines.append("Cost: give --price-per-million-input and --price-per-million-output to have it estimated.")
     else:
-        told.append(f"Cost: about {plan.cost:.2f} in the currency of the prices.")
-    told.append("Nothing was asked.")
-    for line in told:
+        lines.append(f"Cost: about {plan.cost:.2f} in the currency of the prices.")
+    lines.append("Nothing was asked.")
+    for line in lines:
         console.print(line)
 
 
 def _listed(sentences: list[str]) -> Any:
-    """A list whose lines are indented where they are wrapped."""
+    """A list whose wrapped lines are indented."""
     from rich.table import Table
 
     grid = Table.grid(padding=(0, 1, 0, 0))

@@ -10,7 +10,7 @@ from tyro.conf import OmitArgPrefixes, Positional
 
 from edpbrl_gym.cli.console import counting, output, quiet_libraries, shown
 from edpbrl_gym.cli.drawing import Drawing
-from edpbrl_gym.cli.encoders import chosen_encoder
+from edpbrl_gym.cli.encoders import select_encoder
 from edpbrl_gym.cli.errors import Stopped, UsageError, bad_arguments
 from edpbrl_gym.rendering.settings import ImageSettings
 
@@ -28,13 +28,13 @@ class Personalize:
     vocabulary: Path | None = None
     """Folder of token files, one per step, in alphabetical order (None: the built-in one)."""
     encoder: str | None = None
-    """Text encoder (None: the one named in the taste file; one of your own must be given)."""
+    """Text encoder (None: the one named in the taste file; a custom one must be given)."""
     base: tuple[str, ...] = ()
     """Base prompts, in quotes: every prompt begins with one of them, in place of the first step."""
     count: int = 10
-    """Prompts wanted for each base and taste."""
+    """Prompts for each base and taste."""
     beam_width: int = 20
-    """Partial prompts kept after each step; more finds better prompts and takes longer."""
+    """Partial prompts kept after each step; more find better prompts and take longer."""
     shortlist: int = 16
     """Tokens of each step tried after each partial prompt."""
     per_base: int = 1
@@ -74,7 +74,7 @@ class Personalize:
     """Seed of the noise, the same for all pictures, so that they differ by their prompts only."""
     drawing: OmitArgPrefixes[Drawing] = field(default_factory=Drawing)
     score_guided: float | None = None
-    """Also draw each base moved towards each taste: path length as a share of its embeddings' norm, such as 0.1."""
+    """Also draw each base guided towards each taste: path length as a share of its embeddings' norm, such as 0.1."""
     projection: str | None = None
     """For --score-guided: CLIPTextModelWithProjection of the model's text encoder, by hub id or folder."""
 
@@ -89,7 +89,7 @@ def run(options: Personalize) -> None:
     places = [options.out, *([] if options.model is None else [_sheet(options)])]
     for place in places:
         prepare_place(place)  # before minutes of work, not after
-    held = [hold_place(place) for place in places]
+    locks = [hold_place(place) for place in places]
     quiet_libraries()
     tastes, encoder = _tastes(options, names)
     vocabulary = _vocabulary(options)
@@ -114,7 +114,7 @@ def run(options: Personalize) -> None:
         for file in files:
             console.print(f"Contact sheet: {shown(file)}", soft_wrap=True)
     console.print(f"Written: {shown(options.out)}", soft_wrap=True)
-    del held
+    del locks
 
 
 def _check(options: Personalize) -> dict[str, Path]:
@@ -122,7 +122,7 @@ def _check(options: Personalize) -> dict[str, Path]:
     from edpbrl_gym._compat import need
     from edpbrl_gym._validation import check_count, check_number
 
-    if options.model is not None:  # told now, not after the search
+    if options.model is not None:  # reported now, not after the search
         need("diffusers", "--model", "images")
         need("PIL", "contact sheets", "images")
     with bad_arguments():
@@ -133,8 +133,8 @@ def _check(options: Personalize) -> dict[str, Path]:
         if options.tokens_per_step is not None:
             check_count(options.tokens_per_step, "--tokens-per-step")
         files = {options.name: options.theta}
-        given = [] if options.theta_random is None else [f"{_RANDOM}={options.theta_random}"]
-        for pair in [*given, *options.compare]:
+        pairs = [] if options.theta_random is None else [f"{_RANDOM}={options.theta_random}"]
+        for pair in [*pairs, *options.compare]:
             name, sign, file = (part.strip() for part in pair.partition("="))
             if not sign or not name or not file:
                 raise UsageError(f"Expected --compare as NAME=FILE, got {pair!r}")
@@ -149,7 +149,9 @@ def _check(options: Personalize) -> dict[str, Path]:
         if options.score_guided is not None:
             check_number(options.score_guided, "--score-guided", minimum=0.0)
             if options.model is None or not options.base:
-                raise UsageError("Expected --model and --base with --score-guided: it draws the base moved to a taste")
+                raise UsageError(
+                    "Expected --model and --base with --score-guided: it draws the base guided towards a taste"
+                )
         if options.projection is not None and options.score_guided is None:
             raise UsageError("Expected --score-guided with --projection, which nothing else uses")
         if options.model is not None and _sheet(options) == options.out:
@@ -173,34 +175,34 @@ def _tastes(options: Personalize, files: dict[str, Path]) -> tuple[dict[str, Any
 def _encoder(options: Personalize, provenance: dict[str, Any]) -> Any:
     from edpbrl_gym.features import load_encoder
 
-    return load_encoder(chosen_encoder(options.encoder, provenance.get("encoder"), options.theta))
+    return load_encoder(select_encoder(options.encoder, provenance.get("encoder"), options.theta))
 
 
 def _check_taste(taste: Any, encoder: Any, file: Path) -> None:
     """Refuse a taste of another encoder: its scores would have no meaning."""
     from edpbrl_gym._validation import check_array
 
-    wanted = taste.provenance.get("encoder_fingerprint")
-    if wanted is not None and encoder.fingerprint != wanted:
+    fingerprint = taste.provenance.get("encoder_fingerprint")
+    if fingerprint is not None and encoder.fingerprint != fingerprint:
         raise ValueError(
             f"Expected the encoder with which {file} was estimated ({taste.provenance.get('encoder')}, sha256 "
-            f"{wanted[:16]}), got {encoder.name} (sha256 {encoder.fingerprint[:16]}); load the same weights"
+            f"{fingerprint[:16]}), got {encoder.name} (sha256 {encoder.fingerprint[:16]}); load the same weights"
         )
     check_array(taste.theta, "theta", shape=(encoder.dimension,), hint=f"it was not estimated with {encoder.name}")
 
 
-def _truth(given: str, encoder: Any) -> Any:
+def _truth(text: str, encoder: Any) -> Any:
     """The true theta of a sentence, or of a taste file."""
     from edpbrl_gym.personalize.taste import load_taste
 
-    path = Path(given)
-    if given.endswith(".safetensors") or (len(given) < 200 and path.is_file()):
+    path = Path(text)
+    if text.endswith(".safetensors") or (len(text) < 200 and path.is_file()):
         taste = load_taste(path)
         _check_taste(taste, encoder, path)
         return taste.theta
-    if not given.strip():
+    if not text.strip():
         raise UsageError("Expected --truth as a sentence or a taste file, got an empty text")
-    return encoder.encode([given])[0].astype(float)
+    return encoder.encode([text])[0].astype(float)
 
 
 def _vocabulary(options: Personalize) -> Any:
@@ -215,7 +217,7 @@ def _vocabulary(options: Personalize) -> Any:
 
 
 def _searches(options: Personalize, names: list[str], vocabulary: Any, encoder: Any) -> list[tuple[str, str, Any]]:
-    """What looks for prompts: beam search for every taste, and the policy for the taste for which it was trained."""
+    """Searches of prompts: beam search for every taste, and the policy for the taste it was trained for."""
     from edpbrl_gym._seeds import generator
     from edpbrl_gym.personalize.policy import PromptPolicy, policy_prompts
     from edpbrl_gym.personalize.search import best_prompts
@@ -253,7 +255,7 @@ def _searches(options: Personalize, names: list[str], vocabulary: Any, encoder: 
 
 
 def _studio(options: Personalize, encoder: Any) -> tuple[Any, Any]:
-    """The renderer and, for score guidance, what guides it; wrong models are told before anything is searched."""
+    """The renderer and, for score guidance, its guide; checks the models before the search."""
     from edpbrl_gym.rendering.guidance import check_same_features
     from edpbrl_gym.rendering.guided import GuidedRenderer
     from edpbrl_gym.rendering.settings import check_seed
@@ -271,7 +273,7 @@ def _studio(options: Personalize, encoder: Any) -> tuple[Any, Any]:
 
 
 def _draw(options: Personalize, studio: tuple[Any, Any], rankings: Any, tastes: Any, truth: Any) -> list[Path]:
-    """Render, complete the CSV with where the pictures are, and draw the sheet."""
+    """Render the pictures, add their paths to the CSV, and draw the sheet."""
     from edpbrl_gym.personalize.rankings import GuidedPicture, Picture
     from edpbrl_gym.personalize.sheet import comparison_sheet
 
@@ -281,14 +283,14 @@ def _draw(options: Personalize, studio: tuple[Any, Any], rankings: Any, tastes: 
     with counting("render") as progress:
         images = renderer.render(prompts, seed=options.image_seed, progress=progress)
     pictures = {image.prompt: Picture(image.path, image.flagged) for image in images}
-    steered = []
+    guided_pictures = []
     if guided is not None:
-        wanted = [(base, name) for base in options.base for name in tastes]
+        pairs = [(base, name) for base in options.base for name in tastes]
         with counting("guide") as progress:
-            for number, (base, name) in enumerate(wanted):
-                progress(number, len(wanted))
+            for number, (base, name) in enumerate(pairs):
+                progress(number, len(pairs))
                 image, moved = guided.render(base, tastes[name], options.score_guided, seed=options.image_seed)
-                steered.append(
+                guided_pictures.append(
                     GuidedPicture(
                         taste=name,
                         base=base,
@@ -299,8 +301,8 @@ def _draw(options: Personalize, studio: tuple[Any, Any], rankings: Any, tastes: 
                         picture=Picture(image.path, image.flagged),
                     )
                 )
-            progress(len(wanted), len(wanted))
-    _write(options, rankings, pictures=pictures, guided=steered)
+            progress(len(pairs), len(pairs))
+    _write(options, rankings, pictures=pictures, guided=guided_pictures)
     height, width = options.images.height, options.images.width
     size = f", {width or 'own'} x {height or 'own'} pixels" if height or width else ""
     model = Path(str(options.model))
@@ -310,7 +312,7 @@ def _draw(options: Personalize, studio: tuple[Any, Any], rankings: Any, tastes: 
         rankings,
         pictures,
         _sheet(options),
-        guided=steered,
+        guided=guided_pictures,
         count=options.pictures,
         title=f"{name}, {how}",
     )

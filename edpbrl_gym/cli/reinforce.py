@@ -57,7 +57,7 @@ class Reinforce:
 
 
 def run(options: Reinforce) -> None:
-    """Run or resume the experiment; print what came out and where the files are."""
+    """Run or resume the experiment; print the findings and the paths of the files."""
     from edpbrl_gym._compat import need
     from edpbrl_gym.experiments.registry import write_report
     from edpbrl_gym.experiments.reinforce.report import findings
@@ -81,7 +81,7 @@ def run(options: Reinforce) -> None:
                 console.print(f"Measuring {_STAGES[step]} ...")
 
         accelerator = _accelerator()
-        warnings.simplefilter("ignore", CollapseWarning)  # the findings say it
+        warnings.simplefilter("ignore", CollapseWarning)  # it is among the findings
         results = run_reinforce(
             settings,
             out,
@@ -105,7 +105,7 @@ def run(options: Reinforce) -> None:
 
 
 def _accelerator() -> Any:
-    """One of several processes that a launcher has started; None for a process of its own."""
+    """The accelerator of a process started by a launcher; None for a single process."""
     if int(os.environ.get("WORLD_SIZE", "1")) < 2:
         return None
     from edpbrl_gym._compat import require
@@ -128,7 +128,7 @@ class _Bar:
         self._progress.update(self._task, completed=len(history.iterations), evaluation=evaluation)
 
     def stop(self) -> None:
-        """Leave the terminal to what follows; may be called again."""
+        """Release the terminal; may be called again."""
         self._progress.stop()
 
 

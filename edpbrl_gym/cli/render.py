@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Render", "run"]
 
-_SHEET_IMAGES = 400  # a sheet of more is no longer looked at, and its file grows without end
+_SHEET_IMAGES = 400  # larger sheets are unreadable, and their files huge
 _JOIN = ", "  # between the tokens of a prompt
 
 
 @dataclass(frozen=True)
 class Render:
-    """Render prompts as images; what was rendered before is taken from the cache."""
+    """Render prompts as images; images rendered before come from the cache."""
 
     prompts: Positional[Path]
     """Text file with a prompt in each line, or CSV file; `edpbrl personalize` and `edpbrl design` write such CSV."""
@@ -63,7 +63,7 @@ def run(options: Render) -> None:
         if options.out.exists() and not options.out.is_dir():
             raise UsageError(f"Expected a folder for the images with --out, got the file {options.out}")
     need("PIL", "pictures", "images")
-    held = hold_folder(options.out, "manifest.csv", "sheet.png")
+    lock = hold_folder(options.out, "manifest.csv", "sheet.png")
     quiet_libraries()
     renderer = options.drawing.renderer(options.settings)
     images = _render(renderer, prompts, seeds)
@@ -72,8 +72,8 @@ def run(options: Render) -> None:
     console = output()
     flagged = sum(image.flagged for image in images)
     cut = len({image.prompt for image in images if image.cut})
-    written = f"{len(images) - flagged} images of {len(prompts)} prompts in {shown(options.out)}"
-    console.print(f"Written: {written}", soft_wrap=True)
+    summary = f"{len(images) - flagged} images of {len(prompts)} prompts in {shown(options.out)}"
+    console.print(f"Written: {summary}", soft_wrap=True)
     if flagged:
         console.print(f"Flagged by the model's safety checker, not shown: {flagged}")
     if cut:
@@ -81,16 +81,16 @@ def run(options: Render) -> None:
     console.print(f"Manifest: {shown(options.out / 'manifest.csv')}", soft_wrap=True)
     for sheet in sheets:
         console.print(f"Contact sheet: {shown(sheet)}", soft_wrap=True)
-    del held
+    del lock
 
 
 def _prompts(options: Render) -> list[str]:
-    """The different prompts of the file, in its order; with their truncations before them where these are wanted."""
+    """The distinct prompts of the file, in its order; with --prefixes their truncations come before them."""
     source = options.prompts
     if not source.is_file():
         raise UsageError(f"Expected a file of prompts at {source}, found none")
     if source.suffix.lower() in (".csv", ".tsv"):
-        found = _from_table(source, options.column)
+        prompts = _from_table(source, options.column)
     elif options.column:
         raise UsageError(f"Expected a CSV file with --column, got {source}")
     else:
@@ -99,14 +99,14 @@ def _prompts(options: Render) -> list[str]:
                 lines = source.read_text(encoding="utf-8-sig").splitlines()
         except UnicodeDecodeError:
             raise UsageError(f"Expected text in UTF-8 in {source}, got other bytes; save it as UTF-8") from None
-        found = [line.strip() for line in lines if line.strip()]
+        prompts = [line.strip() for line in lines if line.strip()]
     if options.prefixes:
-        found = [
-            _JOIN.join(parts[: i + 1]) for text in found for parts in [text.split(_JOIN)] for i in range(len(parts))
+        prompts = [
+            _JOIN.join(parts[: i + 1]) for text in prompts for parts in [text.split(_JOIN)] for i in range(len(parts))
         ]
-    if not found:
+    if not prompts:
         raise UsageError(f"Expected at least one prompt in {source}, found none")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(prompts))
 
 
 def _from_table(source: Path, columns: tuple[str, ...]) -> list[str]:
@@ -118,16 +118,18 @@ def _from_table(source: Path, columns: tuple[str, ...]) -> list[str]:
     names = list(columns)
     if not names:
         options = [name for name in header if name.startswith("option_")]
-        names = next((found for found in (["prompt"], ["text"], options) if found and found[0] in header), [])
+        names = next(
+            (candidate for candidate in (["prompt"], ["text"], options) if candidate and candidate[0] in header), []
+        )
     missing = [name for name in names if name not in header]
     if missing or not names:
-        wanted = ", ".join(missing) or "prompt, text or option_1, option_2, ..."
+        expected = ", ".join(missing) or "prompt, text or option_1, option_2, ..."
         raise UsageError(
-            f"Expected the column(s) {wanted} in {source}, which has {', '.join(header)}; name the columns with "
+            f"Expected the column(s) {expected} in {source}, which has {', '.join(header)}; name the columns with "
             "prompts by --column"
         )
-    places = [header.index(name) for name in names]
-    return [text for row in rows for text in (row[place].strip() for place in places) if text]
+    indices = [header.index(name) for name in names]
+    return [text for row in rows for text in (row[index].strip() for index in indices) if text]
 
 
 def _render(renderer: Renderer, prompts: list[str], seeds: list[int]) -> list[RenderedImage]:
@@ -158,7 +160,7 @@ def _write(images: list[RenderedImage], out: Path) -> list[Path | None]:
 
     rows, files = [], []
     for image in images:
-        # by key, so that a file keeps its content whatever prompts are added or moved
+        # named by key, so that a file keeps its content when prompts are added or moved
         path = None if image.flagged else out / f"{image.key[:20]}.png"
         files.append(path)
         if path is not None:
@@ -190,14 +192,14 @@ def _sheet(images: list[RenderedImage], files: list[Path | None], options: Rende
 
     several = len(seeds) > 1
     columns = len(seeds) if several else options.sheet_columns
-    drawn = images[: max(columns, _SHEET_IMAGES // columns * columns)]
+    shown_images = images[: max(columns, _SHEET_IMAGES // columns * columns)]
     tiles = [
         Tile(image=path, caption=image.prompt, flagged=image.flagged)
-        for image, path in zip(drawn, files[: len(drawn)], strict=True)
+        for image, path in zip(shown_images, files[: len(shown_images)], strict=True)
     ]
     return contact_sheet(
         in_rows(tiles, columns),
         options.out / "sheet.png",
         columns=[f"seed {seed}" for seed in seeds] if several else (),
-        title=f"The first {len(drawn)} of {len(images)} images" if len(drawn) < len(images) else "",
+        title=f"The first {len(shown_images)} of {len(images)} images" if len(shown_images) < len(images) else "",
     )

@@ -1,4 +1,4 @@
-"""Which vocabulary the answers of a study were asked with: design.json says so, or the options themselves."""
+"""The vocabulary of a study's questions, from design.json or from the options themselves."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edpbrl_gym.cli.errors import UsageError
 if TYPE_CHECKING:
     from edpbrl_gym.vocabulary import Vocabulary
 
-__all__ = ["DESIGN", "NamedVocabulary", "Study", "built_in_vocabulary", "given_vocabulary", "read_study"]
+__all__ = ["DESIGN", "NamedVocabulary", "Study", "built_in_vocabulary", "option_vocabulary", "read_study"]
 
 DESIGN = "design.json"  # of `edpbrl design`, beside its questions
 _BUILT_IN = "the built-in one"
@@ -21,7 +21,7 @@ _BUILT_IN = "the built-in one"
 
 @dataclass(frozen=True)
 class NamedVocabulary:
-    """A vocabulary and where it came from, for people."""
+    """A vocabulary and its source, for messages."""
 
     vocabulary: Vocabulary
     name: str
@@ -29,15 +29,15 @@ class NamedVocabulary:
 
 @dataclass(frozen=True)
 class Study:
-    """What the design.json beside a file of questions says.
+    """Contents of the design.json beside a file of questions.
 
     Attributes:
         file: The design.json.
         encoder: Name of the encoder.
-        folder: Folder of the vocabulary as it was given to the design; None for the built-in one.
+        folder: Folder of the design's vocabulary; None for the built-in one.
         split: "all", "train", or "test".
-        seed: Of the split.
-        fingerprint: Of the vocabulary; None where the file doesn't say.
+        seed: Seed of the split.
+        fingerprint: Fingerprint of the vocabulary; None if the file has none.
         stored: Step names and tokens; None in files of earlier versions, which name the folder only.
     """
 
@@ -53,12 +53,12 @@ class Study:
         """The vocabulary of the design.
 
         Raises:
-            ValueError: It can't be read, or isn't the one that the questions were made with.
+            ValueError: It can't be read, or isn't the one of the questions.
         """
         from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
 
         place = "the built-in vocabulary" if self.folder is None else str(self.folder)
-        said = f"Expected the vocabulary with which {self.file} was made ({place})"
+        expected = f"Expected the vocabulary with which {self.file} was made ({place})"
         try:
             if self.stored is not None:
                 vocabulary = Vocabulary(tuple(self.stored["names"]), tuple(map(tuple, self.stored["tokens"])))
@@ -67,16 +67,16 @@ class Study:
                 if self.split == "train":
                     vocabulary = vocabulary.split(int(self.seed))[0]
         except (OSError, ValueError, TypeError, KeyError) as error:
-            raise ValueError(f"{said}, could not read it ({error}); give --vocabulary") from None
+            raise ValueError(f"{expected}, could not read it ({error}); give --vocabulary") from None
         if self.fingerprint not in (None, vocabulary.fingerprint):
             changed = "its files have" if self.stored is None else "the tokens in that file have"
-            raise ValueError(f"{said}, {changed} changed since; give --vocabulary to use them as they are")
+            raise ValueError(f"{expected}, {changed} changed since; give --vocabulary to use them as they are")
         part = "" if self.split == "all" else f", {self.split} split"
         return NamedVocabulary(vocabulary, f"{_BUILT_IN if self.folder is None else self.folder}{part} ({self.file})")
 
 
 def read_study(answers: Path) -> Study | None:
-    """Return what design.json beside a file of questions says; None where there is none.
+    """Read design.json beside a file of questions; None without one.
 
     Raises:
         ValueError: It isn't the file of a design.
@@ -104,7 +104,7 @@ def read_study(answers: Path) -> Study | None:
         ) from None
 
 
-def given_vocabulary(folder: Path) -> NamedVocabulary:
+def option_vocabulary(folder: Path) -> NamedVocabulary:
     """The vocabulary of --vocabulary."""
     from edpbrl_gym.vocabulary import load_vocabulary
 
@@ -115,11 +115,11 @@ def built_in_vocabulary(texts: list[list[str]] | None, answers: Path) -> NamedVo
     """The built-in vocabulary, if the options are its tokens, or prompts of them.
 
     Args:
-        texts: Options of every question; None where they are not known.
+        texts: Options of every question; None if they are not known.
         answers: Their file, for messages.
 
     Raises:
-        UsageError: They are not, so that another vocabulary was used.
+        UsageError: They are not, so another vocabulary was used.
     """
     from edpbrl_gym.vocabulary import load_vocabulary
     from edpbrl_gym.vocabulary.tokens import fold

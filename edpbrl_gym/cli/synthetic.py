@@ -29,7 +29,7 @@ class Synthetic:
 
     @classmethod
     def small(cls) -> Synthetic:
-        """What the defaults are with --quick."""
+        """The defaults with --quick."""
         return cls(SyntheticSettings(**QUICK))
 
 
@@ -42,7 +42,7 @@ def run(options: Synthetic) -> None:
     from edpbrl_gym.experiments.synthetic import SYNTHETIC
     from edpbrl_gym.experiments.synthetic_report import setting_line, verdict
 
-    begun = time.monotonic()
+    start = time.monotonic()
     settings = options.settings
     out = options.out or Path("runs/synthetic-quick" if options.quick else "runs/synthetic")
     quiet_libraries()
@@ -60,7 +60,7 @@ def run(options: Synthetic) -> None:
     if warned:
         console.print(f"\nWarnings of the designs: {len(warned)}, all in REPORT.md; the last:", style="bold")
         console.print(warned[-1])
-    console.print(f"\nDone in {time.monotonic() - begun:.0f} s. Report: {shown(files[-1])}", soft_wrap=True)
+    console.print(f"\nDone in {time.monotonic() - start:.0f} s. Report: {shown(files[-1])}", soft_wrap=True)
     for path in files[:-1]:
         if path.suffix == ".png":
             console.print(f"Figure: {shown(path)}", soft_wrap=True)
@@ -76,14 +76,14 @@ def _table(results: Any) -> Any:
     from edpbrl_gym.experiments.synthetic_report import METRICS, curves
 
     agents = agent_labels(results.config)
-    found = curves(results.table)
-    ends = sorted({int(found["episodes"].min()), int(found["episodes"].max())})
+    summary = curves(results.table)
+    ends = sorted({int(summary["episodes"].min()), int(summary["episodes"].max())})
     table = Table(title="Errors of the estimated taste (lower is better)", title_justify="left")
     for column in ("user", "answers", "metric", "T"):
         table.add_column(column, justify="right" if column == "T" else "left")
     for agent in agents:
         table.add_column(agent, justify="right")
-    for (user, mode, scale), cell in found.groupby(["user", "mode", "scale"], sort=False):
+    for (user, mode, scale), cell in summary.groupby(["user", "mode", "scale"], sort=False):
         for metric, name in METRICS.items():
             for episodes in ends:
                 rows = cell[cell["episodes"] == episodes].set_index("agent").loc[agents]

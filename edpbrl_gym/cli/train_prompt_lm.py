@@ -13,7 +13,7 @@ __all__ = ["TrainPromptLM", "run"]
 
 @dataclass(frozen=True)
 class TrainPromptLM:
-    """Train a small language model of prompts on a vocabulary, as the project's own was trained (without options)."""
+    """Train a small language model of prompts on a vocabulary; without options, the one of the package."""
 
     quick: bool = False
     """A much smaller one in half a minute: 50 tokens of each step in place of 250, a sixth of the parameters."""
@@ -33,7 +33,7 @@ def run(options: TrainPromptLM) -> None:
     """Train the prompt language model, write its folder, and print its figures and samples.
 
     Raises:
-        Stopped: After Ctrl-C; nothing has been written then.
+        Stopped: After Ctrl-C; nothing is written.
     """
     from edpbrl_gym._places import hold_place
     from edpbrl_gym._validation import check_count
@@ -51,14 +51,16 @@ def run(options: TrainPromptLM) -> None:
     from edpbrl_gym.language.training import DEFAULT, QUICK, train_prompt_lm
 
     check_replaceable(folder)
-    held = hold_place(folder)
+    lock = hold_place(folder)
     settings = QUICK if options.quick else DEFAULT
-    given = {"prompts": options.prompts, "steps": options.steps}
-    settings = replace(settings, **{name: value for name, value in given.items() if value is not None})
+    changes = {"prompts": options.prompts, "steps": options.steps}
+    settings = replace(settings, **{name: value for name, value in changes.items() if value is not None})
     try:
         report = train_prompt_lm(folder, vocabulary=vocabulary, seed=options.seed, settings=settings, progress=True)
     except KeyboardInterrupt:
-        raise Stopped(f"stopped by you; nothing was written to {shown(folder)}, the same command begins anew") from None
+        raise Stopped(
+            f"stopped by you; nothing was written to {shown(folder)}, the same command starts again"
+        ) from None
     console = output()
     console.print(report.summary())
     console.print("\nPrompts drawn from it, not chosen:")
@@ -67,4 +69,4 @@ def run(options: TrainPromptLM) -> None:
     console.print(f"\nWritten: {shown(folder)}", soft_wrap=True)
     use = command("edpbrl", "reproduce", "reinforce", "--model", shown(folder))
     console.print(f"Use it with: {use}", soft_wrap=True)
-    del held
+    del lock

@@ -174,7 +174,7 @@ def test_lanes_of_tokens_are_not_compared(folder, learnt, saved):
     with pytest.raises(ValueError, match="WordSteps with num_options = 2 models, got 1"):
         agent.play_on(WordSteps(lanes(folder)))
     other = gymnasium.make_vec(ID, num_envs=4, model=folder, words=4, max_tokens=8)
-    with pytest.raises(ValueError, match="of 3 words and 8 tokens"):
+    with pytest.raises(ValueError, match="of 3 words and at most 8 tokens"):
         agent.play_on(other)
     agent.play_on(PreferenceQuery(WordSteps(lanes(folder), agent.policies.language_models()), lanes=2, oracle=user))
 

@@ -19,7 +19,7 @@ def expected_choice(server, question):
     """What the server answers to a question, by its own rule, whatever the order of the labels."""
     texts = tuple(" ".join(text.split()) for text in question.texts)
     labels = tuple("ABCDEFGH"[: len(texts)])
-    asked = load_local_judge().Asked(STYLE, labels, texts)
+    asked = load_local_judge().Question(STYLE, labels, texts)
     return labels.index(server.choose(asked))
 
 
@@ -169,7 +169,7 @@ def test_with_every_fault_injected_the_run_ends_and_every_answer_is_accounted_fo
         wanted = []
         for question in asked:
             texts = tuple(question.texts)
-            same = module.Asked(STYLE, tuple("ABCD"), texts)
+            same = module.Question(STYLE, tuple("ABCD"), texts)
             tries = [server._draw(module.HTTP_FAULTS, same, attempt) for attempt in range(3)]
             tried = next((i for i, fault in enumerate(tries) if fault in (None, "broken_body")), None)
             bad = server._draw(module.ANSWER_FAULTS, same, 0)
