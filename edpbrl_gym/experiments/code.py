@@ -1,4 +1,4 @@
-"""Which version of the package's code made a number: a hash of all modules that could have taken part."""
+"""The version of the code behind a number: a hash of all modules that could have contributed."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _IMPORT_STRING = re.compile(rf"{_PACKAGE}(\.\w+)+(:\w+)?")
 def code_fingerprint(module: str) -> str:
     """First 12 hex digits of the sha256 of the code behind a module of the package (see ``modules_behind``).
 
-    Results are added to a folder over days: a table that mixes two versions of the code must say so. The same files
-    give the same digits in every process.
+    Results may be added to a folder over days, so a table that mixes versions of the code must report it. The same
+    files give the same digits in every process.
     """
     digest = hashlib.sha256()
     for name in modules_behind(module):
@@ -36,12 +36,12 @@ def code_fingerprint(module: str) -> str:
 
 
 def modules_behind(module: str) -> tuple[str, ...]:
-    """The modules of the package that a module can load, itself included, sorted.
+    """All modules of the package that a module can load, itself included, sorted.
 
-    They are found in the source, not among what is loaded: what a process has loaded depends on what it did before.
-    Followed are imports, those inside functions too, and import strings: a text that names a module of the package,
-    with or without ``:Class``, and for a text that names a package (registries look names up in it) all its modules.
-    What is imported for annotations only does not run.
+    They are taken from the source, since the modules that a process has loaded depend on its history. Followed are
+    imports, including those inside functions, and import strings: texts that name a module of the package, with or
+    without ``:Class``; for a text that names a package (registries look names up in it) all its modules. Imports for
+    annotations only are ignored.
 
     Args:
         module: Full name, such as "edpbrl_gym.experiments.bench.unit".
@@ -51,26 +51,26 @@ def modules_behind(module: str) -> tuple[str, ...]:
     """
     if _file_of(module) is None:
         raise ValueError(f"Expected a module of {_PACKAGE}, got {module!r}")
-    found: set[str] = set()
-    waiting = [module]
-    while waiting:
-        name = waiting.pop()
-        if name in found:
+    modules: set[str] = set()
+    queue = [module]
+    while queue:
+        name = queue.pop()
+        if name in modules:
             continue
-        found.add(name)
+        modules.add(name)
         parent = name.rpartition(".")[0]
         if parent:
-            waiting.append(parent)  # Python runs the package's own file first
-        waiting += [one for one in _named_in(name) if one not in found]
-    return tuple(sorted(found))
+            queue.append(parent)  # Python runs the package's __init__ first
+        queue += [candidate for candidate in _named_in(name) if candidate not in modules]
+    return tuple(sorted(modules))
 
 
 def _file_of(module: str) -> Path | None:
     """The file of a module of the package; None where there is no such module."""
-    first, _, rest = module.partition(".")
+    first, _, parts = module.partition(".")
     if first != _PACKAGE:
         return None
-    place = _ROOT.joinpath(*rest.split(".")) if rest else _ROOT
+    place = _ROOT.joinpath(*parts.split(".")) if parts else _ROOT
     return next((path for path in (place.with_suffix(".py"), place / "__init__.py") if path.is_file()), None)
 
 
@@ -86,19 +86,19 @@ def _named_in(module: str) -> frozenset[str]:
 
 def _running(tree: ast.AST) -> Iterator[ast.AST]:
     """All nodes but those under ``if TYPE_CHECKING``."""
-    waiting = [tree]
-    while waiting:
-        node = waiting.pop()
+    queue = [tree]
+    while queue:
+        node = queue.pop()
         yield node
         if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
-            waiting += node.orelse
+            queue += node.orelse
         else:
-            waiting += ast.iter_child_nodes(node)
+            queue += ast.iter_child_nodes(node)
 
 
 @functools.cache
 def _lazy_names(package: str) -> dict[str, str]:
-    """Name -> module of the package that loads it, of a package that loads its names when they are used."""
+    """Name -> module of the package that loads it, of a package that loads its names on first use."""
     path = _file_of(package)
     if path is None or path.name != "__init__.py":
         return {}

@@ -1,4 +1,4 @@
-"""The main job in a minute: choose questions, let a simulated user answer them, write prompts that they like."""
+"""The whole workflow in a minute: choose questions, let a simulated user answer them, write prompts they like."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def run_demo(
     """Run the demo into a new folder and write results.parquet (figure and report: ``registry.write_report``).
 
     Args:
-        settings: The setting.
-        out: A new or empty folder, or one of the same demo (which is done again).
+        settings: Settings of the demo.
+        out: A new or empty folder, or one of the same demo, which is run again.
         say: Called after each step with its name ("vocabulary", "features", "design", "questions", "estimate",
             "prompts") and facts about it; from another thread for the questions that are not adaptive.
         progress: Show a progress bar while the tokens are encoded.
@@ -46,7 +46,7 @@ def run_demo(
     Returns:
         The results: rows of the parts "best" (up to ten prompts for each way of asking), "curve" (errors against T),
         "plain curve" (of Random questions with the paper's ridge), "population" (true scores of random prompts) and
-        "ceiling" (the same search by someone who knows the taste).
+        "ceiling" (the same search with the true taste).
 
     Raises:
         RunFolderError: If ``out`` holds something else or can't be written.
@@ -94,37 +94,37 @@ def _run_unit(settings: DemoSettings, unit: _Whole, folder: Path, run: Run, say:
 
     user = make_user()
     population: list[dict[str, Any]] = []
-    learnt = Asking(settings, make_user, make_encoder).run(
+    results = Asking(settings, make_user, make_encoder).run(
         lambda: population.extend(_population(settings, user, test, make_encoder())), say
     )
-    rows = [row for arm in learnt.values() for row in arm.rows]
-    rows += _write_prompts({label: arm.theta for label, arm in learnt.items()}, user, test, memo, say)
+    rows = [row for arm in results.values() for row in arm.rows]
+    rows += _write_prompts({label: arm.theta for label, arm in results.items()}, user, test, memo, say)
     run.folder.note(
         train_sizes=list(train.sizes),
         test_sizes=list(test.sizes),
         user=user.describe(),
-        designs=[{"agent": DESIGNED, **learnt[DESIGNED].design}],
+        designs=[{"agent": DESIGNED, **results[DESIGNED].design}],
     )
     return _table([*rows, *population])
 
 
 def _inner(encoder: TextEncoder) -> TextEncoder:
-    """The encoder behind a disk cache: random prompts don't come again, so they are not stored."""
+    """The encoder behind a disk cache: random prompts don't recur, so they are not stored."""
     return getattr(encoder, "encoder", encoder)
 
 
 def _write_prompts(
-    learnt: dict[str, NDArray[np.float64]], user: SyntheticUser, test: Vocabulary, encoder: MemoEncoder, say: Say
+    tastes: dict[str, NDArray[np.float64]], user: SyntheticUser, test: Vocabulary, encoder: MemoEncoder, say: Say
 ) -> list[dict[str, Any]]:
-    """The best prompts for each learnt taste and, in a search of its own that helps none of them, for the true one."""
-    found = best_prompts_together(test, encoder, list(learnt.values()))
+    """The best prompts for each estimated taste and, in a separate search, for the true one."""
+    prompts_by_taste = best_prompts_together(test, encoder, list(tastes.values()))
     rows = [
         row
-        for label, prompts in zip(learnt, found, strict=True)
+        for label, prompts in zip(tastes, prompts_by_taste, strict=True)
         for row in _score("best", label, prompts, user.theta, encoder)
     ]
     (ceiling,) = best_prompts_together(test, encoder, [user.theta])
-    say("prompts", {"agents": list(learnt), "count": len(found[0])})
+    say("prompts", {"agents": list(tastes), "count": len(prompts_by_taste[0])})
     return rows + _score("ceiling", "known taste", ceiling, user.theta, encoder)
 
 

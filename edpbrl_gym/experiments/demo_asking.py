@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from edpbrl_gym.experiments.demo_settings import DemoSettings
     from edpbrl_gym.oracles import SyntheticUser
 
-__all__ = ["DESIGNED", "Asking", "Learnt"]
+__all__ = ["DESIGNED", "Asking", "AskingResult"]
 
 ADAPTIVE, DESIGNED, RANDOM = "Adaptive", "ED-PBRL", "Random"
 _AGENTS = {ADAPTIVE: "adaptive", DESIGNED: "newton", RANDOM: "random"}
-_CHECKPOINTS = 5  # of a curve
+_CHECKPOINTS = 5  # checkpoints of a curve
 _PAPER_REGULARIZATION = 100.0  # lambda of the ridge in the paper's experiments
 
 Say = Callable[[str, dict[str, Any]], object]
@@ -38,19 +38,19 @@ Prior = VocabularyPrior | GaussianPrior
 
 
 @dataclass(frozen=True)
-class Learnt:
-    """What one way of asking has taught.
+class AskingResult:
+    """Result of one way of asking.
 
     Attributes:
         theta: The estimate from all answers, (d,).
         rows: The errors after some of the episodes, as rows of the results.
-        told: The steps for ``say``, in their order.
-        design: Facts about the design; empty where there is none.
+        steps: The steps for ``say``, in their order.
+        design: Facts about the design; empty without one.
     """
 
     theta: NDArray[np.float64]
     rows: list[dict[str, Any]]
-    told: list[tuple[str, dict[str, Any]]]
+    steps: list[tuple[str, dict[str, Any]]]
     design: dict[str, Any]
 
 
@@ -58,11 +58,10 @@ class Asking:
     """Asks a simulated user in three ways.
 
     Args:
-        settings: The setting.
-        make_user: A new user, always the same.
-        make_encoder: A new encoder that remembers what it has encoded, always with the same texts known. Each way of
-            asking has one of its own, so that the batches, and with them the last bits of the embeddings, don't
-            depend on which is faster.
+        settings: Settings of the demo.
+        make_user: Makes a new user, always the same.
+        make_encoder: Makes a new encoder with a memo of the same texts. Each way of asking has its own, so that the
+            batches, and with them the last bits of the embeddings, don't depend on which is faster.
     """
 
     def __init__(
@@ -73,17 +72,17 @@ class Asking:
     ) -> None:
         self.settings, self._make_user, self._make_encoder = settings, make_user, make_encoder
 
-    def run(self, beside: Callable[[], object], say: Say) -> dict[str, Learnt]:
+    def run(self, beside: Callable[[], object], say: Say) -> dict[str, AskingResult]:
         """Ask and estimate.
 
         Adaptive questions wait for each other's answers and keep one core busy; the other one does the rest.
 
         Args:
             beside: More work for the other core.
-            say: Told of every step, as `run_demo` says.
+            say: Called after every step, see `run_demo`.
 
         Returns:
-            What each way of asking has taught, by its name, adaptive first.
+            The result of each way of asking by its name, adaptive first.
         """
         env = self._lanes(1)
         prior = self._prior(env.unwrapped.features)
@@ -91,52 +90,52 @@ class Asking:
         agent.learn()  # encodes with all cores
         with one_blas_thread(), one_torch_thread(), ThreadPoolExecutor(1) as pool:
             try:
-                others = {label: pool.submit(self._static, label, prior, say) for label in (DESIGNED, RANDOM)}
-                more = pool.submit(beside)
-                adaptive = self._asked(ADAPTIVE, env, agent, prior)
-                found = {ADAPTIVE: adaptive} | {label: other.result() for label, other in others.items()}
-                more.result()
-            except BaseException:  # Ctrl-C too: what has not begun must not
+                static = {label: pool.submit(self._static, label, prior, say) for label in (DESIGNED, RANDOM)}
+                extra = pool.submit(beside)
+                adaptive = self._ask(ADAPTIVE, env, agent, prior)
+                results = {ADAPTIVE: adaptive} | {label: future.result() for label, future in static.items()}
+                extra.result()
+            except BaseException:  # Ctrl-C too: cancel the work that has not started
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
-        for step in adaptive.told:
+        for step in adaptive.steps:
             say(*step)
-        return found
+        return results
 
-    def _static(self, label: str, prior: Prior, say: Say) -> Learnt:
+    def _static(self, label: str, prior: Prior, say: Say) -> AskingResult:
         """A way of asking whose questions don't depend on the answers: all episodes side by side."""
         env = self._lanes(self.settings.episodes)
         agent = self._agent(label, env, prior)
         agent.learn()
-        learnt = self._asked(label, env, agent, prior)
-        for step in learnt.told:
+        result = self._ask(label, env, agent, prior)
+        for step in result.steps:
             say(*step)
-        return learnt
+        return result
 
-    def _asked(self, label: str, env: Any, agent: Agent, prior: Prior) -> Learnt:
-        told: list[tuple[str, dict[str, Any]]] = []
+    def _ask(self, label: str, env: Any, agent: Agent, prior: Prior) -> AskingResult:
+        steps: list[tuple[str, dict[str, Any]]] = []
         design: dict[str, Any] = {}
         if agent.design is not None:
             if agent.design.status == "interrupted":
-                raise KeyboardInterrupt  # Ctrl-C ends the demo; the solver has taken it for itself
+                raise KeyboardInterrupt  # Ctrl-C ends the demo, but the solver has handled it
             design = describe_design(agent.design)
-            told.append(("design", design))
+            steps.append(("design", design))
         user = self._make_user()
         answered = collect(env, agent, user, episodes=self.settings.episodes, observe=label == ADAPTIVE)
         example = answered.texts[-1] if answered.texts else []
-        told.append(
+        steps.append(
             (
                 "questions",
                 {"agent": label, "questions": len(answered), "example": example, "choice": int(answered.choice[-1])},
             )
         )
-        rows, found = _curve("curve", label, answered, user, prior)
+        rows, fit = _curve("curve", label, answered, user, prior)
         if label == RANDOM:
             paper = GaussianPrior.isotropic(len(user.theta), _PAPER_REGULARIZATION)
             rows += _curve("plain curve", label, answered, user, paper)[0]
-        error = cosine_error(found.theta, user.theta)
-        told.append(("estimate", {"agent": label, "cosine_error": error, "converged": found.converged}))
-        return Learnt(found.theta, rows, told, design)
+        error = cosine_error(fit.theta, user.theta)
+        steps.append(("estimate", {"agent": label, "cosine_error": error, "converged": fit.converged}))
+        return AskingResult(fit.theta, rows, steps, design)
 
     def _lanes(self, groups: int) -> Any:
         """A vector environment with K lanes for each of the groups."""
@@ -156,7 +155,7 @@ class Asking:
             scale = 1.0 / self.settings.regularization
             base = prior.base.scaled(scale) if isinstance(prior, VocabularyPrior) else prior
             options = {"max_iterations": self.settings.iterations, "prior_precision": base.precision}
-        elif label == ADAPTIVE and not isinstance(prior, VocabularyPrior):  # which is the agent's own
+        elif label == ADAPTIVE and not isinstance(prior, VocabularyPrior):  # the agent's default
             options = {"prior": prior}
         return make_agent(
             _AGENTS[label],

@@ -1,4 +1,4 @@
-"""The report of the demo: how fast the taste was learnt, and the best prompts beside random ones."""
+"""The report of the demo: the learning curves of the taste, and the best prompts against random ones."""
 
 from __future__ import annotations
 
@@ -74,29 +74,31 @@ def demo_verdict(results: Results) -> list[str]:
         f"{opening} the paper's estimate (ridge with lambda = 100: all directions count the same) the same answers to "
         f"{random} questions give a cosine error of {ridge:.3f}."
     )
-    first, *others = sorted(agents, key=lambda agent: -mean[agent])
-    leads = {agent: mean[first] - mean[agent] for agent in others}
+    first, *rest = sorted(agents, key=lambda agent: -mean[agent])
+    leads = {agent: mean[first] - mean[agent] for agent in rest}
     if min(leads.values()) < 5e-4:
-        led = f"neither {first} nor {others[0]} questions led to better prompts"
+        comparison = f"neither {first} nor {rest[0]} questions led to better prompts"
     else:
         by = ", ".join(f"{lead:.3f} above {agent}" for agent, lead in leads.items())
-        led = f"{first} questions led to the best prompts, {by}"
-    lines.append(f"This time {led}. One user, one run: `edpbrl bench efficiency` compares them over many.")
+        comparison = f"{first} questions led to the best prompts, {by}"
+    lines.append(f"This time {comparison}. One user, one run: `edpbrl bench efficiency` compares them over many.")
     return lines
 
 
 def share_below(percentile: float) -> str:
-    """A percentile among the random prompts: "all" only where none is better, else rounded down."""
+    """A percentile among the random prompts: "all" only if none is better, else rounded down."""
     return "all" if percentile >= 100.0 else f"{np.floor(10.0 * percentile) / 10.0:.1f}%"
 
 
 def _scoring(scores: Any) -> str:
-    one = len(scores) == 1
-    return f"{counted_best(len(scores))} score{'s' if one else ''} {scores.mean():.3f}{'' if one else ' on average'}"
+    single = len(scores) == 1
+    return (
+        f"{counted_best(len(scores))} score{'s' if single else ''} {scores.mean():.3f}{'' if single else ' on average'}"
+    )
 
 
-def _plural(count: int, thing: str) -> str:
-    return f"{count} {thing}{'' if count == 1 else 's'}"
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 # -- the figure -------------------------------------------------------------------------------------------------------
@@ -105,13 +107,13 @@ _NUMBERS = ("", "", "two", "three", "four", "five", "six", "seven", "eight", "ni
 
 
 def counted_best(count: int) -> str:
-    """Say as many as there are, where a vocabulary allows no more: ten best prompts, two best prompts, best prompt."""
+    """The number of prompts in words: "ten best prompts", "two best prompts", "best prompt"."""
     number = _NUMBERS[count] if count < len(_NUMBERS) else str(count)
     return f"{number} best prompts" if count != 1 else "best prompt"
 
 
 def demo_figure(table: Any, *, text: str, episodes: int) -> Figure:
-    """Draw the demo: how fast the taste was learnt, and where the best prompts lie among random ones.
+    """Draw the demo: the learning curves of the taste, and the scores of the best prompts among random ones.
 
     Args:
         table: Rows with ``part`` "curve", "plain curve", "population", "best" and "ceiling".
@@ -119,10 +121,10 @@ def demo_figure(table: Any, *, text: str, episodes: int) -> Figure:
         episodes: T.
     """
     with new_figure(9.6, 4.2) as figure:
-        left, right = figure.subplots(1, 2, width_ratios=(1, 1.5))
+        curves_axis, scores_axis = figure.subplots(1, 2, width_ratios=(1, 1.5))
         agents = list(dict.fromkeys(table[table["part"] == "best"]["agent"]))
-        _demo_curves(left, table, agents)
-        _demo_scores(right, table, agents)
+        _demo_curves(curves_axis, table, agents)
+        _demo_scores(scores_axis, table, agents)
         legend(figure)  # the agents are in both panels, in the same colours
         set_title(figure, f'Simulated user: "{text}", {episodes} episodes')
     return figure
@@ -149,10 +151,10 @@ def _demo_scores(axis: Any, table: Any, agents: list[str]) -> None:
     population = table[table["part"] == "population"]["true_score"].to_numpy(dtype=float)
     axis.yaxis.get_major_locator().set_params(integer=True)  # prompts are whole
     counts, _, _ = axis.hist(population, bins=20, color="#c8c8c8", label=f"{len(population)} random prompts")
-    most = 0
+    largest = 0
     for number, agent in enumerate(agents):
         scores = table[(table["part"] == "best") & (table["agent"] == agent)]["true_score"].to_numpy(dtype=float)
-        most = max(most, len(scores))
+        largest = max(largest, len(scores))
         height = counts.max() * (0.2 + 0.2 * number)
         axis.plot(
             scores, np.full(len(scores), height), linestyle="none", color=look(number).colour,
@@ -162,7 +164,7 @@ def _demo_scores(axis: Any, table: Any, agents: list[str]) -> None:
     ceiling = table[table["part"] == "ceiling"]["true_score"]
     label = f"{'mean of the ' if len(ceiling) > 1 else ''}{counted_best(len(ceiling))}, taste known"
     axis.axvline(ceiling.mean(), color="#000000", linestyle=":", linewidth=1.2, label=label)
-    best = counted_best(most)
+    best = counted_best(largest)
     axis.set(
         xlabel="true score (cosine to the taste)",
         ylabel="random prompts",

@@ -1,4 +1,4 @@
-"""The designs of an experiment: solved once, saved in the run folder, played by every run."""
+"""The designs of an experiment: solved once, saved in the run folder, used in every run."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Tokens:
-    """Train tokens with their embeddings, handed to every process.
+    """Train tokens with their embeddings, passed to every process.
 
     Attributes:
         texts: Distinct token texts, n of them.
         rows: Their embeddings, shape (n, d).
-        fingerprint: Of the encoder.
+        fingerprint: Fingerprint of the encoder.
     """
 
     fingerprint: str
@@ -65,7 +65,7 @@ def has_design(agent: AgentSettings) -> bool:
 
 
 def design_episodes(settings: SyntheticSettings, agent: AgentSettings) -> tuple[tuple[int, tuple[int, ...]], ...]:
-    """Which T an agent plans for, and for which T its questions are then used: ((planned, (used, ...)), ...).
+    """The T that an agent plans for, and the T that its questions serve: ((planned, (served, ...)), ...).
 
     Random doesn't plan: a smaller T is always the first T episodes of its one sequence of questions.
     """
@@ -76,7 +76,7 @@ def design_episodes(settings: SyntheticSettings, agent: AgentSettings) -> tuple[
 
 
 def make_lanes(settings: SyntheticSettings, tokens: Tokens, lanes: int) -> Any:
-    """Make the experiment's environment, its encoder in memory and primed with the tokens."""
+    """Make the experiment's environment, its encoder with a memo of the tokens."""
     env: Any = make_prompt_lanes(lanes, **settings.environment)
     env.unwrapped.model.use_encoder(
         MemoEncoder(raw_encoder(settings.encoder, tokens.fingerprint), texts=tokens.texts, rows=tokens.rows)
@@ -91,7 +91,7 @@ def _make(settings: SyntheticSettings, agent: AgentSettings, env: Any, episodes:
     if agent.name == "frank_wolfe":
         options.setdefault("max_iterations", settings.iterations)
     try:
-        made = make_agent(
+        player = make_agent(
             agent.name,
             env,
             num_options=settings.num_options,
@@ -107,36 +107,36 @@ def _make(settings: SyntheticSettings, agent: AgentSettings, env: Any, episodes:
         raise ValueError(
             f"Expected options that the agent {agent.name!r} takes, got {agent.text!r}: {error}"
         ) from error
-    check_static(made)
-    return made
+    check_static(player)
+    return player
 
 
 def folder_of(folder: Path, agent: AgentSettings, position: int, episodes: int) -> Path:
-    """Where the design of the agent at a position of the list is kept for a planned T."""
+    """Folder of the design of the agent at a position of the list for a planned T."""
     return folder / "designs" / f"{position:02d}-{agent.name.rpartition(':')[2]}-T{episodes:04d}"
 
 
 def solve_and_save(
     settings: SyntheticSettings, position: int, episodes: int, folder: Path, tokens: Tokens
 ) -> dict[str, Any]:
-    """Solve one design and save it, or read the one that is there; return its description."""
+    """Solve one design and save it, or read the saved one; return its description."""
     agent = settings.parsed_agents[position]
     target = folder_of(folder, agent, position, episodes)
     with one_thread():
         env = make_lanes(settings, tokens, settings.num_options)
         if (target / "agent.json").is_file():
-            solved: Agent = agent_class(agent.name).load(target, env)
+            player: Agent = agent_class(agent.name).load(target, env)
         else:
-            solved = _make(settings, agent, env, episodes, seed=0).learn()
-            if solved.design is not None and solved.design.status == "interrupted":
-                raise KeyboardInterrupt  # Ctrl-C ends the run; a design cut short is not this experiment's
-            _save(solved, target)
-    assert solved.design is not None  # its agents are those that `has_design`
-    return {"agent": agent.label, **describe_design(solved.design)}
+            player = _make(settings, agent, env, episodes, seed=0).learn()
+            if player.design is not None and player.design.status == "interrupted":
+                raise KeyboardInterrupt  # Ctrl-C ends the run; an interrupted design must not be used
+            _save(player, target)
+    assert player.design is not None  # only called for agents with a design
+    return {"agent": agent.label, **describe_design(player.design)}
 
 
 def solve_designs(settings: SyntheticSettings, run: Run, tokens: Tokens) -> list[dict[str, Any]]:
-    """Solve the designs of all agents that have one, each by itself; return their descriptions."""
+    """Solve the designs of all agents that have one, each as a unit of work; return their descriptions."""
     work = [
         (settings, position, planned, run.folder.path, tokens)
         for position, agent in enumerate(settings.parsed_agents)
@@ -147,7 +147,7 @@ def solve_designs(settings: SyntheticSettings, run: Run, tokens: Tokens) -> list
 
 
 def _save(agent: Agent, target: Path) -> None:
-    """Save an agent's folder as a whole or not at all."""
+    """Save an agent's folder atomically."""
     try:
         with replacing_folder(target) as part:
             agent.save(part)
@@ -158,10 +158,10 @@ def _save(agent: Agent, target: Path) -> None:
 
 
 def obtain_agent(settings: SyntheticSettings, position: int, episodes: int, folder: Path, env: Any, seed: int) -> Agent:
-    """Return an agent ready to ask: with its saved design, or made and trained here; its draws come from ``seed``."""
+    """Return an agent ready to ask: with its saved design, or trained now; its draws come from ``seed``."""
     agent = settings.parsed_agents[position]
     if has_design(agent):
-        ready = agent_class(agent.name).load(folder_of(folder, agent, position, episodes), env)
-        reseed(ready, seed)
-        return ready
+        player = agent_class(agent.name).load(folder_of(folder, agent, position, episodes), env)
+        reseed(player, seed)
+        return player
     return _make(settings, agent, env, episodes, seed).learn()

@@ -1,10 +1,10 @@
-"""``RunFolder``: everything that an experiment leaves behind, and resuming after a kill; one process at a time.
+"""``RunFolder``: the files of an experiment, resumable after a kill, for one process at a time.
 
-RUN/.lock              held by the process that runs, and removed when it ends; its number, for the message to others
+RUN/.lock              held by the running process and removed when it ends; holds its number, for messages
 RUN/config.json        kind and settings (all that decides the numbers)
 RUN/provenance.json    versions, encoder, vocabulary, designs, times
 RUN/parts/*.parquet    finished units of work, one file each, written atomically
-RUN/results.parquet    all rows; settings and provenance are in its schema, so it stands alone
+RUN/results.parquet    all rows; settings and provenance are in its schema, so it is self-contained
 RUN/figures/           PNG and PDF
 RUN/REPORT.md
 """
@@ -44,7 +44,7 @@ _PACKAGES = (
 
 
 class Results:
-    """A results table with what made it.
+    """A results table with its settings and provenance.
 
     Attributes:
         table: The rows (pandas DataFrame).
@@ -61,18 +61,18 @@ class Results:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python and of the packages that shape a result; absent packages are left out."""
-    found = {"python": sys.version.split()[0], "platform": f"{platform.system()} {platform.machine()}"}
+    """Return the versions of Python and of the packages that affect a result; absent packages are left out."""
+    result = {"python": sys.version.split()[0], "platform": f"{platform.system()} {platform.machine()}"}
     for name in _PACKAGES:
         try:
-            found[name] = metadata.version(name)
+            result[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return result
 
 
 def read_results(path: str | os.PathLike[str]) -> Results:
-    """Read ``results.parquet``, given by itself or by its run folder.
+    """Read ``results.parquet`` from its path or its run folder.
 
     Raises:
         FileNotFoundError: If there is none.
@@ -102,7 +102,7 @@ def read_results(path: str | os.PathLike[str]) -> Results:
 
 
 class RunFolder:
-    """One experiment on disk. Use ``RunFolder.open``; made directly it only reads and writes units, as workers do.
+    """One experiment on disk. Use ``RunFolder.open``; constructed directly it only reads and writes units.
 
     Attributes:
         path: The folder.
@@ -114,14 +114,13 @@ class RunFolder:
         self.path = path
         self.kind = kind
         self.config = dict(config)
-        self._held: object = None
+        self._lock: object = None
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, kind: str, config: Mapping[str, Any]) -> RunFolder:
-        """Begin a run in a new or empty folder, or resume one that was begun with the same settings.
+        """Start a run in a new or empty folder, or resume one with the same settings.
 
-        Other processes are kept out as long as this process uses what is returned. What killed runs have left half
-        written is removed.
+        Other processes are kept out as long as this process holds the result. Partial files of killed runs are removed.
 
         Args:
             path: The folder; made if it isn't there.
@@ -138,9 +137,9 @@ class RunFolder:
             folder._check_same(file)
         else:
             folder._check_free()
-        folder._held = hold_folder(folder.path)
+        folder._lock = hold_folder(folder.path)
         sweep(folder.path)
-        if file.is_file():  # perhaps another process has begun it just now
+        if file.is_file():  # another process may have started it just now
             folder._check_same(file)
             return folder
         text = json.dumps({"kind": kind, "config": folder.config}, indent=2)
@@ -148,10 +147,10 @@ class RunFolder:
         return folder
 
     def _check_free(self) -> None:
-        """Refuse a folder with files of somebody else; what a run leaves that was killed at once is ours."""
+        """Refuse a folder with other files than those of a run that was killed at its start."""
         if not self.path.is_dir():
             return
-        if any(not (one.name == LOCK or one.name.startswith(".config.json.")) for one in self.path.iterdir()):
+        if any(not (path.name == LOCK or path.name.startswith(".config.json.")) for path in self.path.iterdir()):
             raise RunFolderError(
                 f"Expected an empty or new folder, or an earlier run, at {self.path}; it holds other files. Choose "
                 "another --out"
@@ -160,8 +159,8 @@ class RunFolder:
     def _check_same(self, file: Path) -> None:
         try:
             with naming(file):
-                stored = json.loads(file.read_text(encoding="utf-8"))
-            kind, config = stored["kind"], dict(stored["config"])
+                document = json.loads(file.read_text(encoding="utf-8"))
+            kind, config = document["kind"], dict(document["config"])
         except (ValueError, KeyError, TypeError) as error:
             raise RunFolderError(
                 f"Expected the settings of a run in {file}, could not read them ({error}); choose another --out"
@@ -179,8 +178,8 @@ class RunFolder:
                 f"{name} was {json.dumps(config.get(name))}, now {json.dumps(self.config.get(name))}" for name in names
             )
             raise RunFolderError(
-                f"Expected the settings with which {self.path} was begun: {differences}. Use the same settings to go "
-                "on, or choose another --out"
+                f"Expected the settings of the run in {self.path}: {differences}. Use the same settings to resume "
+                "it, or choose another --out"
             )
 
     # -- units of work ------------------------------------------------------------------------------------------
@@ -190,7 +189,7 @@ class RunFolder:
         return self.path / "parts" / f"{name}.parquet"
 
     def has_part(self, name: str) -> bool:
-        """Whether a unit is finished; a damaged file (of a failing disk) counts as unfinished and is done again."""
+        """Whether a unit is finished; a damaged file (of a failing disk) counts as unfinished."""
         file = self.part_path(name)
         if not file.is_file():
             return False
@@ -213,7 +212,7 @@ class RunFolder:
 
         return pandas.concat([pandas.read_parquet(self.part_path(name)) for name in names], ignore_index=True)
 
-    # -- what is known about the run ----------------------------------------------------------------------------
+    # -- provenance of the run ----------------------------------------------------------------------------------
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -226,8 +225,8 @@ class RunFolder:
                 return dict(json.loads(file.read_text(encoding="utf-8")))
         except (ValueError, TypeError) as error:
             raise RunFolderError(
-                f"Expected what is known about a run in {file}, could not read it ({error}); restore the file, or "
-                "delete it to go on without what it said"
+                f"Expected the provenance of a run in {file}, could not read it ({error}); restore the file, or "
+                "delete it to continue without it"
             ) from None
 
     def note(self, **entries: Any) -> None:
@@ -236,13 +235,13 @@ class RunFolder:
         Raises:
             RuntimeError: If the folder was not opened: another process may be writing the file.
         """
-        if self._held is None:
-            raise RuntimeError(f"Expected a folder of RunFolder.open to write what is known of {self.path}")
+        if self._lock is None:
+            raise RuntimeError(f"Expected a folder of RunFolder.open to write the provenance of {self.path}")
         text = json.dumps({**self.provenance, **entries}, indent=2)
         write_atomically(self.path / "provenance.json", lambda name: name.write_text(text + "\n", encoding="utf-8"))
 
     def begin(self) -> None:
-        """Note the versions and the time; a resumed run gets one more session."""
+        """Note the versions and the time; a resumed run adds a session."""
         sessions = [*self.provenance.get("sessions", []), {"begun": _now(), "versions": versions()}]
         self.note(sessions=sessions)
 

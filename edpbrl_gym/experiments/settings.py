@@ -51,7 +51,7 @@ class AgentSettings:
     and whatever its class takes, such as ``max_iterations`` or ``variant`` of a Frank-Wolfe agent.
 
     Attributes:
-        text: As written, for config.json.
+        text: The original text, for config.json.
         name: Registered name or import string "package.module:Class".
         options: The options.
     """
@@ -65,12 +65,12 @@ class AgentSettings:
         """Read ``name[,option=value...]``; values are Python literals, anything else is a string.
 
         Raises:
-            ValueError: If a piece is no ``option=value``.
+            ValueError: If a part is no ``option=value``.
         """
-        name, *pieces = [piece.strip() for piece in text.split(",")]
+        name, *parts = [part.strip() for part in text.split(",")]
         options: dict[str, Any] = {}
-        for piece in pieces:
-            key, equals, value = piece.partition("=")
+        for part in parts:
+            key, equals, value = part.partition("=")
             if not equals or not key.isidentifier():
                 raise ValueError(
                     f"Expected an agent as name[,option=value...], such as 'frank_wolfe,criterion=D,regularization=1', "
@@ -88,8 +88,8 @@ class AgentSettings:
         if "label" in self.options:
             return str(self.options["label"])
         title = _TITLES.get(self.name, self.name.rpartition(":")[2])
-        rest = [f"{_short(key)}{value}" for key, value in self.options.items()]
-        return f"{title} ({', '.join(rest)})" if rest else title
+        details = [f"{_short(key)}{value}" for key, value in self.options.items()]
+        return f"{title} ({', '.join(details)})" if details else title
 
 
 def _short(key: str) -> str:
@@ -106,7 +106,7 @@ def parse_agents(texts: Sequence[str]) -> tuple[AgentSettings, ...]:
     labels = [agent.label for agent in agents]
     if not labels or len(set(labels)) != len(labels):
         raise ValueError(
-            f"Expected at least one agent, and each another label, got {labels}; add label=... to tell them apart"
+            f"Expected at least one agent, each with its own label, got {labels}; add label=... to tell them apart"
         )
     return agents
 
@@ -244,12 +244,12 @@ class SyntheticSettings:
 
     @property
     def answering(self) -> tuple[UserSettings, ...]:
-        """All ways in which every user answers."""
-        found: list[UserSettings] = []
+        """All ways of answering."""
+        answerings: list[UserSettings] = []
         for mode in self.modes:
             scales = (1.0,) if mode == "argmax" else self.scales
-            found += [UserSettings(mode, float(scale)) for scale in scales]
-        return tuple(dict.fromkeys(found))
+            answerings += [UserSettings(mode, float(scale)) for scale in scales]
+        return tuple(dict.fromkeys(answerings))
 
     @property
     def estimation_lambda(self) -> float:

@@ -39,10 +39,10 @@ __all__ = ["SYNTHETIC"]
 
 @dataclass(frozen=True)
 class Repeat:
-    """One run: questions and sampled answers drawn anew.
+    """One run: an independent draw of questions and sampled answers.
 
     Attributes:
-        number: From 0.
+        number: Number of the run, from 0.
     """
 
     number: int
@@ -55,7 +55,7 @@ class Repeat:
 
 @dataclass(frozen=True, eq=False)
 class _Prepared:
-    """What all runs share.
+    """Data shared by all runs.
 
     Attributes:
         tokens: Train tokens.
@@ -72,7 +72,7 @@ class _Prepared:
 
 def _plan(settings: SyntheticSettings) -> list[Repeat]:
     for agent in settings.parsed_agents:
-        check_agent(agent.name)  # a mistyped name should not cost minutes
+        check_agent(agent.name)  # so that a mistyped name is reported at once
     return [Repeat(number) for number in range(settings.runs)]
 
 
@@ -90,8 +90,10 @@ def _prepare(run: Run, todo: list[Repeat]) -> _Prepared | None:
     sentences /= np.linalg.norm(sentences, axis=1, keepdims=True)
     features = run.encoder.encode([test.prompt(row) for row in sample.tokens], progress=run.progress)
     run.folder.note(prompts=len(sample.tokens), pairs=len(sample.pairs))
-    solved = solve_designs(settings, run, tokens)
-    run.folder.note(designs=sorted(solved, key=lambda one: (one["agent"], one["episodes"])), designs_solved=True)
+    designs = solve_designs(settings, run, tokens)
+    run.folder.note(
+        designs=sorted(designs, key=lambda design: (design["agent"], design["episodes"])), designs_solved=True
+    )
     return _Prepared(tokens, dict(zip(settings.users, sentences, strict=True)), features, sample.pairs)
 
 
@@ -110,12 +112,12 @@ def _agent_rows(
 ) -> list[dict[str, Any]]:
     agent: AgentSettings = settings.parsed_agents[position]
     rows = []
-    for planned, used in design_episodes(settings, agent):
+    for planned, served in design_episodes(settings, agent):
         seed = derive_seed(settings.seed, "queries", unit.number, agent.text, planned)
         env = make_lanes(settings, prepared.tokens, planned * settings.num_options)
         player = obtain_agent(settings, position, planned, folder, env, seed)
         users = _users(settings, unit, prepared, planned)
-        asked = collect(
+        questions = collect(
             env,
             player,
             users[0][2],
@@ -123,11 +125,11 @@ def _agent_rows(
             seed=seed % 2**31,
             feedback=settings.feedback,
         )
-        best = {name: _best_options(asked, taste) for name, taste in prepared.tastes.items()}
+        best = {name: _best_options(questions, taste) for name, taste in prepared.tastes.items()}
         for name, answering, user in users:
             user.reset()
-            answered = answer_again(asked, user)
-            for episodes in used:
+            answered = answer_again(questions, user)
+            for episodes in served:
                 first = answered.episode < episodes
                 row = {"run": unit.number, "seed": seed, "agent": agent.label, "episodes": episodes, "planned": planned}
                 row |= {"user": name, "mode": answering.mode, "scale": answering.scale}
@@ -139,7 +141,7 @@ def _agent_rows(
 def _users(
     settings: SyntheticSettings, unit: Repeat, prepared: _Prepared, planned: int
 ) -> list[tuple[str, UserSettings, SyntheticUser]]:
-    """Every user in every way of answering; the draws are the same for all agents of a run."""
+    """Every user in every way of answering, with the same draws for all agents of a run."""
     users = []
     for name, taste in prepared.tastes.items():
         for answering in settings.answering:
@@ -151,8 +153,8 @@ def _users(
     return users
 
 
-def _best_options(asked: Comparisons, taste: NDArray[np.float64]) -> NDArray[np.int64]:
-    return np.argmax(asked.features.astype(np.float64) @ taste, axis=1)
+def _best_options(questions: Comparisons, taste: NDArray[np.float64]) -> NDArray[np.int64]:
+    return np.argmax(questions.features.astype(np.float64) @ taste, axis=1)
 
 
 def _measure(

@@ -1,4 +1,4 @@
-"""The report of the synthetic experiment: learning curves, paired differences, and who is better where."""
+"""The report of the synthetic experiment: learning curves, paired differences, and a verdict."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _CHANCE = {"cosine_error": 1.0, "preference_error": 0.5}
 _CELL = ["user", "mode", "scale"]
 
 
-# -- what came out ---------------------------------------------------------------------------------------------------
+# -- findings --------------------------------------------------------------------------------------------------------
 
 
 def curves(table: Any) -> Any:
@@ -68,7 +68,7 @@ class Comparison:
 
     @property
     def winner(self) -> str | None:
-        """Label of the better one where the difference is above two standard errors, else None."""
+        """Label of the better agent if the difference is above two standard errors, else None."""
         if not self.difference.clear:
             return None
         return self.agent if self.difference.mean < 0 else self.baseline
@@ -78,7 +78,7 @@ def comparisons(table: Any, config: Mapping[str, Any]) -> list[Comparison]:
     """Compare every agent with the baseline, run by run, at the largest T and in the mean over all T."""
     *agents, baseline = agent_labels(config)
     largest = int(table["episodes"].max())
-    compared = []
+    result = []
     for (user, mode, scale), cell in table.groupby(_CELL, sort=False):
         answering = UserSettings(str(mode), float(scale))
         for metric in METRICS:
@@ -87,12 +87,12 @@ def comparisons(table: Any, config: Mapping[str, Any]) -> list[Comparison]:
                 gaps = by_run[agent] - by_run[baseline]
                 for episodes, values in ((largest, gaps[largest]), (None, gaps.mean(axis=1))):
                     difference = PairedDifference(values.to_numpy(dtype=float))
-                    compared.append(Comparison(str(user), answering, metric, agent, baseline, episodes, difference))
-    return compared
+                    result.append(Comparison(str(user), answering, metric, agent, baseline, episodes, difference))
+    return result
 
 
 def verdict(table: Any, config: Mapping[str, Any]) -> list[str]:
-    """Say in plain sentences who is better where, from the numbers alone.
+    """Summarise in plain sentences which agent is better where, from the numbers alone.
 
     "Lower" means a paired difference over the runs of more than two standard errors; the numbers in brackets are that
     mean difference and its standard error.
@@ -103,13 +103,17 @@ def verdict(table: Any, config: Mapping[str, Any]) -> list[str]:
     if compared[0].difference.runs < 2:
         return ["One run only: no standard errors, so no verdict. Use --runs 2 or more."]
     sentences = []
-    for agent in dict.fromkeys(one.agent for one in compared):
-        of_agent = [one for one in compared if one.agent == agent]
-        for answering in dict.fromkeys(one.answering for one in of_agent):
+    for agent in dict.fromkeys(comparison.agent for comparison in compared):
+        of_agent = [comparison for comparison in compared if comparison.agent == agent]
+        for answering in dict.fromkeys(comparison.answering for comparison in of_agent):
             for metric in METRICS:
-                cells = [one for one in of_agent if (one.answering, one.metric) == (answering, metric)]
-                sentences.append(_sentence([one for one in cells if one.episodes is not None]))
-        sentences.append(_tally([one for one in of_agent if one.episodes is None]))
+                cells = [
+                    comparison
+                    for comparison in of_agent
+                    if (comparison.answering, comparison.metric) == (answering, metric)
+                ]
+                sentences.append(_sentence([comparison for comparison in cells if comparison.episodes is not None]))
+        sentences.append(_tally([comparison for comparison in of_agent if comparison.episodes is None]))
     return sentences
 
 
@@ -130,18 +134,18 @@ def _sentence(cells: list[Comparison]) -> str:
 
 
 def _tally(cells: list[Comparison]) -> str:
-    """Name a winner only where it leads by a third of all comparisons: one in twenty is "clear" by chance alone."""
+    """Name a winner only if it leads by a third of all comparisons: one in twenty is "clear" by chance alone."""
     first = cells[0]
-    won = sum(cell.winner == first.agent for cell in cells)
-    lost = sum(cell.winner == first.baseline for cell in cells)
-    if abs(won - lost) < len(cells) / 3:
+    wins = sum(cell.winner == first.agent for cell in cells)
+    losses = sum(cell.winner == first.baseline for cell in cells)
+    if abs(wins - losses) < len(cells) / 3:
         head = f"No clear winner between {first.agent} and {first.baseline}"
     else:
-        head = f"{first.agent if won > lost else first.baseline} won"
-    unclear = len(cells) - won - lost
+        head = f"{first.agent if wins > losses else first.baseline} won"
+    unclear = len(cells) - wins - losses
     return (
-        f"{head}: in the mean over all T, {first.agent} had the clearly lower error in {won} and {first.baseline} in "
-        f"{lost} of {len(cells)} comparisons (user x way of answering x metric); {unclear} were too close "
+        f"{head}: in the mean over all T, {first.agent} had the clearly lower error in {wins} and {first.baseline} in "
+        f"{losses} of {len(cells)} comparisons (user x way of answering x metric); {unclear} were too close "
         f"to call over {first.difference.runs} runs."
     )
 
@@ -254,13 +258,13 @@ def _pictures(results: Results, runs: int) -> list[Picture]:
 
 def _curves_of(cell: Any, agents: list[str], metric: str) -> list[Curve]:
     """Means with bands of one standard error; the baseline, the last agent, looks the same in every figure."""
-    drawn = []
-    for place, agent in enumerate(agents):
+    lines = []
+    for index, agent in enumerate(agents):
         rows = cell[cell["agent"] == agent].sort_values("episodes")
-        mean, error = (rows[f"{metric}_{what}"].to_numpy(dtype=float) for what in ("mean", "sem"))
-        number = 1 if place == len(agents) - 1 else place + (place > 0)
-        drawn.append(Curve(agent, rows["episodes"], mean, look(number), mean - error, mean + error))
-    return drawn
+        mean, error = (rows[f"{metric}_{statistic}"].to_numpy(dtype=float) for statistic in ("mean", "sem"))
+        number = 1 if index == len(agents) - 1 else index + (index > 0)
+        lines.append(Curve(agent, rows["episodes"], mean, look(number), mean - error, mean + error))
+    return lines
 
 
 def _how(results: Results) -> Text:

@@ -1,4 +1,4 @@
-"""Figures: the style that all share, legends and titles, and learning curves."""
+"""Figures: the common style, legends and titles, and learning curves."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Look(NamedTuple):
 
 
 def look(number: int) -> Look:
-    """The look of the arm at a place, for readers without colour too."""
+    """The look of arm number ``number``, distinct without colour too."""
     return Look(PALETTE[number % len(PALETTE)], _LINES[number % len(_LINES)], MARKERS[number % len(MARKERS)])
 
 
@@ -79,7 +79,7 @@ def new_figure(width: float, height: float, *, grid: bool = True) -> Iterator[Fi
 
 
 def save_figure(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """Write ``name``.png (200 dpi) and ``name``.pdf; without dates, so the same figure is the same file."""
+    """Write ``name``.png (200 dpi) and ``name``.pdf; without dates, so that equal figures are equal files."""
     paths = []
     for suffix, options in ((".png", {"dpi": 200}), (".pdf", {"metadata": {"CreationDate": None}})):
         path = folder / f"{name}{suffix}"
@@ -89,14 +89,14 @@ def save_figure(figure: Figure, folder: Path, name: str) -> list[Path]:
 
 
 def legend(figure: Figure) -> None:
-    """One legend below all panels, in the order in which labels were first drawn, in as many rows as they need."""
-    drawn = {
+    """One legend below all panels, in the order of first use, in as many rows as needed."""
+    handles = {
         label: handle for axis in figure.axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
     }
-    width = sum(len(label) + 7 for label in drawn) / 13.5  # about, in inches
+    width = sum(len(label) + 7 for label in handles) / 13.5  # about, in inches
     rows = max(1, math.ceil(width / figure.get_figwidth()))
-    columns = max(1, math.ceil(len(drawn) / rows))
-    figure.legend(list(drawn.values()), list(drawn), loc="outside lower center", ncols=columns)
+    columns = max(1, math.ceil(len(handles) / rows))
+    figure.legend(list(handles.values()), list(handles), loc="outside lower center", ncols=columns)
 
 
 def set_title(figure: Figure, title: str, subtitle: str = "") -> None:
@@ -113,11 +113,11 @@ class Curve:
     """One arm in one panel.
 
     Attributes:
-        label: In the legend.
+        label: Label in the legend.
         x: Numbers of episodes or questions, (n,), ascending.
         mean: Values, (n,).
         look: Its look; None is pale, behind the others.
-        low: Lower end of the band, (n,); NaN, as of one run, draws none.
+        low: Lower end of the band, (n,); NaN, as for one run, draws none.
         high: Upper end.
     """
 
@@ -134,11 +134,11 @@ class Level:
     """A horizontal line for reference.
 
     Attributes:
-        value: Where.
-        label: In the legend, "" for none.
-        note: At its left end, "" for none.
+        value: Height of the line.
+        label: Label in the legend, "" for none.
+        note: Text at its left end, "" for none.
         look: Colour and line.
-        stretches: Whether the axis is stretched to show it; else it is left out where it lies beyond the curves.
+        stretches: Whether the axis is extended to show it; else it is left out if it is beyond the curves.
     """
 
     value: float
@@ -150,11 +150,11 @@ class Level:
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """Curves that share their axes; the y axis of the first column bears the name.
+    """Curves that share their axes; the y axis is named in the first column.
 
     Attributes:
-        curves: From the foremost to the hindmost.
-        title: Above the panel.
+        curves: Curves, the front one first.
+        title: Title above the panel.
         ylabel: Name of the y axis.
         levels: Lines for reference.
     """
@@ -178,17 +178,17 @@ def curves_figure(
     log: bool = False,
     zero: bool = True,
 ) -> Figure:
-    """Draw learning curves: lines are means, bands what the curves say.
+    """Draw learning curves: lines are means, bands those of the curves.
 
     Args:
-        panels: Row by row.
-        columns: Panels of a row at most.
+        panels: Panels, row by row.
+        columns: Maximum number of panels in a row.
         xlabel: Name of the x axis.
-        title: Above the figure.
+        title: Title above the figure.
         subtitle: The setting in one line.
         size: Width and height of a panel in inches.
-        share: Which panels share the limits of the y axis; "none": none, and each has an x axis of its own.
-        ticks: Of the x axis, those within the data; None: every x.
+        share: Panels that share the limits of the y axis; "none": none, and each has its own x axis.
+        ticks: Ticks of the x axis, used within the data; None: every x.
         log: Whether the x axis is logarithmic.
         zero: Whether the y axis begins at 0.
     """
@@ -207,7 +207,7 @@ def curves_figure(
         for axis in axes[len(panels) :]:
             axis.set_axis_off()
         for place, (axis, panel) in enumerate(zip(axes, panels, strict=False)):
-            for level in panel.levels:  # the limits, which panels share, are known only now
+            for level in panel.levels:  # after all curves, since panels share limits
                 low, high = axis.get_ylim()
                 if level.stretches or low <= level.value <= high:
                     _draw_level(axis, level)
@@ -251,6 +251,6 @@ def _set_x_axis(axis: Any, panels: Sequence[Panel], ticks: Sequence[int] | None,
         return
     if log:
         axis.set_xscale("log")
-    shown = x if ticks is None else [tick for tick in ticks if x[0] <= tick <= x[-1]]
-    axis.set_xticks(shown, [f"{tick:g}" for tick in shown])
+    values = x if ticks is None else [tick for tick in ticks if x[0] <= tick <= x[-1]]
+    axis.set_xticks(values, [f"{tick:g}" for tick in values])
     axis.minorticks_off()

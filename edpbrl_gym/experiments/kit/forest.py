@@ -23,7 +23,7 @@ class Point:
     Attributes:
         row: Name of its row.
         series: Name of its series, which decides its look.
-        value: The value; beyond the axis it is an arrow at its end.
+        value: The value; beyond the axis it is drawn as an arrow at the end.
         low: Lower end of the interval; NaN for none.
         high: Upper end.
     """
@@ -40,9 +40,9 @@ class ForestPanel:
     """One column of a forest plot.
 
     Attributes:
-        title: Above it.
-        points: What is drawn.
-        aims: Row -> value that was to be reached, a black tick.
+        title: Title above it.
+        points: Points to draw.
+        aims: Row -> target value, a black tick.
     """
 
     title: str
@@ -63,13 +63,13 @@ def forest_figure(
     """Draw values with their intervals on a logarithmic axis, 1 marked by a line.
 
     Args:
-        panels: Side by side.
-        rows: Names, from the top to the bottom.
+        panels: Panels, side by side.
+        rows: Names of the rows, from top to bottom.
         series: Name -> look, in the order within a row.
-        limits: Of the x axis.
+        limits: Limits of the x axis.
         ticks: Value -> text.
         xlabel: Name of the x axis.
-        title: Above the figure.
+        title: Title above the figure.
     """
     from matplotlib.lines import Line2D
 
@@ -96,22 +96,22 @@ def forest_figure(
                 axis.axhline(line + 0.5, color="#eeeeee", linewidth=0.8)
             axis.grid(axis="y", visible=False)
             axis.set_ylim(-0.5, len(rows) - 0.5)
-        drawn = {point.series for panel in panels for point in panel.points}
+        used_series = {point.series for panel in panels for point in panel.points}
         handles = [
-            Line2D([], [], color=one.colour, marker=one.marker, markersize=5, linewidth=1.3, label=name)
-            for name, one in series.items()
-            if name in drawn
+            Line2D([], [], color=style.colour, marker=style.marker, markersize=5, linewidth=1.3, label=name)
+            for name, style in series.items()
+            if name in used_series
         ]
         figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 5))
         set_title(figure, title)
     return figure
 
 
-def _draw_point(axis: Any, point: Point, height: float, own: Look, limits: tuple[float, float]) -> None:
+def _draw_point(axis: Any, point: Point, height: float, style: Look, limits: tuple[float, float]) -> None:
     first, last = limits[0] * 1.07, limits[1] * 0.9
     if np.isfinite(point.low):
         ends = [min(max(end, first), last) for end in (point.low, point.high)]
-        axis.plot(ends, [height, height], color=own.colour, linewidth=1.3)
+        axis.plot(ends, [height, height], color=style.colour, linewidth=1.3)
     beyond = point.value > last
-    marker, place = (">", last) if beyond else (own.marker, max(point.value, first))
-    axis.plot(place, height, marker=marker, color=own.colour, markersize=5, linestyle="none")
+    marker, place = (">", last) if beyond else (style.marker, max(point.value, first))
+    axis.plot(place, height, marker=marker, color=style.colour, markersize=5, linestyle="none")

@@ -1,4 +1,4 @@
-"""Figures of average ranks: on a line with the critical difference, and as a table of colours by regime."""
+"""Figures of average ranks: on a line with the critical difference, and as a heat map by regime."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["ArmLabel", "heat_figure", "ranks_figure"]
 
 
 class ArmLabel(NamedTuple):
-    """How an arm is written: its title and colour, and whether in bold."""
+    """Label of an arm: its title, its colour, and whether it is bold."""
 
     title: str
     colour: str = "#000000"
@@ -25,24 +25,24 @@ class ArmLabel(NamedTuple):
 
 
 def ranks_figure(rankings: Sequence[AverageRanks], label_of: Callable[[str], ArmLabel]) -> Figure:
-    """Draw average ranks on a line, a panel for each ranking; a bar joins arms that Nemenyi's test leaves alike.
+    """Draw average ranks on a line, a panel for each ranking; a bar joins arms that Nemenyi's test can't separate.
 
-    The best are at the left; labels stand below, the better half on the left side, the other on the right.
+    The best are at the left; labels are below, those of the better half on the left side, the others on the right.
 
     Args:
-        rankings: What is drawn.
-        label_of: How an arm of that name is written.
+        rankings: The rankings.
+        label_of: Label of an arm by its name.
     """
     panels = []
-    for ranked in rankings:
-        joined = groups(ranked.ranks.tolist(), ranked.difference)
-        panels.append((ranked, joined, 0.45 + 0.16 * len(joined) + 0.25 * -(-len(ranked.arms) // 2)))
+    for ranking in rankings:
+        bars = groups(ranking.ranks.tolist(), ranking.difference)
+        panels.append((ranking, bars, 0.45 + 0.16 * len(bars) + 0.25 * -(-len(ranking.arms) // 2)))
     with new_figure(9.2, 0.75 * sum(height + 1.1 for *_, height in panels) + 0.4) as figure:
         axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=[height + 1.1 for *_, height in panels])[
             :, 0
         ]
-        for axis, (ranked, joined, height) in zip(axes, panels, strict=True):
-            _draw_ranks(axis, ranked, joined, height, label_of)
+        for axis, (ranking, bars, height) in zip(axes, panels, strict=True):
+            _draw_ranks(axis, ranking, bars, height, label_of)
         set_title(
             figure, "Average rank, 1 is best; bars join arms closer than the critical difference (CD, Nemenyi, 5%)"
         )
@@ -51,12 +51,12 @@ def ranks_figure(rankings: Sequence[AverageRanks], label_of: Callable[[str], Arm
 
 def _draw_ranks(
     axis: Any,
-    ranked: AverageRanks,
-    joined: Sequence[tuple[int, int]],
+    ranking: AverageRanks,
+    bars: Sequence[tuple[int, int]],
     height: float,
     label_of: Callable[[str], ArmLabel],
 ) -> None:
-    count = len(ranked.arms)
+    count = len(ranking.arms)
     span = count - 1
     left, right = 1 - 0.42 * span, count + 0.42 * span
     axis.set_xlim(left, right)
@@ -67,19 +67,19 @@ def _draw_ranks(
         if span <= 14 or tick in (1, count) or tick % 5 == 0:
             axis.plot([tick, tick], [0, 0.1], color="#000000", linewidth=0.8)
             axis.annotate(str(tick), (tick, 0.16), ha="center", va="bottom", fontsize=8)
-    axis.plot([1, 1 + min(ranked.difference, span)], [0.72, 0.72], color="#000000", linewidth=1.6)
-    axis.annotate(f"CD = {ranked.difference:.2f}", (1, 0.8), ha="left", va="bottom", fontsize=8)
-    axis.annotate(f"{ranked.title} ({ranked.blocks} blocks)", (count, 0.8), ha="right", va="bottom", fontsize=9.5)
-    for level, (first, last) in enumerate(joined):
+    axis.plot([1, 1 + min(ranking.difference, span)], [0.72, 0.72], color="#000000", linewidth=1.6)
+    axis.annotate(f"CD = {ranking.difference:.2f}", (1, 0.8), ha="left", va="bottom", fontsize=8)
+    axis.annotate(f"{ranking.title} ({ranking.blocks} blocks)", (count, 0.8), ha="right", va="bottom", fontsize=9.5)
+    for level, (first, last) in enumerate(bars):
         y = -0.2 - 0.16 * level
-        axis.plot(ranked.ranks[[first, last]] + np.array([-0.04, 0.04]), [y, y], color="#444444", linewidth=2.6)
+        axis.plot(ranking.ranks[[first, last]] + np.array([-0.04, 0.04]), [y, y], color="#444444", linewidth=2.6)
     half = -(-count // 2)
-    top = -0.55 - 0.16 * len(joined)
-    for place, arm in enumerate(ranked.arms):
+    top = -0.55 - 0.16 * len(bars)
+    for place, arm in enumerate(ranking.arms):
         title, colour, bold = label_of(arm)
         on_left = place < half
         y = top - 0.25 * (place if on_left else count - 1 - place)
-        rank = float(ranked.ranks[place])
+        rank = float(ranking.ranks[place])
         end = 1 - 0.06 * span if on_left else count + 0.06 * span
         axis.plot([rank, rank, end], [0, y, y], color=colour, linewidth=0.8)
         text = f"{title}  {rank:.1f}" if on_left else f"{rank:.1f}  {title}"
@@ -91,33 +91,33 @@ def _draw_ranks(
 
 
 def heat_figure(rankings: Sequence[tuple[str, AverageRanks]], label_of: Callable[[str], ArmLabel]) -> Figure:
-    """Draw average ranks as tables of colours: a panel for each ranking, arms as rows, regimes as columns.
+    """Draw average ranks as heat maps: a panel for each ranking, arms as rows, regimes as columns.
 
     Args:
         rankings: Title and ranking; rows are in the order of the first.
-        label_of: How an arm of that name is written.
+        label_of: Label of an arm by its name.
     """
-    order = list(dict.fromkeys(arm for _, ranked in rankings for arm in ranked.arms))
+    order = list(dict.fromkeys(arm for _, ranking in rankings for arm in ranking.arms))
     columns = len(rankings[0][1].by_regime) + 1
     places = (1, len(rankings)) if columns <= 7 else (len(rankings), 1)  # side by side where there is room
     width, height = 2.6 + 0.62 * columns * places[1], (0.24 * len(order) + 1.2) * places[0] + 0.6
     with new_figure(width, height, grid=False) as figure:
         axes = figure.subplots(*places, squeeze=False, sharey=True).ravel()
-        for axis, (title, ranked) in zip(axes, rankings, strict=True):
-            values = np.full((len(order), len(ranked.by_regime) + 1), np.nan)
+        for axis, (title, ranking) in zip(axes, rankings, strict=True):
+            values = np.full((len(order), len(ranking.by_regime) + 1), np.nan)
             for row, arm in enumerate(order):
-                if arm in ranked.arms:
-                    place = ranked.arms.index(arm)
-                    values[row] = [ranked.ranks[place], *(ranks[place] for ranks in ranked.by_regime.values())]
-            axis.imshow(values, cmap="viridis_r", vmin=1, vmax=len(ranked.arms), aspect="auto")
+                if arm in ranking.arms:
+                    place = ranking.arms.index(arm)
+                    values[row] = [ranking.ranks[place], *(ranks[place] for ranks in ranking.by_regime.values())]
+            axis.imshow(values, cmap="viridis_r", vmin=1, vmax=len(ranking.arms), aspect="auto")
             for (row, column), value in np.ndenumerate(values):
                 if np.isfinite(value):
-                    dark = value > 0.55 * len(ranked.arms)
+                    dark = value > 0.55 * len(ranking.arms)
                     axis.annotate(
                         f"{value:.1f}", (column, row), ha="center", va="center", fontsize=7,
                         color="#ffffff" if dark else "#000000",
                     )  # fmt: skip
-            names = ["all regimes", *ranked.by_regime]
+            names = ["all regimes", *ranking.by_regime]
             axis.set_xticks(range(len(names)), names, rotation=55, ha="right", rotation_mode="anchor", fontsize=7.5)
             axis.set_yticks(range(len(order)), [label_of(arm).title for arm in order], fontsize=8)
             axis.axvline(0.5, color="#ffffff", linewidth=2)

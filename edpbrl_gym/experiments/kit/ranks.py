@@ -1,4 +1,4 @@
-"""From rows to ranks: who is first, who is tied with the first, and how sure that is.
+"""Ranks of arms from result rows: the best, those tied with it, and intervals.
 
 A block is a (regime, seed, user): all arms see the same items and the same user with the same draws. In a block an arm
 has one value of each metric, the mean over the checkpoints (the area under its learning curve), and a rank among the
@@ -40,8 +40,8 @@ class Blocks:
     Attributes:
         regimes: Name of each block's regime, (b,); blocks of a regime stand together.
         keys: (regime, seed, user) of each block.
-        arms: Names of the arms that have a value in all blocks.
-        left_out: Names of those that lack one.
+        arms: Names of the arms with a value in all blocks.
+        left_out: Names of the other arms.
         values: Metric -> (b, k), lower is better.
     """
 
@@ -55,10 +55,10 @@ class Blocks:
 def block_values(
     table: Any, *, metrics: Sequence[str], regimes: Sequence[str] | None = None, value: Value = "area"
 ) -> Blocks | None:
-    """Return the values of a results table; None where there are no two arms with a block in common.
+    """Return the values of a results table; None without two arms that have a block in common.
 
-    All arms of the values have all of the blocks, and every regime has one. In a run that was stopped, or that has
-    fewer seeds of some, arms or seeds are left out so that as many values as possible stay.
+    All arms have values in all blocks, and every regime has a block. In an incomplete run, or one with fewer seeds of
+    some arms, arms or seeds are dropped so that as many values as possible remain.
 
     Args:
         table: Results (pandas DataFrame) with regime, seed, user, arm, episodes and the metrics.
@@ -66,8 +66,8 @@ def block_values(
         regimes: Names, in the order in which they are reported; None takes all.
         value: "area", the mean over the checkpoints at which the metric was measured, or "last".
     """
-    wanted = list(dict.fromkeys(table["regime"])) if regimes is None else list(regimes)
-    rows = table[table["regime"].isin(wanted)]
+    order = list(dict.fromkeys(table["regime"])) if regimes is None else list(regimes)
+    rows = table[table["regime"].isin(order)]
     if not len(rows):
         return None
     frames = {}
@@ -78,49 +78,49 @@ def block_values(
     shared = frames[metrics[0]].index
     for frame in frames.values():
         shared = shared.union(frame.index)
-    shared = shared[np.argsort([wanted.index(key[0]) for key in shared], kind="stable")]
+    shared = shared[np.argsort([order.index(key[0]) for key in shared], kind="stable")]
     names = [str(arm) for arm in dict.fromkeys(rows["arm"])]
     tables = {name: frame.reindex(index=shared, columns=names) for name, frame in frames.items()}
-    there = np.logical_and.reduce([frame.notna().to_numpy() for frame in tables.values()])
-    kept, present = _complete(there, np.array([str(key[0]) for key in shared]))
+    present_cells = np.logical_and.reduce([frame.notna().to_numpy() for frame in tables.values()])
+    complete, present = _complete(present_cells, np.array([str(key[0]) for key in shared]))
     if present.sum() < 2:
         return None
-    keys = [(str(regime), int(seed), str(user)) for regime, seed, user in shared[kept]]
+    keys = [(str(regime), int(seed), str(user)) for regime, seed, user in shared[complete]]
     return Blocks(
         regimes=np.array([key[0] for key in keys]),
         keys=keys,
-        arms=[name for name, is_there in zip(names, present, strict=True) if is_there],
-        left_out=[name for name, is_there in zip(names, present, strict=True) if not is_there],
-        values={name: frame.to_numpy(dtype=np.float64)[kept][:, present] for name, frame in tables.items()},
+        arms=[name for name, is_present in zip(names, present, strict=True) if is_present],
+        left_out=[name for name, is_present in zip(names, present, strict=True) if not is_present],
+        values={name: frame.to_numpy(dtype=np.float64)[complete][:, present] for name, frame in tables.items()},
     )
 
 
-def _complete(there: NDArray[np.bool_], regimes: NDArray[np.str_]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Blocks and arms that form a table without holes, of which (b, k) tells where there is a value.
+def _complete(present: NDArray[np.bool_], regimes: NDArray[np.str_]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Blocks and arms of the largest complete table, given which cells (b, k) have a value.
 
-    Arms join in the order of their numbers of blocks, as long as no regime is lost; the largest table counts, of
-    equal ones that with more arms.
+    Arms are added in the order of their numbers of blocks, as long as no regime is lost; of equally large tables the
+    one with more arms counts.
     """
-    order = np.argsort(-there.sum(axis=0), kind="stable")
-    blocks, joined = np.ones(len(there), dtype=np.bool_), np.zeros(there.shape[1], dtype=np.bool_)
-    best, most = (blocks, joined), 0
-    wanted = len(set(regimes.tolist()))
+    order = np.argsort(-present.sum(axis=0), kind="stable")
+    blocks, arms = np.ones(len(present), dtype=np.bool_), np.zeros(present.shape[1], dtype=np.bool_)
+    best, size = (blocks, arms), 0
+    num_regimes = len(set(regimes.tolist()))
     for place in order:
-        with_it = blocks & there[:, place]
-        if len(set(regimes[with_it].tolist())) < wanted:
+        with_it = blocks & present[:, place]
+        if len(set(regimes[with_it].tolist())) < num_regimes:
             continue
         blocks = with_it
-        joined = joined.copy()
-        joined[place] = True
-        if blocks.sum() * joined.sum() >= most and joined.sum() >= 2:
-            best, most = (blocks, joined), int(blocks.sum() * joined.sum())
+        arms = arms.copy()
+        arms[place] = True
+        if blocks.sum() * arms.sum() >= size and arms.sum() >= 2:
+            best, size = (blocks, arms), int(blocks.sum() * arms.sum())
     return best
 
 
 def rank_blocks(values: Floats) -> Floats:
     """Ranks within each block, (b, k): 1 for the lowest value; equal values share the mean of their ranks.
 
-    Values that differ by rounding only (1e-12) are equal: two arms with the same questions must not win or lose.
+    Values that differ by rounding only (1e-12) are equal: two arms with the same questions must tie.
     """
     from scipy.stats import rankdata
 
@@ -150,16 +150,13 @@ def nemenyi_quantile(arms: int, *, alpha: float = 0.05) -> float:
 
 
 def groups(ranks: Sequence[float], difference: float) -> list[tuple[int, int]]:
-    """Groups that a critical difference does not tell apart, as (first, last) places of ascending ranks.
-
-    Only groups of at least two that are part of no larger one.
-    """
-    found: list[tuple[int, int]] = []
+    """Maximal groups within the critical difference, as (first, last) indices of ascending ranks, of at least two."""
+    result: list[tuple[int, int]] = []
     for first, rank in enumerate(ranks):
-        last = max(place for place, other in enumerate(ranks) if other - rank <= difference)
-        if last > first and (not found or last > found[-1][1]):
-            found.append((first, last))
-    return found
+        last = max(place for place, higher in enumerate(ranks) if higher - rank <= difference)
+        if last > first and (not result or last > result[-1][1]):
+            result.append((first, last))
+    return result
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,16 +164,16 @@ class AverageRanks:
     """Average ranks of arms, best first.
 
     Attributes:
-        title: What is ranked.
+        title: Title of the ranking.
         arms: Names, best first.
         ranks: Average ranks, (k,).
-        low: Lower ends of their 95% bootstrap intervals, (k,); NaN where a regime has a single block.
+        low: Lower ends of their 95% bootstrap intervals, (k,); NaN if a regime has a single block.
         high: Upper ends.
         behind_low: Lower ends of the 95% intervals of the rank minus that of the first, (k,).
         behind_high: Upper ends.
         by_regime: Regime -> average ranks there, (k,).
-        blocks: How many in all.
-        friedman: p-value of Friedman's test that all are alike; NaN with fewer than three arms or two blocks.
+        blocks: Number of blocks.
+        friedman: p-value of Friedman's test that all arms are equal; NaN with fewer than three arms or two blocks.
         difference: Nemenyi's critical difference.
         left_out: Arms that lack a block.
     """
@@ -198,31 +195,31 @@ class AverageRanks:
     def tied(self) -> list[str]:
         """Names of the first and of those whose interval of the rank difference to it includes 0.
 
-        The first alone where there is no interval: see ``known``.
+        Only the first without intervals: see ``known``.
         """
         return [arm for place, arm in enumerate(self.arms) if place == 0 or self.behind_low[place] <= 0]
 
     @property
     def known(self) -> bool:
-        """Whether there are intervals; a regime with a single block gives none, so nobody can be called tied."""
+        """Whether there are intervals; a regime with a single block gives none, so no tie can be established."""
         return not bool(np.isnan(self.behind_low).any())
 
     def place(self, arm: str) -> int | None:
-        """1 for the first; None for one that is not ranked."""
+        """Rank position of an arm, 1 for the first; None if it is not ranked."""
         return self.arms.index(arm) + 1 if arm in self.arms else None
 
 
 def average_ranks(title: str, blocks: Blocks, *, seed: int = 0) -> AverageRanks:
     """Rank arms by the mean of their ranks in the metrics of the blocks.
 
-    The critical difference is that of one rank a block; a mean over several metrics' ranks varies less, so it is too
-    wide rather than too narrow. Regimes weigh the same: with different numbers of blocks n_r in R regimes, N is
+    The critical difference is that of one rank per block; a mean over several metrics' ranks varies less, so it is too
+    wide rather than too narrow. Regimes have equal weight: with different numbers of blocks n_r in R regimes, N is
     R^2 / sum 1 / n_r.
 
     Args:
-        title: What is ranked.
-        blocks: Their values.
-        seed: Of the bootstrap.
+        title: Title of the ranking.
+        blocks: Values of the arms.
+        seed: Seed of the bootstrap.
     """
     from scipy.stats import friedmanchisquare
 
@@ -240,9 +237,9 @@ def average_ranks(title: str, blocks: Blocks, *, seed: int = 0) -> AverageRanks:
     ends = np.full((2, arms), np.nan)
     behind = np.full((2, arms), np.nan)
     if all(len(places) > 1 for places in members):
-        drawn = resampled_means(ranks[:, order], members, seed=seed)
-        ends = np.quantile(drawn, (0.025, 0.975), axis=0)
-        behind = np.quantile(drawn - drawn[:, :1], (0.025, 0.975), axis=0)
+        samples = resampled_means(ranks[:, order], members, seed=seed)
+        ends = np.quantile(samples, (0.025, 0.975), axis=0)
+        behind = np.quantile(samples - samples[:, :1], (0.025, 0.975), axis=0)
     effective = len(members) ** 2 / sum(1.0 / len(places) for places in members)
     return AverageRanks(
         title,

@@ -1,4 +1,4 @@
-"""A report: sections of text, tables and figures, written as REPORT.md with the figures beside it."""
+"""A report: sections of text, tables and figures, written as REPORT.md with its figures."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Text:
 
     Attributes:
         lines: Markdown lines.
-        title: Above them, "" for none.
-        level: Of the heading.
+        title: Heading, "" for none.
+        level: Level of the heading.
     """
 
     lines: Sequence[str] = ()
@@ -59,9 +59,9 @@ class Picture:
     """A figure.
 
     Attributes:
-        name: Of its files.
-        caption: Text in its place.
-        figure: What is drawn.
+        name: Name of its files.
+        caption: Alternative text.
+        figure: The figure.
     """
 
     name: str
@@ -74,13 +74,13 @@ Section = Text | TextTable | Picture
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """What an experiment has to say, from its results alone.
+    """The report of an experiment, from its results alone.
 
     Attributes:
-        title: Of the page.
-        sections: In their order; tables without rows are left out.
+        title: Title of the page.
+        sections: Sections; tables without rows are left out.
         headline: Tables for the terminal.
-        prefix: Of the names of its figures beside a page elsewhere.
+        prefix: Prefix of the names of its figures beside another page.
     """
 
     title: str
@@ -102,26 +102,26 @@ class Report:
         """Write every figure (PNG and PDF) and REPORT.md.
 
         Args:
-            folder: Where they go.
+            folder: Folder of the files.
             page: Also write the report as this Markdown file, the PNG figures beside it.
 
         Returns:
             The files written, the report last.
 
         Raises:
-            RunFolderError: If a place can't be written.
+            RunFolderError: If a file can't be written.
         """
         target = Path(folder)
         pictures = [section for section in self.sections if isinstance(section, Picture)]
-        files = {one.name: save_figure(one.figure, target / "figures", one.name) for one in pictures}
+        files = {picture.name: save_figure(picture.figure, target / "figures", picture.name) for picture in pictures}
         path = target / "REPORT.md"
         _write_text(path, self.markdown("figures/"))
         if page is not None:
             _write_text(page, self.markdown(self.prefix))
-            for name, made in files.items():
+            for name, paths in files.items():
                 copy = page.parent / f"{self.prefix}{name}.png"
-                write_atomically(copy, functools.partial(shutil.copyfile, made[0]))
-        return [*(file for made in files.values() for file in made), path]
+                write_atomically(copy, functools.partial(shutil.copyfile, paths[0]))
+        return [*(file for paths in files.values() for file in paths), path]
 
 
 def _write_text(path: Path, text: str) -> None:
@@ -129,11 +129,11 @@ def _write_text(path: Path, text: str) -> None:
 
 
 def bullets(lines: Sequence[str]) -> list[str]:
-    """A Markdown list; lines that begin with two spaces belong to the point above them."""
+    """A Markdown list; lines that begin with two spaces are nested under the point above."""
     return [f"  - {line.strip()}" if line.startswith("  ") else f"- {line}" for line in lines]
 
 
-# -- what most reports say -------------------------------------------------------------------------------------------
+# -- common sections -------------------------------------------------------------------------------------------------
 
 
 def design_lines(results: Results) -> list[str]:
@@ -170,12 +170,12 @@ def sentences_line(users: Mapping[str, str]) -> str:
 
 
 def convergence_line(converged: Any) -> str:
-    """How many of the estimates did not converge."""
+    """The number of estimates that did not converge."""
     return f"Estimates that did not converge: {int((~converged.astype(bool)).sum())} of {len(converged)}."
 
 
 def code_line(table: Any) -> str:
-    """Which versions of the code made the rows; a mixture is said arm by arm."""
+    """The versions of the code behind the rows; a mixture is listed by arm."""
     if "code" not in table:
         return "The version of the code was not recorded."
     versions = table.assign(code=table["code"].fillna("unknown")).groupby("code", sort=False)["arm"].unique()
@@ -189,8 +189,8 @@ def provenance_section(results: Results, *more: str) -> Text:
     """Encoder, vocabulary, seed, dates and versions.
 
     Args:
-        results: Of the run.
-        more: Further lines.
+        results: Results of the run.
+        *more: Further lines.
     """
     known, config = results.provenance, results.config
     hashes = {
@@ -206,7 +206,7 @@ def provenance_section(results: Results, *more: str) -> Text:
     software = ", ".join(f"{name} {version}" for name, version in sessions[-1]["versions"].items())
     lines = [
         *([", ".join(made_with)] if made_with else []),
-        f"begun {sessions[0]['begun']}, {ended}, sessions: {len(sessions)}",
+        f"started {sessions[0]['begun']}, {ended}, sessions: {len(sessions)}",
         *more,
         software,
     ]

@@ -1,4 +1,4 @@
-"""Means with errors and bootstrap intervals, paired differences, and the same as text; what is undefined says so."""
+"""Means with errors and bootstrap intervals, paired differences, and their texts; undefined values are named."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ def plus_minus(value: float, error: float, form: str) -> str:
 
     Args:
         value: The mean.
-        error: Its standard error, or a deviation; NaN where there is none, as for a single value.
-        form: Of the value, such as ".3f" or "+.1%"; the error has no sign.
+        error: Its standard error, or a deviation; NaN if undefined, as for a single value.
+        form: Format of the value, such as ".3f" or "+.1%"; the error has no sign.
     """
     deviation = format(error, form.removeprefix("+")) if math.isfinite(error) else UNDEFINED
     return f"{format(value, form)} ± {deviation}"
 
 
 def bracket(low: float, high: float, form: str) -> str:
-    """Return "[0.41, 0.63]"; "[undefined]" where there is no interval, as for a single value."""
+    """Return "[0.41, 0.63]"; "[undefined]" without an interval, as for a single value."""
     if math.isnan(low) or math.isnan(high):
         return f"[{UNDEFINED}]"
     return f"[{format(low, form)}, {format(high, form)}]"
 
 
-def mean_over(count: int, what: str) -> str:
+def mean_over(count: int, noun: str) -> str:
     """Return "mean ± standard error over 8 runs"; for one: "1 run, no standard error"."""
-    return f"mean ± standard error over {count} {what}s" if count > 1 else f"1 {what}, no standard error"
+    return f"mean ± standard error over {count} {noun}s" if count > 1 else f"1 {noun}, no standard error"
 
 
 def standard_error(values: Floats) -> float:
@@ -64,9 +64,9 @@ def resampled_means(
 
     Args:
         values: One row for each run (all that one user answered), resampled as a whole, (n, k).
-        strata: Rows of each stratum, such as a regime; None: all rows are one.
-        resamples: How often.
-        seed: Of the resampling.
+        strata: Rows of each stratum, such as a regime; None: a single stratum.
+        resamples: Number of resamples.
+        seed: Seed of the resampling.
     """
     groups = [np.arange(len(values))] if strata is None else strata
     rng = np.random.default_rng(seed)
@@ -85,8 +85,8 @@ def interval(
     Args:
         values: One value, or one row of values, for each run, (n,) or (n, k).
         statistic: Maps means (..., k) to finite numbers (...); None: the mean itself.
-        resamples: How often runs are resampled.
-        seed: Of the resampling.
+        resamples: Number of resamples.
+        seed: Seed of the resampling.
 
     Returns:
         (low, high); NaN for a single run.
@@ -94,8 +94,8 @@ def interval(
     rows = np.asarray(values, dtype=np.float64)
     if len(rows) < 2:
         return math.nan, math.nan
-    drawn = resampled_means(rows.reshape(len(rows), -1), resamples=resamples, seed=seed)
-    low, high = np.quantile(drawn if statistic is None else statistic(drawn), (0.025, 0.975))
+    means = resampled_means(rows.reshape(len(rows), -1), resamples=resamples, seed=seed)
+    low, high = np.quantile(means if statistic is None else statistic(means), (0.025, 0.975))
     return float(low), float(high)
 
 
@@ -164,16 +164,16 @@ def episodes_to_reach(curve: ArrayLike, episodes: ArrayLike, level: ArrayLike, s
         T, (...); infinity where the last error is above the level.
     """
     values, places = np.asarray(curve, dtype=np.float64), np.asarray(episodes, dtype=np.float64)
-    wanted = np.asarray(level, dtype=np.float64)
+    levels = np.asarray(level, dtype=np.float64)
     if np.isfinite(start):
         values = np.concatenate([np.full((*values.shape[:-1], 1), start), values], axis=-1)
         places = np.concatenate([[0.0], places])
-    above = values > wanted[..., None]
+    above = values > levels[..., None]
     last = np.where(above.any(axis=-1), values.shape[-1] - 1 - np.argmax(above[..., ::-1], axis=-1), -1)
     before = np.clip(last, 0, values.shape[-1] - 2)
     high = np.take_along_axis(values, before[..., None], axis=-1)[..., 0]
     low = np.take_along_axis(values, before[..., None] + 1, axis=-1)[..., 0]
     drop = np.where(high > low, high - low, 1.0)
-    found = places[before] + (high - wanted) / drop * (places[before + 1] - places[before])
-    found = np.where(last < 0, places[0], found)
-    return np.where(last == values.shape[-1] - 1, np.inf, found)
+    crossing = places[before] + (high - levels) / drop * (places[before + 1] - places[before])
+    crossing = np.where(last < 0, places[0], crossing)
+    return np.where(last == values.shape[-1] - 1, np.inf, crossing)

@@ -14,11 +14,11 @@ class TextTable:
     """A table for the terminal and for Markdown.
 
     Attributes:
-        title: Above it, "" for none.
+        title: Title above it, "" for none.
         header: Names of the columns.
-        rows: Their texts.
-        note: Below it, "" for none.
-        words: Columns on the left that hold words; the others hold numbers, which stand at the right.
+        rows: Texts of the cells.
+        note: Text below it, "" for none.
+        words: Number of columns on the left that hold words; the others hold numbers, aligned to the right.
     """
 
     title: str
@@ -28,7 +28,7 @@ class TextTable:
     words: int = 2
 
     def markdown(self) -> list[str]:
-        """Lines of a Markdown section; none where there are no rows."""
+        """Lines of a Markdown section; none without rows."""
         if not self.rows:
             return []
         lines = [f"## {self.title}", ""] if self.title else []

@@ -1,4 +1,4 @@
-"""Put the questions of all arms to the judge, style by style; every answer is in the ledger before it is counted."""
+"""Ask the judge the questions of all arms, style by style; every answer is in the ledger before it is counted."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 __all__ = ["FLAGGED", "LEDGER", "BudgetSpent", "answers_part", "ask_style", "read_answers"]
 
 LEDGER = "ledger.jsonl"
-FLAGGED = "flagged"  # reason of a question that isn't asked: the safety checker has marked one of its pictures
+FLAGGED = "flagged"  # reason of a question that isn't asked since the safety checker flagged one of its pictures
 
 Progress = Callable[[int, int], None]
 
 
 class BudgetSpent(RunFolderError):
-    """The budget ended before the questions did; what was answered is in the ledger."""
+    """The budget ended before the questions did; the answers so far are in the ledger."""
 
 
 def answers_part(style: str, place: int) -> str:
-    """Name of the part with the answers under a style, the ``place``-th of the settings."""
+    """Name of the part with the answers under a style, number ``place`` of the settings."""
     safe = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in style)
     return f"answers-{place:02d}-{safe}"
 
@@ -47,33 +47,33 @@ def ask_style(
     """Ask all questions under one style and write a row for each into a part of the run folder.
 
     Args:
-        judge: Goes by the style's guidance.
+        judge: The judge with the style's guidance.
         style: Name of the style.
         arms: The questions.
-        folder: The part goes there.
+        folder: The run folder.
         part: Name of the part.
         images: The picture of every text; None shows the texts.
-        progress: Called with the looks done and all looks.
+        progress: Called with the number of looks done and the total.
 
     Returns:
         The judge's account.
 
     Raises:
-        BudgetSpent: If the budget ended before the questions did; the part is not written then.
-        RunFolderError: If no question at all was answered; neither then.
+        BudgetSpent: If the budget ended before the questions did; no part is written.
+        RunFolderError: If no question at all was answered; no part is written.
     """
     import pandas
 
-    places = [(arm, number) for arm in arms for number in range(len(arm))]
-    shown = [_pictures(arm.texts[number], images) for arm, number in places]
+    index = [(arm, number) for arm in arms for number in range(len(arm))]
+    pictures_of = [_pictures(arm.texts[number], images) for arm, number in index]
     questions = [
         JudgeQuestion(texts=arm.texts[number], images=pictures, identity=arm.identity(number))
-        for (arm, number), pictures in zip(places, shown, strict=True)
+        for (arm, number), pictures in zip(index, pictures_of, strict=True)
         if pictures != FLAGGED
     ]
     verdicts = iter(judge.ask(questions, progress=progress))
     rows = []
-    for (arm, number), pictures in zip(places, shown, strict=True):
+    for (arm, number), pictures in zip(index, pictures_of, strict=True):
         verdict = None if pictures == FLAGGED else next(verdicts)
         rows.append(_row(style, arm, number, verdict))
     table = pandas.DataFrame(rows)
@@ -86,8 +86,8 @@ def _pictures(texts: Sequence[str], images: Mapping[str, RenderedImage] | None) 
     """Paths of the pictures of a question; None without pictures, ``FLAGGED`` if one of them must not be shown."""
     if images is None:
         return None
-    found = [images[text] for text in texts]
-    return FLAGGED if any(image.flagged for image in found) else [Path(image.path) for image in found]
+    pictures = [images[text] for text in texts]
+    return FLAGGED if any(image.flagged for image in pictures) else [Path(image.path) for image in pictures]
 
 
 def _row(style: str, arm: ArmQuestions, number: int, verdict: Verdict | None) -> dict[str, Any]:
@@ -113,7 +113,7 @@ def _row(style: str, arm: ArmQuestions, number: int, verdict: Verdict | None) ->
 
 
 def _check(table: Any, style: str, judge: JudgeSettings) -> None:
-    """Refuse answers from which nothing honest can be computed."""
+    """Refuse answers that are incomplete or empty."""
     reasons = table["reason"].value_counts().to_dict()
     if reasons.get("budget"):
         raise BudgetSpent(
@@ -123,23 +123,23 @@ def _check(table: Any, style: str, judge: JudgeSettings) -> None:
         )
     if (table["choice"] >= 0).any():
         return
-    told = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
+    counts = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
     raise RunFolderError(
         f"Expected answers of {judge.model} at {judge.address} under the style {style!r}, got none to {len(table)} "
-        f"questions ({told}); check the endpoint and the model's name, then run the same command again"
+        f"questions ({counts}); check the endpoint and the model's name, then run the same command again"
     )
 
 
 def read_answers(table: Any, arms: Sequence[ArmQuestions]) -> list[AnsweredArm]:
     """The arms with the choices of one style's part, in the order of their questions."""
-    found = []
+    answered = []
     for arm in arms:
         rows = table[table["arm"] == arm.arm]
         same = len(rows) == len(arm) and np.array_equal(rows[["episode", "step"]], np.stack([arm.episode, arm.step], 1))
         if not same:
             raise RunFolderError(
                 f"Expected the answers to the {len(arm)} questions of {arm.arm}, got others; the files in parts/ do "
-                "not belong together, begin a new run"
+                "not belong together, start a new run"
             )
-        found.append(AnsweredArm(arm, rows["choice"].to_numpy(dtype=np.int64)))
-    return found
+        answered.append(AnsweredArm(arm, rows["choice"].to_numpy(dtype=np.int64)))
+    return answered

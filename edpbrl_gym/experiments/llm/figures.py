@@ -49,13 +49,13 @@ def accuracy_figure(table: Any, config: Mapping[str, Any], *, subtitle: str) -> 
     for tested in tests:
         where = "each on its own held-out questions" if tested is None else f"all on {tested}'s questions"
         for name in estimators:
-            drawn = []
-            for place, arm in enumerate(arms):
+            lines = []
+            for index, arm in enumerate(arms):
                 rows = _cell(means, name, arm, tested)
-                mean, error = (rows[what].to_numpy(dtype=float) for what in ("mean", "sem"))
-                drawn.append(Curve(arm, rows["episodes"], mean, look(place), mean - error, mean + error))
+                mean, error = (rows[statistic].to_numpy(dtype=float) for statistic in ("mean", "sem"))
+                lines.append(Curve(arm, rows["episodes"], mean, look(index), mean - error, mean + error))
             title = f"{'default estimate (words)' if name == WORDS else name}\n{where}"
-            panels.append(Panel(drawn, title, "held-out accuracy (%)", _references(means, config, tested)))
+            panels.append(Panel(lines, title, "held-out accuracy (%)", _references(means, config, tested)))
     return curves_figure(
         panels,
         columns=len(estimators),
@@ -69,7 +69,7 @@ def accuracy_figure(table: Any, config: Mapping[str, Any], *, subtitle: str) -> 
 
 
 def _references(means: Any, config: Mapping[str, Any], tested: str | None) -> list[Level]:
-    """Guessing, and what the guidance text alone predicts (on the tested questions, where they are the same)."""
+    """Guessing, and the accuracy of the guidance text alone (if all arms are tested on the same questions)."""
     levels = [Level(100.0 / config["num_options"], "guessing")]
     if tested is not None:
         rows = means[(means["estimator"] == GUIDANCE) & (means["tested_on"] == tested)]
@@ -94,7 +94,7 @@ def bars_figure(table: Any, config: Mapping[str, Any], *, subtitle: str) -> Figu
         axes = figure.subplots(len(tests), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
         width = 0.8 / len(arms)
         for axis, tested in zip(axes, tests, strict=True):
-            # on the same questions the guidance text predicts the same, whatever the arm: one bar, without its colour
+            # on the same questions the guidance text predicts the same for all arms: one bar, without a colour
             shared = [] if tested is None else [GUIDANCE]
             for place, arm in enumerate(arms):
                 offset = (place - (len(arms) - 1) / 2) * width
@@ -105,8 +105,10 @@ def bars_figure(table: Any, config: Mapping[str, Any], *, subtitle: str) -> Figu
             axis.axhline(
                 100.0 / config["num_options"], color=GREY, linewidth=0.9, linestyle=(0, (1, 2)), label="guessing"
             )
-            own = "each on its own held-out questions (the paper's test)"
-            axis.set_title(own if tested is None else f"all on {tested}'s held-out questions", fontsize=9, loc="left")
+            own_title = "each on its own held-out questions (the paper's test)"
+            axis.set_title(
+                own_title if tested is None else f"all on {tested}'s held-out questions", fontsize=9, loc="left"
+            )
             axis.set_ylabel("held-out accuracy (%)")
             axis.grid(visible=False, axis="x")
         axes[-1].set_xticks(np.arange(len(names)), [_tick(name) for name in names])
@@ -171,11 +173,11 @@ def styles_figure(table: Any, config: Mapping[str, Any], *, subtitle: str) -> Fi
     rows = styles[(styles["estimator"] == name) & (styles["arm"] == styles["tested_on"])]
     panels = []
     for style in config["styles"]:
-        drawn = []
-        for place, arm in enumerate(arms):
+        lines = []
+        for index, arm in enumerate(arms):
             cell = rows[(rows["style"] == style) & (rows["arm"] == arm)].sort_values("episodes")
-            drawn.append(Curve(arm, cell["episodes"], cell["accuracy"], look(place)))
-        panels.append(Panel(drawn, style, "accuracy (%)", [Level(100.0 / config["num_options"], "guessing")]))
+            lines.append(Curve(arm, cell["episodes"], cell["accuracy"], look(index)))
+        panels.append(Panel(lines, style, "accuracy (%)", [Level(100.0 / config["num_options"], "guessing")]))
     folds = config["folds"]
     return curves_figure(
         panels,

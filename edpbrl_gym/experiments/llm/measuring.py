@@ -20,10 +20,10 @@ from edpbrl_gym.experiments.llm.settings import LLMSettings
 __all__ = ["GUIDANCE", "WORDS", "Agreement", "AnsweredArm", "agreement", "estimator_names", "fit_words", "measure"]
 
 WORDS = "words"  # our default estimate
-GUIDANCE = "guidance text"  # a reference that asks nothing
+GUIDANCE = "guidance text"  # a reference without questions
 
-_Found = tuple[NDArray[np.float64], bool]  # theta, converged
-_Fit = Callable[[NDArray[np.float64], NDArray[np.int64]], _Found]
+_Solution = tuple[NDArray[np.float64], bool]  # theta, converged
+_Fit = Callable[[NDArray[np.float64], NDArray[np.int64]], _Solution]
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +32,7 @@ class AnsweredArm:
 
     Attributes:
         questions: The questions.
-        choices: Chosen options, (n,); -1 where there is no answer.
+        choices: Chosen options, (n,); -1 without an answer.
     """
 
     questions: ArmQuestions
@@ -41,11 +41,11 @@ class AnsweredArm:
 
 @dataclass(frozen=True)
 class Agreement:
-    """Predicted against given choices.
+    """Agreement of predicted choices with the judge's.
 
     Attributes:
         answered: Questions that the judge answered.
-        correct: Those whose choice was predicted.
+        correct: Number of them whose choice was predicted.
     """
 
     answered: int
@@ -58,7 +58,7 @@ class Agreement:
 
 
 def estimator_names(lambdas: Sequence[float]) -> dict[str, float]:
-    """Name and lambda (NaN where there is none) of every estimator, in the order of tables."""
+    """Name and lambda (NaN without one) of every estimator, in the order of tables."""
     nan = float("nan")
     return {**{f"ridge (lambda = {value:g})": value for value in lambdas}, WORDS: nan, GUIDANCE: nan}
 
@@ -71,11 +71,11 @@ def agreement(
     Args:
         theta: The estimate, (d,).
         features: Embeddings of the options, (n, K, d).
-        choices: Chosen options, (n,); -1 where the judge gave no answer, which isn't counted.
+        choices: Chosen options, (n,); -1 without an answer, which isn't counted.
         first_equal: First option with the same text, (n, K): of two equal options either counts as predicted.
 
     Returns:
-        The counts. Where different options score exactly the same, the first of them is the prediction.
+        The counts. Of different options with exactly the same score the first is the prediction.
     """
     taste = check_array(theta, "theta", shape=(features.shape[2],))
     answered = np.flatnonzero(choices >= 0)
@@ -94,7 +94,7 @@ def measure(
     """Estimate the taste from each arm's answers under one style; judge it on the held-out questions of every arm.
 
     The paper tests an arm on held-out questions of its own. Those of two arms differ in how easy they are to predict,
-    so each estimate is also tested on the same episodes of the other arms: there, all predict the same choices.
+    so each estimate is also tested on the same episodes of the other arms, where all predict the same choices.
 
     Args:
         settings: Folds, train sizes, lambdas.
@@ -115,52 +115,54 @@ def measure(
                     for size in settings.train_sizes:
                         head: dict[str, Any] = {"style": style, "arm": arm.questions.arm, "estimator": name}
                         head |= {"regularization": regularization, "fold": fold.number, "episodes": size}
-                        rows += [head | row for row in _one(fits[name], arm, arms, fold, size)]
+                        rows += [head | row for row in _test_rows(fits[name], arm, arms, fold, size)]
     return rows
 
 
-def _one(fit: _Fit, arm: AnsweredArm, arms: Sequence[AnsweredArm], fold: Fold, size: int) -> list[dict[str, Any]]:
+def _test_rows(fit: _Fit, arm: AnsweredArm, arms: Sequence[AnsweredArm], fold: Fold, size: int) -> list[dict[str, Any]]:
     """One estimate, tested on the questions of every arm."""
     train, _ = fold.masks(arm.questions.episode, size)
-    used = train & (arm.choices >= 0)
-    theta, converged = fit(arm.questions.features[used].astype(np.float64), arm.choices[used])
+    answered = train & (arm.choices >= 0)
+    theta, converged = fit(arm.questions.features[answered].astype(np.float64), arm.choices[answered])
     rows = []
-    for other in arms:
-        _, test = fold.masks(other.questions.episode, size)
-        found = agreement(theta, other.questions.features[test], other.choices[test], other.questions.first_equal[test])
+    for tested in arms:
+        _, test = fold.masks(tested.questions.episode, size)
+        counts = agreement(
+            theta, tested.questions.features[test], tested.choices[test], tested.questions.first_equal[test]
+        )
         rows.append(
             {
-                "tested_on": other.questions.arm, "train_questions": int(train.sum()),
-                "train_answered": int(used.sum()), "test_questions": int(test.sum()),
-                "test_answered": found.answered, "correct": found.correct, "accuracy": found.accuracy,
+                "tested_on": tested.questions.arm, "train_questions": int(train.sum()),
+                "train_answered": int(answered.sum()), "test_questions": int(test.sum()),
+                "test_answered": counts.answered, "correct": counts.correct, "accuracy": counts.accuracy,
                 "converged": converged,
             }
         )  # fmt: skip
     return rows
 
 
-def fit_words(prior: VocabularyPrior, options: NDArray[np.float64], chosen: NDArray[np.int64]) -> _Found:
+def fit_words(prior: VocabularyPrior, options: NDArray[np.float64], choices: NDArray[np.int64]) -> _Solution:
     """Our default estimate: theta, and whether it converged; 0 without any answer."""
-    if not len(chosen):
+    if not len(choices):
         return np.zeros(options.shape[2]), True
-    fitted = prior.fit((options, chosen)).estimate
+    fitted = prior.fit((options, choices)).estimate
     return fitted.theta, fitted.converged
 
 
 def _fits(settings: LLMSettings, prior: VocabularyPrior, guidance: NDArray[np.float64]) -> dict[str, _Fit]:
-    found: dict[str, _Fit] = {
-        WORDS: lambda options, chosen: fit_words(prior, options, chosen),
-        GUIDANCE: lambda options, chosen: (guidance, True),
+    fits: dict[str, _Fit] = {
+        WORDS: lambda options, choices: fit_words(prior, options, choices),
+        GUIDANCE: lambda options, choices: (guidance, True),
     }
     for name, value in estimator_names(settings.lambdas).items():
-        if name not in found:
-            found[name] = _ridge(value)
-    return found
+        if name not in fits:
+            fits[name] = _ridge(value)
+    return fits
 
 
 def _ridge(regularization: float) -> _Fit:
-    def fit(options: NDArray[np.float64], chosen: NDArray[np.int64]) -> _Found:
-        result = estimate((options, chosen), regularization=regularization)
+    def fit(options: NDArray[np.float64], choices: NDArray[np.int64]) -> _Solution:
+        result = estimate((options, choices), regularization=regularization)
         return result.theta, result.converged
 
     return fit

@@ -1,4 +1,4 @@
-"""What a run will ask, and about how much that costs."""
+"""The questions of a run, and their approximate cost."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from edpbrl_gym.vocabulary import load_vocabulary
 
 __all__ = ["Plan", "make_plan"]
 
-# English text in chat models' tokenizers: about four bytes a token
+# English text in chat models' tokenizers: about four bytes per token
 _BYTES_PER_TOKEN = 4.0
 _ANSWER_TOKENS = 10  # {"preference": "A"}
-_SAMPLE = 400  # random prompts whose lengths stand for all
+_SAMPLE = 400  # random prompts from which the lengths are estimated
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,11 @@ class Plan:
         arms: Number of agents.
         questions_per_arm: T * H.
         looks: 2 with a second look, else 1.
-        images: Most pictures to render (equal prompts once, so fewer); 0 in text mode.
+        images: Upper bound on the pictures to render (equal prompts are rendered once); 0 in text mode.
         input_tokens: Estimate for all questions.
-        most_input_tokens: The bound that the judge counts where a server reports none.
+        most_input_tokens: The bound that the judge counts if a server reports no tokens.
         output_tokens: Estimate for all questions.
-        cost: Of the estimates, None where a price is not known.
+        cost: Cost of the estimates, None if a price is not known.
     """
 
     styles: int
@@ -57,8 +57,8 @@ class Plan:
 def make_plan(settings: LLMSettings, judge: JudgeSettings) -> Plan:
     """Count the questions and estimate the tokens from random prompts of the vocabulary; asks nothing, loads no model.
 
-    In text mode the texts are taken to have four bytes a token; a picture is taken to cost ``judge.tokens_per_image``,
-    which for most models is a bound far above what they count.
+    In text mode a token is assumed to have four bytes; a picture is assumed to cost ``judge.tokens_per_image``, for
+    most models a bound far above their count.
     """
     train, _ = settings.design.split(load_vocabulary(settings.vocabulary))
     rng = generator(settings.seed, "plan")

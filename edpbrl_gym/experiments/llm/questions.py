@@ -51,7 +51,7 @@ class ArmQuestions:
     def first_equal(self) -> NDArray[np.int64]:
         """For each option the first option of its question with the same text, (n, K).
 
-        A design that shows few tokens often draws the same one for several options, at the first step above all.
+        A design with few tokens often draws the same one for several options, especially at the first step.
         """
         return np.array([[texts.index(text) for text in texts] for texts in self.texts], dtype=np.int64)
 
@@ -62,7 +62,7 @@ class ArmQuestions:
 
 
 def check_agents(settings: LLMSettings) -> None:
-    """Raise a ValueError for an unknown agent or one that adapts to the answers: it would cost minutes later."""
+    """Raise a ValueError for an unknown agent or one that adapts to the answers, before minutes of work."""
     from edpbrl_gym.agents.base import Agent
 
     for agent in settings.parsed_agents:
@@ -74,7 +74,7 @@ def check_agents(settings: LLMSettings) -> None:
 
 
 def make_questions(settings: LLMSettings, run: Run, tokens: Tokens) -> list[ArmQuestions]:
-    """Solve the designs, draw and embed the questions of every arm; what the folder has already is read from there.
+    """Solve the designs, draw and embed the questions of every arm; finished parts are read from the folder.
 
     Args:
         settings: The experiment.
@@ -104,16 +104,16 @@ def _draw(settings: LLMSettings, place: int, folder: RunFolder, tokens: Tokens) 
     with one_thread():
         env = make_lanes(settings.design, tokens, settings.num_options * settings.episodes)
         player = obtain_agent(settings.design, place, settings.episodes, folder.path, env, seed)
-        drawn = draw_questions(
+        questions = draw_questions(
             ENVIRONMENT,
             player,
             episodes=settings.episodes,
             env_arguments=settings.design.environment,
-            distinct=False,  # the paper's lanes, equal options and all
+            distinct=False,  # the paper's lanes, which may show equal options
         ).questions
         env.close()
-        # all texts in one call: the batches, and so the last bits, are then the same whenever this is done
-        texts = list(dict.fromkeys(text for _, _, options in drawn for text in options))
+        # all texts in one call, so that the batches, and with them the last bits, are always the same
+        texts = list(dict.fromkeys(text for _, _, options in questions for text in options))
         encoder = raw_encoder(settings.encoder, tokens.fingerprint)
         rows = dict(zip(texts, encoder.encode(texts), strict=True))
     table: list[dict[str, Any]] = [
@@ -121,7 +121,7 @@ def _draw(settings: LLMSettings, place: int, folder: RunFolder, tokens: Tokens) 
             "arm": agent.label, "episode": episode, "step": step, "option": option, "text": text,
             "features": rows[text],
         }
-        for episode, step, options in drawn
+        for episode, step, options in questions
         for option, text in enumerate(options)
     ]  # fmt: skip
     folder.write_part(_part(place), pandas.DataFrame(table))

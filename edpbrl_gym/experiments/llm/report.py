@@ -66,9 +66,9 @@ def make_report(results: Results) -> Report:
 def setting_line(results: Results) -> str:
     """The setting in one line."""
     config, known = results.config, results.provenance
-    shown = "partial prompts as text" if config["rendering"] is None else f"images by {_model_name(config)}"
+    medium = "partial prompts as text" if config["rendering"] is None else f"images by {_model_name(config)}"
     return (
-        f"judge {config['judge']['model']}, shown {shown}; T = {config['episodes']}, K = {config['num_options']}, "
+        f"judge {config['judge']['model']}, shown {medium}; T = {config['episodes']}, K = {config['num_options']}, "
         f"H = {len(known['steps'])}, {_design_kinds(results)}features {known['encoder']}, seed {config['seed']}"
     )
 
@@ -77,8 +77,8 @@ def _design_kinds(results: Results) -> str:
     """Criterion and lambda of the designs, "" without one; an agent may have its own."""
     kinds = []
     for design in results.provenance.get("designs", []):
-        given = design["regularization"]
-        prior = "a prior of its own" if given is None else f"lambda = {given:g}"
+        regularization = design["regularization"]
+        prior = "a prior of its own" if regularization is None else f"lambda = {regularization:g}"
         kinds.append(f"{design['criterion']}-design with {prior}")
     return "".join(f"{kind}, " for kind in dict.fromkeys(kinds))
 
@@ -88,7 +88,7 @@ def _model_name(config: Mapping[str, Any]) -> str:
 
 
 def styles_table(results: Results, title: str) -> TextTable:
-    """Accuracy of every style: ours, and where the styles are the paper's, its Table 2 beside it."""
+    """Accuracy of every style, with the paper's Table 2 if the styles are the paper's."""
     config = results.config
     *agents, baseline = agent_labels(config)
     name, last = headline(config), max(config["train_sizes"])
@@ -157,25 +157,25 @@ def _average_sections(results: Results) -> list[Section]:
 
 def account_line(results: Results) -> str:
     """How many questions were answered, in one line."""
-    found = accounts(results.table)
-    total, answered = sum(entry["questions"] for entry in found), sum(entry["answered"] for entry in found)
+    rows = accounts(results.table)
+    total, answered = sum(entry["questions"] for entry in rows), sum(entry["answered"] for entry in rows)
     return (
         f"{answered} of {total} questions answered, {total - answered} missing, "
-        f"{sum(entry['retried'] for entry in found)} after retries; {sum(entry['tokens'] for entry in found)} tokens."
+        f"{sum(entry['retried'] for entry in rows)} after retries; {sum(entry['tokens'] for entry in rows)} tokens."
     )
 
 
 def _account_table(results: Results) -> TextTable:
-    found = accounts(results.table)
+    entries = accounts(results.table)
     fixed = {"style", "questions", "answered", "retried", "consistent", "labels", "tokens"}
-    reasons = [name for name in found[0] if name not in fixed]
+    reasons = [name for name in entries[0] if name not in fixed]
     header = ["style", "questions", "answered", *reasons, "retried", "same in both looks", "labels chosen", "tokens"]
     rows = []
-    for entry in found:
-        looked = "" if np.isnan(entry["consistent"]) else f"{100 * entry['consistent']:.1f}%"
+    for entry in entries:
+        consistency = "" if np.isnan(entry["consistent"]) else f"{100 * entry['consistent']:.1f}%"
         labels = " ".join(f"{chr(65 + place)} {100 * share:.0f}%" for place, share in enumerate(entry["labels"]))
         counts = [str(entry[reason]) for reason in ("questions", "answered", *reasons, "retried")]
-        rows.append([entry["style"], *counts, looked, labels, str(entry["tokens"])])
+        rows.append([entry["style"], *counts, consistency, labels, str(entry["tokens"])])
     equal = results.provenance["equal_options"]
     return TextTable(
         "",
@@ -192,11 +192,11 @@ def _account_table(results: Results) -> TextTable:
 
 
 def _cost(results: Results) -> str:
-    read, written = results.provenance["prices"]
-    if read is None or written is None:
+    input_price, output_price = results.provenance["prices"]
+    if input_price is None or output_price is None:
         return ""
     rows = results.table[results.table["part"] == "answer"]
-    cost = (rows["input_tokens"].sum() * read + rows["output_tokens"].sum() * written) / 1e6
+    cost = (rows["input_tokens"].sum() * input_price + rows["output_tokens"].sum() * output_price) / 1e6
     return f" Cost at the given prices: {cost:.4f}."
 
 
@@ -221,10 +221,10 @@ def _how(results: Results) -> Text:
 
 
 def _rendering(config: Mapping[str, Any]) -> list[str]:
-    made = config["rendering"]
-    if made is None:
+    rendering = config["rendering"]
+    if rendering is None:
         return []
     return [
-        f"Images: {_model_name(config)} (sha256 {made['fingerprint'][:16]}), {made['steps']} steps, guidance "
-        f"{made['guidance']:g}, all from seed {config['image_seed']}."
+        f"Images: {_model_name(config)} (sha256 {rendering['fingerprint'][:16]}), {rendering['steps']} steps, guidance "
+        f"{rendering['guidance']:g}, all from seed {config['image_seed']}."
     ]

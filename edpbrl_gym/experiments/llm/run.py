@@ -1,4 +1,4 @@
-"""The experiment start to end: questions, pictures, the judge's answers, estimates, held-out accuracy."""
+"""The whole experiment: questions, pictures, the judge's answers, estimates, held-out accuracy."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class StyleUnit:
     """The estimates of one style.
 
     Attributes:
-        place: In the settings.
-        style: Name.
+        place: Position in the settings.
+        style: Name of the style.
     """
 
     place: int
@@ -68,13 +68,13 @@ class StyleUnit:
 
 @dataclass(frozen=True, eq=False)
 class _Prepared:
-    """What the estimates of all styles need.
+    """Data shared by the estimates of all styles.
 
     Attributes:
         arms: The questions.
         tokens: Embeddings of the train tokens, (N, d).
         guidance: Embedding of each style's guidance text, (d,) each.
-        known: What is written beside a taste.
+        known: Provenance of the tastes.
     """
 
     arms: list[ArmQuestions]
@@ -95,8 +95,8 @@ def run_llm(
 ) -> Results:
     """Run the experiment, or the rest of it, and write results.parquet (figures and report: ``registry.write_report``).
 
-    A run that was stopped or killed goes on in the same folder: designs, questions and finished styles are read from
-    there, and no question whose answer has come back is asked again (``ledger.jsonl``).
+    A run that was stopped or killed resumes in the same folder: designs, questions and finished styles are read from
+    it, and no answered question is asked again (``ledger.jsonl``).
 
     Args:
         settings: Styles, arms, folds, estimates.
@@ -151,7 +151,7 @@ def _inputs(settings: LLMSettings, judge: JudgeSettings, renderer: Renderer | No
 def _prepare(
     run: Run, todo: list[StyleUnit], judge: JudgeSettings, renderer: Renderer | None, advance: Advance
 ) -> _Prepared:
-    """Draw the questions, and put those of every style without answers to the judge."""
+    """Draw the questions, and ask the judge those of every style without answers."""
     settings: LLMSettings = run.settings
     folder = run.folder
     train, _ = settings.design.split(run.vocabulary)
@@ -159,17 +159,17 @@ def _prepare(
     tokens = train_tokens(train, run.encoder)
     missing = [unit for unit in _plan(settings) if not folder.has_part(unit.answers)]
     with ExitStack() as stack:
-        # first, so that a missing key is said at once
-        asked = stack.enter_context(Judge(judge, ledger=folder.path / LEDGER)) if missing else None
+        # first, so that a missing key is reported at once
+        base_judge = stack.enter_context(Judge(judge, ledger=folder.path / LEDGER)) if missing else None
         arms = make_questions(settings, run, tokens)
         equal = {arm.arm: arm.with_equal_options for arm in arms}
         folder.note(questions=sum(len(arm) for arm in arms), equal_options=equal)
-        if asked is not None:
+        if base_judge is not None:
             images = None if renderer is None else _render(settings, arms, renderer, advance)
             for unit in missing:
-                of_style = asked.for_style(settings.styles[unit.style])
+                style_judge = base_judge.for_style(settings.styles[unit.style])
                 report = functools.partial(advance, unit.style)
-                account = ask_style(of_style, unit.style, arms, folder, unit.answers, images=images, progress=report)
+                account = ask_style(style_judge, unit.style, arms, folder, unit.answers, images=images, progress=report)
                 folder.note(accounts={**folder.provenance.get("accounts", {}), unit.style: account})
     guidance = {unit.style: run.encoder.encode([settings.styles[unit.style]])[0].astype(np.float64) for unit in todo}
     known = {"encoder": run.encoder.name, "encoder_fingerprint": run.encoder.fingerprint}
@@ -179,7 +179,7 @@ def _prepare(
 def _render(
     settings: LLMSettings, arms: list[ArmQuestions], renderer: Renderer, advance: Advance
 ) -> dict[str, RenderedImage]:
-    """A picture of every partial prompt, all from the same seed: equal prompts are one picture."""
+    """A picture of every distinct partial prompt, all from the same seed."""
     texts = list(dict.fromkeys(text for arm in arms for options in arm.texts for text in options))
     pictures = renderer.render(
         texts, seed=settings.image_seed, progress=lambda done, total: advance("pictures", done, total)
@@ -188,7 +188,7 @@ def _render(
 
 
 def _run_unit(settings: LLMSettings, unit: StyleUnit, folder: Path, prepared: _Prepared) -> list[dict[str, Any]]:
-    """Measure one style, and keep what each arm's answers taught altogether for `edpbrl personalize`."""
+    """Measure one style, and save the taste from all answers of each arm for `edpbrl personalize`."""
     answers = RunFolder(folder, kind="", config={}).read_parts([unit.answers])
     arms = read_answers(answers, prepared.arms)
     rows = measure(settings, unit.style, arms, prepared.tokens, prepared.guidance[unit.style])
@@ -196,13 +196,13 @@ def _run_unit(settings: LLMSettings, unit: StyleUnit, folder: Path, prepared: _P
     about = {**prepared.known, "style": unit.style, "guidance": settings.styles[unit.style]}
     number = unit.answers.removeprefix("answers-")
     for place, arm in enumerate(arms):
-        used = arm.choices >= 0
+        answered = arm.choices >= 0
         with one_thread():
-            theta, _ = fit_words(prior, arm.questions.features[used].astype(np.float64), arm.choices[used])
+            theta, _ = fit_words(prior, arm.questions.features[answered].astype(np.float64), arm.choices[answered])
         save_taste(
             folder / "tastes" / f"{number}-arm{place}.safetensors",
             theta,
-            {**about, "asked_by": arm.questions.arm, "questions": int(used.sum()), "estimate": "words"},
+            {**about, "asked_by": arm.questions.arm, "questions": int(answered.sum()), "estimate": "words"},
         )
     return rows
 

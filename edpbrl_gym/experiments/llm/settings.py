@@ -120,5 +120,5 @@ class LLMSettings:
 
     def as_config(self) -> dict[str, Any]:
         """All settings, JSON-able."""
-        found = {one.name: getattr(self, one.name) for one in fields(self)}
-        return {**found, "styles": dict(self.styles)}
+        config = {setting.name: getattr(self, setting.name) for setting in fields(self)}
+        return {**config, "styles": dict(self.styles)}

@@ -1,4 +1,4 @@
-"""The ten styles of the experiment, and what the paper reports for each."""
+"""The ten styles of the experiment, and the paper's results for each."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class PaperResult:
     """Held-out accuracy in the paper at lambda = 100 and 50 training episodes, in percent (its Table 2).
 
     Attributes:
-        design: With the questions of ED-PBRL.
-        random: With Random questions.
+        design: Accuracy with the questions of ED-PBRL.
+        random: Accuracy with Random questions.
         difference: Their difference as printed, percentage points; rounded from more digits than the other two.
     """
 

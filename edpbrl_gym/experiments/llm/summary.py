@@ -1,4 +1,4 @@
-"""From results to numbers and sentences: averages over styles, paired differences, who won where."""
+"""Numbers and sentences from the results: averages over styles, paired differences, verdicts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def headline(config: Mapping[str, Any]) -> str:
     """Name of the estimator of the per-style table: the ridge with the lambda of the designs, else the largest."""
     lambdas = config["lambdas"]
     value = config["regularization"] if config["regularization"] in lambdas else lambdas[-1]
-    return next(name for name, one in estimator_names(lambdas).items() if one == value)
+    return next(name for name, regularization in estimator_names(lambdas).items() if regularization == value)
 
 
 def by_style(table: Any) -> Any:
@@ -67,18 +67,18 @@ def accounts(table: Any) -> list[dict[str, Any]]:
     """Per style: questions, answers, missing ones by reason, share of each label, consistency of second looks."""
     rows = table[table["part"] == "answer"]
     missing = sorted(set(rows["reason"]) - {"answered"})
-    found = []
+    entries = []
     for style, cell in rows.groupby("style", sort=False):
         answered = cell[cell["choice"] >= 0]
         entry: dict[str, Any] = {"style": style, "questions": len(cell), "answered": len(answered)}
         entry |= {reason: int((cell["reason"] == reason).sum()) for reason in missing}
         entry["retried"] = int((cell["retries"] > 0).sum())
-        looked = cell["consistent"].dropna().astype(float)
-        entry["consistent"] = float(looked.mean()) if len(looked) else float("nan")
+        looks = cell["consistent"].dropna().astype(float)
+        entry["consistent"] = float(looks.mean()) if len(looks) else float("nan")
         entry["labels"] = [float(share) for share in _label_shares(answered["label"].to_numpy(dtype=int))]
         entry["tokens"] = int(cell["input_tokens"].sum() + cell["output_tokens"].sum())
-        found.append(entry)
-    return found
+        entries.append(entry)
+    return entries
 
 
 def _label_shares(labels: Any) -> Any:
@@ -87,7 +87,7 @@ def _label_shares(labels: Any) -> Any:
 
 
 def findings(table: Any, config: Mapping[str, Any]) -> list[str]:
-    """Say in plain sentences what came out, from the numbers alone."""
+    """The findings in plain sentences, from the numbers alone."""
     *agents, baseline = agent_labels(config)
     styles, means = by_style(table), curves(table)
     name, last = headline(config), int(styles["episodes"].max())
@@ -108,10 +108,10 @@ def _value(means: Any, estimator: str, arm: str, episodes: int, tested_on: str |
     return float(rows[rows["tested_on"] == (arm if tested_on is None else tested_on)]["mean"].iloc[0])
 
 
-def _said(found: PairedDifference, first: str, second: str) -> str:
-    if found.clear:
-        return f"{first if found.mean > 0 else second} is clearly higher"
-    return "too close to call" if np.isfinite(found.error) else "no verdict without a standard error"
+def _verdict(gap: PairedDifference, first: str, second: str) -> str:
+    if gap.clear:
+        return f"{first if gap.mean > 0 else second} is clearly higher"
+    return "too close to call" if np.isfinite(gap.error) else "no verdict without a standard error"
 
 
 def _headline_sentence(styles: Any, means: Any, name: str, agent: str, baseline: str, last: int) -> str:
@@ -120,7 +120,7 @@ def _headline_sentence(styles: Any, means: Any, name: str, agent: str, baseline:
         f"{name.capitalize()}, {last} training episodes, each arm on its own held-out questions: {agent} "
         f"{_value(means, name, agent, last):.1f}%, {baseline} {_value(means, name, baseline, last):.1f}% (difference "
         f"{points(gap)} points over {gap.runs} style{'' if gap.runs == 1 else 's'}, {agent} higher in {gap.above}): "
-        f"{_said(gap, agent, baseline)}."
+        f"{_verdict(gap, agent, baseline)}."
     )
     if set(styles["style"]) == set(PAPER_RESULTS):
         paper = PAPER_AVERAGE
@@ -129,38 +129,38 @@ def _headline_sentence(styles: Any, means: Any, name: str, agent: str, baseline:
 
 
 def _estimator_sentence(styles: Any, config: Mapping[str, Any], agent: str, baseline: str) -> str:
-    told = []
+    parts = []
     for name in estimator_names(config["lambdas"]):
         if name != GUIDANCE:
             gap = difference(styles, name, agent, baseline)
-            told.append(f"{name} {points(gap)} ({_said(gap, agent, baseline)})")
-    return f"{agent} - {baseline} in the mean over all train sizes, each on its own questions: {'; '.join(told)}."
+            parts.append(f"{name} {points(gap)} ({_verdict(gap, agent, baseline)})")
+    return f"{agent} - {baseline} in the mean over all train sizes, each on its own questions: {'; '.join(parts)}."
 
 
 def _same_questions(styles: Any, config: Mapping[str, Any], agent: str, baseline: str, last: int) -> str:
-    told = []
+    parts = []
     for name in dict.fromkeys([headline(config), WORDS]):
         for tested in (baseline, agent):
             gap = difference(styles, name, agent, baseline, episodes=last, tested_on=tested)
-            told.append(f"{name}, {tested} questions: {points(gap)} ({_said(gap, agent, baseline)})")
+            parts.append(f"{name}, {tested} questions: {points(gap)} ({_verdict(gap, agent, baseline)})")
     return (
         f"{agent} - {baseline} at {last} training episodes where both predict the same held-out choices: "
-        f"{'; '.join(told)}."
+        f"{'; '.join(parts)}."
     )
 
 
 def _parts_of_the_difference(means: Any, config: Mapping[str, Any], agent: str, baseline: str, last: int) -> str:
-    """How much of the difference on own questions is the questions', and how much what was learnt."""
-    told = []
+    """The parts of the difference on own questions that come from the questions and from the estimate."""
+    parts = []
     for name in dict.fromkeys([headline(config), WORDS]):
         own = _value(means, name, agent, last), _value(means, name, baseline, last)
         moved = _value(means, name, baseline, last, tested_on=agent)
-        told.append(
+        parts.append(
             f"{name}: {own[0] - own[1]:+.1f} = {moved - own[1]:+.1f} ({agent}'s questions are "
             f"{'easier' if moved > own[1] else 'harder'} to predict: what {baseline} questions taught predicts "
             f"{moved:.1f}% of them) {own[0] - moved:+.1f} (what was learnt, on {agent}'s questions)"
         )
-    return f"So the difference on own questions at {last} training episodes has two parts. {'; '.join(told)}."
+    return f"So the difference on own questions at {last} training episodes has two parts. {'; '.join(parts)}."
 
 
 def _best_estimate(means: Any, arm: str, config: Mapping[str, Any], last: int) -> str:
@@ -176,11 +176,11 @@ def _fewest(styles: Any, means: Any, agents: list[str], baseline: str, config: M
     first = int(styles["episodes"].min())
     if first == int(styles["episodes"].max()):
         return ""
-    told = []
+    parts = []
     for name in dict.fromkeys([headline(config), WORDS]):
         values = ", ".join(f"{arm} {_value(means, name, arm, first):.1f}%" for arm in [*agents, baseline])
-        told.append(f"{name}: {values}")
-    return f"With {first} training episodes only: {'; '.join(told)}."
+        parts.append(f"{name}: {values}")
+    return f"With {first} training episodes only: {'; '.join(parts)}."
 
 
 def _guidance_sentence(means: Any, arms: list[str], last: int) -> str:

@@ -1,4 +1,4 @@
-"""The figures of the vocabulary-free experiment: objective, map of prompts, similarity, what was learnt."""
+"""The figures of the vocabulary-free experiment: objective, map of prompts, similarity, tastes."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ def objective_figure(table: Any, *, subtitle: str) -> Figure:
     with new_figure(6.4, 3.8) as figure:
         axes = figure.subplots()
         train = table[table["part"] == "train"].sort_values("iteration")
-        found = table[table["part"] == "evaluation"].sort_values("iteration")
+        evaluations = table[table["part"] == "evaluation"].sort_values("iteration")
         base = table[table["part"] == "base"].iloc[0]
         axes.plot(
             train["iteration"], train["objective"], color=PALETTE[0], linewidth=0.9, alpha=0.55,
             label="training batches",
         )  # fmt: skip
         axes.plot(
-            found["iteration"], found["objective"], color=PALETTE[1], marker="o", markersize=3.5,
+            evaluations["iteration"], evaluations["objective"], color=PALETTE[1], marker="o", markersize=3.5,
             label="evaluation, with two standard errors",
         )  # fmt: skip
-        _band(axes, found["iteration"], found["objective"], found["standard_error"], PALETTE[1])
+        _band(axes, evaluations["iteration"], evaluations["objective"], evaluations["standard_error"], PALETTE[1])
         axes.axhline(base["objective"], color=GREY, linestyle=":", label="base model, never trained")
-        ends = np.array([0.0, max(train["iteration"].max(), found["iteration"].max())], dtype=float)
+        ends = np.array([0.0, max(train["iteration"].max(), evaluations["iteration"].max())], dtype=float)
         _band(axes, ends, np.full(2, base["objective"]), np.full(2, base["standard_error"]), GREY)
         axes.set(xlabel="iteration", ylabel="log det of the information")
         axes.legend(loc="best")
@@ -88,7 +88,7 @@ def map_figure(table: Any) -> Figure:
 
 
 def similarity_figure(table: Any, *, encoder: str) -> Figure:
-    """Draw the mean cosine similarity between prompts of different policies, beside the paper's.
+    """Draw the mean cosine similarity between prompts of different policies, against the paper's.
 
     Args:
         table: Rows with ``part`` "similarity": arm, repeat, similarity.
@@ -132,14 +132,16 @@ def taste_figure(table: Any, *, titles: dict[str, str]) -> Figure:
     estimators = list(dict.fromkeys(rows["estimator"]))
     panels = []
     for (mode, scale, estimator), cell in rows.groupby(["mode", "scale", "estimator"], sort=False):
-        drawn = []
+        lines = []
         for place, (arm, name) in enumerate(ARMS.items()):
             # users differ more than arms: average over them, so that the band is that of the sets of questions
-            own = cell[cell["arm"] == arm].groupby(["questions", "set"])["cosine_error"].mean().groupby("questions")
-            mean, error = own.mean(), own.sem()
-            drawn.append(Curve(name, mean.index, mean, look(place), mean - error, mean + error))
+            by_count = (
+                cell[cell["arm"] == arm].groupby(["questions", "set"])["cosine_error"].mean().groupby("questions")
+            )
+            mean, error = by_count.mean(), by_count.sem()
+            lines.append(Curve(name, mean.index, mean, look(place), mean - error, mean + error))
         title = f"{UserSettings(str(mode), float(scale)).label}: {titles[estimator]}"
-        panels.append(Panel(drawn, title, "cosine error of the taste"))
+        panels.append(Panel(lines, title, "cosine error of the taste"))
     return curves_figure(
         panels,
         columns=len(estimators),

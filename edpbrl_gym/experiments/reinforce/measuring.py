@@ -1,4 +1,4 @@
-"""What training did to the policies: how alike their prompts are, how likely under the base model, where they lie."""
+"""Measures of trained policies: similarity of their prompts, perplexity under the base model, a map of prompts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def between_policy_similarity(embeddings: ArrayLike) -> Floats:
     diverse; it reports mean and standard deviation over 10 repeats of 10 prompts from each of 4 policies.
 
     Args:
-        embeddings: Of complete prompts, (R, K, n, d): n prompts of each of K >= 2 policies in R repeats; not zero.
+        embeddings: Embeddings of complete prompts, (R, K, n, d): n prompts of each of K >= 2 policies in R repeats; not
+            zero.
 
     Returns:
         For each repeat the mean over all pairs of prompts from two different policies, (R,).
@@ -42,8 +43,8 @@ def between_policy_similarity(embeddings: ArrayLike) -> Floats:
     # the mean over pairs of prompts of two policies is the inner product of the policies' mean directions
     means = (rows / norms).mean(axis=2)
     products = means @ means.swapaxes(1, 2)
-    others = products.sum(axis=(1, 2)) - np.trace(products, axis1=1, axis2=2)
-    return np.asarray(others / (policies * (policies - 1)))
+    between = products.sum(axis=(1, 2)) - np.trace(products, axis1=1, axis2=2)
+    return np.asarray(between / (policies * (policies - 1)))
 
 
 def perplexity(model: LanguageModel, samples: Samples, *, batch_size: int = 64) -> float:
@@ -52,7 +53,7 @@ def perplexity(model: LanguageModel, samples: Samples, *, batch_size: int = 64) 
     A choice is a token, or the stop that ended a prompt (see `edpbrl_gym.language.sampling`); forced ends are none.
 
     Args:
-        model: The model that judges, with the tokenizer of the one that wrote.
+        model: The scoring model, with the tokenizer of the sampling one.
         samples: The prompts.
         batch_size: Prompts in one forward pass.
 
@@ -76,11 +77,11 @@ def map_prompts(embeddings: ArrayLike, *, seed: int, perplexity: float = 30.0) -
 
     Args:
         embeddings: (n, d), n >= 4.
-        seed: Of the map's start.
+        seed: Seed of the initial map.
         perplexity: Effective number of neighbours; at most a third of n is taken.
 
     Returns:
-        Places, (n, 2); only neighbourhoods mean something, axes and distances between groups don't.
+        Positions, (n, 2); only neighbourhoods are meaningful, not axes or distances between groups.
 
     Raises:
         ValueError: Fewer than four rows, NaN, or a perplexity that is not positive.
@@ -88,8 +89,8 @@ def map_prompts(embeddings: ArrayLike, *, seed: int, perplexity: float = 30.0) -
     rows = check_array(embeddings, "embeddings", shape=("n", "d"))
     if len(rows) < 4:
         raise ValueError(f"Expected at least 4 embeddings for a map, got {len(rows)}")
-    wanted = check_number(perplexity, "perplexity", minimum=0.0, exclusive=True)
+    neighbours = check_number(perplexity, "perplexity", minimum=0.0, exclusive=True)
     from sklearn.manifold import TSNE
 
-    mapper = TSNE(metric="cosine", init="random", perplexity=min(wanted, len(rows) / 3.0), random_state=seed)
+    mapper = TSNE(metric="cosine", init="random", perplexity=min(neighbours, len(rows) / 3.0), random_state=seed)
     return np.asarray(mapper.fit_transform(rows), dtype=np.float64)

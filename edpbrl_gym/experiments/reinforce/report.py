@@ -65,11 +65,11 @@ def make_report(results: Results) -> Report:
 
 
 def findings(results: Results) -> list[str]:
-    """What the numbers say, one sentence each."""
+    """The findings, one sentence each."""
     table = results.table
     last = table[table["part"] == "evaluation"].sort_values("iteration").iloc[-1]
     base = table[table["part"] == "base"].iloc[0]
-    # the same random streams evaluate both, so the difference is taken meta-sample by meta-sample
+    # both are evaluated on the same random streams, so the difference is paired by meta-sample
     rise = PairedDifference(np.asarray(last["values"], dtype=float) - np.asarray(base["values"], dtype=float))
     lines = [
         f"After {int(last['iteration'])} iterations the objective is {last['objective']:.2f} in evaluation, the base "
@@ -87,21 +87,21 @@ def findings(results: Results) -> list[str]:
         f"of the trained policies, {likely['trained'] / likely['base']:.2f} times as high."
     )
     tastes = table[table["part"] == "taste"]
-    most = tastes[tastes["questions"] == tastes["questions"].max()]
-    for estimator, cell in most.groupby("estimator", sort=False):
+    largest = tastes[tastes["questions"] == tastes["questions"].max()]
+    for estimator, cell in largest.groupby("estimator", sort=False):
         errors = cell.groupby("arm")["cosine_error"].mean()
-        told = ", ".join(f"{errors[arm]:.3f} ({title})" for arm, title in ARMS.items())
-        less = " and ".join(f"{error_difference(cell, arm)} ({ARMS[arm]})" for arm in ("base", "random"))
+        errors_by_arm = ", ".join(f"{errors[arm]:.3f} ({title})" for arm, title in ARMS.items())
+        differences = " and ".join(f"{error_difference(cell, arm)} ({ARMS[arm]})" for arm in ("base", "random"))
         lines.append(
-            f"Cosine error of the taste after {int(most['questions'].iloc[0])} questions, "
-            f"{ESTIMATORS[str(estimator)]}: {told}; trained policies minus the others: {less}."
+            f"Cosine error of the taste after {int(largest['questions'].iloc[0])} questions, "
+            f"{ESTIMATORS[str(estimator)]}: {errors_by_arm}; trained policies minus the others: {differences}."
         )
-    fell = collapse(_evaluations(table))
-    if fell is not None:
+    fall = collapse(_evaluations(table))
+    if fall is not None:
         lines.insert(
             0,
-            f"Warning: {fell}. What follows is measured on these policies; those of the best evaluation are in "
-            "training/best. Begin anew, in another folder, with a lower learning rate.",
+            f"Warning: {fall}. What follows is measured on these policies; those of the best evaluation are in "
+            "training/best. Start again, in another folder, with a lower learning rate.",
         )
     failed = int((~tastes["converged"].astype(bool)).sum())
     if failed:
@@ -151,13 +151,14 @@ def _means(table: Any, part: str) -> dict[str, float]:
 
 def _setting(results: Results) -> str:
     config, known = results.config, results.provenance
-    own = config["training"]
+    options = config["training"]
     policies = f"LoRA adapters of rank {config['rank']}" if config["kind"] == "adapters" else "full copies"
     return (
         f"K = {config['num_options']} policies ({policies} of {Path(known['model']).name}, "
-        f"{known['parameters'] / 1e6:.1f} M parameters), H = {own['words']} words, T = {own['episodes']}, "
-        f"M = {own['meta_samples']}, lambda = {own['regularization']:g}, {own['optimiser']} {own['learning_rate']:g}, "
-        f"credit {own['credit']}, KL weight {own['kl_weight']:g}, encoder {known['encoder']}, seed {own['seed']}"
+        f"{known['parameters'] / 1e6:.1f} M parameters), H = {options['words']} words, T = {options['episodes']}, "
+        f"M = {options['meta_samples']}, lambda = {options['regularization']:g}, "
+        f"{options['optimiser']} {options['learning_rate']:g}, credit {options['credit']}, "
+        f"KL weight {options['kl_weight']:g}, encoder {known['encoder']}, seed {options['seed']}"
     )
 
 
@@ -167,9 +168,9 @@ def similarity_table(results: Results) -> TextTable:
     rows = []
     similarity = table[table["part"] == "similarity"]
     for arm, (mean, deviation) in PAPER_SIMILARITY.items():
-        own = similarity[similarity["arm"] == arm]["similarity"]
-        here = plus_minus(float(own.mean()), float(own.std(ddof=1)), ".3f")
-        rows.append((ARMS[arm], here, f"{mean:.3f} ± {deviation:.3f}"))
+        values = similarity[similarity["arm"] == arm]["similarity"]
+        measured = plus_minus(float(values.mean()), float(values.std(ddof=1)), ".3f")
+        rows.append((ARMS[arm], measured, f"{mean:.3f} ± {deviation:.3f}"))
     _, change, error = similarity_change(table)
     paper = PAPER_SIMILARITY["trained"][0] / PAPER_SIMILARITY["base"][0] - 1.0
     rows.append(("change", plus_minus(change, error, "+.1%"), f"{paper:+.0%}"))
@@ -216,7 +217,7 @@ def _prompts(table: Any, count: int) -> list[Text]:
 
 
 def _quoted(text: str) -> str:
-    """A generated text may hold anything; as code, on one line, it can't break the page."""
+    """Quote a generated text as code on one line, so that it can't break the page."""
     return "`" + " ".join(text.replace("`", "'").split()) + "`"
 
 

@@ -1,4 +1,4 @@
-"""Train K language models as query policies, measure what training did, and learn tastes from their questions."""
+"""Train K language models as query policies, measure the result, and learn tastes from their questions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["REINFORCE", "run_reinforce"]
 
 ARMS = (("base", True), ("trained", False))  # name, whether all prompts come from the base model
-# what a random stream of the play is for; a set of questions of the tastes adds its number to the last
+# purposes of the random streams of the rollouts; set i of questions of the tastes uses _TASTES + i
 _SIMILARITY, _MAP, _LIKELY, _TASTES = 0, 1, 2, 3
 
 
@@ -55,9 +55,9 @@ def run_reinforce(
     """Run or resume the experiment and write results.parquet (figures and report: ``registry.write_report``).
 
     Args:
-        settings: The setting.
+        settings: Settings of the experiment.
         out: A new or empty folder, or that of an earlier run with the same settings.
-        device: Of the language models; None is "cuda" where there is one.
+        device: Device of the language models; None is "cuda" if available.
         accelerator: ``accelerate.Accelerator`` of several processes; all train, the first one measures and writes.
         tensorboard: Write scalars of the training to OUT/training/tensorboard.
         callback: Called by the training after every iteration.
@@ -75,7 +75,7 @@ def run_reinforce(
     language = load_language_model(settings.model, device=device)
     inputs = _inputs(settings, language)
     if accelerator is not None and not accelerator.is_main_process:
-        accelerator.wait_for_everyone()  # the others write into the folder only after the first has opened it
+        accelerator.wait_for_everyone()  # other processes write into the folder only after the first has opened it
         _train(settings, language, inputs, Path(out), accelerator, callback, tensorboard)
         return None
     reinforce = replace(
@@ -90,7 +90,7 @@ def run_reinforce(
 
 @dataclass(frozen=True)
 class Stage:
-    """What is measured of the trained policies, in this process."""
+    """A measurement of the trained policies, in this process."""
 
     part: str
 
@@ -100,9 +100,9 @@ class _Prepared:
     """The trained policies.
 
     Attributes:
-        policies: They, and the base model.
-        encoder: Of prompts.
-        history: Of the training.
+        policies: The policies and the base model.
+        encoder: Encoder of the prompts.
+        history: Log of the training.
         say: Called before each stage.
     """
 
@@ -113,9 +113,9 @@ class _Prepared:
 
 
 def _inputs(settings: ReinforceExperiment, language: LanguageModel) -> Inputs:
-    encoder = load_encoder(settings.encoder, cache=False)  # generated prompts hardly ever come again: not to the disk
+    encoder = load_encoder(settings.encoder, cache=False)  # generated prompts hardly ever recur, so they are not stored
     words = load_vocabulary(settings.vocabulary)
-    if min(words.sizes) < settings.num_options:  # said now, not after hours of training
+    if min(words.sizes) < settings.num_options:  # reported now, not after hours of training
         raise ValueError(
             f"Expected a vocabulary with at least K = {settings.num_options} tokens in each step, got {words.sizes}"
         )
@@ -136,7 +136,7 @@ def _prepare(
     tensorboard: bool,
     say: Callable[[str], object],
 ) -> _Prepared:
-    """Train the policies, or read those of a training that has ended."""
+    """Train the policies, or read those of a finished training."""
     if accelerator is not None:
         accelerator.wait_for_everyone()
     say("training")
@@ -180,15 +180,15 @@ def _run_unit(settings: ReinforceExperiment, unit: Stage, folder: Path, prepared
     if unit.part == "training":
         return _training(prepared.history)
     prepared.say(unit.part)
-    # a memo of its own: the batches of a stage are then the same whether the run was resumed or not
+    # a new memo, so that the batches of a stage are the same whether the run was resumed or not
     rows = _STAGES[unit.part](settings, prepared.policies, MemoEncoder(prepared.encoder))
     if unit.part == "tastes":
-        _keep_tastes(rows, folder, prepared.encoder)
+        _save_tastes(rows, folder, prepared.encoder)
     return rows
 
 
 def _about(language: LanguageModel) -> dict[str, Any]:
-    """What is noted about the language model and the machine; rounding depends on the latter."""
+    """Notes on the language model and the machine, on which rounding depends."""
     import torch
 
     parameters = sum(parameter.numel() for parameter in language.model.parameters())
@@ -196,13 +196,13 @@ def _about(language: LanguageModel) -> dict[str, Any]:
     return {"model": language.name, "parameters": parameters, "device": str(language.device), "torch_threads": threads}
 
 
-def _keep_tastes(rows: list[dict[str, Any]], folder: Path, encoder: TextEncoder) -> None:
-    """Write each user's taste as learnt from the first set of the trained policies' questions; for `personalize`."""
-    most = max(row["questions"] for row in rows)
+def _save_tastes(rows: list[dict[str, Any]], folder: Path, encoder: TextEncoder) -> None:
+    """Save each user's taste from the first set of the trained policies' questions, for `edpbrl personalize`."""
+    largest = max(row["questions"] for row in rows)
     for row in rows:
-        if (row["arm"], row["set"], row["estimator"], row["questions"]) == ("trained", 0, "words", most):
+        if (row["arm"], row["set"], row["estimator"], row["questions"]) == ("trained", 0, "words", largest):
             answers = row["mode"] if row["mode"] == "argmax" else f"scale-{row['scale']:g}"
-            about = {"encoder": encoder.name, "encoder_fingerprint": encoder.fingerprint, "questions": most}
+            about = {"encoder": encoder.name, "encoder_fingerprint": encoder.fingerprint, "questions": largest}
             about |= {"user": row["user"], "answers": answers, "asked_by": "policies of `edpbrl reproduce reinforce`"}
             save_taste(
                 folder / "tastes" / f"{row['user']}-{answers}.safetensors",
@@ -214,20 +214,20 @@ def _keep_tastes(rows: list[dict[str, Any]], folder: Path, encoder: TextEncoder)
 def _training(history: TrainingLog) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = [
         {
-            "part": "train", "iteration": one.iteration, "objective": one.objective, "deviation": one.deviation,
-            "gradient_norm": one.gradient_norm, "divergence": one.divergence, "words": one.words,
-            "seconds": one.seconds,
+            "part": "train", "iteration": entry.iteration, "objective": entry.objective, "deviation": entry.deviation,
+            "gradient_norm": entry.gradient_norm, "divergence": entry.divergence, "words": entry.words,
+            "seconds": entry.seconds,
         }
-        for one in history.iterations
+        for entry in history.iterations
     ]  # fmt: skip
-    told = [("evaluation", one) for one in history.evaluations]
-    told += [("base", history.base)] if history.base is not None else []
+    evaluations = [("evaluation", entry) for entry in history.evaluations]
+    evaluations += [("base", history.base)] if history.base is not None else []
     rows += [
         {
-            "part": part, "iteration": one.iteration, "objective": one.mean, "standard_error": one.standard_error,
-            "values": list(one.values),
+            "part": part, "iteration": entry.iteration, "objective": entry.mean, "standard_error": entry.standard_error,
+            "values": list(entry.values),
         }
-        for part, one in told
+        for part, entry in evaluations
     ]  # fmt: skip
     return rows
 
@@ -258,23 +258,23 @@ def _similarity(settings: ReinforceExperiment, policies: Policies, encoder: Text
     """The paper's between-policy similarity of complete prompts."""
     rows = []
     for arm, base in ARMS:
-        found = _play(
+        rollout = _play(
             settings, policies, encoder, base, _SIMILARITY, settings.repeat_prompts, meta_samples=settings.repeats
         )
-        complete = np.moveaxis(found.features[..., -1, :], 1, 2)  # (R, n, K, d) to (R, K, n, d)
+        complete = np.moveaxis(rollout.features[..., -1, :], 1, 2)  # (R, n, K, d) to (R, K, n, d)
         for repeat, value in enumerate(between_policy_similarity(complete)):
             rows.append({"part": "similarity", "arm": arm, "repeat": repeat, "similarity": float(value)})
     return rows
 
 
 def _map(settings: ReinforceExperiment, policies: Policies, encoder: TextEncoder) -> list[dict[str, Any]]:
-    """One t-SNE map of the prompts of base and trained policies; the first prompts of each are kept as text."""
+    """One t-SNE map of the prompts of base and trained policies; with the prompts as text."""
     rows: list[dict[str, Any]] = []
     embeddings = []
     for arm, base in ARMS:
-        found = _play(settings, policies, encoder, base, _MAP, settings.map_prompts)
-        embeddings.append(np.moveaxis(found.features[0, :, :, -1], 0, 1).reshape(-1, found.features.shape[-1]))
-        for policy, texts in enumerate(found.texts):
+        rollout = _play(settings, policies, encoder, base, _MAP, settings.map_prompts)
+        embeddings.append(np.moveaxis(rollout.features[0, :, :, -1], 0, 1).reshape(-1, rollout.features.shape[-1]))
+        for policy, texts in enumerate(rollout.texts):
             rows += [{"part": "map", "arm": arm, "policy": policy, "prompt": prefixes[-1]} for prefixes in texts]
     places = map_prompts(np.concatenate(embeddings), seed=settings.training.seed)
     for row, (x, y) in zip(rows, places, strict=True):
@@ -286,8 +286,8 @@ def _perplexity(settings: ReinforceExperiment, policies: Policies, encoder: Text
     """Perplexity under the base model of the prompts of each policy, and of the base model's own."""
     rows = []
     for arm, base in ARMS:
-        found = _play(settings, policies, encoder, base, _LIKELY, settings.likely_prompts)
-        for policy, samples in enumerate(found.samples):
+        rollout = _play(settings, policies, encoder, base, _LIKELY, settings.likely_prompts)
+        for policy, samples in enumerate(rollout.samples):
             with policies.base_model() as model:
                 value = perplexity(model, samples, batch_size=settings.training.batch_size)
             rows.append({"part": "perplexity", "arm": arm, "policy": policy, "perplexity": value})
@@ -295,7 +295,7 @@ def _perplexity(settings: ReinforceExperiment, policies: Policies, encoder: Text
 
 
 def _tastes(settings: ReinforceExperiment, policies: Policies, encoder: TextEncoder) -> list[dict[str, Any]]:
-    """What users' answers to each arm's questions teach, for several sets of questions."""
+    """Errors of the tastes learnt from each arm's questions, for several sets of questions."""
     evaluation = EvaluationPrompts.of(
         load_vocabulary(settings.vocabulary),
         encoder,
@@ -306,20 +306,20 @@ def _tastes(settings: ReinforceExperiment, policies: Policies, encoder: TextEnco
     users = {name: encoder.encode([text])[0].astype(np.float64) for name, text in settings.users.items()}
     rows: list[dict[str, Any]] = []
     for number in range(settings.taste_seeds):
-        asked = {
+        questions = {
             arm: _questions(_play(settings, policies, encoder, base, _TASTES + number, _episodes(settings)))
             for arm, base in ARMS
         }
-        asked["random"] = _random_questions(settings, encoder, number)
-        found = learn_tastes(
-            asked,
+        questions["random"] = _random_questions(settings, encoder, number)
+        errors = learn_tastes(
+            questions,
             users=users,
             answerings=settings.answerings,
             counts=settings.counts,
             evaluation=evaluation,
             seed=derive_seed(settings.training.seed, "tastes", number),
         )
-        rows += [{"part": "taste", "set": number, **row} for row in found]
+        rows += [{"part": "taste", "set": number, **row} for row in errors]
     return rows
 
 
@@ -347,10 +347,10 @@ def _random_questions(settings: ReinforceExperiment, encoder: TextEncoder, numbe
         episodes=episodes,
         seed=derive_seed(settings.training.seed, "random questions", number),
     ).learn()
-    drawn = draw_questions(ENVIRONMENT, agent, episodes=episodes, env_arguments=arguments, distinct=False).questions
-    rows = encoder.encode([text for _, _, texts in drawn for text in texts])
-    features = rows.reshape(len(drawn), settings.num_options, -1)
-    return Queries(features, np.array([row[0] for row in drawn]), np.array([row[1] for row in drawn]))
+    questions = draw_questions(ENVIRONMENT, agent, episodes=episodes, env_arguments=arguments, distinct=False).questions
+    rows = encoder.encode([text for _, _, texts in questions for text in texts])
+    features = rows.reshape(len(questions), settings.num_options, -1)
+    return Queries(features, np.array([row[0] for row in questions]), np.array([row[1] for row in questions]))
 
 
 _STAGES: dict[str, Callable[[ReinforceExperiment, Policies, TextEncoder], list[dict[str, Any]]]] = {

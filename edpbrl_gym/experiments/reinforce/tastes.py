@@ -1,4 +1,4 @@
-"""What the questions of each arm teach: simulated users answer, and the estimates are compared with their tastes."""
+"""Tastes learnt from the questions of each arm: simulated users answer, and estimates are compared with the truth."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ ESTIMATORS = {"ridge": "ridge, lambda = 100 (the paper's)", "words": "prior arou
 
 @dataclass(frozen=True, eq=False)
 class EvaluationPrompts:
-    """Random prompts on which an estimate is judged, and the prior of the vocabulary.
+    """Random prompts for the evaluation of an estimate, and the prior of the vocabulary.
 
     Attributes:
-        prior: Of the estimator "words".
+        prior: Prior of the estimator "words".
         prompts: Embeddings of random prompts, (n, d).
         pairs: Pairs of them, (p, 2).
     """
@@ -44,8 +44,7 @@ class EvaluationPrompts:
     def of(cls, words: Vocabulary, encoder: TextEncoder, *, prompts: int, pairs: int, seed: int) -> EvaluationPrompts:
         """Draw random prompts of the vocabulary.
 
-        No token is held out: a language model may have learnt any of them, so all arms may show any. What no arm has
-        asked about are the prompts.
+        No token is held out, since a language model may have learnt any of them; only the prompts are new to all arms.
         """
         sample = sample_pairs(words.sizes, prompts=prompts, pairs=pairs, rng=np.random.default_rng(seed))
         texts = [words.prompt(row) for row in sample.tokens.tolist()]
@@ -60,7 +59,7 @@ class EvaluationPrompts:
 
 
 def learn_tastes(
-    asked: Mapping[str, Queries],
+    questions: Mapping[str, Queries],
     *,
     users: Mapping[str, NDArray[np.float64]],
     answerings: Sequence[UserSettings],
@@ -71,38 +70,41 @@ def learn_tastes(
     """Let every user answer the questions of every arm, and estimate from the first of them.
 
     Args:
-        asked: The questions of each arm, in the order of asking; at least max(counts).
+        questions: The questions of each arm, in the order of asking; at least max(counts).
         users: theta* of each user, (d,).
         answerings: How they answer.
         counts: Numbers of questions after which the taste is estimated.
-        evaluation: What the estimates are judged on.
-        seed: Of sampled answers; all arms meet the same user with the same draws.
+        evaluation: Prompts of the evaluation.
+        seed: Seed of sampled answers, which are the same draws for all arms.
 
     Returns:
         One row for each arm, user, way of answering, estimator and count; ``theta`` is the estimate at the largest
         count, else None.
     """
     rows: list[dict[str, Any]] = []
-    for arm, queries in asked.items():
+    for arm, queries in questions.items():
         features = queries.features.astype(np.float64)
         for name, truth in users.items():
-            for how in answerings:
-                own = derive_seed(seed, "answers", name, how.label)
+            for answering in answerings:
+                user_seed = derive_seed(seed, "answers", name, answering.label)
                 user = SyntheticUser(
-                    truth, mode="argmax" if how.mode == "argmax" else "sampled", scale=how.scale, seed=own
+                    truth,
+                    mode="argmax" if answering.mode == "argmax" else "sampled",
+                    scale=answering.scale,
+                    seed=user_seed,
                 )
                 choices = user.answer(queries).choices
-                told = {"arm": arm, "user": name, "mode": how.mode, "scale": how.scale}
+                common = {"arm": arm, "user": name, "mode": answering.mode, "scale": answering.scale}
                 for count in counts:
-                    given, chosen = features[:count], choices[:count]
-                    found = {
-                        "ridge": estimate((given, chosen), regularization=RIDGE),
-                        "words": evaluation.prior.fit((given, chosen)).estimate,
+                    options, answers = features[:count], choices[:count]
+                    estimates = {
+                        "ridge": estimate((options, answers), regularization=RIDGE),
+                        "words": evaluation.prior.fit((options, answers)).estimate,
                     }
                     rows += [
-                        {**told, "estimator": estimator, "questions": count, "converged": one.converged}
-                        | evaluation.errors(one.theta, truth)
-                        | {"theta": one.theta.tolist() if count == max(counts) else None}
-                        for estimator, one in found.items()
+                        {**common, "estimator": estimator, "questions": count, "converged": fit.converged}
+                        | evaluation.errors(fit.theta, truth)
+                        | {"theta": fit.theta.tolist() if count == max(counts) else None}
+                        for estimator, fit in estimates.items()
                     ]
     return rows
