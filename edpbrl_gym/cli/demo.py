@@ -139,9 +139,9 @@ class _Story:
         elif step == "prompts":
             from edpbrl_gym.experiments.demo_report import counted_best
 
-            *others, last = facts["agents"]
+            *earlier, last = facts["agents"]
             text = (
-                f"the {counted_best(facts['count'])} of the kept words, for what {', '.join(others)} and {last} "
+                f"the {counted_best(facts['count'])} of the kept words, for what {', '.join(earlier)} and {last} "
                 "questions taught."
             )
             bullet(self.console, "Prompts", text)

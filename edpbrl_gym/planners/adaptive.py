@@ -207,8 +207,8 @@ class AdaptivePlanner(TrackedPlanner):
         score = self._question_score(rng)
         score.prepare(self._tokens[step], self.options.offsets(before))
 
-        def allowed(lane: int, chosen: NDArray[np.int64]) -> NDArray[np.bool_]:
-            return self._allowed(before, chosen, lane)
+        def allowed(lane: int, question: NDArray[np.int64]) -> NDArray[np.bool_]:
+            return self._allowed(before, question, lane)
 
         results = [
             exchange(score, allowed, self._start(before, step, rng), sweeps=self._sweeps, rng=rng)
@@ -245,9 +245,9 @@ class AdaptivePlanner(TrackedPlanner):
             self._rules = self._rules.with_base(token)
         return np.full(self.num_options, token)
 
-    def _allowed(self, before: NDArray[np.int64], chosen: NDArray[np.int64], lane: int) -> NDArray[np.bool_]:
+    def _allowed(self, before: NDArray[np.int64], question: NDArray[np.int64], lane: int) -> NDArray[np.bool_]:
         """Which tokens a lane may show, given its own prefix and the tokens of the other lanes."""
-        others = np.delete(np.concatenate([before, chosen[:, None]], axis=1), lane, axis=0)
+        others = np.delete(np.concatenate([before, question[:, None]], axis=1), lane, axis=0)
         return self._rules.allowed(before.shape[1], before[lane], others)
 
     def _start(self, before: NDArray[np.int64], step: int, rng: np.random.Generator) -> NDArray[np.int64]:

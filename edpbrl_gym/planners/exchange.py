@@ -19,7 +19,7 @@ _GAIN = 1e-9  # relative: smaller ones are rounding
 class ReplacementScore(Protocol):
     """A score of questions that can try all candidates in the place of one option."""
 
-    def replacements(self, chosen: NDArray[np.int64], lane: int) -> NDArray[np.float64]:
+    def replacements(self, question: NDArray[np.int64], lane: int) -> NDArray[np.float64]:
         """The values of the question with each candidate in place of option ``lane``, (n,)."""
 
 
