@@ -231,7 +231,7 @@ def test_a_planner_that_is_made_already(world, tmp_path):
         assert agent.name == "bald" and not agent.static and agent.planner.asked == 3 * H
     np.testing.assert_array_equal(*played)
     assert agent.learn().planner is given and given.asked == 0
-    with pytest.raises(TypeError, match="given by its name, to save the agent"):
+    with pytest.raises(TypeError, match="given by name, so that the agent can be saved"):
         agent.save(tmp_path)
     with pytest.raises(ValueError, match="planner of K = 3 options, got one of 2"):
         PlannerAgent(lanes(world, 3), planner=given, num_options=3, episodes=2)

@@ -118,7 +118,7 @@ def test_word_steps_feed_each_token_once(folder):
             wrapped.step(np.zeros(6, dtype=int))
     finally:
         handle.remove()
-    assert sum(fed) == wrapped._drawn.sum()  # one token is fed for each that is drawn: the start, then those chosen
+    assert sum(fed) == wrapped._num_drawn.sum()  # one token is fed for each that is drawn: the start, then those chosen
 
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])

@@ -131,7 +131,7 @@ def test_shares():
     np.testing.assert_array_equal(both, np.concatenate([array, array]))
     np.testing.assert_array_equal(processes.local(both), array)
     one = Processes()
-    assert one.first and one.share(3, "samples") == 3 and one.gather(array) is array
+    assert one.is_first and one.share(3, "samples") == 3 and one.gather(array) is array
 
 
 def test_a_mean_is_that_of_all_processes():

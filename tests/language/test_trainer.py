@@ -97,7 +97,7 @@ def test_fewer_iterations_than_were_taken_are_refused(folder, tmp_path):
     train(tiny_policies(folder), HashEncoder(), settings, folder=tmp_path)
     policies = tiny_policies(folder)
     before = policies.state()
-    with pytest.raises(ValueError, match="at least the 3 iterations .* got iterations = 2; give more, or begin anew"):
+    with pytest.raises(ValueError, match="at least the 3 iterations .* got iterations = 2; ask for more, start again"):
         train(policies, HashEncoder(), replace(settings, iterations=2), folder=tmp_path)
     assert same(policies.state(), before)
 
@@ -203,9 +203,9 @@ def test_a_gradient_that_is_not_finite_stops_the_run(folder):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"learning_rate": 1e30}, "finite scores of the next token.* or set max_gradient_norm and begin anew"),
-        ({"learning_rate": 1e30, "max_gradient_norm": 9.0}, r"\(learning_rate, now 1e\+30\) and begin anew"),
-        ({"learning_rate": 1e30, "optimiser": "adamw"}, r"finite.*\(learning_rate, now 1e\+30\) and begin anew"),
+        ({"learning_rate": 1e30}, "finite scores of the next token.* or set max_gradient_norm and start again"),
+        ({"learning_rate": 1e30, "max_gradient_norm": 9.0}, r"\(learning_rate, now 1e\+30\) and start again"),
+        ({"learning_rate": 1e30, "optimiser": "adamw"}, r"finite.*\(learning_rate, now 1e\+30\) and start again"),
     ],
 )
 def test_a_diverging_run_stops_with_advice_and_keeps_no_such_weights(folder, tmp_path, capsys, options, message):
