@@ -236,7 +236,7 @@ def test_terminated_it_keeps_every_answer_under_way_and_goes_on_later(inputs, tm
 
             threading.Thread(target=terminate, daemon=True).start()
             assert main(given) == 130
-            assert "the same command goes on" in capsys.readouterr().err
+            assert "the same command resumes" in capsys.readouterr().err
             kept = (tmp_path / "run" / LEDGER).read_text().count('"kind":"answer"')
             assert 10 <= kept == server.requests < QUESTIONS
             assert signal.getsignal(signal.SIGTERM) is unexpected
