@@ -83,7 +83,7 @@ def test_the_papers_table_agrees_with_itself():
         ({"train_sizes": (10, 51)}, "at most 50"),
         ({"lambdas": ()}, "at least one lambda"),
         ({"lambdas": (0.0,)}, "lambdas"),
-        ({"agents": ("random", "random")}, "another label"),
+        ({"agents": ("random", "random")}, "its own label"),
         ({"test_episodes": 25}, "test windows"),
     ],
 )
