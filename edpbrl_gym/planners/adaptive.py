@@ -57,9 +57,9 @@ class AdaptivePlanner(TrackedPlanner):
     are corrected.
 
     The defaults were measured for two cases. On a pool of items (a vocabulary of one step) the acquisition function is
-    the reduction of the posterior variance (A-optimality, classical; on development seeds of `edpbrl bench comparison` the
-    strongest of the literature's rules), under many draws, from several starts. In prompts of several steps it is the
-    gain in log det of the posterior precision (D), from one start (`edpbrl bench efficiency`).
+    the reduction of the posterior variance (A-optimality, classical; on development seeds of `edpbrl bench comparison`
+    the strongest of the literature's rules), under many draws, from several starts. In prompts of several steps it is
+    the gain in log det of the posterior precision (D), from one start (`edpbrl bench efficiency`).
 
     ``mode="best"`` looks for the best prompt instead: options with the largest expected utility of the best of them
     under 16 draws, from one start; in development 64 draws and eight starts found worse items.
