@@ -29,18 +29,18 @@ class _Limit:
         self._owner: int | None = None
         self._depth = 0
         self._limiter: Any = None
-        self._before = 1
+        self._previous = 1
 
     def threads(self) -> int:
         with self._lock:
-            return self._before if self._owner is not None else _threads_now()
+            return self._previous if self._owner is not None else _threads_now()
 
     def enter(self) -> bool:
         """Enter the limit; return whether ``leave`` must be called: not if another thread is the owner."""
         with self._lock:
             if self._owner is None:
                 self._owner = threading.get_ident()
-                self._before = _threads_now()
+                self._previous = _threads_now()
                 self._limiter = _controller().limit(limits=1, user_api="blas")
                 self._limiter.__enter__()
             elif self._owner != threading.get_ident():

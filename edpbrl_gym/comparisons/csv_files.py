@@ -60,7 +60,7 @@ def write_csv(path: Path, table: Any) -> None:
         safe[name] = table[name].map(lambda value: escape_cell(value) if isinstance(value, str) else value)
     returns = any("\r" in value for name in texts for value in table[name] if isinstance(value, str))
     quoting = csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL  # the latter leaves a lone \r unquoted
-    write_atomically(path, lambda part: safe.to_csv(part, index=False, quoting=quoting))
+    write_atomically(path, lambda temporary: safe.to_csv(temporary, index=False, quoting=quoting))
 
 
 def _separator(file: Any) -> str:

@@ -97,13 +97,13 @@ def read_answers(
     non_empty = [number for number, row in enumerate(table.rows) if any(row)]
     for number in non_empty:
         for name, column in zip(names, columns, strict=True):
-            _check_option(table.rows[number][column], f"column {name} of {table.where[number]}", source)
+            _check_option(table.rows[number][column], f"column {name} of {table.positions[number]}", source)
     answered = [number for number in non_empty if table.rows[number][choice]]
     if not answered:
         raise ValueError(
             f"Expected at least one answer in the column choice of {source}, got none; fill in 1..{len(names)}"
         )
-    choices = [_choice(table.rows[number][choice], table.where[number], len(names), source) for number in answered]
+    choices = [_choice(table.rows[number][choice], table.positions[number], len(names), source) for number in answered]
     counters = {name: _whole_numbers(name, table, answered, source) for name in ("episode", "step")}
     texts = [[normalise(table.rows[number][column]) for column in columns] for number in answered]
     flat = [text for question in texts for text in question]
@@ -125,7 +125,7 @@ class _Table:
 
     header: list[str]
     rows: list[list[str]]
-    where: list[str]
+    positions: list[str]
 
 
 def _read_table(source: Path) -> _Table:
@@ -134,8 +134,8 @@ def _read_table(source: Path) -> _Table:
             csv_table = read_csv(source)
         except (ValueError, OSError) as error:
             raise ValueError(f"Expected a table of questions in {source}, could not read it: {error}") from None
-        where = [f"question {number} (line {line})" for number, line in enumerate(csv_table.lines, start=1)]
-        return _Table(csv_table.header, [[cell.strip() for cell in row] for row in csv_table.rows], where)
+        positions = [f"question {number} (line {line})" for number, line in enumerate(csv_table.lines, start=1)]
+        return _Table(csv_table.header, [[cell.strip() for cell in row] for row in csv_table.rows], positions)
     import pandas
 
     try:
@@ -200,7 +200,7 @@ def _whole_numbers(name: str, table: _Table, answered: list[int], source: Path) 
         if match is None:
             raise ValueError(
                 f"Expected whole numbers in the column {name} of {source}, got {table.rows[row][column]!r} in "
-                f"{table.where[row]}; write those of the questions file, or remove the column"
+                f"{table.positions[row]}; write those of the questions file, or remove the column"
             )
         numbers.append(int(match[1]))
     return np.array(numbers, dtype=np.int64)

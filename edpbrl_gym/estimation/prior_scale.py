@@ -41,7 +41,7 @@ class ScaleSearch:
             raise ValueError(f"Expected log_spread > 0 (numpy.inf: no prior on the scale), got {log_spread}")
         self._log_spread = log_spread
         self._precision = check_number(precision, "precision", minimum=0.0, exclusive=True)
-        self._most = check_count(max_evaluations, "max_evaluations")
+        self._max_evaluations = check_count(max_evaluations, "max_evaluations")
         if not isinstance(base, GaussianPrior):
             raise TypeError(f"Expected base as a GaussianPrior, got {type(base).__name__}")
         dimension = differences.shape[2]
@@ -69,7 +69,7 @@ class ScaleSearch:
             limits,
             step=step,
             precision=self._precision,
-            max_evaluations=self._most,
+            max_evaluations=self._max_evaluations,
         )
         variance = 1.0 / curvature if curvature > 0 else 0.0
         return float(np.clip(np.exp(best), *self._bounds)), variance, best in limits

@@ -86,13 +86,13 @@ def climb(
 
 
 def _vertex(points: tuple[float, float, float], values: tuple[float, float, float]) -> tuple[float, float, float]:
-    """Where the parabola through three points is highest, how far above the middle value, and minus its curvature."""
+    """The vertex of the parabola through three points, its height above the middle value, and minus its curvature."""
     (a, b, c), (fa, fb, fc) = points, values
-    left, right = (fb - fa) / (b - a), (fc - fb) / (c - b)
-    bend = (right - left) / (c - a)
+    left_slope, right_slope = (fb - fa) / (b - a), (fc - fb) / (c - b)
+    bend = (right_slope - left_slope) / (c - a)
     if bend >= 0:  # flat to rounding: the middle is no lower than its neighbours
         return b, 0.0, 0.0
-    slope = left + bend * (b - a)
+    slope = left_slope + bend * (b - a)
     return b - slope / (2 * bend), slope**2 / (-4 * bend), -2 * bend
 
 

@@ -20,7 +20,7 @@ Embeddings = NDArray[np.float32]
 
 
 class Encoder(Protocol):
-    """What identifies an encoder of texts or of pictures."""
+    """Identity of a text or image encoder: name, dimension and fingerprint."""
 
     @property
     def name(self) -> str:

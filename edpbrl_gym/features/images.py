@@ -60,9 +60,9 @@ class OpenClipImageEncoder:
         self.batch_size = check_count(batch_size, "batch_size")
         self.name = f"open_clip:{source}"
         package, _, self.model, self.device = open_clip_model(source, device)
-        for part in ("text", "transformer", "token_embedding"):
-            if hasattr(self.model, part):
-                setattr(self.model, part, None)
+        for component in ("text", "transformer", "token_embedding"):
+            if hasattr(self.model, component):
+                setattr(self.model, component, None)
         preprocessing = dict(self.model.visual.preprocess_cfg)
         self._prepare = package.transform.image_transform_v2(
             package.transform.PreprocessCfg(**preprocessing), is_train=False
@@ -72,7 +72,7 @@ class OpenClipImageEncoder:
                 "kind": "open_clip image",
                 "model": type(self.model).__name__,
                 # the same weights with another activation are another encoder
-                "activations": sorted({type(part).__name__ for part in self.model.visual.modules()}),
+                "activations": sorted({type(component).__name__ for component in self.model.visual.modules()}),
                 "preprocessing": preprocessing,
                 "weights": hash_state_dict(self.model.visual.state_dict()),
             }

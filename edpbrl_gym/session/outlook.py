@@ -110,17 +110,17 @@ class Outlook:
 
     def fit_and_draws(self, terms: Terms) -> tuple[TasteFit, NDArray[np.float64]]:
         """The fit of the prior's scales to the answers, and draws from the posterior of theta, (320, d)."""
-        known = self._cached
-        if known is None or not _same(known[0], terms):
+        cached = self._cached
+        if cached is None or not _same(cached[0], terms):
             fit = self.prior.fit(terms)
             rng = generator(self.seed, "posterior draws", len(terms))
-            parts = [
-                sample_posterior(Posterior.from_estimate(part.estimate), terms, draws=count, rng=rng)
-                for part, count in zip((fit.base, *fit.local), _shares((1 - _HEDGE) * fit.weights), strict=True)
+            draws = [
+                sample_posterior(Posterior.from_estimate(prior_fit.estimate), terms, draws=count, rng=rng)
+                for prior_fit, count in zip((fit.base, *fit.local), _shares((1 - _HEDGE) * fit.weights), strict=True)
                 if count
             ]
-            known = self._cached = terms, fit, np.concatenate(parts)
-        return known[1], known[2]
+            cached = self._cached = terms, fit, np.concatenate(draws)
+        return cached[1], cached[2]
 
     def progress(
         self,
@@ -142,8 +142,8 @@ class Outlook:
             answers: Number of answers among them.
             further: Numbers of further questions at which to predict the accuracy.
         """
-        asked = check_integers(further, "further", shape=("m",), low=0)
-        counts = np.unique(np.concatenate([[0, self.rule.lookahead], asked]))
+        requested = check_integers(further, "further", shape=("m",), low=0)
+        counts = np.unique(np.concatenate([[0, self.rule.lookahead], requested]))
         fit, thetas = self.fit_and_draws(terms)
         accuracy = sampled_accuracy(estimate, thetas, self.differences)
         order = np.random.default_rng(derive_seed(self.seed, "information", len(terms))).permutation(len(thetas))
