@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from edpbrl_gym._compat import import_string, need
+from edpbrl_gym._compat import check_installed, import_string
 from edpbrl_gym.agents.base import Agent
 from edpbrl_gym.planners.registry import PLANNERS
 
@@ -59,7 +59,7 @@ def check_agent(name: str) -> None:
         ValueError, ImportError, TypeError: As for ``agent_class``.
     """
     for package, extra in agent_class(name).needed_packages(**_fixed(name)):
-        need(package, f"the agent {name!r}", extra)
+        check_installed(package, f"the agent {name!r}", extra)
 
 
 def make_agent(

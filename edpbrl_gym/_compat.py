@@ -10,7 +10,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-__all__ = ["constructor_options", "declare_torchvision_schemas", "import_string", "need", "require", "resolve_device"]
+__all__ = [
+    "check_installed",
+    "constructor_options",
+    "declare_torchvision_schemas",
+    "import_string",
+    "require",
+    "resolve_device",
+]
 
 # the operators for which torchvision registers a Python kernel at import, without asking whether they exist
 _SCHEMAS = {
@@ -84,7 +91,7 @@ def require(package: str, purpose: str, install: str) -> ModuleType:
         ) from error
 
 
-def need(package: str, purpose: str, extra: str) -> None:
+def check_installed(package: str, purpose: str, extra: str) -> None:
     """Raise now if an optional package that will be needed later isn't installed; nothing is imported.
 
     Args:

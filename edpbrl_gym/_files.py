@@ -25,9 +25,9 @@ except ImportError:  # Windows: no lock
 __all__ = [
     "check_links",
     "check_place",
+    "errors_naming",
     "hold",
     "is_at",
-    "naming",
     "replacing",
     "replacing_folder",
     "short_name",
@@ -80,7 +80,7 @@ def is_at(handle: int, path: Path) -> bool:
 
 
 @contextmanager
-def naming(path: str | os.PathLike[str], *, instead_of: str | os.PathLike[str] | None = None) -> Iterator[None]:
+def errors_naming(path: str | os.PathLike[str], *, instead_of: str | os.PathLike[str] | None = None) -> Iterator[None]:
     """Name ``path`` in an OSError of the block that names no file, as those of Python's read and write do.
 
     Args:
@@ -154,7 +154,7 @@ def replacing(path: Path) -> Iterator[Path]:
     _remove_leftovers(target)
     part, handle = _locked_part(target, path)
     try:
-        with naming(path, instead_of=part):
+        with errors_naming(path, instead_of=part):
             yield part
             with open(part, "r+b") as file:
                 os.fsync(file.fileno())  # the new name must not reach the disk before the contents
@@ -185,14 +185,14 @@ def replacing_folder(path: Path) -> Iterator[Path]:
     target = Path(os.path.realpath(path))
     if os.path.lexists(target) and not target.is_dir():
         raise OSError(f"Expected a folder or a new name at {path}, found something else; choose another path")
-    with naming(path):
+    with errors_naming(path):
         target.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(target)
     part, part_lock = _locked_part(target, path, folder=True)
     previous = part.with_suffix(".old")
     previous_lock = -1
     try:
-        with naming(path, instead_of=part):
+        with errors_naming(path, instead_of=part):
             yield part
             for path_in_part in part.rglob("*"):
                 if path_in_part.is_file():
@@ -291,7 +291,7 @@ def _locked_part(target: Path, path: Path, *, folder: bool = False) -> tuple[Pat
     """
     while True:
         part = target.with_name(f".{short_name(target.name)}.{os.getpid()}.{uuid.uuid4().hex}.part")
-        with naming(path, instead_of=part):
+        with errors_naming(path, instead_of=part):
             if folder:
                 part.mkdir()
                 if fcntl is None:

@@ -14,7 +14,7 @@ import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from edpbrl_gym._files import check_place, hold, naming
+from edpbrl_gym._files import check_place, errors_naming, hold
 
 __all__ = ["AppendLog", "Line", "Remedies", "decode", "encode"]
 
@@ -158,7 +158,7 @@ class AppendLog:
             handle = os.dup(self._handle) if durable else -1
         if durable:  # outside the lock, so that several syncs can run at once
             try:
-                with naming(self.path):
+                with errors_naming(self.path):
                     os.fsync(handle)
             except BaseException:
                 with self._writing:
@@ -226,7 +226,7 @@ class AppendLog:
 
     def _put(self, position: int, data: bytes) -> None:
         remaining = memoryview(data)
-        with naming(self.path):
+        with errors_naming(self.path):
             os.lseek(self._handle, position, os.SEEK_SET)
             while remaining:
                 remaining = remaining[os.write(self._handle, remaining) :]

@@ -8,15 +8,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from weakref import WeakValueDictionary
 
-from edpbrl_gym._files import check_links, check_place, hold, is_at, naming, replacing, short_name
+from edpbrl_gym._files import check_links, check_place, errors_naming, hold, is_at, replacing, short_name
 
 __all__ = [
     "LOCK",
     "RunFolderError",
+    "explaining_errors",
     "hold_folder",
     "hold_place",
     "prepare_place",
-    "telling",
     "write_atomically",
 ]
 
@@ -34,7 +34,7 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         RunFolderError: If the place can't be written.
     """
     prepare_place(path)
-    with telling(path), replacing(path) as part:
+    with explaining_errors(path), replacing(path) as part:
         write(part)
 
 
@@ -44,12 +44,12 @@ def prepare_place(path: Path) -> None:
     Raises:
         RunFolderError: If the place can't be written.
     """
-    with telling(path):
+    with explaining_errors(path):
         check_place(path).parent.mkdir(parents=True, exist_ok=True)
 
 
 @contextmanager
-def telling(path: Path) -> Iterator[None]:
+def explaining_errors(path: Path) -> Iterator[None]:
     """Turn an OSError of the block into one that says which path can't be written, and what to do."""
     try:
         yield
@@ -69,7 +69,7 @@ class Lock:
     def __init__(self, path: Path, place: Path, doing: str) -> None:
         self._path = path.absolute()
         self._owner = 0  # a forked child has this object too
-        with naming(path):
+        with errors_naming(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             if path.is_symlink():  # its target would be emptied
                 raise OSError(f"Expected no link at {path}; remove it, or choose another folder")
@@ -105,7 +105,7 @@ class Lock:
         name = os.path.realpath(path)
         lock = cls._held.get(name)
         if lock is None:
-            with telling(place):
+            with explaining_errors(place):
                 lock = cls._held[name] = cls(path, place, doing)
         return lock
 
@@ -130,7 +130,7 @@ def hold_folder(folder: Path, *names: str) -> object:
         RunFolderError: If another process holds the folder, it can't be written, or a link leads outside it.
     """
     lock = Lock.of(folder / LOCK, folder, "runs in it; wait until it ends, or choose another --out")
-    with telling(folder):
+    with explaining_errors(folder):
         check_links(folder, *names)
     return lock
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edpbrl_gym._files import naming
+from edpbrl_gym._files import errors_naming
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -237,12 +237,12 @@ class NamedOutput:
 
     def write(self, text: str) -> int:
         """Write a text; return the number of characters."""
-        with naming(STANDARD_OUTPUT):
+        with errors_naming(STANDARD_OUTPUT):
             return int(self._stream.write(text))
 
     def flush(self) -> None:
         """Flush the buffer."""
-        with naming(STANDARD_OUTPUT):
+        with errors_naming(STANDARD_OUTPUT):
             self._stream.flush()
 
     def __getattr__(self, name: str) -> Any:

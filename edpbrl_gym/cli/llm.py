@@ -95,12 +95,12 @@ def run(options: LLM) -> None:
 
 def _check_packages(options: LLM, settings: LLMSettings) -> None:
     """Report missing packages now, not when the questions are ready."""
-    from edpbrl_gym._compat import need
+    from edpbrl_gym._compat import check_installed
     from edpbrl_gym.agents.registry import check_agent
 
     if options.render_model is not None:
-        need("diffusers", "--render-model", "images")
-        need("PIL", "--render-model", "images")
+        check_installed("diffusers", "--render-model", "images")
+        check_installed("PIL", "--render-model", "images")
     with bad_arguments():
         for agent in settings.parsed_agents:
             check_agent(agent.name)

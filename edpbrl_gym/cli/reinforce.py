@@ -58,7 +58,7 @@ class Reinforce:
 
 def run(options: Reinforce) -> None:
     """Run or resume the experiment; print the findings and the paths of the files."""
-    from edpbrl_gym._compat import need
+    from edpbrl_gym._compat import check_installed
     from edpbrl_gym.experiments.registry import write_report
     from edpbrl_gym.experiments.reinforce.report import findings
     from edpbrl_gym.experiments.reinforce.run import run_reinforce
@@ -67,9 +67,9 @@ def run(options: Reinforce) -> None:
     start = time.monotonic()
     settings = options.settings
     if settings.kind == "adapters":
-        need("peft", "adapters on a language model", "language")
+        check_installed("peft", "adapters on a language model", "language")
     if options.tensorboard:
-        need("tensorboard", "--tensorboard", "language")
+        check_installed("tensorboard", "--tensorboard", "language")
     out = options.out or Path("runs/reinforce-quick" if options.quick else "runs/reinforce")
     quiet_libraries()
     console = output()

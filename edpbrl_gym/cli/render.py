@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tyro.conf import OmitArgPrefixes, Positional
 
-from edpbrl_gym._files import naming
+from edpbrl_gym._files import errors_naming
 from edpbrl_gym.cli.console import counting, output, quiet_libraries, shown
 from edpbrl_gym.cli.drawing import Drawing
 from edpbrl_gym.cli.errors import Stopped, UsageError, bad_arguments
@@ -49,7 +49,7 @@ def run(options: Render) -> None:
     Raises:
         Stopped: After Ctrl-C; finished batches are in the cache.
     """
-    from edpbrl_gym._compat import need
+    from edpbrl_gym._compat import check_installed
     from edpbrl_gym._places import hold_folder
     from edpbrl_gym._validation import check_count
     from edpbrl_gym.rendering.settings import check_seed
@@ -62,7 +62,7 @@ def run(options: Render) -> None:
         prompts = _prompts(options)
         if options.out.exists() and not options.out.is_dir():
             raise UsageError(f"Expected a folder for the images with --out, got the file {options.out}")
-    need("PIL", "pictures", "images")
+    check_installed("PIL", "pictures", "images")
     lock = hold_folder(options.out, "manifest.csv", "sheet.png")
     quiet_libraries()
     renderer = options.drawing.renderer(options.settings)
@@ -95,7 +95,7 @@ def _prompts(options: Render) -> list[str]:
         raise UsageError(f"Expected a CSV file with --column, got {source}")
     else:
         try:
-            with naming(source):
+            with errors_naming(source):
                 lines = source.read_text(encoding="utf-8-sig").splitlines()
         except UnicodeDecodeError:
             raise UsageError(f"Expected text in UTF-8 in {source}, got other bytes; save it as UTF-8") from None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edpbrl_gym._files import naming
+from edpbrl_gym._files import errors_naming
 from edpbrl_gym.cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def read_study(answers: Path) -> Study | None:
     if not file.is_file():
         return None
     try:
-        with naming(file):
+        with errors_naming(file):
             document = json.loads(file.read_text(encoding="utf-8"))
         settings = document["settings"]
         return Study(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edpbrl_gym._files import naming
+from edpbrl_gym._files import errors_naming
 from edpbrl_gym._places import write_atomically
 
 __all__ = ["CsvTable", "escape_cell", "original_cell", "read_csv", "write_csv"]
@@ -83,7 +83,7 @@ def read_csv(path: Path) -> CsvTable:
     """
     rows, lines = [], []
     try:
-        with naming(path), open(path, newline="", encoding="utf-8-sig") as file:
+        with errors_naming(path), open(path, newline="", encoding="utf-8-sig") as file:
             separator = "\t" if path.suffix.lower() == ".tsv" else _separator(file)
             reader = csv.reader(file, delimiter=separator, strict=True)
             header = [original_cell(name).strip() for name in next(reader, [])]

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any
 
 import edpbrl_gym
-from edpbrl_gym._compat import need
+from edpbrl_gym._compat import check_installed
 from edpbrl_gym._places import LOCK
 from edpbrl_gym._threads import one_thread
 from edpbrl_gym.experiments.runs import versions
@@ -61,7 +61,7 @@ class DaskCluster:
             ClusterError: If there is no scheduler, or scheduler and workers have another version of Python.
             ModuleNotFoundError: If Dask's ``distributed`` is not installed.
         """
-        need("distributed", "--dask", "cluster")
+        check_installed("distributed", "--dask", "cluster")
         from distributed import Client
 
         logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # our errors say it in a line

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from edpbrl_gym._files import check_links
-from edpbrl_gym._places import telling
+from edpbrl_gym._places import explaining_errors
 from edpbrl_gym.experiments.processes import Executor, LocalProcesses, Track, no_track
 from edpbrl_gym.experiments.runs import Results, RunFolder, RunFolderError, read_results
 from edpbrl_gym.features import TextEncoder, load_encoder
@@ -227,7 +227,7 @@ def gather(experiment: Experiment, folder: str | os.PathLike[str]) -> Results:
         RunFolderError: If the folder holds another experiment.
     """
     place = Path(folder)
-    with telling(place):
+    with explaining_errors(place):
         check_links(place)
     if not any(place.glob("parts/*.parquet")):
         results = read_results(place)

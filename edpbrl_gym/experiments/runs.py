@@ -21,7 +21,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from edpbrl_gym._files import naming, sweep
+from edpbrl_gym._files import errors_naming, sweep
 from edpbrl_gym._places import LOCK, RunFolderError, hold_folder, write_atomically
 
 __all__ = ["Results", "RunFolder", "RunFolderError", "read_results", "versions", "write_atomically"]
@@ -158,7 +158,7 @@ class RunFolder:
 
     def _check_same(self, file: Path) -> None:
         try:
-            with naming(file):
+            with errors_naming(file):
                 document = json.loads(file.read_text(encoding="utf-8"))
             kind, config = document["kind"], dict(document["config"])
         except (ValueError, KeyError, TypeError) as error:
@@ -221,7 +221,7 @@ class RunFolder:
         if not file.is_file():
             return {}
         try:
-            with naming(file):
+            with errors_naming(file):
                 return dict(json.loads(file.read_text(encoding="utf-8")))
         except (ValueError, TypeError) as error:
             raise RunFolderError(

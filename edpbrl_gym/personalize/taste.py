@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from edpbrl_gym._files import naming
+from edpbrl_gym._files import errors_naming
 from edpbrl_gym._places import write_atomically
 from edpbrl_gym._validation import check_array
 
@@ -74,7 +74,7 @@ def load_taste(path: str | os.PathLike[str]) -> Taste:
     if not source.is_file():
         raise FileNotFoundError(f"Expected a taste file at {source}, found none; make one with `edpbrl estimate`")
     try:
-        with naming(source):
+        with errors_naming(source):
             data = source.read_bytes()
         theta = load(data)["theta"]
         document = _document(data)

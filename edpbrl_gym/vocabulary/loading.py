@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from edpbrl_gym._files import naming
+from edpbrl_gym._files import errors_naming
 from edpbrl_gym.vocabulary.tokens import fold, normalise, refusal
 from edpbrl_gym.vocabulary.vocabulary import Vocabulary
 
@@ -23,7 +23,7 @@ _LINE_END = "\r\n|\r|\n"  # not splitlines(): it also breaks at characters that 
 
 
 def _read_lines(path: Path) -> list[str]:
-    with naming(path):
+    with errors_naming(path):
         data = path.read_bytes()
     try:
         text = data.decode("utf-8-sig")  # editors on Windows put a byte order mark first

@@ -49,7 +49,7 @@ def test_an_agent_without_needs_passes():
 
 
 def test_the_extra_that_a_command_names_brings_the_package():
-    """Every ``need("package", ..., "extra")`` in the sources, against what setup.cfg says of that extra."""
+    """Every ``check_installed("package", ..., "extra")`` in the sources, against what setup.cfg says of that extra."""
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
     brought = {
@@ -60,7 +60,7 @@ def test_the_extra_that_a_command_names_brings_the_package():
     asked = set()
     for path in (ROOT / "edpbrl_gym").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "need":
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "check_installed":
                 package, _, extra = (getattr(argument, "value", None) for argument in node.args)
                 if isinstance(package, str):
                     asked.add((package, extra))

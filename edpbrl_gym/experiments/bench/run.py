@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from edpbrl_gym._compat import need
+from edpbrl_gym._compat import check_installed
 from edpbrl_gym._validation import check_count
 from edpbrl_gym.experiments.bench.arms import get_arm
 from edpbrl_gym.experiments.bench.designs import draw_and_save, questions_path, shared_design, solve_and_save
@@ -76,7 +76,7 @@ def check_arms(units: Sequence[Unit]) -> None:
     for arm in {unit.arm: get_arm(unit.arm) for unit in units}.values():
         if arm.design is None:
             for package, extra in planner_class(arm.asker).needs:
-                need(package, f"the planner {arm.asker!r}", extra)
+                check_installed(package, f"the planner {arm.asker!r}", extra)
 
 
 def _prepare(run: Run, todo: list[Unit]) -> str:
