@@ -2,24 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from edpbrl_gym._compat import check_installed, import_string
 from edpbrl_gym.agents.base import Agent
 from edpbrl_gym.planners.registry import PLANNERS
 
-__all__ = ["AGENTS", "agent_class", "check_agent", "make_agent"]
+__all__ = ["AGENTS", "AgentEntry", "agent_class", "check_agent", "make_agent"]
 
-_DESIGNS = ("newton", "frank_wolfe", "reference", "exact", "tuples")
 
-AGENTS: dict[str, tuple[str, dict[str, Any]]] = {
-    **{name: ("edpbrl_gym.agents.design:DesignAgent", {"solver": name}) for name in _DESIGNS},
-    **{name: ("edpbrl_gym.agents.planner:PlannerAgent", {"planner": name}) for name in PLANNERS},
-    "random": ("edpbrl_gym.agents.random:RandomAgent", {}),
-    "reinforce": ("edpbrl_gym.agents.reinforce:ReinforceAgent", {}),
+@dataclass(frozen=True)
+class AgentEntry:
+    """A row of the table.
+
+    Attributes:
+        path: "package.module:Class" of the agent.
+        title: In tables and figures.
+        options: That the name stands for.
+    """
+
+    path: str
+    title: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+# the paper's design has one title, whichever solver finds it
+_DESIGNS = {
+    "newton": "ED-PBRL",
+    "frank_wolfe": "ED-PBRL",
+    "reference": "ED-PBRL",
+    "exact": "ED-PBRL (exact)",
+    "tuples": "Tuples",
 }
-"""Name of each agent, where its class is, and the options that the name stands for; every planner's name is an agent's,
-but "random" plays legal actions of any environment."""
+
+AGENTS: dict[str, AgentEntry] = {
+    **{
+        name: AgentEntry("edpbrl_gym.agents.design:DesignAgent", title, {"solver": name})
+        for name, title in _DESIGNS.items()
+    },
+    **{
+        name: AgentEntry("edpbrl_gym.agents.planner:PlannerAgent", entry.title, {"planner": name})
+        for name, entry in PLANNERS.items()
+    },
+    "random": AgentEntry("edpbrl_gym.agents.random:RandomAgent", "Random"),
+    "reinforce": AgentEntry("edpbrl_gym.agents.reinforce:ReinforceAgent", "REINFORCE"),
+}
+"""All agents by name; every planner's name is an agent's, but "random" plays legal actions of any environment."""
 
 
 def agent_class(name: str) -> type[Agent]:
@@ -35,7 +65,7 @@ def agent_class(name: str) -> type[Agent]:
             f"Expected the name of an agent or an import string, got {name!r}; a class can be called directly, without "
             "make_agent."
         )
-    path = AGENTS[name][0] if name in AGENTS else name
+    path = AGENTS[name].path if name in AGENTS else name
     module_name, colon, class_name = path.partition(":")
     if not colon or not module_name or not class_name:
         planners = {name for name in PLANNERS if name != "random"}
@@ -115,6 +145,6 @@ def make_agent(
         raise TypeError(f"The agent {name!r} has no option {unknown[0]!r}; its options: {known}.") from error
 
 
-def _fixed(name: str) -> dict[str, Any]:
+def _fixed(name: str) -> Mapping[str, Any]:
     """The options that a name stands for."""
-    return AGENTS[name][1] if name in AGENTS else {}
+    return AGENTS[name].options if name in AGENTS else {}

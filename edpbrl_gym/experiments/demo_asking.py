@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from edpbrl_gym._seeds import derive_seed
 from edpbrl_gym._threads import for_each, one_blas_thread, one_torch_thread
-from edpbrl_gym.agents.registry import make_agent
+from edpbrl_gym.agents.registry import AGENTS, make_agent
 from edpbrl_gym.collection.collect import collect, make_prompt_lanes
 from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.design import describe_design
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DESIGNED", "Asking", "AskingResult"]
 
-ADAPTIVE, DESIGNED, RANDOM = "Adaptive", "ED-PBRL", "Random"
-_AGENTS = {ADAPTIVE: "adaptive", DESIGNED: "newton", RANDOM: "random"}
+_AGENTS = {AGENTS[name].title: name for name in ("adaptive", "newton", "random")}
+ADAPTIVE, DESIGNED, RANDOM = _AGENTS
 _CHECKPOINTS = 5  # checkpoints of a curve
 _PAPER_REGULARIZATION = 100.0  # lambda of the ridge in the paper's experiments
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from edpbrl_gym._validation import check_choice_of, check_count, check_number, check_path
@@ -33,15 +33,6 @@ PAPER_USERS: dict[str, str] = {
 
 QUICK: dict[str, Any] = {"episodes": (10, 40, 110), "runs": 8}
 
-_TITLES = {
-    "random": "Random",
-    "frank_wolfe": "ED-PBRL",
-    "newton": "ED-PBRL (Newton)",
-    "reference": "ED-PBRL (cvxpy)",
-    "exact": "ED-PBRL (exact)",
-    "tuples": "ED-PBRL (tuples)",
-}
-
 
 @dataclass(frozen=True)
 class AgentSettings:
@@ -53,11 +44,13 @@ class AgentSettings:
     Attributes:
         text: The original text, for config.json.
         name: Registered name or import string "package.module:Class".
+        label: In tables and figures.
         options: The options.
     """
 
     text: str
     name: str
+    label: str
     options: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -80,16 +73,18 @@ class AgentSettings:
                 options[key] = ast.literal_eval(value)
             except (ValueError, SyntaxError):
                 options[key] = value
-        return cls(text, name, options)
+        return cls(text, name, _label(name, options), options)
 
-    @property
-    def label(self) -> str:
-        """Name in tables and figures."""
-        if "label" in self.options:
-            return str(self.options["label"])
-        title = _TITLES.get(self.name, self.name.rpartition(":")[2])
-        details = [f"{_short(key)}{value}" for key, value in self.options.items()]
-        return f"{title} ({', '.join(details)})" if details else title
+
+def _label(name: str, options: Mapping[str, Any]) -> str:
+    """The title of an agent with its options."""
+    from edpbrl_gym.agents.registry import AGENTS
+
+    if "label" in options:
+        return str(options["label"])
+    title = AGENTS[name].title if name in AGENTS else name.rpartition(":")[2]
+    details = [f"{_short(key)}{value}" for key, value in options.items()]
+    return f"{title} ({', '.join(details)})" if details else title
 
 
 def _short(key: str) -> str:
@@ -97,12 +92,19 @@ def _short(key: str) -> str:
 
 
 def parse_agents(texts: Sequence[str]) -> tuple[AgentSettings, ...]:
-    """Parse agents, see ``AgentSettings.parse``.
+    """Parse agents, see ``AgentSettings.parse``; those with the same title have their names in the labels.
 
     Raises:
         ValueError: No agent, two with the same label, or one that can't be parsed.
     """
     agents = tuple(AgentSettings.parse(text) for text in texts)
+    titles = [agent.label for agent in agents]
+    agents = tuple(
+        replace(agent, label=f"{agent.label}, {agent.name}")
+        if titles.count(agent.label) > 1 and "label" not in agent.options
+        else agent
+        for agent in agents
+    )
     labels = [agent.label for agent in agents]
     if not labels or len(set(labels)) != len(labels):
         raise ValueError(
@@ -113,7 +115,7 @@ def parse_agents(texts: Sequence[str]) -> tuple[AgentSettings, ...]:
 
 def agent_labels(config: Mapping[str, Any]) -> list[str]:
     """Labels of the agents of a stored configuration, in their order; the last is the baseline."""
-    return [AgentSettings.parse(text).label for text in config["agents"]]
+    return [agent.label for agent in parse_agents(config["agents"])]
 
 
 @dataclass(frozen=True)

@@ -116,7 +116,7 @@ def test_unknown_options_are_named_with_the_known_ones(name, known):
 
 
 def test_what_a_name_stands_for_is_no_option():
-    assert {name for name, (_, options) in AGENTS.items() if "solver" in options} == set(SOLVER_OPTIONS)
+    assert {name for name, entry in AGENTS.items() if "solver" in entry.options} == set(SOLVER_OPTIONS)
     with pytest.raises(TypeError, match="agent 'newton' has no option 'solver'; its options: device, max_iterations"):
         make_agent("newton", ChainEnv(), num_options=2, episodes=4, solver="exact")
     with pytest.raises(ValueError, match="Expected solver as one of 'newton', .*'tuples', got 'cvxpy'"):

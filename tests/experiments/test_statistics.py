@@ -43,7 +43,7 @@ def synthetic(runs):
         {"user": "u", "mode": "argmax", "scale": 1.0, "agent": agent, "episodes": episodes, "run": run}
         | {"best_chosen": 1.0, "converged": True}
         | {metric: rng.random() for metric in METRICS}
-        for agent in ("ED-PBRL (Newton)", "Random")
+        for agent in ("ED-PBRL", "Random")
         for episodes in (2, 4)
         for run in range(runs)
     )

@@ -15,7 +15,7 @@ from edpbrl_gym.cli import main
 from edpbrl_gym.collection.collect import answer_again, collect, draw_questions, make_prompt_lanes
 from edpbrl_gym.experiments.designs import design_episodes
 from edpbrl_gym.experiments.runs import read_results
-from edpbrl_gym.experiments.settings import PAPER_USERS, AgentSettings, SyntheticSettings
+from edpbrl_gym.experiments.settings import PAPER_USERS, AgentSettings, SyntheticSettings, parse_agents
 from edpbrl_gym.experiments.synthetic_report import comparisons, verdict
 from edpbrl_gym.features.memo import MemoEncoder
 from edpbrl_gym.oracles import SyntheticUser
@@ -177,6 +177,10 @@ def test_agent_settings_read_their_options():
     assert agent.options == {"criterion": "D", "regularization": 1, "variant": "pairwise"}
     assert agent.label == "ED-PBRL (D, lambda 1, variant pairwise)"
     assert AgentSettings.parse("a.b:Mine").label == "Mine"
+    labels = [agent.label for agent in parse_agents(("frank_wolfe", "newton", "random"))]
+    assert labels == ["ED-PBRL, frank_wolfe", "ED-PBRL, newton", "Random"]
+    with pytest.raises(ValueError, match="its own label"):
+        parse_agents(("newton,label=A", "random,label=A"))
     with pytest.raises(ValueError, match="option=value"):
         AgentSettings.parse("random,fast")
 

@@ -69,9 +69,9 @@ DESIGNS: dict[str, DesignEntry] = {
     "ed-pbrl-exact": DesignEntry("exact", "ED-PBRL (exact)", "paper", _PAPER, "ridge100"),
     "v-design": DesignEntry("newton", "V-design (lambda 1)", "design", _V),
     "d-design": DesignEntry("newton", "D-design (lambda 1)", "design", _D),
-    "exact-design": DesignEntry("exact", "exact D-design (lambda 1)", "design", _D),
-    "tuples": DesignEntry("tuples", "tuples", "design", _D, learns_per_seed=True, takes_feedback=True),
-    "tuples-state": DesignEntry("tuples", "tuples chosen on tokens", "design", _D, learns_per_seed=True),
+    "exact-design": DesignEntry("exact", "Exact D-design (lambda 1)", "design", _D),
+    "tuples": DesignEntry("tuples", "Tuples", "design", _D, learns_per_seed=True, takes_feedback=True),
+    "tuples-state": DesignEntry("tuples", "Tuples chosen on tokens", "design", _D, learns_per_seed=True),
 }
 """The paper's design (V, lambda = 100) is ``ed-pbrl`` as its text has it, ``ed-pbrl-exact`` as its scripts compute it
 (K different policies)."""
