@@ -11,7 +11,7 @@ import tyro
 from tyro.conf import OmitArgPrefixes
 
 from edpbrl_gym.cli.arguments import Workers
-from edpbrl_gym.cli.console import output, quiet_libraries, shown, track
+from edpbrl_gym.cli.console import output, quiet_libraries, show_files, track
 from edpbrl_gym.cli.errors import bad_arguments
 from edpbrl_gym.experiments.bench.settings import BenchSettings
 
@@ -93,7 +93,4 @@ def run(options: Bench) -> None:
     for table in report.headline:
         console.print()
         console.print(table.rich())
-    console.print(f"\nDone in {time.monotonic() - start:.0f} s. Report: {shown(files[-1])}", soft_wrap=True)
-    for path in files[:-1]:
-        if path.suffix == ".png":
-            console.print(f"Figure: {shown(path)}", soft_wrap=True)
+    show_files(files, start)

@@ -7,8 +7,9 @@ import math
 import re
 import shlex
 import sys
+import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ __all__ = [
     "printable_logs",
     "progress_bars",
     "quiet_libraries",
+    "show_files",
     "shown",
     "solving",
     "track",
@@ -100,6 +102,15 @@ def shown(path: str | Path) -> str:
         return str(target.relative_to(Path.cwd().resolve()))
     except ValueError:
         return str(path)
+
+
+def show_files(files: Sequence[Path], start: float) -> None:
+    """Print the seconds since ``start`` (``time.monotonic``), the report (the last file) and the figures."""
+    console = output()
+    console.print(f"\nDone in {time.monotonic() - start:.0f} s. Report: {shown(files[-1])}", soft_wrap=True)
+    for path in files[:-1]:
+        if path.suffix == ".png":
+            console.print(f"Figure: {shown(path)}", soft_wrap=True)
 
 
 def progress_bars(*columns: Any, width: int = 8) -> Progress:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tyro.conf import OmitArgPrefixes
 
 from edpbrl_gym.cli.arguments import Workers
-from edpbrl_gym.cli.console import output, progress_bars, quiet_libraries, shown, track
+from edpbrl_gym.cli.console import output, progress_bars, quiet_libraries, show_files, track
 from edpbrl_gym.cli.drawing import Drawing
 from edpbrl_gym.cli.errors import bad_arguments
 from edpbrl_gym.experiments.llm.settings import LLMSettings
@@ -87,10 +87,7 @@ def run(options: LLM) -> None:
     console.print(account_line(results))
     console.print("\nWhat came out", style="bold")
     console.print(_listed(findings(results.table, results.config)))
-    console.print(f"\nDone in {time.monotonic() - start:.0f} s. Report: {shown(files[-1])}", soft_wrap=True)
-    for path in files[:-1]:
-        if path.suffix == ".png":
-            console.print(f"Figure: {shown(path)}", soft_wrap=True)
+    show_files(files, start)
 
 
 def _check_packages(options: LLM, settings: LLMSettings) -> None:

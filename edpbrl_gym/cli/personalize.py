@@ -16,8 +16,6 @@ from edpbrl_gym.rendering.settings import ImageSettings
 
 __all__ = ["Personalize", "run"]
 
-_RANDOM = "Random"
-
 
 @dataclass(frozen=True)
 class Personalize:
@@ -52,10 +50,8 @@ class Personalize:
 
     name: str = "ED-PBRL"
     """Name of the taste in tables and on the sheet."""
-    theta_random: Path | None = None
-    """Taste file learnt from Random questions, to compare with; the same as --compare Random=FILE."""
     compare: tuple[str, ...] = ()
-    """More tastes to compare with, as NAME=FILE."""
+    """More tastes to compare with, as NAME=FILE, such as one learnt from random questions."""
     truth: str | None = None
     """The true taste where it is known: a sentence, or a taste file. Gives every prompt its GTScore."""
     policy: Path | None = None
@@ -133,8 +129,7 @@ def _check(options: Personalize) -> dict[str, Path]:
         if options.tokens_per_step is not None:
             check_count(options.tokens_per_step, "--tokens-per-step")
         files = {options.name: options.theta}
-        pairs = [] if options.theta_random is None else [f"{_RANDOM}={options.theta_random}"]
-        for pair in [*pairs, *options.compare]:
+        for pair in options.compare:
             name, sign, file = (part.strip() for part in pair.partition("="))
             if not sign or not name or not file:
                 raise UsageError(f"Expected --compare as NAME=FILE, got {pair!r}")

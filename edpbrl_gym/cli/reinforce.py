@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tyro.conf import OmitArgPrefixes
 
-from edpbrl_gym.cli.console import output, progress_bars, quiet_libraries, shown
+from edpbrl_gym.cli.console import output, progress_bars, quiet_libraries, show_files
 from edpbrl_gym.experiments.reinforce.settings import Recipe, ReinforceExperiment
 
 if TYPE_CHECKING:
@@ -98,10 +98,7 @@ def run(options: Reinforce) -> None:
     for line in findings(results):
         console.print(f"- {line}")
     _prompts(console, results)
-    console.print(f"\nDone in {time.monotonic() - start:.0f} s. Report: {shown(files[-1])}", soft_wrap=True)
-    for path in files[:-1]:
-        if path.suffix == ".png":
-            console.print(f"Figure: {shown(path)}", soft_wrap=True)
+    show_files(files, start)
 
 
 def _accelerator() -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 from tyro.conf import OmitArgPrefixes
 
 from edpbrl_gym.cli.arguments import Workers
-from edpbrl_gym.cli.console import output, quiet_libraries, shown, track
+from edpbrl_gym.cli.console import output, quiet_libraries, show_files, track
 from edpbrl_gym.experiments.settings import QUICK, SyntheticSettings
 
 __all__ = ["Synthetic", "run"]
@@ -60,10 +60,7 @@ def run(options: Synthetic) -> None:
     if warned:
         console.print(f"\nWarnings of the designs: {len(warned)}, all in REPORT.md; the last:", style="bold")
         console.print(warned[-1])
-    console.print(f"\nDone in {time.monotonic() - start:.0f} s. Report: {shown(files[-1])}", soft_wrap=True)
-    for path in files[:-1]:
-        if path.suffix == ".png":
-            console.print(f"Figure: {shown(path)}", soft_wrap=True)
+    show_files(files, start)
 
 
 def _table(results: Any) -> Any:

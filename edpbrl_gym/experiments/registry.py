@@ -40,13 +40,12 @@ def get_experiment(kind: str) -> Experiment:
     return experiment
 
 
-def write_report(results: Results, folder: str | os.PathLike[str], *, page: Path | None = None) -> list[Path]:
+def write_report(results: Results, folder: str | os.PathLike[str]) -> list[Path]:
     """Write every figure (PNG and PDF) and REPORT.md of a run, from its results alone; see ``Report.write``.
 
     Args:
         results: From ``read_results``.
         folder: Where they go.
-        page: Also write the report as this Markdown file, the PNG figures beside it.
 
     Returns:
         The files written, the report last.
@@ -54,4 +53,4 @@ def write_report(results: Results, folder: str | os.PathLike[str], *, page: Path
     Raises:
         RunFolderError: If the kind is unknown or a place can't be written.
     """
-    return get_experiment(results.kind).report(results).write(folder, page=page)
+    return get_experiment(results.kind).report(results).write(folder)

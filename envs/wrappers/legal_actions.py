@@ -13,6 +13,7 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._arrays import Booleans
+from edpbrl_gym.envs.common import check_lane_actions
 
 __all__ = ["LegalActions", "LegalActionsVector", "legal_actions"]
 
@@ -130,12 +131,7 @@ class LegalActionsVector(VectorWrapper, RecordConstructorArgs):
         Raises:
             ValueError: Actions that are not integers in 0..V-1 of shape (num_envs,).
         """
-        array = np.asarray(actions)
-        if array.shape != (self.num_envs,) or not np.issubdtype(array.dtype, np.integer):
-            raise ValueError(
-                f"Expected actions as integers of shape ({self.num_envs},), got {array.dtype} of shape {array.shape}."
-            )
-        pairs = zip(array.tolist(), self._masks, strict=True)
+        pairs = zip(check_lane_actions(actions, self.num_envs).tolist(), self._masks, strict=True)
         played = np.array([_played(action, mask) for action, mask in pairs], dtype=np.int64)
         observations, rewards, terminations, truncations, infos = self.env.step(played)
         self._update_masks(infos)

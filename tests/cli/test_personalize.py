@@ -61,7 +61,7 @@ def reference(model, projection, texts):
 
 def given(tiny, out, *more):
     return [str(word) for word in ("personalize", tiny / "designed.safetensors", "--vocabulary", tiny / "words",
-                                   "--theta-random", tiny / "random.safetensors", "--count", 3,
+                                   "--compare", f"Random={tiny / 'random.safetensors'}", "--count", 3,
                                    "--out", out / "prompts.csv", *more)]  # fmt: skip
 
 
@@ -92,7 +92,11 @@ def test_two_tastes_and_the_truth_for_two_bases(tiny, tmp_path, capsys):
     assert table["true_score"].to_numpy() == pytest.approx(scores(tiny, "truth", table["prompt"]), abs=1e-6)
     assert "image" not in table and not list(tmp_path.glob("*.png"))
     # the true taste may be a file, and tastes are compared by name
-    more = ("--compare", f"Again={tiny / 'designed.safetensors'}", "--truth", str(tiny / "random.safetensors"))
+    random, again = tiny / "random.safetensors", tiny / "designed.safetensors"
+    more = (
+        *("--compare", f"Random={random}", f"Again={again}"),
+        *("--truth", str(random)),
+    )
     assert main(given(tiny, tmp_path, "--base", BASES[0], *more)) == 0
     again = pandas.read_csv(tmp_path / "prompts.csv")
     assert list(dict.fromkeys(again["taste"])) == ["ED-PBRL", "Random", "Again"]
@@ -168,10 +172,11 @@ def test_a_stop_while_drawing_leaves_the_prompts(tiny, tmp_path, capsys, monkeyp
 def test_mistakes_are_told_in_one_line(tiny, tmp_path, capsys, minilm):
     ask = given(tiny, tmp_path)
     refused(capsys, [*ask, "--compare", "nothing"], 2, "NAME=FILE")
-    refused(capsys, [*ask, "--compare", f"Random={tiny / 'random.safetensors'}"], 2, "'Random' twice")
+    random = tiny / "random.safetensors"
+    refused(capsys, [*ask, "--compare", f"Random={random}", f"Random={random}"], 2, "'Random' twice")
     refused(capsys, [*ask, "--compare", "x=none"], 2, "edpbrl estimate")
     refused(capsys, [*ask, "--base", "a gate", " a gate "], 2, "different base prompts")
-    refused(capsys, [*ask, "--compare", f"Random = {tiny / 'random.safetensors'}"], 2, "'Random' twice")
+    refused(capsys, [*ask, "--compare", f"Random={random}", f"Random = {random}"], 2, "'Random' twice")
     refused(capsys, [*ask, "--base", " "], 2, "with words in them")
     refused(capsys, [*ask, "--truth", "none.safetensors"], 1, "none.safetensors")
     refused(capsys, [*ask, "--sheet", "x.png"], 2, "--model")

@@ -276,7 +276,7 @@ def test_every_rule_asks_about_k_different_items_and_says_what_it_is(name, K):
     pool = Pool(1010, n=12, K=K)
     rule = make_rule(name)
     assert isinstance(rule, Rule) and rule.name == name
-    assert PLANNERS[name].title and rule.source and rule.objective and isinstance(rule.adaptive, bool)
+    assert PLANNERS[name].title and isinstance(rule.adaptive, bool)
     question = rule.propose(pool.state(seed=5))
     assert question.shape == (K,) and question.dtype.kind == "i"
     assert len(set(question.tolist())) == K and 0 <= question.min() and question.max() < 12

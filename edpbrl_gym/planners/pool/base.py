@@ -33,15 +33,11 @@ class Rule(Protocol):
 
     Attributes:
         name: Its key in the registry.
-        source: Authors, year, title.
         adaptive: Whether its questions depend on the answers.
-        objective: What it maximises, in one line.
     """
 
     name: str
-    source: str
     adaptive: bool
-    objective: str
 
     def propose(self, state: PoolState) -> Indices:
         """The next question: K indices of distinct items."""
@@ -62,9 +58,7 @@ class ScoreRule(ABC):
     """
 
     name: str
-    source: str
     adaptive: bool = True
-    objective: str
 
     def __init__(self, *, starts: int | None = None, exhaustive: int = 5000, repeats: bool = False) -> None:
         self.starts = None if starts is None else check_count(starts, "starts")

@@ -25,9 +25,7 @@ class RandomQuestions:
     """
 
     name = "random_distinct"
-    source = "baseline"
     adaptive = False
-    objective = "nothing"
 
     def propose(self, state: PoolState) -> Indices:
         """K items, (K,)."""
@@ -58,12 +56,7 @@ class Thinning:
     """
 
     name = "thinning"
-    source = (
-        'Schlaginhaufen et al. (2025), "Efficient preference-based reinforcement learning: randomized exploration '
-        'meets experimental design"'
-    )
     adaptive = False
-    objective = "log det of the information at theta = 0, with few of the questions of a batch"
 
     def __init__(self, *, oversampling: int = 4, repeats: bool = True, share: float = 1.0) -> None:
         self.oversampling = check_count(oversampling, "oversampling")
@@ -105,9 +98,7 @@ class DopeWolfe:
     """
 
     name = "dopewolfe"
-    source = 'Thekumparampil et al. (2025), "Comparing few to rank many"'
     adaptive = False
-    objective = "log det of the expected information at theta = 0 of a distribution of questions"
 
     def __init__(self, *, subsets: int = 64, iterations: int | None = None, seed: int = 0) -> None:
         self.subsets = check_count(subsets, "subsets")
@@ -154,9 +145,7 @@ class RolloutPool:
     """
 
     name = "rollout_pool"
-    source = "baseline"
     adaptive = False  # this and the objective are those of the inner rule
-    objective = "nothing"
 
     def __init__(self, *, rule: str | Rule = "random_distinct", size: int = 2000, seed: int = 0) -> None:
         if isinstance(rule, str):
@@ -167,7 +156,6 @@ class RolloutPool:
         self.size = check_count(size, "size", minimum=2)
         self.seed = check_count(seed, "seed", minimum=0)
         self.adaptive = rule.adaptive
-        self.objective = rule.objective
         self._cache: tuple[_Pool, Indices, Floats] | None = None  # the whole pool, the candidates, their features
 
     def propose(self, state: PoolState) -> Indices:

@@ -38,9 +38,7 @@ class DuelingThompson:
     """
 
     name = "dueling_thompson"
-    source = 'Novoseller et al. (2020), "Dueling posterior sampling for preference-based reinforcement learning"'
     adaptive = True
-    objective = "nothing: each option is the best item with the probability that it is the best one"
 
     def __init__(self, *, attempts: int = 512) -> None:
         self.attempts = check_count(attempts, "attempts", minimum=0)
@@ -82,9 +80,7 @@ class Idrl(ScoreRule):
     """
 
     name = "idrl"
-    source = 'Lindner et al. (2021), "Information directed reward learning for reinforcement learning"'
     adaptive = True
-    objective = "reduction of the variance of the most uncertain comparison of two candidates for the best item"
 
     def direction(self, state: PoolState) -> Floats:
         """w, the difference of the two candidates, (d,)."""
@@ -123,9 +119,7 @@ class MaximumRegret:
     """
 
     name = "maximum_regret"
-    source = 'Wilde et al. (2020), "Active preference learning using maximum regret"'
     adaptive = True
-    objective = "probability of two tastes times the regret of acting on the wrong one"
 
     def __init__(
         self,

@@ -43,12 +43,7 @@ class GreedyD(ScoreRule):
     """
 
     name = "greedy_d"
-    source = (
-        "Schlaginhaufen, Ouhamma and Kamgarpour (2025), Efficient Preference-Based Reinforcement Learning: Randomized "
-        "Exploration Meets Experimental Design"
-    )
     adaptive = False
-    objective = "log det of the information at theta = 0"
 
     def prepare(self, state: PoolState) -> QuestionValue:
         """Gain log det(V + F(S; 0)) - log det V."""
@@ -70,8 +65,6 @@ class AdaptiveD(ScoreRule):
     """
 
     name = "adaptive_d"
-    source = "Chaloner and Verdinelli (1995), Bayesian Experimental Design: A Review"
-    objective = "log det of the posterior precision at theta_hat"
 
     def prepare(self, state: PoolState) -> QuestionValue:
         """Gain log det(H + F(S; theta_hat)) - log det H."""
@@ -110,8 +103,6 @@ class AdaptiveA(_VarianceRule):
     """
 
     name = "adaptive_a"
-    source = "Chaloner and Verdinelli (1995), Bayesian Experimental Design: A Review"
-    objective = "minus the sum of the posterior variances of theta's coordinates"
 
     def _targets(self, state: PoolState) -> Floats:
         return state.solved
@@ -134,8 +125,6 @@ class AdaptiveV(_VarianceRule):
     """
 
     name = "adaptive_v"
-    source = "Chaloner and Verdinelli (1995), Bayesian Experimental Design: A Review"
-    objective = "minus the mean posterior variance of the items' utilities"
 
     def __init__(self, *, sigma: ArrayLike | None = None, **search: Any) -> None:
         super().__init__(**search)
@@ -171,9 +160,7 @@ class NaiveDesign(ScoreRule):
     """
 
     name = "naive"
-    source = "ablation: the D-design of regression (Fedorov, 1972) on each option by itself"
     adaptive = False
-    objective = "log det of the second moment of the options, without their cross terms"
 
     def prepare(self, state: PoolState) -> QuestionValue:
         """Gain log det(V + (1/K) sum_k x_k x_k') - log det V."""
@@ -203,10 +190,6 @@ class MaximumUncertainty(ScoreRule):
     """
 
     name = "apo"
-    source = (
-        "Das, Chakraborty, Pacchiano and Chowdhury (2024), Active Preference Optimization for Sample Efficient RLHF"
-    )
-    objective = "posterior standard deviation of the options' differences in utility"
 
     def prepare(self, state: PoolState) -> QuestionValue:
         """Sum over the pairs i < j of |x_i - x_j| in H^-1."""
@@ -234,11 +217,6 @@ class DirectedFisher(ScoreRule):
     """
 
     name = "directed_fisher"
-    source = (
-        "Lindner, Turchetta, Tschiatschek, Ciosek and Krause (2021), Information Directed Reward Learning for "
-        "Reinforcement Learning; with the information of the logit"
-    )
-    objective = "minus the posterior variance of the difference of the two best items"
 
     def __init__(self, *, direction: ArrayLike | None = None, **search: Any) -> None:
         super().__init__(**search)

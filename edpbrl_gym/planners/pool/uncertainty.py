@@ -101,9 +101,7 @@ class Bald(ScoreRule):
     """
 
     name = "bald"
-    source = 'Houlsby et al. (2011), "Bayesian active learning for classification and preference learning"'
     adaptive = True
-    objective = "mutual information of the answer and theta under the posterior draws"
 
     def prepare(self, state: PoolState) -> QuestionValue:
         """See the base class."""
@@ -129,9 +127,7 @@ class VolumeRemoval(ScoreRule):
     """
 
     name = "volume_removal"
-    source = 'Sadigh et al. (2017), "Active preference-based learning of reward functions"'
     adaptive = True
-    objective = "volume that an answer is expected to remove from the posterior"
 
     def prepare(self, state: PoolState) -> QuestionValue:
         """See the base class; the value is minus the volume left."""
@@ -154,9 +150,7 @@ class Disagreement(ScoreRule):
     """
 
     name = "disagreement"
-    source = 'Christiano et al. (2017), "Deep reinforcement learning from human preferences"'
     adaptive = True
-    objective = "variance over the posterior draws: of the logit (K = 2), of the probabilities (K > 2)"
 
     def prepare(self, state: PoolState) -> QuestionValue:
         """See the base class."""
@@ -187,9 +181,7 @@ class QEubo(ScoreRule):
     """
 
     name = "qeubo"
-    source = 'Astudillo et al. (2023), "qEUBO"'
     adaptive = True
-    objective = "expected utility of the best option of the question"
 
     def prepare(self, state: PoolState) -> QuestionValue:
         """See the base class."""
