@@ -1,4 +1,4 @@
-"""Names of array types by what the arrays hold; their shapes stand in the docstrings."""
+"""Names of array types by element type; the docstrings give the shapes."""
 
 import numpy as np
 from numpy.typing import NDArray

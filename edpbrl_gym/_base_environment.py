@@ -35,8 +35,8 @@ def base_environment(env: Any) -> Any:
         return makers[0]().unwrapped
     if hasattr(inner, "remotes"):
         raise TypeError(
-            f"Expected an environment that can be looked into, the lanes of {type(inner).__name__} live in other "
-            "processes; give the agent one of its environments, made here, or use DummyVecEnv."
+            f"Expected lanes in this process, got {type(inner).__name__} with lanes in other processes; create "
+            "one of its environments here and pass that to the agent, or use DummyVecEnv."
         )
     return inner
 

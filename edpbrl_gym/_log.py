@@ -113,17 +113,17 @@ class AppendLog:
         lines: list[Line] = []
         position = 0
         while position < len(data):
-            end = data.find(b"\n", position)
-            line = decode(data[position : len(data) if end < 0 else end])
+            line_end = data.find(b"\n", position)
+            line = decode(data[position : len(data) if line_end < 0 else line_end])
             if line is None:
-                if end >= 0 or decode(data[position:-1]) is not None:  # its line end is there, intact or damaged
-                    problem = ": its end is wrong" if end < 0 else ": its checksum is wrong"
-                    if 0 <= end < len(data) - 1:
+                if line_end >= 0 or decode(data[position:-1]) is not None:  # its line end is there, intact or damaged
+                    problem = ": its end is wrong" if line_end < 0 else ": its checksum is wrong"
+                    if 0 <= line_end < len(data) - 1:
                         problem = " and others follow it"
                     raise ValueError(self._damage(len(lines) + 1, problem))
                 break
             lines.append(line)
-            position = len(data) if end < 0 else end + 1
+            position = len(data) if line_end < 0 else line_end + 1
         self._cut(position)
         if position and data[position - 1 : position] != b"\n":  # only the line end is missing
             self._write(b"\n")

@@ -63,7 +63,7 @@ def raw_encoder(spec: str, fingerprint: str) -> TextEncoder:
     encoder = load_encoder(spec, cache=False)
     if encoder.fingerprint != fingerprint:
         raise ValueError(
-            f"Expected the encoder {spec} with which this run began (sha256 {fingerprint[:16]}), its files have "
-            f"changed since (now {encoder.fingerprint[:16]}); begin a new run"
+            f"Expected the encoder {spec} of the beginning of this run (sha256 {fingerprint[:16]}), its files have "
+            f"changed (now {encoder.fingerprint[:16]}); start a new run"
         )
     return encoder

@@ -103,18 +103,22 @@ def _view(
     """Return one tensor of the file as a read-only memory map, and its end position in the file."""
     entry = header.get(name)
     try:
-        shape, (begin, end), dtype_name = entry["shape"], entry["data_offsets"], entry["dtype"]  # type: ignore[index]
+        shape, (first_byte, stop_byte), dtype_name = entry["shape"], entry["data_offsets"], entry["dtype"]  # type: ignore[index]
         count, columns = (int(size) for size in shape)
-        begin, end = int(begin), int(end)
+        first_byte, stop_byte = int(first_byte), int(stop_byte)
     except (TypeError, KeyError, ValueError):
         raise DamagedShardError(f"it has no tensor {name} of two dimensions") from None
     if dtype_name != kind or columns != width or count < 1:
         raise DamagedShardError(f"{name} is {dtype_name} {count} x {columns}, expected {kind} n x {width}")
     dtype = np.dtype(np.float32 if kind == "F32" else np.uint8).newbyteorder("<")
-    if end - begin != count * columns * dtype.itemsize or begin < 0 or start + end > path.stat().st_size:
+    if (
+        stop_byte - first_byte != count * columns * dtype.itemsize
+        or first_byte < 0
+        or start + stop_byte > path.stat().st_size
+    ):
         raise DamagedShardError(f"the bytes of {name} are missing or too many")
     # memory-mapped: a large cache takes page cache that processes share, not memory of each process
-    return np.memmap(path, dtype=dtype, mode="r", offset=start + begin, shape=(count, columns)), start + end
+    return np.memmap(path, dtype=dtype, mode="r", offset=start + first_byte, shape=(count, columns)), start + stop_byte
 
 
 def read_shard(path: Path, fingerprint: str, dimension: int) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:

@@ -90,15 +90,15 @@ class Ranking:
         features = check_options(options)
         by_kind = checked_responses(responses, features, ("ranking", "best"), self.name)
         places, orders = by_kind["ranking"]
-        parts = [best_terms(features, by_kind["best"][0], by_kind["best"][1][:, 0])]
+        terms = [best_terms(features, by_kind["best"][0], by_kind["best"][1][:, 0])]
         if len(places):
             count = features.shape[1]
             ordered = features[places[:, None], orders]
             for stage in range(count - 1):
                 offsets = np.zeros((len(places), count))
                 offsets[:, :stage] = -np.inf
-                parts.append(Terms(ordered, offsets, np.full(len(places), stage)))
-        return Terms.concatenate(parts)
+                terms.append(Terms(ordered, offsets, np.full(len(places), stage)))
+        return Terms.concatenate(terms)
 
     def information(self, options: ArrayLike, theta: ArrayLike | None = None) -> Floats:
         """Expected Fisher information, (d, d): exact, over the sets that may remain.
@@ -187,12 +187,12 @@ class BestWorst:
         features = check_options(options)
         by_kind = checked_responses(responses, features, ("best_worst", "best"), self.name)
         places, orders = by_kind["best_worst"]
-        parts = [best_terms(features, by_kind["best"][0], by_kind["best"][1][:, 0])]
+        terms = [best_terms(features, by_kind["best"][0], by_kind["best"][1][:, 0])]
         if len(places):
-            parts.append(best_terms(features, places, orders[:, 0]))
+            terms.append(best_terms(features, places, orders[:, 0]))
             offsets = _without_chosen(np.zeros((len(places), features.shape[1])), orders[:, 0])
-            parts.append(Terms(-features[places], offsets, orders[:, 1]))
-        return Terms.concatenate(parts)
+            terms.append(Terms(-features[places], offsets, orders[:, 1]))
+        return Terms.concatenate(terms)
 
     def information(self, options: ArrayLike, theta: ArrayLike | None = None) -> Floats:
         """Expected Fisher information, (d, d): exact, over the K options that may be the best."""

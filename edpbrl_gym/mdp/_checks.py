@@ -34,9 +34,7 @@ def check_finite(table: Floats, name: str) -> None:
     """Raise ValueError if the table contains NaN or infinity; actions are forbidden by ``admissible``, not by -inf."""
     if not np.isfinite(table).all():
         count = int((~np.isfinite(table)).sum())
-        raise ValueError(
-            f"Expected finite {name}, got {count} NaN or infinite entries; what is forbidden goes into admissible."
-        )
+        raise ValueError(f"Expected finite {name}, got {count} NaN or infinite entries; forbid actions by admissible.")
 
 
 def check_sizes(initial: Floats, state: Positions, action: Positions, transitions: sparse.csr_array) -> None:

@@ -48,11 +48,11 @@ class Lettering:
 
     def draw(self, draw: Any, position: tuple[float, float], text: str, fill: Any) -> None:
         """Draw a line with a Pillow ``ImageDraw``; ``position`` is its upper left corner."""
-        left, top = position
-        baseline = top + self.main.getmetrics()[0]
+        x, y = position
+        baseline = y + self.main.getmetrics()[0]
         for font, run in self._runs(text):
-            draw.text((left, baseline), run, font=font, fill=fill, anchor="ls")
-            left += font.getlength(run)
+            draw.text((x, baseline), run, font=font, fill=fill, anchor="ls")
+            x += font.getlength(run)
 
     def lines(self, text: str, width: float, max_lines: int | None = None) -> list[str]:
         """Break a text into lines of at most ``width`` pixels.
@@ -228,7 +228,7 @@ def _warn(characters: Sequence[str]) -> None:
     names = ", ".join(f"{character} (U+{ord(character):04X})" for character in unreported[:10])
     more = f" and {len(unreported) - 10} more" if len(unreported) > 10 else ""
     warnings.warn(
-        f"Expected a font for every character to draw, found none on this machine for {names}{more}: boxes stand for "
-        "them in the picture. Install one that has them, such as Noto (fonts-noto-cjk for Chinese, Japanese, Korean)",
+        f"Expected a font for every character to draw, found none on this machine for {names}{more}: they are drawn "
+        "as boxes. Install one that has them, such as Noto (fonts-noto-cjk for Chinese, Japanese, Korean)",
         stacklevel=4,
     )

@@ -85,7 +85,7 @@ class Renderer:
         """The pipeline, loaded on first use; for the errors see ``load_pipeline``."""
         loaded = load_pipeline(self.settings, self.device, self.attention_slicing)
         if self.__dict__.get("fingerprint", loaded.fingerprint) != loaded.fingerprint:
-            raise ValueError(f"Expected the model {loaded.name} as it was, but its files have changed; start again")
+            raise ValueError(f"Expected the same files of the model {loaded.name}, but they have changed; start again")
         return loaded
 
     def render(
@@ -169,7 +169,7 @@ class Renderer:
         if size == 1:
             raise RuntimeError(NO_MEMORY)
         self.batch_size = (size + 1) // 2
-        _log.warning("Out of memory with %d images at once; going on with %d", size, self.batch_size)
+        _log.warning("Out of memory with %d images at once; continuing with %d", size, self.batch_size)
         gc.collect()
         import torch
 

@@ -74,7 +74,8 @@ class AsyncSession:
         """Tell, unless another answer came first: this one must not count for the next question."""
         if self.session.answered != number:
             raise RuntimeError(
-                f"Expected question {number} to wait for an answer, it has been answered meanwhile; call ask() first"
+                f"Expected question {number} to wait for an answer, it has been answered in the meantime; "
+                "call ask() first"
             )
         self.session.tell(answer)
 

@@ -121,7 +121,7 @@ def _create(make: Callable[[], Planner]) -> Planner:
     if not isinstance(planner, Planner):
         raise TypeError(
             f"Expected a planner (with ask and tell) or a function that makes one, got {type(planner).__name__}; a "
-            "planner of one's own inherits from edpbrl_gym.planners.Planner"
+            "planner of your own inherits from edpbrl_gym.planners.Planner"
         )
     return planner
 

@@ -128,7 +128,7 @@ def test_an_interrupt_stays_one_where_the_ledger_can_not_be_written(tmp_path, ca
                     judge.ask(questions(20), progress=progress)
             else:
                 judge.ask(questions(20), progress=progress)
-        assert judge.ledger.unwritten and "kept in this process alone" in caplog.text
+        assert judge.ledger.unwritten and "kept only in this process" in caplog.text
         if not close:
             with pytest.raises(FileNotFoundError):
                 judge.close()
@@ -352,12 +352,12 @@ def test_answers_that_the_disk_did_not_take_are_kept_and_written_before_anything
                 path.rename(elsewhere)
 
         with pytest.raises(
-            OSError, match=f"Expected to write to {path}, could not.*what came of [1-4] questions is kept"
+            OSError, match=f"Expected to write to {path}, could not.*the results of [1-4] questions are kept"
         ):
             judge.ask(questions(40), progress=move)
         asked, kept = server.requests, len(judge.ledger.unwritten)
         assert asked == len(judge.ledger.answers) == len(answered(elsewhere)) + kept < 40
-        with pytest.raises(OSError, match="cut short.; what came of .*written: if it was moved, move it back"):
+        with pytest.raises(OSError, match="cut short.; the results of .*written: if it was moved, move it back"):
             judge.ask(questions(40))
         assert server.requests == asked  # nothing more is paid for
         known = [q for q in questions(40) if any(q.identity == a["identity"] for a in judge.ledger.answers.values())]

@@ -160,7 +160,7 @@ def test_out_of_memory_halves_the_batch_and_goes_on(model, tmp_path, caplog):
     calls = Calls(renderer, limit=2 * 2)
     images = renderer.render(prompts)
     assert calls.sizes == [12, 6] + [4] * 4 * 3 and renderer.batch_size == 2  # 6 -> 3 -> 2, and guidance doubles
-    assert "Out of memory with 6 images at once; going on with 3" in caplog.text
+    assert "Out of memory with 6 images at once; continuing with 3" in caplog.text
     plain = Renderer(settings_of(model), cache_folder=tmp_path / "plenty", batch_size=6).render(prompts)
     for one, other in zip(images, plain, strict=True):
         assert one.key == other.key and np.abs(levels(one.png) - levels(other.png)).max() <= 1

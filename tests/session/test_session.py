@@ -122,7 +122,7 @@ def test_a_planner_that_cannot_go_back_says_so():
             call()
     with pytest.raises(TypeError, match="a planner .with ask and tell. or a function"):
         session("random")
-    with pytest.raises(TypeError, match="got list; a planner of one's own inherits from edpbrl_gym.planners.Planner"):
+    with pytest.raises(TypeError, match="got list; a planner of your own inherits from edpbrl_gym.planners.Planner"):
         session(lambda: [])
     with pytest.raises(TypeError, match="abstract"):
         Planner()

@@ -104,7 +104,7 @@ def test_an_answer_sent_twice_counts_once():
         async with AsyncSession(one) as asynchronous:
             await asynchronous.ask()
             results = await asyncio.gather(asynchronous.tell(1), asynchronous.tell(1), return_exceptions=True)
-            assert results[0] is None and "has been answered meanwhile" in str(results[1])
+            assert results[0] is None and "has been answered in the meantime" in str(results[1])
 
     asyncio.run(main())
     assert one.answered == 1

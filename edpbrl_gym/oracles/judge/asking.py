@@ -156,15 +156,15 @@ class Asker:
         try:
             self.ledger.write_pending()
         except OSError as error:
-            problem, remedy = error.strerror, "put that right and ask again"
+            problem, remedy = error.strerror, "solve that and ask again"
             if error.errno in _DISK_FULL:
                 remedy = "make room and ask again"
             elif error.errno is None:  # from the log: the file is no longer there
                 problem, remedy = "it has been deleted, moved, replaced or cut short", GONE
             raise OSError(
-                f"Expected to write to {self.ledger.path}, could not ({problem}); what came of "
-                f"{len(self.ledger.unwritten)} questions is kept in this process alone, and nothing more is asked "
-                f"until it is written: {remedy}"
+                f"Expected to write to {self.ledger.path}, could not ({problem}); the results of "
+                f"{len(self.ledger.unwritten)} questions are kept only in this process, and nothing more is asked "
+                f"until they are written: {remedy}"
             ) from None
 
     def _claim_and_ask(self, look: Look, stop: threading.Event) -> None:

@@ -147,8 +147,8 @@ class ChatClient:
         except NoAnswerError as error:
             if error.final:
                 raise ConnectionError(
-                    f"Expected {self.settings.address} to be who it says, it has {error.status}; check the address, or "
-                    "name the file of the certificates to trust in the environment variable SSL_CERT_FILE"
+                    f"Expected {self.settings.address} to prove its identity, it has {error.status}; check the "
+                    "address, or name the file of the certificates to trust in the environment variable SSL_CERT_FILE"
                 ) from None
             attempts.lost += error.sent
             _log.debug("attempt %d: %s", attempts.tries, error.status)
@@ -159,7 +159,7 @@ class ChatClient:
         if answer.status >= 400:
             reply = _from_status(answer)
             return reply, _wait(answer, number) if reply.kind == "failed" else None
-        reply = _read(answer)
+        reply = _reply(answer)
         attempts.lost += reply.kind == "failed"
         return reply, None
 
@@ -179,7 +179,7 @@ class ChatClient:
         if status < 400:
             return (
                 f"Expected {settings.address} to answer questions itself, it redirects elsewhere ({status}); questions "
-                "and keys go to no other address than base_url, so set that to where the server really is"
+                "and keys go to no other address than base_url, so set that to the server's real address"
             )
         if settings.key_variable is None:
             return (
@@ -264,7 +264,7 @@ def _from_status(answer: HttpAnswer) -> Reply:
     return Reply("failed", status=status)
 
 
-def _read(answer: HttpAnswer) -> Reply:
+def _reply(answer: HttpAnswer) -> Reply:
     """The reply from an answer, whose body may be anything."""
     content = _json(answer.body)
     if not isinstance(content, dict):

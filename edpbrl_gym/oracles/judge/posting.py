@@ -160,15 +160,15 @@ class Poster:
     """
 
     def __init__(self, address: str, headers: Mapping[str, str], timeout: float) -> None:
-        parts = urlsplit(address)
+        url = urlsplit(address)
         self.timeout = timeout
-        self._host = (parts.hostname or "").encode("idna").decode("ascii")
-        self._port = parts.port or (443 if parts.scheme == "https" else 80)
+        self._host = (url.hostname or "").encode("idna").decode("ascii")
+        self._port = url.port or (443 if url.scheme == "https" else 80)
         name = f"[{self._host}]" if ":" in self._host else self._host
-        self._authority = name if parts.port is None else f"{name}:{parts.port}"
-        self._tls = _tls() if parts.scheme == "https" else None
-        self._proxy = _proxy(parts)
-        target = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~")
+        self._authority = name if url.port is None else f"{name}:{url.port}"
+        self._tls = _tls() if url.scheme == "https" else None
+        self._proxy = _proxy(url)
+        target = quote(url.path or "/", safe="/%:@!$&'()*+,;=~")
         all_headers = {
             "Host": self._authority,
             "Content-Type": "application/json",
@@ -204,7 +204,7 @@ class Poster:
         try:
             connection.send(self._head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
             answer = connection.answer("POST")
-            raw = _read(answer)
+            raw = _read_body(answer)
             keep = not answer.will_close
             encoding = (answer.headers.get("Content-Encoding") or "identity").strip().lower()
             return HttpAnswer(answer.status, answer.headers, _unpack(raw, encoding))
@@ -281,7 +281,7 @@ def is_loopback(address: str) -> bool:
         return host == "localhost"
 
 
-def _read(answer: HTTPResponse) -> bytes:
+def _read_body(answer: HTTPResponse) -> bytes:
     """The whole body as it was sent."""
     pieces = []
     while piece := answer.read(_CHUNK):
@@ -319,17 +319,17 @@ def _tls() -> ssl.SSLContext:
     return context
 
 
-def _proxy(parts: SplitResult) -> SplitResult | None:
+def _proxy(url: SplitResult) -> SplitResult | None:
     """The proxy of the environment for an address."""
     proxies = getproxies()
-    address = proxies.get(parts.scheme) or proxies.get("all")
-    if not address or is_loopback(parts.geturl()) or proxy_bypass(parts.hostname or ""):
+    address = proxies.get(url.scheme) or proxies.get("all")
+    if not address or is_loopback(url.geturl()) or proxy_bypass(url.hostname or ""):
         return None
     proxy = urlsplit(address if "://" in address else f"http://{address}")
     if proxy.scheme != "http" or not proxy.hostname:
         raise ValueError(
-            f"Expected an http proxy in the environment ({parts.scheme.upper()}_PROXY or ALL_PROXY), got one of the "
-            f"kind {proxy.scheme!r}; name another, or except {parts.hostname} by NO_PROXY"
+            f"Expected an http proxy in the environment ({url.scheme.upper()}_PROXY or ALL_PROXY), got one of the "
+            f"kind {proxy.scheme!r}; name another, or except {url.hostname} by NO_PROXY"
         )
     return proxy
 

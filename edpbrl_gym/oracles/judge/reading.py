@@ -49,9 +49,9 @@ def _objects(text: str) -> list[Any]:
     start = text.find("{")
     while start >= 0:
         try:
-            value, end = decoder.raw_decode(text, start)
+            value, stop = decoder.raw_decode(text, start)
         except (ValueError, RecursionError):
             return []
         objects.append(value)
-        start = text.find("{", end)
+        start = text.find("{", stop)
     return objects

@@ -92,9 +92,9 @@ class EndpointSettings:
         if self.base_url is None:
             return
         try:
-            parts = urlsplit(self.base_url.strip())
-            is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-            (parts.hostname or "").encode("idna")
+            url = urlsplit(self.base_url.strip())
+            is_valid = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+            (url.hostname or "").encode("idna")
         except (ValueError, TypeError, AttributeError):
             is_valid = False
         if not is_valid:
@@ -102,12 +102,12 @@ class EndpointSettings:
             raise ValueError(
                 f"Expected base_url as an http or https address such as 'http://127.0.0.1:8399/v1', got {description}"
             )
-        if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+        if url.username is not None or url.password is not None or url.query or url.fragment:
             raise ValueError(
                 "Expected base_url without a password and without '?' and '#' parts, since it is written to the run "
                 f"folder; put the key into an environment variable ({name or OPENAI_KEY}) and name that"
             )
-        object.__setattr__(self, "base_url", parts.geturl())  # normalised: requests go to the address that was checked
+        object.__setattr__(self, "base_url", url.geturl())  # normalised: requests go to the address that was checked
 
     @property
     def address(self) -> str:
