@@ -179,7 +179,8 @@ def _curve(
     part: str, label: str, answered: Comparisons, user: SyntheticUser, prior: Prior
 ) -> tuple[list[dict[str, Any]], Estimate]:
     """Rows with the cosine error after some of the episodes, and the estimate from all."""
-    checkpoints = _checkpoints(int(answered.episode.max()) + 1)
+    last = int(answered.episode.max()) + 1
+    checkpoints = sorted({max(1, round(last * share)) for share in np.linspace(0, 1, _CHECKPOINTS + 1)[1:]})
     fits: dict[int, Estimate] = {}
 
     def fit(episodes: int) -> None:
@@ -202,7 +203,3 @@ def _estimate(answered: Comparisons, prior: Prior) -> Estimate:
     if isinstance(prior, VocabularyPrior):
         return prior.fit(answered).estimate
     return estimate(answered, prior=prior)
-
-
-def _checkpoints(episodes: int) -> list[int]:
-    return sorted({max(1, round(episodes * share)) for share in np.linspace(0, 1, _CHECKPOINTS + 1)[1:]})

@@ -47,6 +47,7 @@ def make_report(results: Results) -> Report:
 
 def demo_verdict(results: Results) -> list[str]:
     """Closing lines of the demo, from the numbers."""
+    episodes = int(results.config["episodes"])
     best = results.table[results.table["part"] == "best"]
     agents = list(dict.fromkeys(best["agent"]))
     mean = best.groupby("agent")["true_score"].mean()
@@ -61,7 +62,7 @@ def demo_verdict(results: Results) -> list[str]:
         f"{population.max():.3f}; the {_scoring(ceiling)}, found with the taste known exactly."
     ]
     lines += [
-        f"{agent} questions: after {_plural(results.config['episodes'], 'episode')} the "
+        f"{agent} questions: after {episodes} episode{'s' * (episodes != 1)} the "
         f"{_scoring(best.loc[best['agent'] == agent, 'true_score'])}, better than {share_below(percentile[agent])} of "
         f"the random prompts (cosine error of the taste {last[agent]:.3f})."
         for agent in agents
@@ -95,10 +96,6 @@ def _scoring(scores: Any) -> str:
     return (
         f"{counted_best(len(scores))} score{'s' if single else ''} {scores.mean():.3f}{'' if single else ' on average'}"
     )
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 # -- the figure -------------------------------------------------------------------------------------------------------

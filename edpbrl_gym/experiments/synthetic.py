@@ -125,7 +125,8 @@ def _agent_rows(
             seed=seed % 2**31,
             feedback=settings.feedback,
         )
-        best = {name: _best_options(questions, taste) for name, taste in prepared.tastes.items()}
+        shown = questions.features.astype(np.float64)
+        best = {name: np.argmax(shown @ taste, axis=1) for name, taste in prepared.tastes.items()}
         for name, answering, user in users:
             user.reset()
             answered = answer_again(questions, user)
@@ -151,10 +152,6 @@ def _users(
             user = SyntheticUser(taste, mode=mode, scale=answering.scale, seed=seed, name=name)
             users.append((name, answering, user))
     return users
-
-
-def _best_options(questions: Comparisons, taste: NDArray[np.float64]) -> NDArray[np.int64]:
-    return np.argmax(questions.features.astype(np.float64) @ taste, axis=1)
 
 
 def _measure(

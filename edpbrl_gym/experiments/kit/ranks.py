@@ -209,7 +209,7 @@ class AverageRanks:
         return self.arms.index(arm) + 1 if arm in self.arms else None
 
 
-def average_ranks(title: str, blocks: Blocks, *, seed: int = 0) -> AverageRanks:
+def average_ranks(title: str, blocks: Blocks) -> AverageRanks:
     """Rank arms by the mean of their ranks in the metrics of the blocks.
 
     The critical difference is that of one rank per block; a mean over several metrics' ranks varies less, so it is too
@@ -219,7 +219,6 @@ def average_ranks(title: str, blocks: Blocks, *, seed: int = 0) -> AverageRanks:
     Args:
         title: Title of the ranking.
         blocks: Values of the arms.
-        seed: Seed of the bootstrap.
     """
     from scipy.stats import friedmanchisquare
 
@@ -237,7 +236,7 @@ def average_ranks(title: str, blocks: Blocks, *, seed: int = 0) -> AverageRanks:
     ends = np.full((2, arms), np.nan)
     behind = np.full((2, arms), np.nan)
     if all(len(places) > 1 for places in members):
-        samples = resampled_means(ranks[:, order], members, seed=seed)
+        samples = resampled_means(ranks[:, order], members)
         ends = np.quantile(samples, (0.025, 0.975), axis=0)
         behind = np.quantile(samples - samples[:, :1], (0.025, 0.975), axis=0)
     effective = len(members) ** 2 / sum(1.0 / len(places) for places in members)

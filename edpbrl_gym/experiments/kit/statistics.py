@@ -58,18 +58,19 @@ def standard_error(values: Floats) -> float:
 
 
 def resampled_means(
-    values: Floats, strata: Sequence[NDArray[np.intp]] | None = None, *, resamples: int = 2000, seed: int = 0
+    values: Floats, strata: Sequence[NDArray[np.intp]] | None = None, *, resamples: int = 2000
 ) -> Floats:
     """Means of bootstrap samples, (resamples, k): the mean over the strata of the means of their resampled rows.
+
+    The same values give the same samples.
 
     Args:
         values: One row for each run (all that one user answered), resampled as a whole, (n, k).
         strata: Rows of each stratum, such as a regime; None: a single stratum.
         resamples: Number of resamples.
-        seed: Seed of the resampling.
     """
     groups = [np.arange(len(values))] if strata is None else strata
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     total = np.zeros((resamples, values.shape[1]))
     for rows in groups:
         weights = rng.multinomial(len(rows), np.full(len(rows), 1.0 / len(rows)), size=resamples)
@@ -78,7 +79,7 @@ def resampled_means(
 
 
 def interval(
-    values: ArrayLike, statistic: Callable[[Floats], Floats] | None = None, *, resamples: int = 2000, seed: int = 0
+    values: ArrayLike, statistic: Callable[[Floats], Floats] | None = None, *, resamples: int = 2000
 ) -> tuple[float, float]:
     """95% percentile bootstrap interval of a statistic of the mean run.
 
@@ -86,7 +87,6 @@ def interval(
         values: One value, or one row of values, for each run, (n,) or (n, k).
         statistic: Maps means (..., k) to finite numbers (...); None: the mean itself.
         resamples: Number of resamples.
-        seed: Seed of the resampling.
 
     Returns:
         (low, high); NaN for a single run.
@@ -94,7 +94,7 @@ def interval(
     rows = np.asarray(values, dtype=np.float64)
     if len(rows) < 2:
         return math.nan, math.nan
-    means = resampled_means(rows.reshape(len(rows), -1), resamples=resamples, seed=seed)
+    means = resampled_means(rows.reshape(len(rows), -1), resamples=resamples)
     low, high = np.quantile(means if statistic is None else statistic(means), (0.025, 0.975))
     return float(low), float(high)
 

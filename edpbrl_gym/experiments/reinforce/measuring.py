@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from edpbrl_gym._arrays import Floats
-from edpbrl_gym._validation import check_array, check_number
+from edpbrl_gym._validation import check_array
 
 if TYPE_CHECKING:
     from edpbrl_gym.language.model import LanguageModel
@@ -72,25 +72,25 @@ def perplexity(model: LanguageModel, samples: Samples, *, batch_size: int = 64) 
     return float(torch.exp(-total / choices))
 
 
-def map_prompts(embeddings: ArrayLike, *, seed: int, perplexity: float = 30.0) -> Floats:
+def map_prompts(embeddings: ArrayLike, *, seed: int) -> Floats:
     """Map embeddings to the plane by t-SNE (van der Maaten and Hinton, 2008) on cosine distances.
+
+    The effective number of neighbours is 30, or a third of n if that is less.
 
     Args:
         embeddings: (n, d), n >= 4.
         seed: Seed of the initial map.
-        perplexity: Effective number of neighbours; at most a third of n is taken.
 
     Returns:
         Positions, (n, 2); only neighbourhoods are meaningful, not axes or distances between groups.
 
     Raises:
-        ValueError: Fewer than four rows, NaN, or a perplexity that is not positive.
+        ValueError: Fewer than four rows, or NaN.
     """
     rows = check_array(embeddings, "embeddings", shape=("n", "d"))
     if len(rows) < 4:
         raise ValueError(f"Expected at least 4 embeddings for a map, got {len(rows)}")
-    neighbours = check_number(perplexity, "perplexity", minimum=0.0, exclusive=True)
     from sklearn.manifold import TSNE
 
-    mapper = TSNE(metric="cosine", init="random", perplexity=min(neighbours, len(rows) / 3.0), random_state=seed)
+    mapper = TSNE(metric="cosine", init="random", perplexity=min(30.0, len(rows) / 3.0), random_state=seed)
     return np.asarray(mapper.fit_transform(rows), dtype=np.float64)

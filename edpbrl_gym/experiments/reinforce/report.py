@@ -124,12 +124,12 @@ def deviations(value: float, error: float) -> str:
     return f"{value / error:.1f} standard errors" if error > 0 else "no deviation between meta-samples"
 
 
-def error_difference(rows: Any, arm: str, metric: str = "cosine_error") -> str:
-    """Mean difference of the trained policies' error to another arm's, with its standard error over the sets.
+def error_difference(rows: Any, arm: str) -> str:
+    """Mean difference of the trained policies' cosine error to another arm's, with its standard error over the sets.
 
     Users and ways of answering are the same for both arms and all sets, so their differences are averaged within a set.
     """
-    means = rows.groupby(["set", "arm"])[metric].mean().unstack("arm")
+    means = rows.groupby(["set", "arm"])["cosine_error"].mean().unstack("arm")
     gap = PairedDifference((means["trained"] - means[arm]).to_numpy(dtype=float))
     return plus_minus(gap.mean, gap.error, "+.3f")
 

@@ -305,10 +305,10 @@ def _tastes(settings: ReinforceExperiment, policies: Policies, encoder: TextEnco
     )
     users = {name: encoder.encode([text])[0].astype(np.float64) for name, text in settings.users.items()}
     rows: list[dict[str, Any]] = []
+    episodes = -(-max(settings.counts) // settings.training.words)  # of H questions each
     for number in range(settings.taste_seeds):
         questions = {
-            arm: _questions(_play(settings, policies, encoder, base, _TASTES + number, _episodes(settings)))
-            for arm, base in ARMS
+            arm: _questions(_play(settings, policies, encoder, base, _TASTES + number, episodes)) for arm, base in ARMS
         }
         questions["random"] = _random_questions(settings, encoder, number)
         errors = learn_tastes(
@@ -321,11 +321,6 @@ def _tastes(settings: ReinforceExperiment, policies: Policies, encoder: TextEnco
         )
         rows += [{"part": "taste", "set": number, **row} for row in errors]
     return rows
-
-
-def _episodes(settings: ReinforceExperiment) -> int:
-    """Episodes of H questions each that give the largest number of questions."""
-    return -(-max(settings.counts) // settings.training.words)
 
 
 def _questions(rollout: Rollout) -> Queries:
