@@ -127,7 +127,10 @@ def test_what_a_name_stands_for_is_no_option():
     ("name", "package"), [("reference", "cvxpy"), ("botorch-bald", "botorch"), ("optuna", "optuna_dashboard")]
 )
 def test_a_missing_package_is_said_before_the_work(name, package, monkeypatch):
-    monkeypatch.setattr("edpbrl_gym.agents.registry.need", lambda *asked: (_ for _ in ()).throw(LookupError(asked[0])))
+    def missing(package, purpose, extra):
+        raise LookupError(package)
+
+    monkeypatch.setattr("edpbrl_gym.agents.registry.check_installed", missing)
     with pytest.raises(LookupError, match=package):
         check_agent(name)
     check_agent("newton"), check_agent("bald")
