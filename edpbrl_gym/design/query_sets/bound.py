@@ -87,16 +87,16 @@ def question_bound(problem: DesignProblem, start: QuerySet, *, rounds: int = 6, 
     begin = time.perf_counter()
     with one_blas_thread():
         master = _Questions(problem, start)
-        best, done = np.inf, 0
-        while done < rounds:
-            done += 1
+        best, count = np.inf, 0
+        while count < rounds:
+            count += 1
             for _ in range(steps):
                 master.reweigh()
             best = min(best, master.price())
             if 1.0 - problem.criterion.efficiency(master.value, best, problem.dimension) <= _TOLERANCE:
                 break
     return QuestionBound(
-        value=master.value, upper_bound=best, columns=master.size, rounds=done, seconds=time.perf_counter() - begin
+        value=master.value, upper_bound=best, columns=master.size, rounds=count, seconds=time.perf_counter() - begin
     )
 
 
@@ -157,7 +157,7 @@ class _Questions:
         self._scores = [np.vecdot(centred @ curvature, centred).mean(axis=1) for centred in rows]
 
     def reweigh(self) -> None:
-        """One multiplicative step, and forget questions that have lost their weight."""
+        """One multiplicative step; questions with negligible weight are removed."""
         episodes = self._problem.episodes
         for step, score in enumerate(self._scores):
             weights = self._weights[step] * score**self._power
@@ -182,12 +182,12 @@ class _Questions:
 
     def _add(self, step: int, tuples: Indices) -> None:
         """New questions begin with a tenth of the weight, those that are there already with their own."""
-        have = {tuple(row) for row in self._tuples[step].tolist()}
-        new = np.array([row for row in tuples.tolist() if tuple(row) not in have], dtype=np.int64)
-        if not len(new):
+        existing = {tuple(row) for row in self._tuples[step].tolist()}
+        new_tuples = np.array([row for row in tuples.tolist() if tuple(row) not in existing], dtype=np.int64)
+        if not len(new_tuples):
             return
-        share = np.full(len(new), 0.1 * self._problem.episodes / len(new))
-        self._tuples[step] = np.concatenate([self._tuples[step], new])
+        share = np.full(len(new_tuples), 0.1 * self._problem.episodes / len(new_tuples))
+        self._tuples[step] = np.concatenate([self._tuples[step], new_tuples])
         self._weights[step] = np.concatenate([0.9 * self._weights[step], share])
 
 
@@ -202,21 +202,21 @@ def _distances(block: AnyFloats, curvature: Floats) -> NDArray[np.float32]:
 def _local_subsets(distances: NDArray[np.float32], size: int) -> tuple[Indices, Floats]:
     """Heavy subsets from a greedy start at every token and exchanges of one token: subsets (m, size), weights (m,)."""
     count = len(distances)
-    chosen = np.arange(count)[:, None]
-    everyone = np.arange(count)
+    members = np.arange(count)[:, None]
+    tokens = np.arange(count)
     for _ in range(size - 1):
-        total = distances[chosen].sum(axis=1)
-        np.put_along_axis(total, chosen, -1.0, axis=1)
-        chosen = np.concatenate([chosen, total.argmax(axis=1)[:, None]], axis=1)
+        total = distances[members].sum(axis=1)
+        np.put_along_axis(total, members, -1.0, axis=1)
+        members = np.concatenate([members, total.argmax(axis=1)[:, None]], axis=1)
     for _ in range(2):
         for position in range(size):
-            others = np.delete(chosen, position, axis=1)
-            total = distances[others].sum(axis=1)
-            np.put_along_axis(total, others, -1.0, axis=1)
-            better = total.argmax(axis=1)
-            gains = total[everyone, better] > total[everyone, chosen[:, position]]
-            chosen[gains, position] = better[gains]
-    subsets = np.unique(np.sort(chosen, axis=1), axis=0)
+            rest = np.delete(members, position, axis=1)
+            total = distances[rest].sum(axis=1)
+            np.put_along_axis(total, rest, -1.0, axis=1)
+            replacement = total.argmax(axis=1)
+            gains = total[tokens, replacement] > total[tokens, members[:, position]]
+            members[gains, position] = replacement[gains]
+    subsets = np.unique(np.sort(members, axis=1), axis=0)
     inside = distances[subsets[:, :, None], subsets[:, None, :]].astype(np.float64)
     return subsets.astype(np.int64), inside.sum(axis=(1, 2)) / 2.0
 
@@ -238,9 +238,9 @@ def heaviest_subset(distances: AnyFloats, size: int, known: float = 0.0) -> floa
         return heaviest_subset(distances, 4) * size * (size - 1) / 12.0
     best = known
     for first in range(count):
-        heavy = np.argwhere(np.triu(_triples(distances, first) >= best / 2.0 * (1.0 - _SLACK)))
-        for begin in range(0, len(heavy), 4096):
-            second, third = heavy[begin : begin + 4096].T + first
+        pairs = np.argwhere(np.triu(_triples(distances, first) >= best / 2.0 * (1.0 - _SLACK)))
+        for begin in range(0, len(pairs), 4096):
+            second, third = pairs[begin : begin + 4096].T + first
             triple = distances[first, second] + distances[first, third] + distances[second, third]
             fourth = distances[first] + distances[second] + distances[third]
             best = max(best, float((triple + fourth.max(axis=1)).max(initial=0.0)))
@@ -249,5 +249,5 @@ def heaviest_subset(distances: AnyFloats, size: int, known: float = 0.0) -> floa
 
 def _triples(distances: AnyFloats, first: int) -> AnyFloats:
     """Weights of the triples (first, i, j) with i, j >= first, shape (n - first, n - first)."""
-    own = distances[first, first:]
-    return np.asarray(distances[first:, first:] + own[:, None] + own[None, :])
+    edges = distances[first, first:]
+    return np.asarray(distances[first:, first:] + edges[:, None] + edges[None, :])

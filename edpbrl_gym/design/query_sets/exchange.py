@@ -85,10 +85,10 @@ class PromptExchange:
         norms = self.norms(block)
         at_once = max(1, _SCORES // (len(block) * self.tokens.shape[1]))
         for begin in range(0, episodes, at_once):
-            chosen = np.arange(begin, min(begin + at_once, episodes))
-            promise = self._best_scores(step, norms, chosen)
+            chunk = np.arange(begin, min(begin + at_once, episodes))
+            promise = self._best_scores(step, norms, chunk)
             order = np.argsort(-promise, kind="stable")
-            for episode in chosen[order][promise[order] > least_gain(self._state.value)]:
+            for episode in chunk[order][promise[order] > least_gain(self._state.value)]:
                 if self.deadline.passed:
                     return
                 norms = self._improve_question(step, int(episode), norms)
@@ -102,8 +102,8 @@ class PromptExchange:
             if not scores[lane, token] > least_gain(state.value):
                 break
             options = np.asarray(block[self.tokens[episode, :, step]], dtype=np.float64)
-            others = np.delete(options, lane, axis=0).mean(axis=0)
-            rows = np.stack([options[lane] - others, np.asarray(block[token], dtype=np.float64) - others])
+            mean = np.delete(options, lane, axis=0).mean(axis=0)
+            rows = np.stack([options[lane] - mean, np.asarray(block[token], dtype=np.float64) - mean])
             signs = np.array([-self._weight, self._weight])
             if not state.gain(rows, signs) > least_gain(state.value):
                 break  # the score was rounding
@@ -137,14 +137,14 @@ class PromptExchange:
     def scores(self, step: int, norms: tuple[AnyFloats, ...], episodes: Indices) -> AnyFloats:
         """Gain of every replacement, shape (n, K, tokens of the step); -inf where it is not allowed."""
         block, state = self._blocks[step], self._state
-        shown = self.tokens[episodes, :, step]
-        options = np.asarray(block[shown], dtype=np.float64)
+        tokens = self.tokens[episodes, :, step]
+        options = np.asarray(block[tokens], dtype=np.float64)
         first = _products(block, options, norms[0], state.inverse)
         if state.target is None:
             gains = _determinant_gain(first, self._weight)
         else:
             gains = _trace_gain(first, _products(block, options, norms[1], state.target), self._weight)
-        np.put_along_axis(gains, shown[:, :, None], -np.inf, axis=2)  # itself
+        np.put_along_axis(gains, tokens[:, :, None], -np.inf, axis=2)  # itself
         for index, episode in enumerate(episodes):
             ids = self._rules.ids(self.tokens[episode])
             for lane in range(len(ids)):

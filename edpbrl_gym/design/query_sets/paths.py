@@ -87,9 +87,9 @@ def candidate_pairs(design: Design, count: int, rng: np.random.Generator) -> Ind
     mdp = design.problem.mdp
     _successors(mdp)
     share = max(1, (3 * count) // (4 * design.problem.num_policies))
-    drawn = [mdp.sample(policy, share, rng).pairs for policy in design.policies]
-    drawn.append(mdp.sample(mdp.uniform_policy(), max(1, count // 4), rng).pairs)
-    return np.unique(np.concatenate(drawn), axis=0).astype(np.int64)
+    samples = [mdp.sample(policy, share, rng).pairs for policy in design.policies]
+    samples.append(mdp.sample(mdp.uniform_policy(), max(1, count // 4), rng).pairs)
+    return np.unique(np.concatenate(samples), axis=0).astype(np.int64)
 
 
 def first_paths(problem: DesignProblem, pairs: Indices, rules: TokenRules, rng: np.random.Generator) -> Indices:
@@ -103,13 +103,13 @@ def first_paths(problem: DesignProblem, pairs: Indices, rules: TokenRules, rng: 
     paths = np.empty((problem.episodes, lanes), dtype=np.int64)
     for episode in range(problem.episodes):
         for _ in range(_TRIES):
-            chosen: list[int] = []
-            while len(chosen) < lanes:
-                allowed = np.flatnonzero(rules.allowed_lanes(rows, rows[np.array(chosen, dtype=np.intp)]))
-                if not allowed.size:
+            episode_paths: list[int] = []
+            while len(episode_paths) < lanes:
+                candidates = np.flatnonzero(rules.allowed_lanes(rows, rows[np.array(episode_paths, dtype=np.intp)]))
+                if not candidates.size:
                     break
-                chosen.append(int(rng.choice(allowed)))
-            if len(chosen) == lanes:
+                episode_paths.append(int(rng.choice(candidates)))
+            if len(episode_paths) == lanes:
                 break
         else:
             raise InfeasibleRestrictionsError(
@@ -117,9 +117,9 @@ def first_paths(problem: DesignProblem, pairs: Indices, rules: TokenRules, rng: 
                 f"({rules.describe()}) in one episode, none were found in {_TRIES} tries; take more candidates, fewer "
                 "lanes or fewer restrictions."
             )
-        paths[episode] = chosen
+        paths[episode] = episode_paths
         if episode == 0 and rules.restrictions.shared_base == "all":
-            rules = rules.with_base(int(rows[chosen[0], 0]))
+            rules = rules.with_base(int(rows[episode_paths[0], 0]))
     return paths
 
 
@@ -129,7 +129,7 @@ class PathExchange:
     Args:
         problem: The design problem; its MDP is deterministic with one initial state.
         pairs: Candidates, shape (n, H).
-        chosen: Candidate of each lane, shape (T, K).
+        paths: Index of the candidate of each lane, shape (T, K).
         state: Information and inverse; reset to these trajectories.
         rules: The restrictions, bound to the feature rows.
 
@@ -142,23 +142,23 @@ class PathExchange:
     deadline = NEVER
 
     def __init__(
-        self, problem: DesignProblem, pairs: Indices, chosen: Indices, state: InverseState, rules: TokenRules
+        self, problem: DesignProblem, pairs: Indices, paths: Indices, state: InverseState, rules: TokenRules
     ) -> None:
         self.exchanges = 0
         self._problem, self._mdp, self._state = problem, problem.mdp, state
         self._features = problem.rows(slice(None))
-        self._pairs, self._chosen = pairs, chosen
+        self._pairs, self._paths = pairs, paths
         if rules.restrictions.shared_base == "all":
-            rules = rules.with_base(int(problem.mdp.pair_row[pairs[chosen[0, 0], 0]]))
+            rules = rules.with_base(int(problem.mdp.pair_row[pairs[paths[0, 0], 0]]))
         self._rules = rules
-        self._weight = option_weight(chosen.shape[1])
+        self._weight = option_weight(paths.shape[1])
         self._successor = _successors(problem.mdp)
         self._reset()
 
     @property
     def tokens(self) -> Indices:
         """Actions of the trajectories, shape (T, K, H)."""
-        return np.asarray(self._mdp.pair_action[self._pairs[self._chosen]], dtype=np.int64)
+        return np.asarray(self._mdp.pair_action[self._pairs[self._paths]], dtype=np.int64)
 
     @property
     def value(self) -> float:
@@ -166,16 +166,16 @@ class PathExchange:
         return self._state.value
 
     def _reset(self) -> float:
-        options = self._features[self._rows(self._chosen)].transpose(0, 2, 1, 3)  # (T, H, K, d)
+        options = self._features[self._rows(self._paths)].transpose(0, 2, 1, 3)  # (T, H, K, d)
         return self._state.reset(options.reshape(-1, *options.shape[2:]))
 
-    def _rows(self, chosen: Indices) -> Indices:
-        return np.asarray(self._mdp.pair_row[self._pairs[chosen]], dtype=np.int64)
+    def _rows(self, paths: Indices) -> Indices:
+        return np.asarray(self._mdp.pair_row[self._pairs[paths]], dtype=np.int64)
 
     def sweep(self, rng: np.random.Generator) -> float:
         """Go through all lanes once; returns the value, computed anew."""
-        lanes = self._chosen.shape[1]
-        for index in rng.permutation(self._chosen.size):
+        lanes = self._paths.shape[1]
+        for index in rng.permutation(self._paths.size):
             if self.deadline.passed:
                 break
             self._improve_lane(*divmod(int(index), lanes))
@@ -183,30 +183,30 @@ class PathExchange:
 
     def _improve_lane(self, episode: int, lane: int) -> None:
         state = self._state
-        others = self._rows(np.delete(self._chosen[episode], lane))
-        own = self._features[self._rows(self._chosen[episode, lane])]
-        mean = self._features[others].mean(axis=0)  # (H, d)
+        other_rows = self._rows(np.delete(self._paths[episode], lane))
+        options = self._features[self._rows(self._paths[episode, lane])]
+        mean = self._features[other_rows].mean(axis=0)  # (H, d)
         curvature = state.curvature
         slopes = mean @ curvature @ self._features.T
         rewards = np.vecdot(self._features @ curvature, self._features) - 2.0 * slopes  # (H, N)
         self._add_best_path(rewards)
         rows = self._mdp.pair_row[self._pairs]
         score = np.take_along_axis(rewards, rows.T, axis=1).sum(axis=0)
-        score[~self._rules.allowed_lanes(rows, others)] = -np.inf
-        score[self._chosen[episode, lane]] = -np.inf
-        most = max(8, int(_WORK / (2 * len(own) * own.shape[1] ** 2)))
-        best = np.argsort(-score, kind="stable")[:most]
+        score[~self._rules.allowed_lanes(rows, other_rows)] = -np.inf
+        score[self._paths[episode, lane]] = -np.inf
+        limit = max(8, int(_WORK / (2 * len(options) * options.shape[1] ** 2)))
+        best = np.argsort(-score, kind="stable")[:limit]
         best = best[np.isfinite(score[best])]
         if not best.size:
             return
-        removed = np.broadcast_to(own - mean, (len(best), *own.shape))
-        changes = np.concatenate([removed, self._features[rows[best]] - mean], axis=1)
-        signs = np.repeat([-self._weight, self._weight], len(own))
+        removals = np.broadcast_to(options - mean, (len(best), *options.shape))
+        changes = np.concatenate([removals, self._features[rows[best]] - mean], axis=1)
+        signs = np.repeat([-self._weight, self._weight], len(options))
         gains = state.gains(changes, signs)
         winner = int(np.argmax(gains))
         if gains[winner] > least_gain(state.value):
             state.change(changes[winner], signs)
-            self._chosen[episode, lane] = best[winner]
+            self._paths[episode, lane] = best[winner]
             self.exchanges += 1
             if state.worn:
                 state.refresh()

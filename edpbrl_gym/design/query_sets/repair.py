@@ -22,14 +22,14 @@ class InfeasibleRestrictionsError(ValueError):
     """No lanes keep the restrictions, or none were found."""
 
 
-class _GaveUp(Exception):
-    """The search has visited its last node."""
+class _NodeLimitReached(Exception):
+    """The search has visited as many nodes as it may."""
 
 
 def check_enough_tokens(rules: TokenRules, lanes: int) -> None:
     """Raise InfeasibleRestrictionsError where a step has too few tokens for that many lanes."""
-    wanted = rules.restrictions
-    if not (wanted.distinct or wanted.no_overlap):
+    restrictions = rules.restrictions
+    if not (restrictions.distinct or restrictions.no_overlap):
         return
     for step, (low, high) in enumerate(rules.ranges):
         different = len(np.unique(rules.identity[low:high]))
@@ -56,33 +56,33 @@ def complete_episode(rules: TokenRules, proposal: Indices, rng: np.random.Genera
     """
     if proposal.min() >= 0 and not rules.episode_violations(proposal):
         return proposal.copy()
-    kept = _legal_part(rules, proposal)
-    for start in (kept, np.full_like(kept, -1)):
+    legal = _legal_part(rules, proposal)
+    for start in (legal, np.full_like(legal, -1)):
         search = _Search(rules, start.copy(), proposal, rng)
         try:
             if search.run():
                 return search.lanes
             proved = True
-        except _GaveUp:
+        except _NodeLimitReached:
             proved = False
-    tried = "there are none" if proved else f"none were found in {_MAX_NODES} tries"
+    reason = "there are none" if proved else f"none were found in {_MAX_NODES} tries"
     raise InfeasibleRestrictionsError(
         f"Expected K = {len(proposal)} lanes of {rules.horizon} steps that keep the restrictions "
-        f"({rules.describe()}), {tried}; forbid fewer pairs, allow overlap, or take fewer lanes or more tokens."
+        f"({rules.describe()}), {reason}; forbid fewer pairs, allow overlap, or take fewer lanes or more tokens."
     )
 
 
 def _legal_part(rules: TokenRules, proposal: Indices) -> Indices:
     """The proposal's tokens, taken one after the other as long as they are legal beside those taken before."""
-    kept = np.full_like(proposal, -1)
+    lanes = np.full_like(proposal, -1)
     for step in range(proposal.shape[1]):
         for lane in range(len(proposal)):
             wish = proposal[0 if rules.shared(step) else lane, step]
-            if wish >= 0 and _mask(rules, kept, lane, step)[wish]:
-                kept[lane, step] = wish
-    if rules.shared(0) and (kept[:, 0] < 0).any():
-        kept[:, 0] = -1  # a shared base is one wish, legal in all lanes or none
-    return kept
+            if wish >= 0 and _mask(rules, lanes, lane, step)[wish]:
+                lanes[lane, step] = wish
+    if rules.shared(0) and (lanes[:, 0] < 0).any():
+        lanes[:, 0] = -1  # a shared base is one wish, legal in all lanes or none
+    return lanes
 
 
 def _mask(rules: TokenRules, lanes: Indices, lane: int, step: int) -> NDArray[np.bool_]:
@@ -98,24 +98,24 @@ class _Search:
         self._nodes = 0
 
     def run(self) -> bool:
-        """Fill what is open; False: impossible with the tokens that were given."""
+        """Fill the open slots; False where the tokens already placed make that impossible."""
         self._nodes += 1
         if self._nodes > _MAX_NODES:
-            raise _GaveUp
+            raise _NodeLimitReached
         slot = self._tightest()
         if slot is None:
             return True
         lane, step, mask = slot
-        own: slice | int = slice(None) if self.rules.shared(step) else lane
+        index: slice | int = slice(None) if self.rules.shared(step) else lane
         tokens = self._rng.permutation(np.flatnonzero(mask))
         wish = self._proposal[lane, step]
         if wish >= 0 and mask[wish]:
             tokens = np.concatenate(([wish], tokens[tokens != wish]))
         for token in tokens:
-            self.lanes[own, step] = token
+            self.lanes[index, step] = token
             if self.run():
                 return True
-            self.lanes[own, step] = -1
+            self.lanes[index, step] = -1
         return False
 
     def _tightest(self) -> tuple[int, int, NDArray[np.bool_]] | None:

@@ -1,7 +1,7 @@
 """What the lanes of an episode may show together: distinct options, no overlap, forbidden pairs, one base for all.
 
-`Restrictions` says what is wanted; `TokenRules` binds it to the tokens of a prompt and answers, for one lane and the
-tokens that are known around it, which tokens are allowed. Nothing here knows how a question is valued, so planners,
+`Restrictions` states the restrictions; `TokenRules` binds them to the tokens of a prompt and answers, for one lane and
+the known tokens around it, which tokens are allowed. Nothing here knows how a question is valued, so planners,
 exchange algorithms and tests share it.
 """
 
@@ -148,7 +148,7 @@ class TokenRules:
     and restricts nothing.
 
     Args:
-        restrictions: What is wanted.
+        restrictions: The restrictions.
         ranges: First and one past the last row of each step's tokens; steps may share rows.
         num_rows: N.
 
@@ -172,7 +172,7 @@ class TokenRules:
         ids = np.arange(self.num_rows) if identity is None else np.unique(np.array(identity), return_inverse=True)[1]
         self.identity: Indices = np.asarray(ids, dtype=np.int64)
         self._count = int(self.identity.max()) + 1
-        self._own = [self.identity[low:high] for low, high in self.ranges]
+        self._step_ids = [self.identity[low:high] for low, high in self.ranges]
         self._partners = self._forbidden_partners()
         self._check_base()
 
@@ -226,24 +226,24 @@ class TokenRules:
 
     def allowed_ids(self, step: int, lane: Indices, others: Indices) -> Booleans:
         """`allowed` for identities as `ids` gives them: for callers that keep them."""
-        wanted, shared = self.restrictions, self.shared(step)
+        restrictions, shared = self.restrictions, self.shared(step)
         banned = np.zeros(self._count + 1, dtype=np.bool_)  # the last entry takes the -1 of unknown tokens
         at_step = others[:, step] if others.shape[1] > step else np.empty(0, dtype=np.int64)
-        if wanted.no_overlap:
+        if restrictions.no_overlap:
             banned[others[:, 1:] if shared else others] = True
-        elif wanted.distinct and not shared:
+        elif restrictions.distinct and not shared:
             banned[at_step] = True
         if self._partners:
             for position, token in enumerate(lane.tolist()):
                 if position != step and token in self._partners:
                     banned[self._partners[token]] = True
-        mask = ~banned[self._own[step]]
+        mask = ~banned[self._step_ids[step]]
         if shared:
-            known = at_step[at_step >= 0]
-            if wanted.base is not None:
-                mask &= np.arange(self.sizes[0]) == wanted.base - self.first[0]
-            elif known.size:
-                mask &= self._own[0] == known[0]
+            base_ids = at_step[at_step >= 0]
+            if restrictions.base is not None:
+                mask &= np.arange(self.sizes[0]) == restrictions.base - self.first[0]
+            elif base_ids.size:
+                mask &= self._step_ids[0] == base_ids[0]
         return mask
 
     def allowed_lanes(self, candidates: ArrayLike, others: ArrayLike) -> Booleans:
@@ -256,33 +256,33 @@ class TokenRules:
         Returns:
             Boolean array (n,).
         """
-        wanted, own, other = self.restrictions, self.ids(candidates), self.ids(_lanes(others, self.horizon))
-        mask = np.ones(len(own), dtype=np.bool_)
+        restrictions, ids, other_ids = self.restrictions, self.ids(candidates), self.ids(_lanes(others, self.horizon))
+        mask = np.ones(len(ids), dtype=np.bool_)
         begin = 1 if self.shared(0) else 0
-        if wanted.no_overlap:
-            mask &= ~np.isin(own[:, begin:], other).any(axis=1)
-            mask &= ~np.isin(own, other[:, begin:]).any(axis=1)
-        elif wanted.distinct:
+        if restrictions.no_overlap:
+            mask &= ~np.isin(ids[:, begin:], other_ids).any(axis=1)
+            mask &= ~np.isin(ids, other_ids[:, begin:]).any(axis=1)
+        elif restrictions.distinct:
             for step in range(begin, self.horizon):
-                mask &= ~np.isin(own[:, step], other[:, step])
+                mask &= ~np.isin(ids[:, step], other_ids[:, step])
         if begin:
-            known = other[other[:, 0] >= 0, 0]
-            if wanted.base is not None:
-                mask &= np.asarray(candidates)[:, 0] + self.first[0] == wanted.base
-            elif known.size:
-                mask &= own[:, 0] == known[0]
-        return mask & ~self._has_forbidden(own)
+            base_ids = other_ids[other_ids[:, 0] >= 0, 0]
+            if restrictions.base is not None:
+                mask &= np.asarray(candidates)[:, 0] + self.first[0] == restrictions.base
+            elif base_ids.size:
+                mask &= ids[:, 0] == base_ids[0]
+        return mask & ~self._has_forbidden(ids)
 
     def _has_forbidden(self, lanes: Indices) -> Booleans:
         """Which lanes of identities (n, H) hold a forbidden pair."""
         forbidden = np.zeros(len(lanes), dtype=np.bool_)
         for token, partners in self._partners.items():
-            own = lanes == token
+            matches = lanes == token
             for partner in partners[partners >= token]:
                 if partner == token:
-                    forbidden |= own.sum(axis=1) >= 2
+                    forbidden |= matches.sum(axis=1) >= 2
                 else:
-                    forbidden |= own.any(axis=1) & (lanes == partner).any(axis=1)
+                    forbidden |= matches.any(axis=1) & (lanes == partner).any(axis=1)
         return forbidden
 
     def violations(self, tokens: ArrayLike) -> list[str]:
@@ -300,18 +300,21 @@ class TokenRules:
 
     def episode_violations(self, lanes: ArrayLike) -> list[str]:
         """Violations within one episode of tokens (K, H)."""
-        ids, wanted = self.ids(lanes), self.restrictions
+        ids, restrictions = self.ids(lanes), self.restrictions
         messages = []
         for step in range(self.horizon):
             repeated = len(np.unique(ids[:, step])) < len(ids)
             if self.shared(step):
                 if len(np.unique(ids[:, 0])) > 1:
                     messages.append("the lanes begin with different tokens")
-                if wanted.base is not None and (np.asarray(lanes)[:, 0] + self.first[0] != wanted.base).any():
+                if (
+                    restrictions.base is not None
+                    and (np.asarray(lanes)[:, 0] + self.first[0] != restrictions.base).any()
+                ):
                     messages.append("a lane does not begin with the base")
-            elif repeated and (wanted.distinct or wanted.no_overlap):
+            elif repeated and (restrictions.distinct or restrictions.no_overlap):
                 messages.append(f"step {step}: two options show the same token")
-        if wanted.no_overlap:
+        if restrictions.no_overlap:
             messages += self._overlaps(ids)
         for lane in np.flatnonzero(self._has_forbidden(ids)):
             messages.append(f"lane {lane}: a forbidden pair of tokens")
@@ -329,13 +332,13 @@ class TokenRules:
 
     def describe(self) -> dict[str, Any]:
         """The restrictions for a result file, JSON-able, without the identities."""
-        wanted = self.restrictions
+        restrictions = self.restrictions
         return {
-            "distinct": wanted.distinct,
-            "no_overlap": wanted.no_overlap,
-            "forbidden": len(wanted.forbidden),
-            "shared_base": wanted.shared_base,
-            "base": wanted.base,
+            "distinct": restrictions.distinct,
+            "no_overlap": restrictions.no_overlap,
+            "forbidden": len(restrictions.forbidden),
+            "shared_base": restrictions.shared_base,
+            "base": restrictions.base,
         }
 
 

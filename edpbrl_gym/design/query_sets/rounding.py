@@ -38,12 +38,12 @@ def apportion(weights: Floats, total: int, rng: np.random.Generator) -> Indices:
     """
     share = total * weights / weights.sum()
     counts = np.floor(share + 1e-9)
-    rest = total - int(counts.sum())
+    remainder = total - int(counts.sum())
     fractions = np.maximum(share - counts, 0.0)
-    if rest > 0:
+    if remainder > 0:
         order = rng.permutation(len(weights))
         cumulated = np.cumsum(fractions[order])
-        points = (rng.random() + np.arange(rest)) * (cumulated[-1] / rest)
+        points = (rng.random() + np.arange(remainder)) * (cumulated[-1] / remainder)
         hit = np.searchsorted(cumulated, np.minimum(points, np.nextafter(cumulated[-1], 0.0)), side="right")
         np.add.at(counts, order[hit], 1)
     return counts.astype(np.int64)
@@ -107,17 +107,17 @@ def first_tokens(
             tokens[:, :, 0] = _bases(weights, episodes, rules, rng)[:, None]
             continue
         counts = apportion(weights, episodes * lanes, rng)
-        drawn = np.repeat(np.arange(high - low), counts)
-        tokens[:, :, step] = rng.permutation(balanced_questions(blocks[step], drawn, lanes, rng))
+        copies = np.repeat(np.arange(high - low), counts)
+        tokens[:, :, step] = rng.permutation(balanced_questions(blocks[step], copies, lanes, rng))
     return _lawful(tokens, rules, rng)
 
 
 def _bases(weights: Floats, episodes: int, rules: TokenRules, rng: np.random.Generator) -> Indices:
     """First token of each episode where the lanes share it; on state features it bears no information."""
-    wanted = rules.restrictions
-    if wanted.base is not None:
-        return np.full(episodes, wanted.base - rules.first[0])
-    if wanted.shared_base == "all":
+    restrictions = rules.restrictions
+    if restrictions.base is not None:
+        return np.full(episodes, restrictions.base - rules.first[0])
+    if restrictions.shared_base == "all":
         return np.full(episodes, int(np.argmax(weights)))
     counts = apportion(weights, episodes, rng)
     return rng.permutation(np.repeat(np.arange(len(weights)), counts))

@@ -272,7 +272,7 @@ def _improve(
     callback: Callback | None,
     deadline: Deadline,
 ) -> tuple[str, list[SweepRecord]]:
-    """Sweep until nothing gains, the budget, the sweeps or the time are spent, or the callback says so."""
+    """Sweep until nothing gains, the budget, the sweeps or the time are spent, or the callback stops the search."""
     begin = time.perf_counter()
     exchange.deadline = deadline
     records = [SweepRecord(restart, 0, exchange.value, 0, exchange.encoded_texts, 0.0)]

@@ -123,37 +123,37 @@ class InverseState:
 
     def gains(self, rows: Floats, signs: Floats) -> Floats:
         """`gain` of n changes (n, r, d) with the same signs (r,), each by itself: shape (n,)."""
-        turned = rows.transpose(0, 2, 1)
-        middle = np.diag(1.0 / signs) + (rows @ self.inverse) @ turned
+        columns = rows.transpose(0, 2, 1)
+        middle = np.diag(1.0 / signs) + (rows @ self.inverse) @ columns
         # det(I') / det(I) = det(diag(s)) det(M)
         parity, log = np.linalg.slogdet(middle)
         regular = parity * np.prod(np.sign(signs)) > 0
         if self.target is None:
             return np.where(regular, log + np.log(np.abs(signs)).sum(), -np.inf)
         middle[~regular] = np.eye(len(signs))
-        traces = np.trace(np.linalg.solve(middle, (rows @ self.target) @ turned), axis1=1, axis2=2)
+        traces = np.trace(np.linalg.solve(middle, (rows @ self.target) @ columns), axis1=1, axis2=2)
         return np.where(regular, traces, -np.inf)
 
     def without(self, rows: Floats, signs: Floats) -> tuple[Floats, Floats | None]:
         """A' and B' (None for D) after a change, which is not made; arguments as in `gain`."""
-        done = self._update(rows, signs)
-        inverse = self.inverse - done.half.T @ done.solved
-        if self.target is None or done.cross is None:
+        change = self._update(rows, signs)
+        inverse = self.inverse - change.half.T @ change.solved
+        if self.target is None or change.cross is None:
             return inverse, None
-        mixed = done.solved.T @ done.cross
-        return inverse, self.target - mixed - mixed.T + done.solved.T @ (done.middle @ done.solved)
+        mixed = change.solved.T @ change.cross
+        return inverse, self.target - mixed - mixed.T + change.solved.T @ (change.middle @ change.solved)
 
     def change(self, rows: Floats, signs: Floats) -> Change:
         """Add sum_i s_i w_i w_i' to the information; arguments as in `gain`."""
         self.value += self.gain(rows, signs)
-        done = self._update(rows, signs)
-        if self.target is not None and done.cross is not None:
-            mixed = done.solved.T @ done.cross
-            self.target -= mixed + mixed.T - done.solved.T @ (done.middle @ done.solved)
-        self.inverse -= done.half.T @ done.solved
+        change = self._update(rows, signs)
+        if self.target is not None and change.cross is not None:
+            mixed = change.solved.T @ change.cross
+            self.target -= mixed + mixed.T - change.solved.T @ (change.middle @ change.solved)
+        self.inverse -= change.half.T @ change.solved
         self.information += (rows.T * signs) @ rows
         self._changes += 1
-        return done
+        return change
 
     def _update(self, rows: Floats, signs: Floats) -> Change:
         half = rows @ self.inverse

@@ -51,22 +51,22 @@ class PrefixFeatures:
         self.spent = 0
         self.budget = budget
         self._vocabulary, self._embed, self._dimension = vocabulary, embed, dimension
-        self._known: dict[tuple[int, ...], Floats] = {}
+        self._embeddings: dict[tuple[int, ...], Floats] = {}
 
     def cost(self, prefixes: Sequence[tuple[int, ...]]) -> int:
         """How many of the prefixes would have to be embedded."""
-        return len({prefix for prefix in prefixes if prefix not in self._known})
+        return len({prefix for prefix in prefixes if prefix not in self._embeddings})
 
     def __call__(self, prefixes: Sequence[tuple[int, ...]]) -> Floats:
         """Embeddings (n, d) in float64."""
-        missing = [prefix for prefix in dict.fromkeys(prefixes) if prefix not in self._known]
-        if missing:
-            texts = [self._vocabulary.prompt(prefix) for prefix in missing]
+        new_prefixes = [prefix for prefix in dict.fromkeys(prefixes) if prefix not in self._embeddings]
+        if new_prefixes:
+            texts = [self._vocabulary.prompt(prefix) for prefix in new_prefixes]
             shape = (len(texts), self._dimension)
             rows = check_array(self._embed(texts), "embeddings", shape=shape, hint="one row a text, as the features")
-            self._known.update(zip(missing, rows.astype(np.float64), strict=True))
-            self.spent += len(missing)
-        return np.stack([self._known[prefix] for prefix in prefixes])
+            self._embeddings.update(zip(new_prefixes, rows.astype(np.float64), strict=True))
+            self.spent += len(new_prefixes)
+        return np.stack([self._embeddings[prefix] for prefix in prefixes])
 
 
 class TruncatedExchange:
@@ -109,7 +109,7 @@ class TruncatedExchange:
         self._horizon = tokens.shape[2]
         lanes = self.tokens.reshape(-1, self._horizon)
         flat = prefixes([prefix for lane in lanes for prefix in prefixes_of(lane, 0)])
-        self._shown = flat.reshape(*self.tokens.shape, -1)  # (T, K, H, d)
+        self._embeddings = flat.reshape(*self.tokens.shape, -1)  # (T, K, H, d)
         self.reset()
 
     @property
@@ -129,7 +129,7 @@ class TruncatedExchange:
 
     def reset(self) -> float:
         """Compute information, inverse and value anew from the embeddings; returns the value."""
-        options = self._shown.transpose(0, 2, 1, 3)
+        options = self._embeddings.transpose(0, 2, 1, 3)
         return self._state.reset(options.reshape(-1, *options.shape[2:]))
 
     def sweep(self, rng: np.random.Generator) -> float:
@@ -154,8 +154,8 @@ class TruncatedExchange:
     def _promise(self, episode: int, step: int) -> float:
         """Predicted gain of the best tokens of all lanes for each text of their prefixes."""
         gains = [self._shortlisted(episode, lane, step)[1] for lane in range(self.tokens.shape[1])]
-        texts = sum(len(own) for own in gains) * (self._horizon - step)
-        return sum(float(own[0]) for own in gains if own.size) / max(1, texts)
+        texts = sum(len(lane_gains) for lane_gains in gains) * (self._horizon - step)
+        return sum(float(lane_gains[0]) for lane_gains in gains if lane_gains.size) / max(1, texts)
 
     def _fit(self) -> Floats:
         """Weights w[h', h] of the model, shape (H, H), zero for h > h'."""
@@ -166,23 +166,23 @@ class TruncatedExchange:
         parts = [block[self.tokens[:, :, step]] for step, block in enumerate(self._blocks)]
         parts = [part - part.mean(axis=(0, 1)) for part in parts]
         for length in range(horizon):
-            shown = self._shown[:, :, length]
-            shown = shown - shown.mean(axis=(0, 1))
+            embeddings = self._embeddings[:, :, length]
+            embeddings = embeddings - embeddings.mean(axis=(0, 1))
             gram = np.array([[np.vdot(a, b) for b in parts[: length + 1]] for a in parts[: length + 1]])
-            right = np.array([np.vdot(part, shown) for part in parts[: length + 1]])
+            right = np.array([np.vdot(part, embeddings) for part in parts[: length + 1]])
             weights[length, : length + 1] = np.linalg.lstsq(gram, right, rcond=None)[0]
         return weights
 
     def _visit(self, episode: int, step: int) -> bool:
         """Try the shortlists of the K lanes at a step; False where the budget does not allow them."""
         plans = [(lane, self._shortlisted(episode, lane, step)[0]) for lane in range(self.tokens.shape[1])]
-        wanted = [
+        prefixes = [
             prefix for lane, tokens in plans for token in tokens for prefix in self._with(episode, lane, step, token)
         ]
-        if self._prefixes.spent + self._prefixes.cost(wanted) > self._prefixes.budget:
+        if self._prefixes.spent + self._prefixes.cost(prefixes) > self._prefixes.budget:
             return False
-        if wanted:
-            self._prefixes(wanted)  # one call of the encoder for all lanes
+        if prefixes:
+            self._prefixes(prefixes)  # one call of the encoder for all lanes
         for lane, tokens in plans:
             self._try(episode, lane, step, tokens)
         return True
@@ -195,8 +195,8 @@ class TruncatedExchange:
 
     def _around(self, episode: int, lane: int, step: int) -> tuple[Floats, Floats]:
         """Embeddings of the lane from a step on and the mean of the other lanes', both (H - step, d)."""
-        shown = self._shown[episode, :, step:]
-        return shown[lane], np.delete(shown, lane, axis=0).mean(axis=0)
+        embeddings = self._embeddings[episode, :, step:]
+        return embeddings[lane], np.delete(embeddings, lane, axis=0).mean(axis=0)
 
     def _mask(self, episode: int, lane: int, step: int) -> NDArray[np.bool_]:
         ids = self._rules.ids(self.tokens[episode])
@@ -205,24 +205,24 @@ class TruncatedExchange:
     def _shortlisted(self, episode: int, lane: int, step: int) -> tuple[list[int], Floats]:
         """Tokens with the largest predicted gains, if they are positive, and these gains."""
         block, state = self._blocks[step], self._state
-        own, mean = self._around(episode, lane, step)
-        old = int(self.tokens[episode, lane, step])
+        lane_embeddings, mean = self._around(episode, lane, step)
+        current = int(self.tokens[episode, lane, step])
         slopes = self._model[step:, step]
-        removed = own - mean
-        fixed = removed - slopes[:, None] * block[old]
-        signs = np.full(len(removed), -self._weight)
-        lost = state.gain(removed, signs)
-        if not np.isfinite(lost):
+        removal = lane_embeddings - mean
+        fixed = removal - slopes[:, None] * block[current]
+        signs = np.full(len(removal), -self._weight)
+        removal_gain = state.gain(removal, signs)
+        if not np.isfinite(removal_gain):
             return [], np.empty(0)
-        inverse, target = state.without(removed, signs)
-        middle = np.eye(len(own)) + self._weight * _model_gram(block, fixed, slopes, inverse)
+        inverse, target = state.without(removal, signs)
+        middle = np.eye(len(lane_embeddings)) + self._weight * _model_gram(block, fixed, slopes, inverse)
         if target is None:
-            gains = lost + np.linalg.slogdet(middle)[1]
+            gains = removal_gain + np.linalg.slogdet(middle)[1]
         else:
             right = self._weight * _model_gram(block, fixed, slopes, target)
-            gains = lost + np.trace(np.linalg.solve(middle, right), axis1=1, axis2=2)
+            gains = removal_gain + np.trace(np.linalg.solve(middle, right), axis1=1, axis2=2)
         gains[~self._mask(episode, lane, step)] = -np.inf
-        gains[old] = -np.inf
+        gains[current] = -np.inf
         best = np.argsort(-gains, kind="stable")[: self._shortlist]
         best = best[gains[best] > least_gain(state.value)]
         return [int(token) for token in best], gains[best]
@@ -233,19 +233,19 @@ class TruncatedExchange:
         tokens = [token for token in tokens if mask[token]]
         if not tokens:
             return
-        own, mean = self._around(episode, lane, step)
+        lane_embeddings, mean = self._around(episode, lane, step)
         flat = self._prefixes([prefix for token in tokens for prefix in self._with(episode, lane, step, token)])
-        new = flat.reshape(len(tokens), *own.shape)
-        removed = np.broadcast_to(own - mean, new.shape)
-        changes = np.concatenate([removed, new - mean], axis=1)
-        signs = np.repeat([-self._weight, self._weight], len(own))
+        candidates = flat.reshape(len(tokens), *lane_embeddings.shape)
+        removals = np.broadcast_to(lane_embeddings - mean, candidates.shape)
+        changes = np.concatenate([removals, candidates - mean], axis=1)
+        signs = np.repeat([-self._weight, self._weight], len(lane_embeddings))
         gains = self._state.gains(changes, signs)
         best = int(np.argmax(gains))
         if not gains[best] > least_gain(self._state.value):
             return
         self._state.change(changes[best], signs)
         self.tokens[episode, lane, step] = tokens[best]
-        self._shown[episode, lane, step:] = new[best]
+        self._embeddings[episode, lane, step:] = candidates[best]
         self.exchanges += 1
         if self._state.worn:
             self._state.refresh()
