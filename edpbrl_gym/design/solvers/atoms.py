@@ -67,9 +67,9 @@ class ActiveSet:
             self._weights[self._position[key]] += step
         else:
             self._add(target, step)
-        left = self._weights[source] - step
-        self._weights[source] = left
-        if left <= 0.0:
+        remainder = self._weights[source] - step
+        self._weights[source] = remainder
+        if remainder <= 0.0:
             self._remove(source)
 
     def _add(self, occupancy: Floats, weight: float) -> None:

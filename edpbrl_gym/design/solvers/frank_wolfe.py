@@ -77,7 +77,7 @@ class _Moments:
 
 @dataclass
 class _Run:
-    """The solver's memory: the current point is replaced only by a finished one, so an interrupt finds it whole."""
+    """State of a run: the current point is replaced only by a finished one, so it is complete at any interrupt."""
 
     point: _Moments
     history: list[IterationRecord]
@@ -178,12 +178,12 @@ def _iterate(
         run.oracle_calls += 1
         gap = max(0.0, best - float(np.vdot(reward, point.rows)))
         relative = problem.relative_gap(gap, value)
-        done = problem.converged(gap, value, tolerance)
-        if done and not fresh:  # stop on exact numbers only
+        converged = problem.converged(gap, value, tolerance)
+        if converged and not fresh:  # stop on exact numbers only
             exact = True
             continue
         state = IterationState(run.steps, value, gap, relative, started - begin, _view(point.occupancy))
-        if done:
+        if converged:
             run.status = "converged"
         elif run.steps >= max_iterations:
             run.status = "iteration_limit"

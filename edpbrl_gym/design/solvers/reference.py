@@ -163,13 +163,13 @@ def _lifted_matrix(cvxpy: Any, problem: DesignProblem, masses: Any, reachable: N
     dimension, horizon = problem.dimension, problem.horizon
     step, pair = np.divmod(reachable, problem.mdp.num_pairs)
     # every row has one step, so a common part of the features drops out of det M and of (M^-1)_11
-    shown = problem.rows(problem.mdp.pair_row[pair]) - problem.features.mean(axis=0, dtype=np.float64)
-    products = (shown[:, :, None] * shown[:, None, :]).reshape(len(shown), -1)
+    rows = problem.rows(problem.mdp.pair_row[pair]) - problem.features.mean(axis=0, dtype=np.float64)
+    products = (rows[:, :, None] * rows[:, None, :]).reshape(len(rows), -1)
     second = cvxpy.reshape(products.T @ masses, (dimension, dimension), order="C")
     means = []
     for h in range(horizon):
-        own = step == h
-        means.append(shown[own].T @ masses[np.flatnonzero(own)])
+        at_step = step == h
+        means.append(rows[at_step].T @ masses[np.flatnonzero(at_step)])
     cross = cvxpy.vstack(means)
     top = second + problem.prior / problem.episodes
     return cvxpy.bmat([[top, cross.T], [cross, np.eye(horizon)]])

@@ -11,7 +11,7 @@ __all__ = ["IterationState", "NewtonState"]
 
 @dataclass(frozen=True)
 class IterationState:
-    """What a callback sees at the start of an iteration.
+    """State that a callback receives at the start of an iteration.
 
     Attributes:
         iteration: Number of the iteration, from 0.
@@ -32,7 +32,7 @@ class IterationState:
 
 @dataclass(frozen=True)
 class NewtonState(IterationState):
-    """What a callback of `newton` sees: an `IterationState` and the following.
+    """State that a callback of `newton` receives: an `IterationState` and the following.
 
     Attributes:
         upper_bound: value + gap.

@@ -123,10 +123,10 @@ def improve(
                 break
             tolerance = max(_QP_SHARE * gap, 0.5 * target) / len(space.parts)
             aim = solve_simplex_qp(hessian, gradient, weights, space.parts, tolerance=tolerance, deadline=deadline)
-        reached = _search(space, weights, value, aim, gradient, deadline)
-        if reached is None:
+        improvement = _search(space, weights, value, aim, gradient, deadline)
+        if improvement is None:
             break
-        weights, value, step = reached
+        weights, value, step = improvement
     return weights, value, step
 
 
@@ -174,19 +174,19 @@ def _search(
     for _ in range(40):
         if step < 1.0 and deadline.passed:
             return None
-        moved = aim if step == 1.0 else cleaned(weights + step * (aim - weights), space.parts)
+        candidate = aim if step == 1.0 else cleaned(weights + step * (aim - weights), space.parts)
         try:
-            reached = space.value(moved)
+            new_value = space.value(candidate)
         except SingularInformationError:  # only without a proper prior
             step /= 4
             continue
-        if reached >= value + _ARMIJO * step * slope and reached > value:
-            return moved, reached, step
+        if new_value >= value + _ARMIJO * step * slope and new_value > value:
+            return candidate, new_value, step
         # the objective is flat to rounding long before the gap is small: then the slope decides, as in the
         # approximate Wolfe condition of Hager and Zhang (2005)
-        if reached >= value - _ROUNDING * max(1.0, abs(value)):
-            end = float(centred_gradient(space.gradient(moved), moved, space.parts) @ (aim - weights))
+        if new_value >= value - _ROUNDING * max(1.0, abs(value)):
+            end = float(centred_gradient(space.gradient(candidate), candidate, space.parts) @ (aim - weights))
             if end >= -(1.0 - 2.0 * _ARMIJO) * slope:
-                return moved, reached, step
+                return candidate, new_value, step
         step /= 2
     return None

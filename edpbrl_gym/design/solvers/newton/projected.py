@@ -59,20 +59,20 @@ def solve_by_gradients(
         share = (momentum - 1.0) / following
         point, point_product = change + share * (change - last), product + share * (product - last_product)
         slope = gradient - point_product  # minus the derivative of q
-        moved = project(weights + point + slope / (largest * diagonal), diagonal, parts) - weights
-        moved_product = curvature.product(moved)
-        step = moved - point
-        bend, bound = float(step @ (moved_product - point_product)), float(step @ (diagonal * step))
+        candidate = project(weights + point + slope / (largest * diagonal), diagonal, parts) - weights
+        candidate_product = curvature.product(candidate)
+        step = candidate - point
+        bend, bound = float(step @ (candidate_product - point_product)), float(step @ (diagonal * step))
         if bend > largest * bound * (1.0 + 1e-6):  # the estimate of the largest eigenvalue was too small
             largest = 1.05 * bend / bound
             continue
-        if share > 0.0 and float(slope @ (moved - change)) < 0:
+        if share > 0.0 and float(slope @ (candidate - change)) < 0:
             momentum, last, last_product = 1.0, change, product
             continue
         momentum = following
-        last, last_product, change, product = change, product, moved, moved_product
-        left = gradient - product
-        gap = sum(float(left[part].max() - (weights[part] + change[part]) @ left[part]) for part in parts)
+        last, last_product, change, product = change, product, candidate, candidate_product
+        residual = gradient - product
+        gap = sum(float(residual[part].max() - (weights[part] + change[part]) @ residual[part]) for part in parts)
         if gap <= tolerance:
             break
     if float(change @ (0.5 * product - gradient)) > 0:
@@ -84,16 +84,16 @@ def project(point: Floats, diagonal: Floats, parts: list[slice]) -> Floats:
     """The closest point of the simplices in the metric of a diagonal: v_i = max(0, p_i - nu / h_i), exactly."""
     result = np.empty_like(point)
     for part in parts:
-        own, inverse = point[part], 1.0 / diagonal[part]
-        edges = own * diagonal[part]  # the value of nu at which an entry vanishes
+        values, inverse = point[part], 1.0 / diagonal[part]
+        edges = values * diagonal[part]  # the value of nu at which an entry vanishes
         order = np.argsort(-edges)
-        levels = (np.cumsum(own[order]) - 1.0) / np.cumsum(inverse[order])
+        levels = (np.cumsum(values[order]) - 1.0) / np.cumsum(inverse[order])
         count = max(1, int(np.count_nonzero(levels < edges[order])))
-        moved = (edges - levels[count - 1]) * inverse
+        projection = (edges - levels[count - 1]) * inverse
         # once more, now among numbers of at most about 1: sums of a distant point lose the 1
-        kept = moved > 0
-        moved -= (moved[kept].sum() - 1.0) / inverse[kept].sum() * inverse
-        result[part] = np.maximum(moved, 0.0)
+        positive = projection > 0
+        projection -= (projection[positive].sum() - 1.0) / inverse[positive].sum() * inverse
+        result[part] = np.maximum(projection, 0.0)
     return result
 
 

@@ -70,33 +70,33 @@ def solve_simplex_qp(
 def _levels(weights: Floats, slope: Floats, blocks: list[slice]) -> Floats:
     """Multiplier of each block's constraint at these weights, for every entry."""
     levels = np.empty_like(slope)
-    for own in blocks:
-        levels[own] = weights[own] @ slope[own]
+    for block in blocks:
+        levels[block] = weights[block] @ slope[block]
     return levels
 
 
 def minimiser(hessian: Floats, slope: Floats, current: Floats, free: Booleans, blocks: list[slice]) -> Floats | None:
     """Minimiser over the free entries, the others as they are (0); None if the Hessian can't be factored."""
-    chosen = np.flatnonzero(free)
-    factor, failed = lapack.dpotrf(hessian[np.ix_(chosen, chosen)].T, lower=1, overwrite_a=1, clean=0)
+    indices = np.flatnonzero(free)
+    factor, failed = lapack.dpotrf(hessian[np.ix_(indices, indices)].T, lower=1, overwrite_a=1, clean=0)
     if failed:
         return None
-    right = np.zeros((len(chosen), len(blocks) + 1), order="F")
-    right[:, 0] = slope[chosen]
-    for number, own in enumerate(blocks):
-        right[:, number + 1] = (chosen >= own.start) & (chosen < own.stop)
-    ones = right[:, 1:].copy()
+    right = np.zeros((len(indices), len(blocks) + 1), order="F")
+    right[:, 0] = slope[indices]
+    for number, block in enumerate(blocks):
+        right[:, number + 1] = (indices >= block.start) & (indices < block.stop)
+    indicators = right[:, 1:].copy()
     solved, _ = lapack.dpotrs(factor, right, lower=1, overwrite_b=1)
     target = current.copy()
     with np.errstate(over="ignore", invalid="ignore"):  # a Hessian of zeros has no minimiser: not finite
-        schur = ones.T @ solved[:, 1:]
+        schur = indicators.T @ solved[:, 1:]
         try:
-            multipliers = np.linalg.solve(schur, ones.T @ solved[:, 0] + ones.T @ current[chosen] - 1.0)
+            multipliers = np.linalg.solve(schur, indicators.T @ solved[:, 0] + indicators.T @ current[indices] - 1.0)
         except np.linalg.LinAlgError:
             return None
-        target[chosen] += solved[:, 0] - solved[:, 1:] @ multipliers
+        target[indices] += solved[:, 0] - solved[:, 1:] @ multipliers
         # large steps along a nearly singular Hessian cancel, and the sums lose digits: once more for what is left
-        target[chosen] -= solved[:, 1:] @ np.linalg.solve(schur, ones.T @ target[chosen] - 1.0)
+        target[indices] -= solved[:, 1:] @ np.linalg.solve(schur, indicators.T @ target[indices] - 1.0)
     return target if np.isfinite(target).all() else None
 
 
@@ -113,8 +113,8 @@ def _restrict(
     """Next point, its slope and its free entries when the minimiser leaves the simplex."""
     negative = target < 0
     projected = np.maximum(target, 0.0)
-    for own in blocks:
-        projected[own] /= projected[own].sum()
+    for block in blocks:
+        projected[block] /= projected[block].sum()
     projected_slope = gradient - hessian @ (projected - weights)
     # objective(projected) - objective(current), exact for a quadratic
     change = -0.5 * float((slope + projected_slope) @ (projected - current))
@@ -122,10 +122,10 @@ def _restrict(
         return projected, projected_slope, free & ~negative
     ratios = current[negative] / (current[negative] - target[negative])
     step = float(ratios.min())
-    moved = np.maximum(current + step * (target - current), 0.0)
+    point = np.maximum(current + step * (target - current), 0.0)
     blocking = np.zeros_like(free)
     blocking[np.flatnonzero(negative)[ratios <= step]] = True
-    moved[blocking] = 0.0
-    for own in blocks:
-        moved[own] /= moved[own].sum()
-    return moved, gradient - hessian @ (moved - weights), free & ~blocking
+    point[blocking] = 0.0
+    for block in blocks:
+        point[block] /= point[block].sum()
+    return point, gradient - hessian @ (point - weights), free & ~blocking

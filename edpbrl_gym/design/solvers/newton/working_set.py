@@ -42,7 +42,7 @@ class Point(Protocol):
 
     @property
     def support(self) -> Sized:
-        """What has mass."""
+        """Tokens or columns with mass."""
         ...
 
 
@@ -63,7 +63,7 @@ PricesT = TypeVar("PricesT", bound=Prices)
 
 @dataclass
 class Run(Generic[PointT]):
-    """The memory of the loop: the point is replaced only by a better finished one, so an interrupt finds it whole."""
+    """State of the loop: only a better finished point replaces the point, so it is complete at any interrupt."""
 
     point: PointT
     budget: int  # how much to add at once
@@ -75,13 +75,13 @@ class Run(Generic[PointT]):
     slow: int = 0  # iterations in a row without progress
 
     def report(self) -> dict[str, Any]:
-        """What a design says of its making, but for the time it took."""
+        """Fields of a design that describe its run, except the time."""
         counts = {"iterations": self.steps, "oracle_calls": self.oracle_calls}
         return {"solver": "newton", "status": self.status, **counts, "seconds": 0.0, "history": tuple(self.history)}
 
 
 class Engine(ABC, Generic[PointT, PricesT]):
-    """What the loop asks of the tokens, or of the columns, of a problem.
+    """Operations of the loop on the tokens, or on the columns, of a problem.
 
     Args:
         problem: The problem.
@@ -234,7 +234,7 @@ def _note_progress(engine: Engine[PointT, PricesT], run: Run[PointT], gap: float
 
 
 def _closed(design: Design, tolerance: float) -> Design:
-    """A design that was cut short with the record of its certificate; its last steps may have been all it needed."""
+    """A design of a run that ended early, with the record of its certificate; converged if its last steps sufficed."""
     record = IterationRecord(design.iterations, design.value, design.gap, 0.0, 0.0)
     status = "converged" if design.problem.converged(design.gap, design.value, tolerance) else design.status
     return replace(design, status=status, history=(*design.history, record))

@@ -46,7 +46,7 @@ _SPARSE_COST = 8.0  # time of a sparse multiplication in dense ones
 
 @dataclass(frozen=True)
 class Local:
-    """What the objective is around an occupancy.
+    """The objective around an occupancy.
 
     Attributes:
         second: Second moment of the centred features over all steps, shape (d, d).
@@ -205,8 +205,8 @@ class ColumnMaster:
         product = min(n * k, _SPARSE_COST * columns.incidence.nnz)
         by_nodes = n * d * (d + n) + n * product + k * product
         by_moments = 2.0 * k * d * d * r + k * k * r * (d + self._problem.horizon)
-        missing = sum(len(own.indices) for own in columns.columns if own not in self._moments)
-        return by_moments + missing * d * d < by_nodes
+        entries = sum(len(column.indices) for column in columns.columns if column not in self._moments)
+        return by_moments + entries * d * d < by_nodes
 
     def by_nodes(self, point: ColumnPoint, hessian: bool) -> tuple[Floats, Floats]:
         """Gradient and Hessian through the Hessian on the nodes; an empty array where none is asked for."""
@@ -246,10 +246,13 @@ class ColumnMaster:
         gradient = episodes * (second.reshape(size, -1) @ (factor.T @ factor).ravel())
         inverse = local.inverse_factor()
         right = inverse.T if local.half is None else inverse.T @ local.half
-        own = np.matmul(inverse, second @ right).reshape(size, -1)
-        steps = (first @ right).reshape(size, -1)
+        second_products = np.matmul(inverse, second @ right).reshape(size, -1)
+        first_products = (first @ right).reshape(size, -1)
         scale = 1.0 if local.half is None else 2.0
-        return gradient, np.asarray(scale * episodes**2 * (own @ own.T) + 2.0 * episodes * (steps @ steps.T))
+        return gradient, np.asarray(
+            scale * episodes**2 * (second_products @ second_products.T)
+            + 2.0 * episodes * (first_products @ first_products.T)
+        )
 
     def _moments_of(self, column: Column) -> tuple[Floats, Floats]:
         """Second moment (d, d) and first moment of each step (H, d) of a column; kept as long as the column lives."""
@@ -276,7 +279,7 @@ class ColumnMaster:
 
 
 class _Restricted:
-    """The objective on the weights of a working set, as `improve` wants it; the last point is kept."""
+    """The objective on the weights of a working set, in the form that `improve` takes; the last point is kept."""
 
     def __init__(self, master: ColumnMaster, point: ColumnPoint) -> None:
         self._master = master

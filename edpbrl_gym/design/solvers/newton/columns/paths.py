@@ -36,7 +36,7 @@ class PathPricing:
         self._mdp = mdp
         self._roots = np.flatnonzero(mdp.initial)
         self.masses: Floats = mdp.initial[self._roots]
-        if mdp.horizon == 1:  # nobody moves
+        if mdp.horizon == 1:  # no transitions
             self._successor = np.zeros(mdp.num_pairs, dtype=np.intp)
         else:
             self._successor = mdp.transitions.indices.astype(np.intp)
@@ -45,10 +45,10 @@ class PathPricing:
         self._by_row = _Groups(mdp.pair_row, mdp.num_rows)
 
     @staticmethod
-    def applies(mdp: FiniteHorizonMDP, most: int = _MAX_BLOCKS) -> bool:
-        """Whether every pair has one successor and there are at most `most` initial states."""
+    def applies(mdp: FiniteHorizonMDP, max_blocks: int = _MAX_BLOCKS) -> bool:
+        """Whether every pair has one successor and there are at most `max_blocks` initial states."""
         deterministic = mdp.transitions.nnz == mdp.num_pairs and bool((mdp.transitions.data == 1.0).all())
-        return bool((deterministic or mdp.horizon == 1) and np.count_nonzero(mdp.initial) <= most)
+        return bool((deterministic or mdp.horizon == 1) and np.count_nonzero(mdp.initial) <= max_blocks)
 
     def price(self, scores: Floats, levels: Floats, budget: int) -> tuple[Floats, list[Column]]:
         """Find the best paths through the best nodes.
@@ -64,25 +64,27 @@ class PathPricing:
         rewards = scores[:, self._mdp.pair_row]
         onward, choice = self._backward(rewards)
         best = np.empty(len(self._roots))
-        others: list[tuple[float, Column]] = []
+        candidates: list[tuple[float, Column]] = []
         columns: list[Column] = []
         for block, (root, mass) in enumerate(zip(self._roots, self.masses, strict=True)):
-            reached, origin = self._forward(rewards, int(root))
-            steps, pairs, values = self._nodes(reached, onward)
+            arrival, origin = self._forward(rewards, int(root))
+            steps, pairs, values = self._nodes(arrival, onward)
             values = mass * values
             best[block] = values[0]
-            kept = np.flatnonzero(values > levels[block])[: 8 * budget]
-            kept = kept if len(kept) else np.array([0])
-            paths, first = np.unique(self._through(steps[kept], pairs[kept], choice, origin), axis=0, return_index=True)
+            nodes = np.flatnonzero(values > levels[block])[: 8 * budget]
+            nodes = nodes if len(nodes) else np.array([0])
+            paths, first = np.unique(
+                self._through(steps[nodes], pairs[nodes], choice, origin), axis=0, return_index=True
+            )
             order = np.argsort(first)[: budget + 1]
-            own = [self._column(path, float(mass), block) for path in paths[order]]
-            columns.append(own[0])
-            others += [
-                (float(values[kept[first[place]]] - levels[block]), column)
-                for place, column in zip(order[1:], own[1:], strict=True)
+            block_columns = [self._column(path, float(mass), block) for path in paths[order]]
+            columns.append(block_columns[0])
+            candidates += [
+                (float(values[nodes[first[place]]] - levels[block]), column)
+                for place, column in zip(order[1:], block_columns[1:], strict=True)
             ]
-        others.sort(key=lambda item: -item[0])
-        return best, columns + [column for _, column in others[:budget]]
+        candidates.sort(key=lambda item: -item[0])
+        return best, columns + [column for _, column in candidates[:budget]]
 
     def more(self, master: ColumnMaster, point: ColumnPoint, first: list[Column]) -> list[Column]:
         """None: `price` finds many at once."""
@@ -94,10 +96,10 @@ class PathPricing:
         onward, choice = self._backward(rewards)
         columns = []
         for block, (root, mass) in enumerate(zip(self._roots, self.masses, strict=True)):
-            reached, origin = self._forward(rewards, int(root))
-            steps, pairs, _ = self._nodes(reached, onward)
-            kept = rng.permutation(len(steps))[:count]
-            paths = np.unique(self._through(steps[kept], pairs[kept], choice, origin), axis=0)
+            arrival, origin = self._forward(rewards, int(root))
+            steps, pairs, _ = self._nodes(arrival, onward)
+            nodes = rng.permutation(len(steps))[:count]
+            paths = np.unique(self._through(steps[nodes], pairs[nodes], choice, origin), axis=0)
             columns += [self._column(path, float(mass), block) for path in paths]
         return columns
 
@@ -107,15 +109,15 @@ class PathPricing:
         policy = mdp.policy_from_occupancy(occupancy)
         columns = []
         for block, (root, mass) in enumerate(zip(self._roots, self.masses, strict=True)):
-            own = np.empty_like(policy)
+            block_occupancy = np.empty_like(policy)
             state_mass = np.zeros(mdp.num_states)
             state_mass[root] = mass
             for step in range(mdp.horizon):
-                own[step] = state_mass[mdp.pair_state] * policy[step]
+                block_occupancy[step] = state_mass[mdp.pair_state] * policy[step]
                 if step < mdp.horizon - 1:
-                    moved = np.bincount(self._successor, weights=own[step], minlength=mdp.num_states)
-                    state_mass = moved.astype(np.float64)
-            columns.append(Column.of(own, block))
+                    inflow = np.bincount(self._successor, weights=block_occupancy[step], minlength=mdp.num_states)
+                    state_mass = inflow.astype(np.float64)
+            columns.append(Column.of(block_occupancy, block))
         return columns
 
     def _backward(self, rewards: Floats) -> tuple[Floats, Positions]:
@@ -133,21 +135,21 @@ class PathPricing:
     def _forward(self, rewards: Floats, root: int) -> tuple[Floats, Positions]:
         """Best reward up to every state (H, S), -inf where it can't be, and the pair before it (H, S)."""
         mdp = self._mdp
-        reached = np.full((mdp.horizon, mdp.num_states), -np.inf)
+        arrival = np.full((mdp.horizon, mdp.num_states), -np.inf)
         origin = np.full((mdp.horizon, mdp.num_states), -1, dtype=np.intp)
-        reached[0, root] = 0.0
+        arrival[0, root] = 0.0
         for step in range(mdp.horizon - 1):
-            upto = np.where(mdp.admissible[step], reached[step][mdp.pair_state] + rewards[step], -np.inf)
-            reached[step + 1], origin[step + 1] = self._by_successor.best(upto)
-        return reached, origin
+            upto = np.where(mdp.admissible[step], arrival[step][mdp.pair_state] + rewards[step], -np.inf)
+            arrival[step + 1], origin[step + 1] = self._by_successor.best(upto)
+        return arrival, origin
 
-    def _nodes(self, reached: Floats, onward: Floats) -> tuple[Positions, Positions, Floats]:
+    def _nodes(self, arrival: Floats, onward: Floats) -> tuple[Positions, Positions, Floats]:
         """Reachable nodes, best first: step, the pair of the best path through it, and that path's reward."""
         mdp = self._mdp
         values = np.empty((mdp.horizon, mdp.num_rows))
         pairs = np.empty((mdp.horizon, mdp.num_rows), dtype=np.intp)
         for step in range(mdp.horizon):
-            values[step], pairs[step] = self._by_row.best(reached[step][mdp.pair_state] + onward[step])
+            values[step], pairs[step] = self._by_row.best(arrival[step][mdp.pair_state] + onward[step])
         flat = values.ravel()
         usable = np.flatnonzero(np.isfinite(flat))
         order = usable[np.argsort(-flat[usable], kind="stable")]
@@ -194,6 +196,6 @@ class _Groups:
         largest = np.full(self._size, -np.inf)
         largest[self._owners] = np.maximum.reduceat(ordered, self._starts)
         place = np.flatnonzero(ordered == largest[self._ordered])[::-1]
-        which = np.zeros(self._size, dtype=np.intp)
-        which[self._ordered[place]] = self._order[place]  # the last assignment wins: the first pair
-        return largest, which
+        pairs = np.zeros(self._size, dtype=np.intp)
+        pairs[self._ordered[place]] = self._order[place]  # the last assignment wins: the first pair
+        return largest, pairs

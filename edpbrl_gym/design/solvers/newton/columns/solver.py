@@ -35,7 +35,7 @@ _ATTEMPTS = 4  # certificates that rounding may spoil before giving up
 
 
 class _Family(ColumnOracle, Protocol):
-    """What the solver asks of a family of columns besides."""
+    """Further operations of the solver on a family of columns."""
 
     masses: Floats
 

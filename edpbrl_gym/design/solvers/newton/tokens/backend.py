@@ -121,9 +121,9 @@ class TorchBackend(ArrayBackend):
 
     def array(self, values: NDArray, dtype: np.dtype) -> Any:
         """See the base class; values that may be written are shared where the device is the CPU."""
-        own = np.ascontiguousarray(values, dtype=dtype)
+        contiguous = np.ascontiguousarray(values, dtype=dtype)
         # torch knows no read-only arrays (of a memory map, say) and would warn: it gets a copy
-        native = self._torch.from_numpy(own) if own.flags.writeable else self._torch.tensor(own)
+        native = self._torch.from_numpy(contiguous) if contiguous.flags.writeable else self._torch.tensor(contiguous)
         return native.to(self.device)
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
@@ -144,8 +144,8 @@ class TorchBackend(ArrayBackend):
             edges = [count * part // _TRIANGLE_PARTS for part in range(_TRIANGLE_PARTS + 1)]
             total = 0.0
             for begin, end in zip(edges[:-1], edges[1:], strict=True):
-                own = slice(0, end) if triangle == "lower" else slice(begin, count)
-                total = total + (rows[:, own] @ factor[begin:end, own].T).square_().sum(1)
+                columns = slice(0, end) if triangle == "lower" else slice(begin, count)
+                total = total + (rows[:, columns] @ factor[begin:end, columns].T).square_().sum(1)
             return total
 
     def resident(self, size: int, dtype: np.dtype) -> bool:

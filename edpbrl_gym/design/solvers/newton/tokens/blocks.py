@@ -62,8 +62,8 @@ class TokenBlocks:
         self._metric = metric
         self._backend = backend or NumpyBackend()
         self.scale = scale
-        self.starts: Positions = np.cumsum([0] + [own.stop - own.start for own in rows]).astype(np.intp)
-        self._centre = np.stack([_centre(features[own]) for own in rows])
+        self.starts: Positions = np.cumsum([0] + [block.stop - block.start for block in rows]).astype(np.intp)
+        self._centre = np.stack([_centre(features[block]) for block in rows])
         self._rounded: dict[np.dtype, list[Any]] = {}
         self._factors: dict[np.dtype, Any] = {}
         self._norms: Floats | None = None  # of all tokens, float32 computations
@@ -144,7 +144,7 @@ class TokenBlocks:
         """
         kind = np.dtype(np.float32)
         size = len(self) if tokens is None else len(tokens)
-        result, whole = np.empty(size), np.ones(size, dtype=bool)
+        result, complete = np.empty(size), np.ones(size, dtype=bool)
         split = form.split(terms)
         head, rest = (form, None) if split is None else split
         for number, mean in enumerate(means):
@@ -161,16 +161,16 @@ class TokenBlocks:
                 scores = self._backend.numpy(first(rows, norms)).astype(np.float64)
                 extra = slack(scores, lengths, None if norms is None else self._backend.numpy(norms))
                 if second is not None:
-                    left = scores * scale + extra * scale > levels[chunk.block]
-                    chosen = np.flatnonzero(left)
-                    if len(chosen):
-                        scores[chosen] += self._backend.numpy(second(rows[chosen], None))
-                    whole[chunk.positions] = left
+                    above = scores * scale + extra * scale > levels[chunk.block]
+                    positions = np.flatnonzero(above)
+                    if len(positions):
+                        scores[positions] += self._backend.numpy(second(rows[positions], None))
+                    complete[chunk.positions] = above
                 scores *= scale * (1.0 + _ROUNDING)
                 result[chunk.positions] = scores + scale * extra
 
             self._backend.for_each(bound, self._chunks(number, form, kind, tokens))
-        return result, whole
+        return result, complete
 
     def norms(self, rows: Any, kind: np.dtype) -> Any:
         """Squared norms of native rows in the metric of the prior, native, shape (m,)."""
@@ -191,12 +191,12 @@ class TokenBlocks:
 
     def sample(self, count: int, rng: np.random.Generator) -> Positions:
         """A random choice of about `count` tokens, at least one of every block in proportion to its size, sorted."""
-        chosen = []
-        for own in self.slices:
-            size = own.stop - own.start
+        samples = []
+        for block in self.slices:
+            size = block.stop - block.start
             part = min(size, max(1, -(-count * size // len(self))))
-            chosen.append(own.start + rng.choice(size, part, replace=False))
-        return np.sort(np.concatenate(chosen))
+            samples.append(block.start + rng.choice(size, part, replace=False))
+        return np.sort(np.concatenate(samples))
 
     def restricted(self, tokens: Positions) -> TokenBlocks:
         """The same blocks with some sorted tokens only, at least one of each; they are copied."""
@@ -226,8 +226,8 @@ class TokenBlocks:
     def _native(self, chunk: _Chunk, kind: np.dtype) -> Any:
         """Centred native rows of a chunk."""
         first = self.starts[chunk.block]
-        own = chunk.tokens
-        local = slice(own.start - first, own.stop - first) if isinstance(own, slice) else own - first
+        tokens = chunk.tokens
+        local = slice(tokens.start - first, tokens.stop - first) if isinstance(tokens, slice) else tokens - first
         resident = self._resident(kind)
         if resident:
             return resident[chunk.block][local]
@@ -248,14 +248,14 @@ class TokenBlocks:
         """All centred rows on the device, block by block; empty if they are to be read from the features each time."""
         if kind not in self._rounded:
             size = len(self) * self._features.shape[1] * kind.itemsize
-            kept = self._backend.resident(size, kind) or (kind == np.float32 and self._features.dtype != np.float32)
-            blocks = range(len(self.scale)) if kept else range(0)
+            resident = self._backend.resident(size, kind) or (kind == np.float32 and self._features.dtype != np.float32)
+            blocks = range(len(self.scale)) if resident else range(0)
             self._rounded[kind] = [self._rounded_block(number, kind) for number in blocks]
         return self._rounded[kind]
 
     def _rounded_block(self, number: int, kind: np.dtype) -> Any:
-        own = self.tokens(number)
-        rows = self._backend.empty((own.stop - own.start, self._features.shape[1]), kind)
+        tokens = self.tokens(number)
+        rows = self._backend.empty((tokens.stop - tokens.start, self._features.shape[1]), kind)
         for begin in range(0, len(rows), CHUNK):
             part = slice(begin, min(begin + CHUNK, len(rows)))
             rows[part] = self._backend.array(self._centred_rows(number, part, kind), kind)
@@ -264,8 +264,8 @@ class TokenBlocks:
     def _centred_rows(self, number: int, local: slice | Positions, kind: np.dtype) -> NDArray:
         """Rows of a block less its centre: subtracted in the precision of the features, then rounded."""
         start = self._rows[number].start
-        chosen = slice(start + local.start, start + local.stop) if isinstance(local, slice) else start + local
-        rows = self._features[chosen]
+        indices = slice(start + local.start, start + local.stop) if isinstance(local, slice) else start + local
+        rows = self._features[indices]
         working = np.float32 if rows.dtype == kind == np.float32 else np.float64
         # the centre is a float32 number, so nothing is lost by rounding it
         return np.asarray(
@@ -285,25 +285,25 @@ class _Slack:
         self._gamma = float(np.finfo(np.float32).eps) * (2.0 + np.sqrt(len(mean)) / 8.0)
         self._length = float(np.linalg.norm(mean))
         self._size = float(np.sqrt(sum(_size(form) for form in (head, rest) if form is not None)))
-        self._constant = self._solved = self._inverse = 0.0
+        self._constant = self._solution_norm = self._inverse = 0.0
         if head.base != 0:
             assert metric is not None
-            solved = metric.solve(mean[None])[0]
-            self._constant, self._solved = float(solved @ mean), float(np.linalg.norm(solved))
+            solution = metric.solve(mean[None])[0]
+            self._constant, self._solution_norm = float(solution @ mean), float(np.linalg.norm(solution))
             if not metric.isotropic:
                 self._inverse = float(np.linalg.norm(metric.factor_inverse(len(mean))))
 
-    def __call__(self, found: Floats, lengths: Floats, norms: NDArray | None) -> Floats:
-        """Allowance for found scores (without c), shape (m,)."""
+    def __call__(self, scores: Floats, lengths: Floats, norms: NDArray | None) -> Floats:
+        """Allowance for scores (without c), shape (m,)."""
         eta = self._gamma * self._size * (lengths + self._length)
         if norms is None:
-            return np.asarray((2.0 * np.sqrt(np.maximum(found, 0.0)) + eta) * eta)
+            return np.asarray((2.0 * np.sqrt(np.maximum(scores, 0.0)) + eta) * eta)
         extra = _ROUNDING * self._base * (norms + self._constant)
         assert self._metric is not None
         if not self._metric.isotropic:
             roots = np.sqrt(norms.astype(np.float64))
             off = self._gamma * self._inverse * lengths
-            extra += self._base * ((2.0 * roots + off) * off + 2.0 * self._gamma * self._solved * lengths)
+            extra += self._base * ((2.0 * roots + off) * off + 2.0 * self._gamma * self._solution_norm * lengths)
             extra += 2.0 * np.sqrt(self._base) * (roots + np.sqrt(self._constant)) * eta
         return np.asarray(extra)
 
@@ -331,9 +331,9 @@ class _Scorer:
         shift = directions @ mean
         if form.base != 0:
             assert metric is not None
-            solved = metric.solve(mean[None])[0]
-            self.constant = float(solved @ mean)
-            directions = np.concatenate([directions, solved[None]])
+            solution = metric.solve(mean[None])[0]
+            self.constant = float(solution @ mean)
+            directions = np.concatenate([directions, solution[None]])
         self._directions = backend.array(directions, kind)
         self._shift = backend.array(shift, kind)
         self._coefficients = None if form.coefficients is None else backend.array(form.coefficients, kind)
@@ -347,9 +347,9 @@ class _Scorer:
         if self._mean is not None:
             return self._backend.factor_squares(rows - self._mean, self._factor, self._form.triangle)
         projected = rows @ self._directions.T
-        moved = projected[:, : len(self._shift)] - self._shift
-        moved *= moved
-        total = moved.sum(1) if self._coefficients is None else moved @ self._coefficients
+        terms = projected[:, : len(self._shift)] - self._shift
+        terms *= terms
+        total = terms.sum(1) if self._coefficients is None else terms @ self._coefficients
         if norms is None:
             return total
         return total + self._form.base * (norms - 2.0 * projected[:, -1] + self.constant)

@@ -40,9 +40,9 @@ def certified_gap(
     """
     gap, rounding, reward = _priced(problem, pricing, space, weights, value)
     if rounding.gap > _CANCELLED * reward and isinstance(space, TokenSpace):
-        other, less, _ = _priced(problem, pricing, feature_space(space.tokens), weights, value)
-        if less.gap < rounding.gap:
-            return other, Rounding(less.gap, rounding.value)
+        feature_gap, feature_rounding, _ = _priced(problem, pricing, feature_space(space.tokens), weights, value)
+        if feature_rounding.gap < rounding.gap:
+            return feature_gap, Rounding(feature_rounding.gap, rounding.value)
     return gap, rounding
 
 

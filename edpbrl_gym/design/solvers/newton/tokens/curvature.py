@@ -63,13 +63,13 @@ class MatrixCurvature:
         for begin in range(0, size, _TILE):
             rows = slice(begin, min(begin + _TILE, size))
             tile = solved[rows] @ solved[begin:].T
-            other = tile.copy() if scored is None else scored[rows] @ scored[begin:].T
+            scored_tile = tile.copy() if scored is None else scored[rows] @ scored[begin:].T
             for part in parts:  # the tokens of the tile's own blocks
-                own = slice(max(part.start, rows.start), min(part.stop, rows.stop))
-                if own.start < own.stop:
+                overlap = slice(max(part.start, rows.start), min(part.stop, rows.stop))
+                if overlap.start < overlap.stop:
                     across = slice(max(part.start, begin) - begin, part.stop - begin)
-                    tile[own.start - begin : own.stop - begin, across] += shift * inverse[own.start]
-            tile *= other
+                    tile[overlap.start - begin : overlap.stop - begin, across] += shift * inverse[overlap.start]
+            tile *= scored_tile
             if scored is not None:
                 tile *= np.float32(2.0)
             tile *= weight[rows, None]
@@ -89,29 +89,29 @@ class ImplicitCurvature:
     def __init__(self, solved: Floats32, scored: Floats32 | None, scale: Floats, parts: list[slice]) -> None:
         self._solved, self._scored = solved, scored
         self._scale, self._parts = scale, parts
-        own = np.einsum("kd,kd->k", solved, solved, dtype=np.float64)
+        solved_squares = np.einsum("kd,kd->k", solved, solved, dtype=np.float64)
         if scored is None:
-            self.diagonal = scale**2 * own * (own + 2.0 / scale)
+            self.diagonal = scale**2 * solved_squares * (solved_squares + 2.0 / scale)
         else:
-            other = np.einsum("kr,kr->k", scored, scored, dtype=np.float64)
-            self.diagonal = 2.0 * scale**2 * (own + 1.0 / scale) * other
+            scored_squares = np.einsum("kr,kr->k", scored, scored, dtype=np.float64)
+            self.diagonal = 2.0 * scale**2 * (solved_squares + 1.0 / scale) * scored_squares
 
     def product(self, vector: Floats) -> Floats:
         """See `Curvature`."""
         solved = self._solved
-        other = solved if self._scored is None else self._scored
+        scored = solved if self._scored is None else self._scored
         weighted = (self._scale * vector).astype(np.float32)
-        moment = np.zeros((solved.shape[1], other.shape[1]), dtype=np.float32)
+        moment = np.zeros((solved.shape[1], scored.shape[1]), dtype=np.float32)
         chunks = [slice(begin, begin + _CHUNK) for begin in range(0, len(solved), _CHUNK)]
         for chunk in chunks:
-            moment += solved[chunk].T @ (weighted[chunk, None] * other[chunk])
+            moment += solved[chunk].T @ (weighted[chunk, None] * scored[chunk])
         result = np.empty(len(solved))
         for chunk in chunks:
-            result[chunk] = np.einsum("kr,kr->k", solved[chunk] @ moment, other[chunk])
+            result[chunk] = np.einsum("kr,kr->k", solved[chunk] @ moment, scored[chunk])
         for part in self._parts:  # the terms of S, of blocks that have tokens
             if part.stop == part.start:
                 continue
             inverse = 1.0 / self._scale[part.start]
-            cross = other[part] @ (weighted[part] @ other[part])
+            cross = scored[part] @ (weighted[part] @ scored[part])
             result[part] += (2.0 if self._scored is None else 1.0) * inverse * cross
         return np.asarray(result * self._scale * (1.0 if self._scored is None else 2.0))

@@ -45,9 +45,9 @@ class ScoreForm:
         if self.coefficients is None or len(self.coefficients) <= count or self.coefficients.max(initial=0.0) > 0:
             return None
         order = np.argsort(self.coefficients, kind="stable")
-        kept, rest = order[:count], order[count:]
+        head, rest = order[:count], order[count:]
         return (
-            ScoreForm(self.base, self.directions[kept], self.coefficients[kept]),
+            ScoreForm(self.base, self.directions[head], self.coefficients[head]),
             ScoreForm(0.0, self.directions[rest], self.coefficients[rest]),
         )
 

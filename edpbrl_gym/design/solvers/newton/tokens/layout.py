@@ -38,16 +38,16 @@ class PromptLayout:
         slices = [problem.mdp.step_pairs(step) for step in range(problem.horizon)]
         steps: list[list[int]] = []
         for step, pairs in enumerate(slices):
-            for own in steps:
-                if slices[own[0]] == pairs or _equal(problem.features[slices[own[0]]], problem.features[pairs]):
-                    own.append(step)
+            for block in steps:
+                if slices[block[0]] == pairs or _equal(problem.features[slices[block[0]]], problem.features[pairs]):
+                    block.append(step)
                     break
             else:
                 steps.append([step])
-        self.steps = tuple(tuple(own) for own in steps)
-        self.rows = [slices[own[0]] for own in steps]
-        self.scale: Floats = np.array([problem.episodes * len(own) for own in steps], dtype=np.float64)
-        self._starts = np.cumsum([0] + [own.stop - own.start for own in self.rows])
+        self.steps = tuple(tuple(block) for block in steps)
+        self.rows = [slices[block[0]] for block in steps]
+        self.scale: Floats = np.array([problem.episodes * len(block) for block in steps], dtype=np.float64)
+        self._starts = np.cumsum([0] + [block.stop - block.start for block in self.rows])
 
     def occupancy(self, tokens: Positions, weights: Floats) -> Floats:
         """Occupancy (H, M) with the weights of sorted tokens at every step of their block; read-only."""
@@ -58,9 +58,9 @@ class PromptLayout:
         else:
             result = np.zeros((mdp.horizon, mdp.num_pairs))
             for number, steps in enumerate(self.steps):
-                own = slice(bounds[number], bounds[number + 1])
+                part = slice(bounds[number], bounds[number + 1])
                 for step in steps:
-                    result[step] = self._row(step, tokens[own] - self._starts[number], weights[own])
+                    result[step] = self._row(step, tokens[part] - self._starts[number], weights[part])
         result.setflags(write=False)
         return result
 
@@ -78,9 +78,9 @@ class PromptLayout:
         return row
 
 
-def _equal(one: NDArray, other: NDArray) -> bool:
+def _equal(first: NDArray, second: NDArray) -> bool:
     """Whether two vocabularies are the same; the first rows settle it for most."""
-    if one.shape != other.shape or not (one[0] == other[0]).all():
+    if first.shape != second.shape or not (first[0] == second[0]).all():
         return False
-    parts = [slice(begin, begin + _CHUNK) for begin in range(0, len(one), _CHUNK)]
-    return all(bool((one[part] == other[part]).all()) for part in parts)
+    parts = [slice(begin, begin + _CHUNK) for begin in range(0, len(first), _CHUNK)]
+    return all(bool((first[part] == second[part]).all()) for part in parts)

@@ -69,30 +69,30 @@ class FullPricing:
         scores[space.tokens] = gradient
         excess = np.empty_like(scores)
         gap = 0.0
-        for number, own in enumerate(blocks.slices):
+        for number, block in enumerate(blocks.slices):
             if not exact:
-                near = scores[own] >= (1.0 - RECHECK) * scores[own].max()
-                near[space.tokens[space.parts[number]] - own.start] = False
-                tokens = own.start + np.flatnonzero(near)
+                decisive = scores[block] >= (1.0 - RECHECK) * scores[block].max()
+                decisive[space.tokens[space.parts[number]] - block.start] = False
+                tokens = block.start + np.flatnonzero(decisive)
                 scores[tokens] = blocks.scores(form, means, np.float64, tokens)
-            excess[own] = scores[own] - levels[number]
-            gap += max(0.0, float(excess[own].max()))
-        better = np.flatnonzero(excess > 0)
-        return TokenPrices(gap, better, excess[better], len(blocks))
+            excess[block] = scores[block] - levels[number]
+            gap += max(0.0, float(excess[block].max()))
+        positive = np.flatnonzero(excess > 0)
+        return TokenPrices(gap, positive, excess[positive], len(blocks))
 
     def _of_working_set(self, space: Space, gradient: Floats, levels: Floats) -> TokenPrices:
         """Prices when the working set holds all tokens."""
         sizes = [part.stop - part.start for part in space.parts]
         excess = gradient - np.repeat(levels, sizes)
         gap = sum(max(0.0, float(excess[part].max())) for part in space.parts)
-        better = np.flatnonzero(excess > 0)
-        return TokenPrices(float(gap), better, excess[better], len(excess))
+        positive = np.flatnonzero(excess > 0)
+        return TokenPrices(float(gap), positive, excess[positive], len(excess))
 
     def _scores(self, space: Space, form: ScoreForm, means: Floats, dtype: type) -> Floats:
         """Scores of all tokens, or of those outside the working set where that is most of them."""
         if 2 * len(space.tokens) <= len(self._blocks):
             return self._blocks.scores(form, means, dtype)
         scores = np.empty(len(self._blocks))
-        others = np.setdiff1d(np.arange(len(scores)), space.tokens, assume_unique=True)
-        scores[others] = self._blocks.scores(form, means, dtype, others)
+        outside = np.setdiff1d(np.arange(len(scores)), space.tokens, assume_unique=True)
+        scores[outside] = self._blocks.scores(form, means, dtype, outside)
         return scores

@@ -37,7 +37,7 @@ _SAFETY = 1e-9  # relative allowance for the float64 rounding of a carried bound
 
 
 @dataclass(frozen=True)
-class _Known:
+class _PricedDesign:
     """The design that the bounds belong to: sqrt(c w) (x - m) in the metric of the prior, and the means there."""
 
     rows: Floats  # (k, d)
@@ -45,7 +45,7 @@ class _Known:
 
 
 class ScreenedPricing:
-    """Prices tokens by bounds first; remembers the bounds from one design to the next.
+    """Prices tokens by bounds first; carries the bounds from one design to the next.
 
     Args:
         blocks: All tokens.
@@ -61,11 +61,11 @@ class ScreenedPricing:
         self._blocks = blocks
         self._metric = metric
         # a bound for A carries over in the Euclidean norm, which the metric of the prior keeps only for lambda I
-        self._carried = criterion if criterion == "D" or (criterion == "A" and metric.isotropic) else None
+        self._carry_criterion = criterion if criterion == "D" or (criterion == "A" and metric.isotropic) else None
         self._deletes = criterion == "D"
         self.upper: Floats | None = None
         self.alive: Booleans = np.ones(len(blocks), dtype=bool)
-        self._known: _Known | None = None
+        self._last_design: _PricedDesign | None = None
 
     def __call__(self, space: Space, weights: Floats, *, exact: bool) -> TokenPrices:
         """See `Pricing`. With `exact` the deleted tokens are priced too, and all decisive scores are float64."""
@@ -75,14 +75,14 @@ class ScreenedPricing:
         levels = levels_of(space, weights, gradient)
         self.carry(space, weights, means)
         tokens = self._candidates(levels, exact=exact)
-        upper, whole = blocks.bounds(form, _TERMS, means, levels, tokens)
+        upper, complete = blocks.bounds(form, _TERMS, means, levels, tokens)
         if tokens is None:
             self.upper = upper
             tokens = np.arange(len(blocks))
         else:
             assert self.upper is not None
             self.upper[tokens] = upper
-        scored = tokens[whole]
+        scored = tokens[complete]
         sizes = [part.stop - part.start for part in blocks.parts(tokens)]
         above = tokens[upper > np.repeat(levels, sizes)]
         candidates = np.setdiff1d(above, space.tokens, assume_unique=True)
@@ -94,14 +94,14 @@ class ScreenedPricing:
         gaps = [max(0.0, float(excess[part].max(initial=0.0))) for part in blocks.parts(priced)]
         if self._deletes:
             self._delete(gaps, levels)
-        better = excess > 0
-        return TokenPrices(float(sum(gaps)), priced[better], excess[better], len(scored))
+        positive = excess > 0
+        return TokenPrices(float(sum(gaps)), priced[positive], excess[positive], len(scored))
 
     def _candidates(self, levels: Floats, *, exact: bool) -> Positions | None:
         """Tokens whose bound exceeds the level of their block; None for all."""
         if self.upper is None:
             return None
-        above = self.upper > np.repeat(levels, [own.stop - own.start for own in self._blocks.slices])
+        above = self.upper > np.repeat(levels, [block.stop - block.start for block in self._blocks.slices])
         if not exact:
             above &= self.alive
         return np.flatnonzero(above)
@@ -111,10 +111,10 @@ class ScreenedPricing:
         blocks = self._blocks
         scores = blocks.scores(form, means, np.float64 if exact else np.float32, candidates)
         for number, part in enumerate(blocks.parts(candidates)):
-            own = scores[part]
-            if not exact and len(own):
-                near = part.start + np.flatnonzero(own >= (1.0 - RECHECK) * own.max())
-                scores[near] = blocks.scores(form, means, np.float64, candidates[near])
+            block_scores = scores[part]
+            if not exact and len(block_scores):
+                decisive = part.start + np.flatnonzero(block_scores >= (1.0 - RECHECK) * block_scores.max())
+                scores[decisive] = blocks.scores(form, means, np.float64, candidates[decisive])
             scores[part] -= levels[number]
         return scores
 
@@ -122,43 +122,43 @@ class ScreenedPricing:
         """Drop the tokens that no optimal support holds."""
         assert self.upper is not None
         share = deletion_factor(sum(gaps))
-        for number, own in enumerate(self._blocks.slices):
+        for number, block in enumerate(self._blocks.slices):
             scale = self._blocks.scale[number]
             largest = (levels[number] + gaps[number]) / scale + 1.0 / scale
-            self.alive[own] &= self.upper[own] / scale + 1.0 / scale >= share * largest
+            self.alive[block] &= self.upper[block] / scale + 1.0 / scale >= share * largest
 
     def carry(self, space: Space, weights: Floats, means: Floats) -> None:
         """Turn the bounds at the last design into bounds at this one."""
         rows = self._metric.half(space.roots(weights))
-        now = _Known(rows, self._metric.half(means))
+        now = _PricedDesign(rows, self._metric.half(means))
         # an interrupt may come anywhere: bounds and the design that they belong to are replaced together, at the end
-        last, upper = self._known, self.upper
-        self._known, self.upper = None, None
-        if upper is not None and last is not None and self._carried is not None:
-            upper = self._moved(upper, last, now)
+        last, upper = self._last_design, self.upper
+        self._last_design, self.upper = None, None
+        if upper is not None and last is not None and self._carry_criterion is not None:
+            upper = self._carried_bounds(upper, last, now)
         else:
             upper = None
         self.upper = upper
-        self._known = now
+        self._last_design = now
 
-    def _moved(self, upper: Floats, last: _Known, now: _Known) -> Floats:
+    def _carried_bounds(self, upper: Floats, last: _PricedDesign, now: _PricedDesign) -> Floats:
         """Bounds at one design from those at another."""
         if np.array_equal(last.rows, now.rows) and np.array_equal(last.means, now.means):
             return upper
         basis = _basis(np.concatenate([last.rows, now.rows, last.means, now.means]))
         scale = self._blocks.scale
-        if self._carried == "D":
+        if self._carry_criterion == "D":
             factor = largest_ratio(_lifted(last, basis, scale), _lifted(now, basis, scale)) * (1.0 + _SAFETY)
             return factor * (upper + 1.0) - 1.0
-        old, new = information_in(last, basis), information_in(now, basis)
-        ratio = max(1.0, float(np.linalg.norm(np.linalg.solve(new, old), 2))) * (1.0 + _SAFETY)
-        moved = np.linalg.solve(new, (basis.T @ (last.means - now.means).T))  # (r, B)
+        last_information, new_information = information_in(last, basis), information_in(now, basis)
+        ratio = max(1.0, float(np.linalg.norm(np.linalg.solve(new_information, last_information), 2))) * (1.0 + _SAFETY)
+        mean_shifts = np.linalg.solve(new_information, (basis.T @ (last.means - now.means).T))  # (r, B)
         # in the metric of the prior lambda I: I^-1 z has the norm of (I / lambda)^-1 z / lambda
-        shifts = np.linalg.norm(moved, axis=0) / np.sqrt(self._metric.isotropic or 1.0)
+        shifts = np.linalg.norm(mean_shifts, axis=0) / np.sqrt(self._metric.isotropic or 1.0)
         result = np.empty_like(upper)
-        for number, own in enumerate(self._blocks.slices):
-            root = ratio * np.sqrt(np.maximum(upper[own], 0.0))
-            result[own] = (root + np.sqrt(scale[number]) * shifts[number] * (1.0 + _SAFETY)) ** 2
+        for number, block in enumerate(self._blocks.slices):
+            root = ratio * np.sqrt(np.maximum(upper[block], 0.0))
+            result[block] = (root + np.sqrt(scale[number]) * shifts[number] * (1.0 + _SAFETY)) ** 2
         return result
 
 
@@ -175,16 +175,16 @@ def _basis(rows: Floats) -> Floats:
     return np.linalg.qr(rows.T)[0]
 
 
-def information_in(known: _Known, basis: Floats) -> Floats:
-    projected = known.rows @ basis
+def information_in(design: _PricedDesign, basis: Floats) -> Floats:
+    projected = design.rows @ basis
     return np.asarray(np.eye(basis.shape[1]) + projected.T @ projected)
 
 
-def _lifted(known: _Known, basis: Floats, scale: Floats) -> Floats:
+def _lifted(design: _PricedDesign, basis: Floats, scale: Floats) -> Floats:
     """M~ in the coordinates of a basis, shape (r + B, r + B)."""
-    means = known.means @ basis
+    means = design.means @ basis
     weighted = means * scale[:, None]
-    return np.block([[information_in(known, basis) + means.T @ weighted, weighted.T], [weighted, np.diag(scale)]])
+    return np.block([[information_in(design, basis) + means.T @ weighted, weighted.T], [weighted, np.diag(scale)]])
 
 
 def largest_ratio(old: Floats, new: Floats) -> float:

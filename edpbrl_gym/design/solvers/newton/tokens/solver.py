@@ -162,16 +162,16 @@ class TokenSolver(Engine[TokenPoint, TokenPrices]):
 
     def _from_sample(self, rng: np.random.Generator) -> TokenPoint:
         """Uniform weights on the tokens that the uniform design of a small random sample finds most informative."""
-        order = [own.start + rng.permutation(own.stop - own.start) for own in self.blocks.slices]
+        order = [block.start + rng.permutation(block.stop - block.start) for block in self.blocks.slices]
         # without a proper prior the tokens must reach every direction
         least = 0 if self.metric is not None else 2 * self.problem.dimension
         count = -(-max(_SAMPLE, least) // len(order))
         while True:
             try:
-                sample = self.point(np.sort(np.concatenate([own[:count] for own in order])))
+                sample = self.point(np.sort(np.concatenate([block[:count] for block in order])))
                 break
             except SingularInformationError:  # the sample does not reach every direction
-                if count >= max(len(own) for own in order):
+                if count >= max(len(block) for block in order):
                     raise
                 count *= 2
         prices = self.pricing(sample.space, sample.weights, exact=False)

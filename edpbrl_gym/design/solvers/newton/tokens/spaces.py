@@ -109,14 +109,14 @@ class Space(ABC):
     def form(self, weights: Floats) -> ScoreForm:
         """The scores of all tokens at these weights, as a quadratic form of their features less the block's mean."""
 
-    def _hessian(self, inner: Floats, other: Floats | None) -> Floats:
+    def _hessian(self, inner: Floats, score_gram: Floats | None) -> Floats:
         """Hessian of -s from K and A (None for D); overwrites K."""
         for number, part in enumerate(self.parts):
             inner[part, part] += 1.0 / self._block_scale[number]
-        if other is None:
+        if score_gram is None:
             inner *= inner
         else:
-            inner *= other
+            inner *= score_gram
             inner *= 2.0
         if self.scale[0] == self.scale[-1] and self.scale.min() == self.scale.max():
             inner *= self.scale[0] ** 2
@@ -141,8 +141,8 @@ class FeatureSpace(Space):
         self._prior = prior
         self._target = target
         self._identity = target is not None and np.array_equal(target, np.eye(len(target)))
-        self._known: tuple[Floats, Floats, Floats, Floats | None] | None = None
-        self._columns: tuple[Floats, Floats] | None = None  # of the known point
+        self._cache: tuple[Floats, Floats, Floats, Floats | None] | None = None
+        self._columns: tuple[Floats, Floats] | None = None  # at the weights of the cache
         self.by_products = ByProducts(FeatureSpace.curvature, above=LARGE, share=0.05, stale=0.2)
 
     def value(self, weights: Floats) -> float:
@@ -177,10 +177,10 @@ class FeatureSpace(Space):
     def curvature(self, weights: Floats) -> Curvature:
         """Hessian of -s as an operator, in float32."""
         solved, scored = self.solved(weights)
-        single = solved.astype(np.float32)
-        other = None if self._target is None else scored.astype(np.float32)
+        solved_single = solved.astype(np.float32)
+        scored_single = None if self._target is None else scored.astype(np.float32)
         kind = MatrixCurvature if len(weights) <= LARGEST_MATRIX else ImplicitCurvature
-        return kind(single, other, self.scale, self.parts)
+        return kind(solved_single, scored_single, self.scale, self.parts)
 
     def form(self, weights: Floats) -> ScoreForm:
         """L^-1 for D, B' I^-1 for A and V (its triangular factor if that is less)."""
@@ -189,7 +189,7 @@ class FeatureSpace(Space):
 
     def _at(self, weights: Floats) -> tuple[Floats, Floats, Floats | None]:
         """Means, Cholesky factor L, and L^-1 B."""
-        if self._known is None or not np.array_equal(self._known[0], weights):
+        if self._cache is None or not np.array_equal(self._cache[0], weights):
             means = self.means(weights)
             used = weights > 0
             rows = self.rows if used.all() else self.rows[used]
@@ -201,8 +201,8 @@ class FeatureSpace(Space):
             half = None
             if self._target is not None:
                 half = solve_triangular(factor, self._target, lower=True, check_finite=False)
-            self._known, self._columns = (weights.copy(), means, factor, half), None
-        return self._known[1:]
+            self._cache, self._columns = (weights.copy(), means, factor, half), None
+        return self._cache[1:]
 
     def solved(self, weights: Floats) -> tuple[Floats, Floats]:
         """L^-1 z, and what the scores are squared norms of, a row for each token."""
@@ -276,15 +276,15 @@ class TokenSpace(Space):
         """s(I) - s(Lambda). See the base class."""
         used = np.flatnonzero(weights)
         root = np.sqrt(self.scale[used] * weights[used])
-        factor = self._factor(self._moved(self._gram, weights, used, used), root)
+        factor = self._factor(self._centred_gram(self._gram, weights, used, used), root)
         if self._target is None:
             return 2.0 * float(np.log(np.diag(factor)).sum())
         if self._columns is not None:
-            columns = self._columns_moved(weights)[used] * root[:, None]
+            columns = self._centred_columns(weights)[used] * root[:, None]
             solved = solve_triangular(factor, columns, lower=True, check_finite=False)
             return float(np.vdot(solved, solved))
         assert self._second is not None
-        inner = self._moved(self._second, weights, used, used) * np.outer(root, root)
+        inner = self._centred_gram(self._second, weights, used, used) * np.outer(root, root)
         solved = solve_triangular(factor, inner, lower=True, check_finite=False)
         return float(np.trace(solve_triangular(factor, solved.T, lower=True, check_finite=False)))
 
@@ -294,9 +294,9 @@ class TokenSpace(Space):
 
     def derivatives(self, weights: Floats) -> tuple[Floats, Floats]:
         """See the base class."""
-        gradient, inner, other = self._parts_of(weights, hessian=True)
+        gradient, inner, score_gram = self._parts_of(weights, hessian=True)
         assert inner is not None
-        return gradient, self._hessian(inner, other)
+        return gradient, self._hessian(inner, score_gram)
 
     def learned(self, weights: Floats) -> float:
         """See the base class."""
@@ -313,10 +313,10 @@ class TokenSpace(Space):
     def magnitude(self) -> float:
         """Of P, or of C C'. See the base class."""
         if self._columns is not None:
-            own = np.einsum("kr,kr->k", self._columns, self._columns)
+            squares = np.einsum("kr,kr->k", self._columns, self._columns)
         else:
-            own = np.diag(self._gram if self._second is None else self._second)
-        return sum(float((self.scale[part] * own[part]).max()) for part in self.parts)
+            squares = np.diag(self._gram if self._second is None else self._second)
+        return sum(float((self.scale[part] * squares[part]).max()) for part in self.parts)
 
     def form(self, weights: Floats) -> ScoreForm:
         """The base and a negative term for each token with mass; for V as many terms as B has columns.
@@ -326,25 +326,25 @@ class TokenSpace(Space):
         used = np.flatnonzero(weights)
         root = np.sqrt(self.scale[used] * weights[used])
         half = self._half[used].copy()
-        own = self._block[used]
+        block = self._block[used]
         for number in range(len(self.parts)):
-            half[own == number] -= weights[self.parts[number]] @ self._half[self.parts[number]]
+            half[block == number] -= weights[self.parts[number]] @ self._half[self.parts[number]]
         half *= root[:, None]
         if self.largest > _LARGEST_CANCELLATION * self._spread(weights) and (self._target is None or self._isotropic_a):
             data = self._metric.whole(half)
             factor = cholesky(data.T @ data + self._prior)
-            bare = None if self._target is None else solve_triangular(factor, self._target, lower=True)
-            return _factor_form(factor, bare)
+            solved_target = None if self._target is None else solve_triangular(factor, self._target, lower=True)
+            return _factor_form(factor, solved_target)
         if self._target is not None and not self._isotropic_a:
             gram = half @ half.T
             factor = self._factor(gram, None)
-            moved = self._metric.half(self._target.T)
-            inner = solve_triangular(factor, half @ moved.T, lower=True, check_finite=False)
+            target_half = self._metric.half(self._target.T)
+            inner = solve_triangular(factor, half @ target_half.T, lower=True, check_finite=False)
             solved = solve_triangular(factor, half, lower=True, check_finite=False)
-            return ScoreForm.of_factor(self._metric.half_transposed(moved - inner.T @ solved))
+            return ScoreForm.of_factor(self._metric.half_transposed(target_half - inner.T @ solved))
         sizes, vectors = np.linalg.eigh(half @ half.T)
-        kept = sizes > 1e-14 * max(1.0, float(sizes[-1]))
-        sizes, vectors = sizes[kept], vectors[:, kept]
+        positive = sizes > 1e-14 * max(1.0, float(sizes[-1]))
+        sizes, vectors = sizes[positive], vectors[:, positive]
         directions = self._metric.half_transposed((vectors / np.sqrt(sizes)).T @ half)
         share = sizes / (1.0 + sizes)
         if not self._isotropic_a:
@@ -363,14 +363,14 @@ class TokenSpace(Space):
         everything = np.arange(len(weights))
         used = np.flatnonzero(weights)
         root = np.sqrt(self.scale[used] * weights[used])
-        inner = self._moved(self._gram, weights, everything, everything)
+        inner = self._centred_gram(self._gram, weights, everything, everything)
         factor = self._factor(inner[np.ix_(used, used)], root)
         half = solve_triangular(factor, root[:, None] * inner[used], lower=True, check_finite=False)  # N^-1/2 W^1/2 P
         if self._target is None:
             gradient = self.scale * (np.diag(inner) - np.einsum("sk,sk->k", half, half))
             return gradient, inner - half.T @ half if hessian else None, None
         if self._columns is not None:
-            columns = self._columns_moved(weights)
+            columns = self._centred_columns(weights)
             solved = solve_triangular(factor, root[:, None] * columns[used], lower=True, check_finite=False)
             columns = columns - half.T @ solved  # X I^-1 B
             gradient = self.scale * np.einsum("kr,kr->k", columns, columns)
@@ -378,13 +378,13 @@ class TokenSpace(Space):
                 return gradient, None, None
             return gradient, inner - half.T @ half, columns @ columns.T
         assert self._second is not None
-        other = self._moved(self._second, weights, everything, everything)
-        solved = solve_triangular(factor, root[:, None] * other[used], lower=True, check_finite=False)
-        other -= half.T @ solved  # (E + P W)^-1 C C'
-        solved = solve_triangular(factor, root[:, None] * other[:, used].T, lower=True, check_finite=False)
-        other -= solved.T @ half
-        gradient = self.scale * np.diag(other)
-        return gradient, inner - half.T @ half if hessian else None, other
+        score_gram = self._centred_gram(self._second, weights, everything, everything)
+        solved = solve_triangular(factor, root[:, None] * score_gram[used], lower=True, check_finite=False)
+        score_gram -= half.T @ solved  # (E + P W)^-1 C C'
+        solved = solve_triangular(factor, root[:, None] * score_gram[:, used].T, lower=True, check_finite=False)
+        score_gram -= solved.T @ half
+        gradient = self.scale * np.diag(score_gram)
+        return gradient, inner - half.T @ half if hessian else None, score_gram
 
     def _factor(self, inner: Floats, root: Floats | None) -> Floats:
         """Lower Cholesky factor of N = E + W^(1/2) P W^(1/2)."""
@@ -392,20 +392,20 @@ class TokenSpace(Space):
         matrix.flat[:: len(matrix) + 1] += 1.0
         return np.asarray(np.linalg.cholesky(matrix))
 
-    def _moved(self, gram: Floats, weights: Floats, left: Positions, right: Positions) -> Floats:
+    def _centred_gram(self, gram: Floats, weights: Floats, rows: Positions, columns: Positions) -> Floats:
         """Inner products of the rows less the means of their blocks, from those of the centred rows."""
         means = np.stack([weights[part] @ gram[part] for part in self.parts])  # (B, k)
         across = np.stack([means[:, part] @ weights[part] for part in self.parts])  # (B, B)
-        result = gram[np.ix_(left, right)] if len(left) < len(gram) else gram.copy()
-        result -= means[self._block[left]][:, right]
-        result -= means[self._block[right]][:, left].T
+        result = gram[np.ix_(rows, columns)] if len(rows) < len(gram) else gram.copy()
+        result -= means[self._block[rows]][:, columns]
+        result -= means[self._block[columns]][:, rows].T
         if len(across) == 1:
             result += across[0, 0]
         else:
-            result += across[np.ix_(self._block[left], self._block[right])]
+            result += across[np.ix_(self._block[rows], self._block[columns])]
         return np.asarray(result)
 
-    def _columns_moved(self, weights: Floats) -> Floats:
+    def _centred_columns(self, weights: Floats) -> Floats:
         assert self._columns is not None
         means = np.stack([weights[part] @ self._columns[part] for part in self.parts])
         return np.asarray(self._columns - means[self._block])
