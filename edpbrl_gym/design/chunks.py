@@ -41,5 +41,5 @@ def row_chunks(
         return
     for begin in range(0, count, CHUNK_ROWS):
         part = slice(begin, min(begin + CHUNK_ROWS, count))
-        chosen = np.asarray(features[part if rows is None else rows[part]], dtype=np.float64)
-        yield part, chosen if centre is None else chosen - centre
+        chunk = np.asarray(features[part if rows is None else rows[part]], dtype=np.float64)
+        yield part, chunk if centre is None else chunk - centre

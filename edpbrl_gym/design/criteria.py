@@ -76,12 +76,12 @@ def cholesky(information: Floats) -> Floats:
         regular = False
     if not regular:
         largest = float(np.diag(information).max(initial=0.0))
-        lost = share * largest
+        threshold = share * largest
         raise SingularInformationError(
             f"Expected a positive definite information matrix, got a singular one of dimension {dimension}: the "
             f"questions say nothing about some direction of theta; use a regularization > 0 or more varied features. "
-            f"Beside its largest entry, {largest:.3g}, rounding loses a regularization below {lost:.2g}.",
-            lost=lost,
+            f"Beside its largest entry, {largest:.3g}, rounding loses a regularization below {threshold:.2g}.",
+            lost=threshold,
         )
     return np.asarray(factor, dtype=np.float64)
 
@@ -305,9 +305,9 @@ def token_difference_matrix(features: ArrayLike, groups: Iterable[ArrayLike]) ->
         if index.size < 2:
             continue  # a category with one token has no pair
         largest = max(largest, index.size)
-        centre = sum(chosen.sum(axis=0) for _, chosen in row_chunks(rows, index)) / index.size
-        for _, chosen in row_chunks(rows, index):
-            centred = chosen - centre
+        centre = sum(chunk.sum(axis=0) for _, chunk in row_chunks(rows, index)) / index.size
+        for _, chunk in row_chunks(rows, index):
+            centred = chunk - centre
             total += index.size * (centred.T @ centred)
     if largest < 2:
         raise ValueError("Expected at least one group with two tokens, got none; pass the row indices by category.")

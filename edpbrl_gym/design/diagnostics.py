@@ -42,7 +42,7 @@ SUPPORT_MASS = 1e-3  # a row with more mass than this at a step counts as shown
 
 @dataclass(frozen=True)
 class PriorBalance:
-    """How much the data of a design say beside the prior.
+    """Weight of the data of a design against the prior.
 
     Attributes:
         learned: Effective number of parameters that the data determine, tr(I_data (I_data + Lambda)^-1), in [0, d].
@@ -125,13 +125,13 @@ def prior_balance(problem: DesignProblem, mean_rows: Floats, *, data: Floats | N
 
 def support_size(problem: DesignProblem, mean_rows: Floats) -> SupportSize:
     """Count the rows that a mean occupancy of shape (H, N) shows at each step."""
-    effective, shown = [], []
+    effective, counts = [], []
     for row in distinct_steps(mean_rows):
         mass = row[row > 0]
         effective.append(float(np.exp(-(mass * np.log(mass)).sum())))
-        shown.append(int((mass > SUPPORT_MASS).sum()))
+        counts.append(int((mass > SUPPORT_MASS).sum()))
     same = len(mean_rows) // len(effective)
-    return SupportSize(tuple(effective * same), tuple(shown * same), problem.mdp.available_rows())
+    return SupportSize(tuple(effective * same), tuple(counts * same), problem.mdp.available_rows())
 
 
 def distinct_steps(table: Floats) -> Floats:
@@ -191,14 +191,14 @@ def design_warnings(
 def _uncentred_trace(problem: DesignProblem, mean_rows: Floats) -> float:
     """T sum_h Phi' diag(dbar_h) Phi, traced: what the data information is a small difference of."""
     weights = mean_rows.sum(axis=0)
-    shown = np.flatnonzero(weights)
+    support = np.flatnonzero(weights)
     return problem.episodes * sum(
-        float(weights[shown[part]] @ np.einsum("nd,nd->n", rows, rows))
-        for part, rows in row_chunks(problem.features, shown)
+        float(weights[support[part]] @ np.einsum("nd,nd->n", rows, rows))
+        for part, rows in row_chunks(problem.features, support)
     )
 
 
 def _few(values: tuple[float, ...] | tuple[int, ...]) -> str:
     """At most eight numbers of a list, for a message."""
-    shown = "/".join(f"{value:.3g}" for value in values[:8])
-    return shown + ("/..." if len(values) > 8 else "")
+    text = "/".join(f"{value:.3g}" for value in values[:8])
+    return text + ("/..." if len(values) > 8 else "")

@@ -41,8 +41,8 @@ def mean_features(features: Features, rows: Floats, centre: Floats | None = None
     flat = rows.reshape(-1, rows.shape[-1])
     used = np.flatnonzero(flat.any(axis=0))
     total = np.zeros((len(flat), features.shape[1]))
-    for part, chosen in row_chunks(features, used, centre):
-        total += flat[:, used[part]] @ chosen
+    for part, chunk in row_chunks(features, used, centre):
+        total += flat[:, used[part]] @ chunk
     return total.reshape(*rows.shape[:-1], features.shape[1])
 
 
@@ -63,16 +63,17 @@ def second_moment(features: Features, weights: Floats, centre: Floats | None = N
         Symmetric matrix, shape (d, d).
     """
     support = np.flatnonzero(weights)
-    few = None if 2 * support.size > weights.size else support  # gathering most of the rows costs more than it saves
-    weight = weights if few is None else weights[support]
+    # gathering most of the rows costs more than it saves
+    indices = None if 2 * support.size > weights.size else support
+    weight = weights if indices is None else weights[support]
     positive = bool(weight.size and weight.min() >= 0)
     moment = np.zeros((features.shape[1], features.shape[1]))
-    for part, chosen in row_chunks(features, few, centre):
+    for part, chunk in row_chunks(features, indices, centre):
         if positive:  # one symmetric product, half the work of a general one
-            half = chosen * np.sqrt(weight[part])[:, None]
+            half = chunk * np.sqrt(weight[part])[:, None]
             moment += half.T @ half
         else:
-            moment += chosen.T @ (chosen * weight[part][:, None])
+            moment += chunk.T @ (chunk * weight[part][:, None])
     return moment if positive else (moment + moment.T) / 2
 
 
@@ -113,8 +114,8 @@ def exact_information(features: Features, rows: Floats, episodes: float) -> Floa
     count = _check_policies(features, rows)
     means = mean_features(features, rows)  # (K, H, d)
     total = means.sum(axis=0)
-    own = means.reshape(-1, means.shape[-1])
-    different = total.T @ total - own.T @ own  # sum over h and q != q' of m_q m_q'
+    flat = means.reshape(-1, means.shape[-1])
+    different = total.T @ total - flat.T @ flat  # sum over h and q != q' of m_q m_q'
     moment = second_moment(features, rows.sum(axis=(0, 1)))
     return episodes / count**2 * ((count - 1) * moment - different)
 

@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 
 def naming_a_lost_prior(solve: Callable[P, R]) -> Callable[P, R]:
-    """Let a solver say, of a problem with a proper prior, what rounding loses instead of asking for a prior.
+    """Make a solver report, for a problem with a proper prior, what rounding loses instead of asking for a prior.
 
     Args:
         solve: Its first argument is the problem.

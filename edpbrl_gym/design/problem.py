@@ -141,12 +141,16 @@ class DesignProblem:
         Then no answer says anything about theta, and every design has the value without data; what differs is rounding.
         """
         if isinstance(self.mdp, PromptMDP):
-            shown = (np.arange(own.start, own.stop) for own in map(self.mdp.step_pairs, range(self.horizon)))
+            rows_by_step = (
+                np.arange(pairs.start, pairs.stop) for pairs in map(self.mdp.step_pairs, range(self.horizon))
+            )
         else:
             reach = self.mdp.row_occupancy(self.mdp.occupancy(self.mdp.uniform_policy())) > 0
-            shown = (np.flatnonzero(step) for step in reach)
+            rows_by_step = (np.flatnonzero(step) for step in reach)
         return all(
-            (chunk == self.features[rows[0]]).all() for rows in shown for _, chunk in row_chunks(self.features, rows)
+            (chunk == self.features[rows[0]]).all()
+            for rows in rows_by_step
+            for _, chunk in row_chunks(self.features, rows)
         )
 
     def rows(self, indices: ArrayLike | slice) -> Floats:
@@ -161,8 +165,8 @@ class DesignProblem:
         """
         if isinstance(indices, slice):
             return np.array(self.features[indices], dtype=np.float64)
-        chosen = check_integers(indices, "indices", shape=("k",), low=0, high=len(self.features) - 1)
-        return np.asarray(self.features[chosen], dtype=np.float64)
+        positions = check_integers(indices, "indices", shape=("k",), low=0, high=len(self.features) - 1)
+        return np.asarray(self.features[positions], dtype=np.float64)
 
     def data_information(self, mean_rows: ArrayLike) -> Floats:
         """Surrogate information of the data alone (paper, Eq. 6), shape (d, d). Argument as in `information`."""

@@ -122,7 +122,7 @@ class Design:
         if _identical(self.occupancies):
             single = self.problem.mdp.policy_from_occupancy(self.occupancies[0])
             return np.broadcast_to(single, self.occupancies.shape)
-        return np.stack([self.problem.mdp.policy_from_occupancy(one) for one in self.occupancies])
+        return np.stack([self.problem.mdp.policy_from_occupancy(occupancy) for occupancy in self.occupancies])
 
     @property
     def support(self) -> tuple[NDArray[np.intp], ...]:
@@ -352,8 +352,8 @@ def _policies(problem: DesignProblem, occupancies: ArrayLike) -> Floats:
 
 
 def _check_all(problem: DesignProblem, occupancies: Floats) -> None:
-    for one in occupancies:
-        check_occupancy(problem, one)
+    for occupancy in occupancies:
+        check_occupancy(problem, occupancy)
 
 
 def check_occupancy(problem: DesignProblem, occupancy: Floats) -> None:

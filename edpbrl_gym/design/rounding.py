@@ -112,15 +112,15 @@ def woodbury_condition(metric: PriorMetric, prior: Floats, roots: Floats, means:
     factor = np.linalg.cholesky(inner)
 
     def solve(vector: Floats) -> Floats:
-        own = metric.half(vector[None])[0]
-        own = own - half.T @ cho_solve((factor, True), half @ own, check_finite=False)
-        return metric.half_transposed(own[None])[0]
+        product = metric.half(vector[None])[0]
+        product = product - half.T @ cho_solve((factor, True), half @ product, check_finite=False)
+        return metric.half_transposed(product[None])[0]
 
-    own = np.diag(prior)
-    condition = _condition(own + np.einsum("kd,kd->d", roots, roots) + scale @ means**2, solve)
+    prior_diagonal = np.diag(prior)
+    condition = _condition(prior_diagonal + np.einsum("kd,kd->d", roots, roots) + scale @ means**2, solve)
     if metric.isotropic:
         return condition + 1.0
-    return condition + _condition(own, lambda vector: metric.solve(vector[None])[0])
+    return condition + _condition(prior_diagonal, lambda vector: metric.solve(vector[None])[0])
 
 
 def _condition(diagonal: Floats, solve: Callable[[Floats], Floats]) -> float:
@@ -138,7 +138,7 @@ def _condition(diagonal: Floats, solve: Callable[[Floats], Floats]) -> float:
     largest = 1.0  # kappa is never less
     for _ in range(_STEPS):
         vector /= np.linalg.norm(vector)
-        moved = root * solve(root * vector)
-        largest = max(largest, float(vector @ moved))
-        vector = moved
+        image = root * solve(root * vector)
+        largest = max(largest, float(vector @ image))
+        vector = image
     return largest

@@ -172,7 +172,7 @@ def _value_and_rewards(problem: DesignProblem, occupancy: Floats) -> tuple[float
     longest = max(float((rows**2).sum(axis=1).max()) for _, rows in _rows(problem))
     error = np.abs(matrix).max() + problem.episodes * problem.mdp.horizon * longest
     first = [
-        next(other for other in range(step + 1) if np.array_equal(occupancy[other], occupancy[step]))
+        next(earlier for earlier in range(step + 1) if np.array_equal(occupancy[earlier], occupancy[step]))
         for step in range(len(occupancy))
     ]  # steps with the same mass share their moments and rewards
     moments = {step: _covariance(problem, occupancy[step]) for step in set(first)}
@@ -202,14 +202,14 @@ def _value_and_rewards(problem: DesignProblem, occupancy: Floats) -> tuple[float
 def _covariance(problem: DesignProblem, mass_of_pairs: Floats) -> tuple[Floats, Floats]:
     """Mean (d,) and covariance (d, d) of the features that a step shows with these masses of the pairs."""
     mass = np.bincount(problem.mdp.pair_row, weights=mass_of_pairs, minlength=len(problem.features))
-    shown = np.flatnonzero(mass)
+    support = np.flatnonzero(mass)
     dimension = problem.features.shape[1]
     mean, covariance = np.zeros(dimension), np.zeros((dimension, dimension))
-    for part, rows in _rows(problem, shown):
-        mean += mass[shown[part]] @ rows
-    for part, rows in _rows(problem, shown):
+    for part, rows in _rows(problem, support):
+        mean += mass[support[part]] @ rows
+    for part, rows in _rows(problem, support):
         shifted = rows - mean
-        covariance += shifted.T @ (mass[shown[part], None] * shifted)
+        covariance += shifted.T @ (mass[support[part], None] * shifted)
     return mean, covariance
 
 
@@ -238,9 +238,9 @@ def _target(problem: DesignProblem) -> Floats:
 def _largest_return(problem: DesignProblem, rewards: Floats) -> tuple[float, list[str]]:
     """Upper bound on max <rewards, d> over the polytope, and what went wrong."""
     if rewards.size > MAX_COLUMNS:
-        usable = _pairs_of_single_states(problem)
-        if usable is not None:
-            return sum(float(reward[own].max()) for reward, own in zip(rewards, usable, strict=True)), []
+        pairs_by_step = _pairs_of_single_states(problem)
+        if pairs_by_step is not None:
+            return sum(float(reward[pairs].max()) for reward, pairs in zip(rewards, pairs_by_step, strict=True)), []
     return _linear_program(problem, rewards)
 
 
@@ -262,10 +262,10 @@ def _pairs_of_single_states(problem: DesignProblem) -> list[NDArray[np.bool_]] |
 def _linear_program(problem: DesignProblem, rewards: Floats) -> tuple[float, list[str]]:
     """The bound from the dual of a linear program."""
     equations, right = _polytope(problem)
-    allowed = problem.mdp.admissible.ravel()
+    admissible = problem.mdp.admissible.ravel()
     scale = float(np.abs(rewards).max()) or 1.0
-    cost = -rewards.ravel()[allowed] / scale
-    columns = sparse.csc_array(equations[:, np.flatnonzero(allowed)])
+    cost = -rewards.ravel()[admissible] / scale
+    columns = sparse.csc_array(equations[:, np.flatnonzero(admissible)])
     options = {
         "primal_feasibility_tolerance": _SOLVER_TOLERANCE,
         "dual_feasibility_tolerance": _SOLVER_TOLERANCE,
@@ -275,7 +275,7 @@ def _linear_program(problem: DesignProblem, rewards: Floats) -> tuple[float, lis
         return np.inf, [f"the linear program of the oracle was not solved: {answer.message}"]
     prices = np.asarray(answer.eqlin.marginals)
     reduced = np.full(rewards.size, np.inf)
-    reduced[allowed] = cost - columns.T @ prices
+    reduced[admissible] = cost - columns.T @ prices
     return -scale * float(right @ prices + reduced.reshape(rewards.shape).min(axis=1).sum()), []
 
 

@@ -59,12 +59,12 @@ class TokenPricing:
         best = np.empty(self._mdp.horizon)
         tokens_by_step, excess = [], []
         for step in range(self._mdp.horizon):
-            own = self._mdp.step_pairs(step)
-            rewards = scores[step, own]
+            pairs = self._mdp.step_pairs(step)
+            rewards = scores[step, pairs]
             best[step] = rewards.max()
-            better = np.union1d(np.flatnonzero(rewards > levels[step]), [int(np.argmax(rewards))])
-            tokens_by_step.append(step * self._mdp.num_pairs + own.start + better)
-            over = rewards[better] - levels[step]
+            above = np.union1d(np.flatnonzero(rewards > levels[step]), [int(np.argmax(rewards))])
+            tokens_by_step.append(step * self._mdp.num_pairs + pairs.start + above)
+            over = rewards[above] - levels[step]
             over[np.argmax(over)] = np.inf
             excess.append(over)
         tokens, surplus = np.concatenate(tokens_by_step), np.concatenate(excess)
@@ -145,8 +145,8 @@ class Ascent:
         weights = np.ones(len(columns))
         if self._tokens:  # a column of mass 1 for each token; elsewhere the columns carry the masses
             weights = occupancy.ravel()[[column.indices[0] for column in columns.columns]]
-            for own in columns.slices:
-                weights[own] /= weights[own].sum()
+            for block in columns.slices:
+                weights[block] /= weights[block].sum()
         return self._point(columns, weights)
 
     def information(self, points: list[PolicyPoint]) -> Floats:
@@ -176,11 +176,11 @@ class Ascent:
         around = self._around(points, policy)
         point, first = points[policy], np.inf
         for number in range(self._rounds):
-            gap, better = self._priced(point, around, self._budget)
+            gap, additions = self._priced(point, around, self._budget)
             first = gap if number == 0 else first
             if self.deadline.passed or gap <= max(target, _POLICY_SHARE * first if number else 0.0):
                 break
-            columns = self.column_set([*point.support, *better])
+            columns = self.column_set([*point.support, *additions])
             space = BlockSpace(self.features, around, columns, self.target)
             before = columns.weights_of(point.columns, point.weights)
             weights, _, _ = improve(
@@ -201,12 +201,12 @@ class Ascent:
         local = Local.at(around.information(point.moments), self.target)
         scores = around.scale * self.features.scores(local.score_factor(), around.centres)
         levels = point.columns.levels(point.weights, scores)
-        best, better = self._pricing.price(scores, levels, budget)
-        return float(np.maximum(best - levels, 0.0).sum()), better
+        best, columns = self._pricing.price(scores, levels, budget)
+        return float(np.maximum(best - levels, 0.0).sum()), columns
 
     def _around(self, points: list[PolicyPoint], policy: int) -> Surroundings:
-        others = [point.moments for number, point in enumerate(points) if number != policy]
-        return Surroundings.of(self.problem.prior, others, self.problem.episodes)
+        moments = [point.moments for number, point in enumerate(points) if number != policy]
+        return Surroundings.of(self.problem.prior, moments, self.problem.episodes)
 
     def column_set(self, columns: list[Column]) -> ColumnSet:
         """A working set; single tokens in the order of the nodes, so that the incidence is the identity."""

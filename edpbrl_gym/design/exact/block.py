@@ -43,7 +43,7 @@ LARGEST_GRAM = 4000  # nodes up to which their matrix of inner products is forme
 
 @dataclass(frozen=True)
 class Moments:
-    """What the objective knows of one policy.
+    """Moments of the features that one policy shows.
 
     Attributes:
         covariance: Sum over the steps of the covariance of the row shown, shape (d, d).
@@ -64,9 +64,9 @@ class CentredFeatures:
     def __init__(self, features: Features) -> None:
         self._features = features
         self._shift = sum(rows.sum(axis=0) for _, rows in row_chunks(features)) / len(features)
-        self._whole: Floats | None = None
+        self._copy: Floats | None = None
         if features.dtype == np.float64 or features.size <= COPIED:
-            self._whole = np.asarray(features - self._shift, dtype=np.float64)
+            self._copy = np.asarray(features - self._shift, dtype=np.float64)
 
     @property
     def dimension(self) -> int:
@@ -75,8 +75,8 @@ class CentredFeatures:
 
     def rows(self, indices: Positions) -> Floats:
         """Some rows, shape (n, d)."""
-        if self._whole is not None:
-            return np.asarray(self._whole[indices])
+        if self._copy is not None:
+            return np.asarray(self._copy[indices])
         return np.asarray(self._features[indices].astype(np.float64) - self._shift)
 
     def scores(self, factor: Floats, centres: Floats) -> Floats:
@@ -101,16 +101,16 @@ class CentredFeatures:
         masses = columns.incidence @ weights
         used = np.flatnonzero(masses)
         steps, rows, mass = columns.steps[used], columns.rows[used], masses[used]
-        shown, place = np.unique(rows, return_inverse=True)
-        features = self.rows(shown)
-        by_step = sparse.csr_array((mass, (steps, place)), shape=(horizon, len(shown)))
+        distinct_rows, place = np.unique(rows, return_inverse=True)
+        features = self.rows(distinct_rows)
+        by_step = sparse.csr_array((mass, (steps, place)), shape=(horizon, len(distinct_rows)))
         means = np.asarray(by_step @ features)
-        half = features * np.sqrt(np.bincount(place, weights=mass, minlength=len(shown)))[:, None]
+        half = features * np.sqrt(np.bincount(place, weights=mass, minlength=len(distinct_rows)))[:, None]
         return Moments(half.T @ half - means.T @ means, means)
 
     def _chunks(self) -> Iterator[tuple[slice, Floats]]:
-        if self._whole is not None:
-            yield slice(0, len(self._whole)), self._whole
+        if self._copy is not None:
+            yield slice(0, len(self._copy)), self._copy
             return
         for part, rows in row_chunks(self._features):
             yield part, rows - self._shift
@@ -166,22 +166,22 @@ class Surroundings:
     def of(cls, prior: Floats, others: list[Moments], episodes: float) -> Surroundings:
         """From the moments of the other K - 1 policies."""
         count = len(others) + 1
-        centres = np.mean([one.means for one in others], axis=0)
+        centres = np.mean([moments.means for moments in others], axis=0)
         spread = np.zeros_like(prior)
-        for one in others:
-            shift = one.means - centres
-            spread += (count - 1) * one.covariance + count * (shift.T @ shift)
+        for moments in others:
+            shift = moments.means - centres
+            spread += (count - 1) * moments.covariance + count * (shift.T @ shift)
         unit = episodes / count**2
         return cls(prior + unit * spread, centres, unit * (count - 1))
 
-    def information(self, own: Moments) -> Floats:
+    def information(self, moments: Moments) -> Floats:
         """I with a policy of these moments, shape (d, d)."""
-        shift = own.means - self.centres
-        return np.asarray(self.base + self.scale * (own.covariance + shift.T @ shift))
+        shift = moments.means - self.centres
+        return np.asarray(self.base + self.scale * (moments.covariance + shift.T @ shift))
 
 
 class _Stored:
-    """A Hessian as `projected` wants it."""
+    """A Hessian in the form that `projected` takes."""
 
     def __init__(self, matrix: Floats) -> None:
         self._matrix = matrix
@@ -192,7 +192,7 @@ class _Stored:
 
 
 class BlockSpace:
-    """The block of one policy on the weights of some columns, as `newton.master.improve` wants it.
+    """The block of one policy on the weights of some columns, an objective for `newton.master.improve`.
 
     Args:
         features: The rows.
@@ -215,7 +215,7 @@ class BlockSpace:
         self._rows = features.rows(columns.rows) - around.centres[columns.steps]
         incidence = columns.incidence
         self._incidence = None if _is_identity(incidence) else incidence
-        self._known: tuple[Floats, Local] | None = None
+        self._cache: tuple[Floats, Local] | None = None
 
     def value(self, weights: Floats) -> float:
         """s(I); SingularInformationError where it is infinite."""
@@ -231,10 +231,10 @@ class BlockSpace:
         same = self._target is None
         curvature = (1.0 if same else 2.0) * self._around.scale**2
         if self._incidence is not None and len(self._rows) > LARGEST_GRAM:
-            own = np.stack(
-                [_weighted(self._incidence, number, solved, scored) for number in range(self.parts[-1].stop)]
+            products = np.stack(
+                [_column_product(self._incidence, number, solved, scored) for number in range(self.parts[-1].stop)]
             )
-            flat = own.reshape(len(own), -1)
+            flat = products.reshape(len(products), -1)
             return self._gradient(scored), curvature * (flat @ flat.T)
         hessian = solved.T @ solved
         hessian *= hessian if same else scored.T @ scored
@@ -252,12 +252,12 @@ class BlockSpace:
         return rewards if self._incidence is None else np.asarray(self._incidence.T @ rewards)
 
     def _at(self, weights: Floats) -> Local:
-        if self._known is None or not np.array_equal(self._known[0], weights):
+        if self._cache is None or not np.array_equal(self._cache[0], weights):
             masses = weights if self._incidence is None else self._incidence @ weights
             used = np.flatnonzero(masses)
             half = self._rows[used] * np.sqrt(self._around.scale * masses[used])[:, None]
-            self._known = weights.copy(), Local.at(self._around.base + half.T @ half, self._target)
-        return self._known[1]
+            self._cache = weights.copy(), Local.at(self._around.base + half.T @ half, self._target)
+        return self._cache[1]
 
     def _solved(self, weights: Floats) -> tuple[Floats, Floats]:
         """L^-1 z, and what the scores are squared norms of, a column for each node."""
@@ -286,8 +286,8 @@ def _is_identity(matrix: sparse.csc_array) -> bool:
     )
 
 
-def _weighted(incidence: sparse.csc_array, column: int, solved: Floats, scored: Floats) -> Floats:
+def _column_product(incidence: sparse.csc_array, column: int, solved: Floats, scored: Floats) -> Floats:
     """sum_i E_i (L^-1 z_i)(scored z_i)' for one column of E."""
-    own = slice(incidence.indptr[column], incidence.indptr[column + 1])
-    nodes, mass = incidence.indices[own], incidence.data[own]
+    entries = slice(incidence.indptr[column], incidence.indptr[column + 1])
+    nodes, mass = incidence.indices[entries], incidence.data[entries]
     return np.asarray((solved[:, nodes] * mass) @ scored[:, nodes].T)

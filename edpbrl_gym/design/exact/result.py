@@ -17,7 +17,7 @@ __all__ = ["ExactDesign", "StartRecord", "expected_data", "surrogate_data"]
 
 @dataclass(frozen=True)
 class StartRecord:
-    """What became of one start.
+    """Result of one start.
 
     Attributes:
         name: "clusters", "surrogate", "random" or "given".
@@ -118,16 +118,16 @@ class ExactDesign:
         problem = self.design.problem
         data = surrogate_data(problem, self.surrogate)
 
-        def behind(ratio: float) -> float:
+        def shortfall(ratio: float) -> float:
             return value - problem.criterion.value(ratio * data + problem.prior)
 
-        if behind(1.0) <= 0.0:
+        if shortfall(1.0) <= 0.0:
             return 0.0
         count = problem.num_policies
-        most = count / (count - 1.0)
-        if behind(most) >= 0.0:  # within the tolerance of the surrogate's optimum
+        largest_ratio = count / (count - 1.0)
+        if shortfall(largest_ratio) >= 0.0:  # within the tolerance of the surrogate's optimum
             return 1.0 / count
-        return 1.0 - 1.0 / float(brentq(behind, 1.0, most, xtol=1e-12))
+        return 1.0 - 1.0 / float(brentq(shortfall, 1.0, largest_ratio, xtol=1e-12))
 
     def summary(self) -> str:
         """Text for a terminal: the design's own, the bound for independent draws, and the gain."""

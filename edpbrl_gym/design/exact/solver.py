@@ -52,7 +52,7 @@ __all__ = ["ExactDesign", "ExactState", "StartRecord", "exact_design"]
 
 @dataclass(frozen=True)
 class ExactState:
-    """What a callback of `exact_design` sees after every sweep.
+    """State that a callback of `exact_design` receives after every sweep.
 
     Attributes:
         start: Number of the start, from 0.
@@ -77,7 +77,7 @@ class ExactState:
 
 @dataclass
 class _Run:
-    """The best finished point so far: an interrupt finds it whole."""
+    """The best finished point so far; it is complete at any interrupt."""
 
     begin: float
     upper_bound: float
@@ -162,8 +162,8 @@ def _checked_start(problem: DesignProblem, start: str | Floats) -> str | Floats:
     expected = (problem.num_policies, problem.mdp.horizon, problem.mdp.num_pairs)
     if occupancies.shape != expected:
         raise ValueError(f"Expected a start of shape (K, H, M) = {expected}, got {occupancies.shape}.")
-    for one in occupancies:
-        check_occupancy(problem, one)
+    for occupancy in occupancies:
+        check_occupancy(problem, occupancy)
     return occupancies
 
 
@@ -219,11 +219,11 @@ def _first(ascent: Ascent, start: str | Floats, identical: Floats, rng: np.rando
         local = Local.at(ascent.information([point] * count), ascent.target)
         make = clustered if start == "clusters" else tilted
         occupancies = make(mdp, ascent.features, identical, local.score_factor(), count, rng)
-    points = [ascent.point(one) for one in occupancies]
+    points = [ascent.point(occupancy) for occupancy in occupancies]
     try:
         ascent.value(points)
     except SingularInformationError:
-        points = [ascent.point(0.5 * (one + identical)) for one in occupancies]
+        points = [ascent.point(0.5 * (occupancy + identical)) for occupancy in occupancies]
     return points
 
 
@@ -250,11 +250,11 @@ def _climb(
             if ascent.deadline.passed:
                 status = "time_limit"
                 break
-            moved, own_gap = ascent.improved(points, policy, target=target)
+            new_points, own_gap = ascent.improved(points, policy, target=target)
             gap += own_gap
-            reached = ascent.value(moved)
-            if reached > value:  # not where only rounding has changed
-                points, value = moved, reached
+            new_value = ascent.value(new_points)
+            if new_value > value:  # not where only rounding has changed
+                points, value = new_points, new_value
             values.append(value)
         run.offer(points, value)
         history.append(IterationRecord(sweep - 1, before, run.upper_bound - before, 1.0, time.perf_counter() - begin))
@@ -278,8 +278,8 @@ def _unit(problem: DesignProblem, value: float) -> float:
 
     With a weak prior the gain is so large that a small share of it says little: then it is d for D, |value| for A, V.
     """
-    whole = float(problem.dimension) if isinstance(problem.criterion, DCriterion) else abs(value)
-    return min(whole, value - problem.baseline)
+    scale = float(problem.dimension) if isinstance(problem.criterion, DCriterion) else abs(value)
+    return min(scale, value - problem.baseline)
 
 
 def _result(ascent: Ascent, run: _Run, status: str, surrogate: Design, identical: Design) -> ExactDesign:

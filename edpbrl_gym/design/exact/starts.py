@@ -70,11 +70,11 @@ def clustered(
         weights = np.bincount(place, weights=mass[pairs])
         split = _balanced_clusters(features.rows(rows) @ factor.T, weights / weights.sum(), count, rng)
         if step:
-            split = split[:, _continued(mdp, shares[:, step - 1], mass, pairs, split[place])]
+            split = split[:, _cluster_order(mdp, shares[:, step - 1], mass, pairs, split[place])]
         shares[:, step, pairs] = split[place].T * mass[pairs]
         with np.errstate(divide="ignore"):
             rewards[:, step, rows] = np.log(np.where(split < _SMALLEST_SHARE, floor, split)).T
-    return np.stack([_turned(mdp, occupancy, own) for own in rewards])
+    return np.stack([_soft_response(mdp, occupancy, reward) for reward in rewards])
 
 
 def tilted(
@@ -93,14 +93,14 @@ def tilted(
     for _ in range(count):
         directions = rng.standard_normal((mdp.horizon, len(factor))) @ factor
         rewards = features.linear(directions)
-        shown = mdp.row_occupancy(occupancy) > 0
-        for own, seen in zip(rewards, shown, strict=True):
-            spread = float(own[seen].std())
-            if spread <= _EQUAL * float(np.abs(own[seen]).max()):  # one row, or equal ones
-                own[:] = 0.0
+        support = mdp.row_occupancy(occupancy) > 0
+        for reward, rows in zip(rewards, support, strict=True):
+            spread = float(reward[rows].std())
+            if spread <= _EQUAL * float(np.abs(reward[rows]).max()):  # one row, or equal ones
+                reward[:] = 0.0
             else:
-                own[:] = np.clip((own - own[seen].mean()) / spread, -4.0, 4.0) * _TILT
-        result.append(_turned(mdp, occupancy, rewards))
+                reward[:] = np.clip((reward - reward[rows].mean()) / spread, -4.0, 4.0) * _TILT
+        result.append(_soft_response(mdp, occupancy, rewards))
     return np.stack(result)
 
 
@@ -113,8 +113,8 @@ def random_policies(mdp: FiniteHorizonMDP, features: CentredFeatures, count: int
     return np.stack(result)
 
 
-def _turned(mdp: FiniteHorizonMDP, occupancy: Floats, rewards: Floats) -> Floats:
-    """An occupancy whose policy is turned towards rewards, pi exp(Q - V), by soft value iteration.
+def _soft_response(mdp: FiniteHorizonMDP, occupancy: Floats, rewards: Floats) -> Floats:
+    """Occupancy of the policy pi exp(Q - V), by soft value iteration from the policy pi of an occupancy.
 
     Q_h = r_h + P V_(h+1) and V_h = log sum_a pi_h exp Q_h: the maximiser of the expected reward less the divergence
     from pi (Ziebart, 2010; Todorov, 2009). In a prompt MDP simply d exp(r), scaled.
@@ -125,7 +125,7 @@ def _turned(mdp: FiniteHorizonMDP, occupancy: Floats, rewards: Floats) -> Floats
         rewards: r of each row, shape (H, N).
     """
     policy = mdp.policy_from_occupancy(occupancy)
-    turned = np.zeros_like(policy)
+    new_policy = np.zeros_like(policy)
     value = np.zeros(mdp.num_states)
     for step in range(mdp.horizon - 1, -1, -1):
         ahead = rewards[step, mdp.pair_row]
@@ -135,11 +135,11 @@ def _turned(mdp: FiniteHorizonMDP, occupancy: Floats, rewards: Floats) -> Floats
         used = policy[step] > 0
         np.maximum.at(best, mdp.pair_state[used], ahead[used])
         best[~np.isfinite(best)] = 0.0
-        raised = policy[step] * np.exp(np.minimum(ahead - best[mdp.pair_state], 0.0))
-        total = np.bincount(mdp.pair_state, weights=raised, minlength=mdp.num_states)
-        turned[step] = raised / np.where(total > 0, total, 1.0)[mdp.pair_state]
+        unscaled = policy[step] * np.exp(np.minimum(ahead - best[mdp.pair_state], 0.0))
+        total = np.bincount(mdp.pair_state, weights=unscaled, minlength=mdp.num_states)
+        new_policy[step] = unscaled / np.where(total > 0, total, 1.0)[mdp.pair_state]
         value = np.where(total > 0, best + np.log(np.where(total > 0, total, 1.0)), 0.0)
-    return mdp.occupancy(turned)
+    return mdp.occupancy(new_policy)
 
 
 def _balanced_clusters(points: Floats, weights: Floats, count: int, rng: np.random.Generator) -> Floats:
@@ -178,17 +178,17 @@ def _balanced(costs: Floats, weights: Floats) -> Floats:
 
 def _spread_centres(points: Floats, weights: Floats, count: int, rng: np.random.Generator) -> Floats:
     """First centres as in k-means++ (Arthur and Vassilvitskii, 2007)."""
-    chosen = [int(rng.choice(len(points), p=weights))]
+    indices = [int(rng.choice(len(points), p=weights))]
     nearest = np.full(len(points), np.inf)
-    while len(chosen) < count:
-        nearest = np.minimum(nearest, ((points - points[chosen[-1]]) ** 2).sum(axis=1))
+    while len(indices) < count:
+        nearest = np.minimum(nearest, ((points - points[indices[-1]]) ** 2).sum(axis=1))
         chance = weights * nearest
         total = float(chance.sum())
-        chosen.append(int(rng.choice(len(points), p=chance / total if total > 0 else weights)))
-    return points[chosen]
+        indices.append(int(rng.choice(len(points), p=chance / total if total > 0 else weights)))
+    return points[indices]
 
 
-def _continued(
+def _cluster_order(
     mdp: FiniteHorizonMDP, before: Floats, mass: Floats, pairs: NDArray[np.intp], split: Floats
 ) -> NDArray[np.intp]:
     """Order of a step's clusters (columns of `split`) that keeps most mass in the policies of the step before.
@@ -200,7 +200,7 @@ def _continued(
         pairs: Where it is positive, shape (n,).
         split: Shares of these pairs in the clusters, shape (n, K).
     """
-    arriving = np.stack([mdp.transitions.T @ own for own in before])  # (K, S)
+    arriving = np.stack([mdp.transitions.T @ policy for policy in before])  # (K, S)
     of_state = np.bincount(mdp.pair_state, weights=mass, minlength=mdp.num_states)[mdp.pair_state[pairs]]
     overlap = (arriving[:, mdp.pair_state[pairs]] * (mass[pairs] / of_state)) @ split
     return np.asarray(linear_sum_assignment(-overlap)[1])
