@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from edpbrl_gym.experiments.kit.tables import TextTable
+from edpbrl_gym.experiments.reporting.tables import TextTable
 from edpbrl_gym.features import TextEncoder, load_encoder
 from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
 

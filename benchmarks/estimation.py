@@ -24,7 +24,7 @@ from scipy.optimize import minimize
 from benchmarks.common import make_parser, show
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym.estimation import estimate
-from edpbrl_gym.experiments.kit.tables import TextTable
+from edpbrl_gym.experiments.reporting.tables import TextTable
 from edpbrl_gym.likelihood.choice import choice_probabilities
 
 SIZES = ((200, 4, 10), (660, 4, 384))

@@ -72,7 +72,7 @@ def run(options: Design) -> None:
     from edpbrl_gym.agents.registry import check_agent
     from edpbrl_gym.collection.collect import ENVIRONMENT, check_static, draw_questions, is_static, make_prompt_lanes
     from edpbrl_gym.collection.distinct import check_enough_options
-    from edpbrl_gym.comparisons.questions import write_questions
+    from edpbrl_gym.comparisons.question_files import write_questions
     from edpbrl_gym.features import load_encoder
     from edpbrl_gym.vocabulary import load_vocabulary
 
@@ -220,7 +220,7 @@ def _check(options: Design) -> None:
 
 def _check_no_answers(file: Path) -> None:
     """Refuse to overwrite questions with answers."""
-    from edpbrl_gym.comparisons.questions import holds_answers
+    from edpbrl_gym.comparisons.question_files import holds_answers
 
     if holds_answers(file):
         raise ValueError(

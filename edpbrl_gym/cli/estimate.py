@@ -206,7 +206,7 @@ def _read(options: Estimate, study: Study | None) -> tuple[Any, int, Any]:
         if not len(decided):
             raise ValueError(f"Expected answers that name a best option in {options.answers}, got none")
         return decided, len(comparisons) - len(decided), None
-    from edpbrl_gym.comparisons.questions import read_answers
+    from edpbrl_gym.comparisons.question_files import read_answers
     from edpbrl_gym.features import load_encoder
 
     name = "minilm" if study is None else study.encoder

@@ -36,9 +36,9 @@ class Synthetic:
 def run(options: Synthetic) -> None:
     """Run or resume the experiment; print the table, the verdict and where the files are."""
     from edpbrl_gym.experiments.framework import run_experiment
-    from edpbrl_gym.experiments.kit.report import design_lines
-    from edpbrl_gym.experiments.kit.statistics import mean_over
     from edpbrl_gym.experiments.registry import write_report
+    from edpbrl_gym.experiments.reporting.report import design_lines
+    from edpbrl_gym.experiments.reporting.statistics import mean_over
     from edpbrl_gym.experiments.synthetic import SYNTHETIC
     from edpbrl_gym.experiments.synthetic_report import setting_line, verdict
 
@@ -68,7 +68,7 @@ def _table(results: Any) -> Any:
     from rich.table import Table
     from rich.text import Text
 
-    from edpbrl_gym.experiments.kit.statistics import plus_minus
+    from edpbrl_gym.experiments.reporting.statistics import plus_minus
     from edpbrl_gym.experiments.settings import UserSettings, agent_labels
     from edpbrl_gym.experiments.synthetic_report import METRICS, curves
 

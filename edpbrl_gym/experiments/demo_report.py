@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edpbrl_gym.experiments.kit.figures import GREY, legend, look, new_figure, set_title
-from edpbrl_gym.experiments.kit.report import (
+from edpbrl_gym.experiments.reporting.figures import GREY, legend, look, new_figure, set_title
+from edpbrl_gym.experiments.reporting.report import (
     Picture,
     Report,
     Section,
@@ -16,7 +16,7 @@ from edpbrl_gym.experiments.kit.report import (
     designs_section,
     provenance_section,
 )
-from edpbrl_gym.experiments.kit.tables import TextTable
+from edpbrl_gym.experiments.reporting.tables import TextTable
 from edpbrl_gym.experiments.runs import Results
 from edpbrl_gym.experiments.settings import UserSettings
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from edpbrl_gym.experiments.kit.figures import Curve, Level, Panel, curves_figure, look
-from edpbrl_gym.experiments.kit.report import (
+from edpbrl_gym.experiments.reporting.figures import Curve, Level, Panel, curves_figure, look
+from edpbrl_gym.experiments.reporting.report import (
     Picture,
     Report,
     Text,
@@ -17,8 +17,8 @@ from edpbrl_gym.experiments.kit.report import (
     provenance_section,
     sentences_line,
 )
-from edpbrl_gym.experiments.kit.statistics import PairedDifference, mean_over, plus_minus
-from edpbrl_gym.experiments.kit.tables import TextTable
+from edpbrl_gym.experiments.reporting.statistics import PairedDifference, mean_over, plus_minus
+from edpbrl_gym.experiments.reporting.tables import TextTable
 from edpbrl_gym.experiments.runs import Results
 from edpbrl_gym.experiments.settings import UserSettings, agent_labels
 

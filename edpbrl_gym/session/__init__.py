@@ -3,11 +3,12 @@
 from edpbrl_gym.session.answers import Answer
 from edpbrl_gym.session.asynchronous import AsyncSession
 from edpbrl_gym.session.driving import answer_of, run
-from edpbrl_gym.session.forecast import Progress, StoppingRule
+from edpbrl_gym.session.forecast import Progress
 from edpbrl_gym.session.questions import Feedback, Question, QuestionMaker
 from edpbrl_gym.session.recommendation import Recommendation
 from edpbrl_gym.session.sampling import sample_posterior
 from edpbrl_gym.session.session import Session
+from edpbrl_gym.session.stopping import StoppingRule
 
 __all__ = [
     "Answer",

@@ -17,7 +17,6 @@ from edpbrl_gym.features import TextEncoder
 from edpbrl_gym.likelihood import ResponseModel, Terms
 from edpbrl_gym.session.forecast import (
     Progress,
-    StoppingRule,
     expected_information,
     forecast_accuracy,
     match_accuracy,
@@ -25,6 +24,7 @@ from edpbrl_gym.session.forecast import (
 )
 from edpbrl_gym.session.questions import QuestionMaker
 from edpbrl_gym.session.sampling import sample_posterior
+from edpbrl_gym.session.stopping import StoppingRule
 from edpbrl_gym.vocabulary import Vocabulary
 
 __all__ = ["Outlook"]

@@ -22,12 +22,13 @@ from edpbrl_gym.features.memo import MemoEncoder
 from edpbrl_gym.likelihood import ResponseModel
 from edpbrl_gym.planners.base import Planner
 from edpbrl_gym.session.answers import Answer, check_answer
-from edpbrl_gym.session.forecast import Progress, StoppingRule
+from edpbrl_gym.session.forecast import Progress
 from edpbrl_gym.session.journal import Journal, is_plain, read_settings
 from edpbrl_gym.session.outlook import Outlook
 from edpbrl_gym.session.questions import Feedback, Question, QuestionMaker, check_distinct
 from edpbrl_gym.session.recommendation import Recommendation, recommend
 from edpbrl_gym.session.rewind import RewindablePlanner
+from edpbrl_gym.session.stopping import StoppingRule
 from edpbrl_gym.session.transcript import Event, Transcript
 from edpbrl_gym.vocabulary import Vocabulary
 

@@ -9,7 +9,7 @@ import pytest
 
 from edpbrl_gym.cli import main
 from edpbrl_gym.comparisons import Comparisons
-from edpbrl_gym.comparisons.questions import read_answers
+from edpbrl_gym.comparisons.question_files import read_answers
 from edpbrl_gym.estimation import GaussianPrior, estimate, fit_prior
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.likelihood import Response

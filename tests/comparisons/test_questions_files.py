@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from edpbrl_gym.cli import main
 from edpbrl_gym.comparisons.csv_files import escape_cell, original_cell, read_csv, write_csv
-from edpbrl_gym.comparisons.questions import holds_answers, read_answers, write_questions
+from edpbrl_gym.comparisons.question_files import holds_answers, read_answers, write_questions
 from tests.helpers.encoders import CountingEncoder
 
 TABLE = {

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from edpbrl_gym.experiments.framework import Experiment, Run
-from edpbrl_gym.experiments.kit.report import Report
+from edpbrl_gym.experiments.reporting.report import Report
 from edpbrl_gym.experiments.runs import write_atomically
 
 _at_work: list[str] = []

@@ -17,11 +17,11 @@ from edpbrl_gym.experiments.bench.rank_tables import (
     scored_by,
 )
 from edpbrl_gym.experiments.bench.settings import get_regime
-from edpbrl_gym.experiments.kit.figures import PALETTE, Curve, Look, Panel, curves_figure
-from edpbrl_gym.experiments.kit.rank_figures import ArmLabel, heat_figure, ranks_figure
-from edpbrl_gym.experiments.kit.ranks import AverageRanks
-from edpbrl_gym.experiments.kit.report import Picture, Section, Text, bullets
-from edpbrl_gym.experiments.kit.tables import TextTable
+from edpbrl_gym.experiments.reporting.figures import PALETTE, Curve, Look, Panel, curves_figure
+from edpbrl_gym.experiments.reporting.rank_figures import ArmLabel, heat_figure, ranks_figure
+from edpbrl_gym.experiments.reporting.ranks import AverageRanks
+from edpbrl_gym.experiments.reporting.report import Picture, Section, Text, bullets
+from edpbrl_gym.experiments.reporting.tables import TextTable
 from edpbrl_gym.experiments.runs import Results
 
 __all__ = ["LIMITS", "rank_sections"]

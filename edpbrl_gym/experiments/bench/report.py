@@ -10,7 +10,7 @@ from edpbrl_gym.experiments.bench.efficiency_tables import headline_tables, summ
 from edpbrl_gym.experiments.bench.rank_sections import LIMITS, rank_sections
 from edpbrl_gym.experiments.bench.rank_tables import rank_headline, summarise_ranks, time_tables
 from edpbrl_gym.experiments.bench.settings import get_regime
-from edpbrl_gym.experiments.kit.report import (
+from edpbrl_gym.experiments.reporting.report import (
     Report,
     Text,
     bullets,

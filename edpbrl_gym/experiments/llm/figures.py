@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edpbrl_gym.experiments.kit.figures import (
+from edpbrl_gym.experiments.llm.measuring import GUIDANCE, WORDS, estimator_names
+from edpbrl_gym.experiments.llm.styles import PAPER_AVERAGE, PAPER_RESULTS
+from edpbrl_gym.experiments.llm.summary import by_style, curves, headline
+from edpbrl_gym.experiments.reporting.figures import (
     GREY,
     PALETTE,
     Curve,
@@ -20,10 +23,7 @@ from edpbrl_gym.experiments.kit.figures import (
     new_figure,
     set_title,
 )
-from edpbrl_gym.experiments.kit.statistics import mean_over
-from edpbrl_gym.experiments.llm.measuring import GUIDANCE, WORDS, estimator_names
-from edpbrl_gym.experiments.llm.styles import PAPER_AVERAGE, PAPER_RESULTS
-from edpbrl_gym.experiments.llm.summary import by_style, curves, headline
+from edpbrl_gym.experiments.reporting.statistics import mean_over
 from edpbrl_gym.experiments.settings import agent_labels
 
 if TYPE_CHECKING:

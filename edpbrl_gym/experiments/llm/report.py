@@ -8,7 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from edpbrl_gym.experiments.kit.report import (
+from edpbrl_gym.experiments.llm.figures import accuracy_figure, bars_figure, styles_figure
+from edpbrl_gym.experiments.llm.measuring import GUIDANCE, estimator_names
+from edpbrl_gym.experiments.llm.styles import PAPER_AVERAGE, PAPER_RESULTS, PaperResult
+from edpbrl_gym.experiments.llm.summary import accounts, by_style, curves, difference, findings, headline, points
+from edpbrl_gym.experiments.reporting.report import (
     Picture,
     Report,
     Section,
@@ -18,12 +22,8 @@ from edpbrl_gym.experiments.kit.report import (
     designs_section,
     provenance_section,
 )
-from edpbrl_gym.experiments.kit.statistics import mean_over, plus_minus
-from edpbrl_gym.experiments.kit.tables import TextTable
-from edpbrl_gym.experiments.llm.figures import accuracy_figure, bars_figure, styles_figure
-from edpbrl_gym.experiments.llm.measuring import GUIDANCE, estimator_names
-from edpbrl_gym.experiments.llm.styles import PAPER_AVERAGE, PAPER_RESULTS, PaperResult
-from edpbrl_gym.experiments.llm.summary import accounts, by_style, curves, difference, findings, headline, points
+from edpbrl_gym.experiments.reporting.statistics import mean_over, plus_minus
+from edpbrl_gym.experiments.reporting.tables import TextTable
 from edpbrl_gym.experiments.runs import Results
 from edpbrl_gym.experiments.settings import agent_labels
 

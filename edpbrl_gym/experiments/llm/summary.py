@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from edpbrl_gym.experiments.kit.statistics import PairedDifference, plus_minus
 from edpbrl_gym.experiments.llm.measuring import GUIDANCE, WORDS, estimator_names
 from edpbrl_gym.experiments.llm.styles import PAPER_AVERAGE, PAPER_RESULTS
+from edpbrl_gym.experiments.reporting.statistics import PairedDifference, plus_minus
 from edpbrl_gym.experiments.settings import agent_labels
 
 __all__ = ["accounts", "by_style", "curves", "difference", "findings", "headline", "points"]

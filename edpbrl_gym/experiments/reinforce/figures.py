@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edpbrl_gym.experiments.kit.figures import (
+from edpbrl_gym.experiments.reporting.figures import (
     GREY,
     MARKERS,
     PALETTE,

@@ -7,17 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from edpbrl_gym.experiments.kit.report import (
-    Picture,
-    Report,
-    Text,
-    bullets,
-    convergence_line,
-    provenance_section,
-    sentences_line,
-)
-from edpbrl_gym.experiments.kit.statistics import PairedDifference, plus_minus, standard_error
-from edpbrl_gym.experiments.kit.tables import TextTable
 from edpbrl_gym.experiments.reinforce.figures import (
     ARMS,
     PAPER_SIMILARITY,
@@ -27,6 +16,17 @@ from edpbrl_gym.experiments.reinforce.figures import (
     taste_figure,
 )
 from edpbrl_gym.experiments.reinforce.tastes import ESTIMATORS
+from edpbrl_gym.experiments.reporting.report import (
+    Picture,
+    Report,
+    Text,
+    bullets,
+    convergence_line,
+    provenance_section,
+    sentences_line,
+)
+from edpbrl_gym.experiments.reporting.statistics import PairedDifference, plus_minus, standard_error
+from edpbrl_gym.experiments.reporting.tables import TextTable
 from edpbrl_gym.experiments.runs import Results
 from edpbrl_gym.experiments.settings import UserSettings
 from edpbrl_gym.language.divergence import collapse

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from edpbrl_gym._places import write_atomically
 from edpbrl_gym.design.result import certified
-from edpbrl_gym.experiments.kit.figures import save_figure
-from edpbrl_gym.experiments.kit.tables import TextTable
+from edpbrl_gym.experiments.reporting.figures import save_figure
+from edpbrl_gym.experiments.reporting.tables import TextTable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
