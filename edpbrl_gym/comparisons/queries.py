@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym._arrays import read_only
 from edpbrl_gym._validation import check_integers
 from edpbrl_gym.likelihood.choice import check_options
 
-__all__ = ["Queries", "QuestionShape", "Texts", "check_questions", "read_only"]
+__all__ = ["Queries", "QuestionShape", "Texts", "check_questions"]
 
 Texts = list[list[str]]
 
@@ -29,13 +30,6 @@ def _check_texts(value: Any, shape: tuple[int, ...]) -> Texts | None:
             if not isinstance(text, str):
                 raise TypeError(f"Expected texts as strings, got {type(text).__name__} in question {index}")
     return texts
-
-
-def read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """A read-only view."""
-    view = array.view()
-    view.flags.writeable = False
-    return view
 
 
 def check_questions(questions: Any) -> None:

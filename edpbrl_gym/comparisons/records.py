@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from edpbrl_gym._arrays import read_only
 from edpbrl_gym._validation import check_array, check_count, check_integers
-from edpbrl_gym.comparisons.queries import Queries, QuestionShape, Texts, check_questions, read_only
+from edpbrl_gym.comparisons.queries import Queries, QuestionShape, Texts, check_questions
 from edpbrl_gym.likelihood import Response, ResponseModel, Terms
 from edpbrl_gym.likelihood.choice import check_choices, check_options
 

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from edpbrl_gym._arrays import Floats
+from edpbrl_gym._arrays import Floats, read_only
 from edpbrl_gym._validation import check_array, check_count, check_integers, check_number
 from edpbrl_gym.design import information
 from edpbrl_gym.design.chunks import Features, row_chunks
@@ -73,7 +73,7 @@ class DesignProblem:
                 f"rows, got shape {rows.shape}."
             )
         _check_size(rows)
-        self._set("features", _read_only(rows) if rows.dtype == np.float64 else _locked(rows))
+        self._set("features", read_only(np.ascontiguousarray(rows) if rows.dtype == np.float64 else rows))
         self._set("num_policies", check_count(self.num_policies, "num_policies (K)", minimum=2))
         self._set("episodes", check_count(self.episodes, "episodes (T)", minimum=1))
         self._check_prior()
@@ -95,7 +95,7 @@ class DesignProblem:
             return
         matrix = check_array(self.prior_precision, "prior_precision", shape=(self.dimension, self.dimension))
         positive_semidefinite_factor(matrix, "prior_precision")
-        self._set("prior_precision", _read_only((matrix + matrix.T) / 2))
+        self._set("prior_precision", read_only(np.ascontiguousarray((matrix + matrix.T) / 2)))
 
     def _check_regular(self) -> None:
         """Without a proper prior: the uniform policy reaches every row, so if it is singular every design is."""
@@ -124,7 +124,7 @@ class DesignProblem:
         """Prior precision Lambda, shape (d, d), read-only."""
         if self.prior_precision is not None:
             return self.prior_precision
-        return _read_only(float(self.regularization or 0.0) * np.eye(self.dimension))
+        return read_only(float(self.regularization or 0.0) * np.eye(self.dimension))
 
     @cached_property
     def baseline(self) -> float:
@@ -256,16 +256,6 @@ def _check_size(features: Features) -> None:
             f"{column}: their squares, of which the information is made, overflow. Divide the features by a constant c "
             f"and the regularization by c^2: the best design stays the same."
         )
-
-
-def _read_only(array: Floats) -> Floats:
-    return np.asarray(_locked(np.ascontiguousarray(array)))
-
-
-def _locked(array: Features) -> Features:
-    view = array.view()
-    view.setflags(write=False)
-    return view
 
 
 def _update(digest: hashlib._Hash, array: NDArray) -> None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from edpbrl_gym._arrays import Floats
+from edpbrl_gym._arrays import Floats, read_only
 from edpbrl_gym._files import replacing
 from edpbrl_gym.design import information
 from edpbrl_gym.design.chunks import row_chunks
@@ -197,7 +197,7 @@ class Design:
             IterationRecord(int(n), value, gap, step, seconds) for n, value, gap, step, seconds in fields["history"]
         )
         fields["warnings"] = tuple(fields["warnings"])
-        return Design(problem=problem, occupancies=_frozen(occupancies), **fields)
+        return Design(problem=problem, occupancies=read_only(occupancies), **fields)
 
 
 def certify(
@@ -325,7 +325,7 @@ def assemble(
     upper_bound = value + gap + rounding.value
     return Design(
         problem=problem,
-        occupancies=_frozen(np.broadcast_to(distinct, (problem.num_policies, *distinct.shape[1:]))),
+        occupancies=read_only(np.broadcast_to(distinct, (problem.num_policies, *distinct.shape[1:]))),
         value=value,
         upper_bound=upper_bound,
         gap=gap,
@@ -383,12 +383,6 @@ def _mean_rows(problem: DesignProblem, occupancies: Floats) -> Floats:
     """Mean occupancy of the feature rows, shape (H, N), without a copy where rows are pairs."""
     mean = _mean(occupancies)
     return mean if isinstance(problem.mdp, PromptMDP) else problem.mdp.row_occupancy(mean)
-
-
-def _frozen(array: Floats) -> Floats:
-    view = array.view()
-    view.setflags(write=False)
-    return view
 
 
 def _read(source: Path) -> tuple[Floats, dict[str, Any]]:

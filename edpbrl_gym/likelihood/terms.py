@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from edpbrl_gym._arrays import Floats
+from edpbrl_gym._arrays import Floats, read_only
 from edpbrl_gym._validation import check_array, check_integers
 from edpbrl_gym.likelihood.choice import information_from_differences, log_softmax
 
@@ -50,9 +50,7 @@ class Terms:
         if len(absent):
             raise ValueError(f"Expected chosen alternatives that are present, got an absent one in term {absent[0]}")
         for name, array in (("rows", rows), ("offsets", offsets), ("chosen", chosen)):
-            view = array.view()
-            view.flags.writeable = False
-            object.__setattr__(self, name, view)
+            object.__setattr__(self, name, read_only(array))
 
     def __len__(self) -> int:
         """Number of terms m."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from edpbrl_gym._arrays import Floats, Indices
+from edpbrl_gym._arrays import Floats, Indices, read_only
 from edpbrl_gym._files import replacing
 from edpbrl_gym.design.problem import DesignProblem
 
@@ -164,7 +164,7 @@ class QuerySet:
                 "differ); make one for this problem."
             )
         history = tuple(SweepRecord(*record) for record in document["history"])
-        fields: dict[str, Any] = {name: _locked(array) for name, array in arrays.items()}
+        fields: dict[str, Any] = {name: read_only(array) for name, array in arrays.items()}
         fields |= {name: document[name] for name in _PLAIN}
         return QuerySet(**fields, history=history)
 
@@ -176,9 +176,9 @@ def make_query_set(
     value = problem.criterion.value(information)
     bound = fields.pop("upper_bound")
     return QuerySet(
-        tokens=_locked(tokens.astype(np.int64)),
-        rows=_locked(rows.astype(np.int64)),
-        information=_locked(information.copy()),
+        tokens=read_only(tokens.astype(np.int64)),
+        rows=read_only(rows.astype(np.int64)),
+        information=read_only(information.copy()),
         value=value,
         upper_bound=None if bound is None else float(bound),
         efficiency=None if bound is None else problem.criterion.efficiency(value, float(bound), problem.dimension),
@@ -186,12 +186,6 @@ def make_query_set(
         problem_fingerprint=problem.fingerprint,
         **fields,
     )
-
-
-def _locked(array: NDArray[Any]) -> NDArray[Any]:
-    view = array.view()
-    view.setflags(write=False)
-    return view
 
 
 def _read(source: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:

@@ -20,7 +20,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from edpbrl_gym._arrays import Floats
+from edpbrl_gym._arrays import Floats, read_only
 from edpbrl_gym._validation import check_choice_of, check_count, check_number
 from edpbrl_gym.design import information
 from edpbrl_gym.design.deadline import Deadline, check_time_limit
@@ -182,7 +182,7 @@ def _iterate(
         if converged and not fresh:  # stop on exact numbers only
             exact = True
             continue
-        state = IterationState(run.steps, value, gap, relative, started - begin, _view(point.occupancy))
+        state = IterationState(run.steps, value, gap, relative, started - begin, read_only(point.occupancy))
         if converged:
             run.status = "converged"
         elif run.steps >= max_iterations:
@@ -236,9 +236,3 @@ def _segment(problem: DesignProblem, matrix: Floats, point: _Moments, change: _M
         episodes=problem.episodes,
         longest=longest,
     )
-
-
-def _view(array: Floats) -> Floats:
-    view = array.view()
-    view.setflags(write=False)
-    return view
