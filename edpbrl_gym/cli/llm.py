@@ -48,7 +48,7 @@ class LLM:
     drawing: OmitArgPrefixes[Drawing] = field(default_factory=Drawing)
     workers: OmitArgPrefixes[Workers] = field(default_factory=Workers)
     out: Path | None = None
-    """Run folder (None: runs/llm). A stopped run goes on where it was and asks nothing twice."""
+    """Run folder (None: runs/llm). A stopped run resumes and asks nothing twice."""
 
 
 def run(options: LLM) -> None:

@@ -105,7 +105,7 @@ def run(options: Personalize) -> None:
             files = _draw(options, studio, rankings, tastes, truth)
         except KeyboardInterrupt:
             raise Stopped(
-                f"stopped; the prompts are in {shown(options.out)}, and the same command goes on with the pictures"
+                f"stopped; the prompts are in {shown(options.out)}, and the same command resumes with the pictures"
             ) from None
         for file in files:
             console.print(f"Contact sheet: {shown(file)}", soft_wrap=True)

@@ -48,7 +48,7 @@ class Reinforce:
     device: str | None = None
     """Torch device of the language models (None: cuda where there is one)."""
     out: Path | None = None
-    """Run folder (None: runs/reinforce, or runs/reinforce-quick). A stopped run goes on where it was."""
+    """Run folder (None: runs/reinforce, or runs/reinforce-quick). A stopped run resumes."""
 
     @classmethod
     def preset(cls, recipe: Recipe, *, quick: bool) -> Reinforce:

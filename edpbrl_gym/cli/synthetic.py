@@ -25,7 +25,7 @@ class Synthetic:
     """A small version in about 3 minutes on 2 cores: T = 10, 40, 110 and 8 runs where you do not set them."""
     workers: OmitArgPrefixes[Workers] = field(default_factory=Workers)
     out: Path | None = None
-    """Run folder (None: runs/synthetic, or runs/synthetic-quick). A stopped run goes on where it was."""
+    """Run folder (None: runs/synthetic, or runs/synthetic-quick). A stopped run resumes."""
 
     @classmethod
     def small(cls) -> Synthetic:

@@ -1,4 +1,4 @@
-"""What decides the numbers of the demo; light to import, since the command line reads its options from here."""
+"""Settings of the demo; light to import, since the command line takes its options from here."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ __all__ = ["DemoSettings"]
 
 @dataclass(frozen=True)
 class DemoSettings:
-    """What decides the numbers of the demo.
+    """Settings that decide the numbers of the demo.
 
     Attributes:
         text: Taste of the simulated user in words; theta* is its embedding.
         episodes: T, episodes that the user answers (one question for each step of a prompt).
         num_options: K, options of a question.
-        criterion: What the design optimises: D, A or V.
-        prior: What the estimates expect of a taste: that it is near words of the vocabulary (`VocabularyPrior` of the
-            train tokens), that it lies where their embeddings vary (a Gaussian prior), or nothing (the ridge). The
-            design, which knows no answers, takes embeddings for words.
+        criterion: Optimality criterion of the design: D, A or V.
+        prior: Prior belief about the taste: near words of the vocabulary (`VocabularyPrior` of the train tokens), where
+            their embeddings vary (a Gaussian prior), or none (ridge). The design, which needs a Gaussian prior, uses
+            embeddings for words.
         regularization: Lambda of the design's prior, and of embeddings and ridge (1 / mean variance).
-        iterations: Iterations of the design at most.
+        iterations: Maximum number of iterations of the design.
         mode: The user takes the best option, or samples from the softmax.
         scale: Inverse temperature of the sampled mode.
         population: Random held-out prompts that the percentiles refer to.
         vocabulary: Folder of token files, one per step, in alphabetical order (None: the built-in one).
         encoder: Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG, package.module:Class.
-        seed: Seed of everything.
+        seed: Seed of all draws.
     """
 
     text: str = "A cosy winter evening, warm candle light behind frosted windows"

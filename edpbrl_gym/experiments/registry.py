@@ -1,4 +1,4 @@
-"""The experiments that there are, by the kind of their run folders."""
+"""All experiments, by the kind of their run folders."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EXPERIMENTS: dict[str, str] = {
     "llm": "edpbrl_gym.experiments.llm.run:LLM",
     "bench": "edpbrl_gym.experiments.bench.run:BENCH",
 }
-"""Kind, as it stands in a run's config.json and results.parquet, and where its ``Experiment`` is."""
+"""Kind, as in a run's config.json and results.parquet, and the import string of its ``Experiment``."""
 
 
 def get_experiment(kind: str) -> Experiment:

@@ -163,20 +163,20 @@ class SyntheticSettings:
         modes: Users take the best option, or sample from the softmax (the paper does not say which).
         scales: Inverse temperatures of the sampled mode; 1 is nearly uniform, at 20 about 6 in 10 answers are the best.
         num_options: K, options of a question.
-        criterion: What the designs optimise; the paper's is V.
+        criterion: Optimality criterion of the designs; the paper's is V.
         regularization: Lambda of the designs.
         estimation_regularization: Lambda of the estimates (None: that of the designs).
-        iterations: Frank-Wolfe iterations at most.
-        design_for: A design for each T, as its objective has T in it, or one for the largest T, whose first episodes
-            serve all (three times faster).
+        iterations: Maximum number of Frank-Wolfe iterations.
+        design_for: A design for each T, since its objective depends on T, or one for the largest T, whose first
+            episodes serve all (three times faster).
         feedback: Compare partial prompts, or single tokens.
         prompts: Held-out prompts of the preference error.
         pairs: Pairs of them.
         vocabulary: Folder of token files, one per step, in alphabetical order (None: the built-in one).
         encoder: Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG (the paper: CLIP ViT-L/14),
             package.module:Class.
-        tokens_per_step: Use at most so many train tokens of every step (None: all).
-        seed: Seed of everything, the train/test split included.
+        tokens_per_step: Maximum number of train tokens of every step (None: all).
+        seed: Seed of all draws, the train/test split included.
 
     Raises:
         ValueError: If a value is out of range.

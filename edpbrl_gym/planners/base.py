@@ -1,4 +1,4 @@
-"""What a planner is: whoever chooses the next question and learns from its answer."""
+"""The interface of a planner, which chooses the next question and learns from its answer."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ def test_a_stop_while_drawing_leaves_the_prompts(tiny, tmp_path, capsys, monkeyp
     monkeypatch.setattr(Renderer, "render", stopped)
     assert main(pictured(tiny, tmp_path, "--base", BASES[0])) == 130
     error = capsys.readouterr().err
-    assert "the same command goes on" in error and "Traceback" not in error
+    assert "the same command resumes" in error and "Traceback" not in error
     assert len(pandas.read_csv(tmp_path / "prompts.csv")) == 6
 
 

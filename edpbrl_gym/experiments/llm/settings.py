@@ -17,7 +17,7 @@ __all__ = ["LLMSettings"]
 
 @dataclass(frozen=True)
 class LLMSettings:
-    """What decides the numbers besides the judge and the images; the defaults are the paper's.
+    """Settings that decide the numbers, besides the judge and the images; the defaults are the paper's.
 
     Attributes:
         styles: The ten styles by name, or your own as name=guidance.
@@ -27,18 +27,18 @@ class LLMSettings:
         train_sizes: Numbers of training episodes at which estimates are judged.
         test_episodes: Held-out episodes of a fold.
         folds: Test windows, from the last episodes backwards.
-        lambdas: Lambdas of the paper's ridge estimates; our default estimate, which needs none, stands beside them.
+        lambdas: Lambdas of the paper's ridge estimates; our default estimate, which needs none, is reported too.
         num_options: K, options of a question.
-        criterion: What the designs optimise; the paper's is V.
+        criterion: Optimality criterion of the designs; the paper's is V.
         regularization: Lambda of the designs, and of the per-style table.
-        iterations: Frank-Wolfe iterations at most.
+        iterations: Maximum number of Frank-Wolfe iterations.
         image_seed: Seed of all images, so that equal prompts look the same.
         vocabulary: Folder of token files, one per step, in alphabetical order (None: the built-in one). Questions use
             its 75% train part.
         encoder: Text encoder of the features: minilm, sentence-transformers:ID, open_clip:MODEL/TAG (the paper:
             ViT-L/14), package.module:Class.
-        tokens_per_step: Use at most so many train tokens of every step (None: all).
-        seed: Seed of everything but the server.
+        tokens_per_step: Maximum number of train tokens of every step (None: all).
+        seed: Seed of all draws but the server's.
 
     Raises:
         ValueError: If a value is out of range.

@@ -39,7 +39,7 @@ _QUICK_TRAINING: dict[str, Any] = {"iterations": 10, "meta_samples": 4, "episode
 
 @dataclass(frozen=True, kw_only=True)
 class ReinforceExperiment:
-    """What decides the numbers of the experiment; the defaults are the paper's.
+    """Settings that decide the numbers of the experiment; the defaults are the paper's.
 
     Attributes:
         training: Settings of REINFORCE.
