@@ -180,6 +180,13 @@ def test_no_module_is_imported_by_its_root_name():
         assert not roots & {"agents", "envs"}, f"{path}: import edpbrl_gym.agents / edpbrl_gym.envs instead"
 
 
+def test_no_test_imports_from_another_test():
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        names = top_level_imports(path, everywhere=True)
+        others = [name for name in names if name.startswith("tests.") and name.split(".")[-1].startswith("test_")]
+        assert not others, f"{path.relative_to(ROOT)} imports {others}: helpers live in tests/helpers"
+
+
 # who writes files without `_files.replacing` or `write_atomically`, and why that is right
 OWN_WRITERS = {
     "_files": "is where files are replaced",

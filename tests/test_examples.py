@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+from tests.helpers.examples import EXAMPLES, load
+
 RUNS = {
     "random_rollout.py": ["--seed", "3"],
     "custom_agent.py": ["--episodes", "6", "--tokens-per-step", "10"],
@@ -31,14 +30,6 @@ def run(name: str, *arguments: str) -> str:
     )
     assert result.returncode == 0, result.stderr
     return result.stdout
-
-
-def load(name: str):
-    spec = importlib.util.spec_from_file_location(name.removesuffix(".py"), EXAMPLES / name)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_every_example_is_run_here_and_listed():

@@ -17,6 +17,7 @@ from edpbrl_gym.experiments.bench.run import BENCH, plan_units
 from edpbrl_gym.experiments.bench.settings import BenchSettings
 from edpbrl_gym.experiments.framework import gather, run_experiment
 from edpbrl_gym.experiments.runs import read_results
+from tests.helpers.commands import refused
 from tests.helpers.killing import kill_when_two_parts_are_done, part_times
 from tests.helpers.small_vocabulary import write_embedded
 
@@ -220,15 +221,6 @@ def test_help_names_what_there_is(capsys):
     assert main(["bench", "--help"]) == 0
     printed = capsys.readouterr().out
     assert all(option in printed for option in ("--quick", "--regime", "--arm", "--seeds", "--report", "--page"))
-
-
-def refused(capsys, arguments, code, *said: str) -> None:
-    """Run the command; expect the exit code and one line on stderr that holds the texts."""
-    assert main([str(argument) for argument in arguments]) == code
-    lines = capsys.readouterr().err.strip().splitlines()
-    assert len(lines) == 1 and lines[0].startswith("edpbrl: error: "), lines
-    for text in said:
-        assert text in lines[0], lines[0]
 
 
 def test_arguments_that_make_no_sense(capsys, tmp_path, words):

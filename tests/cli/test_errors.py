@@ -12,21 +12,13 @@ import pytest
 from edpbrl_gym.cli import main
 from edpbrl_gym.personalize.taste import save_taste
 from edpbrl_gym.vocabulary import load_vocabulary
+from tests.helpers.commands import refused
 from tests.helpers.small_vocabulary import write_vocabulary
 
 
 @pytest.fixture(scope="module")
 def words(tmp_path_factory):
     return write_vocabulary(tmp_path_factory.mktemp("words") / "vocabulary")
-
-
-def refused(capsys, arguments, code, *said: str) -> None:
-    """Run the command; expect the exit code and one line on stderr that holds the texts."""
-    assert main([str(argument) for argument in arguments]) == code
-    lines = capsys.readouterr().err.strip().splitlines()
-    assert len(lines) == 1 and lines[0].startswith("edpbrl: error: "), lines
-    for text in said:
-        assert text in lines[0], lines[0]
 
 
 @pytest.mark.parametrize("command", [["demo"], ["design"], ["reproduce", "synthetic"]])

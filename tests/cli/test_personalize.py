@@ -13,9 +13,8 @@ from edpbrl_gym.cli import main
 from edpbrl_gym.features import load_encoder, save_precomputed
 from edpbrl_gym.personalize.taste import save_taste
 from edpbrl_gym.vocabulary import load_vocabulary
-from tests.cli.test_errors import refused
-from tests.helpers.tiny_diffusion import save_tiny_stable_diffusion
-from tests.rendering.test_guidance import DIMENSION, save_projection
+from tests.helpers.commands import refused
+from tests.helpers.tiny_diffusion import DIMENSION, save_projection, save_tiny_stable_diffusion
 
 BASES = ("my dog", "a gate")
 TRUTH = "a calm sea by moonlight"

@@ -9,6 +9,7 @@ import torch
 
 from edpbrl_gym.cli import main
 from edpbrl_gym.language.model import load_language_model
+from tests.helpers.commands import refused
 from tests.helpers.small_vocabulary import write_vocabulary
 
 TINY = ["train-prompt-lm", "--quick", "--prompts", "120", "--steps", "4", "--vocabulary"]
@@ -17,14 +18,6 @@ TINY = ["train-prompt-lm", "--quick", "--prompts", "120", "--steps", "4", "--voc
 @pytest.fixture(scope="module")
 def words(tmp_path_factory):
     return str(write_vocabulary(tmp_path_factory.mktemp("words") / "vocabulary"))
-
-
-def refused(capsys, arguments, code, *said):
-    assert main([str(argument) for argument in arguments]) == code
-    lines = capsys.readouterr().err.strip().splitlines()
-    assert len(lines) == 1 and lines[0].startswith("edpbrl: "), lines
-    for text in said:
-        assert text in lines[0], lines[0]
 
 
 def test_a_model_with_its_figures_and_samples(words, tmp_path, capsys):

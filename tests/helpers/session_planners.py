@@ -1,4 +1,4 @@
-"""A small vocabulary, and planners that the session tests share."""
+"""A small vocabulary, planners and sessions that the session tests share."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.likelihood import BestOf
 from edpbrl_gym.planners import AdaptivePlanner, ComposedFeatures, Planner, RandomPlanner
+from edpbrl_gym.session import Session
 from edpbrl_gym.vocabulary import Vocabulary
 from tests.helpers.encoders import CountingEncoder
 from tests.helpers.small_vocabulary import TOKENS
@@ -94,3 +95,22 @@ class RestorableGreedyPlanner(GreedyPlanner):
 
 
 PLANNERS = {"replayed": GreedyPlanner, "restored": RestorableGreedyPlanner, "random": random_planner}
+
+
+THETA = np.random.default_rng(3).normal(size=D)
+
+
+def session(planner=None, **arguments):
+    arguments = {"vocabulary": WORDS, "encoder": encoder(), "num_options": 3, **arguments}
+    return Session(random_planner() if planner is None else planner, **arguments)
+
+
+def same(a, b):
+    """Whether two sessions ask the same next question and have learnt the same, to the last bit."""
+    left, right = a.ask(), b.ask()
+    np.testing.assert_array_equal(left.tokens, right.tokens)
+    np.testing.assert_array_equal(left.features, right.features)
+    assert (left.number, left.episode, left.step, left.texts) == (right.number, right.episode, right.step, right.texts)
+    np.testing.assert_array_equal(a.estimate.theta, b.estimate.theta)
+    np.testing.assert_array_equal(a.posterior.precision, b.posterior.precision)
+    assert a.comparisons.responses == b.comparisons.responses

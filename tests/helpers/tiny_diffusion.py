@@ -142,3 +142,21 @@ def save_tiny_stable_diffusion(
     logging.disable_progress_bar()
     pipeline.save_pretrained(folder)
     return folder
+
+
+DIMENSION = 12  # of the projection
+
+
+def save_projection(model, folder, *, dimension=DIMENSION, seed=3):
+    """Save a CLIPTextModelWithProjection whose text tower is that of the pipeline in ``model``."""
+    import torch
+    from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection
+
+    tower = CLIPTextModel.from_pretrained(model / "text_encoder")
+    config = CLIPTextConfig(**{**tower.config.to_dict(), "projection_dim": dimension})
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        whole = CLIPTextModelWithProjection(config)
+    whole.text_model.load_state_dict(tower.state_dict())
+    whole.save_pretrained(folder)
+    return folder

@@ -13,25 +13,9 @@ from PIL import Image
 from edpbrl_gym.rendering import Renderer, RenderSettings, image_key
 from edpbrl_gym.rendering.guidance import PromptGuide, check_same_features, load_projection
 from edpbrl_gym.rendering.guided import GuidedRenderer, guided_key
-from tests.helpers.tiny_diffusion import save_tiny_stable_diffusion
+from tests.helpers.tiny_diffusion import DIMENSION, save_projection, save_tiny_stable_diffusion
 
-DIMENSION = 12
 PROMPT = "a lighthouse, first snow, golden hour light"
-
-
-def save_projection(model, folder, *, dimension=DIMENSION, seed=3):
-    """Save a CLIPTextModelWithProjection whose text tower is that of the pipeline in ``model``."""
-    import torch
-    from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection
-
-    tower = CLIPTextModel.from_pretrained(model / "text_encoder")
-    config = CLIPTextConfig(**{**tower.config.to_dict(), "projection_dim": dimension})
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        whole = CLIPTextModelWithProjection(config)
-    whole.text_model.load_state_dict(tower.state_dict())
-    whole.save_pretrained(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from edpbrl_gym.session import Session, StoppingRule, run
 from edpbrl_gym.vocabulary import Vocabulary
 from tests.helpers.session_planners import (
     PLANNERS,
+    THETA,
     WORDS,
     D,
     GreedyPlanner,
@@ -20,25 +21,9 @@ from tests.helpers.session_planners import (
     encoder,
     prior,
     random_planner,
+    same,
+    session,
 )
-
-THETA = np.random.default_rng(3).normal(size=D)
-
-
-def session(planner=None, **arguments):
-    arguments = {"vocabulary": WORDS, "encoder": encoder(), "num_options": 3, **arguments}
-    return Session(random_planner() if planner is None else planner, **arguments)
-
-
-def same(a, b):
-    """Whether two sessions ask the same next question and have learnt the same, to the last bit."""
-    left, right = a.ask(), b.ask()
-    np.testing.assert_array_equal(left.tokens, right.tokens)
-    np.testing.assert_array_equal(left.features, right.features)
-    assert (left.number, left.episode, left.step, left.texts) == (right.number, right.episode, right.step, right.texts)
-    np.testing.assert_array_equal(a.estimate.theta, b.estimate.theta)
-    np.testing.assert_array_equal(a.posterior.precision, b.posterior.precision)
-    assert a.comparisons.responses == b.comparisons.responses
 
 
 def test_prompts_grow_token_by_token_and_begin_again():

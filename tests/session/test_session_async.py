@@ -8,8 +8,7 @@ import pytest
 
 from edpbrl_gym.oracles import SyntheticUser
 from edpbrl_gym.session import AsyncSession, Session, StoppingRule, answer_of, run
-from tests.helpers.session_planners import WORDS, D, RestorableGreedyPlanner, encoder
-from tests.session.test_session import THETA, same, session
+from tests.helpers.session_planners import THETA, WORDS, D, RestorableGreedyPlanner, encoder, same, session
 
 
 @pytest.mark.parametrize("prefetch", [True, False])

@@ -11,7 +11,7 @@ import pytest
 
 from edpbrl_gym.oracles import ImperfectUser
 from tests.helpers.encoders import CountingEncoder
-from tests.test_examples import load
+from tests.helpers.examples import load
 
 THETA = np.random.default_rng(1).normal(size=12)
 

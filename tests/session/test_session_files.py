@@ -23,8 +23,18 @@ from edpbrl_gym.likelihood import Ranking, Response
 from edpbrl_gym.oracles import SyntheticUser
 from edpbrl_gym.session import Session, run
 from tests.helpers.encoders import CountingEncoder
-from tests.helpers.session_planners import PLANNERS, WORDS, D, GreedyPlanner, adaptive_planner, encoder, random_planner
-from tests.session.test_session import THETA, same, session
+from tests.helpers.session_planners import (
+    PLANNERS,
+    THETA,
+    WORDS,
+    D,
+    GreedyPlanner,
+    adaptive_planner,
+    encoder,
+    random_planner,
+    same,
+    session,
+)
 
 
 def resume(folder, planner=None, **arguments):
