@@ -226,8 +226,9 @@ def test_terminated_it_keeps_every_answer_under_way_and_goes_on_later(inputs, tm
 
     before = signal.signal(signal.SIGTERM, unexpected)
     try:
-        with LocalJudge(encoder=minilm, delay=0.1) as server:
+        with LocalJudge(encoder=minilm, delay=0.3) as server:
             given = [*arguments(inputs, tmp_path / "run", "--base-url", server.base_url), "--agents", "random"]
+            given += ["--concurrency", "4"]  # few at a time: the signal comes before the last ones are asked
 
             def terminate():
                 while len(server.asked) < 10:
