@@ -3,9 +3,9 @@
     python -m benchmarks.estimation [--repeats 5]
 
 Every solver gets the same answers (a noisy user at inverse temperature 5, random unit-norm features) and the same
-ridge lambda = 1, except statsmodels, which has none: there ours runs at lambda = 1e-8 for the comparison. Ours has its
-default tolerance, the others one that brings them near it (statsmodels stops at gradients of 1e-2 all the same). Ours
-also returns the posterior's precision at the estimate, scipy's and scikit-learn's do not. Times are medians after one
+ridge lambda = 1, except statsmodels, which has none: there the package runs at lambda = 1e-8 for the comparison. It has
+its default tolerance, the others one that brings them near it (statsmodels stops at gradients of 1e-2 all the same). It
+also returns the posterior's precision at the estimate, which scipy and scikit-learn do not. Times are medians after one
 warm-up; set OMP_NUM_THREADS=1 for steady figures.
 """
 
@@ -91,7 +91,7 @@ def clock(fit: Callable[[], Floats], repeats: int) -> tuple[float, Floats]:
 def compare(n: int, num_options: int, d: int, repeats: int, seed: int) -> list[dict[str, Any]]:
     options, choices = problem(n, num_options, d, seed)
     size = {"n": n, "K": num_options, "d": d}
-    seconds, ours = clock(lambda: estimate((options, choices), regularization=1.0).theta, repeats)
+    seconds, theta = clock(lambda: estimate((options, choices), regularization=1.0).theta, repeats)
     rows: list[dict[str, Any]] = [size | {"solver": "edpbrl_gym", "lambda": 1.0, "seconds": seconds}]
 
     def add(solver: str, ridge: float, fit: Callable[[], Floats], reference: Floats, repeats: int) -> None:
@@ -99,11 +99,11 @@ def compare(n: int, num_options: int, d: int, repeats: int, seed: int) -> list[d
         difference = float(np.abs(found - reference).max())
         rows.append(size | {"solver": solver, "lambda": ridge, "seconds": seconds, "difference": difference})
 
-    add("scipy L-BFGS-B", 1.0, lambda: by_scipy(options, choices, 1.0), ours, repeats)
+    add("scipy L-BFGS-B", 1.0, lambda: by_scipy(options, choices, 1.0), theta, repeats)
     if num_options == 2:
         for solver in ("lbfgs", "newton-cholesky"):
             name = f"scikit-learn {solver}"
-            add(name, 1.0, lambda solver=solver: by_sklearn(options, choices, 1.0, solver), ours, repeats)  # type: ignore[misc]
+            add(name, 1.0, lambda solver=solver: by_sklearn(options, choices, 1.0, solver), theta, repeats)  # type: ignore[misc]
     if d <= STATSMODELS_LARGEST:
         plain = estimate((options, choices), regularization=1e-8).theta
         add("statsmodels", 0.0, lambda: by_statsmodels(options, choices), plain, min(repeats, 3))

@@ -54,7 +54,7 @@ def explaining_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno is None:  # one of ours, with a complete message
+        if error.errno is None:  # raised by this package, with a complete message
             raise RunFolderError(str(error)) from error
         raise RunFolderError(
             f"Expected to write {path}, got {error.strerror}; choose a folder that you can write to"

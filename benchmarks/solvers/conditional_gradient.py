@@ -1,7 +1,7 @@
 """Frank-Wolfe of the package copt (not a dependency of this project: pip install copt), with our objective and oracle.
 
 copt's own oracle of the simplex can't be used: in copt 0.9.2 `SimplexConstraint.lmo` takes two arguments and
-`minimize_frank_wolfe` passes it three. The oracle here is ours, through copt's documented argument `lmo`; value and
+`minimize_frank_wolfe` passes it three. The oracle is the package's, through copt's documented argument `lmo`; value and
 gradient are written in numpy, in float64, on the weights of each distinct vocabulary (not on K x H copies of them). The
 step size is copt's default, backtracking with an estimate of the Lipschitz constant.
 """

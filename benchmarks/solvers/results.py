@@ -2,7 +2,7 @@
 
 A line holds: case, solver, limits; status ("reached" the target, "stopped" at a limit, "refused" the problem, "missing"
 package, "failed"); seconds (the fastest of `runs`), preparation (seconds before the clock starts), iterations, points
-(seconds, gap / gain, iteration), reported_gap and certified_gap (ours, independent), support, memory (peak, bytes),
+(seconds, gap / gain, iteration), reported_gap and certified_gap (independent), support, memory (peak, bytes),
 memory_before (with all imports), feature_bytes, yardstick (median seconds of one Phi G) and yardstick_least, machine,
 versions.
 """

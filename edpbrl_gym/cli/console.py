@@ -268,7 +268,7 @@ def printable_logs() -> None:
 
 
 def quiet_libraries() -> None:
-    """Silence the messages and progress bars of the model libraries; ours remain."""
+    """Silence the messages and progress bars of the model libraries, but not those of this package."""
     for name in ("transformers", "sentence_transformers", "huggingface_hub", "matplotlib", "fontTools"):
         logging.getLogger(name).setLevel(logging.ERROR)
     # joblib replaces a worker whose memory has grown; the work continues

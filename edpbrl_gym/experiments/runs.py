@@ -76,7 +76,7 @@ def read_results(path: str | os.PathLike[str]) -> Results:
 
     Raises:
         FileNotFoundError: If there is none.
-        RunFolderError: If the file isn't one of ours.
+        RunFolderError: If the file holds no results of an experiment.
     """
     source = Path(path)
     file = source / "results.parquet" if source.is_dir() else source

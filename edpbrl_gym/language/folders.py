@@ -1,4 +1,4 @@
-"""A model's folder on disk: written atomically, and never over anything but an earlier model of ours."""
+"""A model's folder on disk: written atomically, and never over anything but an earlier prompt model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TRAINING_FILE = "training.json"
 KIND = "edpbrl prompt language model"
 
 
-def _is_ours(folder: Path) -> bool:
+def _is_prompt_model(folder: Path) -> bool:
     try:
         document = json.loads((folder / TRAINING_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -25,12 +25,12 @@ def _is_ours(folder: Path) -> bool:
 
 
 def check_replaceable(folder: Path) -> None:
-    """Make sure that a prompt model may be written to ``folder``: nothing there, an empty folder, or one of ours.
+    """Make sure that a prompt model may be written to ``folder``: nothing there, an empty folder, or a prompt model.
 
     Raises:
         ValueError: Something else is there, or the place can't be written.
     """
-    if folder.exists() and not (folder.is_dir() and (_is_ours(folder) or not any(folder.iterdir()))):
+    if folder.exists() and not (folder.is_dir() and (_is_prompt_model(folder) or not any(folder.iterdir()))):
         raise ValueError(
             f"Expected {folder} to be free or a folder written by `edpbrl train-prompt-lm` (with {TRAINING_FILE}), got "
             "something else there; choose another --out, or remove it yourself"

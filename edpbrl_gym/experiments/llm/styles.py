@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 __all__ = ["PAPER_AVERAGE", "PAPER_RESULTS", "STYLES", "PaperResult"]
 
-# The names are the paper's; of the guidance texts only the first is (the example it gives), the others are ours.
+# The names are the paper's; of the guidance texts only the first is (the example it gives), the others are not.
 STYLES: dict[str, str] = {
     "futuristic": "Futuristic style with advanced technologies",
     "sunny": "Sunny style: warm colours under a bright, clear sun",

@@ -99,9 +99,9 @@ def similarity_figure(table: Any, *, encoder: str) -> Figure:
         axes = figure.subplots()
         for place, arm in enumerate(("base", "trained")):
             values = rows[rows["arm"] == arm]["similarity"].to_numpy(dtype=float)
-            ours = (float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else 0.0)
+            here = (float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else 0.0)
             for offset, (mean, deviation), color, hatch, name in (
-                (-0.2, ours, PALETTE[0], "", f"here ({encoder})"),
+                (-0.2, here, PALETTE[0], "", f"here ({encoder})"),
                 (0.2, PAPER_SIMILARITY[arm], "#cccccc", "//", "paper (CLIP, MagicPrompt)"),
             ):
                 axes.bar(

@@ -178,8 +178,8 @@ def similarity_table(results: Results) -> TextTable:
         "Diversity of the policies",
         ("", "here, mean ± deviation", "paper"),
         rows,
-        f"The paper's are CLIP embeddings of prompts by MagicPrompt, ours {known['encoder']} embeddings of prompts by "
-        f"{Path(known['model']).name}: compare the ratio, not the level.",
+        f"The paper's are CLIP embeddings of prompts by MagicPrompt, those here {known['encoder']} embeddings of "
+        f"prompts by {Path(known['model']).name}: compare the ratio, not the level.",
         words=1,
     )
 

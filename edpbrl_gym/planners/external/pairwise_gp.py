@@ -40,9 +40,9 @@ _FIT, _SCORE = 0, 1  # what the global generators are seeded for
 class PairwiseGPPlanner(Planner):
     """BoTorch's `PairwiseGP` with a linear kernel, and the pair of the pool with the largest acquisition value.
 
-    The model is that of our own estimates: utilities theta . x with the prior theta ~ N(0, prior_variance I), logistic
-    choices of pairs, and Laplace's approximation. No input is rescaled and no hyperparameter fitted, so that nothing
-    but the acquisition function and the code differs from ours.
+    The model is that of the package's own estimates: utilities theta . x with the prior theta ~ N(0, prior_variance I),
+    logistic choices of pairs, and Laplace's approximation. No input is rescaled and no hyperparameter fitted, so that
+    nothing but the acquisition function and the code differs.
 
     Acquisition functions: "bald" is `PairwiseBayesianActiveLearningByDisagreement` (N. Houlsby et al., "Bayesian Active
     Learning for Classification and Preference Learning", 2011), 1,024 samples for each pair; it takes the choices as
