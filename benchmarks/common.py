@@ -29,13 +29,13 @@ def show(table: TextTable, *, width: int = 160) -> None:
 
 def training_tokens() -> tuple[Vocabulary, TextEncoder, NDArray[np.float32]]:
     """The training part of the built-in vocabulary, MiniLM, and the embeddings of all tokens (N, d)."""
-    words, _ = load_vocabulary().split(seed=0)
+    vocabulary, _ = load_vocabulary().split(seed=0)
     encoder = load_encoder("minilm")
-    return words, encoder, encoder.encode(list(words.all_tokens), progress=True)
+    return vocabulary, encoder, encoder.encode(list(vocabulary.all_tokens), progress=True)
 
 
 def clustered_items(count: int, dimension: int) -> NDArray[np.float64]:
-    """Items (n, d) of unit norm around n / 25 centres, with a falling spectrum like that of text embeddings."""
+    """Items (n, d) of unit norm around n / 25 centres, with a decaying spectrum like that of text embeddings."""
     rng = np.random.default_rng(POOL_SEED)
     spread = np.arange(1, dimension + 1) ** -0.5
     centres = rng.normal(size=(max(1, count // 25), dimension)) * spread

@@ -25,17 +25,18 @@ from edpbrl_gym.mdp import FiniteHorizonMDP, PromptMDP
 CASES = ("vocabulary", "tabular")
 EPISODES = 60
 HEADER = (
-    *("criterion", "lambda", "K", "identical: efficiency", "exact: efficiency", "bound on it for independent draws"),
-    *("of that bound", "gain over identical", "questions saved", "at most", "best start", "seconds"),
+    *("criterion", "lambda", "K", "identical: efficiency", "exact: efficiency", "efficiency bound, independent draws"),
+    *("certified share of that bound", "gain over identical", "questions saved", "questions saved, upper bound"),
+    *("best start", "seconds"),
 )
 
 
 def vocabulary() -> tuple[FiniteHorizonMDP, np.ndarray, np.ndarray]:
     """MDP, features and target V of the built-in vocabulary's training part."""
-    words, _, features = training_tokens()
-    mdp = PromptMDP(words.sizes)
+    tokens, _, features = training_tokens()
+    mdp = PromptMDP(tokens.sizes)
     steps = [mdp.step_pairs(step) for step in range(1, mdp.horizon)]
-    return mdp, features, token_difference_matrix(features, [np.arange(own.start, own.stop) for own in steps])
+    return mdp, features, token_difference_matrix(features, [np.arange(step.start, step.stop) for step in steps])
 
 
 def tabular(seed: int = 1000) -> tuple[FiniteHorizonMDP, np.ndarray, np.ndarray]:

@@ -3,17 +3,17 @@
     OMP_NUM_THREADS=1 python -m benchmarks.next_question            # about a minute on a free core
     OMP_NUM_THREADS=2 python -m benchmarks.next_question
 
-One question is everything that happens between an answer and the next options: ``tell``, the taste brought up to date
-(before the first question of an episode), ``ask``. ``think`` is called while the person looks at the options; its CPU
+A measured question covers everything between an answer and the next options: ``tell``, the update of the estimate (only
+before the first question of an episode) and ``ask``. ``think`` is called while the person looks at the options; its CPU
 time is a column of its own. With ``--no-think`` the same work falls into the waiting time. K = 4, d = 384, as with
 MiniLM. Two settings:
 
 * "one step": 5,000 random tokens in one step, so that every question sees all of them and a new estimate;
 * "built-in": the built-in vocabulary (six steps, MiniLM) and partial prompts.
 
-Clocks start after 0, 60, 180 and 360 answers to random questions, taken in at once, and one more question (the search
-for the scales from the beginning, which happens once, when a session is resumed). For each: median, 90th percentile and
-worst of the wall clock, and the same of the CPU time (of all threads), which a busy machine does not change as much.
+Timing starts after N = 0, 60, 180 or 360 answers to random questions, told without asking, and, if N > 0, one untimed
+question: it searches the scales from the beginning, which happens once, when a session is resumed. For each N: median,
+90th percentile and worst of the wall clock, and of the CPU time of all threads, which a busy machine changes less.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class TimedEncoder(MemoEncoder):
 
     def encode(self, texts: Sequence[str], *, progress: bool = False) -> NDArray[np.float32]:
         """As the base class."""
-        begun = _clocks()
-        found = super().encode(texts, progress=progress)
-        self.spent = self.spent + _clocks() - begun
-        return found
+        start = _clocks()
+        embeddings = super().encode(texts, progress=progress)
+        self.spent = self.spent + _clocks() - start
+        return embeddings
 
 
 # planner, vocabulary, true features of prompts (K, h), encoder
@@ -61,64 +61,64 @@ def _clocks() -> Floats:
 def one_step(seed: int) -> Setting:
     """5,000 tokens of one step."""
     tokens = clustered_items(TOKENS, D)
-    words = Vocabulary(("token",), (tuple(map(str, range(TOKENS))),))
+    vocabulary = Vocabulary(("token",), (tuple(map(str, range(TOKENS))),))
     planner = AdaptivePlanner(
-        words, options=TokenFeatures(words, tokens), prior=VocabularyPrior(tokens), num_options=K, seed=seed
+        vocabulary, options=TokenFeatures(vocabulary, tokens), prior=VocabularyPrior(tokens), num_options=K, seed=seed
     )
-    return planner, words, lambda prompts: tokens[prompts[:, -1]], None
+    return planner, vocabulary, lambda prompts: tokens[prompts[:, -1]], None
 
 
 def built_in(seed: int) -> Setting:
     """The built-in vocabulary with MiniLM."""
-    words = load_vocabulary()
+    vocabulary = load_vocabulary()
     encoder = TimedEncoder(load_encoder("minilm"))
-    tokens = encoder.encode(words.all_tokens)
-    options = ComposedFeatures(words, tokens, encoder)
-    planner = AdaptivePlanner(words, options=options, prior=VocabularyPrior(tokens), num_options=K, seed=seed)
+    tokens = encoder.encode(vocabulary.all_tokens)
+    options = ComposedFeatures(vocabulary, tokens, encoder)
+    planner = AdaptivePlanner(vocabulary, options=options, prior=VocabularyPrior(tokens), num_options=K, seed=seed)
 
     def features(prompts: NDArray[np.int64]) -> Floats:
-        return encoder.encode([words.prompt(row) for row in prompts.tolist()]).astype(np.float64)
+        return encoder.encode([vocabulary.prompt(row) for row in prompts.tolist()]).astype(np.float64)
 
-    return planner, words, features, encoder
+    return planner, vocabulary, features, encoder
 
 
 SETTINGS = {"one step": one_step, "built-in": built_in}
 
 
 def measure(setting: Setting, answers: int, questions: int, theta: Floats, think: bool) -> Floats:
-    """Seconds of each question by both clocks, and of thinking, (questions, 3), after so many answers."""
-    planner, words, features, encoder = setting
+    """Seconds of each question by both clocks, and of thinking, (questions, 3), after ``answers`` answers."""
+    planner, vocabulary, features, encoder = setting
     planner.reset()
     rng = np.random.default_rng(1000 + answers)
     lanes = np.empty((K, 0), dtype=np.int64)
     asked = 0
-    while asked < answers:  # random questions, their answers taken in at once
+    while asked < answers:
         step = lanes.shape[1]
-        lanes = np.concatenate([lanes, rng.integers(words.sizes[step], size=(K, 1))], axis=1)
+        lanes = np.concatenate([lanes, rng.integers(vocabulary.sizes[step], size=(K, 1))], axis=1)
         options = features(lanes)
         planner.tell(options[None], [int((options @ theta).argmax())])
         asked += 1
-        if lanes.shape[1] == len(words.sizes):
+        if lanes.shape[1] == len(vocabulary.sizes):
             lanes = lanes[:, :0]
     if answers:
         planner.ask(lanes)
-    seconds, told = [], None
+    seconds, answer = [], None
     while len(seconds) < questions:
-        begun, encoding = _clocks(), np.zeros(2) if encoder is None else encoder.spent
-        if told is not None:
-            planner.tell(*told)
+        start, encoding = _clocks(), np.zeros(2) if encoder is None else encoder.spent
+        if answer is not None:
+            planner.tell(*answer)
         tokens = planner.ask(lanes)
-        spent = _clocks() - begun
+        spent = _clocks() - start
         if encoder is not None:
             spent -= encoder.spent - encoding
-        begun = _clocks()
+        start = _clocks()
         if think:
             planner.think()
-        seconds.append(np.append(spent, _clocks()[1] - begun[1]))
+        seconds.append(np.append(spent, _clocks()[1] - start[1]))
         lanes = np.concatenate([lanes, tokens[:, None]], axis=1)
         options = features(lanes)
-        told = options[None], [int((options @ theta).argmax())]
-        if lanes.shape[1] == len(words.sizes):
+        answer = options[None], [int((options @ theta).argmax())]
+        if lanes.shape[1] == len(vocabulary.sizes):
             lanes = lanes[:, :0]
     return np.array(seconds)
 
@@ -139,8 +139,9 @@ def main() -> None:
         theta = np.random.default_rng(1001).normal(size=D) if encoder is None else encoder.encode(["a cosy cabin"])[0]
         for answers in arguments.answers:
             seconds = 1e3 * measure(setting, answers, arguments.questions, theta, not arguments.no_think)
-            parts = (np.median, lambda column: np.quantile(column, 0.9), np.max)
-            cells = [part(column) for column in seconds[:, :2].T for part in parts] + [seconds[:, 2].max()]
+            statistics = (np.median, lambda column: np.quantile(column, 0.9), np.max)
+            cells = [statistic(column) for column in seconds[:, :2].T for statistic in statistics]
+            cells.append(seconds[:, 2].max())
             print(f"| {name} | {answers} | " + " | ".join(f"{cell:.0f}" for cell in cells) + " |", flush=True)
 
 

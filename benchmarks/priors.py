@@ -5,8 +5,10 @@
 Questions: random partial prompts (truncated feedback) of the train part of the built-in vocabulary, K = 4, MiniLM.
 Users: sentences (development sentences: none of those that experiments report) who answer by argmax or sample at
 inverse temperature 50, 20, 5. Errors: cosine error, and preference error on pairs of prompts from the held-out words.
-Every estimator sees the same answers. "auto": the scale by the evidence (``fit_prior``); "powers": the power too
-(``choose_prior`` over 0.25, 0.5, 0.75, 1); "x10" a fixed scale of 10 (lambda = 0.1).
+Every estimator sees the same answers. "tokens 0.5": the prior is the covariance of the tokens to the power 0.5; "about
+0": their second moment about 0 instead. "auto": the scale by the evidence (``fit_prior``), "flat" and "spread 1.5" with
+``log_spread`` infinite and 1.5 instead of the default; "powers": the power too (``choose_prior`` over 0.25, 0.5, 0.75,
+1); "x10": a fixed scale of 10 (lambda = 0.1).
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from edpbrl_gym.experiments.reporting.tables import TextTable
 from edpbrl_gym.features import load_encoder
 from edpbrl_gym.vocabulary import SEPARATOR, Vocabulary, load_vocabulary
 
-Fit = Callable[[Floats, NDArray[np.int64]], tuple[Floats, float]]
+Fit = Callable[[Floats, NDArray[np.int64]], tuple[Floats, float, float]]  # theta, scale, power (NaN: not chosen)
 
 SENTENCES = (
     "a cosy winter cabin",
@@ -54,9 +56,9 @@ def prefixes(vocabulary: Vocabulary, tokens: NDArray[np.int64]) -> list[str]:
     return texts
 
 
-def material(sentences: int, seeds: int) -> dict[str, Any]:
+def load_data(sentences: int, seeds: int) -> dict[str, Any]:
     """All embeddings: questions (seeds, T, H, K, d), tokens, partial prompts, tastes, held-out prompts and pairs."""
-    train, test = load_vocabulary(None).split(0)
+    train, test = load_vocabulary().split(seed=0)
     encoder = load_encoder("minilm")
     rng = np.random.default_rng(FIRST_SEED)
 
@@ -81,15 +83,15 @@ def material(sentences: int, seeds: int) -> dict[str, Any]:
     }
 
 
-def answers(questions: Floats, theta: Floats, scale: float | None, seed: int) -> NDArray[np.int64]:
+def answers(questions: Floats, theta: Floats, inverse_temperature: float | None, seed: int) -> NDArray[np.int64]:
     values = questions @ theta
-    if scale is not None:
-        values = scale * values + np.random.default_rng(seed).gumbel(size=values.shape)
+    if inverse_temperature is not None:
+        values = inverse_temperature * values + np.random.default_rng(seed).gumbel(size=values.shape)
     return np.asarray(values.argmax(axis=1))
 
 
 def estimators(data: dict[str, Any]) -> dict[str, Fit]:
-    """Name -> (options, choices) -> (theta, scale)."""
+    """Name -> (options, choices) -> (theta, scale, power)."""
     tokens = data["tokens"].astype(np.float64)
     partial = data["prefixes"].astype(np.float64)
     bases: dict[str, GaussianPrior] = {"ridge": GaussianPrior.isotropic(tokens.shape[1], 1.0)}
@@ -103,25 +105,25 @@ def estimators(data: dict[str, Any]) -> dict[str, Fit]:
         bases[f"tokens about 0, {power}"] = GaussianPrior.from_embeddings(tokens, power=power, centred=False)
 
     def fixed(prior: GaussianPrior, scale: float) -> Fit:
-        return lambda options, choices: (estimate((options, choices), prior=prior.scaled(scale)).theta, scale)
+        return lambda options, choices: (estimate((options, choices), prior=prior.scaled(scale)).theta, scale, np.nan)
 
     def auto(base: GaussianPrior, **arguments: Any) -> Fit:
-        def fit(options: Floats, choices: NDArray[np.int64]) -> tuple[Floats, float]:
-            found = fit_prior((options, choices), base=base, **arguments)
-            return found.estimate.theta, found.scale
+        def fit(options: Floats, choices: NDArray[np.int64]) -> tuple[Floats, float, float]:
+            prior_fit = fit_prior((options, choices), base=base, **arguments)
+            return prior_fit.estimate.theta, prior_fit.scale, np.nan
 
         return fit
 
-    def chosen(kind: str) -> Fit:
+    def auto_power(kind: str) -> Fit:
         candidates = {name: base for name, base in bases.items() if name.startswith(kind) and "about" not in name}
 
-        def fit(options: Floats, choices: NDArray[np.int64]) -> tuple[Floats, float]:
-            found = choose_prior((options, choices), candidates=candidates)
-            return found.fit.estimate.theta, float(found.name.split()[-1])
+        def fit(options: Floats, choices: NDArray[np.int64]) -> tuple[Floats, float, float]:
+            choice = choose_prior((options, choices), candidates=candidates)
+            return choice.fit.estimate.theta, choice.fit.scale, float(choice.name.split()[-1])
 
         return fit
 
-    made = {
+    fits = {
         "ridge 100": fixed(bases["ridge"], 0.01),
         "ridge 1": fixed(bases["ridge"], 1.0),
         "ridge auto": auto(bases["ridge"]),
@@ -130,34 +132,34 @@ def estimators(data: dict[str, Any]) -> dict[str, Fit]:
         "tokens 0.5 auto, flat": auto(bases["tokens 0.5"], log_spread=np.inf),
         "tokens 0.5 auto, spread 1.5": auto(bases["tokens 0.5"], log_spread=1.5),
     }
-    made |= {f"{name} auto": auto(base) for name, base in bases.items() if name != "ridge"}
-    made |= {"tokens powers auto": chosen("tokens"), "partial prompts powers auto": chosen("partial")}
-    return made
+    fits |= {f"{name} auto": auto(base) for name, base in bases.items() if name != "ridge"}
+    fits |= {"tokens powers auto": auto_power("tokens"), "partial prompts powers auto": auto_power("partial")}
+    return fits
 
 
 def run(
     data: dict[str, Any], users: dict[str, float | None], lengths: list[int], only: list[str] | None
 ) -> list[dict[str, Any]]:
-    """Rows of (estimator, user, T): mean errors over sentences and seeds with standard errors, scale, seconds."""
+    """Rows of (estimator, user, T): mean errors over sentences and seeds, median scale, power and milliseconds."""
     prompts, pairs = data["prompts"].astype(np.float64), data["pairs"]
     rows: list[dict[str, Any]] = []
     for name, fit in estimators(data).items():
         if only is not None and name not in only:
             continue
         print(name, flush=True)
-        for user, scale in users.items():
+        for user, inverse_temperature in users.items():
             for episodes in lengths:
-                found = []
+                measures = []
                 for number, taste in enumerate(data["tastes"].astype(np.float64)):
                     for seed, asked in enumerate(data["questions"]):
                         options = asked[:episodes].reshape(-1, *asked.shape[-2:]).astype(np.float64)
-                        choices = answers(options, taste, scale, 10_000 * number + seed)
-                        begin = time.perf_counter()
-                        theta, chosen = fit(options, choices)
-                        seconds = time.perf_counter() - begin
+                        choices = answers(options, taste, inverse_temperature, 10_000 * number + seed)
+                        start = time.perf_counter()
+                        theta, scale, power = fit(options, choices)
+                        seconds = time.perf_counter() - start
                         errors = cosine_error(theta, taste), preference_error(theta, taste, prompts, pairs)
-                        found.append((*errors, chosen, seconds))
-                measured = np.array(found)
+                        measures.append((*errors, scale, power, seconds))
+                measured = np.array(measures)
                 rows.append(
                     {
                         "estimator": name,
@@ -166,7 +168,8 @@ def run(
                         "cosine": float(measured[:, 0].mean()),
                         "preference": float(measured[:, 1].mean()),
                         "scale": float(np.median(measured[:, 2])),
-                        "milliseconds": float(1e3 * np.median(measured[:, 3])),
+                        "power": float(np.median(measured[:, 3])),
+                        "milliseconds": float(1e3 * np.median(measured[:, 4])),
                     }
                 )
     return rows
@@ -191,10 +194,13 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, nargs="+", default=list(EPISODES))
     parser.add_argument("--only", nargs="+", help="names of estimators")
     options = parser.parse_args()
-    data = material(options.sentences, options.seeds)
+    data = load_data(options.sentences, options.seeds)
     rows = run(data, {name: USERS[name] for name in options.users}, options.episodes, options.only)
     for key in ("cosine", "preference", "scale", "milliseconds"):
         show(table_of(rows, key), width=220)
+    chosen = [row for row in rows if np.isfinite(row["power"])]
+    if chosen:
+        show(table_of(chosen, "power"), width=220)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,8 @@
 """The gap of any design, computed alike for every solver, in float64, without the library's code.
 
+A block b is the steps that show the same tokens with the same weights w_bn, c_b is T times their number, and the gap is
+how far the design is from the optimum at most:
+
     I = sum_b c_b sum_n w_bn (x_n - m_b)(x_n - m_b)' + lambda I,      m_b = sum_n w_bn x_n
     score_bn = c_b (x_n - m_b)' G (x_n - m_b),      G = I^-1 (D), I^-1 V I^-1 (A, V)
     gap = sum_b ( max_n score_bn - sum_n w_bn score_bn ),      relative gap = gap / (s(I) - s(lambda I))
@@ -27,7 +30,7 @@ CHUNK = 4096
 
 @dataclass(frozen=True)
 class Certificate:
-    """Value, gain over no data and gap of a design; `relative_gap` is gap / gain."""
+    """Value, gain over the prior alone and gap of a design; `relative_gap` is gap / gain."""
 
     value: float
     gain: float
@@ -43,7 +46,7 @@ def certificate(instance: Instance, design: Sequence[Block]) -> Certificate:
     """Certify a design over all tokens in float64.
 
     Raises:
-        ValueError: If the weights of a block are no distribution.
+        ValueError: If the weights of a block are not a probability distribution.
     """
     for block in design:
         if block.weights.min() < 0 or abs(block.weights.sum() - 1.0) > 1e-9:
@@ -114,7 +117,7 @@ def _gap(instance: Instance, design: Sequence[Block], means: Sequence[Floats], f
 
 def _excess(features: NDArray[np.float32], weights: Floats, mean: Floats, factor: Floats) -> float:
     """Largest score less the mean score, for c_b = 1."""
-    largest, level = -np.inf, 0.0
+    largest, mean_score = -np.inf, 0.0
     triangle = factor.shape[0] == factor.shape[1]
     factor = np.asfortranarray(factor)
     for begin in range(0, len(features), CHUNK):
@@ -122,5 +125,5 @@ def _excess(features: NDArray[np.float32], weights: Floats, mean: Floats, factor
         part = blas.dtrmm(1.0, factor, shifted.T, overwrite_b=True) if triangle else factor @ shifted.T
         scores = np.einsum("rn,rn->n", part, part)
         largest = max(largest, float(scores.max()))
-        level += float(weights[begin : begin + CHUNK] @ scores)
-    return largest - level
+        mean_score += float(weights[begin : begin + CHUNK] @ scores)
+    return largest - mean_score

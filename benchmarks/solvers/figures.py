@@ -9,18 +9,18 @@ from typing import Any
 
 from benchmarks.solvers.results import Line
 from benchmarks.solvers.tables import matching, time_to
-from edpbrl_gym.experiments.reporting.figures import STYLE
+from edpbrl_gym.experiments.reporting.figures import PALETTE, STYLE
 
 __all__ = ["gap_against_time", "time_against_size"]
 
-# colours of Okabe and Ito (2008), told apart with any colour vision; and a marker of its own for each solver
+# colour, marker and label of each solver
 LOOKS: dict[str, tuple[str, str, str]] = {
-    "newton": ("#0072B2", "o", "working-set Newton"),
-    "pairwise": ("#009E73", "s", "Frank-Wolfe, pairwise"),
-    "frank_wolfe": ("#E69F00", "^", "Frank-Wolfe, plain"),
-    "paper": ("#D55E00", "D", "the paper's Frank-Wolfe"),
-    "multiplicative": ("#CC79A7", "v", "multiplicative"),
-    "copt": ("#56B4E9", "P", "copt's Frank-Wolfe"),
+    "newton": (PALETTE[0], "o", "working-set Newton"),
+    "pairwise": (PALETTE[2], "s", "Frank-Wolfe, pairwise"),
+    "frank_wolfe": (PALETTE[5], "^", "Frank-Wolfe, plain"),
+    "paper": (PALETTE[1], "D", "the paper's Frank-Wolfe"),
+    "multiplicative": (PALETTE[3], "v", "multiplicative"),
+    "copt": (PALETTE[4], "P", "copt's Frank-Wolfe"),
 }
 _TARGET = 1e-6
 _RESOLUTION = 150
@@ -81,13 +81,14 @@ def gap_against_time(lines: Sequence[Line], path: Path) -> None:
 
 
 def _sizes(axis: Any, lines: Sequence[Line], level: float) -> None:
-    unit = sorted((line["case"]["tokens"], line["unit"]) for line in matching(lines, solver="newton") if "unit" in line)
-    if unit:
-        axis.plot(*zip(*unit, strict=True), color="black", linestyle="--", linewidth=1.2, label="one Phi G in float32")
+    ran = [line for line in matching(lines, solver="newton") if "unit" in line]
+    yardsticks = sorted((line["case"]["tokens"], line["unit"]) for line in ran)  # seconds of one float32 product Phi G
+    if yardsticks:
+        axis.plot(*zip(*yardsticks, strict=True), color="black", ls="--", linewidth=1.2, label="one Phi G in float32")
     for place, (name, (colour, marker, label)) in enumerate(LOOKS.items()):
-        own = sorted(matching(lines, solver=name), key=lambda line: line["case"]["tokens"])
-        own = [line for line in own if "points" in line]
-        reached = [(line["case"]["tokens"], time_to(line, level)) for line in own]
+        runs = [line for line in matching(lines, solver=name) if "points" in line]
+        runs.sort(key=lambda line: line["case"]["tokens"])
+        reached = [(line["case"]["tokens"], time_to(line, level)) for line in runs]
         filled = [point for point in reached if point[1] is not None]
         axis.plot(
             [point[0] for point in filled],
@@ -99,36 +100,37 @@ def _sizes(axis: Any, lines: Sequence[Line], level: float) -> None:
             label=label,
             zorder=3,
         )
-        aside = 1.22 ** (place - 3)  # several solvers are stopped at the same time: beside each other
-        for line in own:
+        shift = 1.22 ** (place - 3)  # solvers stopped at the same time are drawn beside each other
+        for line in runs:
             if time_to(line, level) is None:
-                at = (line["case"]["tokens"] * aside, line["seconds"])
-                axis.plot(*at, color=colour, marker=marker, markerfacecolor="white", markersize=5.5, zorder=4)
+                x, y = line["case"]["tokens"] * shift, line["seconds"]
+                axis.plot(x, y, color=colour, marker=marker, markerfacecolor="white", markersize=5.5, zorder=4)
                 axis.annotate(
                     "",
-                    xy=(at[0], at[1] * 2.6),
-                    xytext=(at[0], at[1] * 1.25),
+                    xy=(x, y * 2.6),
+                    xytext=(x, y * 1.25),
                     arrowprops={"arrowstyle": "->", "color": colour, "linewidth": 0.9},
                 )
     axis.set(xscale="log", yscale="log", xlim=(300, 2e6), ylim=(3e-4, 3e2))
 
 
 def _trajectories(axis: Any, lines: Sequence[Line]) -> None:
-    least = min((line["unit"] for line in lines if "points" in line), default=None)
-    if least is not None:
-        axis.axvline(least, color="black", linestyle="--", linewidth=1.2, label="one Phi G in float32")
+    fastest_yardstick = min((line["unit"] for line in lines if "points" in line), default=None)
+    if fastest_yardstick is not None:
+        axis.axvline(fastest_yardstick, color="black", linestyle="--", linewidth=1.2, label="one Phi G in float32")
     for name, (colour, marker, label) in LOOKS.items():
         for line in matching(lines, solver=name):
             points = [point for point in line.get("points", ()) if point[0] > 0]
             if not points:
                 continue
-            best, seconds, gaps = float("inf"), [], []
+            least, seconds, gaps = float("inf"), [], []
             target = line["limits"]["target"]
-            points = [point for point in points[:-1] if point[1] > target] + points[-1:]  # the last is confirmed
-            for moment, gap, _ in points:  # a solver may return the best that it has seen
-                best = min(best, gap)
-                seconds.append(max(moment, 1e-3))
-                gaps.append(max(best, 1e-9))
+            # of the points that reach the target only the last is confirmed
+            points = [point for point in points[:-1] if point[1] > target] + points[-1:]
+            for second, gap, _ in points:  # a solver may return the best design that it has seen
+                least = min(least, gap)
+                seconds.append(max(second, 1e-3))
+                gaps.append(max(least, 1e-9))
             axis.plot(
                 seconds,
                 gaps,

@@ -1,4 +1,4 @@
-"""The clock of a run: gaps against seconds, with measuring left out where the solver does not need it itself."""
+"""The clock of a run: gaps against seconds. Time spent measuring counts only where the solver needs the gap."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.solvers.certificate import certificate
 
 __all__ = ["Recorder"]
 
-_SPACING = 1.25  # between two measurements that the clock does not count, in time
+_GROWTH = 1.25  # the next off-the-clock measurement is due when the solver's time has grown by this factor
 
 
 class Recorder:
@@ -32,17 +32,17 @@ class Recorder:
         self.preparation = 0.0
         self._paused = 0.0
         self._due = 0.0
-        self._begun = time.perf_counter()
+        self._start = time.perf_counter()
 
     def start(self) -> None:
         """Set the clock to zero: what came before (building the problem, converting features) is `preparation`."""
         self.preparation = self.seconds
-        self._begun = time.perf_counter()
+        self._start = time.perf_counter()
 
     @property
     def seconds(self) -> float:
         """The solver's own time so far."""
-        return time.perf_counter() - self._begun - self._paused
+        return time.perf_counter() - self._start - self._paused
 
     def note(self, relative_gap: float, iteration: int) -> bool:
         """Record a gap that the solver computed itself (its cost counts); true when it should stop."""
@@ -54,13 +54,13 @@ class Recorder:
 
         Measurements get rarer as time goes on, so that they don't outweigh the run; the last design is always measured.
         """
-        stopped = self.seconds
-        if iteration and stopped < self._due and not self._done(iteration):
+        now = self.seconds
+        if iteration and now < self._due and not self._done(iteration):
             return False
-        begun = time.perf_counter()
-        self.points.append((stopped, certificate(self.instance, design()).relative_gap, iteration))
-        self._paused += time.perf_counter() - begun
-        self._due = _SPACING * stopped
+        start = time.perf_counter()
+        self.points.append((now, certificate(self.instance, design()).relative_gap, iteration))
+        self._paused += time.perf_counter() - start
+        self._due = _GROWTH * now
         return self._done(iteration)
 
     def _done(self, iteration: int) -> bool:

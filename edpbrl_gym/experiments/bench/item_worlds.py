@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym._seeds import generator
+from edpbrl_gym._validation import check_choice_of
 from edpbrl_gym.experiments.bench.prompt_worlds import bench_vocabulary
 from edpbrl_gym.experiments.bench.settings import SENTENCES, BenchSettings, Regime
 from edpbrl_gym.experiments.bench.worlds import (
@@ -42,9 +43,13 @@ def draw_items(source: str, count: int, dimension: int, rng: np.random.Generator
         source: "sphere" (uniform), or "clustered": a random centre plus a random vector half as long, normalised.
         count: n.
         dimension: d.
-        rng: Of the draws.
+        rng: Draws the items.
         centres: Unit vectors, (c, d), for "clustered".
+
+    Raises:
+        ValueError: An unknown source.
     """
+    check_choice_of(source, "source", ("sphere", "clustered"))
     rows = unit_rows(rng.normal(size=(count, dimension)))
     if source == "clustered":
         rows = unit_rows(centres[rng.integers(len(centres), size=count)] + _SPREAD * rows)

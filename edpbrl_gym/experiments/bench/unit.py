@@ -10,12 +10,11 @@ import numpy as np
 
 from edpbrl_gym._threads import one_thread
 from edpbrl_gym.experiments.bench.arms import ANSWERS, Arm, get_arm
-from edpbrl_gym.experiments.bench.encoders import TimedEncoder
 from edpbrl_gym.experiments.bench.estimators import Fit, fit
 from edpbrl_gym.experiments.bench.loading import load_world
 from edpbrl_gym.experiments.bench.measuring import KNOWLEDGE, Scorer, make_scorer
 from edpbrl_gym.experiments.bench.planners import Asker, make_asker, warm_up
-from edpbrl_gym.experiments.bench.playing import Asked, Clock, ask_questions, make_user
+from edpbrl_gym.experiments.bench.playing import Asked, ask_questions, make_user
 from edpbrl_gym.experiments.bench.settings import BenchSettings, Unit, get_regime
 from edpbrl_gym.experiments.code import code_fingerprint
 from edpbrl_gym.features import TextEncoder
@@ -36,11 +35,11 @@ def run_unit(settings: BenchSettings, unit: Unit, folder: Path, fingerprint: str
     with one_thread():
         scorer = make_scorer(regime, world, unit.user, folder)
         user = make_user(regime, scorer.taste, unit.user, unit.seed, arm.answers)
-        searching = world.encoder()
+        search_encoder = world.encoder()
         warm_up(world)
-        setup = Clock(TimedEncoder(searching))
+        setup_start = time.process_time()
         asker = make_asker(settings, regime, arm, unit, world, folder)
-        setup_seconds = setup.seconds - asker.encoder.seconds
+        setup_seconds = time.process_time() - setup_start - asker.encoder.seconds
         for asked in ask_questions(
             asker.planner,
             world,
@@ -55,8 +54,8 @@ def run_unit(settings: BenchSettings, unit: Unit, folder: Path, fingerprint: str
                 **_about_answers(scorer, asked), **_times(asked, asker, setup_seconds),
                 "code": code_fingerprint(__name__),
             }  # fmt: skip
-            searched = searching if asked.episodes in settings.prompt_episodes else None
-            rows += [shared | scores for scores in score_estimators(arm, asker.planner, asked, scorer, searched)]
+            encoder = search_encoder if asked.episodes in settings.prompt_episodes else None
+            rows += [shared | scores for scores in score_estimators(arm, asker.planner, asked, scorer, encoder)]
     seconds = time.process_time() - start
     return [row | {"seconds_unit": seconds} for row in rows]
 
@@ -64,18 +63,19 @@ def run_unit(settings: BenchSettings, unit: Unit, folder: Path, fingerprint: str
 def score_estimators(
     arm: Arm, planner: Planner, asked: Asked, scorer: Scorer, encoder: TextEncoder | None
 ) -> list[dict[str, Any]]:
-    """What the estimators of an arm make of the same answers.
+    """Fit each estimator of an arm to the same answers and score it.
 
     Args:
         arm: Who asked, and in which format the user answered.
-        planner: Which asked.
+        planner: The planner that asked.
         asked: The answers.
-        scorer: Measures.
+        scorer: Measures the errors and the regret.
         encoder: For the search of the best prompt; None leaves it out. Items need none.
 
     Returns:
         A row for each: ``estimator``, the errors, ``regret``, ``converged``, ``prior_scale``, ``theta_norm`` and
-        ``seconds_estimate``. A planner that estimates no taste (optuna) has a regret only.
+        ``seconds_estimate``. For optuna, which estimates no taste: a row of the vocabulary prior, and a row
+        "planner" with the regret of its best item only.
     """
     model = make_response_model(ANSWERS[arm.answers])
     terms = model.terms(asked.queries.features.astype(np.float64), asked.responses)
@@ -88,17 +88,17 @@ def _score(name: str, planner: Planner, terms: Terms, scorer: Scorer, encoder: T
     start = time.process_time()
     if name == "planner":
         estimate = planner.estimate
-        found = Fit(np.asarray(estimate.theta), bool(estimate.converged))
+        taste = Fit(np.asarray(estimate.theta), bool(estimate.converged))
     else:
-        found = fit(name, terms, scorer.world)
+        taste = fit(name, terms, scorer.world)
     seconds = time.process_time() - start
     return {
         "estimator": name,
-        **scorer.errors(found.theta),
-        "regret": scorer.regret(found.theta, encoder if name in _SEARCHED else None),
-        "converged": found.converged,
-        "prior_scale": found.prior_scale,
-        "theta_norm": float(np.linalg.norm(found.theta)),
+        **scorer.errors(taste.theta),
+        "regret": scorer.regret(taste.theta, encoder if name in _SEARCHED else None),
+        "converged": taste.converged,
+        "prior_scale": taste.prior_scale,
+        "theta_norm": float(np.linalg.norm(taste.theta)),
         "seconds_estimate": seconds,
     }
 
@@ -115,9 +115,11 @@ def _score_item(planner: Any, scorer: Scorer) -> dict[str, Any]:
 def _times(asked: Asked, asker: Asker, setup: float) -> dict[str, float]:
     """CPU seconds.
 
-    Until the first question can be asked (of a design: planning, and drawing all questions); of the first question;
-    mean and maximum of the others, with taking in the answer before; means of embedding the options and of what the
-    planner does while the person looks at them.
+    * ``seconds_setup``: before the first question can be asked (of a design: planning and drawing all questions);
+    * ``seconds_first``: of the first question;
+    * ``seconds_question``, ``seconds_longest``: mean and maximum of the later ones, with taking in the answer before;
+    * ``seconds_encoder``, ``seconds_think``: means over the questions of embedding the options, and of what the planner
+      does while the person looks at them.
     """
     count = len(asked.seconds)
     later = asked.seconds[1:] or [float("nan")]
