@@ -62,7 +62,7 @@ class AppendLog:
 
     Args:
         path: The file.
-        name: Name of the log in its errors, such as "the session /a/b".
+        name: Name of the log, the first words of its errors, such as "The session /a/b".
         remedies: Advice in its errors.
         create: Create the file if it does not exist.
 
@@ -84,9 +84,7 @@ class AppendLog:
         self._handle = os.open(check_place(path), flags, 0o644)
         if not hold(self._handle):
             self.close()
-            raise RuntimeError(
-                f"Expected {name} to be closed, it is open already (here or in another process); {remedies.held}"
-            )
+            raise RuntimeError(f"{name} is already open (here or in another process); {remedies.held}")
 
     def read(self, header: Line | None = None) -> list[Line]:
         """Return all lines in order; a truncated last line is removed from the file.
@@ -99,16 +97,8 @@ class AppendLog:
             OSError: The file can't be read, or the header can't be written.
         """
         raw = self.path.read_bytes()
-        header_line = b"" if header is None else encode(header)
-        if not (raw.startswith(header_line) or header_line.startswith(raw)):
-            form = "" if header is None else header.get("format", "")
-            opening = raw.split(b"\n", 1)[0]
-            if form.encode("ascii") in opening and decode(opening) is None:
-                raise ValueError(self._damage(1, ": its checksum is wrong"))
-            raise ValueError(
-                f"Expected a {header and header.get('kind')} of the format {form!r} in {self.path}, found something "
-                "else; name another file, or use the version that wrote it"
-            )
+        if header is not None:
+            self._check_header(raw, header)
         data = raw.rstrip(b"\0")
         lines: list[Line] = []
         position = 0
@@ -116,10 +106,11 @@ class AppendLog:
             line_end = data.find(b"\n", position)
             line = decode(data[position : len(data) if line_end < 0 else line_end])
             if line is None:
-                if line_end >= 0 or decode(data[position:-1]) is not None:  # its line end is there, intact or damaged
-                    problem = ": its end is wrong" if line_end < 0 else ": its checksum is wrong"
+                if line_end >= 0 or decode(data[position:-1]) is not None:
+                    # written completely (only its newline may be corrupt): damage, not a torn write
+                    problem = "corrupt line ending" if line_end < 0 else "wrong checksum"
                     if 0 <= line_end < len(data) - 1:
-                        problem = " and others follow it"
+                        problem += ", and more lines follow"
                     raise ValueError(self._damage(len(lines) + 1, problem))
                 break
             lines.append(line)
@@ -132,11 +123,24 @@ class AppendLog:
             self.append(header, durable=True)
         return lines if header is None else lines[1:]
 
-    def _damage(self, number: int, why: str) -> str:
-        return f"Expected whole lines in {self.path}, line {number} is damaged{why}; {self._remedies.damaged}"
+    def _check_header(self, raw: bytes, header: Line) -> None:
+        expected = encode(header)
+        if raw.startswith(expected) or expected.startswith(raw):
+            return
+        form = header.get("format", "")
+        opening = raw.split(b"\n", 1)[0]
+        if form.encode("ascii") in opening and decode(opening) is None:
+            raise ValueError(self._damage(1, "wrong checksum"))
+        raise ValueError(
+            f"Expected a {header.get('kind')} of the format {form!r} in {self.path}, found something else; name "
+            "another file, or use the version that wrote it"
+        )
+
+    def _damage(self, number: int, problem: str) -> str:
+        return f"Line {number} of {self.path} is damaged: {problem}; {self._remedies.damaged}"
 
     def append(self, line: Line, *, durable: bool, room: int = 0) -> None:
-        """Add a line; when this returns it is on the disk (``durable``) or at least out of this process.
+        """Add a line; when this returns it is on the disk (``durable``) or at least handed to the operating system.
 
         Args:
             line: JSON object.
@@ -177,7 +181,7 @@ class AppendLog:
             ValueError: The log is closed.
         """
         if self.closed:
-            raise ValueError(f"Expected {self._name} to be open, it has been closed; {self._remedies.closed}")
+            raise ValueError(f"{self._name} has been closed; {self._remedies.closed}")
         try:
             status = os.fstat(self._handle)
             intact = os.path.samestat(status, os.stat(self.path)) and status.st_size >= self._end
@@ -237,11 +241,12 @@ class AppendLog:
             os.ftruncate(self._handle, end)
 
     def close(self) -> None:
-        """Release the file, without the reserved room; another process can then open it."""
+        """Cut off the reserved room and release the file; another process can then open it."""
         with self._writing:
             if self._handle >= 0:
                 try:
-                    if self._reserved > self._end < os.fstat(self._handle).st_size:  # it may have been truncated
+                    # skip if someone else has truncated the file already
+                    if self._reserved > self._end and os.fstat(self._handle).st_size > self._end:
                         os.ftruncate(self._handle, self._end)
                 finally:
                     os.close(self._handle)

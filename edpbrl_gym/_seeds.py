@@ -17,10 +17,10 @@ def derive_seed(seed: int, *keys: int | str) -> int:
 
     Args:
         seed: Seed of the experiment, at least 0.
-        *keys: Names of the stream, such as ``"queries", run, agent, episodes``.
+        *keys: Names of the stream, such as ``"queries", run, agent, episodes``; integers are at least 0.
     """
-    words = [_word(key) for key in keys]
-    state = np.random.SeedSequence([seed, *words]).generate_state(1, np.uint64)
+    entropy = [seed, *map(_key_to_int, keys)]
+    state = np.random.SeedSequence(entropy).generate_state(1, np.uint64)
     return int(state[0]) & (2**63 - 1)
 
 
@@ -29,7 +29,7 @@ def generator(seed: int, *keys: int | str) -> np.random.Generator:
     return np.random.default_rng(derive_seed(seed, *keys))
 
 
-def _word(key: int | str) -> int:
+def _key_to_int(key: int | str) -> int:
     if isinstance(key, str):  # the built-in hash differs between processes
         return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "little")
     return int(key)

@@ -1,7 +1,7 @@
-"""Argument checks whose messages read "Expected X, got Y; do Z".
+"""Argument checks whose messages read "Expected X, got Y", often with advice: "; do Z".
 
-Every check takes the value and its name, returns the value in the type that the code works with, and raises
-``ValueError`` (a wrong value) or ``TypeError`` (a wrong type).
+Every check takes the value and its name, and raises ``ValueError`` (a wrong value) or ``TypeError`` (a wrong type). All
+but ``check_path`` return the value in the type that the code works with.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _check_finite(array: NDArray[Any], name: str) -> None:
     if count:
         raise ValueError(
             f"Expected finite {name}, got {count} NaN or infinite value(s), the first at index {first_index}; "
-            f"remove or recompute these rows"
+            f"remove or recompute these values"
         )
 
 
@@ -129,7 +129,7 @@ def check_count(value: Any, name: str, *, minimum: int = 1) -> int:
     """Return ``value`` as an int of at least ``minimum``.
 
     Raises:
-        TypeError: ``value`` is not an integer (nor is a bool).
+        TypeError: ``value`` is not an integer; a bool does not count as one.
         ValueError: It is below ``minimum``.
     """
     try:

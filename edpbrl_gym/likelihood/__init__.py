@@ -1,4 +1,8 @@
-"""Answer formats: the best of K, best and worst, a ranking, ties; one likelihood for all of them."""
+"""Answer formats (best of K, best and worst, ranking, tie, skip) and their response models.
+
+Each model is a product of multinomial logits (`Terms`). A new format is added in `response.Kind`, as a model, and in
+`naming.RESPONSE_MODELS`.
+"""
 
 from edpbrl_gym.likelihood.models import BestOf, ResponseModel, WithTies
 from edpbrl_gym.likelihood.naming import RESPONSE_MODELS, make_response_model

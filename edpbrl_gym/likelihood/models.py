@@ -89,9 +89,9 @@ def checked_responses(
         if answer.kind == "skip":
             continue
         if answer.kind not in indices_by_kind:
-            allowed = ", ".join(map(repr, (*kinds, "skip")))
+            allowed = ", ".join(map(repr, kinds)) + " or 'skip'"
             raise ValueError(
-                f"Expected responses {allowed} under the model {model}, got {answer.kind!r} at question {index}{hint}"
+                f"The response model {model!r} takes only {allowed}, got {answer.kind!r} at question {index}{hint}"
             )
         indices_by_kind[answer.kind].append(index)
     return {
@@ -116,9 +116,10 @@ def checked_uniforms(uniforms: ArrayLike | None, count: int) -> Floats | None:
 
 
 def pick(values: Floats, uniforms: Floats | None) -> tuple[NDArray[np.int64], Floats | None]:
-    """Draw one alternative from each row of utilities (n, J), and return new uniform draws, independent of it.
+    """Draw one alternative per row of utilities (n, J) by inverse CDF, and recycle the draws.
 
-    Without draws the alternative has the largest utility; ties go to the lowest index.
+    The position of a draw within the chosen interval is again uniform and independent of the choice. With
+    `uniforms=None` the alternative has the largest utility; ties go to the lowest index.
     """
     if uniforms is None:
         return values.argmax(axis=1), None
@@ -134,7 +135,7 @@ def pick(values: Floats, uniforms: Floats | None) -> tuple[NDArray[np.int64], Fl
 def information_from_weights(features: Floats, weights: Floats) -> Floats:
     """sum_n X_n' W_n X_n for weights with zero row sums, (d, d): symmetric, positive semidefinite.
 
-    With W = R'R from its eigenvalues this is one symmetric product per block.
+    With W_n = R_n' R_n from an eigendecomposition, this is a product of the stacked R_n X_n with itself for each block.
     """
     num_questions, num_options, dimension = features.shape
     information = np.zeros((dimension, dimension))
@@ -166,9 +167,9 @@ def checked_utilities(values: ArrayLike) -> Floats:
     return np.asarray(array)
 
 
-def best_terms(features: Floats, places: NDArray[np.int64], chosen: NDArray[np.int64]) -> Terms:
-    """One multinomial logit over all options for each of the questions at ``places``."""
-    rows = features[places]
+def best_terms(features: Floats, indices: NDArray[np.int64], chosen: NDArray[np.int64]) -> Terms:
+    """One multinomial logit over all options for each of the questions at ``indices``."""
+    rows = features[indices]
     return Terms(rows, np.zeros(rows.shape[:2]), chosen)
 
 
@@ -193,14 +194,14 @@ class BestOf:
         """One term for each answer.
 
         Raises:
-            ValueError: Answers of another kind than "best" and "skip", or that do not match the options.
+            ValueError: An answer other than "best" or "skip", or one that does not match the options.
         """
         features = check_options(options)
         by_kind = checked_responses(
             responses, features, ("best",), self.name, "; use the response model of that format"
         )
-        places, orders = by_kind["best"]
-        return best_terms(features, places, orders[:, 0])
+        indices, orders = by_kind["best"]
+        return best_terms(features, indices, orders[:, 0])
 
     def information(self, options: ArrayLike, theta: ArrayLike | None = None) -> Floats:
         """Fisher information, (d, d); see ``choice.fisher_information``."""
@@ -211,7 +212,7 @@ class BestOf:
         return choice_weights(np.exp(log_softmax(checked_utilities(values))))
 
     def sample(self, options: ArrayLike, theta: ArrayLike, uniforms: ArrayLike | None) -> list[Response]:
-        """One answer per question; ``uniforms`` None: the largest utility, ties to the lowest index."""
+        """One answer per question. With ``uniforms=None``: the largest utility, ties by the lowest index."""
         _, values = checked_values(options, theta)
         chosen, _ = pick(values, checked_uniforms(uniforms, len(values)))
         return [Response.best(int(option)) for option in chosen]
@@ -256,7 +257,7 @@ class WithTies:
         """One term for each answer, with K + 1 rows.
 
         Raises:
-            ValueError: Answers of another kind than "best", "tie" and "skip", or that do not match the options.
+            ValueError: An answer other than "best", "tie" or "skip", or one that does not match the options.
         """
         features = check_options(options)
         num_options = features.shape[1]
@@ -285,7 +286,7 @@ class WithTies:
         return np.asarray(rows.T @ inner @ rows)
 
     def sample(self, options: ArrayLike, theta: ArrayLike, uniforms: ArrayLike | None) -> list[Response]:
-        """One answer per question; ``uniforms`` None: the most probable one, equal ones by index, a tie last."""
+        """One answer per question. With ``uniforms=None``: the most probable, ties by the lowest index, "tie" last."""
         _, values = checked_values(options, theta)
         chosen, _ = pick(self._extended(values), checked_uniforms(uniforms, len(values)))
         tie = values.shape[1]

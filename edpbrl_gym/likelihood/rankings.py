@@ -33,8 +33,8 @@ from edpbrl_gym.likelihood.terms import Terms
 __all__ = ["MAX_ENUMERATED", "MAX_RANKED", "BestWorst", "Ranking"]
 
 
-MAX_ENUMERATED = 8  # options whose K! rankings are listed (40,320)
-MAX_RANKED = 12  # options whose 2^K subsets are summed over (4,096)
+MAX_ENUMERATED = 8  # largest K for which all K! rankings are enumerated (8! = 40,320)
+MAX_RANKED = 12  # largest K for which the 2^K subsets are summed (4,096)
 
 
 def _without_chosen(values: Floats, chosen: NDArray[np.int64]) -> Floats:
@@ -85,19 +85,19 @@ class Ranking:
         """K - 1 terms for each ranking, stage by stage, padded to K alternatives; one for each "best" answer.
 
         Raises:
-            ValueError: Answers of another kind than "ranking", "best" and "skip", or that do not match the options.
+            ValueError: An answer other than "ranking", "best" or "skip", or one that does not match the options.
         """
         features = check_options(options)
         by_kind = checked_responses(responses, features, ("ranking", "best"), self.name)
-        places, orders = by_kind["ranking"]
+        indices, orders = by_kind["ranking"]
         terms = [best_terms(features, by_kind["best"][0], by_kind["best"][1][:, 0])]
-        if len(places):
+        if len(indices):
             count = features.shape[1]
-            ordered = features[places[:, None], orders]
+            ordered = features[indices[:, None], orders]
             for stage in range(count - 1):
-                offsets = np.zeros((len(places), count))
+                offsets = np.zeros((len(indices), count))
                 offsets[:, :stage] = -np.inf
-                terms.append(Terms(ordered, offsets, np.full(len(places), stage)))
+                terms.append(Terms(ordered, offsets, np.full(len(indices), stage)))
         return Terms.concatenate(terms)
 
     def information(self, options: ArrayLike, theta: ArrayLike | None = None) -> Floats:
@@ -139,7 +139,7 @@ class Ranking:
         return weights
 
     def sample(self, options: ArrayLike, theta: ArrayLike, uniforms: ArrayLike | None) -> list[Response]:
-        """One ranking per question; ``uniforms`` None: by descending utility, equal ones by index."""
+        """One ranking per question. With ``uniforms=None``: by descending utility, ties by the lowest index."""
         _, values = checked_values(options, theta)
         draws = checked_uniforms(uniforms, len(values))
         order = np.empty(values.shape, dtype=np.int64)
@@ -182,16 +182,16 @@ class BestWorst:
         """Two terms for each answer, the second with the negatives of the K - 1 other options, padded to K.
 
         Raises:
-            ValueError: Answers of another kind than "best_worst", "best" and "skip", or that do not match the options.
+            ValueError: An answer other than "best_worst", "best" or "skip", or one that does not match the options.
         """
         features = check_options(options)
         by_kind = checked_responses(responses, features, ("best_worst", "best"), self.name)
-        places, orders = by_kind["best_worst"]
+        indices, orders = by_kind["best_worst"]
         terms = [best_terms(features, by_kind["best"][0], by_kind["best"][1][:, 0])]
-        if len(places):
-            terms.append(best_terms(features, places, orders[:, 0]))
-            offsets = _without_chosen(np.zeros((len(places), features.shape[1])), orders[:, 0])
-            terms.append(Terms(-features[places], offsets, orders[:, 1]))
+        if len(indices):
+            terms.append(best_terms(features, indices, orders[:, 0]))
+            offsets = _without_chosen(np.zeros((len(indices), features.shape[1])), orders[:, 0])
+            terms.append(Terms(-features[indices], offsets, orders[:, 1]))
         return Terms.concatenate(terms)
 
     def information(self, options: ArrayLike, theta: ArrayLike | None = None) -> Floats:
@@ -210,7 +210,7 @@ class BestWorst:
         return weights
 
     def sample(self, options: ArrayLike, theta: ArrayLike, uniforms: ArrayLike | None) -> list[Response]:
-        """One answer per question; ``uniforms`` None: largest and smallest utility, ties to the lowest index.
+        """One answer per question. With ``uniforms=None``: largest and smallest utility, ties by the lowest index.
 
         If all utilities are equal, these are options 0 and 1.
         """

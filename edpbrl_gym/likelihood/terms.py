@@ -20,8 +20,8 @@ class Terms:
     """m multinomial logits; term i has the likelihood softmax_j(theta . rows[i, j] + offsets[i, j])[chosen[i]].
 
     A response model derives the rows from the options: the options themselves (best-of), the remaining ones (a
-    ranking), their negatives (the worst), their mean (a tie). An offset of -inf removes an alternative: terms with
-    fewer than J alternatives are padded with removed ones, whose rows do not matter.
+    ranking), their negatives (the worst), their mean (a tie). An offset of -inf marks an absent alternative: terms
+    with fewer than J alternatives are padded with absent ones, whose rows do not matter.
 
     Attributes:
         rows: Features of the alternatives, (m, J, d); J >= 1; m = 0 is allowed.
@@ -29,7 +29,7 @@ class Terms:
         chosen: Index of the chosen alternative, (m,), in 0..J-1, with an offset that is not -inf.
 
     Raises:
-        TypeError: The arrays hold no numbers, or ``chosen`` no integers.
+        TypeError: An array is not of real numbers, or ``chosen`` not of integers.
         ValueError: Shapes that do not match, NaN, an offset of +inf, or a chosen alternative that is absent.
     """
 
@@ -40,7 +40,7 @@ class Terms:
     def __post_init__(self) -> None:
         rows = check_array(self.rows, "rows", shape=("m", "J", "d"))
         if rows.shape[1] < 1 or rows.shape[2] < 1:
-            raise ValueError(f"Expected at least 1 alternative and 1 feature a term, got rows of shape {rows.shape}")
+            raise ValueError(f"Expected at least 1 alternative and 1 feature per term, got rows of shape {rows.shape}")
         offsets = check_array(self.offsets, "offsets", shape=rows.shape[:2], finite=False)
         if np.isnan(offsets).any() or (offsets == np.inf).any():
             raise ValueError("Expected offsets that are finite or -inf (an absent alternative), got NaN or +inf")
@@ -78,35 +78,35 @@ class Terms:
         offsets = np.full((total, width), -np.inf)
         start = 0
         for part in parts:
-            places = slice(start, start + len(part)), slice(0, part.rows.shape[1])
-            rows[places], offsets[places] = part.rows, part.offsets
+            block = slice(start, start + len(part)), slice(0, part.rows.shape[1])
+            rows[block], offsets[block] = part.rows, part.offsets
             start += len(part)
         return cls(rows, offsets, np.concatenate([part.chosen for part in parts]))
 
     def select(self, indices: ArrayLike) -> Terms:
         """Select terms by a mask (m,) or by indices."""
-        places = np.asarray(indices)
-        if places.dtype != bool:
-            places = check_integers(places, "indices", shape=("n",), low=-len(self), high=len(self) - 1)
-        elif places.shape != (len(self),):
-            raise ValueError(f"Expected a mask of shape ({len(self)},), got shape {places.shape}")
-        return Terms(self.rows[places], self.offsets[places], self.chosen[places])
+        selected = np.asarray(indices)
+        if selected.dtype != bool:
+            selected = check_integers(selected, "indices", shape=("n",), low=-len(self), high=len(self) - 1)
+        elif selected.shape != (len(self),):
+            raise ValueError(f"Expected a mask of shape ({len(self)},), got shape {selected.shape}")
+        return Terms(self.rows[selected], self.offsets[selected], self.chosen[selected])
 
     def differences(self) -> tuple[Floats, Floats]:
         """Rows and offsets relative to the chosen alternative: (m, J - 1, d) and (m, J - 1).
 
         Absent alternatives have the difference 0 and the offset -inf, so that they contribute nothing.
         """
-        places = np.arange(len(self))
+        index = np.arange(len(self))
         others = np.arange(self.rows.shape[1] - 1)[None, :]
         others = others + (others >= self.chosen[:, None])
-        offsets = self.offsets[places[:, None], others] - self.offsets[places, self.chosen][:, None]
-        differences = self.rows[places[:, None], others] - self.rows[places, self.chosen][:, None, :]
+        offsets = self.offsets[index[:, None], others] - self.offsets[index, self.chosen][:, None]
+        differences = self.rows[index[:, None], others] - self.rows[index, self.chosen][:, None, :]
         differences[np.isneginf(offsets)] = 0.0
         return differences, offsets
 
     def _log_probabilities(self, theta: ArrayLike) -> tuple[Floats, Floats, Floats]:
-        """Differences to the chosen (m, J - 1, d), log probabilities (m, J) with the chosen first, and theta."""
+        """Differences to the chosen alternative (m, J - 1, d), log probabilities (m, J) with it first, and theta."""
         taste = check_array(theta, "theta", shape=(self.dimension,), hint=f"the rows have {self.dimension} features")
         differences, offsets = self.differences()
         values = np.vecdot(differences, taste) + offsets

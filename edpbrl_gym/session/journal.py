@@ -95,7 +95,7 @@ class Journal:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._log = AppendLog(folder / _JOURNAL, name=f"the session {folder}", remedies=_REMEDIES)
+        self._log = AppendLog(folder / _JOURNAL, name=f"The session {folder}", remedies=_REMEDIES)
 
     @property
     def path(self) -> Path:

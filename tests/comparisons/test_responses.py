@@ -134,7 +134,7 @@ def test_terms():
     assert len(skipped.terms(model)) == len(terms)
     assert len(comparisons(n=5, kinds=("ranking",)).terms(Ranking())) == 10
     assert len(comparisons(n=5, kinds=("best_worst",)).terms(BestWorst())) == 10
-    with pytest.raises(ValueError, match="under the model best"):
+    with pytest.raises(ValueError, match="The response model 'best' takes only 'best' or 'skip', got"):
         whole.terms(BestOf())
 
 

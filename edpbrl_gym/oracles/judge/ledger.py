@@ -78,7 +78,7 @@ class Ledger:
         self._claimed: set[str] = set()
         self._claims = threading.Condition()
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._log = AppendLog(self.path, name=f"the ledger {self.path}", remedies=_REMEDIES, create=True)
+        self._log = AppendLog(self.path, name=f"The ledger {self.path}", remedies=_REMEDIES, create=True)
         try:
             for number, line in enumerate(self._log.read(_HEADER), start=2):
                 self._check(line, number)
