@@ -18,11 +18,11 @@ __all__ = ["PromptConstructionVectorEnv"]
 
 
 class PromptConstructionVectorEnv(PromptAttributes, PromptLanes):
-    """``num_envs`` prompts at once; the page of ``PromptConstructionEnv`` holds for each lane.
+    """``num_envs`` prompts at once; each lane behaves as documented in ``PromptConstructionEnv``.
 
-    Without the K copies of the vocabulary that K single environments have, and with ``trajectory_features`` of all
-    lanes in one encoder call. Arguments that ``PromptConstructionEnv`` has too are described there, those of all lanes
-    in ``PromptLanes``.
+    Unlike separate environments it keeps one copy of the vocabulary, and computes ``trajectory_features`` of all lanes
+    in one encoder call. ``num_envs``, ``autoreset_mode`` and ``max_episode_steps`` are described in ``PromptLanes``,
+    the other arguments in ``PromptConstructionEnv``.
     """
 
     metadata: dict[str, Any] = {
@@ -65,6 +65,7 @@ class PromptConstructionVectorEnv(PromptAttributes, PromptLanes):
         rows, actions = np.asarray(lanes, dtype=np.int64), np.asarray(tokens, dtype=np.int64)
         steps = self._steps[rows]
         for index in np.flatnonzero((actions < 0) | (actions >= self.model.sizes[steps])):
+            # raises for the first illegal token
             self.model.check_action(int(actions[index]), int(steps[index]), int(rows[index]))
         self._tokens[rows, steps] = actions
         self._steps[rows] += 1

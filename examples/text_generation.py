@@ -21,13 +21,13 @@ class Args:
     """Arguments of the example."""
 
     model: str | None = None
-    """hub id or folder of a GPT-2-like model; None is the one of the package"""
+    """hub id or folder of a GPT-2-like model; None uses the bundled model"""
     taste: str = "a quiet rainy street in soft grey tones"
     """what the simulated user likes"""
     lanes: int = 4
-    """prompts that are compared at once (K)"""
+    """number of prompts compared at once (K)"""
     words: int = 8
-    """words of a prompt (H)"""
+    """words per prompt (H)"""
     episodes: int = 20
     """number of episodes, each with one question per word"""
     temperature: float = 1.0
@@ -44,7 +44,7 @@ writer: Any = env.unwrapped
 observation, info = env.reset(seed=args.seed)
 rng, done = np.random.default_rng(args.seed), False
 while not done:
-    probabilities = writer.next_token_probabilities(args.temperature)  # one token is fed to the model
+    probabilities = writer.next_token_probabilities(args.temperature)  # feeds the model the newest token only
     observation, reward, done, truncated, info = env.step(rng.choice(len(probabilities), p=probabilities))
 print(f"{info['step']} tokens, {info['word']} words: {info['prompt']!r}")
 env.close()
@@ -56,7 +56,8 @@ user = eg.SyntheticUser.from_text(args.taste, base.encoder, mode="argmax")
 questions = eg.PreferenceQuery(
     WordSteps(lanes, temperature=args.temperature, seed=args.seed), lanes=args.lanes, oracle=user
 )
-policies = np.zeros(args.lanes, dtype=np.int64)  # all lanes play policy 0; WordSteps(lanes, [...]) takes K models
+# every lane uses the same model; to compare several: WordSteps(lanes, [model_1, ...])
+policies = np.zeros(args.lanes, dtype=np.int64)
 for episode in range(args.episodes):
     questions.reset()
     for word in range(args.words):

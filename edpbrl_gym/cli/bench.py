@@ -25,18 +25,19 @@ class Bench:
     """Compare planners, designs and estimators with simulated users: questions needed, ranks, times."""
 
     study: tyro.conf.Positional[Study]
-    """What is run where you do not set it. efficiency: up to 360 questions in prompt MDPs, how many are needed, what
-    each piece buys. comparison: all planners, on pools of items too, with up to 60 questions."""
+    """Preset of all that you do not set. efficiency: how many questions are needed, and what each component buys (up to
+    360 questions in prompt MDPs). comparison: all planners, on pools of items too, with up to 60 questions."""
     settings: OmitArgPrefixes[BenchSettings] = field(default_factory=BenchSettings)
     regime: tuple[str, ...] = ()
-    """Who answers what about what, such as argmax, scale-20, pairs-argmax, items-d10-K4 (none given: the study's)."""
+    """How the simulated user answers (argmax, or sampled at a scale) and about what (K prompts or items of a pool):
+    argmax, scale-20, pairs-argmax, items-d10-K4, ... (none given: all of the study)."""
     arm: tuple[str, ...] = ()
     """Who asks: PLANNER or DESIGN[,option=value...][+best-worst|+ranking], such as adaptive, ed-pbrl, random+ranking,
-    bald,prior=vocabulary (none given: the study's)."""
+    bald,prior=vocabulary (none given: all of the study)."""
     seeds: int | None = None
-    """Seeds (None: 20, quick: 2 or 4); in efficiency, side regimes and ablations take at most 5."""
+    """Number of seeds (None: 20, quick: 2 or 4); in efficiency, side regimes and ablations take at most 5."""
     first_seed: int = 0
-    """The first of them; constants of the library were chosen on seeds from 1000 on."""
+    """First seed; constants of the library were chosen on seeds from 1000 on."""
     quick: bool = False
     """A small version where you do not set anything: efficiency about 5 minutes on 2 cores (2 regimes, 2 arms and 2
     seeds), comparison about 2 minutes (3 regimes, 6 arms and 4 seeds)."""

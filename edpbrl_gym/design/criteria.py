@@ -89,7 +89,8 @@ def cholesky(information: Floats) -> Floats:
 class Criterion(ABC):
     """A concave, matrix-monotone function of the information matrix, to be maximised.
 
-    A subclass gives `value` and `gradient`; the solvers need no more. `evaluate` may be overridden to share work.
+    A subclass gives `value` and `gradient`, all that the Frank-Wolfe solvers need; newton, reference and query_sets
+    know A, V and D only. `evaluate` may be overridden to share work.
     """
 
     name: str

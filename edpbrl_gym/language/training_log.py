@@ -15,12 +15,12 @@ class Iteration:
     """One gradient step.
 
     Attributes:
-        iteration: Number of steps before it.
+        iteration: Its index, from 0.
         objective: Mean objective of its M meta-samples.
         deviation: Their standard deviation.
         gradient_norm: Norm of the gradient estimate of all policies together, before clipping.
-        divergence: Mean estimate of KL(p_q || p_base) in nats a prompt; None where it was not needed.
-        words: Mean words of its prompts.
+        divergence: Mean estimate of KL(p_q || p_base), nats per prompt; None without a KL term.
+        words: Mean number of words per prompt.
         seconds: Wall-clock time.
     """
 
@@ -63,7 +63,7 @@ class TrainingLog:
     Attributes:
         iterations: The steps.
         evaluations: The evaluations of the policies.
-        base: The evaluation of the base model on the same streams: the flat line of the paper's figure.
+        base: The evaluation of the base model, which is not trained, on the same streams.
     """
 
     iterations: list[Iteration] = field(default_factory=list)
@@ -72,7 +72,7 @@ class TrainingLog:
 
     @property
     def best(self) -> Evaluation | None:
-        """The evaluation of the policies with the largest mean, the earliest of equal ones; None before any."""
+        """The evaluation with the largest mean, the first if several tie; None if there are none yet."""
         return max(self.evaluations, key=lambda evaluation: evaluation.mean, default=None)
 
     def as_dict(self) -> dict[str, Any]:

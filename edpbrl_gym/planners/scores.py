@@ -1,12 +1,18 @@
 """Acquisition values of questions under a Gaussian posterior, for all replacements of one option at once.
 
-Write X (K, d) for the options, P for the posterior covariance, theta_m (m = 1..M) for posterior draws or the mean,
-p_m = softmax(X theta_m), and W = mean over m of diag(p_m) - p_m p_m'. The expected Fisher information of the question
-is X' W X, and everything below needs inner products of options only, so that trying every token of a vocabulary in the
-place of one option costs a few products and n determinants of size K - 1.
+    X (K, d)          options x_k; a is the one that is replaced
+    P (d, d)          posterior covariance
+    theta_m (d,)      posterior draws, m = 1..M, or the mean
+    p_m (K,)          softmax(X theta_m)
+    W (K, K)          mean over m of diag(p_m) - p_m p_m'; X' W X is the expected Fisher information of the question
+    Y (K - 1, d)      differences x_j - x_a; W_a is W without the row and column of a, W_a = L L', X' W X = Y' W_a Y
+    J (K - 1, K - 1)  I + L' Y P Y' L, I the identity; J = C C'
 
-Only option a changes: with s = p_m(a) for a candidate, the other options keep their relative shares q_m,
-p_m(j) = (1 - s) q_m(j), so that every mean over m is a product of (n, M) arrays of s with (M,) arrays of q_m.
+Everything below needs inner products of options only, so that trying every token of a vocabulary in the place of one
+option costs a few products and n determinants of size K - 1.
+
+With s = p_m(a) for a candidate, the other options keep their relative shares q_m, p_m(j) = (1 - s) q_m(j), so that
+every mean over m is a product of (n, M) arrays of s with (M,) arrays of q_m.
 """
 
 from __future__ import annotations
@@ -37,11 +43,11 @@ class QuestionScore(ABC):
         self.draws = draws
 
     def prepare(self, tokens: Table, offsets: Floats) -> None:
-        """Set the candidates: option g_v + offset_q is token v in lane q.
+        """Set the candidates. Token v in lane k (a place in the question) is the option with features g_v + o_k.
 
         Args:
             tokens: g_v, (n, d); in float32 the products over all candidates are float32 too, twice as fast.
-            offsets: What the prefix of each lane adds, (K, d).
+            offsets: o_k, what the prefix of each lane adds, (K, d).
         """
         self._tokens = tokens
         self._offsets = offsets
@@ -65,15 +71,12 @@ class QuestionScore(ABC):
     def _shares(self, question: NDArray[np.int64], lane: int) -> tuple[Floats, Floats]:
         """s, the probability of each candidate against the others (n, M), and q, the others' among themselves."""
         others = self._others(question, lane)
-        whole = logsumexp(others, axis=0)
-        return expit(self._utilities + (self._offset_utilities[lane] - whole)), np.exp(others - whole)
+        log_total = logsumexp(others, axis=0)
+        return expit(self._utilities + (self._offset_utilities[lane] - log_total)), np.exp(others - log_total)
 
 
 class _InformationScore(QuestionScore):
-    """Base of the scores that are functions of X' W X.
-
-    With the differences Y = x_j - x_a to the replaced option, X' W X = Y' V Y, V = L L' the other rows and columns of
-    W. The determinant and the trace need M = E + L' Y P Y' L only, of size K - 1.
+    """Base of the scores that are functions of X' W X; its determinant and trace need J only, of size K - 1.
 
     Args:
         draws: theta_m, (M, d).
@@ -97,26 +100,26 @@ class _InformationScore(QuestionScore):
         self._white = _Rows(_triangular(self._root, tokens.T).T, offsets @ self._root.T)
 
     def _information(self, question: NDArray[np.int64], lane: int) -> tuple[Floats, Floats]:
-        """L and the Cholesky factor of M with each replacement, (K - 1, K - 1, n) each."""
+        """L and C with each replacement, (K - 1, K - 1, n) each."""
         root = _cholesky(self._weights(question, lane))
         inner = _congruent(root, self._white.gram(question, lane))
-        places = np.arange(len(root))
-        inner[places, places] += 1.0
+        diagonal = np.arange(len(root))
+        inner[diagonal, diagonal] += 1.0
         return root, _cholesky(inner)
 
     def _weights(self, question: NDArray[np.int64], lane: int) -> Floats:
-        """V with each replacement, (K - 1, K - 1, n)."""
+        """W_a with each replacement, (K - 1, K - 1, n)."""
         share, q = self._shares(question, lane)
         complement = 1.0 - share
-        pairs = (q[:, None] * q[None]).reshape(-1, q.shape[1])
+        pairs = (q[:, None] * q[None]).reshape(-1, len(self.draws))
         weights = -(pairs @ (complement * complement).T).reshape(len(q), len(q), -1)
-        places = np.arange(len(q))
-        weights[places, places] += q @ complement.T
-        return np.asarray(weights / q.shape[1])
+        diagonal = np.arange(len(q))
+        weights[diagonal, diagonal] += q @ complement.T
+        return np.asarray(weights / len(self.draws))
 
 
 class ExpectedInformation(_InformationScore):
-    """D-criterion: log det(P^-1 + X' W X) - log det P^-1 = log det M.
+    """D-criterion: log det(P^-1 + X' W X) - log det P^-1 = log det J.
 
     Args:
         draws: theta_m, (M, d).
@@ -126,15 +129,15 @@ class ExpectedInformation(_InformationScore):
     def replacements(self, question: NDArray[np.int64], lane: int) -> Floats:
         """See the base class."""
         _, factor = self._information(question, lane)
-        places = np.arange(len(factor))
-        return np.asarray(2.0 * np.log(factor[places, places]).sum(axis=0))
+        diagonal = np.arange(len(factor))
+        return np.asarray(2.0 * np.log(factor[diagonal, diagonal]).sum(axis=0))
 
 
 class ExpectedVariance(_InformationScore):
     """A- and V-criterion: reduction of the posterior variance by an answer, tr(S P) - tr(S (P^-1 + X' W X)^-1).
 
-    It is tr(M^-1 L' Y P S P Y' L). S = E (A) weights all coordinates of theta equally; S = B B' (V) is a variance of
-    contrasts: with the second moment of differences of items it is the mean variance of these differences.
+    It is tr(J^-1 T), T = L' Y P S P Y' L. S = I (A) weights all coordinates of theta equally; S = B B' (V) is a
+    variance of contrasts: with the second moment of differences of items it is the mean variance of these differences.
 
     Source: classical optimal design (Chaloner & Verdinelli, 1995), with the Fisher information of a choice averaged
     over posterior draws.
@@ -142,7 +145,7 @@ class ExpectedVariance(_InformationScore):
     Args:
         draws: theta_m, (M, d).
         root: Lower triangular R with P = R' R, (d, d), of ``covariance_root``.
-        contrasts: B, (d, r); None: E.
+        contrasts: B, (d, r); None: I.
     """
 
     def __init__(self, draws: Floats, root: Floats, *, contrasts: Floats | None = None) -> None:
@@ -161,7 +164,7 @@ class ExpectedVariance(_InformationScore):
         """See the base class."""
         root, factor = self._information(question, lane)
         inner = _congruent(root, self._targets.gram(question, lane))
-        # tr(C^-1 T C'^-1) of M = C C': only its diagonal is needed, but every row solved depends on those before it
+        # tr(J^-1 T) = tr(C^-1 T C'^-1): only its diagonal is needed, but every row solved depends on those before it
         inverse = _inverse(factor)
         value = np.zeros(inner.shape[-1])
         for i in range(len(inner)):
@@ -181,7 +184,7 @@ class MutualInformation(QuestionScore):
         """See the base class."""
         share, q = self._shares(question, lane)
         complement = 1.0 - share
-        mean = np.concatenate([share.mean(axis=1)[None], q @ complement.T / q.shape[1]])
+        mean = np.concatenate([share.mean(axis=1)[None], q @ complement.T / len(self.draws)])
         # chain rule: the entropy of p_m is that of "a or not" plus, if not, that of q_m
         entropy = _plogp(share) + _plogp(complement) + complement * _plogp(q).sum(axis=0)
         return np.asarray(entropy.mean(axis=1) - _plogp(mean).sum(axis=0))
@@ -218,13 +221,14 @@ class _Rows:
         rows = self.tokens[question[others]] + self.offsets[others]
         offset = self.offsets[lane]
         norms = self._norms + 2.0 * self._token_offset[:, lane] + offset @ offset
-        cross = [
-            self._products(int(question[other])) + self._token_offset[:, other] + float(offset @ row)
-            for other, row in zip(others, rows, strict=True)
-        ]
+        cross = np.stack(
+            [
+                self._products(int(question[other])) + self._token_offset[:, other] + float(offset @ row)
+                for other, row in zip(others, rows, strict=True)
+            ]
+        )
         between = rows @ rows.T
-        lines = np.stack(cross)
-        return np.asarray(between[:, :, None] - lines[:, None] - lines[None] + norms)
+        return np.asarray(between[:, :, None] - cross[:, None] - cross[None] + norms)
 
     def _products(self, token: int) -> Floats:
         """Inner products of all tokens with one, (n,)."""
@@ -244,9 +248,9 @@ def _congruent(root: Floats, matrices: Floats) -> Floats:
     size = len(root)
     result = np.zeros_like(matrices)
     for j in range(size):
-        moved = np.einsum("ikn,kn->in", matrices[:, j:], root[j:, j])
+        product = np.einsum("ikn,kn->in", matrices[:, j:], root[j:, j])
         for i in range(j, size):
-            result[i, j] = np.einsum("kn,kn->n", root[i:, i], moved[i:])
+            result[i, j] = np.einsum("kn,kn->n", root[i:, i], product[i:])
     return result
 
 

@@ -120,8 +120,7 @@ class VolumeRemoval(ScoreRule):
     Source: Sadigh, Dragan, Sastry and Seshia (2017), "Active preference-based learning of reward functions".
 
     Rule: argmin over S of sum_k (mean_m p_m,k)^2. An answer k leaves the share mean_m p_m,k of the posterior's volume
-        and
-    has the same probability, so this is the expected remaining volume. Its minimum 1/K is attained wherever all
+    and has the same probability, so this is the expected remaining volume. Its minimum 1/K is attained wherever all
     answers are equally likely on average: options that are all the same item are a global optimum though nothing is
     learnt from them (``repeats=True`` allows them), and among different items similar ones are preferred.
     """
