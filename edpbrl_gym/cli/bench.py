@@ -25,8 +25,8 @@ class Bench:
     """Compare planners, designs and estimators with simulated users: questions needed, ranks, times."""
 
     study: tyro.conf.Positional[Study]
-    """Preset of all that you do not set. efficiency: how many questions are needed, and what each component buys (up to
-    360 questions in prompt MDPs). comparison: all planners, on pools of items too, with up to 60 questions."""
+    """Preset of all that you do not set. efficiency: how many questions are needed in prompt MDPs (up to 360), and what
+    each component buys. comparison: all planners, on pools of items too, with up to 60 questions."""
     settings: OmitArgPrefixes[BenchSettings] = field(default_factory=BenchSettings)
     regime: tuple[str, ...] = ()
     """How the simulated user answers (argmax, or sampled at a scale) and about what (K prompts or items of a pool):
