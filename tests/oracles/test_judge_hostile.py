@@ -20,7 +20,7 @@ import pytest
 
 from edpbrl_gym.oracles.judge import Judge, JudgeSettings
 from edpbrl_gym.oracles.judge.client import ChatClient, _wait
-from edpbrl_gym.oracles.judge.posting import MAX_BYTES, HttpAnswer
+from edpbrl_gym.oracles.judge.transport import MAX_BYTES, HttpAnswer
 from tests.helpers.judge_tools import lines, local_judge, questions, settings
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from edpbrl_gym.oracles.judge.posting import MAX_BYTES, HttpAnswer, NoAnswerError, Poster, is_loopback
 from edpbrl_gym.oracles.judge.questions import Usage
 from edpbrl_gym.oracles.judge.settings import OPENAI_KEY, JudgeSettings
+from edpbrl_gym.oracles.judge.transport import MAX_BYTES, HttpAnswer, NoAnswerError, Poster, is_loopback
 
 __all__ = ["Attempts", "ChatClient", "Reply"]
 
