@@ -1,4 +1,4 @@
-"""The limits of scale that docs/limits.md states: beyond typical sizes the planner still asks legal questions."""
+"""The limits of scale that docs/security.md states: beyond typical sizes the planner still asks legal questions."""
 
 from __future__ import annotations
 
