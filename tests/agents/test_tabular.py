@@ -194,7 +194,7 @@ def test_lanes_hidden_in_other_processes_of_stable_baselines3(folder, name):
 
     venv = SubprocVecEnv([lambda: gymnasium.make(f"edpbrl_gym:{ID}", vocabulary=folder)] * 2, start_method="spawn")
     try:
-        with pytest.raises(TypeError, match="SubprocVecEnv.*give the agent one of its environments"):
+        with pytest.raises(TypeError, match="SubprocVecEnv.*pass that to the agent"):
             make_agent(name, venv, num_options=2, episodes=3)
     finally:
         venv.close()

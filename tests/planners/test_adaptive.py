@@ -204,7 +204,7 @@ def test_a_refused_answer_does_not_stay():
     for wrong, given in ((options, [4]), (options[..., :3], [0]), (options[:, :2], [0]), (options, [0, 1])):
         with pytest.raises(ValueError, match="Expected"):
             planner.tell(wrong, given)
-    with pytest.raises(ValueError, match="Expected responses 'best'"):
+    with pytest.raises(ValueError, match="takes only 'best' or 'skip', got 'tie'"):
         planner.tell(options, [Response.tie()])
     np.testing.assert_array_equal(planner.estimate.theta, np.zeros(D))
     play(planner, 1)
