@@ -39,7 +39,7 @@ class Bench:
     first_seed: int = 0
     """First seed; constants of the library were chosen on seeds from 1000 on."""
     quick: bool = False
-    """A small version where you do not set anything: efficiency about 5 minutes on 2 cores (2 regimes, 2 arms and 2
+    """A small version where you do not set anything: efficiency about 6 minutes on 2 cores (2 regimes, 2 arms and 2
     seeds), comparison about 2 minutes (3 regimes, 6 arms and 4 seeds)."""
     workers: OmitArgPrefixes[Workers] = field(default_factory=Workers)
     out: Path | None = None
