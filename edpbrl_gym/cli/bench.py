@@ -13,7 +13,7 @@ from tyro.conf import OmitArgPrefixes
 from edpbrl_gym.cli.arguments import Workers
 from edpbrl_gym.cli.console import output, quiet_libraries, show_files, track
 from edpbrl_gym.cli.errors import bad_arguments
-from edpbrl_gym.experiments.bench.settings import BenchSettings
+from edpbrl_gym.experiments.bench.settings import STUDY_SETTINGS, BenchSettings
 
 __all__ = ["Bench", "run"]
 
@@ -52,8 +52,6 @@ class Bench:
     @classmethod
     def preset(cls, study: Study, *, quick: bool) -> Bench:
         """What the defaults are with the study and --quick."""
-        from edpbrl_gym.experiments.bench.settings import STUDY_SETTINGS
-
         return cls(tyro.MISSING, BenchSettings(**STUDY_SETTINGS[_name(study, quick)]))
 
 

@@ -79,5 +79,5 @@ def fit(name: str, terms: Terms, world: World) -> Fit:
     if isinstance(prior, VocabularyPrior):
         taste = prior.fit(terms)
         return Fit(taste.theta, bool(taste.estimate.converged), float(taste.base.scale))
-    taste_fit = estimate(terms, prior=prior)
-    return Fit(taste_fit.theta, bool(taste_fit.converged), 1.0 / _RIDGES[name] if name in _RIDGES else _FIXED_SCALE)
+    best = estimate(terms, prior=prior)
+    return Fit(best.theta, bool(best.converged), 1.0 / _RIDGES[name] if name in _RIDGES else _FIXED_SCALE)

@@ -8,7 +8,7 @@ from typing import Any
 from edpbrl_gym.experiments.bench.arms import get_arm
 from edpbrl_gym.experiments.bench.measuring import METRICS
 from edpbrl_gym.experiments.bench.rank_tables import (
-    ADAPTIVE,
+    ADAPTIVE_FOR,
     Ranks,
     estimator_table,
     losses_table,
@@ -94,18 +94,18 @@ def _label(arm: str) -> ArmLabel:
 
 
 def _ranks_picture(name: str, caption: str, rankings: Mapping[Any, AverageRanks], *key: str) -> list[Picture]:
-    chosen = [rankings[what, *key] for what in ADAPTIVE if (what, *key) in rankings]
+    chosen = [rankings[what, *key] for what in ADAPTIVE_FOR if (what, *key) in rankings]
     return [Picture(name, caption, ranks_figure(chosen, _label))] if chosen else []
 
 
 def _rank_tables(rankings: Mapping[Any, AverageRanks], *key: str) -> list[TextTable]:
-    return [ranking_table(rankings[what, *key], what) for what in ADAPTIVE if (what, *key) in rankings]
+    return [ranking_table(rankings[what, *key], what) for what in ADAPTIVE_FOR if (what, *key) in rankings]
 
 
 def _heat_picture(summary: Ranks) -> list[Picture]:
     chosen = [
         (what, summary.rankings[what, "common", "area"])
-        for what in ADAPTIVE
+        for what in ADAPTIVE_FOR
         if (what, "common", "area") in summary.rankings
     ]
     return [Picture("regimes", "Average ranks by regime", heat_figure(chosen, _label))] if chosen else []
@@ -114,7 +114,7 @@ def _heat_picture(summary: Ranks) -> list[Picture]:
 def _single_tables(summary: Ranks) -> list[TextTable]:
     """Ranks in the regimes of those who run in too few to be ranked over all pairs, such as Optuna."""
     tables = []
-    for what in ADAPTIVE:
+    for what in ADAPTIVE_FOR:
         over_all = summary.pairs.get((what, "common"))
         late = set() if over_all is None else set(over_all.left_out)
         for (kind, estimate, regime), item in summary.single.items():
@@ -176,7 +176,7 @@ _MEANT = {
 def _headline(summary: Ranks) -> list[str]:
     """Which arm is first, and where the adaptive planner is."""
     lines = []
-    for what, adaptive in ADAPTIVE.items():
+    for what, adaptive in ADAPTIVE_FOR.items():
         item = summary.rankings.get((what, "common", "area"))
         if item is None:
             continue
@@ -205,7 +205,7 @@ def _losses(summary: Ranks) -> list[Section]:
     table = losses_table(summary)
     if table.rows:
         return [table]
-    ran = set(ADAPTIVE.values()) & set(summary.arms)
+    ran = set(ADAPTIVE_FOR.values()) & set(summary.arms)
     sentence = "In no regime is the average rank of another arm better than that of the adaptive planner."
     return [Text([sentence if ran else "The adaptive planner did not run."], table.title)]
 

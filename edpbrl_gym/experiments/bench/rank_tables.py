@@ -17,7 +17,7 @@ from edpbrl_gym.experiments.reporting.statistics import PairedDifference, bracke
 from edpbrl_gym.experiments.reporting.tables import TextTable
 
 __all__ = [
-    "ADAPTIVE",
+    "ADAPTIVE_FOR",
     "ESTIMATES",
     "Loss",
     "Ranks",
@@ -37,7 +37,7 @@ ESTIMATES: dict[str, str] = {"common": "by the vocabulary prior", "own": "by the
 
 _WHAT: dict[str, tuple[str, ...]] = {"knowledge": KNOWLEDGE, "regret": ("regret",)}
 
-ADAPTIVE: dict[str, str] = {"knowledge": "adaptive", "regret": "adaptive-best"}
+ADAPTIVE_FOR: dict[str, str] = {"knowledge": "adaptive", "regret": "adaptive-best"}
 """The adaptive planner by what it is after."""
 
 
@@ -134,7 +134,7 @@ def losses(table: Any, regimes: Sequence[str]) -> list[Loss]:
     """
     behind = []
     for what, metrics in _WHAT.items():
-        adaptive = ADAPTIVE[what]
+        adaptive = ADAPTIVE_FOR[what]
         for regime in regimes:
             blocks = block_values(scored_by(table, "common"), metrics=metrics, regimes=[regime])
             if blocks is None or adaptive not in blocks.arms:

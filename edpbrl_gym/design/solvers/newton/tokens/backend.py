@@ -6,6 +6,7 @@ and multiplies them. Both give the same results to rounding.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -23,7 +24,7 @@ _SMALL = 64 * 2**20  # bytes
 _TRIANGLE_PARTS = 4  # strips of a triangular factor: 5/8 of the full product
 
 
-class ArrayBackend:
+class ArrayBackend(ABC):
     """Products of rows that live on a device; a native array is whatever the device works with.
 
     Native arrays know `-`, `*`, `@`, `.T`, `.sum(axis)`, slices, and rows chosen by an array of integers.
@@ -31,18 +32,19 @@ class ArrayBackend:
 
     name: str
 
+    @abstractmethod
     def array(self, values: NDArray, dtype: np.dtype) -> Any:
         """A native array of these values."""
-        raise NotImplementedError
 
+    @abstractmethod
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
         """A native array to be filled."""
-        raise NotImplementedError
 
+    @abstractmethod
     def numpy(self, values: Any) -> NDArray:
         """The values of a native array."""
-        raise NotImplementedError
 
+    @abstractmethod
     def factor_squares(self, rows: Any, factor: Any, triangle: str | None) -> Any:
         """Squared norms of F x for native rows x, shape (m,); the rows may be overwritten.
 
@@ -51,11 +53,10 @@ class ArrayBackend:
             factor: F, shape (r, d).
             triangle: "lower" or "upper" if F is triangular, else None.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def resident(self, size: int, dtype: np.dtype) -> bool:
         """Whether to keep an array of so many bytes on the device beside the features as they were given."""
-        raise NotImplementedError
 
     def for_each(self, function: Callable[[Any], object], items: Sequence[Any]) -> None:
         """Call a function with every item, in any order and perhaps several at a time."""
