@@ -22,11 +22,13 @@ from edpbrl_gym.design.diagnostics import (
     support_size,
 )
 from edpbrl_gym.design.exact import ExactDesign, exact_design
+from edpbrl_gym.design.gaps import GapEstimate, achieved_gap, enumerated_gap, gap_bound, optimum_bound
 from edpbrl_gym.design.information import (
     exact_information,
     realised_information,
     surrogate_information,
 )
+from edpbrl_gym.design.moments import MomentProblem, PolicyMoments
 from edpbrl_gym.design.problem import DesignProblem
 from edpbrl_gym.design.query_sets import (
     InfeasibleRestrictionsError,
@@ -49,6 +51,7 @@ from edpbrl_gym.design.solvers import (
     solve,
 )
 from edpbrl_gym.design.solvers.newton import make_backend
+from edpbrl_gym.design.trees import EpisodeTrees
 from edpbrl_gym.design.verify import Verification, verify
 
 __all__ = [
@@ -58,25 +61,33 @@ __all__ = [
     "DCriterion",
     "Design",
     "DesignProblem",
+    "EpisodeTrees",
     "ExactDesign",
+    "GapEstimate",
     "InfeasibleRestrictionsError",
     "IterationState",
+    "MomentProblem",
     "NewtonState",
+    "PolicyMoments",
     "QuerySet",
     "QuestionBound",
     "Restrictions",
     "SingularInformationError",
     "VCriterion",
     "Verification",
+    "achieved_gap",
     "certify",
     "describe_design",
+    "enumerated_gap",
     "exact_design",
     "exact_information",
     "frank_wolfe",
+    "gap_bound",
     "given_query_set",
     "make_backend",
     "make_criterion",
     "newton",
+    "optimum_bound",
     "prior_balance",
     "query_set",
     "question_bound",
