@@ -36,6 +36,8 @@ class Estimate:
     """Power of the embeddings' covariance; 0 ignores them (None: 0.75 for words, 1 for embeddings)."""
     encoder: str | None = None
     """Text encoder of a questions file (None: that of design.json beside it, else minilm)."""
+    diagnose: bool = False
+    """Also print whether the assumptions of the theory's bound on the error hold for these answers."""
     out: Path = Path("runs/theta.safetensors")
     """File for theta."""
 
@@ -87,6 +89,10 @@ def run(options: Estimate) -> None:
     bullet(console, "Estimate", f"{prior}, {steps}, |theta| = {norm:.3f}")
     fit = choice_accuracy(comparisons, estimate.theta)
     bullet(console, "Fit", f"reproduces {fit:.1%} of these answers ({1 / options_per_question:.1%} by guessing)")
+    if options.diagnose:
+        diagnosis = estimate.diagnose().summary() if estimate.converged else "none, as the estimate did not converge"
+        for number, line in enumerate(diagnosis.splitlines()):
+            bullet(console, "" if number else "Diagnosis", line)
     bullet(console, "Written", shown(path))
     del lock
 

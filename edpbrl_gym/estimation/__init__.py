@@ -1,6 +1,7 @@
 """The estimate of the taste: priors, penalised maximum likelihood, and its Laplace posterior."""
 
 from edpbrl_gym.estimation.calibrated import VariationalPosterior, fit_posterior
+from edpbrl_gym.estimation.diagnosis import Diagnosis
 from edpbrl_gym.estimation.evidence import PriorChoice, PriorFit, choose_prior, fit_prior, log_evidence
 from edpbrl_gym.estimation.map_estimate import Estimate, estimate
 from edpbrl_gym.estimation.metrics import choice_accuracy, cosine_error, preference_error, sample_pairs
@@ -9,6 +10,7 @@ from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.estimation.prior import GaussianPrior
 
 __all__ = [
+    "Diagnosis",
     "Estimate",
     "GaussianPrior",
     "Posterior",

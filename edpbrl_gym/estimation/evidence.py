@@ -147,9 +147,9 @@ def fit_prior(
         answers.start_at(check_array(start.estimate.theta, "start.estimate.theta", shape=(base.dimension,)))
     first_scale, step = (search.typical, FIRST_STEP) if start is None else (start.scale, WARM_STEP)
     scale, _, at_bound = search.run(answers.log_evidence, first_scale, step)
-    estimate, evidence = answers.estimate(scale)
+    estimate, prior, evidence = answers.estimate(scale)
     return PriorFit(
-        prior=base.scaled(scale),
+        prior=prior,
         estimate=estimate,
         scale=scale,
         log_evidence=evidence,

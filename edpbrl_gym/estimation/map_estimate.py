@@ -7,7 +7,8 @@ concave, so there is exactly one maximum. Without a prior (lambda = 0) it may no
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,7 +22,18 @@ from edpbrl_gym.estimation.prior import GaussianPrior
 from edpbrl_gym.estimation.separation import is_separable, smallest_singular_value
 from edpbrl_gym.likelihood import ResponseModel
 
-__all__ = ["Estimate", "estimate"]
+if TYPE_CHECKING:
+    from edpbrl_gym.estimation.diagnosis import Diagnosis
+
+__all__ = ["Estimate", "Fitted", "estimate"]
+
+
+class Fitted(NamedTuple):
+    """What an estimate was fitted to, by reference: the answers as differences, their offsets (or None), the prior."""
+
+    differences: Floats
+    offsets: Floats | None
+    prior: GaussianPrior
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +50,7 @@ class Estimate:
         log_posterior: log_likelihood - 1/2 (theta - m)' P (theta - m) (without the normalising constants).
         precision: Fisher information at theta plus the prior precision, (d, d): the precision of the Laplace posterior.
         reason: Why the iteration did not converge; "" if it did.
+        fitted: The answers and the prior, for :meth:`diagnose`; None for an estimate made by other means.
     """
 
     theta: Floats
@@ -48,6 +61,7 @@ class Estimate:
     log_posterior: float
     precision: Floats
     reason: str = ""
+    fitted: Fitted | None = field(default=None, repr=False)
 
     def covariance(self) -> Floats:
         """Covariance of the Laplace approximation of the posterior, the inverse of ``precision``, (d, d).
@@ -63,6 +77,41 @@ class Estimate:
                 f"Expected a positive definite precision, got a singular one ({reason}); use regularization > 0"
             ) from None
         return np.asarray((inverse + inverse.T) / 2)
+
+    def diagnose(
+        self,
+        *,
+        truth: ArrayLike | None = None,
+        level: float = 0.95,
+        draws: int = 1000,
+        seed: int = 0,
+        limit: float = 4.0,
+    ) -> Diagnosis:
+        """Whether the assumptions of the paper's bound on the error hold here, and what bound does hold.
+
+        The formulas are in :mod:`edpbrl_gym.estimation.diagnosis`. The paper assumes a local radius r < 1. For a proper
+        maximum likelihood estimate r^2 is about chi-squared with as many degrees of freedom as parameters learnt, at
+        any number of answers: more answers do not make this true, only a prior that dominates them. The bound from
+        generalised self-concordance does get better with more answers.
+
+        Without ``truth`` the numbers are quantiles of the Laplace posterior, which has to be trusted for that. For
+        rankings and best-worst answers the information is the observed one, so that the bound is conditional on it.
+
+        Args:
+            truth: theta* of a synthetic user, (d,), in the units of theta (times the inverse temperature); None: not
+                known. A user without noise has no finite theta*.
+            level: Level of the quantiles, in (0, 1).
+            draws: Number of draws from the posterior, >= 1; without effect where the truth is known.
+            seed: Seed of the draws.
+            limit: Largest total constant that counts as useful, >= 1.
+
+        Raises:
+            ValueError: An estimate that did not converge, has a singular precision or was not made by ``estimate`` or
+                ``fit_prior``, a truth of another dimension, or an argument out of its range.
+        """
+        from edpbrl_gym.estimation.diagnosis import diagnose
+
+        return diagnose(self, truth=truth, level=level, draws=draws, seed=seed, limit=limit)
 
 
 def estimate(
@@ -182,6 +231,7 @@ def _solve(
         log_posterior=maximum.log_posterior,
         precision=maximum.precision,
         reason=reason,
+        fitted=Fitted(differences, offsets, prior),
     )
 
 

@@ -13,7 +13,7 @@ from scipy.linalg import cho_factor, cho_solve, qr
 from scipy.linalg.blas import dtrmm
 
 from edpbrl_gym._arrays import Floats
-from edpbrl_gym.estimation.map_estimate import Estimate
+from edpbrl_gym.estimation.map_estimate import Estimate, Fitted
 from edpbrl_gym.estimation.newton import Maximum, maximise
 from edpbrl_gym.estimation.prior import GaussianPrior
 from edpbrl_gym.estimation.variational import GaussianFit, fit_gaussian, importance_log_evidence
@@ -70,14 +70,14 @@ class WhitenedAnswers:
         maximum = self._maximise(scale, _ROUGH)
         return self._evidence(maximum, scale)
 
-    def estimate(self, scale: float) -> tuple[Estimate, float]:
-        """The estimate of theta at a scale, to the usual tolerance, and its log evidence."""
+    def estimate(self, scale: float) -> tuple[Estimate, GaussianPrior, float]:
+        """The estimate of theta at a scale, to the usual tolerance, its prior, and its log evidence."""
         maximum = self._maximise(scale, _FINE)
         theta = self._unwhiten(maximum.theta)
         rows = self._differences.reshape(-1, self._base.dimension)
-        prior = self._base.precision / scale
+        prior = self._base.scaled(scale)
         score = -(maximum.probabilities[:, 1:].ravel() @ rows)
-        gradient = score - prior @ (theta - self._base.mean)
+        gradient = score - prior.precision @ (theta - self._base.mean)
         result = Estimate(
             theta=theta,
             converged=not maximum.reason,
@@ -85,10 +85,11 @@ class WhitenedAnswers:
             gradient_norm=float(np.linalg.norm(gradient)),
             log_likelihood=maximum.log_likelihood,
             log_posterior=maximum.log_posterior,
-            precision=information_from_differences(self._differences, maximum.probabilities) + prior,
+            precision=information_from_differences(self._differences, maximum.probabilities) + prior.precision,
             reason=maximum.reason,
+            fitted=Fitted(self._differences, self._offsets, prior),
         )
-        return result, self._evidence(maximum, scale)
+        return result, prior, self._evidence(maximum, scale)
 
     def gaussian(self, scale: float) -> tuple[Floats, Floats, GaussianFit]:
         """The variational Gaussian at a scale: its mean (d,) and precision (d, d), and the fit in these coordinates."""

@@ -62,6 +62,15 @@ def test_the_ridge_of_the_regularization(run, comparisons):
     np.testing.assert_allclose(run("--prior", "ridge").theta, expected.theta, atol=1e-6)
 
 
+def test_the_diagnosis_is_that_of_the_estimate(run, comparisons, capsys):
+    run("--prior", "ridge")
+    assert "Diagnosis" not in capsys.readouterr().out
+    run("--prior", "ridge", "--diagnose")
+    said = capsys.readouterr().out
+    for line in estimate(comparisons).diagnose().summary().splitlines():
+        assert line in said
+
+
 def test_without_a_prior_it_is_the_librarys_default(run, comparisons, words, tokens):
     """Near words of the vocabulary: what sessions, the demo and the adaptive agent estimate with."""
     taste = run("--vocabulary", words)
