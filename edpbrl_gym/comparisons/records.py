@@ -21,7 +21,7 @@ from edpbrl_gym.likelihood.choice import check_choices, check_options
 __all__ = ["Comparisons"]
 
 # Metadata of the feature space; comparisons that differ here must not be mixed.
-_FEATURE_SPACE = ("encoder", "encoder_fingerprint")
+_FEATURE_SPACE = ("encoder", "encoder_fingerprint", "feature_map")
 
 
 @dataclass(frozen=True, eq=False)

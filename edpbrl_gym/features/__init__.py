@@ -4,6 +4,7 @@ from edpbrl_gym.features.base import TextEncoder
 from edpbrl_gym.features.cache import CachedEncoder, default_cache_folder
 from edpbrl_gym.features.images import IMAGE_ENCODER_FORMS, ImageEncoder, load_image_encoder
 from edpbrl_gym.features.loading import ENCODER_FORMS, check_encoder_spec, load_encoder
+from edpbrl_gym.features.maps import FeatureMap, RandomFourierFeatures, WithLinear
 from edpbrl_gym.features.memo import MemoEncoder
 from edpbrl_gym.features.precomputed import PrecomputedEncoder, save_precomputed
 
@@ -11,10 +12,13 @@ __all__ = [
     "ENCODER_FORMS",
     "IMAGE_ENCODER_FORMS",
     "CachedEncoder",
+    "FeatureMap",
     "ImageEncoder",
     "MemoEncoder",
     "PrecomputedEncoder",
+    "RandomFourierFeatures",
     "TextEncoder",
+    "WithLinear",
     "check_encoder_spec",
     "default_cache_folder",
     "load_encoder",
