@@ -1,4 +1,4 @@
-"""The innermost environment behind any stack of wrappers and lanes, and its MDP states."""
+"""What describes the lanes behind any stack of wrappers, the innermost environment as a rule, and its MDP states."""
 
 from __future__ import annotations
 
@@ -11,28 +11,35 @@ __all__ = ["base_environment", "mdp_states", "question_lanes"]
 
 
 def base_environment(env: Any) -> Any:
-    """Return the innermost environment whose attributes describe the lanes of ``env``.
+    """Return what describes the lanes of ``env``: the innermost environment, or a wrapper that redefines its features.
 
-    For a single environment and for this package's vector environments that is ``unwrapped``. A vector environment over
-    single ones (Gymnasium's SyncVectorEnv, SB3's DummyVecEnv) is described by its first lane; one over processes
+    For a single environment and for this package's vector environments that is ``unwrapped``, unless a wrapper's class
+    declares ``describes_lanes = True`` (``envs.wrappers.described``): the outermost such wrapper. A vector environment
+    over single ones (Gymnasium's SyncVectorEnv, SB3's DummyVecEnv) is described by its first lane; one over processes
     (Gymnasium's AsyncVectorEnv) by another environment created by the same function, since its lanes are elsewhere.
 
     Args:
         env: A Gymnasium environment, vector environment or SB3 VecEnv, wrapped or not.
 
     Returns:
-        The innermost environment; the caller checks which attributes it has.
+        The environment or wrapper; the caller checks which attributes it has.
 
     Raises:
         TypeError: If the lanes are in other processes and can't be created here (SB3's SubprocVecEnv).
     """
+    layer = env
+    while layer is not None:
+        if getattr(type(layer), "describes_lanes", False):
+            return layer
+        attributes = getattr(layer, "__dict__", {})
+        layer = attributes.get("env", attributes.get("venv"))
     inner = getattr(env, "unwrapped", env)
     lanes = getattr(inner, "envs", None)
     if lanes:
-        return lanes[0].unwrapped
+        return base_environment(lanes[0])
     makers = getattr(inner, "env_fns", None)
     if makers:
-        return makers[0]().unwrapped
+        return base_environment(makers[0]())
     if hasattr(inner, "remotes"):
         raise TypeError(
             f"Expected lanes in this process, got {type(inner).__name__} with lanes in other processes; create "
@@ -55,7 +62,7 @@ def mdp_states(base: Any, observations: ArrayLike) -> NDArray[np.intp]:
     """MDP state of each lane, shape (n,): ``base.mdp_state(observations)``, or the observations if they are integers.
 
     Args:
-        base: An innermost environment with ``.mdp``.
+        base: A ``base_environment`` with ``.mdp``.
         observations: One observation per lane.
 
     Raises:

@@ -225,6 +225,9 @@ class PreferenceQuery(VectorWrapper, RecordConstructorArgs):
             encoder = getattr(self._base, "encoder", None)
             if encoder is not None:
                 self._setting |= {"encoder": encoder.name, "encoder_fingerprint": encoder.fingerprint}
+            maps = getattr(self._base, "feature_maps", ())
+            if maps:
+                self._setting["feature_map"] = list(maps)
         describe = getattr(self.oracle, "describe", None)
         described = describe() if callable(describe) else {"name": self.oracle.name}
         return {**self._setting, "oracle": {**details, **described}}
