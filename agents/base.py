@@ -181,6 +181,21 @@ class Agent(ABC):
         agent.rng.bit_generator.state = generator
         return agent
 
+    def _batch(self, observation: Any) -> tuple[NDArray[Any], bool]:
+        """Observations of n lanes, and whether a single one was given."""
+        array = np.asarray(observation)
+        space = getattr(self.base, "single_observation_space", None) or self.base.observation_space
+        shape = tuple(space.shape or ())
+        if array.shape == shape:
+            return array[None], True
+        if array.shape[1:] != shape or array.ndim == 0:
+            lanes = ", ".join(["n", *map(str, shape)]) + ("" if shape else ",")
+            raise ValueError(
+                f"Expected observations of shape {shape} or ({lanes}), as {type(self.base).__name__} itself gives "
+                f"them, got {array.dtype} of shape {array.shape}; take off wrappers that change observations."
+            )
+        return array, False
+
     def _arguments(self) -> dict[str, Any]:
         """Constructor arguments as JSON-able values; extend it in a subclass that has more."""
         return {

@@ -46,6 +46,7 @@ AGENTS: dict[str, AgentEntry] = {
         name: AgentEntry("edpbrl_gym.agents.planner:PlannerAgent", entry.title, {"planner": name})
         for name, entry in PLANNERS.items()
     },
+    "deep": AgentEntry("edpbrl_gym.agents.deep:DeepDesignAgent", "ED-PBRL (deep RL)"),
     "random": AgentEntry("edpbrl_gym.agents.random:RandomAgent", "Random"),
     "reinforce": AgentEntry("edpbrl_gym.agents.reinforce:ReinforceAgent", "REINFORCE"),
 }

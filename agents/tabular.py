@@ -14,7 +14,7 @@ from edpbrl_gym._files import replacing
 from edpbrl_gym.agents.base import Agent, EpisodeStart, State
 from edpbrl_gym.mdp import FiniteHorizonMDP
 
-__all__ = ["TabularAgent", "environment_mdp", "require"]
+__all__ = ["TabularAgent", "draw_actions", "environment_mdp", "require"]
 
 
 def require(base: Any, *attributes: str, who: str) -> None:
@@ -109,7 +109,7 @@ class TabularAgent(Agent):
                 if lanes.size:
                     table = self.mdp.action_probabilities(self.policies[policy], int(step), states[lanes])
                     _check_actions_exist(table, lanes, states, int(step))
-                    actions[lanes] = _choose(table, draws[lanes], deterministic)
+                    actions[lanes] = draw_actions(table, draws[lanes], deterministic)
         new_state = (steps + 1,)
         return (actions[0] if single else actions), new_state
 
@@ -120,21 +120,6 @@ class TabularAgent(Agent):
         state = mdp_states(self.base, np.asarray(observation)[None])
         yield self.mdp.action_probabilities(self._policies[option], step, state)[0]
         yield np.mean([self.mdp.action_probabilities(policy, step, state)[0] for policy in self._policies], axis=0)
-
-    def _batch(self, observation: Any) -> tuple[NDArray[Any], bool]:
-        """Observations of n lanes, and whether a single one was given."""
-        array = np.asarray(observation)
-        space = getattr(self.base, "single_observation_space", None) or self.base.observation_space
-        shape = tuple(space.shape or ())
-        if array.shape == shape:
-            return array[None], True
-        if array.shape[1:] != shape or array.ndim == 0:
-            lanes = ", ".join(["n", *map(str, shape)]) + ("" if shape else ",")
-            raise ValueError(
-                f"Expected observations of shape {shape} or ({lanes}), as {type(self.base).__name__} itself gives "
-                f"them, got {array.dtype} of shape {array.shape}; take off wrappers that change observations."
-            )
-        return array, False
 
     def _steps(self, observations: NDArray[Any], state: State, episode_start: EpisodeStart) -> NDArray[np.int64]:
         count = len(observations)
@@ -179,7 +164,7 @@ def _check_actions_exist(
         )
 
 
-def _choose(table: NDArray[np.float64], draws: NDArray[np.float64], deterministic: bool) -> NDArray[np.int64]:
+def draw_actions(table: NDArray[np.float64], draws: NDArray[np.float64], deterministic: bool) -> NDArray[np.int64]:
     """One action for each row of probabilities (n, A), by inverse CDF; never one of probability 0."""
     if deterministic:
         return np.argmax(table, axis=1).astype(np.int64)

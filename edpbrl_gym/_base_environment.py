@@ -1,4 +1,4 @@
-"""What describes the lanes behind any stack of wrappers, the innermost environment as a rule, and its MDP states."""
+"""What describes the lanes behind any stack of wrappers (the innermost environment as a rule), and what they show."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["base_environment", "mdp_states", "question_lanes"]
+__all__ = ["base_environment", "check_shows", "mdp_states", "question_lanes", "shown_features"]
 
 
 def base_environment(env: Any) -> Any:
@@ -77,3 +77,62 @@ def mdp_states(base: Any, observations: ArrayLike) -> NDArray[np.intp]:
             f"not plain integers of shape (n,) but {states.dtype} of shape {states.shape}; add that method."
         )
     return states.astype(np.intp)
+
+
+def check_shows(base: Any, feedback: str) -> None:
+    """Raise a TypeError for an environment that can't give the features that a feedback compares.
+
+    Args:
+        base: A ``base_environment``.
+        feedback: "truncated" or "state".
+    """
+    name = type(base).__name__
+    if feedback == "truncated" and not hasattr(base, "trajectory_features"):
+        raise TypeError(
+            f'Expected {name} to have trajectory_features(observations) -> (n, d) for feedback="truncated"; add that '
+            'method or use feedback="state".'
+        )
+    if feedback == "truncated" or hasattr(base, "state_features"):
+        return
+    missing = [attribute for attribute in ("mdp", "features") if not hasattr(base, attribute)]
+    if missing:
+        raise TypeError(
+            f"Expected {name} to have state_features(observations) -> (n, d), or .mdp and .features, for "
+            f'feedback="state"; it lacks {" and ".join(missing)}.'
+        )
+
+
+def shown_features(
+    base: Any, feedback: str, *, reached: NDArray[Any], previous: NDArray[Any], actions: NDArray[Any]
+) -> NDArray[np.float32]:
+    """Features of what n lanes show after a step, shape (n, d), in one call for all lanes.
+
+    Args:
+        base: A ``base_environment`` that passed ``check_shows``.
+        feedback: "truncated" gives ``trajectory_features``, "state" ``state_features`` or, where there are none, the
+            feature row of the state-action pair.
+        reached: Observations after the step, before any automatic reset.
+        previous: Observations before it.
+        actions: The actions taken, shape (n,).
+    """
+    if feedback == "truncated":
+        features = base.trajectory_features(reached)
+    elif hasattr(base, "state_features"):
+        features = base.state_features(reached)
+    else:
+        features = np.asarray(base.features)[_pair_rows(base, previous, actions)]
+    return np.asarray(features, dtype=np.float32)
+
+
+def _pair_rows(base: Any, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[np.intp]:
+    """Feature rows of the state-action pairs that the lanes just took."""
+    mdp = base.mdp
+    states = mdp_states(base, observations)
+    keys = mdp.pair_state * mdp.num_actions + mdp.pair_action
+    pair_keys = states * mdp.num_actions + actions
+    pairs = np.minimum(np.searchsorted(keys, pair_keys), keys.size - 1)
+    missing = np.flatnonzero((keys[pairs] != pair_keys) | (actions < 0) | (actions >= mdp.num_actions))
+    if missing.size:
+        lane = int(missing[0])
+        raise ValueError(f"The MDP has no pair for state {states[lane]}, action {actions[lane]}.")
+    return np.asarray(mdp.pair_row[pairs])

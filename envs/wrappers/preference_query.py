@@ -11,7 +11,7 @@ from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector import VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
-from edpbrl_gym._base_environment import base_environment, mdp_states
+from edpbrl_gym._base_environment import base_environment, check_shows, shown_features
 from edpbrl_gym._validation import check_count
 from edpbrl_gym.comparisons import Comparisons, Queries
 from edpbrl_gym.envs.wrappers.lanes import LaneTracker
@@ -64,7 +64,7 @@ class PreferenceQuery(VectorWrapper, RecordConstructorArgs):
         self.oracle = oracle
         self.feedback = feedback
         self._base = base_environment(env)
-        _check_base(self._base, feedback)
+        check_shows(self._base, feedback)
         self._tracker = LaneTracker(env)
         self._previous: Any = None
         self._setting: dict[str, Any] | None = None
@@ -170,16 +170,11 @@ class PreferenceQuery(VectorWrapper, RecordConstructorArgs):
     ) -> tuple[NDArray[np.float32], list[str] | None]:
         """Features (n, d) and texts (n,) of the given lanes' options."""
         base = self._base
-        if self.feedback == "truncated":
-            features = base.trajectory_features(reached)
-            texts = base.trajectory_texts(reached) if hasattr(base, "trajectory_texts") else None
-        elif hasattr(base, "state_features"):
-            features = base.state_features(reached)
-            texts = base.state_texts(reached) if hasattr(base, "state_texts") else None
-        else:
-            features = np.asarray(base.features)[_pair_rows(base, previous, actions)]
-            texts = None
-        return np.asarray(features, dtype=np.float32), texts
+        features = shown_features(base, self.feedback, reached=reached, previous=previous, actions=actions)
+        kind = "trajectory_texts" if self.feedback == "truncated" else "state_texts"
+        # texts of a state stand beside its own features only, not beside those of a pair of the MDP
+        has_texts = hasattr(base, kind) and (self.feedback == "truncated" or hasattr(base, "state_features"))
+        return features, getattr(base, kind)(reached) if has_texts else None
 
     def _ask(
         self, groups: NDArray[np.intp], features: NDArray[np.float32], texts: list[str] | None
@@ -231,34 +226,3 @@ class PreferenceQuery(VectorWrapper, RecordConstructorArgs):
         describe = getattr(self.oracle, "describe", None)
         described = describe() if callable(describe) else {"name": self.oracle.name}
         return {**self._setting, "oracle": {**details, **described}}
-
-
-def _check_base(base: Any, feedback: Feedback) -> None:
-    name = type(base).__name__
-    if feedback == "truncated" and not hasattr(base, "trajectory_features"):
-        raise TypeError(
-            f'Expected {name} to have trajectory_features(observations) -> (n, d) for feedback="truncated"; add that '
-            'method or use feedback="state".'
-        )
-    if feedback == "truncated" or hasattr(base, "state_features"):
-        return
-    missing = [attribute for attribute in ("mdp", "features") if not hasattr(base, attribute)]
-    if missing:
-        raise TypeError(
-            f"Expected {name} to have state_features(observations) -> (n, d), or .mdp and .features, for "
-            f'feedback="state"; it lacks {" and ".join(missing)}.'
-        )
-
-
-def _pair_rows(base: Any, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[np.intp]:
-    """Feature rows of the state-action pairs that the lanes just took."""
-    mdp = base.mdp
-    states = mdp_states(base, observations)
-    keys = mdp.pair_state * mdp.num_actions + mdp.pair_action
-    pair_keys = states * mdp.num_actions + actions
-    pairs = np.minimum(np.searchsorted(keys, pair_keys), keys.size - 1)
-    missing = np.flatnonzero((keys[pairs] != pair_keys) | (actions < 0) | (actions >= mdp.num_actions))
-    if missing.size:
-        lane = int(missing[0])
-        raise ValueError(f"The MDP has no pair for state {states[lane]}, action {actions[lane]}.")
-    return np.asarray(mdp.pair_row[pairs])
