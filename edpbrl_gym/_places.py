@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from weakref import WeakValueDictionary
 
-from edpbrl_gym._files import check_links, check_place, errors_naming, hold, is_at, replacing, short_name
+from edpbrl_gym._files import (
+    check_links,
+    check_place,
+    errors_naming,
+    hold,
+    is_at,
+    replacing,
+    replacing_folder,
+    short_name,
+)
 
 __all__ = [
     "LOCK",
+    "TRAINING_FILE",
+    "ModelFolders",
     "RunFolderError",
     "explaining_errors",
     "hold_folder",
@@ -21,6 +34,7 @@ __all__ = [
 ]
 
 LOCK = ".lock"
+TRAINING_FILE = "training.json"
 
 
 class RunFolderError(ValueError):
@@ -144,3 +158,52 @@ def hold_place(path: Path) -> object:
     target = Path(os.path.realpath(path))
     lock = target.with_name(f".{short_name(target.name)}{LOCK}")
     return Lock.of(lock, path, "is about to write it; wait until it ends, or choose another place")
+
+
+@dataclass(frozen=True)
+class ModelFolders:
+    """The folders of a kind of model, recognised by their ``training.json``.
+
+    Attributes:
+        kind: Entry ``kind`` of ``training.json``.
+        command: What writes such folders, for messages.
+    """
+
+    kind: str
+    command: str
+
+    def _holds_model(self, folder: Path) -> bool:
+        try:
+            document = json.loads((folder / TRAINING_FILE).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return False
+        return isinstance(document, dict) and document.get("kind") == self.kind
+
+    def check_replaceable(self, folder: Path) -> None:
+        """Make sure that a model may be written to ``folder``: nothing there, an empty folder, or such a model.
+
+        Raises:
+            ValueError: Something else is there, or the place can't be written.
+        """
+        if folder.exists() and not (folder.is_dir() and (self._holds_model(folder) or not any(folder.iterdir()))):
+            raise ValueError(
+                f"Expected {folder} to be free or a folder written by `{self.command}` (with {TRAINING_FILE}), got "
+                "something else there; choose another --out, or remove it yourself"
+            )
+        existing = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
+        parent = existing.parent if existing == folder.absolute() else existing
+        if not (parent.is_dir() and os.access(parent, os.W_OK)):
+            raise ValueError(f"Expected to write {folder}, but {parent} can't be written; choose another --out")
+
+    @contextmanager
+    def replacing(self, folder: Path) -> Iterator[Path]:
+        """Yield a temporary folder to write to, then put it in the place of ``folder`` (``_files.replacing_folder``).
+
+        Raises:
+            ValueError: By ``check_replaceable``, before and after the writing.
+            OSError: The place can't be written.
+        """
+        self.check_replaceable(folder)
+        with replacing_folder(folder) as part:
+            yield part
+            self.check_replaceable(folder)

@@ -5,6 +5,8 @@ from edpbrl_gym._lazy import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
+        "diffusion_guidance": ("DiffusionGuidanceEnv",),
+        "diffusion_guidance_vector": ("DiffusionGuidanceVectorEnv",),
         "prompt_construction": ("PromptConstructionEnv",),
         "prompt_construction_vector": ("PromptConstructionVectorEnv",),
         "registration": ("ENVIRONMENTS",),

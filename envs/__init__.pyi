@@ -1,3 +1,5 @@
+from edpbrl_gym.envs.diffusion_guidance import DiffusionGuidanceEnv as DiffusionGuidanceEnv
+from edpbrl_gym.envs.diffusion_guidance_vector import DiffusionGuidanceVectorEnv as DiffusionGuidanceVectorEnv
 from edpbrl_gym.envs.prompt_construction import PromptConstructionEnv as PromptConstructionEnv
 from edpbrl_gym.envs.prompt_construction_vector import PromptConstructionVectorEnv as PromptConstructionVectorEnv
 from edpbrl_gym.envs.registration import ENVIRONMENTS as ENVIRONMENTS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode
 from numpy.typing import ArrayLike, NDArray
 
-from edpbrl_gym.features import TextEncoder, check_encoder_spec, load_encoder
+from edpbrl_gym.features import ImageEncoder, TextEncoder, check_encoder_spec, load_encoder, load_image_encoder
 
 __all__ = [
     "check_complete",
@@ -28,23 +28,46 @@ __all__ = [
     "lanes_to_reset",
     "parse_autoreset_mode",
     "shared_encoder",
+    "shared_image_encoder",
+    "shared_model",
 ]
 
 
 @functools.lru_cache(maxsize=4)
-def _loaded_encoder(spec: str, files: tuple[tuple[str, int, int], ...]) -> TextEncoder:
-    return load_encoder(spec)
+def _loaded(loader: Callable[[str], Any], spec: str, files: tuple[tuple[str, int, int], ...]) -> Any:
+    return loader(spec)
+
+
+def shared_model(loader: Callable[[str], Any], spec: str, place: str) -> Any:
+    """Return ``loader(spec)``: one object for all environments of a process, loaded again when local files change.
+
+    Args:
+        loader: A function of a module (its results are kept by function).
+        spec: What it takes.
+        place: Folder or file on this machine, or anything else that is none.
+    """
+    path = Path(place)
+    if not place or not path.exists():  # a name, not a path on this machine
+        return _loaded(loader, spec, ())
+    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    stats = [(str(file), file.stat()) for file in files if file.is_file()]
+    return _loaded(loader, spec, tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats))
+
+
+def _place_of(spec: str) -> str:
+    return spec.partition(":")[2].removeprefix("local-dir:")
 
 
 def shared_encoder(spec: str) -> TextEncoder:
-    """One model for all single environments of a process, reloaded when its local files have changed."""
-    _, colon, place = spec.partition(":")
-    path = Path(place.removeprefix("local-dir:"))
-    if not colon or not place or not path.exists():  # a name, not a path on this machine
-        return _loaded_encoder(spec, ())
-    files = sorted(path.rglob("*")) if path.is_dir() else [path]
-    stats = [(str(file), file.stat()) for file in files if file.is_file()]
-    return _loaded_encoder(spec, tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats))
+    """One text encoder for all single environments of a process."""
+    encoder: TextEncoder = shared_model(load_encoder, spec, _place_of(spec))
+    return encoder
+
+
+def shared_image_encoder(spec: str) -> ImageEncoder:
+    """One image encoder for all single environments of a process."""
+    encoder: ImageEncoder = shared_model(load_image_encoder, spec, _place_of(spec))
+    return encoder
 
 
 def check_jsonable(**arguments: Any) -> None:
@@ -165,24 +188,30 @@ def check_lane_actions(actions: ArrayLike, num_envs: int) -> NDArray[np.int64]:
 
 
 def lane_infos(
-    mask: NDArray[np.bool_], texts: list[str], masks: NDArray[np.int8], counts: dict[str, NDArray[np.int64]]
+    mask: NDArray[np.bool_],
+    texts: list[str],
+    masks: NDArray[np.int8],
+    counts: dict[str, NDArray[np.int64]],
+    *,
+    text: str = "prompt",
 ) -> dict[str, Any]:
     """Return Gymnasium's vector infos: an array over lanes for each key, and which lanes it holds for under "_key".
 
     Args:
         mask: Lanes that have infos, (n,).
-        texts: Their prompts.
+        texts: Their prompts, or another text.
         masks: Legal actions of all lanes, (n, V).
         counts: Numbers of all lanes by their key, (n,).
+        text: Key of the texts.
     """
-    prompts = np.full(len(mask), None, dtype=object)
-    prompts[mask] = texts
-    values = {"action_mask": np.where(mask[:, None], masks, np.int8(0)), "prompt": prompts}
+    lane_texts = np.full(len(mask), None, dtype=object)
+    lane_texts[mask] = texts
+    values = {"action_mask": np.where(mask[:, None], masks, np.int8(0)), text: lane_texts}
     values |= {key: np.where(mask, count, 0) for key, count in counts.items()}
     return {name: part for key, value in values.items() for name, part in ((key, value), (f"_{key}", mask.copy()))}
 
 
-def final_infos(observations: NDArray[np.int64], infos: dict[str, Any], mask: NDArray[np.bool_]) -> dict[str, Any]:
+def final_infos(observations: NDArray[Any], infos: dict[str, Any], mask: NDArray[np.bool_]) -> dict[str, Any]:
     """Return Gymnasium's infos about lanes that terminate and restart in the same step."""
     final = np.full(len(mask), None, dtype=object)
     for lane in np.flatnonzero(mask):

@@ -9,7 +9,8 @@ import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
-from edpbrl_gym.envs.bases import RENDER_MODES, SinglePrompt
+from edpbrl_gym.envs.array_lanes import RENDER_MODES, integer_action
+from edpbrl_gym.envs.bases import SinglePrompt
 from edpbrl_gym.envs.prompt_model import PromptAttributes, PromptModel
 
 __all__ = ["PromptConstructionEnv"]
@@ -135,7 +136,7 @@ class PromptConstructionEnv(PromptAttributes, SinglePrompt):
         if self._tokens is None or len(self._tokens) == self.model.horizon:
             state = "not started yet" if self._tokens is None else f"complete ({self.model.horizon} tokens)"
             raise ResetNeeded(f"The prompt is {state}; call reset() before step().")
-        token = self._token(action)
+        token = integer_action(action)
         self.model.check_action(token, len(self._tokens))
         self._tokens.append(token)
         return self._observation(), 0.0, len(self._tokens) == self.model.horizon, False, self._info()

@@ -15,4 +15,9 @@ ENVIRONMENTS: tuple[dict[str, Any], ...] = (
         "entry_point": "edpbrl_gym.envs.text_generation:TextGenerationEnv",
         "vector_entry_point": "edpbrl_gym.envs.text_generation_vector:TextGenerationVectorEnv",
     },
+    {
+        "id": "edpbrl/DiffusionGuidance-v0",
+        "entry_point": "edpbrl_gym.envs.diffusion_guidance:DiffusionGuidanceEnv",
+        "vector_entry_point": "edpbrl_gym.envs.diffusion_guidance_vector:DiffusionGuidanceVectorEnv",
+    },
 )

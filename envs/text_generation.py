@@ -8,7 +8,8 @@ import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
-from edpbrl_gym.envs.bases import RENDER_MODES, SinglePrompt
+from edpbrl_gym.envs.array_lanes import RENDER_MODES, integer_action
+from edpbrl_gym.envs.bases import SinglePrompt
 from edpbrl_gym.envs.text_model import TextAttributes, TextModel
 
 __all__ = ["TextGenerationEnv"]
@@ -124,7 +125,7 @@ class TextGenerationEnv(TextAttributes, SinglePrompt):
         if not self._was_reset or self.state.ended[0]:
             state = "complete" if self._was_reset else "not started yet"
             raise ResetNeeded(f"The prompt is {state}; call reset() before step().")
-        token = self._token(action)
+        token = integer_action(action)
         self.model.check_action(token, self.state, 0, named=False)
         self.model.append(self.state, np.array([0]), np.array([token]))
         return self.state.tokens[0].copy(), 0.0, bool(self.state.ended[0]), False, self._info()

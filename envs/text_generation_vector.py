@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._arrays import Indices
 from edpbrl_gym._validation import check_count
-from edpbrl_gym.envs.bases import RENDER_MODES, PromptLanes
+from edpbrl_gym.envs.array_lanes import RENDER_MODES
+from edpbrl_gym.envs.bases import PromptLanes
 from edpbrl_gym.envs.text_model import TextAttributes, TextModel
 
 __all__ = ["TextGenerationVectorEnv"]

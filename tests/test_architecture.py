@@ -38,6 +38,7 @@ FLOORS = {
     "oracles": 3,
     "planners": 3,
     "language": 3,
+    "diffusion": 3,
     "envs": 4,
     "agents": 4,
     "collection": 5,

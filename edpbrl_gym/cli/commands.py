@@ -16,6 +16,7 @@ from edpbrl_gym.cli.reinforce import Reinforce
 from edpbrl_gym.cli.render import Render
 from edpbrl_gym.cli.report import Report
 from edpbrl_gym.cli.synthetic import Synthetic
+from edpbrl_gym.cli.train_mini_diffusion import TrainMiniDiffusion
 from edpbrl_gym.cli.train_prompt_lm import TrainPromptLM
 
 __all__ = ["commands"]
@@ -53,6 +54,7 @@ def commands(arguments: Sequence[str]) -> Any:
         | Annotated[Reproduce, subcommand("reproduce")]
         | Annotated[Bench, subcommand("bench", default=Bench.preset(study, quick=quick))]
         | Annotated[TrainPromptLM, subcommand("train-prompt-lm")]
+        | Annotated[TrainMiniDiffusion, subcommand("train-mini-diffusion")]
         | Annotated[Report, subcommand("report")]
     )
 

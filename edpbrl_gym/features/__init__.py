@@ -2,7 +2,12 @@
 
 from edpbrl_gym.features.base import TextEncoder
 from edpbrl_gym.features.cache import CachedEncoder, default_cache_folder
-from edpbrl_gym.features.images import IMAGE_ENCODER_FORMS, ImageEncoder, load_image_encoder
+from edpbrl_gym.features.images import (
+    IMAGE_ENCODER_FORMS,
+    ImageEncoder,
+    check_image_encoder_spec,
+    load_image_encoder,
+)
 from edpbrl_gym.features.loading import ENCODER_FORMS, check_encoder_spec, load_encoder
 from edpbrl_gym.features.maps import FeatureMap, RandomFourierFeatures, WithLinear
 from edpbrl_gym.features.memo import MemoEncoder
@@ -20,6 +25,7 @@ __all__ = [
     "TextEncoder",
     "WithLinear",
     "check_encoder_spec",
+    "check_image_encoder_spec",
     "default_cache_folder",
     "load_encoder",
     "load_image_encoder",

@@ -1,4 +1,4 @@
-"""Image encoders: pictures to unit-norm rows in the space of a CLIP text encoder."""
+"""Image encoders: pictures to rows of features, such as those of a CLIP model."""
 
 from __future__ import annotations
 
@@ -18,23 +18,30 @@ from edpbrl_gym.features.clip import open_clip_model
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["IMAGE_ENCODER_FORMS", "ImageEncoder", "OpenClipImageEncoder", "load_image_encoder"]
+__all__ = [
+    "IMAGE_ENCODER_FORMS",
+    "ImageEncoder",
+    "OpenClipImageEncoder",
+    "check_image_encoder_spec",
+    "load_image_encoder",
+]
 
 IMAGE_ENCODER_FORMS = {
     "open_clip:<model>/<pretrained tag or weights file>": "a CLIP image tower, such as open_clip:ViT-L-14/openai",
     "open_clip:local-dir:<folder>": "the same from a folder with open_clip_config.json and weights",
+    "strokes": "12 measures of handwriting, for small grey pictures",
 }
 
 
 @runtime_checkable
 class ImageEncoder(Encoder, Protocol):
-    """Anything that turns n pictures into an (n, d) array of unit-norm float32 rows.
+    """Anything that turns n pictures into an (n, d) array of float32 rows with a norm of about 1.
 
-    Its name is that of the text encoder of the same model.
+    The rows of a CLIP model have a norm of exactly 1, and its name is that of the text encoder of the same model.
     """
 
     def encode_images(self, images: Sequence[Image | PathLike[str] | str]) -> NDArray[np.float32]:
-        """Return the embeddings, shape (n, d), float32, unit norm, row i for ``images[i]``."""
+        """Return the embeddings, shape (n, d), float32, row i for ``images[i]``."""
 
 
 class OpenClipImageEncoder:
@@ -110,11 +117,25 @@ class OpenClipImageEncoder:
             return self.model.encode_image(pixels).float().cpu().numpy()
 
 
+def check_image_encoder_spec(spec: object) -> str:
+    """Return ``spec`` if it has one of the ``IMAGE_ENCODER_FORMS``; nothing is imported or loaded.
+
+    Raises:
+        ValueError: It has another form or is not a string; the message lists the forms.
+    """
+    kind, _, source = spec.partition(":") if isinstance(spec, str) else ("", "", "")
+    if isinstance(spec, str) and (spec == "strokes" or (kind == "open_clip" and source)):
+        return spec
+    forms = "; ".join(f"'{form}' ({description})" for form, description in IMAGE_ENCODER_FORMS.items())
+    raise ValueError(f"Expected an image encoder of one of the forms {forms}; got {spec!r}")
+
+
 def load_image_encoder(spec: str, *, batch_size: int = 32, device: str | None = None) -> ImageEncoder:
     """Return the image encoder that ``spec`` names.
 
     Args:
-        spec: One of ``IMAGE_ENCODER_FORMS``; ``load_encoder(spec)`` is the text encoder of the same space.
+        spec: One of ``IMAGE_ENCODER_FORMS``; for a CLIP model ``load_encoder(spec)`` is the text encoder of the same
+            space.
         batch_size: Maximum number of pictures per call of the model.
         device: Torch device; None: "cuda" if available, else "cpu".
 
@@ -124,10 +145,11 @@ def load_image_encoder(spec: str, *, batch_size: int = 32, device: str | None = 
         FileNotFoundError: A folder or file is missing.
         ConnectionError: The model hub can't be reached.
     """
-    kind, separator, source = spec.partition(":") if isinstance(spec, str) else ("", "", "")
-    if kind != "open_clip" or not separator or not source:
-        forms = "; ".join(f"'{form}' ({description})" for form, description in IMAGE_ENCODER_FORMS.items())
-        raise ValueError(f"Expected an image encoder of one of the forms {forms}; got {spec!r}")
+    kind, _, source = check_image_encoder_spec(spec).partition(":")
+    if kind == "strokes":
+        from edpbrl_gym.features.strokes import StrokeEncoder
+
+        return StrokeEncoder()
     return OpenClipImageEncoder(source, batch_size=batch_size, device=device)
 
 
