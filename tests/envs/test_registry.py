@@ -30,6 +30,8 @@ def tiny_language_model(tmp_path_factory):
 @pytest.fixture
 def arguments(env_id, request):
     """What an environment needs to be made at all, by id."""
+    if env_id == "edpbrl/DiffusionGuidance-v0":  # the package's own model
+        return {"conditions": [1, 7], "blocks": 3, "steps": 3}
     if env_id == "edpbrl/TextGeneration-v0":
         return {"model": request.getfixturevalue("tiny_language_model"), "words": 3, "max_tokens": 10}
     return {}
@@ -128,13 +130,16 @@ def test_observations_with_the_time(env_id, arguments):
 
 def test_an_unknown_encoder_is_told_at_once(env_id, arguments):
     """No model is loaded to find out, neither for a known encoder."""
+    pictures = env_id == "edpbrl/DiffusionGuidance-v0"
     for name in ("nonsense", "open_clip", ""):
         for make in (gymnasium.make, gymnasium.make_vec):
-            with pytest.raises(ValueError, match=f"Expected an encoder of one of the forms 'minilm'.*got {name!r}"):
+            known = "an image encoder of one of the forms.*'strokes'" if pictures else "an encoder of one of the forms"
+            with pytest.raises(ValueError, match=f"Expected {known}.*got {name!r}"):
                 make(env_id, encoder=name, **arguments)
     with pytest.raises(TypeError, match="encoder as a string"):
         gymnasium.make(env_id, encoder=3, **arguments)
-    gymnasium.make(env_id, encoder="sentence-transformers:/no/such/folder", **arguments)
+    source = "open_clip:local-dir:" if pictures else "sentence-transformers:"
+    gymnasium.make(env_id, encoder=f"{source}/no/such/folder", **arguments)
 
 
 def test_vector_entry_point_states_its_autoreset_mode(env_id, arguments):
