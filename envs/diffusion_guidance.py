@@ -40,8 +40,9 @@ class DiffusionGuidanceEnv(GuidanceAttributes, gymnasium.Env):
     without and with the condition. All actions are legal at every step.
 
     ## Observation Space
-    ``Box(-inf, inf, (2 C H W + 1,), float32)``: the latent, the predicted clean latent (0 before the first block) and
-    the share of blocks that are done. ``env.unwrapped.model.split(observations)`` takes them apart.
+    ``Box((2 C H W + 1,), float32)``: the latent and the predicted clean latent (0 before the first block), in
+    -1e6..1e6, and the share of blocks that are done, in 0..1. ``env.unwrapped.model.split(observations)`` takes them
+    apart.
 
     ## Starting State
     Noise. ``reset(seed=...)`` seeds its draw; ``reset(options={"noise_seed": n})`` begins from the n-th noise.

@@ -27,6 +27,7 @@ Latents = NDArray[np.float32]
 
 _SMALLEST_FRAME = 128  # pixels of a rendered frame, to which small pictures are enlarged
 _MAX_SEED = 2**31  # of the noise
+_LARGEST = 1e6  # of a latent: "euler" begins with a standard deviation of up to 20,000
 
 
 def _load(spec: str) -> tuple[Denoiser, dict[str, Any]]:
@@ -102,7 +103,10 @@ class GuidanceModel:
 
     def observation_space(self) -> Box:
         """Return a new observation space."""
-        return Box(-np.inf, np.inf, shape=(2 * self.size + 1,), dtype=np.float32)
+        high = np.full(2 * self.size + 1, _LARGEST, dtype=np.float32)
+        low = -high
+        low[-1], high[-1] = 0.0, 1.0
+        return Box(low, high, dtype=np.float32)
 
     def action_space(self) -> Discrete:
         """Return a new action space, one action for each direction."""
