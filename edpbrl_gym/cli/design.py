@@ -30,10 +30,11 @@ class Design:
     encoder: str = "minilm"
     """Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG, precomputed:FILE, package.module:Class."""
     solver: str = "newton"
-    """Agent that makes the design: newton, exact, tuples, frank_wolfe (the paper's), reference, random, a rule of the
-    literature that needs no answers (greedy_d, naive, thinning, dopewolfe, random_distinct, rollout_pool), or
-    package.module:Class (adaptive and the other rules need each answer before the next question, see docs/sessions.md;
-    for reinforce, which needs no vocabulary, see `edpbrl reproduce reinforce`)."""
+    """Agent that makes the design: newton, exact, tuples, frank_wolfe (the paper's), reference, deep (deep RL, for
+    environments without a table: no certificate), random, a rule of the literature that needs no answers (greedy_d,
+    naive, thinning, dopewolfe, random_distinct, rollout_pool), or package.module:Class (adaptive and the other rules
+    need each answer before the next question, see docs/sessions.md; for reinforce, which needs no vocabulary, see
+    `edpbrl reproduce reinforce`)."""
     device: str = "cpu"
     """Device of newton's products with all tokens: cpu, or cuda, cuda:1 and so on (torch)."""
     criterion: CriterionName = "D"

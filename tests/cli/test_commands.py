@@ -198,6 +198,7 @@ def test_the_demo_tells_its_story(words, tmp_path, capsys):
         "reproduce llm",
         "render",
         "train-prompt-lm",
+        "train-mini-diffusion",
         "bench",
         "report",
     ],
