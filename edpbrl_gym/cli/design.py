@@ -46,7 +46,7 @@ class Design:
     episodes: int = 30
     """T, episodes (one question for each step of a prompt)."""
     iterations: int | None = None
-    """Iterations of the solver at most (None: the solver's default, 200 for newton and 100 for frank_wolfe)."""
+    """Iterations of the solver at most (None: the default, 200 for newton, 100 for frank_wolfe, 10 for deep)."""
     tolerance: float | None = None
     """Stop at this gap relative to the gain (None: the solver's default, 1e-6 for newton and 1e-4 for frank_wolfe)."""
     time_limit: float | None = None
@@ -231,15 +231,18 @@ def _check_no_answers(file: Path) -> None:
 
 def _agent(options: Design, env: Any, solver: str) -> Any:
     """An agent for the command's arguments; those of the solver apply to the chosen solver only."""
+    from edpbrl_gym.agents.deep import DeepDesignAgent
     from edpbrl_gym.agents.planner import PlannerAgent
     from edpbrl_gym.agents.registry import agent_class, make_agent
 
     arguments: dict[str, Any] = {}
+    cls = agent_class(solver)
     if solver == options.solver:
-        arguments = {"max_iterations": options.iterations, "tolerance": options.tolerance}
+        iterations = "iterations" if issubclass(cls, DeepDesignAgent) else "max_iterations"
+        arguments = {iterations: options.iterations, "tolerance": options.tolerance}
         arguments["time_limit"] = options.time_limit
         arguments["device"] = None if options.device == "cpu" else options.device
-    if issubclass(agent_class(solver), PlannerAgent):
+    if issubclass(cls, (PlannerAgent, DeepDesignAgent)):
         arguments["feedback"] = options.feedback
     extra = {name: value for name, value in arguments.items() if value is not None}
     return make_agent(
