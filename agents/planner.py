@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edpbrl_gym._files import replacing
 from edpbrl_gym._validation import check_choice_of
+from edpbrl_gym.agents.asking import AskingAgent
 from edpbrl_gym.agents.base import EpisodeStart, State
 from edpbrl_gym.agents.tabular import TabularAgent, require
 from edpbrl_gym.estimation import GaussianPrior
@@ -21,21 +17,16 @@ from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.planners import ComposedFeatures, Planner, TokenFeatures
 from edpbrl_gym.planners.registry import make_planner, merged_options, planner_class, planner_options
 
-if TYPE_CHECKING:
-    from edpbrl_gym.comparisons import Comparisons
-
 __all__ = ["PlannerAgent"]
 
 
-class PlannerAgent(TabularAgent):
+class PlannerAgent(AskingAgent, TabularAgent):
     """Plays a planner through the standard API, one planner for all groups of K lanes.
 
     ``observe`` learns from all answers so far; call it whenever answers arrive, ideally after every step (with a
     `PreferenceQuery`: ``agent.observe(venv.comparisons)``). Groups that play side by side ask different questions
     from the same answers; with one group and ``observe`` after every step, each question of an episode uses all answers
     before it. ``planner.think()`` while the person looks at the options spares them long waits.
-
-    A saved agent keeps its answers and what was asked and planned, and estimates afresh when it is loaded.
 
     Args:
         env: A prompt environment (with ``.vocabulary``, ``.features`` and, for partial prompts, ``.encoder``).
@@ -93,10 +84,7 @@ class PlannerAgent(TabularAgent):
                     f"Expected a planner of K = {self.num_options} options, got one of {instance.num_options}"
                 )
             self.static = not instance.adaptive
-        self.planner: Planner | None = None
         self._instance = instance
-        self._answers: Comparisons | None = None
-        self._num_answers = 0
 
     @classmethod
     def needed_packages(cls, *, planner: str = "adaptive", **fixed: Any) -> tuple[tuple[str, str], ...]:
@@ -143,20 +131,7 @@ class PlannerAgent(TabularAgent):
             prior = planner_class(self.name).default_prior(rows)
             if not isinstance(prior, GaussianPrior):
                 return prior
-        if not self.regularization > 0:
-            raise ValueError("Expected regularization (lambda) > 0, got 0; rules need a proper posterior")
-        return GaussianPrior.isotropic(rows.shape[1], self.regularization)
-
-    def observe(self, comparisons: Comparisons) -> None:
-        """Learn from all answers so far; those it knows already come first, in the same order."""
-        planner = self._ready()
-        if len(comparisons) < self._num_answers:
-            planner.reset()
-            self._num_answers = 0
-        new = comparisons.features[self._num_answers :]
-        if len(new):
-            planner.tell(new, comparisons.responses[self._num_answers :])
-        self._answers, self._num_answers = comparisons, len(comparisons)
+        return self._isotropic(rows.shape[1])
 
     def predict(
         self,
@@ -172,70 +147,22 @@ class PlannerAgent(TabularAgent):
         """
         planner = self._ready()
         observations, single = self._batch(observation)
-        options = self.num_options
-        if single or len(observations) % options:
-            raise ValueError(
-                f"Expected observations of a multiple of num_options = {options} lanes, got "
-                f"{'a single one' if single else len(observations)}; the options of a question are chosen together."
-            )
+        groups = self._groups(observations, single)
         steps = self._steps(observations, state, episode_start)
         actions = np.zeros(len(observations), dtype=np.int64)
-        for first in range(0, len(observations), options):
-            group = slice(first, first + options)
-            step = int(steps[first])
+        for group in groups:
+            step = int(steps[group.start])
             if (steps[group] != step).any():
                 raise ValueError(f"Expected the lanes of a group in step, got {steps[group].tolist()}.")
             if step < self.mdp.horizon:
                 actions[group] = planner.ask(observations[group, :step].astype(np.int64))
         return actions, (steps + 1,)
 
-    def _ready(self) -> Planner:
-        if self.planner is None:
-            raise RuntimeError(f"The agent {self.name!r} has no planner yet; call learn() first.")
-        return self.planner
-
     def _arguments(self) -> dict[str, Any]:
         if self._instance is not None:
             raise TypeError(f"Expected a planner given by name, so that the agent can be saved; got {self._instance!r}")
         arguments = {"planner": self.name, "feedback": self.feedback, "posterior": self.posterior}
         return {**super()._arguments(), **arguments, **self.planner_options}
-
-    def _save(self, folder: Path) -> None:
-        answers, questions, prior = folder / "answers.parquet", folder / "questions.npz", folder / "prior.npz"
-        for old in (answers, questions, prior):  # of an agent saved here before
-            old.unlink(missing_ok=True)
-        if self.prior is not None:
-            with replacing(prior) as part, open(part, "wb") as file:
-                np.savez(file, precision=self.prior.precision, mean=self.prior.mean)
-        if self._answers is not None:
-            self._answers.to_parquet(answers)
-        # an agent that has not learned has no questions; the empty file says so
-        with replacing(questions) as part, open(part, "wb") as file:
-            np.savez_compressed(file, **({} if self.planner is None else self.planner.questions()))
-
-    def _load(self, folder: Path) -> None:
-        from edpbrl_gym.comparisons import Comparisons
-
-        if (folder / "prior.npz").is_file():
-            with np.load(folder / "prior.npz") as arrays:
-                self.prior = GaussianPrior.from_precision(arrays["precision"], arrays["mean"])
-        with _reading(folder / "questions.npz") as path, np.load(path, allow_pickle=False) as arrays:
-            questions = dict(arrays)
-        if not questions:
-            return  # it had not learned
-        planner = self.learn()._ready()
-        with _reading(folder / "questions.npz"):
-            planner.restore_questions(questions)
-        if (folder / "answers.parquet").is_file():
-            self.observe(Comparisons.from_parquet(folder / "answers.parquet"))
-
-
-@contextmanager
-def _reading(path: Path) -> Iterator[Path]:
-    try:
-        yield path
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"Expected the questions of a saved agent in {path}, got {error}; save it again.") from error
 
 
 def _plain(options: dict[str, Any]) -> dict[str, Any]:

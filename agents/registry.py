@@ -47,6 +47,7 @@ AGENTS: dict[str, AgentEntry] = {
         for name, entry in PLANNERS.items()
     },
     "deep": AgentEntry("edpbrl_gym.agents.deep:DeepDesignAgent", "ED-PBRL (deep RL)"),
+    "enumerated": AgentEntry("edpbrl_gym.agents.enumerated:EnumeratedAgent", "Adaptive over enumerated episodes"),
     "random": AgentEntry("edpbrl_gym.agents.random:RandomAgent", "Random"),
     "reinforce": AgentEntry("edpbrl_gym.agents.reinforce:ReinforceAgent", "REINFORCE"),
 }

@@ -9,11 +9,23 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._arrays import Floats32
+from edpbrl_gym._validation import check_integers
 from edpbrl_gym.design.trees import EpisodeTrees
 
-__all__ = ["MAX_SEQUENCES", "BranchingModel", "enumerate_episodes"]
+__all__ = [
+    "MAX_SEQUENCES",
+    "BranchingModel",
+    "FeaturesOf",
+    "check_sequences",
+    "enumerate_episodes",
+    "enumerate_from",
+    "play_sequences",
+]
 
 MAX_SEQUENCES = 100_000  # of one noise
+
+FeaturesOf = Callable[[NDArray[np.float32]], NDArray[np.floating]]
+"""Features (n, d) of observations (n, ...)."""
 
 
 class BranchingModel(Protocol):
@@ -41,6 +53,7 @@ def enumerate_episodes(
     model: BranchingModel,
     noise_seeds: ArrayLike,
     *,
+    features: FeaturesOf | None = None,
     batch_size: int = 2048,
     progress: Callable[[int, int], None] | None = None,
 ) -> EpisodeTrees:
@@ -51,6 +64,7 @@ def enumerate_episodes(
     Args:
         model: ``env.unwrapped.model`` of a diffusion environment.
         noise_seeds: Numbers of the noises, (n,).
+        features: Features of observations; None: the model's ``trajectory_features``.
         batch_size: Most observations that are denoised at once.
         progress: Called with (noises done, all noises) after each.
 
@@ -61,23 +75,94 @@ def enumerate_episodes(
         ValueError: If there is no noise, or a noise has more than ``MAX_SEQUENCES`` sequences.
     """
     seeds = np.atleast_1d(np.asarray(noise_seeds, dtype=np.int64))
-    actions, horizon = len(model.directions), model.horizon
     if seeds.ndim != 1 or not len(seeds):
         raise ValueError(f"Expected noise seeds of shape (n,), at least one, got shape {seeds.shape}.")
+    check_sequences(model)
+    return enumerate_from(model, model.start(seeds), features=features, batch_size=batch_size, progress=progress)
+
+
+def enumerate_from(
+    model: BranchingModel,
+    observations: ArrayLike,
+    *,
+    features: FeaturesOf | None = None,
+    batch_size: int = 2048,
+    progress: Callable[[int, int], None] | None = None,
+) -> EpisodeTrees:
+    """Try every sequence of actions from the first observations of some episodes, as ``reset()`` returns them.
+
+    Args:
+        model: See `enumerate_episodes`.
+        observations: First observations, (n, ...).
+        features: See `enumerate_episodes`.
+        batch_size: See `enumerate_episodes`.
+        progress: See `enumerate_episodes`.
+
+    Returns:
+        The features of every node; noise i is that of ``observations[i]``.
+
+    Raises:
+        ValueError: As for `enumerate_episodes`.
+    """
+    check_sequences(model)
+    starts = np.asarray(observations, dtype=np.float32)
+    shown = model.trajectory_features if features is None else features
+    levels: list[list[NDArray[np.float32]]] = [[] for _ in range(model.horizon)]
+    for number, start in enumerate(starts):
+        nodes = start[None]
+        for level in levels:
+            nodes = _children(model, nodes, len(model.directions), batch_size)
+            level.append(np.asarray(shown(nodes), dtype=np.float32))
+        if progress is not None:
+            progress(number + 1, len(starts))
+    return EpisodeTrees([np.stack(level) for level in levels])
+
+
+def check_sequences(model: BranchingModel) -> int:
+    """Number of sequences of actions, A^B.
+
+    Raises:
+        ValueError: If there are more than ``MAX_SEQUENCES``.
+    """
+    actions, horizon = len(model.directions), model.horizon
     if actions**horizon > MAX_SEQUENCES:
         raise ValueError(
             f"Expected at most {MAX_SEQUENCES:,} sequences of actions, got {actions} ** {horizon} = "
             f"{actions**horizon:,}; use fewer conditions, weights or blocks"
         )
-    levels: list[list[NDArray[np.float32]]] = [[] for _ in range(horizon)]
-    for number, seed in enumerate(seeds.tolist()):
-        nodes = model.start([seed])
-        for features in levels:
-            nodes = _children(model, nodes, actions, batch_size)
-            features.append(model.trajectory_features(nodes))
-        if progress is not None:
-            progress(number + 1, len(seeds))
-    return EpisodeTrees([np.stack(features) for features in levels])
+    return int(actions**horizon)
+
+
+def play_sequences(
+    model: BranchingModel, noise_seeds: ArrayLike, actions: ArrayLike, *, batch_size: int = 2048
+) -> Floats32:
+    """The last observations of given episodes.
+
+    Args:
+        model: See `enumerate_episodes`.
+        noise_seeds: Number of each episode's noise, (n,).
+        actions: Its actions, (n, B).
+        batch_size: Most observations that are denoised at once.
+
+    Returns:
+        Observations, (n, ...).
+
+    Raises:
+        ValueError: If there is no episode, the shapes don't fit, or an action doesn't exist.
+    """
+    seeds = check_integers(noise_seeds, "noise_seeds", shape=("n",), low=0)
+    shape = (len(seeds), model.horizon)
+    taken = check_integers(actions, "actions", shape=shape, low=0, high=len(model.directions) - 1)
+    if not len(seeds):
+        raise ValueError("Expected at least one episode, got none.")
+    parts = []
+    for start in range(0, len(seeds), batch_size):
+        rows = slice(start, start + batch_size)
+        observations = model.start(seeds[rows])
+        for block in range(model.horizon):
+            observations = model.advance(observations, taken[rows, block])
+        parts.append(observations)
+    return np.concatenate(parts)
 
 
 def _children(model: BranchingModel, nodes: Floats32, actions: int, batch_size: int) -> Floats32:

@@ -216,6 +216,25 @@ class AdaptivePlanner(TrackedPlanner):
         ]
         return max(results, key=lambda result: result[1])[0]
 
+    def replace_items(self, features: ArrayLike) -> None:
+        """Ask the next questions about other items in the place of the vocabulary's; answers and posterior stay.
+
+        For pools that change from question to question, such as the images that one noise can become. The items are
+        no part of ``state``.
+
+        Args:
+            features: Features of the items, (n, d), as many as the vocabulary has tokens.
+
+        Raises:
+            ValueError: The vocabulary has several steps, or the features have another shape.
+        """
+        if len(self.sizes) != 1:
+            raise ValueError(f"Expected a planner for a pool, a vocabulary of one step, got {len(self.sizes)} steps")
+        shape = (self.sizes[0], self.dimension)
+        self._tokens = [check_array(features, "features", shape=shape, hint="one row for each item").astype(np.float32)]
+        if self._contrasts is not None:
+            self._contrasts = _contrasts(self._tokens)
+
     def think(self) -> None:
         """Precompute while the person looks at the options.
 

@@ -1,0 +1,126 @@
+"""Episodes of a diffusion model as the items of a pool, for planners and sessions that ask about their last images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from edpbrl_gym._arrays import Floats32, Indices
+from edpbrl_gym._validation import check_integers
+from edpbrl_gym.diffusion.enumeration import BranchingModel, FeaturesOf, check_sequences, play_sequences
+from edpbrl_gym.features._hashing import hash_arrays, hash_settings
+from edpbrl_gym.features.base import check_texts
+from edpbrl_gym.vocabulary import Vocabulary
+
+__all__ = ["PicturedModel", "TrajectoryPool"]
+
+
+class PicturedModel(BranchingModel, Protocol):
+    """A model whose episodes can be shown, such as that of a diffusion environment."""
+
+    def describe(self, actions: Sequence[int]) -> str:
+        """A sequence of actions as text."""
+
+    def trajectory_images(self, observations: ArrayLike) -> NDArray[np.uint8]:
+        """Images of observations, (n, height, width, 3)."""
+
+
+class TrajectoryPool:
+    """Items that are last images of episodes, each named by its noise and its directions.
+
+    The names are the tokens of a vocabulary of one step, and the pool is the encoder of its names, so that everything
+    that asks about items asks about images::
+
+        pool = TrajectoryPool.enumerate(env.unwrapped.model, noise_seeds=range(8))
+        planner = make_planner("adaptive", pool.vocabulary, TokenFeatures(pool.vocabulary, pool.features))
+        session = Session(planner, vocabulary=pool.vocabulary, encoder=pool)
+        question = session.ask()
+        pictures = pool.images(question.tokens[:, 0])  # show them
+        session.tell(2)
+
+    Args:
+        model: ``env.unwrapped.model`` of a diffusion environment.
+        noise_seeds: Noise of each item, (n,).
+        actions: Actions of each item, (n, B); no two items are equal.
+        features: Features of observations; None: the model's ``trajectory_features``.
+
+    Attributes:
+        noise_seeds: Noise of each item, (n,).
+        actions: Actions of each item, (n, B).
+        vocabulary: One step, "image", whose tokens name the items, such as "noise 3: 0 x 2, 7 x 2".
+        features: Features of the items, float32 (n, d).
+        name: "trajectories".
+        dimension: d.
+        fingerprint: sha256 (hex) of names and features.
+
+    Raises:
+        ValueError: If shapes don't fit, or two items are equal.
+    """
+
+    name = "trajectories"
+
+    def __init__(
+        self, model: PicturedModel, noise_seeds: ArrayLike, actions: ArrayLike, *, features: FeaturesOf | None = None
+    ) -> None:
+        self.noise_seeds: Indices = check_integers(noise_seeds, "noise_seeds", shape=("n",), low=0)
+        self.actions: Indices = check_integers(actions, "actions", shape=(len(self.noise_seeds), model.horizon), low=0)
+        self._model = model
+        names = tuple(
+            f"noise {seed}: {model.describe(sequence)}"
+            for seed, sequence in zip(self.noise_seeds.tolist(), self.actions.tolist(), strict=True)
+        )
+        self.vocabulary = Vocabulary(("image",), (names,))
+        shown = model.trajectory_features if features is None else features
+        self.features: Floats32 = np.asarray(shown(self.observations(np.arange(len(names)))), dtype=np.float32)
+        self.dimension = int(self.features.shape[1])
+        rows = hash_arrays({"features": self.features})
+        self.fingerprint = hash_settings({"kind": self.name, "texts": names, "rows": rows})
+        self._index = {text: row for row, text in enumerate(self.vocabulary.tokens[0])}
+
+    @classmethod
+    def enumerate(cls, model: PicturedModel, noise_seeds: ArrayLike, **options: Any) -> Self:
+        """The pool of all A^B sequences of actions from each noise, noise after noise.
+
+        Args:
+            model: See the class.
+            noise_seeds: Different noises, (n,).
+            **options: ``features``, see the class.
+
+        Raises:
+            ValueError: If a noise has too many sequences.
+        """
+        seeds = np.atleast_1d(np.asarray(noise_seeds, dtype=np.int64))
+        sequences = np.indices((len(model.directions),) * model.horizon).reshape(model.horizon, check_sequences(model))
+        return cls(model, np.repeat(seeds, sequences.shape[1]), np.tile(sequences.T, (len(seeds), 1)), **options)
+
+    def __len__(self) -> int:
+        """Number of items."""
+        return len(self.noise_seeds)
+
+    def observations(self, items: ArrayLike) -> Floats32:
+        """Last observations of some items (m,), played again."""
+        chosen = check_integers(items, "items", shape=("m",), low=0, high=len(self) - 1)
+        return play_sequences(self._model, self.noise_seeds[chosen], self.actions[chosen])
+
+    def images(self, items: ArrayLike) -> NDArray[np.uint8]:
+        """Images of some items (m,), uint8 of shape (m, height, width, 3)."""
+        return self._model.trajectory_images(self.observations(items))
+
+    def encode(self, texts: Sequence[str], *, progress: bool = False) -> Floats32:
+        """Features of items by their names, float32 (m, d), not scaled to unit norm; ``progress`` is ignored.
+
+        Raises:
+            TypeError: The texts are not a list of strings.
+            ValueError: A text names no item.
+        """
+        names = check_texts(texts)
+        unknown = [text for text in names if text not in self._index]
+        if unknown:
+            raise ValueError(
+                f"Expected names of this pool's items such as {self.vocabulary.tokens[0][0]!r}, got {unknown[0]!r}; "
+                "take them from its vocabulary"
+            )
+        return self.features[[self._index[text] for text in names]]
