@@ -66,7 +66,8 @@ class TrajectoryPool:
         self, model: PicturedModel, noise_seeds: ArrayLike, actions: ArrayLike, *, features: FeaturesOf | None = None
     ) -> None:
         self.noise_seeds: Indices = check_integers(noise_seeds, "noise_seeds", shape=("n",), low=0)
-        self.actions: Indices = check_integers(actions, "actions", shape=(len(self.noise_seeds), model.horizon), low=0)
+        shape, last = (len(self.noise_seeds), model.horizon), len(model.directions) - 1
+        self.actions: Indices = check_integers(actions, "actions", shape=shape, low=0, high=last)
         self._model = model
         names = tuple(
             f"noise {seed}: {model.describe(sequence)}"

@@ -40,9 +40,12 @@ def folder(tmp_path_factory):
     return write_vocabulary(tmp_path_factory.mktemp("words"))
 
 
-# planners need prompts, reinforce a language model, deep lanes to train on: test_adaptive.py, test_rule.py,
-# test_reinforce.py, test_deep.py
-@pytest.mark.parametrize("name", sorted((set(AGENTS) - set(PLANNERS) - {"reinforce", "deep"}) | {"random"}))
+# planners need prompts, reinforce a language model, deep and reinforce-network lanes to train on, enumerated a
+# diffusion model: test_adaptive.py, test_rule.py, test_reinforce.py, test_deep.py, test_network.py, test_enumerated.py
+ELSEWHERE = {"reinforce", "deep", "reinforce-network", "enumerated"}
+
+
+@pytest.mark.parametrize("name", sorted((set(AGENTS) - set(PLANNERS) - ELSEWHERE) | {"random"}))
 def test_every_registered_agent(name):
     env = ChainEnv()
     if name in ("newton", "tuples"):  # on a prompt MDP: trajectories of a random one cannot be chosen
