@@ -50,6 +50,7 @@ AGENTS: dict[str, AgentEntry] = {
     "enumerated": AgentEntry("edpbrl_gym.agents.enumerated:EnumeratedAgent", "Adaptive over enumerated episodes"),
     "random": AgentEntry("edpbrl_gym.agents.random:RandomAgent", "Random"),
     "reinforce": AgentEntry("edpbrl_gym.agents.reinforce:ReinforceAgent", "REINFORCE"),
+    "reinforce-network": AgentEntry("edpbrl_gym.agents.network:NetworkReinforceAgent", "REINFORCE (networks)"),
 }
 """All agents by name; every planner's name is an agent's, but "random" plays legal actions of any environment."""
 

@@ -193,7 +193,7 @@ def test_arrays_among_the_options_are_saved_and_what_cannot_be_is_refused(world,
 def test_names_and_wrong_options(world):
     env = lanes(world)
     with pytest.raises(
-        ValueError, match="an agent among exact, .*a planner among adaptive, .*bald, .*qeubo.*'thompson'"
+        ValueError, match="an agent among .*exact, .*a planner among adaptive, .*bald, .*qeubo.*'thompson'"
     ):
         made("thompson", env)
     with pytest.raises(TypeError, match="agent 'bald' has no option 'rule'; its options: draws"):
