@@ -31,10 +31,10 @@ class Design:
     """Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG, precomputed:FILE, package.module:Class."""
     solver: str = "newton"
     """Agent that makes the design: newton, exact, tuples, frank_wolfe (the paper's), reference, deep (deep RL, for
-    environments without a table: no certificate), random, a rule of the literature that needs no answers (greedy_d,
-    naive, thinning, dopewolfe, random_distinct, rollout_pool), or package.module:Class (adaptive and the other rules
-    need each answer before the next question, see docs/sessions.md; for reinforce, which needs no vocabulary, see
-    `edpbrl reproduce reinforce`)."""
+    environments without a table: no certificate), reinforce-network (small networks, no certificate either), random, a
+    rule of the literature that needs no answers (greedy_d, naive, thinning, dopewolfe, random_distinct, rollout_pool),
+    or package.module:Class (adaptive, enumerated and the other rules need each answer before the next question, see
+    docs/sessions.md; for reinforce, which needs no vocabulary, see `edpbrl reproduce reinforce`)."""
     device: str = "cpu"
     """Device of newton's products with all tokens: cpu, or cuda, cuda:1 and so on (torch)."""
     criterion: CriterionName = "D"
@@ -46,7 +46,8 @@ class Design:
     episodes: int = 30
     """T, episodes (one question for each step of a prompt)."""
     iterations: int | None = None
-    """Iterations of the solver at most (None: the default, 200 for newton, 100 for frank_wolfe, 10 for deep)."""
+    """Iterations of the solver at most (None: the default, 200 for newton, 100 for frank_wolfe and reinforce-network,
+    10 for deep)."""
     tolerance: float | None = None
     """Stop at this gap relative to the gain (None: the solver's default, 1e-6 for newton and 1e-4 for frank_wolfe)."""
     time_limit: float | None = None
@@ -232,17 +233,19 @@ def _check_no_answers(file: Path) -> None:
 def _agent(options: Design, env: Any, solver: str) -> Any:
     """An agent for the command's arguments; those of the solver apply to the chosen solver only."""
     from edpbrl_gym.agents.deep import DeepDesignAgent
+    from edpbrl_gym.agents.network import NetworkReinforceAgent
     from edpbrl_gym.agents.planner import PlannerAgent
     from edpbrl_gym.agents.registry import agent_class, make_agent
 
     arguments: dict[str, Any] = {}
+    learners = (DeepDesignAgent, NetworkReinforceAgent)
     cls = agent_class(solver)
     if solver == options.solver:
-        iterations = "iterations" if issubclass(cls, DeepDesignAgent) else "max_iterations"
+        iterations = "iterations" if issubclass(cls, learners) else "max_iterations"
         arguments = {iterations: options.iterations, "tolerance": options.tolerance}
         arguments["time_limit"] = options.time_limit
         arguments["device"] = None if options.device == "cpu" else options.device
-    if issubclass(cls, (PlannerAgent, DeepDesignAgent)):
+    if issubclass(cls, (PlannerAgent, *learners)):
         arguments["feedback"] = options.feedback
     extra = {name: value for name, value in arguments.items() if value is not None}
     return make_agent(
