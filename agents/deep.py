@@ -168,7 +168,7 @@ class DeepDesignAgent(Agent):
         first = self._roll_out(lanes, None, "uniform")
         problem = self._problem_of(*first.features.shape[1:])
         moments = PolicyMoments.from_features(first.features)
-        mixture = Mixture.uniform(problem, moments)
+        mixture = Mixture.uniform(problem, moments, restricted=lanes.restricted)
         oracle = DeepOracle(
             lanes,
             algorithm=self.algorithm,
@@ -255,7 +255,9 @@ class DeepDesignAgent(Agent):
         else:
             drawn = draw_actions(np.broadcast_to(mixture.weights, (count, len(mixture.weights))), draws[0], False)
         chosen = np.where(chosen < 0, drawn, chosen)
-        masks = self._legal(observations, steps)
+        masks = np.ones((count, self.num_actions), dtype=np.bool_)
+        if mixture.restricted:
+            masks = self._legal(observations, steps)
         actions = np.zeros(count, dtype=np.int64)
         for index in np.unique(chosen):
             lanes = np.flatnonzero(chosen == index)

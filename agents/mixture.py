@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -49,6 +49,8 @@ class Mixture:
         weights: Their probabilities, shape (n,).
         history: One record for each iteration.
         horizon: H.
+        restricted: Whether an action was illegal at any time while the first policy was played; if not, no masks are
+            asked for.
         value: Objective at the estimated moments.
     """
 
@@ -57,6 +59,7 @@ class Mixture:
     weights: Floats
     history: tuple[OracleRecord, ...]
     horizon: int
+    restricted: bool
     value: float
 
     @property
@@ -65,9 +68,9 @@ class Mixture:
         return PolicyMoments.mixture(self.moments, self.weights)
 
     @classmethod
-    def uniform(cls, problem: MomentProblem, moments: PolicyMoments) -> Self:
+    def uniform(cls, problem: MomentProblem, moments: PolicyMoments, *, restricted: bool) -> Self:
         """The uniformly random policy alone."""
-        return cls((None,), (moments,), np.ones(1), (), problem.horizon, problem.value(moments))
+        return cls((None,), (moments,), np.ones(1), (), problem.horizon, restricted, problem.value(moments))
 
     def extended(
         self,
@@ -80,7 +83,14 @@ class Mixture:
         """The mixture with one policy more, and these weights of all."""
         known = (*self.moments, moments)
         value = problem.value(PolicyMoments.mixture(known, weights))
-        return type(self)((*self.policies, policy), known, weights, (*self.history, record), self.horizon, value)
+        return replace(
+            self,
+            policies=(*self.policies, policy),
+            moments=known,
+            weights=weights,
+            history=(*self.history, record),
+            value=value,
+        )
 
     def probabilities(self, index: int, observations: NDArray[Any], steps: Indices, masks: Booleans) -> Floats:
         """Probabilities (n, A) of the actions of one of the policies; see `action_probabilities`."""
@@ -88,7 +98,12 @@ class Mixture:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Everything as arrays by names, without objects."""
-        record = {"horizon": self.horizon, "value": self.value, "history": [asdict(one) for one in self.history]}
+        record = {
+            "horizon": self.horizon,
+            "restricted": self.restricted,
+            "value": self.value,
+            "history": [asdict(one) for one in self.history],
+        }
         arrays: dict[str, NDArray[Any]] = {"weights": self.weights, "record": np.array(json.dumps(record))}
         for index, (policy, moments) in enumerate(zip(self.policies, self.moments, strict=True)):
             arrays[f"{index}/means"], arrays[f"{index}/second"] = moments.means, moments.second
@@ -115,7 +130,15 @@ class Mixture:
             policies.append(network(own, record["horizon"]) if own else None)
             moments.append(PolicyMoments(arrays[f"{index}/means"], arrays[f"{index}/second"]))
         history = tuple(OracleRecord(**entry) for entry in record["history"])
-        return cls(tuple(policies), tuple(moments), arrays["weights"], history, record["horizon"], record["value"])
+        return cls(
+            tuple(policies),
+            tuple(moments),
+            arrays["weights"],
+            history,
+            record["horizon"],
+            record["restricted"],
+            record["value"],
+        )
 
 
 def action_probabilities(

@@ -21,7 +21,11 @@ from edpbrl_gym.design.trees import StepReward
 
 __all__ = ["Episodes", "FinalReward", "RewardLanes", "StandardReward", "play_episodes", "remade_lanes"]
 
-_OF_LANES = ("num_envs", "vectorization_mode", "vector_kwargs", "wrappers", "autoreset_mode", "render_mode")
+# how lanes are made and go together for questions; training lanes have noises of their own
+_OF_LANES = (
+    *("num_envs", "vectorization_mode", "vector_kwargs", "wrappers"),
+    *("autoreset_mode", "render_mode", "shared_noise"),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +89,7 @@ class RewardLanes:
         reward: May be replaced between steps.
         features: Features that the last step showed, shape (num_envs, d); None before the first step.
         steps: Step h of each lane's next action, shape (num_envs,).
+        restricted: Whether some lane has had an illegal action so far.
         base: The innermost environment.
         num_actions: A.
 
@@ -112,6 +117,7 @@ class RewardLanes:
         self.num_actions = discrete_actions(self.base, who="deep")
         self.legal = LegalMasks(env, self.num_actions)
         self.features: Floats32 | None = None
+        self.restricted = False
         self.steps: Indices = np.zeros(self.num_envs, dtype=np.int64)
         self._observations: NDArray[Any] = np.empty(0)
 
@@ -152,7 +158,9 @@ class RewardLanes:
 
     def action_masks(self) -> Booleans:
         """Legal actions of each lane, shape (num_envs, A)."""
-        return self.legal(self._observations, self.steps)
+        masks = self.legal(self._observations, self.steps)
+        self.restricted |= not masks.all()
+        return masks
 
     def close(self) -> None:
         """Close the environment."""

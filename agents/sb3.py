@@ -174,7 +174,7 @@ class DeepOracle:
         seed: Of SB3. Create and train inside `own_randomness`: SB3 seeds the global generators.
 
     Raises:
-        ValueError: If actions are not always legal and the algorithm can't mask them.
+        ValueError: If the lanes have had illegal actions so far and the algorithm can't mask them.
     """
 
     def __init__(
@@ -190,10 +190,10 @@ class DeepOracle:
         self.lanes = lanes
         self.algorithm = check_choice_of(algorithm, "algorithm", ALGORITHMS)
         self.hyperparameters = dict(hyperparameters)
-        if algorithm != "maskable_ppo" and not lanes.legal.unrestricted:
+        if algorithm != "maskable_ppo" and lanes.restricted:
             raise ValueError(
-                f"Expected an environment in which every action is always legal for {algorithm!r}; use "
-                'algorithm="maskable_ppo", which masks the others.'
+                f"Expected an environment in which every action is always legal for {algorithm!r}, got one that "
+                'forbade some while its lanes were played; use algorithm="maskable_ppo", which masks them.'
             )
         self.seen_horizon = horizon if observe_step else None
         self.venv = sb3_lanes(lanes, horizon=self.seen_horizon)

@@ -148,7 +148,7 @@ def test_legal_actions_of_every_kind_of_environment(world):
 def test_the_design_is_that_of_its_moments(env, learned):
     """Value, weights and gradient gap of the agent against the table of the same environment."""
     mixture = learned.mixture
-    assert len(mixture.policies) == 3 and mixture.policies[0] is None and mixture.horizon == 3
+    assert mixture.restricted and len(mixture.policies) == 3 and mixture.policies[0] is None and mixture.horizon == 3
     assert mixture.weights.sum() == pytest.approx(1.0)
     problem = make_agent("newton", env, num_options=2, episodes=10, criterion="D").problem()
     assert learned.problem.baseline == problem.baseline
@@ -269,6 +269,35 @@ def test_answers_are_collected_through_the_query(world):
         actions, state = agent.predict(observations, state, lanes.episode_start)
         observations, *_ = lanes.step(actions)
     assert lanes.comparisons.features.shape == (12, 2, 3)
+
+
+def test_masks_that_forbid_nothing():
+    """Such an environment is played by PPO too, in any number of lanes."""
+
+    class Open(ChainEnv):
+        def __init__(self) -> None:
+            super().__init__()
+            del self.mdp
+
+        def reset(self, *, seed=None, options=None):
+            gymnasium.Env.reset(self, seed=seed)
+            self.steps = 0
+            return 0, {}
+
+        def step(self, action):
+            self.steps += 1
+            return int(action), 0.0, self.steps == 2, False, {}
+
+        def action_masks(self):
+            return np.ones(3, dtype=np.int8)
+
+        def state_features(self, observations):
+            return np.eye(5, dtype=np.float32)[np.asarray(observations)]
+
+    agent = make_agent(
+        "deep", Open(), **TINY, algorithm="ppo", feedback="state", make_lanes=lambda n: chain_lanes(n, Open)
+    ).learn()
+    assert not agent.mixture.restricted and agent.predict(np.zeros(11, dtype=int))[0].shape == (11,)
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
