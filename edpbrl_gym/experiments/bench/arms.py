@@ -16,7 +16,7 @@ from edpbrl_gym.experiments.bench.settings import Regime
 from edpbrl_gym.experiments.settings import AgentSettings
 from edpbrl_gym.planners.registry import PLANNERS, planner_options
 
-__all__ = ["ANSWERS", "DESIGNS", "ESTIMATORS", "PRIORS", "Arm", "DesignEntry", "get_arm"]
+__all__ = ["ANSWERS", "DESIGNS", "ESTIMATORS", "KERNELS", "PRIORS", "Arm", "DesignEntry", "get_arm"]
 
 ESTIMATORS: dict[str, str] = {
     "vocabulary": "vocabulary prior: embedding prior, scale from the answers, around the estimate",
@@ -26,8 +26,13 @@ ESTIMATORS: dict[str, str] = {
     "ridge1": "ridge 1",
     "ridge100": "ridge 100 (the paper's)",
     "planner": "the planner's own estimate",
+    "kernel": "ridge on linear and Fourier features, lambda from the answers",
+    "kernel-global": "embedding prior on linear and Fourier features, scale from the answers",
 }
 """Name of an estimator in the table -> what it is; see ``estimators.fit``."""
+
+KERNELS: tuple[str, ...] = ("kernel", "kernel-global")
+"""Estimators of tastes that are not linear: they take seconds, and are fitted in regimes that ask for them."""
 
 PRIORS: tuple[str, ...] = ("vocabulary", "global", "fixed", "ridge1", "ridge100")
 """Estimators that are a prior, with which a planner can plan."""
@@ -118,9 +123,9 @@ class Arm:
 
     @property
     def estimators(self) -> tuple[str, ...]:
-        """Those of its rows: all where Random asks, else the vocabulary prior and the one that belongs to it."""
+        """Those of its rows: all linear ones where Random asks, else the vocabulary prior and the one of its own."""
         if self.asker == "random":
-            return tuple(name for name in ESTIMATORS if name != "planner")
+            return tuple(name for name in ESTIMATORS if name not in ("planner", *KERNELS))
         return tuple(dict.fromkeys(("vocabulary", self.estimator)))
 
     def runs_in(self, regime: Regime) -> bool:

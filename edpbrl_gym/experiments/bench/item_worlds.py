@@ -118,7 +118,8 @@ def load_items(settings: BenchSettings, regime: Regime, folder: Path, fingerprin
 def _load(settings: BenchSettings, regime: Regime, seed: int, folder: Path, fingerprint: str) -> World:
     if regime.drawn:
         arrays = _drawn_arrays(settings, regime, seed)
-        tastes = {"drawn": arrays.pop("taste")}
+        second = generator(seed, "second style", regime.vocabulary).normal(size=regime.dimension)
+        tastes = {"drawn": arrays.pop("taste"), "second": unit_rows(second)}
     else:
         with np.load(_file(folder, regime)) as data:
             arrays = {key: data[key] for key in data.files}

@@ -16,14 +16,23 @@ from edpbrl_gym.experiments.bench.arms import ANSWERS
 from edpbrl_gym.experiments.bench.encoders import TimedEncoder
 from edpbrl_gym.experiments.bench.settings import Regime
 from edpbrl_gym.experiments.bench.worlds import World
+from edpbrl_gym.features import FeatureMap
 from edpbrl_gym.likelihood import Response
-from edpbrl_gym.oracles.imperfect import ImperfectUser
+from edpbrl_gym.oracles import ImperfectUser, MappedUser, Oracle
 from edpbrl_gym.planners.base import Planner
 
 __all__ = ["Asked", "Clock", "ask_questions", "make_user"]
 
 
-def make_user(regime: Regime, taste: NDArray[np.float64], name: str, seed: int, answers: str = "best") -> ImperfectUser:
+def make_user(
+    regime: Regime,
+    taste: NDArray[np.float64],
+    name: str,
+    seed: int,
+    answers: str = "best",
+    *,
+    utility: FeatureMap | None = None,
+) -> ImperfectUser | MappedUser:
     """The simulated user of a unit; its draws are the same for every arm.
 
     Args:
@@ -32,9 +41,10 @@ def make_user(regime: Regime, taste: NDArray[np.float64], name: str, seed: int, 
         name: Its name.
         seed: Of the unit.
         answers: Format, one of ``ANSWERS``.
+        utility: Of a user whose taste is not linear, in place of ``taste``.
     """
-    return ImperfectUser(
-        taste,
+    user = ImperfectUser(
+        taste if utility is None else np.ones(1),
         mode=cast(Literal["argmax", "sampled"], regime.mode),
         scale=regime.scale,
         response=cast(Literal["best", "best_worst", "ranking"], ANSWERS[answers]),
@@ -42,6 +52,7 @@ def make_user(regime: Regime, taste: NDArray[np.float64], name: str, seed: int, 
         name=name,
         **cast(dict[str, Any], dict(regime.imperfect)),
     )
+    return user if utility is None else MappedUser(user, utility)
 
 
 class Clock:
@@ -85,7 +96,7 @@ class Asked:
 def ask_questions(
     planner: Planner,
     world: World,
-    user: ImperfectUser,
+    user: Oracle,
     encoder: TimedEncoder,
     *,
     num_options: int,

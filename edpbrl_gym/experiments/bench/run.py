@@ -91,7 +91,7 @@ def _prepare(run: Run, todo: list[Unit]) -> str:
     for unit in todo:
         regime, arm = get_regime(unit.regime), get_arm(unit.arm)
         if not regime.items:
-            path = ceiling_path(folder, regime.vocabulary, unit.user)
+            path = ceiling_path(folder, regime, unit.user)
             ceilings.setdefault(path, (settings, regime, unit.user, folder, fingerprint))
         if arm.design is None:
             continue

@@ -48,6 +48,9 @@ class Regime:
             "prompts" are sentences.
         num_items: n, items of the pool; 0 for "mdp".
         dimension: d of "sphere" and "clustered"; 0 where the encoder says it.
+        styles: 1, a linear taste; or 2: the user likes this style and another one, but not their mixture
+            (`edpbrl_gym.oracles.TwoStyles`). The other is the sentence five further on, or drawn too.
+        kernels: Whether Random questions are also given to the estimators of tastes that are not linear.
     """
 
     name: str
@@ -62,6 +65,8 @@ class Regime:
     source: Source = "mdp"
     num_items: int = 0
     dimension: int = 0
+    styles: Literal[1, 2] = 1
+    kernels: bool = False
 
     @property
     def world(self) -> str:
@@ -128,7 +133,25 @@ def _pool_regimes() -> list[Regime]:
     ]  # fmt: skip
 
 
-REGIMES: dict[str, Regime] = {regime.name: regime for regime in (*_prompt_regimes(), *_pool_regimes())}
+def _style_regimes() -> list[Regime]:
+    """Tastes that are not linear, and the same users with a linear one."""
+    regimes = []
+    for name, title, styles in (("two-styles", "two styles", 2), ("one-style", "one style", 1)):
+        fields: dict[str, Any] = {"styles": styles, "kernels": True}
+        regimes.append(Regime(f"{name}-argmax", f"{title}, argmax", False, "argmax", **fields))
+        regimes.append(Regime(f"{name}-scale-20", f"{title}, scale 20", False, "sampled", 20.0, **fields))
+        pool, about, source, count, dimension, scale = _POOLS[0]
+        vocabulary = f"{source}-n{count}-d{dimension}"
+        fields |= {"source": source, "num_items": count, "dimension": dimension}
+        regimes.append(
+            Regime(f"{name}-{pool}", f"{title}, {about}", False, "sampled", scale, vocabulary, "state", **fields)
+        )
+    return regimes
+
+
+REGIMES: dict[str, Regime] = {
+    regime.name: regime for regime in (*_prompt_regimes(), *_pool_regimes(), *_style_regimes())
+}
 
 
 def get_regime(name: str) -> Regime:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from edpbrl_gym._threads import one_thread
-from edpbrl_gym.experiments.bench.arms import ANSWERS, Arm, get_arm
-from edpbrl_gym.experiments.bench.estimators import Fit, fit
+from edpbrl_gym.experiments.bench.arms import ANSWERS, KERNELS, Arm, get_arm
+from edpbrl_gym.experiments.bench.estimators import Fit, fit, make_map
 from edpbrl_gym.experiments.bench.loading import load_world
 from edpbrl_gym.experiments.bench.measuring import KNOWLEDGE, Scorer, make_scorer
 from edpbrl_gym.experiments.bench.planners import Asker, make_asker, warm_up
@@ -18,12 +18,13 @@ from edpbrl_gym.experiments.bench.playing import Asked, ask_questions, make_user
 from edpbrl_gym.experiments.bench.settings import BenchSettings, Unit, get_regime
 from edpbrl_gym.experiments.code import code_fingerprint
 from edpbrl_gym.features import TextEncoder
+from edpbrl_gym.features.maps import map_rows
 from edpbrl_gym.likelihood import Terms, make_response_model
 from edpbrl_gym.planners import Planner
 
 __all__ = ["run_unit", "score_estimators"]
 
-_SEARCHED = ("vocabulary", "ridge100", "planner")  # estimators whose best prompt is searched for
+_SEARCHED = ("vocabulary", "ridge100", "planner", *KERNELS)  # estimators whose best prompt is searched for
 
 
 def run_unit(settings: BenchSettings, unit: Unit, folder: Path, fingerprint: str) -> list[dict[str, Any]]:
@@ -34,7 +35,7 @@ def run_unit(settings: BenchSettings, unit: Unit, folder: Path, fingerprint: str
     rows: list[dict[str, Any]] = []
     with one_thread():
         scorer = make_scorer(regime, world, unit.user, folder)
-        user = make_user(regime, scorer.taste, unit.user, unit.seed, arm.answers)
+        user = make_user(regime, scorer.taste, unit.user, unit.seed, arm.answers, utility=scorer.utility)
         search_encoder = world.encoder()
         warm_up(world)
         setup_start = time.process_time()
@@ -55,13 +56,14 @@ def run_unit(settings: BenchSettings, unit: Unit, folder: Path, fingerprint: str
                 "code": code_fingerprint(__name__),
             }  # fmt: skip
             encoder = search_encoder if asked.episodes in settings.prompt_episodes else None
-            rows += [shared | scores for scores in score_estimators(arm, asker.planner, asked, scorer, encoder)]
+            scored = score_estimators(arm, asker.planner, asked, scorer, encoder, kernels=regime.kernels)
+            rows += [shared | scores for scores in scored]
     seconds = time.process_time() - start
     return [row | {"seconds_unit": seconds} for row in rows]
 
 
 def score_estimators(
-    arm: Arm, planner: Planner, asked: Asked, scorer: Scorer, encoder: TextEncoder | None
+    arm: Arm, planner: Planner, asked: Asked, scorer: Scorer, encoder: TextEncoder | None, *, kernels: bool = False
 ) -> list[dict[str, Any]]:
     """Fit each estimator of an arm to the same answers and score it.
 
@@ -71,6 +73,7 @@ def score_estimators(
         asked: The answers.
         scorer: Measures the errors and the regret.
         encoder: For the search of the best prompt; None leaves it out. Items need none.
+        kernels: Whether the estimators of tastes that are not linear are fitted to Random questions, too.
 
     Returns:
         A row for each: ``estimator``, the errors, ``regret``, ``converged``, ``prior_scale``, ``theta_norm`` and
@@ -81,7 +84,11 @@ def score_estimators(
     terms = model.terms(asked.queries.features.astype(np.float64), asked.responses)
     if arm.asker == "optuna":
         return [_score("vocabulary", planner, terms, scorer, encoder), _score_item(planner, scorer)]
-    return [_score(name, planner, terms, scorer, encoder) for name in arm.estimators]
+    rows = [_score(name, planner, terms, scorer, encoder) for name in arm.estimators]
+    for name in KERNELS if kernels and arm.asker == "random" else ():
+        mapped = map_rows(make_map(name, scorer.world), asked.queries.features)
+        rows.append(_score(name, planner, model.terms(mapped, asked.responses), scorer, encoder))
+    return rows
 
 
 def _score(name: str, planner: Planner, terms: Terms, scorer: Scorer, encoder: TextEncoder | None) -> dict[str, Any]:
@@ -94,8 +101,8 @@ def _score(name: str, planner: Planner, terms: Terms, scorer: Scorer, encoder: T
     seconds = time.process_time() - start
     return {
         "estimator": name,
-        **scorer.errors(taste.theta),
-        "regret": scorer.regret(taste.theta, encoder if name in _SEARCHED else None),
+        **scorer.errors(taste.theta, taste.feature_map),
+        "regret": scorer.regret(taste.theta, encoder if name in _SEARCHED else None, taste.feature_map),
         "converged": taste.converged,
         "prior_scale": taste.prior_scale,
         "theta_norm": float(np.linalg.norm(taste.theta)),
@@ -136,7 +143,7 @@ def _times(asked: Asked, asker: Asker, setup: float) -> dict[str, float]:
 def _about_answers(scorer: Scorer, asked: Asked) -> dict[str, float]:
     """Best full prompt shown, share of answers that name the truly best option, share of skipped questions."""
     world = scorer.world
-    values = asked.queries.features.astype(np.float64) @ scorer.taste
+    values = scorer.values(asked.queries.features)
     first = np.array([-1 if answer.first is None else answer.first for answer in asked.responses])
     answered = first >= 0
     full = asked.queries.step == world.vocabulary.horizon - 1

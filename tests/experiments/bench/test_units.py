@@ -7,7 +7,7 @@ import pandas
 import pytest
 
 from edpbrl_gym.comparisons import Queries
-from edpbrl_gym.experiments.bench.arms import DESIGNS, ESTIMATORS, PRIORS, get_arm
+from edpbrl_gym.experiments.bench.arms import DESIGNS, ESTIMATORS, KERNELS, PRIORS, get_arm
 from edpbrl_gym.experiments.bench.encoders import SharedEncoder, TimedEncoder, _large_batch
 from edpbrl_gym.experiments.bench.estimators import fit
 from edpbrl_gym.experiments.bench.item_worlds import load_items
@@ -105,7 +105,8 @@ def test_arms_read_back():
         "vocabulary",
         "planner",
     )
-    assert set(get_arm("random").estimators) == set(ESTIMATORS) - {"planner"} and set(PRIORS) < set(ESTIMATORS)
+    assert set(get_arm("random").estimators) == set(ESTIMATORS) - {"planner", *KERNELS}
+    assert {*PRIORS, *KERNELS} < set(ESTIMATORS)
     assert get_arm("ed-pbrl").estimators == ("vocabulary", "ridge100")
     families = {get_arm(name).family for name in STUDIES["comparison"].arms}
     assert families == {"adaptive", "design", "paper", "literature", "external", "baseline"}
@@ -263,7 +264,7 @@ def test_the_estimators_of_an_arm_are_rows():
     user, encoder = make_user(get_regime("scale-20"), taste, "sunny", 7), TimedEncoder(world.encoder())
     (asked,) = ask_questions(planner, world, user, encoder, num_options=4, checkpoints=(5,))
     rows = score_estimators(get_arm("random"), planner, asked, Scorer(world, taste), None)
-    assert {row["estimator"] for row in rows} == set(ESTIMATORS) - {"planner"}
+    assert {row["estimator"] for row in rows} == set(ESTIMATORS) - {"planner", *KERNELS}
     terms = BestOf().terms(asked.queries.features.astype(float), asked.responses)
     for row in rows:
         assert row["theta_norm"] == pytest.approx(float(np.linalg.norm(fit(row["estimator"], terms, world).theta)))
