@@ -1,6 +1,6 @@
 """Frank-Wolfe with a deep RL oracle against the exact optimum of the same design problem.
 
-    python -m benchmarks.deep_oracle                     # seeds 0, 1, 2; criteria D and V; d = 16 and 384
+    python -m benchmarks.deep_oracle                     # seeds 0, 1, 2; criteria D and V; d = 16 and 384: half an hour
     python -m benchmarks.deep_oracle --seeds 100 --dimensions 16 --iterations 3          # a run of development
 
 The environment is PromptConstruction with 67 tokens for each of 6 steps (402 in all), K = 4, T = 60, lambda = 1 and
