@@ -27,7 +27,8 @@ class LegalMasks:
     """Which actions each lane may take.
 
     The environment's ``.mdp`` says it for any observations; without one, its ``action_masks()`` says it for the current
-    states of all lanes of ``env``; without either every action is always legal.
+    states of all lanes of ``env``; without either every action is always legal, as it is where the action space says so
+    (``always_legal`` holds all actions).
 
     Args:
         env: Environment or vector environment whose lanes are played.
@@ -48,7 +49,9 @@ class LegalMasks:
             complete = self._mdp.num_pairs == self._mdp.num_states * num_actions
             self.unrestricted = bool(complete and self._mdp.admissible.all())
         else:
-            self.unrestricted = not hasattr(self._env, "action_masks") and not hasattr(self._base, "action_masks")
+            space = getattr(self._base, "single_action_space", None) or self._base.action_space
+            masked = hasattr(self._env, "action_masks") or hasattr(self._base, "action_masks")
+            self.unrestricted = not masked or np.size(getattr(space, "always_legal", ())) == num_actions
 
     def __call__(self, observations: NDArray[Any], steps: Indices) -> Booleans:
         """Legal actions of n lanes, shape (n, A); all of them where an episode is over.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box
 from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._arrays import Floats32, Indices
@@ -16,6 +16,7 @@ from edpbrl_gym.diffusion.denoiser import Condition, Denoiser, load_denoiser, mo
 from edpbrl_gym.diffusion.schedulers import BlockSchedule, check_schedule
 from edpbrl_gym.envs.array_lanes import ModelEnvironment
 from edpbrl_gym.envs.common import check_jsonable, shared_image_encoder, shared_model
+from edpbrl_gym.envs.spaces import LegalDiscrete
 from edpbrl_gym.features import ImageEncoder, check_image_encoder_spec
 
 if TYPE_CHECKING:
@@ -108,9 +109,9 @@ class GuidanceModel:
         low[-1], high[-1] = 0.0, 1.0
         return Box(low, high, dtype=np.float32)
 
-    def action_space(self) -> Discrete:
-        """Return a new action space, one action for each direction."""
-        return Discrete(len(self.directions))
+    def action_space(self) -> LegalDiscrete:
+        """Return a new action space, one action for each direction; all are always legal."""
+        return LegalDiscrete(len(self.directions), np.arange(len(self.directions)))
 
     @property
     def denoiser(self) -> Denoiser:

@@ -27,6 +27,9 @@ MEASURES: tuple[str, ...] = (
 
 _VERSION = 1
 _TINY = 1e-6
+_FARTHEST = (
+    3.0  # standard deviations; what is no handwriting would otherwise be farther than all differences between it
+)
 
 
 def measure_strokes(pictures: NDArray[np.floating]) -> Floats:
@@ -101,9 +104,9 @@ def _of_real_digits() -> tuple[Floats, Floats]:
 class StrokeEncoder:
     """An image encoder of 12 stroke measures (``MEASURES``), for grey pictures of bright strokes on a dark ground.
 
-    A feature is a measure in standard deviations from its mean over scikit-learn's 1,797 handwritten digits, divided by
-    the square root of 12: rows have a norm of about 1, not exactly as CLIP's. A taste such as "thick, leaning right" is
-    a direction of this space (`direction`).
+    A feature is a measure in standard deviations from its mean over scikit-learn's 1,797 handwritten digits, at most 3
+    either way, divided by the square root of 12: rows have a norm of about 1, and of at most 3. A taste such as "thick,
+    leaning right" is a direction of this space (`direction`).
     """
 
     name = "strokes"
@@ -130,7 +133,7 @@ class StrokeEncoder:
         if len({array.shape for array in arrays}) > 1:
             raise ValueError("Expected pictures of one size, got several; resize them first")
         mean, deviation = _of_real_digits()
-        rows = (measure_strokes(np.stack(arrays) / 255.0) - mean) / deviation
+        rows = np.clip((measure_strokes(np.stack(arrays) / 255.0) - mean) / deviation, -_FARTHEST, _FARTHEST)
         return (rows / np.sqrt(self.dimension)).astype(np.float32)
 
     def direction(self, **measures: float) -> Floats:

@@ -55,7 +55,8 @@ def test_real_digits_are_standardised():
     rows = StrokeEncoder().encode_images(images)
     assert rows.dtype == np.float32 and rows.shape == (1797, 12)
     np.testing.assert_allclose(rows.mean(axis=0), 0, atol=0.02)
-    np.testing.assert_allclose(rows.std(axis=0) * np.sqrt(12), 1, atol=0.02)
+    np.testing.assert_allclose(rows.std(axis=0) * np.sqrt(12), 1, atol=0.08)  # a few are cut at 3
+    assert np.abs(rows * np.sqrt(12)).max() <= 3 + 1e-6
     assert np.linalg.norm(rows, axis=1).mean() == pytest.approx(1.0, abs=0.1)
 
 
