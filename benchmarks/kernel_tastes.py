@@ -1,11 +1,9 @@
-"""Does a taste that is not linear gain from a kernel? The table of docs/query-efficiency.md, from finished runs.
+"""Does a taste that is not linear gain from a kernel? The table of docs/priors.md, from finished runs.
 
-    PROMPTS="two-styles-argmax two-styles-scale-20 one-style-argmax one-style-scale-20"
-    ITEMS="two-styles-items-d10 one-style-items-d10"
     RUN="edpbrl bench comparison --arm random"
-    $RUN --regime $PROMPTS --seeds 10 --episodes 10 30 60 --prompt-episodes 60 --out runs/styles
-    $RUN --regime $ITEMS --seeds 40 --questions 10 30 60 200 500 --out runs/styles-items
-    python -m benchmarks.kernel_tastes runs/styles runs/styles-items
+    $RUN --regime two-styles-items-d384 one-style-items-d384 --seeds 10 --questions 60 180 360 --out runs/styles-d384
+    $RUN --regime two-styles-items-d10 one-style-items-d10 --seeds 40 --questions 10 30 60 200 500 --out runs/styles-d10
+    python -m benchmarks.kernel_tastes runs/styles-d384 runs/styles-d10
 
 Random questions; a user of "two styles" likes both, but not their mixture (`edpbrl_gym.oracles.TwoStyles`), one of "one
 style" has a linear taste. Prints the preference error of the linear estimators and of the kernels on the same answers,

@@ -140,12 +140,11 @@ def _style_regimes() -> list[Regime]:
         fields: dict[str, Any] = {"styles": styles, "kernels": True}
         regimes.append(Regime(f"{name}-argmax", f"{title}, argmax", False, "argmax", **fields))
         regimes.append(Regime(f"{name}-scale-20", f"{title}, scale 20", False, "sampled", 20.0, **fields))
-        pool, about, source, count, dimension, scale = _POOLS[0]
-        vocabulary = f"{source}-n{count}-d{dimension}"
-        fields |= {"source": source, "num_items": count, "dimension": dimension}
-        regimes.append(
-            Regime(f"{name}-{pool}", f"{title}, {about}", False, "sampled", scale, vocabulary, "state", **fields)
-        )
+        for pool, about, source, count, dimension, scale in (_POOLS[0], _POOLS[3]):
+            pool_fields = {**fields, "source": source, "num_items": count, "dimension": dimension}
+            vocabulary = f"{source}-n{count}" + (f"-d{dimension}" if dimension else "")
+            names = f"{name}-{pool}", f"{title}, {about}"
+            regimes.append(Regime(*names, False, "sampled", scale, vocabulary, "state", **pool_fields))
     return regimes
 
 

@@ -40,7 +40,9 @@ def test_both_regimes_have_the_same_items_and_first_taste(world, tmp_path):
     np.testing.assert_array_equal(world.tastes["drawn"], plain.tastes["drawn"])
     assert abs(world.tastes["drawn"] @ world.tastes["second"]) < 0.99
     assert {name for name, regime in REGIMES.items() if regime.kernels} == {
-        f"{style}-{what}" for style in ("two-styles", "one-style") for what in ("argmax", "scale-20", "items-d10")
+        f"{style}-{what}"
+        for style in ("two-styles", "one-style")
+        for what in ("argmax", "scale-20", "items-d10", "items-d384")
     }
 
 
