@@ -132,12 +132,41 @@ def test_no_policy_is_above_the_bound_on_the_optimum(name):
     assert tight.mean - best < 0.05 * (best - problem.baseline)
 
 
-def test_the_interval_is_students():
-    values = np.random.default_rng(0).normal(3.0, 1.0, size=12)
+def test_without_skewness_the_interval_is_students():
+    half = np.random.default_rng(4).normal(size=9)
+    values = np.concatenate([3 + half, 3 - half])
     estimate = MeanEstimate.of(values, level=0.9)
-    expected = stats.t.interval(0.9, 11, loc=values.mean(), scale=stats.sem(values))
+    expected = stats.t.interval(0.9, 17, loc=3.0, scale=values.std(ddof=1) / np.sqrt(18))
     assert (estimate.low, estimate.high) == pytest.approx(expected)
-    assert estimate.standard_error == pytest.approx(stats.sem(values)) and estimate.noises == 12
+
+
+def test_the_interval_solves_halls_cubic():
+    values = np.random.default_rng(5).exponential(size=20)
+    estimate = MeanEstimate.of(values, level=0.95)
+    skewness = ((values - values.mean()) ** 3).mean() / values.std(ddof=1) ** 3
+
+    def transformed(mu):
+        w = (values.mean() - mu) / values.std(ddof=1)
+        return np.sqrt(20) * (w + skewness * w**2 / 3 + skewness**2 * w**3 / 27 + skewness / (6 * 20))
+
+    quantile = stats.t.ppf(0.975, 19)
+    assert transformed(estimate.low) == pytest.approx(quantile)
+    assert transformed(estimate.high) == pytest.approx(-quantile)
+
+
+def test_skewed_values_are_covered_more_often_than_by_students_interval():
+    rng = np.random.default_rng(6)
+    hall = student = 0
+    for _ in range(600):
+        values = rng.exponential(size=20)
+        estimate = MeanEstimate.of(values)
+        hall += estimate.low <= 1.0 <= estimate.high
+        low, high = stats.t.interval(0.95, 19, loc=values.mean(), scale=estimate.standard_error)
+        student += low <= 1.0 <= high
+    assert student < 0.93 * 600 < hall + 6  # about 91.5% and 93.5%
+
+
+def test_no_gap_is_below_zero():
     assert GapEstimate.of([0.0, 1.0, 0.0]).low == 0.0
 
 
