@@ -19,6 +19,11 @@ RUNS = {
     "personalize_policy.py": ["--total-timesteps", "2304", "--tokens-per-step", "4", "--episodes", "10"],
     "text_generation.py": ["--episodes", "4", "--words", "3"],
     "local_judge.py": ["--demo", "--seed", "1"],
+    "diffusion_taste.py": ["--answers", "12", "--blocks", "2", "--steps", "2", "--pool-noises", "3", "--samples", "12"],
+    "diffusion_reinforce.py": [
+        *("--conditions", "1", "7", "--blocks", "2", "--steps", "2", "--iterations", "3", "--meta-samples", "2"),
+        *("--episodes", "3", "--evaluations", "4"),
+    ],
     "ask_tell.py": ["--planner", "random", "--tokens-per-step", "6", "--questions", "30"],
 }
 
@@ -124,3 +129,25 @@ def test_text_generation(tmp_path, monkeypatch):
 def test_local_judge():
     output = run("local_judge.py", *RUNS["local_judge.py"])
     assert re.search(r"^verdict: a dark alley in the rain \(answered, \d+ tokens\)$", output, flags=re.M)
+
+
+@pytest.mark.parametrize("how", ["pool", "episodes"])
+def test_diffusion_taste(tmp_path, how):
+    pytest.importorskip("diffusers", reason="needs the extra images: pip install 'edpbrl-gym[images]'")
+    out = ["--out", str(tmp_path / "run"), "--tensorboard", str(tmp_path / "board")]
+    output = run("diffusion_taste.py", *RUNS["diffusion_taste.py"], "--how", how, *out)
+    assert re.search(r"^12 answers, cosine with the true taste -?[01]\.\d+$", output, flags=re.M)
+    found = re.findall(r"^  (.{20}) +(-?\d\.\d+) \+-", output, flags=re.M)
+    means = {name.strip(): float(mean) for name, mean in found}
+    # the best of all sequences from the same noises, by the estimate that chose them
+    assert means["personalised"] >= means["random directions"]
+    assert (tmp_path / "run" / "sheet.png").stat().st_size > 1000
+    assert list((tmp_path / "board").glob("events.*"))
+
+
+def test_diffusion_reinforce(tmp_path):
+    pytest.importorskip("diffusers", reason="needs the extra images: pip install 'edpbrl-gym[images]'")
+    output = run("diffusion_reinforce.py", *RUNS["diffusion_reinforce.py"], "--tensorboard", str(tmp_path))
+    assert re.search(r"^objective in training: -?\d+\.\d+ in step 0, -?\d+\.\d+ in step 2$", output, flags=re.M)
+    assert len(re.findall(r"objective +-?\d+\.\d+ \+- \d", output)) == 2
+    assert list(tmp_path.glob("events.*"))
