@@ -19,7 +19,7 @@ RUNS = {
     "personalize_policy.py": ["--total-timesteps", "2304", "--tokens-per-step", "4", "--episodes", "10"],
     "text_generation.py": ["--episodes", "4", "--words", "3"],
     "local_judge.py": ["--demo", "--seed", "1"],
-    "diffusion_taste.py": ["--answers", "12", "--blocks", "2", "--steps", "2", "--pool-noises", "3", "--samples", "12"],
+    "diffusion_taste.py": ["--answers", "6", "--blocks", "2", "--steps", "2", "--pool-noises", "2", "--samples", "8"],
     "diffusion_reinforce.py": [
         *("--conditions", "1", "7", "--blocks", "2", "--steps", "2", "--iterations", "3", "--meta-samples", "2"),
         *("--episodes", "3", "--evaluations", "4"),
@@ -136,7 +136,7 @@ def test_diffusion_taste(tmp_path, how):
     pytest.importorskip("diffusers", reason="needs the extra images: pip install 'edpbrl-gym[images]'")
     out = ["--out", str(tmp_path / "run"), "--tensorboard", str(tmp_path / "board")]
     output = run("diffusion_taste.py", *RUNS["diffusion_taste.py"], "--how", how, *out)
-    assert re.search(r"^12 answers, cosine with the true taste -?[01]\.\d+$", output, flags=re.M)
+    assert re.search(r"^6 answers, cosine with the true taste -?[01]\.\d+$", output, flags=re.M)
     found = re.findall(r"^  (.{20}) +(-?\d\.\d+) \+-", output, flags=re.M)
     means = {name.strip(): float(mean) for name, mean in found}
     # the best of all sequences from the same noises, by the estimate that chose them
