@@ -338,6 +338,31 @@ def test_many_starts_find_the_best_pair_of_a_pool():
     assert found[30] == pytest.approx(best, rel=1e-4) and found[1] <= best * (1 + 1e-4)
 
 
+@pytest.mark.parametrize("score", ["trace", "information", "variance", "mutual"])
+def test_other_items_are_asked_about_under_the_same_posterior(score):
+    """As if the planner had been made with the new items and told the same answers."""
+    answered = ROWS[np.array([[3, 9], [20, 41], [7, 58]])]
+    others = ROWS[60:120]
+    moved, made = pool_planner(score=score), pool_planner(score=score, options=TokenFeatures(POOL, others))
+    for planner in (moved, made):
+        planner.tell(answered, [0, 1, 1])
+    start = np.empty((2, 0), dtype=int)
+    unmoved = pool_planner(score=score)
+    unmoved.tell(answered, [0, 1, 1])
+    moved.replace_items(others)
+    question = moved.ask(start)
+    np.testing.assert_array_equal(question, made.ask(start))
+    assert not np.array_equal(question, unmoved.ask(start))
+    np.testing.assert_array_equal(moved.posterior.mean, unmoved.posterior.mean)
+
+
+def test_items_are_replaced_on_pools_only():
+    with pytest.raises(ValueError, match="a vocabulary of one step, got 3 steps"):
+        make().replace_items(ROWS[:70])
+    with pytest.raises(ValueError, match="one row for each item"):
+        pool_planner().replace_items(ROWS[:59])
+
+
 def test_mode_best_shows_better_prompts():
     finds = {
         mode: np.array([utility_of(play(make(mode=mode, seed=seed), 12)[-3:].reshape(-1, 3)) for seed in range(3)])
