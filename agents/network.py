@@ -69,6 +69,7 @@ class NetworkReinforceAgent(Agent):
     networks: the environment may be any with array observations and discrete actions, such as
     ``edpbrl/DiffusionGuidance-v0``, where the networks see the latent.
 
+    The episodes are those that will be asked about: lanes that share their noise (``shared_noise``) do so here too.
     Observations are flattened and standardised by mean and deviation over uniformly random episodes, which are played
     first and then fixed.
 
@@ -147,7 +148,7 @@ class NetworkReinforceAgent(Agent):
 
         wanted = self.meta_samples * self.episodes * self.num_options
         count = min(wanted, self.num_envs // self.num_options * self.num_options)
-        env = self.make_lanes(count) if self.make_lanes else remade_lanes(self.env, count)
+        env = self.make_lanes(count) if self.make_lanes else remade_lanes(self.env, count, questions=True)
         try:
             lanes = RewardLanes(env, feedback=self.feedback)
             networks = self._new_networks(self._play(lanes, None, "standardisation"))

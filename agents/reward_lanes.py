@@ -21,11 +21,8 @@ from edpbrl_gym.design.trees import StepReward
 
 __all__ = ["Episodes", "FinalReward", "RewardLanes", "StandardReward", "play_episodes", "remade_lanes"]
 
-# how lanes are made and go together for questions; training lanes have noises of their own
-_OF_LANES = (
-    *("num_envs", "vectorization_mode", "vector_kwargs", "wrappers"),
-    *("autoreset_mode", "render_mode", "shared_noise"),
-)
+_OF_LANES = ("num_envs", "vectorization_mode", "vector_kwargs", "wrappers", "autoreset_mode", "render_mode")
+_OF_QUESTIONS = ("shared_noise",)  # how lanes go together
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,13 +220,15 @@ def play_episodes(
     return Episodes(np.concatenate(features)[:wanted], np.concatenate(actions)[:wanted])
 
 
-def remade_lanes(env: Any, num_envs: int) -> VectorEnv:
+def remade_lanes(env: Any, num_envs: int, *, questions: bool = False) -> VectorEnv:
     """Make new lanes of the kind that an environment is, by its spec; each begins its next episode in the same step.
 
     Args:
         env: Environment or vector environment made by ``gymnasium.make`` or ``make_vec``, wrapped or not; wrappers are
             left off.
         num_envs: Number of lanes.
+        questions: The lanes go together as those of ``env`` do, such as by ``shared_noise``; otherwise each has a noise
+            of its own.
 
     Raises:
         TypeError: If the environment has no spec, or a wrapper redefines its features.
@@ -248,7 +247,8 @@ def remade_lanes(env: Any, num_envs: int) -> VectorEnv:
             'lanes that returns a vector environment with autoreset_mode "same_step".'
         )
     plain = copy.deepcopy(spec)
-    plain.kwargs = {name: value for name, value in spec.kwargs.items() if name not in _OF_LANES}
+    left_off = _OF_LANES if questions else (*_OF_LANES, *_OF_QUESTIONS)
+    plain.kwargs = {name: value for name, value in spec.kwargs.items() if name not in left_off}
     plain.additional_wrappers = ()
     if plain.vector_entry_point is not None:
         return gymnasium.make_vec(

@@ -13,6 +13,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from edpbrl_gym.agents.network import NetworkReinforceAgent
 from edpbrl_gym.agents.policy_networks import PolicyNetworks, score_surrogate
 from edpbrl_gym.agents.registry import make_agent
+from edpbrl_gym.agents.reward_lanes import remade_lanes
 from edpbrl_gym.collection.collect import collect
 from edpbrl_gym.language.objective import d_objective
 from edpbrl_gym.oracles import SyntheticUser
@@ -211,6 +212,24 @@ def test_on_images_from_one_noise(digits):
     assert agent.networks.mean.shape == (129,) and len(agent.history) == 3
     answers = collect(digits, agent, SyntheticUser(np.ones(12)), episodes=4, seed=0)
     assert answers.features.shape == (8, 2, 12)
+
+
+def test_it_learns_on_lanes_that_go_together_as_those_that_are_asked_about(digits):
+    """The options of a question begin from one noise, in training as in play; other agents' lanes need not."""
+    for questions, same in ((True, True), (False, False)):
+        lanes = remade_lanes(digits, 6, questions=questions)
+        observations = lanes.reset(seed=3)[0].reshape(3, 2, -1)
+        assert (observations[:, 0] == observations[:, 1]).all() == same
+        assert not (observations[0] == observations[1]).all()
+    agent = make_agent("reinforce-network", digits, **{**TINY, "iterations": 1, "meta_samples": 16, "episodes": 8})
+    agent.learn()
+    played = collect(digits, make_agent("random", digits, num_options=2, episodes=8), SyntheticUser(np.ones(12)),
+                     episodes=128, seed=0)  # fmt: skip
+    order = np.lexsort((played.step, played.episode))
+    rows = played.features[order].reshape(16, 8, 2, 2, 12).swapaxes(2, 3)
+    at_random, first = d_objective(rows), agent.history[0]
+    error = np.hypot(at_random.std(ddof=1), first.deviation) / 4
+    assert abs(first.objective - at_random.mean()) < 5 * error  # the first policies are nearly uniform
 
 
 def test_on_lanes_of_single_environments():
