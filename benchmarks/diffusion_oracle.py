@@ -1,6 +1,6 @@
 """A deep RL oracle on the diffusion environment against the best sequences of actions, known by enumeration.
 
-    python -m benchmarks.diffusion_oracle                    # seeds 0, 1, 2
+    python -m benchmarks.diffusion_oracle                    # seeds 1, 2, 3
     python -m benchmarks.diffusion_oracle --seeds 100 --timesteps 20000 --noises 10         # a run of development
 
 Handwritten digits (the package's own model), 4 directions (classes 0, 1, 7 and 8 at weight 2), 5 blocks of one DDIM
@@ -12,7 +12,7 @@ is the problem that the oracle is given, solved exactly. "fresh": episodes begin
 never seen the 32. A policy that sees the latent could reach the best value in both, as nothing is random after it.
 
 The share is of the best value; the gain is that above random play, as a share of what the best value has above it: the
-harder number. "fixed" is the best single sequence for all 32 noises. Settings were chosen on seed 100.
+harder number. "fixed" is the best single sequence for all 32 noises. Settings were chosen on the seeds 100 and 101.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ARGUMENTS: dict[str, Any] = {"conditions": [0, 1, 7, 8], "blocks": 5, "steps": 5
 T, LAMBDA = 60, 1.0
 LANES = 128
 HYPERPARAMETERS: dict[str, Any] = {
-    "learning_rate": 1e-3,
+    "learning_rate": lambda left: 1e-3 * left,  # SB3 calls it with the share of the training that is left
     "gamma": 1.0,
     "gae_lambda": 0.95,
     "ent_coef": 0.01,
@@ -140,7 +140,7 @@ def measure(seed: int, algorithm: str, timesteps: int, noises: int, known: bool)
 def main() -> None:
     """Print a row for each seed and reward."""
     parser = make_parser(__doc__)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--algorithm", default="ppo", choices=["ppo", "maskable_ppo", "dqn"])
     parser.add_argument("--timesteps", type=int, default=150_000)
     parser.add_argument("--noises", type=int, default=32)

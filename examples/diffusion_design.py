@@ -1,8 +1,8 @@
 """Design questions about images where there is no table: Frank-Wolfe whose linear oracle is PPO.
 
-The agent plays a small diffusion model of handwritten digits. What its design misses is reported under three names: what
-the last policy gained in training (no certificate), an upper bound, and the gap itself, by trying every sequence of
-directions from fresh noises. Then a simulated user answers its questions and those of a random agent.
+The agent plays a small diffusion model of handwritten digits. What its design misses is reported under three names:
+what the last policy gained in training (no certificate), an upper bound, and the gap itself, by trying every sequence
+of directions from fresh noises. Then a simulated user answers its questions and those of a random agent.
 
 python examples/diffusion_design.py            # four minutes on one core
 python examples/diffusion_design.py --tensorboard runs/tensorboard
@@ -78,15 +78,13 @@ def report_gap(agent: Any, arguments: dict[str, Any], args: Args) -> dict[str, f
     bound = gap_bound(reward, agent.moments, radius=3.0)  # no row of StrokeEncoder is longer
     optimum = optimum_bound(trees, agent.problem, agent.moments)
     value, nothing = agent.problem.value(agent.moments), agent.problem.baseline
+    achieved = agent.history[-1].achieved_gap
+    interval, confident = f"{gap.low:.3f} to {gap.high:.3f}", f"{optimum.high:.3f}"
     print(f"objective {value:.3f}, {nothing:.3f} without data")
-    print(f"  achieved gap of the last policy      {agent.history[-1].achieved_gap:8.3f}   too low, no certificate")
-    print(
-        f"  the gap by all sequences             {gap.mean:8.3f}   {gap.level:.0%} interval {gap.low:.3f} to {gap.high:.3f}"
-    )
-    print(f"  upper bound (any features)           {bound:8.3f}")
-    print(
-        f"  no policy has an objective above {optimum.mean:.3f} ({optimum.level:.0%} interval up to {optimum.high:.3f})"
-    )
+    print(f"  achieved gap of the last policy    {achieved:8.3f}   too low, no certificate")
+    print(f"  the gap, by trying all sequences   {gap.mean:8.3f}   {gap.level:.0%} interval {interval}")
+    print(f"  upper bound, for any features      {bound:8.3f}")
+    print(f"  no policy has an objective above   {optimum.mean:8.3f}   {optimum.level:.0%} interval up to {confident}")
     return {"value": value, "gap": gap.mean, "low": gap.low, "high": gap.high, "bound": bound, "optimum": optimum.high}
 
 

@@ -118,18 +118,17 @@ def draw_samples(args: Args, env: Any, theta: np.ndarray) -> dict[str, ImageSamp
 
 
 def draw_sheet(args: Args, env: Any, kinds: dict[str, ImageSamples], theta: np.ndarray) -> Path:
-    """A contact sheet: a row for each of the first eight noises, with the scores by the true taste."""
+    """A contact sheet: a column for each of the first eight noises, with the scores by the true taste."""
     from PIL import Image
 
     rows: list[list[Tile]] = []
-    for number in range(min(8, args.samples)):
-        tiles = []
-        for samples in kinds.values():
-            large = Image.fromarray(env.unwrapped.model.frame(samples.images[number]))  # enlarged pixel by pixel
-            tiles.append(Tile(large, lines=(f"true score {samples.scores_by(theta)[number]:.2f}",)))
-        rows.append(tiles)
-    title = "thick strokes, leaning right"
-    return contact_sheet(rows, args.out / "sheet.png", columns=list(kinds), title=title, tile=128)[0]
+    for samples in kinds.values():
+        scores = samples.scores_by(theta)
+        frames = [Image.fromarray(env.unwrapped.model.frame(image)) for image in samples.images[:8]]  # enlarged
+        rows.append([Tile(frame, lines=(f"{scores[number]:.2f}",)) for number, frame in enumerate(frames)])
+    columns = [f"noise {number + 1}" for number in range(len(rows[0]))]
+    title = "thick strokes, leaning right: images and their scores by the true taste"
+    return contact_sheet(rows, args.out / "sheet.png", columns=columns, labels=list(kinds), title=title, tile=96)[0]
 
 
 def main(args: Args) -> dict[str, Any]:
