@@ -24,6 +24,10 @@ RUNS = {
         *("--conditions", "1", "7", "--blocks", "2", "--steps", "2", "--iterations", "3", "--meta-samples", "2"),
         *("--episodes", "3", "--evaluations", "4"),
     ],
+    "diffusion_design.py": [
+        *("--conditions", "1", "7", "--blocks", "2", "--iterations", "2", "--timesteps", "256", "--rollouts", "32"),
+        *("--noises", "4", "--draws", "2", "--episodes", "3"),
+    ],
     "ask_tell.py": ["--planner", "random", "--tokens-per-step", "6", "--questions", "30"],
 }
 
@@ -150,4 +154,16 @@ def test_diffusion_reinforce(tmp_path):
     output = run("diffusion_reinforce.py", *RUNS["diffusion_reinforce.py"], "--tensorboard", str(tmp_path))
     assert re.search(r"^objective in training: -?\d+\.\d+ in step 0, -?\d+\.\d+ in step 2$", output, flags=re.M)
     assert len(re.findall(r"objective +-?\d+\.\d+ \+- \d", output)) == 2
+    assert list(tmp_path.glob("events.*"))
+
+
+def test_diffusion_design(tmp_path):
+    for package, extra in (("diffusers", "images"), ("stable_baselines3", "rl")):
+        pytest.importorskip(package, reason=f"needs the extra {extra}: pip install 'edpbrl-gym[{extra}]'")
+    output = run("diffusion_design.py", *RUNS["diffusion_design.py"], "--tensorboard", str(tmp_path))
+    assert len(re.findall(r"^iteration \d: objective ", output, flags=re.M)) == 2
+    gap = float(re.search(r"the gap, by trying all sequences +(-?\d+\.\d+)", output)[1])
+    bound = float(re.search(r"upper bound, for any features +(\d+\.\d+)", output)[1])
+    assert gap < bound
+    assert len(re.findall(r"^(deep|random) +6 answers, cosine", output, flags=re.M)) == 2
     assert list(tmp_path.glob("events.*"))
