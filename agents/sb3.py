@@ -257,11 +257,12 @@ def _defaults(algorithm: str, horizon: int, num_envs: int) -> dict[str, Any]:
     if algorithm == "dqn":
         return {"gamma": 1.0, "device": "cpu", "learning_starts": 10 * num_envs, "buffer_size": 50_000}
     episodes = -(-_UPDATE // (horizon * num_envs))
+    rollout = horizon * episodes * num_envs
     return {
         "gamma": 1.0,
         "device": "cpu",
         "n_steps": horizon * episodes,
-        "batch_size": 256,
+        "batch_size": max(size for size in range(1, 257) if rollout % size == 0),  # SB3 warns of a rest
         "learning_rate": 1e-3,
         "ent_coef": 0.1,
     }
