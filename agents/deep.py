@@ -48,6 +48,9 @@ class DeepDesignAgent(Agent):
     Every lane draws a policy of the mixture when its episode begins and follows it to the end, so pass
     ``episode_start``. Deterministic play takes the most probable actions of the policy with the largest weight.
 
+    The design assumes that the options of a question are independent episodes. Lanes that share their noise
+    (``shared_noise``) tell less about what differs between noises, and are not what it optimises.
+
     The objective that is reported is that of estimated moments. How far it is from the optimum no training can tell:
     see `edpbrl_gym.design.gaps`.
 

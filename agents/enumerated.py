@@ -24,7 +24,7 @@ from edpbrl_gym.vocabulary import Vocabulary
 
 __all__ = ["EnumeratedAgent"]
 
-_MEMO = 256  # noises whose features are kept
+_MEMO_BYTES = 1 << 28  # of the features that are kept
 
 Blocks = Literal["last", "all"]
 
@@ -109,11 +109,12 @@ class EnumeratedAgent(AskingAgent):
         """
         base = base_environment(env)
         _check_branches(base)
-        for name in ("horizon", "directions", "model_spec", "scheduler", "steps"):
+        for name in ("horizon", "directions", "model_spec", "scheduler", "steps", "encoder_spec"):
             own, other = (getattr(one.model, name, None) for one in (self.base, base))
             if own != other:
                 raise ValueError(f"Expected lanes with {name} = {own!r}, as the agent was made for, got {other!r}.")
         self.env, self.base = env, base
+        self._memo.clear()  # a wrapper may show other features
         return self
 
     def learn(self) -> Self:
@@ -199,7 +200,7 @@ class EnumeratedAgent(AskingAgent):
         key = np.ascontiguousarray(observation).tobytes()
         if key not in self._memo:
             self._memo[key] = self._rows(self._enumerate(observation[None]))[0]
-            if len(self._memo) > _MEMO:
+            while len(self._memo) > 1 and len(self._memo) * self._memo[key].nbytes > _MEMO_BYTES:
                 self._memo.popitem(last=False)
         self._memo.move_to_end(key)
         return self._memo[key]

@@ -262,7 +262,8 @@ def _defaults(algorithm: str, horizon: int, num_envs: int) -> dict[str, Any]:
         "gamma": 1.0,
         "device": "cpu",
         "n_steps": horizon * episodes,
-        "batch_size": max(size for size in range(1, 257) if rollout % size == 0),  # SB3 warns of a rest
+        # equal batches where there are such of a fair size: SB3 warns of a rest
+        "batch_size": max((size for size in range(64, 257) if rollout % size == 0), default=256),
         "learning_rate": 1e-3,
         "ent_coef": 0.1,
     }

@@ -122,8 +122,8 @@ class ArrayLanes(ModelEnvironment, VectorEnv):
         """
         super().reset(seed=first_seed(seed, self.num_envs))
         mask = lanes_to_reset(options, self.num_envs, was_reset=self._was_reset)
-        self._was_reset = True
         self._begin(mask, seed, options or {})
+        self._was_reset = True
         return self._observations.copy(), self._infos(mask)
 
     def step(self, actions: ArrayLike) -> StepResult:

@@ -28,7 +28,8 @@ class DiffusionGuidanceVectorEnv(GuidanceAttributes, ArrayLanes):
 
     Lane i draws its noise as a single environment with the seed + i does. With ``shared_noise`` = K the lanes i K to
     i K + K - 1 begin from the same noise, that of lane i K: the options of a question then differ by their directions
-    only. ``reset(options={"noise_seed": n})`` begins all lanes from the n-th noise, or from one each (a list).
+    only; lanes of a group that are reset without the others (``reset_mask``) get a new noise of their own.
+    ``reset(options={"noise_seed": n})`` begins all lanes from the n-th noise, or from one each (a list).
 
     Args:
         num_envs: Number of lanes.

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._arrays import Floats32, Indices
 from edpbrl_gym._seeds import generator
-from edpbrl_gym._validation import check_count, check_number
+from edpbrl_gym._validation import check_count, check_integers, check_number
 from edpbrl_gym.diffusion.denoiser import Condition, Denoiser, load_denoiser, model_shape
 from edpbrl_gym.diffusion.schedulers import BlockSchedule, check_schedule
 from edpbrl_gym.envs.array_lanes import ModelEnvironment
@@ -81,10 +81,9 @@ class GuidanceModel:
             if shape.classes is None:
                 raise ValueError('Expected conditions, texts to guide towards such as ["a cat", "a dog"], got None.')
             conditions = list(range(shape.classes))
-        if isinstance(conditions, str) or not len(conditions):
-            raise ValueError(f"Expected conditions as a list with at least one, got {conditions!r}.")
-        if not len(weights):
-            raise ValueError("Expected weights as a list with at least one, got none.")
+        for name, values in (("conditions", conditions), ("weights", weights)):
+            if not isinstance(values, list | tuple) or not values:
+                raise ValueError(f"Expected {name} as a list with at least one entry, got {values!r}.")
         self.conditions = [shape.check_condition(condition) for condition in conditions]
         self.weights = [check_number(weight, "a weight") for weight in weights]
         self.directions = [(condition, weight) for condition in self.conditions for weight in self.weights]
@@ -157,7 +156,8 @@ class GuidanceModel:
 
     def noise(self, seeds: ArrayLike) -> Latents:
         """Initial latents of noise seeds (n,), shape (n, C, H, W)."""
-        numbers = np.asarray(seeds, dtype=np.int64)
+        last = (self.num_noises or _MAX_SEED) - 1
+        numbers = check_integers(seeds, "noise seeds", shape=("n",), low=0, high=last)
         latents = np.empty((len(numbers), *self.latent), dtype=np.float32)
         for row, seed in zip(latents, numbers.tolist(), strict=True):
             row[:] = generator(seed, "diffusion noise").standard_normal(self.latent, dtype=np.float32)

@@ -90,7 +90,8 @@ def report_gap(agent: Any, arguments: dict[str, Any], args: Args) -> dict[str, f
 
 def answers_of(agent: Any, arguments: dict[str, Any], user: eg.SyntheticUser, args: Args) -> eg.Comparisons:
     """Let the agent play, and the user compare its images after every block."""
-    lanes = gymnasium.make_vec(ID, num_envs=args.episodes * args.lanes, shared_noise=args.lanes, **arguments)
+    # the design is about independent episodes, so no noise is shared
+    lanes = gymnasium.make_vec(ID, num_envs=args.episodes * args.lanes, **arguments)
     return eg.collect(lanes, agent, user, episodes=args.episodes, seed=args.seed)
 
 

@@ -109,7 +109,8 @@ class GapEstimate(MeanEstimate):
     """An estimate of the gap; see `MeanEstimate`. No gap is below 0, so neither is the interval."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "low", max(0.0, self.low))
+        object.__setattr__(self, "low", max(0.0, float(self.low)))
+        object.__setattr__(self, "high", max(0.0, float(self.high)))
 
 
 def achieved_gap(reward: GradientReward, found: PolicyMoments, mixture: PolicyMoments) -> float:

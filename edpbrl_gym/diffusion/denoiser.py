@@ -27,6 +27,8 @@ SHIPPED_NAME = "edpbrl-gym mini-diffusion"
 
 Condition = str | int
 
+_BATCH_NUMBERS = 1 << 18  # in the latents that are decoded at once
+
 
 class ModelShape:
     """What the configuration of a model says about its latents and conditions; no weights are read.
@@ -48,8 +50,17 @@ class ModelShape:
                 "Diffusion 1.x or 2.x, or a model of `edpbrl train-mini-diffusion`"
             )
         config = json.loads(path.read_text(encoding="utf-8"))
-        size = config["sample_size"]
+        size = config.get("sample_size")
+        if size is None:
+            raise ValueError(f"Expected the size of the latents (sample_size) in {path}, got none")
         height, width = (size, size) if isinstance(size, int) else size
+        if config.get("addition_embed_type") is not None or config["in_channels"] != config.get(
+            "out_channels", config["in_channels"]
+        ):
+            raise ValueError(
+                f"Expected a UNet that takes a latent and one text or class, got one with further inputs in {folder} "
+                "(such as Stable Diffusion XL, or an inpainting model); use Stable Diffusion 1.x or 2.x"
+            )
         self.folder = folder
         self.latent = (int(config["in_channels"]), int(height), int(width))
         self.classes: int | None = None
@@ -169,10 +180,16 @@ class Denoiser(ABC):
                 clean[rows] = run.clean
         return current.cpu().numpy(), clean.cpu().numpy()
 
-    def images(self, clean: NDArray[np.float32], batch_size: int = 256) -> NDArray[np.uint8]:
-        """Return images of clean latents (n, C, H, W), uint8 of shape (n, height, width, 3)."""
+    def images(self, clean: NDArray[np.float32], batch_size: int | None = None) -> NDArray[np.uint8]:
+        """Return images of clean latents, uint8 of shape (n, height, width, 3).
+
+        Args:
+            clean: Shape (n, C, H, W).
+            batch_size: Most latents that are decoded at once; None: 4,096 of the digits', 16 of 64 x 64 latents.
+        """
         import torch
 
+        batch_size = batch_size or max(8, _BATCH_NUMBERS // max(1, int(np.prod(clean.shape[1:]))))
         parts = []
         with torch.inference_mode():
             for start in range(0, len(clean), batch_size):

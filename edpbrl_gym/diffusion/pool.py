@@ -93,7 +93,7 @@ class TrajectoryPool:
         Raises:
             ValueError: If a noise has too many sequences.
         """
-        seeds = np.atleast_1d(np.asarray(noise_seeds, dtype=np.int64))
+        seeds = check_integers(np.atleast_1d(noise_seeds), "noise_seeds", shape=("n",), low=0)
         sequences = np.indices((len(model.directions),) * model.horizon).reshape(model.horizon, check_sequences(model))
         return cls(model, np.repeat(seeds, sequences.shape[1]), np.tile(sequences.T, (len(seeds), 1)), **options)
 

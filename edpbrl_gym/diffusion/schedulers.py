@@ -74,6 +74,9 @@ class BlockSchedule:
                 f"Expected a model that was trained with a schedule of betas, got the scheduler "
                 f"{config.get('_class_name', 'without a name')}; use a model such as Stable Diffusion 1.x"
             )
+        # what a scheduler of another class does not say must not become DDIM's defaults: clipping is for pixels
+        unsaid = {"clip_sample": False, "set_alpha_to_one": False} if name == "ddim" else {}
+        fixed = {**{key: value for key, value in unsaid.items() if key not in config}, **fixed}
         self._fresh = getattr(diffusers, class_name).from_config(config, **fixed)
         self._fresh.set_timesteps(count)
         self.timesteps = self._fresh.timesteps

@@ -68,7 +68,7 @@ class Diagnosis:
     """Whether the assumptions of the bound on the error hold, with numbers; see the module for the formulas.
 
     With a known truth the numbers are exact; without one each is its posterior quantile at ``level``, and a condition
-    that holds does so with at least this posterior probability.
+    that holds does so with at least this posterior probability; two conditions that hold, both do with 2 level - 1.
 
     Attributes:
         questions: Number of answers (terms of the likelihood, for rankings).

@@ -27,9 +27,8 @@ MEASURES: tuple[str, ...] = (
 
 _VERSION = 1
 _TINY = 1e-6
-_FARTHEST = (
-    3.0  # standard deviations; what is no handwriting would otherwise be farther than all differences between it
-)
+# in standard deviations: pictures that are no handwriting would otherwise outweigh all differences between digits
+_FARTHEST = 3.0
 
 
 def measure_strokes(pictures: NDArray[np.floating]) -> Floats:

@@ -201,6 +201,37 @@ def test_models_that_do_not_fit(digits, stable, tmp_path):
         model_shape(str(tmp_path))
 
 
+def test_latents_are_not_clipped_where_the_model_does_not_say_so():
+    """Models that ship another scheduler say nothing about DDIM's clipping, whose default is for pixels."""
+    config = {"_class_name": "EulerDiscreteScheduler", "beta_schedule": "scaled_linear", "beta_start": 0.00085,
+              "beta_end": 0.012, "num_train_timesteps": 1000}  # fmt: skip
+    schedule = BlockSchedule("ddim", config, steps=4, blocks=1)
+    run_of_block, latent = schedule.begin(0), torch.full((1, 4, 2, 2), 2.5)
+    kept = run_of_block._scheduler.alphas_cumprod
+    x = latent * kept[int(schedule.timesteps[0])] ** 0.5  # the clean latent is 2.5 everywhere, the noise 0
+    for index in range(4):
+        x = run_of_block.step(index, torch.zeros_like(x), x)
+    assert torch.allclose(x / kept[0] ** 0.5, latent, atol=1e-3)
+    assert not schedule._fresh.config.clip_sample
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"addition_embed_type": "text_time"}, "further inputs"),
+        ({"in_channels": 9, "out_channels": 4}, "further inputs"),
+        ({"sample_size": None}, "sample_size"),
+    ],
+)
+def test_models_with_other_inputs_are_refused(tmp_path, change, said):
+    config = {"sample_size": 8, "in_channels": 4, "out_channels": 4, "cross_attention_dim": 32, **change}
+    (tmp_path / "model_index.json").write_text("{}")
+    (tmp_path / "unet").mkdir()
+    (tmp_path / "unet" / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=said):
+        model_shape(str(tmp_path))
+
+
 def test_schedules_that_do_not_fit(digits):
     _, config = load_denoiser(digits, [0])
     with pytest.raises(ValueError, match="multiple of blocks = 3, got 10"):

@@ -158,7 +158,11 @@ def test_wrong_actions(arguments):
     with pytest.raises(TypeError, match="integer action"):
         env.step(0.5)
     lanes = gymnasium.make_vec(ID, num_envs=2, **arguments)
-    before, _ = lanes.reset(seed=0)
+    with pytest.raises(ValueError, match="noise_seed"):
+        lanes.reset(options={"noise_seed": -1})
+    with pytest.raises(ResetNeeded, match="not started yet"):
+        lanes.step([0, 0])
+    lanes.reset(seed=0)
     with pytest.raises(ValueError, match="got 9 in lane 1"):
         lanes.step([0, 9])
     assert lanes.unwrapped.model.split(lanes.unwrapped._states)[2].tolist() == [0, 0]  # no lane has moved
@@ -172,6 +176,8 @@ def test_wrong_actions(arguments):
         ({"conditions": []}, "at least one"),
         ({"conditions": [11]}, r"0\.\.9"),
         ({"weights": []}, "weights"),
+        ({"weights": 2.0}, "weights as a list"),
+        ({"conditions": 7}, "conditions as a list"),
         ({"weights": [float("nan")]}, "weight"),
         ({"model": "/no/such/folder"}, "no such folder"),
         ({"encoder": "minilm"}, "image encoder of one of the forms.*'strokes'"),
@@ -213,6 +219,9 @@ def test_the_trees_are_the_environments_episodes(arguments):
         seen = [env.unwrapped.trajectory_features(env.step(action)[0])[0] for action in actions]
         path = trees.select([noise]).path_features(actions[None])[0]
         np.testing.assert_allclose(path, seen, atol=0.05)  # a pixel may round to the next of 256 values
+    for wrong, error in (([-1], ValueError), ([1.5], TypeError), ([2**40], ValueError)):
+        with pytest.raises(error, match="noise"):
+            enumerate_episodes(model, wrong)
     with pytest.raises(ValueError, match=r"at most 100,000 sequences of actions, got 10 \*\* 6 = 1,000,000"):
         enumerate_episodes(gymnasium.make(ID, model=arguments["model"], blocks=6, steps=6).unwrapped.model, [0])
 
