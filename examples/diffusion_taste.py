@@ -23,6 +23,7 @@ from edpbrl_gym.planners import TokenFeatures
 from edpbrl_gym.rendering.sheets import Tile, contact_sheet
 
 FRESH = 1_000_000  # the number of the first noise that no question is about
+LABELS = ("for the taste", "random", "one class")  # of the rows of the contact sheet
 
 
 @dataclass
@@ -128,7 +129,7 @@ def draw_sheet(args: Args, env: Any, kinds: dict[str, ImageSamples], theta: np.n
         rows.append([Tile(frame, lines=(f"{scores[number]:.2f}",)) for number, frame in enumerate(frames)])
     columns = [f"noise {number + 1}" for number in range(len(rows[0]))]
     title = "thick strokes, leaning right: images and their scores by the true taste"
-    return contact_sheet(rows, args.out / "sheet.png", columns=columns, labels=list(kinds), title=title, tile=96)[0]
+    return contact_sheet(rows, args.out / "sheet.png", columns=columns, labels=LABELS, title=title, tile=96)[0]
 
 
 def main(args: Args) -> dict[str, Any]:
