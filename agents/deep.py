@@ -23,7 +23,7 @@ from edpbrl_gym.agents.design import target_matrix
 from edpbrl_gym.agents.legal import LegalMasks, discrete_actions
 from edpbrl_gym.agents.mixture import Mixture, OracleRecord, action_probabilities
 from edpbrl_gym.agents.reward_lanes import Episodes, RewardLanes, StandardReward, play_episodes, remade_lanes
-from edpbrl_gym.agents.sb3 import ALGORITHMS, DeepOracle, LearnedPolicy, own_randomness
+from edpbrl_gym.agents.sb3 import ALGORITHMS, DeepOracle, LearnedPolicy, check_hyperparameters, own_randomness
 from edpbrl_gym.agents.tabular import draw_actions
 from edpbrl_gym.design.criteria import make_criterion
 from edpbrl_gym.design.gaps import achieved_gap
@@ -156,6 +156,7 @@ class DeepDesignAgent(Agent):
     def learn(self) -> Self:
         """Run all iterations; see the class. Forgets an earlier mixture once the first policy has been played."""
         self._target()  # raises at once where there is none
+        check_hyperparameters(self.algorithm, self.hyperparameters)
         env = self.make_lanes(self.num_envs) if self.make_lanes else remade_lanes(self.env, self.num_envs)
         try:
             lanes = RewardLanes(env, feedback=self.feedback)

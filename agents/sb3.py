@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +13,14 @@ from gymnasium.spaces import Dict, Discrete
 from numpy.typing import NDArray
 
 from edpbrl_gym._arrays import Booleans, Floats, Indices
+from edpbrl_gym._compat import constructor_options
 from edpbrl_gym._validation import check_choice_of, check_count
 from edpbrl_gym.agents.reward_lanes import RewardLanes
 
 if TYPE_CHECKING:
     from stable_baselines3.common.vec_env import VecEnv
 
-__all__ = ["ALGORITHMS", "DeepOracle", "LearnedPolicy", "own_randomness", "sb3_lanes"]
+__all__ = ["ALGORITHMS", "DeepOracle", "LearnedPolicy", "check_hyperparameters", "own_randomness", "sb3_lanes"]
 
 ALGORITHMS = ("maskable_ppo", "ppo", "dqn")
 
@@ -237,6 +238,15 @@ def own_randomness() -> Iterator[None]:
         finally:
             random.setstate(python)
             np.random.set_state(numpy_state)
+
+
+def check_hyperparameters(algorithm: str, names: Iterable[str]) -> None:
+    """Raise a TypeError for names that are no arguments of the SB3 model: before minutes of rollouts, not after."""
+    options = constructor_options(_model_class(algorithm))
+    known = [name for name in options if name not in ("policy", "env", "seed") and not name.startswith("_")]
+    for name in names:
+        if name not in known:
+            raise TypeError(f"Expected hyperparameters of {algorithm!r} among {', '.join(known)}, got {name!r}.")
 
 
 def _model_class(algorithm: str) -> Any:

@@ -114,6 +114,7 @@ class RandomFourierFeatures:
         Raises:
             ValueError: Fewer than 2 rows, or rows most of which are equal.
         """
+        seed = check_count(seed, "seed", minimum=0)
         table = check_array(rows, "rows", shape=("n", "d"))
         if len(table) < 2:
             raise ValueError(f"Expected at least 2 rows for the median distance, got {len(table)}; give a bandwidth")

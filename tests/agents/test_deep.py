@@ -405,7 +405,16 @@ def test_episodes_of_one_policy(world):
     [
         (lambda env: make_agent("deep", BareEnv(), **TINY), TypeError, "trajectory_features"),
         (lambda env: make_agent("deep", ChainEnv(), **TINY, feedback="state").learn(), TypeError, "make_lanes"),
-        (lambda env: make_agent("deep", env, **TINY, algorithm="dqn").learn(), ValueError, "maskable_ppo"),
+        (
+            lambda env: make_agent("deep", env, **TINY | {"hyperparameters": {}}, algorithm="dqn").learn(),
+            ValueError,
+            "maskable_ppo",
+        ),
+        (
+            lambda env: make_agent("deep", env, **TINY | {"hyperparameters": {"lr": 0.1}}).learn(),
+            TypeError,
+            "among learning_rate, .* got 'lr'",
+        ),
         (lambda env: make_agent("deep", env, **TINY, algorithm="sac"), ValueError, "'maskable_ppo', 'ppo', 'dqn'"),
         (lambda env: make_agent("deep", env, **TINY | {"criterion": "E"}), ValueError, "criterion"),
         (lambda env: make_agent("deep", env, **TINY, v_matrix=np.eye(3)), ValueError, "takes no v_matrix"),
