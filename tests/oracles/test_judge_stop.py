@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import resource
 import shutil
@@ -112,14 +113,32 @@ def interrupt_at(number):
     return progress
 
 
+class AllButTheFirst(threading.Event):
+    """In place of the server's pause before an answer: all requests but the first wait until ``opened``."""
+
+    def __init__(self):
+        super().__init__()
+        self.waiting, self.opened = threading.Event(), threading.Event()
+        self._requests = itertools.count()
+
+    def wait(self, timeout=None):
+        if next(self._requests) == 0:
+            return True
+        self.waiting.set()
+        return self.opened.wait(20.0)
+
+
 @pytest.mark.parametrize("close", [False, True])
 def test_an_interrupt_stays_one_where_the_ledger_can_not_be_written(tmp_path, caplog, close):
     """Also where it is raised in the block of a judge, which is closed then."""
-    with local_judge(delay=0.1) as server:
+    with local_judge(delay=1.0) as server:
+        server.stopping = gate = AllButTheFirst()
         judge = Judge(settings(server, concurrency=4), ledger=tmp_path / "l")
 
         def progress(done, total):
+            assert gate.waiting.wait(20.0)  # another question is under way, and is answered without a ledger
             (tmp_path / "l").unlink()
+            gate.opened.set()
             raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
