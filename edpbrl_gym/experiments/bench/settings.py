@@ -1,4 +1,4 @@
-"""What the benchmark runs: sentences, regimes, sizes. The sentences and seeds were fixed before any result was seen."""
+"""What the benchmark runs: regimes, sizes, users. The sentences and seeds were fixed before any result was seen."""
 
 from __future__ import annotations
 
@@ -6,22 +6,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from edpbrl_gym._validation import check_choice_of, check_count, check_path
-from edpbrl_gym.experiments.settings import PAPER_USERS
+from edpbrl_gym.experiments.bench.sentences import SENTENCES
 from edpbrl_gym.features import check_encoder_spec
 
 __all__ = ["REGIMES", "SENTENCES", "STUDY_SETTINGS", "BenchSettings", "Regime", "Unit", "get_regime"]
-
-# The paper's three users and seven more. Constants of the library were chosen on other sentences and seeds.
-SENTENCES: dict[str, str] = {
-    **PAPER_USERS,
-    "underwater": "An underwater world of coral reefs and drifting light",
-    "noir": "A black and white street at night in the mood of film noir",
-    "storybook": "Soft pastel colours and gentle shapes of a children's picture book",
-    "industrial": "Rusty machines and broken concrete in an abandoned factory",
-    "botanical": "Fine botanical drawings of wild flowers and leaves",
-    "minimal": "A minimal composition with much empty space and clean lines",
-    "festival": "A crowded street festival full of bright colours and music",
-}
 
 Source = Literal["mdp", "sphere", "clustered", "prompts"]
 

@@ -1,0 +1,40 @@
+"""The sentences of simulated users: which may be reported on, and which constants may be chosen on."""
+
+from __future__ import annotations
+
+import itertools
+
+from edpbrl_gym.experiments.bench import settings
+from edpbrl_gym.experiments.bench.sentences import DEVELOPMENT, FRESH, REPORTED, SENTENCES
+
+VOCABULARIES = ("images", "interiors")
+
+
+def test_groups_of_both_vocabularies():
+    assert settings.SENTENCES is SENTENCES is REPORTED["images"]
+    assert FRESH["interiors"] == REPORTED["interiors"]
+    for table, sizes in ((REPORTED, (10, 10)), (FRESH, (12, 10)), (DEVELOPMENT, (12, 12))):
+        assert tuple(table) == VOCABULARIES
+        assert tuple(len(table[name]) for name in VOCABULARIES) == sizes
+
+
+def test_no_name_or_sentence_has_two_meanings():
+    groups = [REPORTED["images"], FRESH["images"], REPORTED["interiors"], *DEVELOPMENT.values()]
+    for one, other in itertools.combinations(groups, 2):
+        assert not set(one) & set(other)
+    sentences = [sentence.casefold() for group in groups for sentence in group.values()]
+    assert len(set(sentences)) == len(sentences)
+
+
+def test_development_sentences_do_not_resemble_reported_ones(minilm):
+    reported = list({text for table in (REPORTED, FRESH) for group in table.values() for text in group.values()})
+    development = [text for group in DEVELOPMENT.values() for text in group.values()]
+    cosines = minilm.encode(development) @ minilm.encode(reported).T
+    found = [
+        f"{cosines[row, column]:.2f}: {development[row]!r} and {reported[column]!r}"
+        for row, column in zip(*(cosines >= 0.5).nonzero(), strict=True)
+    ]
+    assert not found, found
+    # the measure sees what resembles: a development sentence of an old benchmark
+    old = minilm.encode(["rusty machines in an abandoned hall"]) @ minilm.encode([SENTENCES["industrial"]]).T
+    assert old.item() > 0.7
