@@ -14,13 +14,13 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._arrays import Booleans, Floats, Indices
-from edpbrl_gym._base_environment import base_environment, check_shows
+from edpbrl_gym._base_environment import check_shows
 from edpbrl_gym._files import replacing
 from edpbrl_gym._seeds import derive_seed
 from edpbrl_gym._validation import check_choice_of, check_count
 from edpbrl_gym.agents.base import Agent, EpisodeStart, State
 from edpbrl_gym.agents.design import target_matrix
-from edpbrl_gym.agents.legal import LegalMasks, discrete_actions
+from edpbrl_gym.agents.legal import LegalMasks, PlaysLegally, discrete_actions
 from edpbrl_gym.agents.mixture import Mixture, OracleRecord, action_probabilities
 from edpbrl_gym.agents.reward_lanes import Episodes, RewardLanes, StandardReward, play_episodes, remade_lanes
 from edpbrl_gym.agents.sb3 import ALGORITHMS, DeepOracle, LearnedPolicy, check_hyperparameters, own_randomness
@@ -37,7 +37,7 @@ from edpbrl_gym.design.moments import (
 __all__ = ["DeepDesignAgent"]
 
 
-class DeepDesignAgent(Agent):
+class DeepDesignAgent(PlaysLegally, Agent):
     """Maximises the surrogate information (paper, Alg. 2) where the environment has no table.
 
     The gradient of the objective is a reward of what is shown. In every iteration an SB3 model is trained on it, from
@@ -224,12 +224,6 @@ class DeepDesignAgent(Agent):
                 'to build one from; give v_matrix, or use criterion="D".'
             )
         return target_matrix(self.base)
-
-    def play_on(self, env: Any) -> Self:
-        """From now on play these lanes, of the same kind; their legal actions are asked of them."""
-        self.env, self.base = env, base_environment(env)
-        self._legal = LegalMasks(env, self.num_actions)
-        return self
 
     def predict(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from gymnasium.spaces import Discrete
@@ -12,7 +12,7 @@ from edpbrl_gym._arrays import Booleans, Indices
 from edpbrl_gym._base_environment import base_environment, mdp_states
 from edpbrl_gym.mdp import FiniteHorizonMDP
 
-__all__ = ["LegalMasks", "discrete_actions"]
+__all__ = ["LegalMasks", "PlaysLegally", "discrete_actions"]
 
 
 def discrete_actions(base: Any, *, who: str) -> int:
@@ -94,3 +94,18 @@ class LegalMasks:
                 f"got {masks.shape}; make the agent on these lanes, or call play_on(env)."
             )
         return masks
+
+
+class PlaysLegally:
+    """What agents share that ask the lanes themselves for their legal actions."""
+
+    env: Any
+    base: Any
+    num_actions: int
+    _legal: LegalMasks
+
+    def play_on(self, env: Any) -> Self:
+        """From now on play these lanes, of the same kind; their legal actions are asked of them."""
+        self.env, self.base = env, base_environment(env)
+        self._legal = LegalMasks(env, self.num_actions)
+        return self

@@ -14,12 +14,12 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from edpbrl_gym._arrays import Booleans, Floats32, Indices
-from edpbrl_gym._base_environment import base_environment, check_shows
+from edpbrl_gym._base_environment import check_shows
 from edpbrl_gym._files import replacing
 from edpbrl_gym._seeds import derive_seed
 from edpbrl_gym._validation import check_choice_of, check_count, check_number
 from edpbrl_gym.agents.base import Agent, EpisodeStart, State
-from edpbrl_gym.agents.legal import LegalMasks, discrete_actions
+from edpbrl_gym.agents.legal import LegalMasks, PlaysLegally, discrete_actions
 from edpbrl_gym.agents.policy_networks import PolicyNetworks, score_surrogate
 from edpbrl_gym.agents.reward_lanes import RewardLanes, play_episodes, remade_lanes
 from edpbrl_gym.agents.tabular import draw_actions
@@ -60,7 +60,7 @@ class _Played:
     features: Floats32  # (n, H, d)
 
 
-class NetworkReinforceAgent(Agent):
+class NetworkReinforceAgent(PlaysLegally, Agent):
     """K policy networks that learn by REINFORCE to show options worth comparing (paper, Alg. 3); lane i plays i mod K.
 
     In every iteration each of M meta-samples plays T = ``episodes`` episodes with each of the K policies. The
@@ -203,12 +203,6 @@ class NetworkReinforceAgent(Agent):
         """Flat observations, with the step if it is shown, (n, inputs)."""
         flat = np.asarray(observations, dtype=np.float32).reshape(len(observations), -1)
         return np.concatenate([flat, steps[:, None].astype(np.float32)], axis=1) if self.observe_step else flat
-
-    def play_on(self, env: Any) -> Self:
-        """From now on play these lanes, of the same kind; their legal actions are asked of them."""
-        self.env, self.base = env, base_environment(env)
-        self._legal = LegalMasks(env, self.num_actions)
-        return self
 
     def predict(
         self,

@@ -65,15 +65,6 @@ def greedy_values(
     return trees.values(reward, actions)
 
 
-def mean_of_sequences(trees: EpisodeTrees, reward: StepReward) -> np.ndarray:
-    """Sum of rewards of every sequence on every noise, (n, A**H)."""
-    total = np.zeros((trees.noises, 1))
-    for h, level in enumerate(trees.features):
-        rewards = reward(level.reshape(-1, trees.dimension), np.full(trees.noises * level.shape[1], h))
-        total = np.repeat(total, trees.num_actions, axis=1) + np.asarray(rewards).reshape(trees.noises, -1)
-    return total
-
-
 def measure(seed: int, algorithm: str, timesteps: int, noises: int, known: bool) -> list[list[str]]:
     """One row for each reward; with ``known`` episodes begin from these noises only."""
     env = gymnasium.make_vec(ID, num_envs=2, num_noises=noises if known else None, **ARGUMENTS)
@@ -114,7 +105,7 @@ def measure(seed: int, algorithm: str, timesteps: int, noises: int, known: bool)
         seconds = time.perf_counter() - began
         best = trees.best_values(reward)
         found = greedy_values(env, oracle.policy(), trees, judged, reward)
-        every = mean_of_sequences(trees, reward)
+        every = trees.sequence_values(reward)
         random, fixed = every.mean(), every.mean(axis=0).max()
         error = float((found / best.mean()).std(ddof=1) / np.sqrt(noises))
         rows.append(

@@ -22,7 +22,7 @@ from edpbrl_gym._compat import import_string
 from edpbrl_gym._seeds import generator
 from edpbrl_gym.design import make_criterion
 from edpbrl_gym.design.gaps import GapEstimate, enumerated_gap
-from edpbrl_gym.design.moments import GradientReward, MomentProblem, PolicyMoments, fully_corrective
+from edpbrl_gym.design.moments import MomentProblem, PolicyMoments, fully_corrective
 from edpbrl_gym.design.trees import EpisodeTrees
 from edpbrl_gym.experiments.reporting.tables import TextTable
 
@@ -84,23 +84,13 @@ def open_loop_design(trees: EpisodeTrees, problem: MomentProblem) -> tuple[np.nd
     policies = [moments_of(0)]
     for _ in range(ITERATIONS):
         reward = problem.gradient(PolicyMoments.mixture(policies, weights))
-        best = int(np.argmax(mean_rewards(trees, reward)))
+        best = int(np.argmax(trees.sequence_values(reward).mean(axis=0)))
         if best in chosen:
             break
         chosen.append(best)
         policies.append(moments_of(best))
         weights = fully_corrective(problem, policies, np.append(weights, 0.0)).weights
     return sequences[chosen], weights, PolicyMoments.mixture(policies, weights)
-
-
-def mean_rewards(trees: EpisodeTrees, reward: GradientReward) -> np.ndarray:
-    """Mean sum of rewards of every fixed sequence over the noises, shape (A**H,)."""
-    total = np.zeros(1)
-    for h, level in enumerate(trees.features):
-        nodes = level.shape[1]
-        rewards = reward(level.reshape(-1, trees.dimension), np.full(trees.noises * nodes, h))
-        total = np.repeat(total, trees.num_actions) + rewards.reshape(trees.noises, nodes).mean(axis=0)
-    return total
 
 
 def repeat(population: EpisodeTrees, problem: MomentProblem, repetition: int, *, noises: int) -> Repetition:

@@ -100,9 +100,6 @@ class DiffusionGuidanceVectorEnv(GuidanceAttributes, ArrayLanes):
         rendered = self._rendered(self._texts(np.arange(self.num_envs)), lambda _: [*map(self.model.frame, images)])
         return None if rendered is None else tuple(rendered)
 
-    def close_extras(self, **kwargs: Any) -> None:
-        """Nothing is open."""
-
     @property
     def _observations(self) -> Floats32:
         return self._states

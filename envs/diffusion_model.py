@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +33,6 @@ _LARGEST = 1e6  # of a latent: "euler" begins with a standard deviation of up to
 
 
 def _load(spec: str) -> tuple[Denoiser, dict[str, Any]]:
-    import json
-
     arguments = json.loads(spec)
     return load_denoiser(arguments["model"], arguments["conditions"])
 
@@ -129,8 +128,6 @@ class GuidanceModel:
         return self._schedule
 
     def _load(self) -> None:
-        import json
-
         spec = json.dumps({"model": self.model_spec, "conditions": self.conditions})
         self._denoiser, config = shared_model(_load, spec, self.model_spec or "")
         self._schedule = BlockSchedule(self.scheduler, config, steps=self.steps, blocks=self.horizon)

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edpbrl_gym.cli.console import output, quiet_libraries, shown
-from edpbrl_gym.cli.errors import Stopped, bad_arguments
+from edpbrl_gym.cli.errors import bad_arguments
+from edpbrl_gym.cli.training import training_into
 
 __all__ = ["TrainMiniDiffusion", "run"]
 
@@ -31,7 +32,6 @@ def run(options: TrainMiniDiffusion) -> None:
     Raises:
         Stopped: After Ctrl-C; nothing is written.
     """
-    from edpbrl_gym._places import hold_place
     from edpbrl_gym._validation import check_count
 
     with bad_arguments():
@@ -42,17 +42,11 @@ def run(options: TrainMiniDiffusion) -> None:
     quiet_libraries()
     from edpbrl_gym.diffusion.digits import DEFAULT, FOLDERS, QUICK, train_mini_diffusion
 
-    FOLDERS.check_replaceable(folder)
-    lock = hold_place(folder)
     settings = QUICK if options.quick else DEFAULT
     if options.steps is not None:
         settings = replace(settings, steps=options.steps)
-    try:
+    with training_into(folder, FOLDERS.check_replaceable):
         report = train_mini_diffusion(folder, seed=options.seed, settings=settings, progress=True)
-    except KeyboardInterrupt:
-        raise Stopped(
-            f"stopped by you; nothing was written to {shown(folder)}, the same command starts again"
-        ) from None
     console = output()
     console.print(report.summary())
     console.print(f"\nWritten: {shown(folder)}", soft_wrap=True)
@@ -62,4 +56,3 @@ def run(options: TrainMiniDiffusion) -> None:
         markup=False,
         highlight=False,
     )
-    del lock

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edpbrl_gym.cli.console import command, output, quiet_libraries, shown
-from edpbrl_gym.cli.errors import Stopped, bad_arguments
+from edpbrl_gym.cli.errors import bad_arguments
+from edpbrl_gym.cli.training import training_into
 
 __all__ = ["TrainPromptLM", "run"]
 
@@ -35,7 +36,6 @@ def run(options: TrainPromptLM) -> None:
     Raises:
         Stopped: After Ctrl-C; nothing is written.
     """
-    from edpbrl_gym._places import hold_place
     from edpbrl_gym._validation import check_count
     from edpbrl_gym.vocabulary import load_vocabulary
 
@@ -50,17 +50,11 @@ def run(options: TrainPromptLM) -> None:
     from edpbrl_gym.language.folders import check_replaceable
     from edpbrl_gym.language.training import DEFAULT, QUICK, train_prompt_lm
 
-    check_replaceable(folder)
-    lock = hold_place(folder)
     settings = QUICK if options.quick else DEFAULT
     changes = {"prompts": options.prompts, "steps": options.steps}
     settings = replace(settings, **{name: value for name, value in changes.items() if value is not None})
-    try:
+    with training_into(folder, check_replaceable):
         report = train_prompt_lm(folder, vocabulary=vocabulary, seed=options.seed, settings=settings, progress=True)
-    except KeyboardInterrupt:
-        raise Stopped(
-            f"stopped by you; nothing was written to {shown(folder)}, the same command starts again"
-        ) from None
     console = output()
     console.print(report.summary())
     console.print("\nPrompts drawn from it, not chosen:")
@@ -69,4 +63,3 @@ def run(options: TrainPromptLM) -> None:
     console.print(f"\nWritten: {shown(folder)}", soft_wrap=True)
     use = command("edpbrl", "reproduce", "reinforce", "--model", shown(folder))
     console.print(f"Use it with: {use}", soft_wrap=True)
-    del lock

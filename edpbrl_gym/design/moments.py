@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -25,7 +24,8 @@ from numpy.typing import ArrayLike
 
 from edpbrl_gym._arrays import Floats, read_only
 from edpbrl_gym._validation import check_array, check_count, check_integers, check_number
-from edpbrl_gym.design.criteria import Criterion, SingularInformationError, positive_semidefinite_factor
+from edpbrl_gym.design.criteria import Criterion
+from edpbrl_gym.design.objective import CriterionAndPrior
 from edpbrl_gym.design.solvers.line_search import Segment, exact_step
 
 __all__ = ["GradientReward", "MixtureWeights", "MomentProblem", "PolicyMoments", "fully_corrective", "pairwise_step"]
@@ -117,7 +117,7 @@ class GradientReward:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class MomentProblem:
+class MomentProblem(CriterionAndPrior):
     """The design problem of policies that are known by their moments.
 
     Attributes:
@@ -141,38 +141,9 @@ class MomentProblem:
     prior_precision: Floats | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.criterion, Criterion):
-            raise TypeError(
-                f'Expected a Criterion, got {self.criterion!r}; make one with make_criterion("D"), "A" or "V".'
-            )
         for name, symbol in (("episodes", "T"), ("horizon", "H"), ("dimension", "d")):
             object.__setattr__(self, name, check_count(getattr(self, name), f"{name} ({symbol})"))
-        if (self.regularization is None) == (self.prior_precision is None):
-            raise ValueError(
-                "Expected either a regularization (lambda) or a prior_precision matrix, got "
-                f"{'neither' if self.regularization is None else 'both'}."
-            )
-        if self.regularization is not None:
-            check_number(self.regularization, "regularization (lambda)", minimum=0.0)
-            return
-        matrix = check_array(self.prior_precision, "prior_precision", shape=(self.dimension, self.dimension))
-        positive_semidefinite_factor(matrix, "prior_precision")
-        object.__setattr__(self, "prior_precision", read_only((matrix + matrix.T) / 2))
-
-    @cached_property
-    def prior(self) -> Floats:
-        """Prior precision Lambda, shape (d, d), read-only."""
-        if self.prior_precision is not None:
-            return self.prior_precision
-        return read_only(float(self.regularization or 0.0) * np.eye(self.dimension))
-
-    @cached_property
-    def baseline(self) -> float:
-        """Value of the criterion without any data, s(Lambda); -inf if the prior alone is singular."""
-        try:
-            return self.criterion.value(self.prior)
-        except SingularInformationError:
-            return -np.inf
+        self._check_criterion_and_prior()
 
     def information(self, moments: PolicyMoments) -> Floats:
         """Surrogate information plus prior precision, shape (d, d)."""

@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._arrays import Floats, read_only
-from edpbrl_gym._validation import check_array, check_count, check_integers, check_number
+from edpbrl_gym._validation import check_array, check_count, check_integers
 from edpbrl_gym.design import information
 from edpbrl_gym.design.chunks import Features, row_chunks
-from edpbrl_gym.design.criteria import Criterion, SingularInformationError, positive_semidefinite_factor
+from edpbrl_gym.design.criteria import Criterion, SingularInformationError
+from edpbrl_gym.design.objective import CriterionAndPrior
 from edpbrl_gym.mdp import FiniteHorizonMDP, PromptMDP
 
 __all__ = ["DesignProblem"]
@@ -29,7 +30,7 @@ _LARGEST = 1e15  # of the features: their squares must leave room in float32
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class DesignProblem:
+class DesignProblem(CriterionAndPrior):
     """An MDP with features, a budget, a prior and a criterion.
 
     Attributes:
@@ -62,10 +63,6 @@ class DesignProblem:
     def __post_init__(self) -> None:
         if not isinstance(self.mdp, FiniteHorizonMDP):
             raise TypeError(f"Expected an mdp of type FiniteHorizonMDP, got {type(self.mdp).__name__}.")
-        if not isinstance(self.criterion, Criterion):
-            raise TypeError(
-                f'Expected a Criterion, got {self.criterion!r}; make one with make_criterion("D"), "A" or "V".'
-            )
         rows = check_array(self.features, "features", shape=("N", "d"), keep=(np.float32,))
         if rows.shape[0] != self.mdp.num_rows or rows.shape[1] < 1:
             raise ValueError(
@@ -76,26 +73,12 @@ class DesignProblem:
         self._set("features", read_only(np.ascontiguousarray(rows) if rows.dtype == np.float64 else rows))
         self._set("num_policies", check_count(self.num_policies, "num_policies (K)", minimum=2))
         self._set("episodes", check_count(self.episodes, "episodes (T)", minimum=1))
-        self._check_prior()
+        self._check_criterion_and_prior()
         if not np.isfinite(self.baseline):
             self._check_regular()
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
-
-    def _check_prior(self) -> None:
-        if (self.regularization is None) == (self.prior_precision is None):
-            raise ValueError(
-                "Expected either a regularization (lambda) or a prior_precision matrix, got "
-                f"{'neither' if self.regularization is None else 'both'}."
-            )
-        if self.regularization is not None:
-            value = check_number(self.regularization, "regularization (lambda)", minimum=0.0)
-            self._set("regularization", value)
-            return
-        matrix = check_array(self.prior_precision, "prior_precision", shape=(self.dimension, self.dimension))
-        positive_semidefinite_factor(matrix, "prior_precision")
-        self._set("prior_precision", read_only(np.ascontiguousarray((matrix + matrix.T) / 2)))
 
     def _check_regular(self) -> None:
         """Without a proper prior: the uniform policy reaches every row, so if it is singular every design is."""
@@ -118,21 +101,6 @@ class DesignProblem:
     def horizon(self) -> int:
         """Number of steps H."""
         return self.mdp.horizon
-
-    @cached_property
-    def prior(self) -> Floats:
-        """Prior precision Lambda, shape (d, d), read-only."""
-        if self.prior_precision is not None:
-            return self.prior_precision
-        return read_only(float(self.regularization or 0.0) * np.eye(self.dimension))
-
-    @cached_property
-    def baseline(self) -> float:
-        """Value of the criterion without any data, s(Lambda); -inf if the prior alone is singular."""
-        try:
-            return self.criterion.value(self.prior)
-        except SingularInformationError:
-            return -np.inf
 
     @cached_property
     def uninformative(self) -> bool:

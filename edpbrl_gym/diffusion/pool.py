@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._arrays import Floats32, Indices
-from edpbrl_gym._validation import check_integers
-from edpbrl_gym.diffusion.enumeration import BranchingModel, FeaturesOf, check_sequences, play_sequences
+from edpbrl_gym._validation import check_array, check_integers
+from edpbrl_gym.diffusion.enumeration import BranchingModel, FeaturesOf, enumerate_episodes, play_sequences
 from edpbrl_gym.features._hashing import hash_arrays, hash_settings
 from edpbrl_gym.features.base import check_texts
 from edpbrl_gym.vocabulary import Vocabulary
@@ -45,7 +45,7 @@ class TrajectoryPool:
         model: ``env.unwrapped.model`` of a diffusion environment.
         noise_seeds: Noise of each item, (n,).
         actions: Actions of each item, (n, B); no two items are equal.
-        features: Features of observations; None: the model's ``trajectory_features``.
+        features: Features of the items, (n, d); None: those of the images, which are made for it.
 
     Attributes:
         noise_seeds: Noise of each item, (n,).
@@ -63,7 +63,7 @@ class TrajectoryPool:
     name = "trajectories"
 
     def __init__(
-        self, model: PicturedModel, noise_seeds: ArrayLike, actions: ArrayLike, *, features: FeaturesOf | None = None
+        self, model: PicturedModel, noise_seeds: ArrayLike, actions: ArrayLike, *, features: ArrayLike | None = None
     ) -> None:
         self.noise_seeds: Indices = check_integers(noise_seeds, "noise_seeds", shape=("n",), low=0)
         shape, last = (len(self.noise_seeds), model.horizon), len(model.directions) - 1
@@ -74,28 +74,35 @@ class TrajectoryPool:
             for seed, sequence in zip(self.noise_seeds.tolist(), self.actions.tolist(), strict=True)
         )
         self.vocabulary = Vocabulary(("image",), (names,))
-        shown = model.trajectory_features if features is None else features
-        self.features: Floats32 = np.asarray(shown(self.observations(np.arange(len(names)))), dtype=np.float32)
+        if features is None:
+            features = model.trajectory_features(self.observations(np.arange(len(names))))
+        self.features: Floats32 = check_array(features, "features", shape=(len(names), "d")).astype(np.float32)
         self.dimension = int(self.features.shape[1])
         rows = hash_arrays({"features": self.features})
         self.fingerprint = hash_settings({"kind": self.name, "texts": names, "rows": rows})
         self._index = {text: row for row, text in enumerate(self.vocabulary.tokens[0])}
 
     @classmethod
-    def enumerate(cls, model: PicturedModel, noise_seeds: ArrayLike, **options: Any) -> Self:
+    def enumerate(cls, model: PicturedModel, noise_seeds: ArrayLike, *, features: FeaturesOf | None = None) -> Self:
         """The pool of all A^B sequences of actions from each noise, noise after noise.
 
         Args:
             model: See the class.
             noise_seeds: Different noises, (n,).
-            **options: ``features``, see the class.
+            features: Features of observations; None: the model's ``trajectory_features``.
 
         Raises:
             ValueError: If a noise has too many sequences.
         """
         seeds = check_integers(np.atleast_1d(noise_seeds), "noise_seeds", shape=("n",), low=0)
-        sequences = np.indices((len(model.directions),) * model.horizon).reshape(model.horizon, check_sequences(model))
-        return cls(model, np.repeat(seeds, sequences.shape[1]), np.tile(sequences.T, (len(seeds), 1)), **options)
+        trees = enumerate_episodes(model, seeds, features=features)
+        sequences = trees.sequences()
+        return cls(
+            model,
+            np.repeat(seeds, len(sequences)),
+            np.tile(sequences, (len(seeds), 1)),
+            features=trees.features[-1].reshape(-1, trees.dimension),
+        )
 
     def __len__(self) -> int:
         """Number of items."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.gap_coverage import mean_rewards, run, synthetic_population
+from benchmarks.gap_coverage import run, synthetic_population
 from edpbrl_gym.design import MomentProblem, PolicyMoments, make_criterion
 
 
@@ -23,4 +23,4 @@ def test_the_mean_reward_of_every_sequence():
     by_path = [
         population.values(reward, np.broadcast_to(sequence, (6, 2))).mean() for sequence in population.sequences()
     ]
-    assert mean_rewards(population, reward) == pytest.approx(np.array(by_path))
+    assert population.sequence_values(reward).mean(axis=0) == pytest.approx(np.array(by_path))

@@ -38,6 +38,7 @@ def test_backward_induction_against_all_sequences(noises, actions, horizon, dime
             total += reward(trees.features[h][noise, node][None], [h])[0]
         totals[noise, number] = total
     np.testing.assert_allclose(best, totals.max(axis=1), rtol=1e-12)
+    np.testing.assert_allclose(trees.sequence_values(reward), totals, rtol=1e-12)
     chosen = trees.best_actions(reward)
     np.testing.assert_allclose(trees.values(reward, chosen), best, rtol=1e-12)
     np.testing.assert_array_equal(trees.sequences(), sequences)
