@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._arrays import Booleans, Floats, Indices
 from edpbrl_gym._base_environment import check_shows
+from edpbrl_gym._feedback import check_feedback
 from edpbrl_gym._files import replacing
 from edpbrl_gym._seeds import derive_seed
 from edpbrl_gym._validation import check_choice_of, check_count
@@ -62,7 +63,7 @@ class DeepDesignAgent(PlaysLegally, Agent):
         rollouts: Episodes from which the moments of each policy are estimated.
         weights: "fully_corrective" (the best weights over all policies found) or "pairwise" (one pairwise step).
         hyperparameters: Arguments of the SB3 model as names, numbers and dicts, such as ``learning_rate``.
-        feedback: What is compared: "truncated" (``trajectory_features``) or "state".
+        feedback: What is compared at every step: "truncated" (``trajectory_features``) or "state".
         num_envs: Lanes that train and play at once.
         observe_step: Show the step of the episode to the policies, for environments whose observation lacks it.
         v_matrix: V of the criterion "V", shape (d, d); None takes ``target_matrix`` of ``.mdp`` and ``.features``.
@@ -109,7 +110,7 @@ class DeepDesignAgent(PlaysLegally, Agent):
         self.rollouts = check_count(rollouts, "rollouts")
         self.weights = check_choice_of(weights, "weights", ("fully_corrective", "pairwise"))
         self.hyperparameters = _jsonable(dict(hyperparameters or {}))
-        self.feedback = check_choice_of(feedback, "feedback", ("truncated", "state"))
+        self.feedback = check_feedback(feedback, every_step=f"the agent {self.name!r}")
         self.num_envs = check_count(num_envs, "num_envs")
         self.observe_step = bool(observe_step)
         self.progress = bool(progress)

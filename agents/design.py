@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._arrays import Floats
+from edpbrl_gym._feedback import check_feedback
 from edpbrl_gym._files import replacing
 from edpbrl_gym._validation import check_choice_of, check_count, check_number
 from edpbrl_gym.agents.base import EpisodeStart, State
@@ -55,7 +56,7 @@ class QuerySettings:
 
     def __post_init__(self) -> None:
         check_count(self.restarts, "restarts")
-        check_choice_of(self.feedback, "feedback", ("state", "truncated"))
+        check_feedback(self.feedback, every_step="the solver 'tuples'")
         check_count(self.text_budget, "text_budget")
 
 

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from edpbrl_gym._arrays import Booleans, Floats32, Indices
 from edpbrl_gym._base_environment import check_shows
+from edpbrl_gym._feedback import check_feedback
 from edpbrl_gym._files import replacing
 from edpbrl_gym._seeds import derive_seed
-from edpbrl_gym._validation import check_choice_of, check_count, check_number
+from edpbrl_gym._validation import check_count, check_number
 from edpbrl_gym.agents.base import Agent, EpisodeStart, State
 from edpbrl_gym.agents.legal import LegalMasks, PlaysLegally, discrete_actions
 from edpbrl_gym.agents.policy_networks import PolicyNetworks, score_surrogate
@@ -81,7 +82,7 @@ class NetworkReinforceAgent(PlaysLegally, Agent):
         learning_rate: Of Adam.
         credit: Name of the credit, see `edpbrl_gym.language.credit`; "batch_mean" is the paper's.
         entropy: Weight of the mean entropy of the policies (nats a decision), added to the objective.
-        feedback: What is compared: "truncated" (``trajectory_features``) or "state".
+        feedback: What is compared at every step: "truncated" (``trajectory_features``) or "state".
         num_envs: Lanes that play at once, at most.
         observe_step: Show the step of the episode to the networks, for environments whose observation lacks it.
         criterion: "D", the only one that it optimises.
@@ -129,7 +130,7 @@ class NetworkReinforceAgent(PlaysLegally, Agent):
         self.learning_rate = check_number(learning_rate, "learning_rate", minimum=0.0, exclusive=True)
         self.credit = Credit(credit).name
         self.entropy = check_number(entropy, "entropy", minimum=0.0)
-        self.feedback = check_choice_of(feedback, "feedback", ("truncated", "state"))
+        self.feedback = check_feedback(feedback, every_step=f"the agent {self.name!r}")
         self.num_envs = check_count(num_envs, "num_envs", minimum=self.num_options)
         self.observe_step = bool(observe_step)
         self.make_lanes, self.progress = make_lanes, bool(progress)

@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym._feedback import Feedback, check_feedback
 from edpbrl_gym._validation import check_choice_of
 from edpbrl_gym.agents.asking import AskingAgent
 from edpbrl_gym.agents.base import EpisodeStart, State
@@ -32,7 +33,8 @@ class PlannerAgent(AskingAgent, TabularAgent):
         env: A prompt environment (with ``.vocabulary``, ``.features`` and, for partial prompts, ``.encoder``).
         planner: A name of ``edpbrl_gym.planners.PLANNERS``, an import string, or a `Planner`; an agent made with a
             `Planner` can't be saved.
-        feedback: What is compared: "truncated" (partial prompts) or "state" (the last token).
+        feedback: What is compared: "truncated" (partial prompts), "state" (the last token) or "prompt" (complete
+            prompts, once an episode; the planner still chooses them token by token).
         prior: A proper prior of theta, taken as it is; None: see ``posterior``.
         posterior: "vocabulary": `VocabularyPrior` of the environment's tokens, with its scale from the answers;
             "ridge": N(0, I / lambda) with lambda the ``regularization``; None: "ridge" for the rules of the literature,
@@ -55,7 +57,7 @@ class PlannerAgent(AskingAgent, TabularAgent):
         env: Any,
         *,
         planner: str | Planner = "adaptive",
-        feedback: Literal["truncated", "state"] = "truncated",
+        feedback: Feedback = "truncated",
         prior: GaussianPrior | None = None,
         posterior: Literal["ridge", "vocabulary"] | None = None,
         **arguments: Any,
@@ -66,7 +68,7 @@ class PlannerAgent(AskingAgent, TabularAgent):
         options = _plain({name: arguments.pop(name) for name in known if name in arguments})
         super().__init__(env, **arguments)
         require(self.base, "vocabulary", who=self.name)
-        self.feedback = check_choice_of(feedback, "feedback", ("truncated", "state"))
+        self.feedback = check_feedback(feedback)
         self.posterior = posterior
         if posterior is not None:
             check_choice_of(posterior, "posterior", ("ridge", "vocabulary"))
@@ -108,7 +110,7 @@ class PlannerAgent(AskingAgent, TabularAgent):
         require(self.base, "features", who=self.name)
         vocabulary, rows = self.base.vocabulary, self.base.features
         features: ComposedFeatures | TokenFeatures = TokenFeatures(vocabulary, rows)
-        if self.feedback == "truncated":
+        if self.feedback != "state":
             require(self.base, "encoder", who=self.name)
             features = ComposedFeatures(vocabulary, rows, self.base.encoder)
         return make_planner(

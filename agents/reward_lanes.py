@@ -14,7 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._arrays import Booleans, Floats, Floats32, Indices
 from edpbrl_gym._base_environment import base_environment, check_shows, shown_features
-from edpbrl_gym._validation import check_array, check_choice_of, check_count
+from edpbrl_gym._feedback import check_feedback
+from edpbrl_gym._validation import check_array, check_count
 from edpbrl_gym.agents.legal import LegalMasks, discrete_actions
 from edpbrl_gym.design.moments import GradientReward
 from edpbrl_gym.design.trees import StepReward
@@ -107,7 +108,7 @@ class RewardLanes:
             )
         self.env = env
         self.base = base_environment(env)
-        self.feedback = check_choice_of(feedback, "feedback", ("truncated", "state"))
+        self.feedback = check_feedback(feedback, every_step="a reward of every step")
         check_shows(self.base, feedback)
         self.reward = reward
         self.num_envs = int(env.num_envs)

@@ -84,15 +84,15 @@ def check_shows(base: Any, feedback: str) -> None:
 
     Args:
         base: A ``base_environment``.
-        feedback: "truncated" or "state".
+        feedback: "truncated", "state" or "prompt" (see ``_feedback``).
     """
     name = type(base).__name__
-    if feedback == "truncated" and not hasattr(base, "trajectory_features"):
+    if feedback != "state" and not hasattr(base, "trajectory_features"):
         raise TypeError(
-            f'Expected {name} to have trajectory_features(observations) -> (n, d) for feedback="truncated"; add that '
+            f'Expected {name} to have trajectory_features(observations) -> (n, d) for feedback="{feedback}"; add that '
             'method or use feedback="state".'
         )
-    if feedback == "truncated" or hasattr(base, "state_features"):
+    if feedback != "state" or hasattr(base, "state_features"):
         return
     missing = [attribute for attribute in ("mdp", "features") if not hasattr(base, attribute)]
     if missing:
@@ -109,13 +109,13 @@ def shown_features(
 
     Args:
         base: A ``base_environment`` that passed ``check_shows``.
-        feedback: "truncated" gives ``trajectory_features``, "state" ``state_features`` or, where there are none, the
-            feature row of the state-action pair.
+        feedback: "truncated" and "prompt" give ``trajectory_features``, "state" ``state_features`` or, where there are
+            none, the feature row of the state-action pair.
         reached: Observations after the step, before any automatic reset.
         previous: Observations before it.
         actions: The actions taken, shape (n,).
     """
-    if feedback == "truncated":
+    if feedback != "state":
         features = base.trajectory_features(reached)
     elif hasattr(base, "state_features"):
         features = base.state_features(reached)

@@ -36,6 +36,8 @@ class Args:
     """size of the vocabulary"""
     lanes: int = 4
     """options K of a question"""
+    feedback: Literal["truncated", "state", "prompt"] = "truncated"
+    """compare partial prompts, single tokens or complete prompts"""
     seed: int = 0
     """seed of the questions and of the simulated user"""
 
@@ -57,6 +59,7 @@ def start(args: Args) -> eg.Session:
         vocabulary=words,
         encoder=encoder,
         num_options=args.lanes,
+        feedback=args.feedback,
         stopping=rule,
         seed=args.seed,
         who="you" if args.person else "simulated",

@@ -23,6 +23,7 @@ FLOORS = {
     "_compat": 0,
     "_lazy": 0,
     "_base_environment": 0,
+    "_feedback": 0,
     "_threads": 0,
     "_pictures": 0,
     "_places": 0,

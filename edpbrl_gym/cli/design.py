@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from edpbrl_gym._feedback import Feedback
 from edpbrl_gym.cli.arguments import CriterionName
 from edpbrl_gym.cli.console import command, output, quiet_libraries, shown, solving
 from edpbrl_gym.cli.errors import Stopped, UsageError, bad_arguments
@@ -44,7 +45,7 @@ class Design:
     num_options: int = 4
     """K, options of a question."""
     episodes: int = 30
-    """T, episodes (one question for each step of a prompt)."""
+    """T, episodes (one question for each step of a prompt; a single one with --feedback prompt)."""
     iterations: int | None = None
     """Iterations of the solver at most (None: the default, 200 for newton, 100 for frank_wolfe and reinforce-network,
     10 for deep)."""
@@ -52,8 +53,8 @@ class Design:
     """Stop at this gap relative to the gain (None: the solver's default, 1e-6 for newton and 1e-4 for frank_wolfe)."""
     time_limit: float | None = None
     """Seconds for the solver at most; then the best design so far is written with its certificate (None: no limit)."""
-    feedback: Literal["truncated", "state"] = "truncated"
-    """Show partial prompts, or single tokens."""
+    feedback: Feedback = "truncated"
+    """Show partial prompts, single tokens, or complete prompts (prompt: once an episode)."""
     split: Literal["all", "train"] = "all"
     """Ask about all tokens, or about the 75% train part."""
     questions: Literal["csv", "parquet"] = "csv"
@@ -91,7 +92,8 @@ def run(options: Design) -> None:
     }
     env: Any = make_prompt_lanes(options.num_options, **arguments)
     with bad_arguments():
-        differ = "state" if options.solver == "tuples" else options.feedback  # options of tuples differ in every token
+        # options of tuples differ in every token
+        differ: Feedback = "state" if options.solver == "tuples" else options.feedback
         check_enough_options(env.unwrapped.vocabulary, options.num_options, differ)
         agent = _agent(options, env, options.solver)
         if ":" in options.solver:
@@ -152,14 +154,19 @@ def _learn(agent: Any) -> None:
 def _report(
     options: Design, env: Any, agent: Any, draws: DrawnQuestions, arguments: dict[str, Any]
 ) -> tuple[QuestionReport, str]:
-    """The information of the questions, and why that of the displayed prompts is not known ("" if it is)."""
+    """The information of the questions, and why that of the displayed prompts is not known ("" if it is).
+
+    A design is about tokens, compared at every step; questions of complete prompts are reported as shown only.
+    """
     from edpbrl_gym.collection.asked import QuestionReport, information_of, token_options
     from edpbrl_gym.collection.collect import ENVIRONMENT, draw_questions
 
     problem = _agent(options, env, "newton").problem() if agent.design is None else agent.design.problem
     bound = None if agent.design is None else agent.design.upper_bound
-    random_information, prompt_information, unknown = None, None, ""
-    if options.solver != "random":
+    token_information, random_information, prompt_information, unknown = None, None, None, ""
+    if options.feedback != "prompt":
+        token_information = information_of(problem, token_options(problem, draws.tokens), upper_bound=bound)
+    if options.feedback != "prompt" and options.solver != "random":
         random_questions = draw_questions(
             ENVIRONMENT,
             _agent(options, env, "random"),
@@ -168,7 +175,7 @@ def _report(
             feedback=options.feedback,
         )
         random_information = information_of(problem, token_options(problem, random_questions.tokens), upper_bound=bound)
-    if options.feedback == "truncated":
+    if options.feedback != "state":
         texts = [text for _, _, row in draws.questions for text in row]
         try:
             rows = env.unwrapped.encoder.encode(texts, progress=True)  # the texts that `edpbrl estimate` needs
@@ -182,7 +189,7 @@ def _report(
         exchanged=draws.exchanged,
         criterion=problem.criterion.name,
         dimension=problem.dimension,
-        tokens=information_of(problem, token_options(problem, draws.tokens), upper_bound=bound),
+        tokens=token_information,
         random=random_information,
         prompts=prompt_information,
     )

@@ -77,9 +77,10 @@ class QuestionReport:
         exchanged: Number of options exchanged because their question showed them already.
         criterion: "A", "V" or "D".
         dimension: Number of features d.
-        tokens: Information for the last tokens, which the design is about.
+        tokens: Information for the last tokens, which the design is about; None where complete prompts are compared,
+            one question an episode.
         random: The same for as many random questions; None if the questions are random themselves.
-        prompts: Information for the partial prompts that people see; None if they see tokens, or without embeddings.
+        prompts: Information for the prompts that people see; None if they see tokens, or without embeddings.
     """
 
     count: int
@@ -87,7 +88,7 @@ class QuestionReport:
     exchanged: int
     criterion: str
     dimension: int
-    tokens: Information
+    tokens: Information | None
     random: Information | None
     prompts: Information | None
 
@@ -98,14 +99,14 @@ class QuestionReport:
     def summary(self) -> str:
         """Text for a terminal."""
         exchanged = "" if not self.exchanged else f"; {self.exchanged} duplicates replaced"
-        lines = [
-            f"{self.count} questions of {self.options} options each{exchanged}",
-            f"  their tokens {self._line(self.tokens)}",
-        ]
+        lines = [f"{self.count} questions of {self.options} options each{exchanged}"]
+        if self.tokens is not None:
+            lines.append(f"  their tokens {self._line(self.tokens)}")
         if self.random is not None:
             lines.append(f"  at random    {self._line(self.random)}")
         if self.prompts is not None:
-            lines.append(f"  as shown     {self._line(self.prompts)} (partial prompts, for which there is no bound)")
+            kind = "complete" if self.tokens is None else "partial"
+            lines.append(f"  as shown     {self._line(self.prompts)} ({kind} prompts, for which there is no bound)")
         return "\n".join(lines)
 
     def _line(self, information: Information) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym._base_environment import base_environment
+from edpbrl_gym._feedback import Feedback, check_feedback
 from edpbrl_gym._validation import check_count
 from edpbrl_gym.collection.distinct import DistinctOptions
 from edpbrl_gym.comparisons import Comparisons
@@ -58,7 +59,7 @@ def collect(
     *,
     episodes: int,
     seed: int = 0,
-    feedback: Literal["truncated", "state"] = "truncated",
+    feedback: Feedback = "truncated",
     lanes: int | None = None,
     env_arguments: dict[str, Any] | None = None,
     observe: bool = False,
@@ -75,7 +76,8 @@ def collect(
         oracle: Oracle that answers.
         episodes: Number of episodes T, at least 1; further episodes of a vector environment are dropped.
         seed: Seed of the environment's reset. The agent's draws come from the agent's own seed.
-        feedback: Options compared: "truncated" (partial prompts) or "state" (the last token).
+        feedback: Options compared: "truncated" (partial prompts), "state" (the last token) or "prompt" (complete
+            prompts, one question an episode).
         lanes: Number of options K; None takes ``agent.num_options``.
         env_arguments: Arguments of the environment if ``env`` is an id.
         observe: Pass all answers to the agent after each step. To let it learn between episodes, pass an environment of
@@ -84,8 +86,8 @@ def collect(
             lanes are as the agent plays them, as in the paper.
 
     Returns:
-        T * H comparisons (for a horizon of H), ordered by step within each batch of episodes, without those that the
-        oracle did not answer.
+        T * H comparisons (for a horizon of H; T of complete prompts), ordered by step within each batch of episodes,
+        without those that the oracle did not answer.
 
     Raises:
         TypeError: If ``distinct`` is set for an environment that does not build prompts.
@@ -112,7 +114,7 @@ def _run(
     episodes: int,
     lanes: int,
     seed: int,
-    feedback: Literal["truncated", "state"],
+    feedback: Feedback,
     observe: bool,
     distinct: bool,
 ) -> Comparisons:
@@ -194,7 +196,7 @@ class DrawnQuestions:
     """Questions for people.
 
     Attributes:
-        questions: T * H entries (episode, step, K texts), ordered by episode and step.
+        questions: T * H entries (episode, step, K texts), ordered by episode and step; T of complete prompts.
         tokens: Action of each lane at each step, (T, K, H).
         exchanged: Number of options exchanged because their question showed them already.
     """
@@ -210,7 +212,7 @@ def draw_questions(
     *,
     episodes: int,
     env_arguments: dict[str, Any],
-    feedback: str = "truncated",
+    feedback: Feedback = "truncated",
     distinct: bool = True,
 ) -> DrawnQuestions:
     """Draw the questions of an agent as texts, without asking anyone and without encoding anything.
@@ -220,7 +222,7 @@ def draw_questions(
         agent: Agent that plays all lanes; its questions must not depend on answers.
         episodes: Number of episodes T.
         env_arguments: Arguments of the environment.
-        feedback: "truncated" shows partial prompts, "state" the last token.
+        feedback: "truncated" shows partial prompts, "state" the last token, "prompt" complete prompts, once an episode.
         distinct: Exchange options that a question would show twice (`DistinctOptions`). False keeps the agent's
             options, as in the paper: for simulations.
 
@@ -228,6 +230,7 @@ def draw_questions(
         ValueError: If T < 1, the agent's questions depend on answers, or the options can't be distinct.
     """
     check_static(agent)
+    check_feedback(feedback)
     options = agent.num_options
     lanes = make_prompt_lanes(check_count(episodes, "episodes (T)") * options, environment=env, **env_arguments)
     base = base_environment(lanes)
@@ -242,7 +245,9 @@ def draw_questions(
             actions = exchange(agent, observation, actions)
         observation, _, _, _, _ = lanes.step(actions)
         starts = np.zeros_like(starts)
-        texts = base.trajectory_texts(observation) if feedback == "truncated" else base.state_texts(observation)
+        if feedback == "prompt" and step + 1 < base.mdp.horizon:
+            continue
+        texts = base.state_texts(observation) if feedback == "state" else base.trajectory_texts(observation)
         questions += [
             (episode, step, texts[episode * options : (episode + 1) * options]) for episode in range(episodes)
         ]

@@ -7,12 +7,13 @@ compare a prompt with itself. Such an option is exchanged before the lanes step.
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from collections import Counter
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edpbrl_gym._validation import check_choice_of
+from edpbrl_gym._feedback import Feedback, check_feedback
 from edpbrl_gym.agents.base import Agent
 from edpbrl_gym.agents.tabular import require
 from edpbrl_gym.mdp import PromptMDP
@@ -22,21 +23,26 @@ from edpbrl_gym.vocabulary.vocabulary import SEPARATOR
 
 __all__ = ["DistinctOptions", "check_enough_options"]
 
-Feedback = Literal["truncated", "state"]
 
-
-def check_enough_options(vocabulary: Vocabulary, num_options: int, feedback: str) -> None:
-    """Raise a ValueError if some steps do not have K different options; the message names them.
+def check_enough_options(vocabulary: Vocabulary, num_options: int, feedback: Feedback) -> None:
+    """Raise a ValueError if a step that asks does not have K different options; the message names it.
 
     Args:
         vocabulary: The tokens.
         num_options: Number of options K of a question.
         feedback: With "truncated", the options of step h are the partial prompts of h + 1 tokens; with "state", its
-            tokens.
+            tokens; with "prompt", the last step alone asks, about complete prompts.
     """
     counts = [math.prod(vocabulary.sizes[: step + 1]) for step in range(vocabulary.horizon)]
     if feedback == "state":
         counts = list(vocabulary.sizes)
+    if feedback == "prompt":
+        if counts[-1] < num_options:
+            raise ValueError(
+                f"Expected at least K = {num_options} different complete prompts, so that all options of a question "
+                f"differ, got {counts[-1]}; ask with fewer options, or add tokens."
+            )
+        return
     too_few = [
         f"{count} at step {step} ({vocabulary.names[step]})" for step, count in enumerate(counts) if count < num_options
     ]
@@ -56,12 +62,14 @@ class DistinctOptions:
     The first of equal options stays. Each later one is replaced by an option that the question doesn't show yet, drawn
     with the agent's weights (`Agent.option_weights`), or uniformly if it has none or they are 0 on all unused actions.
     Options are equal if their texts are (ignoring case and runs of white space). Questions without equal options stay
-    as they are, and the agent's own generator is not used.
+    as they are, and the agent's own generator is not used. Where complete prompts are compared, partial ones may be
+    equal as long as the steps that follow can still tell them apart.
 
     Args:
         base: The innermost environment, a prompt environment.
         num_options: Number of options K of a question.
-        feedback: Options compared: "truncated" (partial prompts) or "state" (the last token).
+        feedback: Options compared: "truncated" (partial prompts), "state" (the last token) or "prompt" (complete
+            prompts).
         seed: Seed of the draws.
 
     Attributes:
@@ -72,19 +80,22 @@ class DistinctOptions:
         ValueError: If there are fewer than K different options at a step.
     """
 
-    def __init__(self, base: Any, *, num_options: int, feedback: str, seed: int) -> None:
+    def __init__(self, base: Any, *, num_options: int, feedback: Feedback, seed: int) -> None:
         require(base, "mdp", "vocabulary", who="distinct options")
         if not isinstance(base.mdp, PromptMDP):
             raise TypeError(
                 f"Expected an environment with a PromptMDP for distinct options, got a {type(base.mdp).__name__}; its "
                 "options have no texts to compare."
             )
-        check_choice_of(feedback, "feedback", ("truncated", "state"))
+        check_feedback(feedback)
         check_enough_options(base.vocabulary, num_options, feedback)
         self.exchanged = 0
         self._base = base
         self._num_options = num_options
-        self._truncated = feedback == "truncated"
+        self._with_prefix = feedback != "state"
+        sizes = base.vocabulary.sizes
+        # lanes of each step that may be equal: the steps after it can still make them differ
+        self._equal = [math.prod(sizes[step + 1 :]) if feedback == "prompt" else 1 for step in range(len(sizes))]
         self._tokens = [[fold(token) for token in step] for step in base.vocabulary.tokens]
         self._rng = np.random.default_rng([seed, 0])
 
@@ -109,14 +120,14 @@ class DistinctOptions:
         return result
 
     def _exchange(self, agent: Agent, lanes: NDArray[Any], step: int, actions: NDArray[Any]) -> None:
-        """Exchange the repeats of one question, in place."""
+        """Exchange the repeats of one question beyond those allowed, in place."""
         prefixes = [self._prefix(lane, step) for lane in lanes]
         texts = [prefix + self._tokens[step][action] for prefix, action in zip(prefixes, actions, strict=True)]
         for option, text in enumerate(texts):
-            if text not in texts[:option]:
+            if texts[:option].count(text) < self._equal[step]:
                 continue
-            other_texts = {*texts[:option], *texts[option + 1 :]}
-            usable = np.array([prefixes[option] + token not in other_texts for token in self._tokens[step]])
+            shown = Counter(texts[:option] + texts[option + 1 :])
+            usable = np.array([shown[prefixes[option] + token] < self._equal[step] for token in self._tokens[step]])
             if not usable.any():
                 raise ValueError(
                     f"Expected a token at step {step} that makes another prompt than {text!r}, found none: tokens with "
@@ -128,7 +139,7 @@ class DistinctOptions:
 
     def _prefix(self, lane: NDArray[Any], step: int) -> str:
         """The folded text of an option before its next token."""
-        if not self._truncated:
+        if not self._with_prefix:
             return ""
         return "".join(self._tokens[earlier_step][lane[earlier_step]] + SEPARATOR for earlier_step in range(step))
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from edpbrl_gym._feedback import Feedback, check_feedback
 from edpbrl_gym._validation import check_choice_of, check_count, check_number, check_path
 from edpbrl_gym.features import check_encoder_spec
 
@@ -169,7 +170,7 @@ class SyntheticSettings:
         iterations: Maximum number of Frank-Wolfe iterations.
         design_for: A design for each T, since its objective depends on T, or one for the largest T, whose first
             episodes serve all (three times faster).
-        feedback: Compare partial prompts, or single tokens.
+        feedback: Compare partial prompts, single tokens, or complete prompts (once an episode).
         prompts: Held-out prompts of the preference error.
         pairs: Pairs of them.
         vocabulary: Folder of token files, one per step, in alphabetical order (None: the built-in one).
@@ -194,7 +195,7 @@ class SyntheticSettings:
     estimation_regularization: float | None = None
     iterations: int = 100
     design_for: Literal["each", "largest"] = "each"
-    feedback: Literal["truncated", "state"] = "truncated"
+    feedback: Feedback = "truncated"
     prompts: int = 1000
     pairs: int = 5000
     vocabulary: str | None = None
@@ -225,7 +226,7 @@ class SyntheticSettings:
             check_number(self.estimation_regularization, "estimation_regularization (lambda)", minimum=0.0)
         check_choice_of(self.criterion, "criterion", ("V", "A", "D"))
         check_choice_of(self.design_for, "design_for", ("each", "largest"))
-        check_choice_of(self.feedback, "feedback", ("truncated", "state"))
+        check_feedback(self.feedback)
         if not self.modes:
             raise ValueError("Expected at least one mode, got none")
         object.__setattr__(self, "users", check_users(self.users))

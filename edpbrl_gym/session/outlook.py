@@ -45,8 +45,8 @@ class Outlook:
     posterior (``sample_posterior``), and every statement about the taste is about these draws.
 
     The accuracy is that on 1,000 random pairs of 200 random complete prompts of ``held_out``. A typical further
-    question is one of 20 random episodes of the session's vocabulary, so for planners that ask better than random the
-    forecast is slightly pessimistic.
+    question is one of 20 random episodes of the session's vocabulary (of complete prompts there are as many), so for
+    planners that ask better than random the forecast is slightly pessimistic.
 
     Args:
         maker: Maker of the session's questions.
@@ -98,15 +98,12 @@ class Outlook:
         """Features of typical questions, (n, K, d)."""
         rng = generator(self.seed, "typical questions")
         words = self.maker.vocabulary
-        tokens = np.stack([rng.integers(size, size=(_EPISODES, self.num_options)) for size in words.sizes], axis=2)
-        texts = [
-            text
-            for episode in tokens
-            for step in range(words.horizon)
-            for text in self.maker.texts(episode[:, : step + 1])
-        ]
+        episodes = _EPISODES * self.maker.num_new  # as many questions for every feedback
+        tokens = np.stack([rng.integers(size, size=(episodes, self.num_options)) for size in words.sizes], axis=2)
+        steps = range(self.maker.num_new - 1, words.horizon)
+        texts = [text for episode in tokens for step in steps for text in self.maker.texts(episode[:, : step + 1])]
         rows = self.encoder.encode(texts).astype(np.float64)
-        return np.asarray(rows.reshape(_EPISODES * words.horizon, self.num_options, -1))
+        return np.asarray(rows.reshape(episodes * len(steps), self.num_options, -1))
 
     def fit_and_draws(self, terms: Terms) -> tuple[TasteFit, NDArray[np.float64]]:
         """The fit of the prior's scales to the answers, and draws from the posterior of theta, (320, d)."""

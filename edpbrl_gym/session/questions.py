@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from edpbrl_gym._validation import check_array, check_choice_of, check_integers
+from edpbrl_gym._feedback import Feedback, check_feedback
+from edpbrl_gym._validation import check_array, check_integers
 from edpbrl_gym.comparisons import Queries
 from edpbrl_gym.features import TextEncoder
 from edpbrl_gym.vocabulary import Vocabulary
 from edpbrl_gym.vocabulary.tokens import fold
 
-__all__ = ["Feedback", "Question", "QuestionMaker", "check_distinct"]
-
-Feedback = Literal["truncated", "state"]
+__all__ = ["Question", "QuestionMaker", "check_distinct"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,10 +24,13 @@ class Question:
     Attributes:
         number: Number of the question in the session, from 0; after ``undo`` a question keeps its number.
         episode: Episode, from 0.
-        step: Step h of the episode, from 0.
-        tokens: Token indices of each option's prompt so far, (K, h + 1); the last column is new.
-        texts: K texts to show: the partial prompts (truncated feedback) or the new tokens (state feedback).
+        step: Step h of the episode, from 0; the last one where complete prompts are compared.
+        tokens: Token indices of each option's prompt so far, (K, h + 1); the last ``num_new`` columns are new.
+        texts: K texts to show: the partial prompts (truncated feedback), the new tokens (state feedback) or the
+            complete prompts (prompt feedback).
         features: Features of the texts, (K, d), float32.
+        num_new: Number of tokens by which the question extends its prompts: 1, or all H where complete prompts are
+            compared.
     """
 
     number: int
@@ -38,6 +39,7 @@ class Question:
     tokens: NDArray[np.int64]
     texts: tuple[str, ...]
     features: NDArray[np.float32]
+    num_new: int = 1
 
     @property
     def num_options(self) -> int:
@@ -46,8 +48,8 @@ class Question:
 
     @property
     def prefixes(self) -> NDArray[np.int64]:
-        """The options' prompts before this question, (K, h)."""
-        return self.tokens[:, :-1]
+        """The options' prompts before this question, (K, h + 1 - num_new)."""
+        return self.tokens[:, : -self.num_new]
 
     @property
     def queries(self) -> Queries:
@@ -68,7 +70,8 @@ class QuestionMaker:
         vocabulary: Vocabulary of the prompts.
         encoder: Encoder of the texts. The texts of a question are always embedded in a batch of their own, so that a
             deterministic encoder gives a question the same features in every session.
-        feedback: "truncated" compares embeddings of partial prompts, "state" those of the new tokens alone.
+        feedback: "truncated" compares embeddings of partial prompts, "state" those of the new tokens alone, "prompt"
+            those of complete prompts, one question an episode.
 
     Raises:
         ValueError: The feedback is unknown.
@@ -79,22 +82,26 @@ class QuestionMaker:
     feedback: Feedback
 
     def __post_init__(self) -> None:
-        check_choice_of(self.feedback, "feedback", ("truncated", "state"))
+        check_feedback(self.feedback)
+
+    @property
+    def num_new(self) -> int:
+        """Number of tokens by which a question extends its prompts: 1, or H where complete prompts are compared."""
+        return self.vocabulary.horizon if self.feedback == "prompt" else 1
 
     def texts(self, tokens: NDArray[np.int64]) -> tuple[str, ...]:
         """Texts to show for prompts (K, h + 1)."""
         step = tokens.shape[1] - 1
-        if self.feedback == "truncated":
-            return tuple(self.vocabulary.prompt(row) for row in tokens)
-        return tuple(self.vocabulary.tokens[step][token] for token in tokens[:, -1])
+        if self.feedback == "state":
+            return tuple(self.vocabulary.tokens[step][token] for token in tokens[:, -1])
+        return tuple(self.vocabulary.prompt(row) for row in tokens)
 
-    def make(self, prefixes: NDArray[np.int64], new_tokens: ArrayLike, *, number: int, episode: int) -> Question:
-        """Create the question that extends the prefixes (K, h) by the tokens (K,) of step h.
+    def extended(self, prefixes: NDArray[np.int64], new_tokens: ArrayLike) -> NDArray[np.int64]:
+        """Prompts (K, h + 1): the prefixes (K, h) and the tokens (K,) of step h.
 
         Raises:
             TypeError: The tokens are not integers.
-            ValueError: Step h does not have the tokens, their number is not K, or the encoder returns another shape,
-                NaN or infinity.
+            ValueError: Step h does not have the tokens, or their number is not K.
         """
         num_options, step = prefixes.shape
         checked_tokens = check_integers(
@@ -105,19 +112,33 @@ class QuestionMaker:
             high=self.vocabulary.sizes[step] - 1,
             hint=f"the planner must return one token of step {step} ({self.vocabulary.names[step]!r}) for each option",
         )
-        tokens = np.concatenate([prefixes, checked_tokens[:, None]], axis=1)
-        tokens.flags.writeable = False
+        return np.concatenate([prefixes, checked_tokens[:, None]], axis=1)
+
+    def make(self, tokens: NDArray[np.int64], *, number: int, episode: int) -> Question:
+        """Create the question about prompts (K, h + 1), as ``extended`` returns them; embeds the texts shown.
+
+        Raises:
+            ValueError: The encoder returns another shape, NaN or infinity.
+        """
         texts = self.texts(tokens)
         features = check_array(
             self.encoder.encode(list(texts)),
             "features",
-            shape=(num_options, self.encoder.dimension),
+            shape=(len(tokens), self.encoder.dimension),
             dtype=np.float32,
             hint=f"the encoder {self.encoder.name} must return one row a text",
         )
-        features = np.array(features, dtype=np.float32)
-        features.flags.writeable = False
-        return Question(number, episode, step, tokens, texts, features)
+        return self.restored(tokens, np.array(features, dtype=np.float32), number=number, episode=episode)
+
+    def restored(
+        self, tokens: NDArray[np.int64], features: NDArray[np.float32], *, number: int, episode: int
+    ) -> Question:
+        """The question about prompts (K, h + 1) with known features (K, d); both arrays become read-only."""
+        for array in (tokens, features):
+            array.flags.writeable = False
+        return Question(
+            number, episode, tokens.shape[1] - 1, tokens, self.texts(tokens), features, num_new=self.num_new
+        )
 
 
 def check_distinct(question: Question, planner: str) -> None:

@@ -99,9 +99,10 @@ class RewindablePlanner:
         for number in range(answers, len(transcript.questions)):
             question = transcript.questions[number]
             if number >= questions:
-                tokens = np.asarray(self.planner.ask(question.prefixes))
-                if exact:
-                    _check_same(tokens, question)
+                for step in range(question.prefixes.shape[1], question.step + 1):
+                    tokens = np.asarray(self.planner.ask(question.tokens[:, :step]))
+                    if exact:
+                        _check_same(tokens, question, step)
             if number >= len(transcript.questions) - _MAX_STATES:
                 self.keep(number)
             if number < transcript.answered:
@@ -126,10 +127,10 @@ def _create(make: Callable[[], Planner]) -> Planner:
     return planner
 
 
-def _check_same(tokens: NDArray[Any], question: Question) -> None:
-    if not np.array_equal(tokens, question.tokens[:, -1]):
+def _check_same(tokens: NDArray[Any], question: Question, step: int) -> None:
+    if not np.array_equal(tokens, question.tokens[:, step]):
         raise ValueError(
             f"Expected the planner to ask question {question.number} again as it did "
-            f"({question.tokens[:, -1].tolist()}), it asks {tokens.tolist()}; give a planner with the arguments "
+            f"({question.tokens[:, step].tolist()}), it asks {tokens.tolist()}; give a planner with the arguments "
             "(prior, seed, ...) of the one with which the session began, or resume with exact=False"
         )

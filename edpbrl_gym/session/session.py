@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym._feedback import Feedback
 from edpbrl_gym._validation import check_count
 from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.estimation import Estimate
@@ -25,7 +26,7 @@ from edpbrl_gym.session.answers import Answer, check_answer
 from edpbrl_gym.session.forecast import Progress
 from edpbrl_gym.session.journal import Journal, is_plain, read_settings
 from edpbrl_gym.session.outlook import Outlook
-from edpbrl_gym.session.questions import Feedback, Question, QuestionMaker, check_distinct
+from edpbrl_gym.session.questions import Question, QuestionMaker, check_distinct
 from edpbrl_gym.session.recommendation import Recommendation, recommend
 from edpbrl_gym.session.rewind import RewindablePlanner
 from edpbrl_gym.session.stopping import StoppingRule
@@ -42,8 +43,9 @@ class Session:
 
     It is the same for synthetic users, models and people; :func:`~edpbrl_gym.session.run` asks an oracle,
     :class:`~edpbrl_gym.session.AsyncSession` is for asyncio. Each question extends K prompts by one token; after H
-    questions K new prompts begin. A session with a folder writes every answer to the disk before ``tell`` returns, so a
-    kill at any time loses none; a resumed session asks the same questions as an uninterrupted one. Not thread-safe.
+    questions K new prompts begin. Where complete prompts are compared, each question is about K new ones, which the
+    planner chooses token by token. A session with a folder writes every answer to the disk before ``tell`` returns, so
+    a kill at any time loses none; a resumed session asks the same questions as an uninterrupted one. Not thread-safe.
 
     Args:
         planner: Planner that chooses the questions, or a function without arguments that creates it. A planner without
@@ -51,7 +53,8 @@ class Session:
         vocabulary: Vocabulary of the prompts.
         encoder: Encoder of the options, the same one as for the planner's features.
         num_options: Number of options K.
-        feedback: "truncated" compares partial prompts, "state" the new tokens alone.
+        feedback: "truncated" compares partial prompts, "state" the new tokens alone, "prompt" complete prompts, one
+            question an episode.
         model: Format of the answers; None: the planner's.
         held_out: Vocabulary of the pairs of prompts for which ``progress`` predicts the accuracy; None: ``vocabulary``.
         prior: Prior of the taste for credible intervals and ``progress``, independent of the planner's; None: that of
@@ -102,7 +105,7 @@ class Session:
             prior=prior,
         )
         self.transcript = Transcript(self.maker, self.num_options)
-        self._tokens: NDArray[np.int64] | None = None  # of a question that could not be created yet
+        self._tokens: list[NDArray[np.int64]] = []  # the planner's, step by step, of a question not created yet
         self._in_sync = True  # False after the planner failed to learn an answer
         self._events: list[Event] = []  # for the journal, as long as there is none
         self._journal: Journal | None = None
@@ -146,14 +149,16 @@ class Session:
         waiting = self.pending
         if waiting is not None:
             return waiting
-        prefixes, episode = self.transcript.next_prefixes()
-        if self._tokens is None:  # otherwise encoder or disk failed below: the planner must not be asked twice
-            self._tokens = self.planner.ask(prefixes)
-        question = self.maker.make(prefixes, self._tokens, number=self.answered, episode=episode)
+        prompts, episode = self.transcript.next_prefixes()
+        for number in range(self.maker.num_new):
+            if number == len(self._tokens):  # otherwise something failed since: the planner must not be asked twice
+                self._tokens.append(self.planner.ask(prompts))
+            prompts = self.maker.extended(prompts, self._tokens[number])
+        question = self.maker.make(prompts, number=self.answered, episode=episode)
         if self.planner.distinct:
             check_distinct(question, self.planner.name)
         self._record(self.transcript.ask_event(question), durable=False)
-        self._tokens = None
+        self._tokens = []
         self._rewindable.keep(question.number)
         return self.transcript.questions[-1]
 
@@ -186,7 +191,7 @@ class Session:
             self._try_snapshot()
 
     def skip(self) -> None:
-        """Skip the question: nothing is learnt from it, and the next one continues its prompts."""
+        """Skip the question: nothing is learnt from it, and the next one continues its prompts (or is about others)."""
         self.tell(None)
 
     def undo(self) -> Question:
@@ -205,7 +210,7 @@ class Session:
             raise RuntimeError("Expected an answer to take back, none has been given")
         self._rewindable.check_can_go_back()
         self._record(self.transcript.undo_event(), durable=True)
-        self._tokens = None
+        self._tokens = []
         in_sync, self._in_sync = self._in_sync, False
         self._rewindable.back_to(self.transcript)
         self._in_sync = in_sync
@@ -403,7 +408,7 @@ class Session:
         self.transcript.apply(event)
 
     def _snapshot(self) -> None:
-        if self._journal is None or self._tokens is not None or not self._in_sync:
+        if self._journal is None or self._tokens or not self._in_sync:
             return  # the planner is ahead of the journal: its state must not be resumed from
         state = self._rewindable.state()
         if state is not None and is_plain(state):

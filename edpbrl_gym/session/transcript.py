@@ -63,12 +63,12 @@ class Transcript:
 
     @staticmethod
     def ask_event(question: Question) -> Event:
-        """Event of asking a question."""
+        """Event of asking a question; its new tokens (K,), or (K, H) of complete prompts."""
         rows = np.ascontiguousarray(question.features, dtype="<f4").tobytes()
         return {
             "type": "ask",
             "number": question.number,
-            "tokens": question.tokens[:, -1].tolist(),
+            "tokens": (question.tokens[:, -1] if question.num_new == 1 else question.tokens).tolist(),
             "features": base64.b64encode(rows).decode("ascii"),
         }
 
@@ -132,17 +132,16 @@ class Transcript:
         return counts
 
     def _question(self, event: Event) -> Question:
-        prefixes, episode = self.next_prefixes()
-        step = prefixes.shape[1]
-        high = self.maker.vocabulary.sizes[step] - 1
-        new_tokens = check_integers(_value(event, "tokens"), "tokens", shape=(self.num_options,), low=0, high=high)
-        tokens = np.concatenate([prefixes, new_tokens[:, None]], axis=1)
+        tokens, episode = self.next_prefixes()
+        new_tokens = np.asarray(_value(event, "tokens"))
+        if self.maker.num_new == 1:
+            new_tokens = new_tokens[..., None]
+        for column in check_integers(new_tokens, "tokens", shape=(self.num_options, self.maker.num_new), low=0).T:
+            tokens = self.maker.extended(tokens, column)
         shape = (self.num_options, self.maker.encoder.dimension)
         raw = np.frombuffer(base64.b64decode(_value(event, "features"), validate=True), dtype="<f4").reshape(shape)
         features = check_array(raw.astype(np.float32), "features", shape=shape, dtype=np.float32)
-        for array in (tokens, features):
-            array.flags.writeable = False
-        return Question(event["number"], episode, step, tokens, self.maker.texts(tokens), features)
+        return self.maker.restored(tokens, features, number=event["number"], episode=episode)
 
     def comparisons(self, *, who: str, metadata: dict[str, Any]) -> Comparisons:
         """All answered and skipped questions."""

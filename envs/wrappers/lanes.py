@@ -18,6 +18,7 @@ class LaneTracker:
 
     Attributes:
         acted: Lanes whose last step was an action and not an automatic reset, shape (num_envs,).
+        ended: Lanes whose episode ended with that action, shape (num_envs,).
         step_index: Step h (0-based) of that action within the lane's episode, shape (num_envs,); only meaningful
             where ``acted``.
 
@@ -46,7 +47,8 @@ class LaneTracker:
         self.step_index: NDArray[np.int64] = np.zeros(self.num_envs, dtype=np.int64)
         self._num_actions: NDArray[np.int64] = np.zeros(self.num_envs, dtype=np.int64)
         self.acted: Booleans = np.zeros(self.num_envs, dtype=np.bool_)
-        self._ended: Booleans = np.zeros(self.num_envs, dtype=np.bool_)
+        self.ended: Booleans = np.zeros(self.num_envs, dtype=np.bool_)
+        self._ended: Booleans = np.zeros(self.num_envs, dtype=np.bool_)  # and not yet begun again
 
     @property
     def episode_start(self) -> Booleans:
@@ -77,6 +79,7 @@ class LaneTracker:
         """
         ended = np.logical_or(terminations, truncations)
         self.acted = ~self._ended if self.mode is AutoresetMode.NEXT_STEP else np.ones_like(self._ended)
+        self.ended = ended & self.acted
         self.step_index = self._num_actions
         self._num_actions = np.where(self.acted, self._num_actions + 1, 0)
         if self.mode is not AutoresetMode.SAME_STEP:

@@ -1,10 +1,10 @@
-"""Ask which of K lanes is best, at every step of every group of lanes."""
+"""Ask which of K lanes is best, at every step of every group of lanes or when its episode ends."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from itertools import groupby
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from gymnasium.utils import RecordConstructorArgs
@@ -12,6 +12,7 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
 from edpbrl_gym._base_environment import base_environment, check_shows, shown_features
+from edpbrl_gym._feedback import Feedback, check_feedback
 from edpbrl_gym._validation import check_count
 from edpbrl_gym.comparisons import Comparisons, Queries
 from edpbrl_gym.envs.wrappers.lanes import LaneTracker
@@ -19,15 +20,14 @@ from edpbrl_gym.oracles import Oracle, answers_of, check_oracle
 
 __all__ = ["PreferenceQuery"]
 
-Feedback = Literal["truncated", "state"]
-
 
 class PreferenceQuery(VectorWrapper, RecordConstructorArgs):
-    """Compare the K lanes of each group at every step; the reward is 1 for the lane that the oracle prefers, else 0.
+    """Compare the K lanes of each group; the reward is 1 for the lane that the oracle prefers, else 0.
 
     The B * K lanes of the vector environment are B groups: lane b * K + q is option q of group b, so B episodes run at
     once and encoders get large batches. Works on the package's own vector environments and on Gymnasium's
-    SyncVectorEnv and AsyncVectorEnv. A step that only resets lanes asks nothing.
+    SyncVectorEnv and AsyncVectorEnv. A group is asked about at every step of its episode, with ``feedback="prompt"`` at
+    the last one only (where its lanes terminate or are truncated); a step that only resets lanes asks nothing.
 
     ``infos["preference"]`` (B,) holds the best option of each group, -1 where none was asked or the answer names none,
     with the boolean ``infos["_preference"]`` (an answer is there); ``infos["question"]`` (B, K) holds the
@@ -39,7 +39,8 @@ class PreferenceQuery(VectorWrapper, RecordConstructorArgs):
         lanes: K, the number of options of a question, at least 2.
         oracle: Who answers.
         feedback: "truncated" compares the partial trajectories (``trajectory_features`` of the environment), "state"
-            what the last action showed (``state_features``, or the feature row of the state-action pair in ``.mdp``).
+            what the last action showed (``state_features``, or the feature row of the state-action pair in ``.mdp``),
+            "prompt" the complete trajectories, once an episode: what a person who looks at pictures compares.
 
     Raises:
         ValueError: If K < 2, num_envs isn't a multiple of K, or ``feedback`` is unknown.
@@ -56,13 +57,11 @@ class PreferenceQuery(VectorWrapper, RecordConstructorArgs):
                 f"Expected num_envs to be a multiple of lanes = {lanes}, got {env.num_envs}; make the vector "
                 f"environment with num_envs = B * {lanes} for B episodes at once."
             )
-        if feedback not in ("truncated", "state"):
-            raise ValueError(f'Expected feedback to be "truncated" or "state", got {feedback!r}.')
         check_oracle(oracle)
         self.lanes = lanes
         self.groups = int(env.num_envs) // self.lanes
         self.oracle = oracle
-        self.feedback = feedback
+        self.feedback = check_feedback(feedback)
         self._base = base_environment(env)
         check_shows(self._base, feedback)
         self._tracker = LaneTracker(env)
@@ -122,7 +121,7 @@ class PreferenceQuery(VectorWrapper, RecordConstructorArgs):
     def step(
         self, actions: Any
     ) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
-        """Step all lanes, then ask one question for every group that acted.
+        """Step all lanes, then ask one question for every group that acted ("prompt": that ended its episode).
 
         Returns:
             Gymnasium's five values; the rewards are the preferences.
@@ -153,17 +152,20 @@ class PreferenceQuery(VectorWrapper, RecordConstructorArgs):
         return observations, rewards, terminations, truncations, infos
 
     def _groups_to_ask(self) -> NDArray[np.intp]:
-        """Groups whose lanes all acted; raises if lanes of a group are at different steps."""
+        """Groups whose lanes all acted, for complete prompts those that also ended; raises if lanes are out of step."""
         acted = self._tracker.acted.reshape(self.groups, self.lanes)
         steps = self._tracker.step_index.reshape(self.groups, self.lanes)
         apart = (acted.any(axis=1) != acted.all(axis=1)) | (acted.all(axis=1) & (np.ptp(steps, axis=1) > 0))
+        ended = self._tracker.ended.reshape(self.groups, self.lanes)
+        if self.feedback == "prompt":  # lanes that go on without the others never make a question
+            apart |= ended.any(axis=1) != ended.all(axis=1)
         if apart.any():
             group = int(np.argmax(apart))
             raise RuntimeError(
-                f"Expected the {self.lanes} lanes of group {group} to be at the same step, they are at "
-                f"{steps[group].tolist()}: their episodes have different lengths. Use a fixed horizon."
+                f"Expected the {self.lanes} lanes of group {group} to be at the same step and to end together, got "
+                f"steps {steps[group].tolist()}: their episodes have different lengths. Use a fixed horizon."
             )
-        return np.flatnonzero(acted.all(axis=1))
+        return np.flatnonzero((ended if self.feedback == "prompt" else acted).all(axis=1))
 
     def _options(
         self, reached: NDArray[Any], previous: NDArray[Any], actions: NDArray[Any]
@@ -171,9 +173,9 @@ class PreferenceQuery(VectorWrapper, RecordConstructorArgs):
         """Features (n, d) and texts (n,) of the given lanes' options."""
         base = self._base
         features = shown_features(base, self.feedback, reached=reached, previous=previous, actions=actions)
-        kind = "trajectory_texts" if self.feedback == "truncated" else "state_texts"
+        kind = "state_texts" if self.feedback == "state" else "trajectory_texts"
         # texts of a state stand beside its own features only, not beside those of a pair of the MDP
-        has_texts = hasattr(base, kind) and (self.feedback == "truncated" or hasattr(base, "state_features"))
+        has_texts = hasattr(base, kind) and (self.feedback != "state" or hasattr(base, "state_features"))
         return features, getattr(base, kind)(reached) if has_texts else None
 
     def _ask(
@@ -181,8 +183,8 @@ class PreferenceQuery(VectorWrapper, RecordConstructorArgs):
     ) -> NDArray[np.int64]:
         """Ask the oracle one question for each group and store the answers."""
         steps = self._tracker.step_index[groups * self.lanes]
-        # an episode is numbered at its first step, or in the middle of an episode after clear()
-        for group in groups[(steps == 0) | (self._episode[groups] < 0)]:
+        # an episode is numbered at its first question: at step 0, later after clear(), last for complete prompts
+        for group in groups[(steps == 0) | (self._episode[groups] < 0) | (self.feedback == "prompt")]:
             self._episode[group] = self._next_episode
             self._next_episode += 1
         number = groups.size

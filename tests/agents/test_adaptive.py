@@ -208,7 +208,7 @@ def test_an_agent_saved_before_it_learned(world, taste, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"feedback": "images"}, "Expected feedback as one of 'truncated', 'state', got 'images'"),
+        ({"feedback": "images"}, "Expected feedback as one of 'truncated', 'state', 'prompt', got 'images'"),
         ({"mode": "win"}, "Expected mode as one of"),
         ({"score": "A"}, "Expected score as one of"),
         ({"draws": -1}, "draws >= 0"),

@@ -84,6 +84,34 @@ def test_what_the_written_questions_tell_is_reported(world, tmp_path, capsys, so
     assert (told["exchanged"] == 0) == (solver == "tuples")
 
 
+def test_questions_of_complete_prompts_are_designed_answered_and_estimated(world, tmp_path, capsys):
+    code, document = design(world, tmp_path, "--feedback", "prompt")
+    assert code == 0 and document["settings"]["feedback"] == "prompt"
+    printed, told = capsys.readouterr().out, document["questions"]
+    table = pandas.read_csv(tmp_path / "questions.csv")
+    columns = [f"option_{number}" for number in range(1, 5)]
+    shown = table[columns].to_numpy()
+    assert table.episode.tolist() == list(range(8)) and (table.step == 2).all()
+    assert all(text.count(", ") == 2 for text in shown.ravel()) and all(table[columns].nunique(axis=1) == 4)
+    encoder = load_encoder(f"precomputed:{world[1]}")
+    wanted = log_det([encoder.encode(question) for question in shown.tolist()])
+    assert told["prompts"]["value"] == pytest.approx(wanted, abs=1e-3)
+    assert told["tokens"] is None and told["random"] is None and "their tokens" not in printed
+    assert "8 questions of 4 options each" in printed and "(complete prompts, for which there is no bound)" in printed
+    table["choice"] = 1
+    table.to_csv(tmp_path / "answered.csv", index=False)
+    taste = tmp_path / "theta.safetensors"
+    given = ["--prior", "ridge", "--encoder", f"precomputed:{world[1]}", "--out", str(taste)]
+    assert main(["estimate", str(tmp_path / "answered.csv"), *given]) == 0 and taste.is_file()
+    assert "8 questions with 4 options, 0 without an answer" in capsys.readouterr().out
+
+
+def test_a_solver_that_designs_every_step_refuses_complete_prompts(world, tmp_path, capsys):
+    given = ["--vocabulary", str(world[0]), "--encoder", f"precomputed:{world[1]}", "--out", str(tmp_path)]
+    assert main(["design", "--solver", "deep", "--feedback", "prompt", *given]) != 0
+    assert "'truncated', 'state', got 'prompt'" in capsys.readouterr().err
+
+
 def test_embeddings_without_the_prompts_are_said_to_be_missing(world, tmp_path, capsys):
     code, document = design(world, tmp_path, encoder=2)
     assert code == 0 and document["questions"]["prompts"] is None

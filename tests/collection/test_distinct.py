@@ -140,6 +140,8 @@ def test_options_of_different_policies_move_to_tokens_that_the_others_show(words
         ((5, 3, 9), 4, "state", r"different tokens .* 3 at step 1 \(s1\); ask with at most K = 3 options, or add"),
         ((5, 3, 1), 4, "truncated", None),
         ((4, 4), 4, "state", None),
+        ((2, 3, 4), 24, "prompt", None),
+        ((2, 3, 4), 25, "prompt", r"25 different complete prompts.*got 24; ask with fewer options, or add tokens"),
     ],
 )
 def test_a_vocabulary_with_too_few_options_is_told_with_its_steps(sizes, options, feedback, said):
@@ -166,6 +168,42 @@ def test_equal_is_what_reads_equal(tmp_path):
     assert exchange.exchanged == 1
     with pytest.raises(ValueError, match="tokens with commas make different choices read the same"):
         exchange(agent, observation, np.array([1, 0, 0]))  # the third option reads as the second's other choice
+
+
+class First(Agent):
+    """Plays the first token in every lane."""
+
+    def predict(self, observation, state=None, episode_start=None, deterministic=False):
+        return np.zeros(len(observation), dtype=np.int64), state
+
+
+@pytest.mark.parametrize(("sizes", "options"), [((2, 3, 2), 12), ((2, 3, 2), 5), ((3, 1), 3), ((4, 2, 1), 8)])
+def test_complete_prompts_differ_however_few_tokens_the_last_steps_have(sizes, options, tmp_path):
+    """Every lane plays token 0: partial prompts may be equal as long as the rest can tell them apart."""
+    for number, size in enumerate(sizes):
+        (tmp_path / f"{number}.txt").write_text("".join(f"s{number} {token}\n" for token in range(size)))
+    lanes = make_prompt_lanes(options, vocabulary=str(tmp_path))
+    agent = First(lanes, num_options=options, episodes=3)
+    given = {"episodes": 3, "env_arguments": {"vocabulary": str(tmp_path)}, "feedback": "prompt"}
+    drawn = draw_questions(ENVIRONMENT, agent, **given)
+    vocabulary = load_vocabulary(tmp_path)
+    assert [question[:2] for question in drawn.questions] == [(e, len(sizes) - 1) for e in range(3)]
+    for (_, _, texts), tokens in zip(drawn.questions, drawn.tokens, strict=True):
+        assert texts == [vocabulary.prompt(lane) for lane in tokens] and len(set(texts)) == options
+        for step in range(len(sizes)):  # no more changes than are needed
+            same = max(np.unique(tokens[:, : step + 1], axis=0, return_counts=True)[1])
+            assert same == min(options, int(np.prod(sizes[step + 1 :])))
+
+
+def test_a_question_of_complete_prompts_repeats_none(words, minilm):
+    env = make_prompt_lanes(K, vocabulary=words)
+    env.unwrapped.model.use_encoder(minilm)
+    given = {"episodes": T, "env_arguments": {"vocabulary": words}, "feedback": "prompt"}
+    drawn = draw_questions(ENVIRONMENT, make("narrow", env), **given)
+    assert len(drawn.questions) == T and repeats(drawn) == 0 and drawn.exchanged > 0
+    user = SyntheticUser.from_text("a quiet evening", minilm, mode="argmax")
+    asked = collect(env, make("narrow", env), user, episodes=T, feedback="prompt", distinct=True)
+    assert len(asked) == T and all(len(set(texts)) == K for texts in asked.texts)
 
 
 def test_illegal_actions_are_left_to_the_environment(words):
