@@ -6,11 +6,13 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edpbrl_gym._validation import check_count, check_integers, check_number
+from edpbrl_gym._validation import check_choice_of, check_count, check_integers, check_number
+from edpbrl_gym.vocabulary.heads import draw_heads
 from edpbrl_gym.vocabulary.tokens import fold, normalise, refusal
 
 __all__ = ["SEPARATOR", "Vocabulary"]
@@ -130,14 +132,25 @@ class Vocabulary:
             chosen_tokens.append(self.tokens[step][index])
         return SEPARATOR.join(chosen_tokens)
 
-    def split(self, seed: int, test_fraction: float = 0.25) -> tuple[Vocabulary, Vocabulary]:
+    def split(
+        self, seed: int, test_fraction: float = 0.25, by: Literal["token", "head"] = "token"
+    ) -> tuple[Vocabulary, Vocabulary]:
         """Return disjoint (train, test) vocabularies: each step is split separately, in its own order.
 
         The test side of a step gets ``round(test_fraction * size)`` tokens; each side gets at least one.
 
+        Args:
+            seed: Seed of the draw.
+            test_fraction: Share of the test side.
+            by: "token": every token by itself; or "head": tokens of a step that share a head word
+                (`edpbrl_gym.vocabulary.heads.head_word`) are on one side, so that held-out tokens are not near copies
+                of training tokens. The test side then gets as near to that number of tokens as whole groups allow.
+
         Raises:
-            ValueError: A step has only one token, or the fraction is outside (0, 1).
+            ValueError: A step has only one token, or by head only one head word; the fraction is outside (0, 1); ``by``
+                is neither.
         """
+        check_choice_of(by, "by", ("token", "head"))
         seed = check_count(seed, "seed", minimum=0)
         fraction = check_number(test_fraction, "test_fraction", minimum=0.0, exclusive=True)
         if fraction >= 1.0:
@@ -151,10 +164,23 @@ class Vocabulary:
                 )
             held_out = min(max(round(fraction * size), 1), size - 1)
             # a stream per step: more tokens in one step do not change the split of the others
-            test_indices = set(np.random.default_rng([seed, step]).permutation(size)[:held_out].tolist())
+            rng = np.random.default_rng([seed, step])
+            if by == "token":
+                test_indices = set(rng.permutation(size)[:held_out].tolist())
+            else:
+                test_indices = self._draw_heads(step, held_out, rng)
             sides[0].append(tuple(t for i, t in enumerate(tokens) if i not in test_indices))
             sides[1].append(tuple(t for i, t in enumerate(tokens) if i in test_indices))
         return Vocabulary(self.names, tuple(sides[0])), Vocabulary(self.names, tuple(sides[1]))
+
+    def _draw_heads(self, step: int, count: int, rng: np.random.Generator) -> set[int]:
+        try:
+            return draw_heads(self.tokens[step], count, rng)
+        except ValueError as error:
+            raise ValueError(
+                f"Expected at least 2 head words in step {self.names[step]!r} to split it by head, but {error}; "
+                "add tokens, or split by token"
+            ) from None
 
     def subset(self, per_step: int, seed: int) -> Vocabulary:
         """Return at most ``per_step`` tokens of every step, drawn without replacement, in their own order.
