@@ -72,7 +72,8 @@ class PromptConstructionEnv(PromptAttributes, SinglePrompt):
     ```
 
     All arguments are plain names, path strings, numbers and lists, so ``env.spec.to_json()`` works.
-    - ``vocabulary=None``: folder with one UTF-8 .txt file per step, one token per line; None is the built-in one.
+    - ``vocabulary=None``: "images" or "interiors", or a folder with one UTF-8 .txt file per step, one token per line
+      ("./NAME" where the name is a built-in one's); None is "images".
     - ``order=None``: file names without ".txt" in the order of the steps.
     - ``encoder="minilm"``: the text encoder for features, as ``edpbrl_gym.features.load_encoder`` takes it.
     - ``split=None``: "train" or "test" keeps 75% or the other 25% of every file; ``split_seed=0`` seeds it.

@@ -26,7 +26,7 @@ class PromptModel(WritingModel):
     Observations are integer arrays (n, H): the token chosen at each step, and V (the padding) where none is chosen yet.
 
     Args:
-        vocabulary: Folder of token files; None is the built-in one.
+        vocabulary: Name of a built-in vocabulary ("images", "interiors") or folder of token files; None: "images".
         order: File names (without .txt) in the order of the steps; None is the vocabulary's own order.
         encoder: What ``load_encoder`` takes, such as "minilm". Loaded on first use of a feature.
         split: "train" or "test" keeps that part of every file; None keeps all.

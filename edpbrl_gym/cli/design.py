@@ -26,8 +26,9 @@ _HEAVIEST = 6
 class Design:
     """Choose the questions for a vocabulary: solve a design, certify it, write the questions to ask."""
 
-    vocabulary: Path | None = None
-    """Folder of token files, one per step, in alphabetical order (None: the built-in one)."""
+    vocabulary: str | None = None
+    """Built-in vocabulary (images, interiors) or folder of token files, one per step, in alphabetical order (None:
+    images)."""
     encoder: str = "minilm"
     """Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG, precomputed:FILE, package.module:Class."""
     solver: str = "newton"
@@ -85,7 +86,7 @@ def run(options: Design) -> None:
     load_vocabulary(options.vocabulary)
     quiet_libraries()
     arguments: dict[str, Any] = {
-        "vocabulary": None if options.vocabulary is None else str(options.vocabulary),
+        "vocabulary": options.vocabulary,
         "encoder": options.encoder,
         "split": None if options.split == "all" else options.split,
         "split_seed": options.seed,

@@ -29,9 +29,9 @@ class Estimate:
     scale: float | Literal["auto"] | None = None
     """Mean prior variance (1 / lambda) of ridge or embeddings, or auto: the value that fits the answers best (None:
     auto; for the ridge --regularization)."""
-    vocabulary: Path | None = None
-    """Folder of token files whose embeddings make the prior (None: that of design.json beside the answers, else the
-    built-in one where the options are made of its tokens)."""
+    vocabulary: str | None = None
+    """Built-in vocabulary (images, interiors) or folder of token files whose embeddings make the prior (None: that of
+    design.json beside the answers, else the built-in one of whose tokens the options are made)."""
     power: float | None = None
     """Power of the embeddings' covariance; 0 ignores them (None: 0.75 for words, 1 for embeddings)."""
     encoder: str | None = None

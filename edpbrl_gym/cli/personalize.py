@@ -23,8 +23,9 @@ class Personalize:
 
     theta: Positional[Path]
     """Taste file of `edpbrl estimate`."""
-    vocabulary: Path | None = None
-    """Folder of token files, one per step, in alphabetical order (None: the built-in one)."""
+    vocabulary: str | None = None
+    """Built-in vocabulary (images, interiors) or folder of token files, one per step, in alphabetical order (None:
+    images)."""
     encoder: str | None = None
     """Text encoder (None: the one named in the taste file; a custom one must be given)."""
     base: tuple[str, ...] = ()

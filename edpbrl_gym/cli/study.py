@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 __all__ = ["DESIGN", "NamedVocabulary", "Study", "built_in_vocabulary", "option_vocabulary", "read_study"]
 
 DESIGN = "design.json"  # of `edpbrl design`, beside its questions
-_BUILT_IN = "the built-in one"
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Study:
     Attributes:
         file: The design.json.
         encoder: Name of the encoder.
-        folder: Folder of the design's vocabulary; None for the built-in one.
+        folder: Name of a built-in vocabulary, or folder of the design's; None for "images".
         split: "all", "train", or "test".
         seed: Seed of the split.
         fingerprint: Fingerprint of the vocabulary; None if the file has none.
@@ -57,7 +56,7 @@ class Study:
         """
         from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
 
-        place = "the built-in vocabulary" if self.folder is None else str(self.folder)
+        place = _place(self.folder)
         expected = f"Expected the vocabulary with which {self.file} was made ({place})"
         try:
             if self.stored is not None:
@@ -72,7 +71,7 @@ class Study:
             changed = "its files have" if self.stored is None else "the tokens in that file have"
             raise ValueError(f"{expected}, {changed} changed since; give --vocabulary to use them as they are")
         part = "" if self.split == "all" else f", {self.split} split"
-        return NamedVocabulary(vocabulary, f"{_BUILT_IN if self.folder is None else self.folder}{part} ({self.file})")
+        return NamedVocabulary(vocabulary, f"{place}{part} ({self.file})")
 
 
 def read_study(answers: Path) -> Study | None:
@@ -104,37 +103,46 @@ def read_study(answers: Path) -> Study | None:
         ) from None
 
 
-def option_vocabulary(folder: Path) -> NamedVocabulary:
+def option_vocabulary(folder: str) -> NamedVocabulary:
     """The vocabulary of --vocabulary."""
     from edpbrl_gym.vocabulary import load_vocabulary
 
-    return NamedVocabulary(load_vocabulary(folder), str(folder))
+    return NamedVocabulary(load_vocabulary(folder), _place(folder))
 
 
 def built_in_vocabulary(texts: list[list[str]] | None, answers: Path) -> NamedVocabulary:
-    """The built-in vocabulary, if the options are its tokens, or prompts of them.
+    """The built-in vocabulary whose tokens, or prompts of them, the options are.
 
     Args:
         texts: Options of every question; None if they are not known.
         answers: Their file, for messages.
 
     Raises:
-        UsageError: They are not, so another vocabulary was used.
+        UsageError: There is none, so another vocabulary was used.
     """
-    from edpbrl_gym.vocabulary import load_vocabulary
+    from edpbrl_gym.vocabulary import BUILT_IN, SEPARATOR, load_vocabulary
     from edpbrl_gym.vocabulary.tokens import fold
-    from edpbrl_gym.vocabulary.vocabulary import SEPARATOR
 
     advice = "give --vocabulary FOLDER, or --prior ridge, which needs none"
     if texts is None:
         raise UsageError(f"Expected --vocabulary, as {answers} doesn't hold the texts of its options; {advice}")
-    vocabulary = load_vocabulary()
-    known = {fold(token) for token in vocabulary.all_tokens}
-    for text in (text for question in texts for text in question):
-        unknown = [part for part in text.split(SEPARATOR) if fold(part) not in known]
-        if unknown:
-            raise UsageError(
-                f"Expected --vocabulary, as no {DESIGN} lies beside {answers} and {unknown[0][:80]!r} in its options "
-                f"is no token of the built-in vocabulary; {advice}"
-            )
-    return NamedVocabulary(vocabulary, _BUILT_IN)
+    parts = dict.fromkeys(part for question in texts for text in question for part in text.split(SEPARATOR))
+    strangers = []
+    for name in BUILT_IN:
+        vocabulary = load_vocabulary(name)
+        known = {fold(token) for token in vocabulary.all_tokens}
+        stranger = next((part for part in parts if fold(part) not in known), None)
+        if stranger is None:
+            return NamedVocabulary(vocabulary, _place(name))
+        strangers.append(f"{stranger[:80]!r} in its options is no token of the built-in vocabulary {name!r}")
+    raise UsageError(
+        f"Expected --vocabulary, as no {DESIGN} lies beside {answers}, {' and '.join(strangers)}; {advice}"
+    )
+
+
+def _place(folder: str | None) -> str:
+    """A built-in vocabulary or a folder in words."""
+    from edpbrl_gym.vocabulary import BUILT_IN
+
+    name = "images" if folder is None else str(folder)
+    return f"the built-in one, {name!r}" if name in BUILT_IN else name

@@ -22,8 +22,9 @@ class TrainPromptLM:
     """Training prompts, composed from the vocabulary (None: 72000, quick: 12000)."""
     steps: int | None = None
     """Optimiser steps (None: one pass over the prompts)."""
-    vocabulary: Path | None = None
-    """Folder of token files, one per step, in alphabetical order (None: the built-in one)."""
+    vocabulary: str | None = None
+    """Built-in vocabulary (images, interiors) or folder of token files, one per step, in alphabetical order (None:
+    images)."""
     seed: int = 0
     """Seed of everything."""
     out: Path | None = None

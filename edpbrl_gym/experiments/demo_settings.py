@@ -28,7 +28,8 @@ class DemoSettings:
         mode: The user takes the best option, or samples from the softmax.
         scale: Inverse temperature of the sampled mode.
         population: Random held-out prompts that the percentiles refer to.
-        vocabulary: Folder of token files, one per step, in alphabetical order (None: the built-in one).
+        vocabulary: Built-in vocabulary (images, interiors) or folder of token files, one per step, in alphabetical
+            order (None: images).
         encoder: Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG, package.module:Class.
         seed: Seed of all draws.
     """

@@ -173,7 +173,8 @@ class SyntheticSettings:
         feedback: Compare partial prompts, single tokens, or complete prompts (once an episode).
         prompts: Held-out prompts of the preference error.
         pairs: Pairs of them.
-        vocabulary: Folder of token files, one per step, in alphabetical order (None: the built-in one).
+        vocabulary: Built-in vocabulary (images, interiors) or folder of token files, one per step, in alphabetical
+            order (None: images).
         encoder: Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG (the paper: CLIP ViT-L/14),
             package.module:Class.
         tokens_per_step: Maximum number of train tokens of every step (None: all).

@@ -175,7 +175,7 @@ def train_prompt_lm(
 
     Args:
         out: The folder.
-        vocabulary: A vocabulary, its folder, or None for the built-in one.
+        vocabulary: A vocabulary, or what ``load_vocabulary`` takes: a built-in name, a folder, None.
         prompts: Training prompts, in place of the settings' number.
         steps: Optimiser steps, in place of the settings' (one epoch).
         seed: Seed of corpus, weights, order and samples.

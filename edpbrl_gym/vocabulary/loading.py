@@ -10,15 +10,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from edpbrl_gym._files import errors_naming
+from edpbrl_gym.vocabulary.built_in import BUILT_IN, locate
 from edpbrl_gym.vocabulary.tokens import fold, normalise, refusal
 from edpbrl_gym.vocabulary.vocabulary import Vocabulary
 
-__all__ = ["BUILT_IN_FOLDER", "BUILT_IN_ORDER", "load_vocabulary"]
-
-BUILT_IN_FOLDER = Path(__file__).resolve().parent / "data"
-BUILT_IN_ORDER = ("bases", "ambient", "style", "composition", "lighting", "detail")  # the paper's order
+__all__ = ["load_vocabulary"]
 
 _log = logging.getLogger(__name__)
+_NAMES = ", ".join(BUILT_IN)
 _LINE_END = "\r\n|\r|\n"  # not splitlines(): it also breaks at characters that no editor takes for line ends
 
 
@@ -142,7 +141,7 @@ def _ordered_names(folder: Path, files: dict[str, Path], order: Sequence[str] | 
 
 
 def load_vocabulary(path: str | os.PathLike[str] | None = None, order: Sequence[str] | None = None) -> Vocabulary:
-    """Return the vocabulary of a folder: one ``.txt`` file per prompt step, one token per line.
+    """Return a built-in vocabulary, or that of a folder: one ``.txt`` file per prompt step, one token per line.
 
     H is the number of ``.txt`` (or ``.TXT``) files directly in the folder. Names that begin with a dot are ignored;
     other files are named in the log. Unicode is composed (NFC), spaces around a token are trimmed and runs of white
@@ -151,9 +150,11 @@ def load_vocabulary(path: str | os.PathLike[str] | None = None, order: Sequence[
     built-in files have no token in common.
 
     Args:
-        path: The folder; None for the built-in vocabulary.
-        order: File names, with or without ``.txt``, in prompt order. None: alphabetical; for the built-in vocabulary
-            the paper's order (bases, ambient, style, composition, lighting, detail).
+        path: "images" (5,159 tokens; also None) or "interiors" (408 tokens about rooms), or the folder. A built-in name
+            wins over a folder of that name in the current directory: "./interiors" or ``Path("interiors")`` is the
+            folder.
+        order: File names, with or without ``.txt``, in prompt order. None: alphabetical; for a built-in vocabulary
+            its own order (``BUILT_IN[name].order``; for "images" the paper's).
 
     Raises:
         FileNotFoundError: The folder is missing, has no ``.txt`` file, or contains a broken link.
@@ -164,14 +165,17 @@ def load_vocabulary(path: str | os.PathLike[str] | None = None, order: Sequence[
             line.
     """
     if path is not None and not os.fspath(path):
-        raise ValueError("Expected a folder of .txt files, got an empty path; leave it out for the built-in vocabulary")
-    folder = BUILT_IN_FOLDER if path is None else Path(path).expanduser()
-    if path is None and order is None:
-        order = BUILT_IN_ORDER
+        raise ValueError(
+            f"Expected a folder of .txt files, got an empty path; leave it out or name a built-in one ({_NAMES})"
+        )
+    folder, own_order = locate(path)
     if not folder.exists():
-        raise FileNotFoundError(f"Expected a folder of .txt files at {folder}, got nothing there; check the path")
+        raise FileNotFoundError(
+            f"Expected a folder of .txt files at {folder}, got nothing there; check the path, or name a built-in "
+            f"vocabulary ({_NAMES}) as a string"
+        )
     if not folder.is_dir():
         raise NotADirectoryError(f"Expected a folder of .txt files, got the file {folder}; give the folder around it")
     files = _token_files(folder)
-    names = _ordered_names(folder, files, order)
+    names = _ordered_names(folder, files, own_order if order is None else order)
     return Vocabulary(tuple(names), tuple(_read_tokens(files[name]) for name in names))

@@ -164,6 +164,37 @@ def test_the_built_in_vocabulary_is_never_taken_for_another(study, comparisons, 
         assert load_taste(tmp_path / "theta").provenance["vocabulary_fingerprint"] == built_in.fingerprint
 
 
+def test_a_built_in_vocabulary_by_its_name(tmp_path, monkeypatch, capsys):
+    """In the design, in its file, for the options alone, and for the prompts; a folder of that name changes nothing."""
+    monkeypatch.chdir(tmp_path)
+    write_vocabulary(tmp_path / "interiors")
+    given = ["design", "--vocabulary", "interiors", "--solver", "random", "--episodes", "2"]
+    assert main([*given, "--out", "study"]) == 0
+    rooms = load_vocabulary("interiors")
+    document = json.loads((tmp_path / "study/design.json").read_text())
+    assert document["settings"]["vocabulary"] == "interiors"
+    assert document["vocabulary_fingerprint"] == rooms.fingerprint
+    table = pandas.read_csv("study/questions.csv").assign(choice=1)
+    table.to_csv("study/questions.csv", index=False)
+    (tmp_path / "alone").mkdir()
+    shutil.copy("study/questions.csv", "alone/questions.csv")
+    del document["vocabulary"]  # as of an earlier version: only the name
+    shutil.copytree("study", "old")
+    (tmp_path / "old/design.json").write_text(json.dumps(document))
+    capsys.readouterr()
+    for folder in ("study", "old", "alone"):
+        assert main(["estimate", f"{folder}/questions.csv", "--out", "theta"]) == 0
+        assert "the built-in one, 'interiors'" in " ".join(capsys.readouterr().out.split())
+        assert load_taste("theta").provenance["vocabulary_fingerprint"] == rooms.fingerprint
+    small = ["--count", "1", "--beam-width", "2", "--shortlist", "4"]
+    assert main(["personalize", "theta", "--vocabulary", "interiors", *small, "--out", "p.csv"]) == 0
+    best = pandas.read_csv("p.csv")["prompt"][0].split(", ")
+    assert all(token in tokens for token, tokens in zip(best, rooms.tokens, strict=True))
+    assert main(["design", "--vocabulary", "./interiors", *given[3:], "--out", "own"]) == 0
+    document = json.loads((tmp_path / "own/design.json").read_text())
+    assert document["vocabulary_fingerprint"] == load_vocabulary(tmp_path / "interiors").fingerprint
+
+
 def test_code_that_a_file_names_is_not_run_unasked(study, words, tmp_path, capsys):
     """A design or a taste of someone else must not decide which module is imported here."""
     moved = tmp_path / "study"

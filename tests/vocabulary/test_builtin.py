@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import configparser
+import logging
 import re
 from collections import Counter, defaultdict
 from itertools import combinations
+from pathlib import Path
 
 import pytest
 
-from edpbrl_gym.vocabulary import BUILT_IN_FOLDER, BUILT_IN_ORDER, load_vocabulary
+from edpbrl_gym.vocabulary import BUILT_IN, built_in, load_vocabulary
+from edpbrl_gym.vocabulary.heads import head_word
 
-FILES = sorted(BUILT_IN_FOLDER.glob("*.txt"))
+ROOT = Path(__file__).parents[2]
+FILES = sorted(file for built_in in BUILT_IN.values() for file in built_in.folder.glob("*.txt"))
+every_file = pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}-{file.stem}")
 # words that carry no content; they may occur in any number of tokens
 FUNCTION_WORDS = set(
     "a an the of in on at by with and or from to for into over under through after before against as across beside "
@@ -51,14 +57,64 @@ def split_pairs(token: str) -> tuple[str, str] | None:
 
 
 def test_the_six_files_in_the_papers_order():
-    assert [file.stem for file in FILES] == sorted(BUILT_IN_ORDER)
+    assert sorted(file.stem for file in BUILT_IN["images"].folder.iterdir()) == sorted(BUILT_IN["images"].order)
     vocabulary = load_vocabulary()
     assert vocabulary.names == ("bases", "ambient", "style", "composition", "lighting", "detail")
     assert sum(vocabulary.sizes) >= 3000
     assert vocabulary.sizes[0] >= 300
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_rooms_in_six_steps_of_phrases():
+    vocabulary = load_vocabulary("interiors")
+    assert vocabulary.names == ("room", "furnishing", "palette", "style", "light", "detail")
+    assert all(65 <= size <= 70 for size in vocabulary.sizes) and 390 <= sum(vocabulary.sizes) <= 420
+    for name, tokens in zip(vocabulary.names, vocabulary.tokens, strict=True):
+        assert all(token == token.lower() and 2 <= len(token.split()) <= 6 for token in tokens)
+        heads = Counter(map(head_word, tokens))
+        assert len(heads) >= 0.75 * len(tokens) and max(heads.values()) <= 6, (name, heads.most_common(3))
+
+
+def test_the_names_and_what_they_always_stood_for():
+    """Studies record the fingerprint: another one would reject their answers."""
+    assert list(BUILT_IN) == ["images", "interiors"]
+    assert load_vocabulary() == load_vocabulary("images") == load_vocabulary(None)
+    expected = "8bcdcf9bb389de6c32d95b98c8cc52880da6a3e21139c7991ebd3b40b675327c"
+    assert load_vocabulary("images").fingerprint == expected
+    assert load_vocabulary("interiors", order=sorted(BUILT_IN["interiors"].order)).names[0] == "detail"
+
+
+def test_a_name_wins_over_a_folder_and_says_so(tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(tmp_path)
+    built_in.log_folder.cache_clear()
+    (tmp_path / "images").mkdir()
+    (tmp_path / "interiors").mkdir()
+    (tmp_path / "interiors" / "own.txt").write_text("a token\n")
+    with caplog.at_level(logging.WARNING, logger="edpbrl_gym"):
+        assert load_vocabulary("images").horizon == 6
+        assert not caplog.records, "a folder without tokens is none of a vocabulary"
+        assert load_vocabulary("interiors").horizon == 6
+    assert "write ./interiors for the folder" in caplog.text
+    caplog.clear()
+    for path in ("./interiors", str(tmp_path / "interiors"), Path("interiors")):
+        assert load_vocabulary(path).tokens == (("a token",),)
+    assert not caplog.records
+    with pytest.raises(
+        FileNotFoundError, match=r"Interiors, got nothing.*name a built-in vocabulary \(images, interiors"
+    ):
+        load_vocabulary("Interiors")
+
+
+def test_the_package_holds_every_file():
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    package = ROOT / "edpbrl_gym" / "vocabulary"
+    patterns = setup["options.package_data"]["edpbrl_gym.vocabulary"].split()
+    named = {path for pattern in patterns for path in package.glob(pattern)}
+    assert named == set(FILES) == {path for path in (package / "data").rglob("*") if path.is_file()}
+    assert len(named) == 12
+
+
+@every_file
 def test_files_are_clean(file):
     text = file.read_bytes().decode("utf-8")
     assert not text.startswith("\ufeff") and "\r" not in text and text.endswith("\n")
@@ -73,15 +129,16 @@ def test_files_are_clean(file):
 
 def test_no_token_twice_in_all_files():
     seen: dict[str, str] = {}
-    for name, tokens in zip(load_vocabulary().names, load_vocabulary().tokens, strict=True):
-        for token in tokens:
-            key = " ".join(words(token))
-            assert key not in seen, f"{token!r} in {name} and {seen[key]}"
-            seen[key] = name
-    assert len(seen) >= 3000
+    for vocabulary in map(load_vocabulary, BUILT_IN):
+        for name, tokens in zip(vocabulary.names, vocabulary.tokens, strict=True):
+            for token in tokens:
+                key = " ".join(words(token))
+                assert key not in seen, f"{token!r} in {name} and {seen[key]}"
+                seen[key] = name
+    assert len(seen) >= 3400
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+@every_file
 def test_no_two_word_lists_multiplied(file):
     tokens = file.read_text(encoding="utf-8").splitlines()
     found = cross_product({pair for pair in map(split_pairs, tokens) if pair})
@@ -92,7 +149,7 @@ def test_no_two_word_lists_multiplied(file):
     assert cross_product(by_last) is None, f"{file.name}: beginnings times last words"
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+@every_file
 def test_no_word_carries_a_file(file):
     tokens = file.read_text(encoding="utf-8").splitlines()
     counts = Counter(word for token in tokens for word in set(words(token)) - FUNCTION_WORDS)

@@ -166,7 +166,8 @@ class BenchSettings:
         held_out_questions: Held-out questions of the choice error.
         sentences_per_seed: Users of a seed: 2 takes the sentences s mod 10 and (s + 5) mod 10, so that 20 seeds give
             40 runs; 10 crosses all.
-        vocabulary: Folder of token files, one per step, in alphabetical order (None: the built-in one).
+        vocabulary: Built-in vocabulary (images, interiors) or folder of token files, one per step, in alphabetical
+            order (None: images).
         encoder: Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG, precomputed:FILE,
             package.module:Class.
         small_per_step: Tokens of a step in the vocabulary "small".

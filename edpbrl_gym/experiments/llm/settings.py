@@ -33,8 +33,8 @@ class LLMSettings:
         regularization: Lambda of the designs, and of the per-style table.
         iterations: Maximum number of Frank-Wolfe iterations.
         image_seed: Seed of all images, so that equal prompts look the same.
-        vocabulary: Folder of token files, one per step, in alphabetical order (None: the built-in one). Questions use
-            its 75% train part.
+        vocabulary: Built-in vocabulary (images, interiors) or folder of token files, one per step, in alphabetical
+            order (None: images). Questions use its 75% train part.
         encoder: Text encoder of the features: minilm, sentence-transformers:ID, open_clip:MODEL/TAG (the paper:
             ViT-L/14), package.module:Class.
         tokens_per_step: Maximum number of train tokens of every step (None: all).

@@ -51,8 +51,8 @@ class ReinforceExperiment:
         noise: Standard deviation of the noise on the initial weights, so that policies differ.
         encoder: Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG (the paper: CLIP ViT-L/14),
             package.module:Class.
-        vocabulary: Folder of token files for the prior, the Random baseline and the held-out prompts of the preference
-            error (None: the built-in one).
+        vocabulary: Built-in vocabulary (images, interiors) or folder of token files for the prior, the Random baseline
+            and the held-out prompts of the preference error (None: images).
         map_prompts: Prompts of each policy in the t-SNE map (the paper: 100).
         repeats: Repeats of the similarity between policies (the paper: 10).
         repeat_prompts: Prompts of each policy in a repeat (the paper: 10).
