@@ -11,7 +11,8 @@ orders as the user's own taste does. Two tables:
   were made half-way, and what Laplace's posterior predicts;
 * where the stopping rule says stop: questions asked, predicted and true accuracy there.
 
-The hedge and the power of the predictions' prior were chosen on other users (``--development``).
+The hedge and the power of the predictions' prior were chosen on users of other sentences and seeds. ``--development``
+runs users of the sentences on which such choices are made now (`edpbrl_gym.experiments.bench.sentences`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from benchmarks.common import make_parser
 from edpbrl_gym.estimation import GaussianPrior
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.estimation.posterior import Posterior
+from edpbrl_gym.experiments.bench.sentences import DEVELOPMENT
 from edpbrl_gym.features import TextEncoder, load_encoder
 from edpbrl_gym.features.memo import MemoEncoder
 from edpbrl_gym.oracles import SyntheticUser
@@ -32,14 +34,6 @@ from edpbrl_gym.planners import AdaptivePlanner, ComposedFeatures, RandomPlanner
 from edpbrl_gym.session import Session, StoppingRule, answer_of
 from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
 
-DEVELOPMENT = (
-    "a cosy winter cabin",
-    "baroque gold ornaments",
-    "a stormy sea under dark clouds",
-    "a clean product photo on a white table",
-    "a friendly robot in a comic book",
-    "an overgrown ruin in the jungle",
-)
 NORMS = (5.0, 20.0, 50.0)
 NOISE = ("argmax", 50.0, 20.0, 5.0)
 REPORTED = (
@@ -139,11 +133,13 @@ def report_stops(label: str, runs: list[list[dict[str, float]]]) -> list[float]:
 def main() -> None:
     """Run all users and print both tables."""
     parser = make_parser(__doc__)
-    parser.add_argument("--users", type=int, default=6, help="users of each kind, at most 6 (default: 6)")
+    parser.add_argument(
+        "--users", type=int, default=6, help="users of each kind, at most 6, or 12 with --development (default: 6)"
+    )
     parser.add_argument("--questions", type=int, default=240, help="questions of a session (default: 240)")
     parser.add_argument("--every", type=int, default=60, help="questions between two looks (default: 60)")
     parser.add_argument("--target", type=float, default=0.9, help="of the stopping rule (default: 0.9)")
-    parser.add_argument("--development", action="store_true", help="the users on which choices were made")
+    parser.add_argument("--development", action="store_true", help="users on which choices may be made")
     parser.add_argument("--planner", choices=("random", "adaptive"), default="random", help="who asks")
     parser.add_argument("--gain", type=float, default=0.01, help="of the stopping rule (default: 0.01)")
     arguments = parser.parse_args()
@@ -153,7 +149,7 @@ def main() -> None:
     prior = VocabularyPrior(tokens)
     options = ComposedFeatures(train, tokens, encoder) if arguments.planner == "adaptive" else None
     rule = StoppingRule(target=arguments.target, gain=arguments.gain)
-    first, sentences = (1000, DEVELOPMENT) if arguments.development else (0, REPORTED)
+    first, sentences = (1000, tuple(DEVELOPMENT["images"].values())) if arguments.development else (0, REPORTED)
     sentences = sentences[: arguments.users]
     count = len(sentences)
     print(f"{sum(train.sizes)} tokens, held-out pairs from {sum(test.sizes)} others, {encoder.name}, {rule}")

@@ -171,8 +171,8 @@ def load_vocabulary(path: str | os.PathLike[str] | None = None, order: Sequence[
     folder, own_order = locate(path)
     if not folder.exists():
         raise FileNotFoundError(
-            f"Expected a folder of .txt files at {folder}, got nothing there; check the path, or name a built-in "
-            f"vocabulary ({_NAMES}) as a string"
+            f"Expected a folder of .txt files at {folder}, got nothing there; check the path, or give a built-in "
+            f"name ({_NAMES}) in place of a path"
         )
     if not folder.is_dir():
         raise NotADirectoryError(f"Expected a folder of .txt files, got the file {folder}; give the folder around it")

@@ -98,9 +98,7 @@ def test_a_name_wins_over_a_folder_and_says_so(tmp_path, monkeypatch, caplog):
     for path in ("./interiors", str(tmp_path / "interiors"), Path("interiors")):
         assert load_vocabulary(path).tokens == (("a token",),)
     assert not caplog.records
-    with pytest.raises(
-        FileNotFoundError, match=r"Interiors, got nothing.*name a built-in vocabulary \(images, interiors"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"Interiors, got nothing.*give a built-in name \(images, interiors"):
         load_vocabulary("Interiors")
 
 

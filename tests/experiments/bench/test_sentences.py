@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+from benchmarks import stopping
 from edpbrl_gym.experiments.bench import settings
 from edpbrl_gym.experiments.bench.sentences import DEVELOPMENT, FRESH, REPORTED, SENTENCES
 
@@ -27,7 +28,8 @@ def test_no_name_or_sentence_has_two_meanings():
 
 
 def test_development_sentences_do_not_resemble_reported_ones(minilm):
-    reported = list({text for table in (REPORTED, FRESH) for group in table.values() for text in group.values()})
+    groups = (*REPORTED.values(), *FRESH.values())
+    reported = list({*stopping.REPORTED, *(text for group in groups for text in group.values())})
     development = [text for group in DEVELOPMENT.values() for text in group.values()]
     cosines = minilm.encode(development) @ minilm.encode(reported).T
     found = [
