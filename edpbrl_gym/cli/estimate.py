@@ -21,7 +21,8 @@ class Estimate:
     """Estimate a taste from answered questions."""
 
     answers: tyro.conf.Positional[Path]
-    """Comparisons (.parquet), or the questions file of `edpbrl design` with its choice column filled in (1..K)."""
+    """Comparisons (.parquet), or the questions file of `edpbrl design` with its choice column filled in (1..K; several
+    numbers, best first, are a partial ranking; a column worst may stand beside it)."""
     prior: Literal["words", "embeddings", "ridge"] = "words"
     """Prior belief about the taste: near words of the vocabulary, where their embeddings vary, or none (ridge)."""
     regularization: float | None = None
@@ -132,10 +133,13 @@ def _check(options: Estimate) -> None:
 def _estimate(options: Estimate, comparisons: Any, vocabulary: Any, encoder: Any) -> tuple[Any, str, dict[str, Any]]:
     """The estimate, its prior in words, and the facts about the prior for the taste file."""
     from edpbrl_gym.estimation import GaussianPrior, estimate, fit_prior
+    from edpbrl_gym.likelihood import BestOf, response_model_of
 
+    model = response_model_of(comparisons.responses)
+    answers = comparisons if model == BestOf() else comparisons.terms(model)
     if options.prior == "ridge" and options.scale is None:
         value = 1.0 if options.regularization is None else options.regularization
-        ridge = estimate(comparisons, regularization=value)
+        ridge = estimate(answers, regularization=value)
         return ridge, f"lambda = {value:g}", {"prior": "ridge", "regularization": value}
     facts: dict[str, Any] = {"prior": options.prior}
     if options.prior == "ridge":
@@ -144,27 +148,25 @@ def _estimate(options: Estimate, comparisons: Any, vocabulary: Any, encoder: Any
         tokens = _tokens(options, comparisons, vocabulary, encoder)
         facts["vocabulary_fingerprint"] = vocabulary.fingerprint
         if options.prior == "words":
-            return _near_words(options, comparisons, tokens, facts)
+            return _near_words(options, answers, tokens, facts)
         facts["power"] = 1.0 if options.power is None else options.power
         base = GaussianPrior.from_embeddings(tokens, power=facts["power"], centred=False)
         words = f"embeddings to the power {facts['power']:g}"
     if options.scale in (None, "auto"):
-        fit = fit_prior(comparisons, base=base)
+        fit = fit_prior(answers, base=base)
         facts |= {"scale": fit.scale, "scale_from": "answers", "log_evidence": fit.log_evidence}
         return fit.estimate, f"{words}, scale {fit.scale:.3g} from the answers", facts
     scale = float(options.scale)
     facts |= {"scale": scale, "scale_from": "given"}
-    return estimate(comparisons, prior=base.scaled(scale)), f"{words}, scale {scale:g}", facts
+    return estimate(answers, prior=base.scaled(scale)), f"{words}, scale {scale:g}", facts
 
 
-def _near_words(
-    options: Estimate, comparisons: Any, tokens: Any, facts: dict[str, Any]
-) -> tuple[Any, str, dict[str, Any]]:
+def _near_words(options: Estimate, answers: Any, tokens: Any, facts: dict[str, Any]) -> tuple[Any, str, dict[str, Any]]:
     """The estimate under the library's default prior, around words that the person seems to like."""
     from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 
     prior = VocabularyPrior(tokens) if options.power is None else VocabularyPrior(tokens, power=options.power)
-    fit = prior.fit(comparisons)
+    fit = prior.fit(answers)
     near = 1.0 - float(fit.weights[0])
     facts |= {"scale": fit.base.scale, "scale_from": "answers", "log_evidence": fit.base.log_evidence}
     facts |= {"weight_of_neighbourhoods": near} | ({} if options.power is None else {"power": options.power})

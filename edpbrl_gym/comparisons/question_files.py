@@ -1,4 +1,8 @@
-"""Questions of a study as a table, read back with its ``choice`` column filled in."""
+"""Questions of a study as a table, read back with its ``choice`` column filled in.
+
+``choice`` holds the number 1..K of the best option, or several numbers in order, best first ("4 1 7"; also "4 > 1 > 7"):
+a partial ranking. A column ``worst``, which a study may add, holds the number of the worst option beside the best.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ from edpbrl_gym._places import write_atomically
 from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.comparisons.csv_files import read_csv, write_csv
 from edpbrl_gym.features import TextEncoder
+from edpbrl_gym.likelihood import Response
 from edpbrl_gym.vocabulary.tokens import normalise, unseen
 
 __all__ = ["holds_answers", "read_answers", "write_questions"]
@@ -25,8 +30,8 @@ _START = "start from the questions file of `edpbrl design`"
 def write_questions(path: str | os.PathLike[str], questions: Sequence[tuple[int, int, list[str]]]) -> Path:
     """Write questions to a .csv or .parquet file: columns episode, step, option_1 ... option_K and an empty choice.
 
-    A study fills in ``choice`` with the number 1..K of the option that the person likes best. Options that a
-    spreadsheet would interpret as formulas are escaped in a .csv file (see ``csv_files``).
+    A study fills in ``choice`` with the number 1..K of the option that the person likes best, or richer answers (see
+    the module). Options that a spreadsheet would interpret as formulas are escaped in a .csv file (see ``csv_files``).
 
     Args:
         path: File ending in .csv or .parquet.
@@ -84,8 +89,8 @@ def read_answers(
     Raises:
         FileNotFoundError: If there is no such file.
         ValueError: If a column is missing, the options aren't numbered 1..K without gaps, another column has "option"
-            in its name, an option is empty or has invisible characters, no question is answered, or a
-            choice isn't a number 1..K (the message names row and column).
+            in its name, an option is empty or has invisible characters, no question is answered, or an
+            answer isn't made of numbers 1..K (the message names row and column).
     """
     source = Path(path)
     if not source.is_file():
@@ -103,14 +108,15 @@ def read_answers(
         raise ValueError(
             f"Expected at least one answer in the column choice of {source}, got none; fill in 1..{len(names)}"
         )
-    choices = [_choice(table.rows[number][choice], table.positions[number], len(names), source) for number in answered]
+    worst = table.header.index("worst") if "worst" in table.header else None
+    responses = tuple(_response(table, number, choice, worst, len(names), source) for number in answered)
     counters = {name: _whole_numbers(name, table, answered, source) for name in ("episode", "step")}
     texts = [[normalise(table.rows[number][column]) for column in columns] for number in answered]
     flat = [text for question in texts for text in question]
     features = encoder.encode(flat, progress=progress).reshape(len(texts), len(names), -1)
-    comparisons = Comparisons.of_choices(
+    comparisons = Comparisons(
         features=features,
-        choice=np.array(choices, dtype=np.int64),
+        responses=responses,
         texts=texts,
         who=source.name,
         metadata={"encoder": encoder.name, "encoder_fingerprint": encoder.fingerprint, "file": source.name},
@@ -150,7 +156,9 @@ def _read_table(source: Path) -> _Table:
 def _options(header: list[str], source: Path) -> list[str]:
     """The names option_1 ... option_K of the header, in order."""
     option_columns = [name for name in header if "option" in name.lower()]  # a misspelt one must not vanish
-    repeated = [name for name, count in Counter(header).items() if count > 1 and name in (*option_columns, "choice")]
+    repeated = [
+        name for name, count in Counter(header).items() if count > 1 and name in (*option_columns, "choice", "worst")
+    ]
     if repeated:
         raise ValueError(f"Expected every column once in {source}, got {repeated[0]} more than once; remove one")
     expected = [f"option_{number}" for number in range(1, len(option_columns) + 1)]
@@ -178,8 +186,25 @@ def _check_option(text: str, position: str, source: Path) -> None:
         raise ValueError(f"Expected readable text in {position} of {source}, got {problem}")
 
 
-def _choice(text: str, position: str, options: int, source: Path) -> int:
-    match = re.fullmatch(r"([0-9]{1,6})(\.0+)?", text)  # spreadsheets write 2.0
+def _response(table: _Table, row: int, choice: int, worst: int | None, options: int, source: Path) -> Response:
+    """The answer of a row: the best option, several in order, or the best and the worst."""
+    position, text = table.positions[row], table.rows[row][choice]
+    order = tuple(_number(part, text, position, options, source) for part in re.split(r"\s*>\s*|\s+", text))
+    last = "" if worst is None else table.rows[row][worst]
+    if last:
+        order = (*order, _number(last, last, position, options, source))
+    if len(set(order)) != len(order) or (last and len(order) != 2):
+        raise ValueError(
+            f"Expected each option once in {source}, and one best option beside a worst one, got {text!r}"
+            f"{f' and worst {last!r}' if last else ''} in {position}"
+        )
+    if last:
+        return Response.best_worst(*order)
+    return Response.best(order[0]) if len(order) == 1 else Response.partial(order)
+
+
+def _number(part: str, text: str, position: str, options: int, source: Path) -> int:
+    match = re.fullmatch(r"([0-9]{1,6})(\.0+)?", part)  # spreadsheets write 2.0
     number = int(match[1]) if match else 0
     if not 1 <= number <= options:
         raise ValueError(

@@ -1,11 +1,12 @@
-"""Answer formats (best of K, best and worst, ranking, tie, skip) and their response models.
+"""Answer formats (best of K, best and worst, ranking of all or some, tie, skip) and their response models.
 
 Each model is a product of multinomial logits (`Terms`). A new format is added in `response.Kind`, as a model, and in
 `naming.RESPONSE_MODELS`.
 """
 
 from edpbrl_gym.likelihood.models import BestOf, ResponseModel, WithTies
-from edpbrl_gym.likelihood.naming import RESPONSE_MODELS, make_response_model
+from edpbrl_gym.likelihood.naming import RESPONSE_MODELS, make_response_model, response_model_of
+from edpbrl_gym.likelihood.partial import PartialRanking
 from edpbrl_gym.likelihood.rankings import BestWorst, Ranking
 from edpbrl_gym.likelihood.response import KINDS, Kind, Response
 from edpbrl_gym.likelihood.terms import Terms
@@ -16,10 +17,12 @@ __all__ = [
     "BestOf",
     "BestWorst",
     "Kind",
+    "PartialRanking",
     "Ranking",
     "Response",
     "ResponseModel",
     "Terms",
     "WithTies",
     "make_response_model",
+    "response_model_of",
 ]

@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym._validation import check_array, check_number
 from edpbrl_gym.likelihood.choice import check_options, choice_probabilities, fisher_information, log_softmax, utilities
-from edpbrl_gym.likelihood.response import Response
+from edpbrl_gym.likelihood.response import Kind, Response
 from edpbrl_gym.likelihood.terms import Terms
 
 __all__ = ["BestOf", "ResponseModel", "WithTies"]
@@ -38,6 +38,11 @@ class ResponseModel(Protocol):
     @property
     def name(self) -> str:
         """Name of the format, for ``make_response_model``."""
+        ...
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """Kinds of the answers that a person may give, besides a skip."""
         ...
 
     def outcomes(self, num_options: int) -> tuple[Response, ...]:
@@ -77,7 +82,10 @@ def checked_values(options: ArrayLike, theta: ArrayLike | None) -> tuple[Floats,
 def checked_responses(
     responses: Sequence[Response], features: Floats, kinds: tuple[str, ...], model: str, hint: str = ""
 ) -> dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """For each kind, the indices of the questions with such an answer, (m,), and their orders, (m, length)."""
+    """For each kind, the indices of the questions with such an answer, (m,), and their orders, (m, length).
+
+    Those of "partial" are completed, (m, K): the options that were not named follow in ascending order.
+    """
     answers = list(responses)
     if len(answers) != len(features):
         raise ValueError(f"Expected one response for each of the {len(features)} questions, got {len(answers)}")
@@ -97,12 +105,20 @@ def checked_responses(
     return {
         kind: (
             np.array(indices, dtype=np.int64),
-            np.array([answers[index].order for index in indices], dtype=np.int64).reshape(len(indices), -1)
+            np.array([_order(answers[index], features.shape[1]) for index in indices], dtype=np.int64).reshape(
+                len(indices), -1
+            )
             if indices
             else np.zeros((0, 1), dtype=np.int64),
         )
         for kind, indices in indices_by_kind.items()
     }
+
+
+def _order(answer: Response, num_options: int) -> tuple[int, ...]:
+    if answer.kind != "partial":
+        return answer.order
+    return (*answer.order, *(option for option in range(num_options) if option not in answer.order))
 
 
 def checked_uniforms(uniforms: ArrayLike | None, count: int) -> Floats | None:
@@ -181,6 +197,7 @@ class BestOf:
     """
 
     name: ClassVar[str] = "best"
+    kinds: ClassVar[tuple[Kind, ...]] = ("best",)
 
     def outcomes(self, num_options: int) -> tuple[Response, ...]:
         """Responses best 0, ..., best K-1."""
@@ -240,6 +257,7 @@ class WithTies:
         object.__setattr__(self, "nu", check_number(self.nu, "nu", minimum=0.0, exclusive=True))
 
     name: ClassVar[str] = "ties"
+    kinds: ClassVar[tuple[Kind, ...]] = ("best", "tie")
 
     def outcomes(self, num_options: int) -> tuple[Response, ...]:
         """Responses best 0, ..., best K-1, tie."""

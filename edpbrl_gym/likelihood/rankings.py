@@ -27,10 +27,10 @@ from edpbrl_gym.likelihood.models import (
     information_from_weights,
     pick,
 )
-from edpbrl_gym.likelihood.response import Response
+from edpbrl_gym.likelihood.response import Kind, Response
 from edpbrl_gym.likelihood.terms import Terms
 
-__all__ = ["MAX_ENUMERATED", "MAX_RANKED", "BestWorst", "Ranking"]
+__all__ = ["MAX_ENUMERATED", "MAX_RANKED", "BestWorst", "Ranking", "chosen_in_turn", "staged_terms", "staged_weights"]
 
 
 MAX_ENUMERATED = 8  # largest K for which all K! rankings are enumerated (8! = 40,320)
@@ -42,6 +42,54 @@ def _without_chosen(values: Floats, chosen: NDArray[np.int64]) -> Floats:
     remaining = values.copy()
     remaining[np.arange(len(values)), chosen] = -np.inf
     return remaining
+
+
+def staged_terms(ordered: Floats, stages: NDArray[np.int64]) -> list[Terms]:
+    """The first choices of Plackett-Luce rankings as multinomial logits, stage by stage.
+
+    Args:
+        ordered: Features of the K options of m questions, the first choice first, (m, K, d).
+        stages: Number of choices of each question that the answer tells, (m,), in 0..K-1.
+    """
+    terms = []
+    for stage in range(int(stages.max(initial=0))):
+        told = ordered if (stages > stage).all() else ordered[stages > stage]
+        offsets = np.zeros(told.shape[:2])
+        offsets[:, :stage] = -np.inf
+        terms.append(Terms(told, offsets, np.full(len(told), stage)))
+    return terms
+
+
+def staged_weights(values: Floats, stages: int) -> Floats:
+    """Information of the first ``stages`` choices of a Plackett-Luce ranking, (n, K, K), from utilities (n, K).
+
+    The sum over the sets R that may remain before one of these choices of P(R) (diag(p_R) - p_R p_R'), with p_R the
+    choice probabilities among R. The recursion starts at P(all) = 1; each set R adds P(R) p_R(i) to P(R without i).
+    """
+    num_questions, count = values.shape
+    weights = np.zeros((num_questions, count, count))
+    set_probabilities = {tuple(range(count)): np.ones(num_questions)}
+    for size in range(count, count - stages, -1):
+        next_probabilities = {members: np.zeros(num_questions) for members in combinations(range(count), size - 1)}
+        for members, probability in set_probabilities.items():
+            chances = np.exp(log_softmax(values[:, list(members)]))
+            rows, columns = np.ix_(members, members)
+            weights[:, rows, columns] += probability[:, None, None] * choice_weights(chances)
+            for place in range(size):
+                next_probabilities[members[:place] + members[place + 1 :]] += probability * chances[:, place]
+        set_probabilities = next_probabilities
+    return weights
+
+
+def chosen_in_turn(values: Floats, uniforms: Floats | None, stages: int) -> NDArray[np.int64]:
+    """The first ``stages`` choices of Plackett-Luce rankings, (n, stages); without draws by descending utility."""
+    order = np.empty((len(values), stages), dtype=np.int64)
+    remaining = values
+    for stage in range(stages):
+        order[:, stage], uniforms = pick(remaining, uniforms)
+        if stage < stages - 1:
+            remaining = _without_chosen(remaining, order[:, stage])
+    return order
 
 
 @dataclass(frozen=True)
@@ -56,6 +104,7 @@ class Ranking:
     """
 
     name: ClassVar[str] = "ranking"
+    kinds: ClassVar[tuple[Kind, ...]] = ("ranking",)
 
     def outcomes(self, num_options: int) -> tuple[Response, ...]:
         """The K! rankings in lexicographic order.
@@ -92,12 +141,7 @@ class Ranking:
         indices, orders = by_kind["ranking"]
         terms = [best_terms(features, by_kind["best"][0], by_kind["best"][1][:, 0])]
         if len(indices):
-            count = features.shape[1]
-            ordered = features[indices[:, None], orders]
-            for stage in range(count - 1):
-                offsets = np.zeros((len(indices), count))
-                offsets[:, :stage] = -np.inf
-                terms.append(Terms(ordered, offsets, np.full(len(indices), stage)))
+            terms += staged_terms(features[indices[:, None], orders], np.full(len(indices), features.shape[1] - 1))
         return Terms.concatenate(terms)
 
     def information(self, options: ArrayLike, theta: ArrayLike | None = None) -> Floats:
@@ -112,8 +156,7 @@ class Ranking:
     def weights(self, values: ArrayLike) -> Floats:
         """Sum over the remaining sets R of P(R) (diag(p_R) - p_R p_R'), (n, K, K), from the utilities (n, K).
 
-        The recursion starts at P(all) = 1; each set R adds P(R) p_R(i) to P(R without i). It visits 2^K sets, each for
-        all questions at once.
+        It visits 2^K sets, each for all questions at once; see ``staged_weights``.
 
         For K > 3 the weights need not exceed those of :class:`BestWorst` in the Loewner order, since its worst is not
         the last of a Plackett-Luce ranking; at theta = 0 they do.
@@ -122,32 +165,15 @@ class Ranking:
             ValueError: K > 12.
         """
         checked = checked_utilities(values)
-        num_questions, count = checked.shape
+        count = checked.shape[1]
         if count > MAX_RANKED:
             raise ValueError(f"Expected at most {MAX_RANKED} options for the information of a ranking, got K = {count}")
-        weights = np.zeros((num_questions, count, count))
-        set_probabilities = {tuple(range(count)): np.ones(num_questions)}
-        for size in range(count, 1, -1):
-            next_probabilities = {members: np.zeros(num_questions) for members in combinations(range(count), size - 1)}
-            for members, probability in set_probabilities.items():
-                chances = np.exp(log_softmax(checked[:, list(members)]))
-                rows, columns = np.ix_(members, members)
-                weights[:, rows, columns] += probability[:, None, None] * choice_weights(chances)
-                for place in range(size):
-                    next_probabilities[members[:place] + members[place + 1 :]] += probability * chances[:, place]
-            set_probabilities = next_probabilities
-        return weights
+        return staged_weights(checked, count - 1)
 
     def sample(self, options: ArrayLike, theta: ArrayLike, uniforms: ArrayLike | None) -> list[Response]:
         """One ranking per question. With ``uniforms=None``: by descending utility, ties by the lowest index."""
         _, values = checked_values(options, theta)
-        draws = checked_uniforms(uniforms, len(values))
-        order = np.empty(values.shape, dtype=np.int64)
-        remaining = values
-        for stage in range(values.shape[1]):
-            order[:, stage], draws = pick(remaining, draws)
-            if stage < values.shape[1] - 1:
-                remaining = _without_chosen(remaining, order[:, stage])
+        order = chosen_in_turn(values, checked_uniforms(uniforms, len(values)), values.shape[1])
         return [Response.ranking([int(option) for option in row]) for row in order]
 
 
@@ -166,6 +192,7 @@ class BestWorst:
     """
 
     name: ClassVar[str] = "best_worst"
+    kinds: ClassVar[tuple[Kind, ...]] = ("best_worst",)
 
     def outcomes(self, num_options: int) -> tuple[Response, ...]:
         """The K (K - 1) pairs in lexicographic order."""

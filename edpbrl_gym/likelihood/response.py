@@ -10,7 +10,7 @@ from edpbrl_gym._validation import check_choice_of, check_count
 
 __all__ = ["KINDS", "Kind", "Response"]
 
-Kind = Literal["best", "best_worst", "ranking", "tie", "skip"]
+Kind = Literal["best", "best_worst", "ranking", "partial", "tie", "skip"]
 KINDS: tuple[str, ...] = get_args(Kind)
 
 _LENGTHS = {"best": 1, "best_worst": 2, "tie": 0, "skip": 0}
@@ -18,6 +18,7 @@ _MEANING = {
     "best": "(the best option,)",
     "best_worst": "(best, worst)",
     "ranking": "all K options, best first",
+    "partial": "one or more options, best first",
     "tie": "()",
     "skip": "()",
 }
@@ -25,14 +26,17 @@ _MEANING = {
 
 @dataclass(frozen=True)
 class Response:
-    """One answer: the best option, the best and the worst, a ranking of all, no preference, or no answer.
+    """One answer: the best option, the best and the worst, a ranking of all or some, no preference, or no answer.
 
-    Create one with ``Response.best(i)``, ``.best_worst(best, worst)``, ``.ranking(order)``, ``.tie()``, ``.skip()``.
+    Create one with ``Response.best(i)``, ``.best_worst(best, worst)``, ``.ranking(order)``, ``.partial(order)``,
+    ``.tie()``, ``.skip()``.
 
     Attributes:
-        kind: "best", "best_worst", "ranking", "tie" (the person cannot tell which is best) or "skip" (no answer, which
-            carries no information about the taste).
-        order: Option indices in 0..K-1: (best,), (best, worst), all K with the best first, or ().
+        kind: "best", "best_worst", "ranking", "partial" (the best options in order, as far as the person cared to go),
+            "tie" (the person cannot tell which is best) or "skip" (no answer, which carries no information about the
+            taste).
+        order: Option indices in 0..K-1: (best,), (best, worst), all K with the best first, some with the best first, or
+            ().
 
     Raises:
         TypeError: The options are not integers.
@@ -48,7 +52,9 @@ class Response:
             raise TypeError(f"Expected order as a sequence of option numbers, got {self.order!r}")
         order = tuple(check_count(option, "an option of a response", minimum=0) for option in self.order)
         length = _LENGTHS.get(self.kind)
-        complete = self.kind != "ranking" or (len(order) > 1 and sorted(order) == list(range(len(order))))
+        complete = self.kind != "partial" or len(order) > 0
+        if self.kind == "ranking":
+            complete = len(order) > 1 and sorted(order) == list(range(len(order)))
         if (length is not None and len(order) != length) or len(set(order)) != len(order) or not complete:
             raise ValueError(f"Expected a response {self.kind!r} with order {_MEANING[self.kind]}, got {order}")
         object.__setattr__(self, "order", order)
@@ -67,6 +73,11 @@ class Response:
     def ranking(cls, order: Sequence[int]) -> Response:
         """All K options, the best first."""
         return cls("ranking", tuple(order))
+
+    @classmethod
+    def partial(cls, order: Sequence[int]) -> Response:
+        """The best options in the order in which the person named them, at least one; the others are worse."""
+        return cls("partial", tuple(order))
 
     @classmethod
     def tie(cls) -> Response:

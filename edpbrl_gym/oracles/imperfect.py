@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from edpbrl_gym._arrays import Floats
-from edpbrl_gym._validation import check_choice_of, check_number
+from edpbrl_gym._validation import check_choice_of, check_count, check_number
 from edpbrl_gym.comparisons import Queries
-from edpbrl_gym.likelihood import Response, ResponseModel, make_response_model
+from edpbrl_gym.likelihood import RESPONSE_MODELS, Response, ResponseModel, make_response_model
 from edpbrl_gym.likelihood.choice import utilities
 from edpbrl_gym.oracles.synthetic import SyntheticUser
 
@@ -33,8 +33,8 @@ class ImperfectUser(SyntheticUser):
     * ``equal_threshold``: the answer is a tie ("can't tell") if the best two options differ by less than this,
       u_(1) - u_(2) < equal_threshold. For K = 2 this is B-Pref's |u_1 - u_2| < threshold.
     * ``mistake_rate``: otherwise, with this probability, the answer is replaced by a uniformly drawn other one of the
-      same format: another option (best), another pair (best_worst), another order (ranking). For K = 2 the answer is
-      flipped.
+      same format: another option (best), another pair (best_worst), another order (ranking; of as many options, for
+      partial ones). For K = 2 the answer is flipped.
     * ``myopia`` gamma: later words have more weight. Word j of a partial prompt adds c_j = u(prefix_j) -
       u(prefix_{j-1}); the user answers by sum_j gamma^(h - j) c_j instead of u(prefix_h) = sum_j c_j. gamma = 1
       forgets nothing, gamma = 0 uses only the last word. The prefixes are those of the same option earlier in the same
@@ -56,9 +56,10 @@ class ImperfectUser(SyntheticUser):
         equal_threshold: Difference below which options are tied, >= 0; None (and 0) never ties.
         myopia: Gamma in [0, 1].
         drift: Angle per question in radians, in [0, pi].
-        response: Format of the answers: "best", "best_worst", "ranking" or "ties" (with ``mode="sampled"`` the user
-            also calls ties by Davidson's model).
+        response: Format of the answers: "best", "best_worst", "ranking", "partial" or "ties" (with ``mode="sampled"``
+            the user also calls ties by Davidson's model).
         nu: Tie parameter of Davidson's model, > 0; only for ``response="ties"``.
+        taps: Number of options named in order, >= 1; only for ``response="partial"``.
         seed: Seed of all draws.
         name: Name of the user, recorded with every answer.
 
@@ -80,8 +81,9 @@ class ImperfectUser(SyntheticUser):
         equal_threshold: float | None = None,
         myopia: float = 1.0,
         drift: float = 0.0,
-        response: Literal["best", "best_worst", "ranking", "ties"] = "best",
+        response: Literal["best", "best_worst", "ranking", "partial", "ties"] = "best",
         nu: float = 1.0,
+        taps: int = 3,
         seed: int = 0,
         name: str = "imperfect",
     ) -> None:
@@ -92,9 +94,10 @@ class ImperfectUser(SyntheticUser):
         )
         self.myopia = _in_range(myopia, "myopia", 1.0)
         self.drift = _in_range(drift, "drift", math.pi)
-        self.response = check_choice_of(response, "response", ("best", "best_worst", "ranking", "ties"))
+        self.response = check_choice_of(response, "response", RESPONSE_MODELS)
         self.nu = check_number(nu, "nu", minimum=0.0, exclusive=True)
-        self.model: ResponseModel = make_response_model(self.response, nu=self.nu)
+        self.taps = check_count(taps, "taps")
+        self.model: ResponseModel = make_response_model(self.response, nu=self.nu, taps=self.taps)
         self.scale_range = _check_range(scale) if isinstance(scale, tuple) else None
         if self.scale_range is not None:
             low, high = np.log(self.scale_range)
@@ -160,6 +163,7 @@ class ImperfectUser(SyntheticUser):
             "drift": self.drift or None,
             "scale_range": None if self.scale_range is None else list(self.scale_range),
             "nu": self.nu if self.response == "ties" else None,
+            "taps": self.taps if self.response == "partial" else None,
         }
         return {key: value for key, value in options.items() if value is not None}
 
@@ -211,20 +215,22 @@ class ImperfectUser(SyntheticUser):
 
     def _mistaken(self, answer: Response, num_options: int, draw: float) -> Response:
         """A uniformly drawn other answer of the format."""
-        if answer.kind == "ranking":  # one of the K! - 1 other orders, by its number; the orders are not listed
-            number = 1 + int(draw * (math.factorial(num_options) - 1))
-            return Response.ranking([answer.order[i] for i in _permutation(number, num_options)])
+        if answer.kind in ("ranking", "partial"):  # one of the other orders, by its number; the orders are not listed
+            length = len(answer.order)
+            number = 1 + int(draw * (math.perm(num_options, length) - 1))
+            options = (*answer.order, *(option for option in range(num_options) if option not in answer.order))
+            return Response(answer.kind, tuple(options[i] for i in _permutation(number, num_options, length)))
         alternatives = [
             outcome for outcome in self.model.outcomes(num_options) if outcome != answer and outcome.kind != "tie"
         ]
         return alternatives[int(draw * len(alternatives))]
 
 
-def _permutation(number: int, size: int) -> list[int]:
-    """Permutation of 0..size-1 with this number in lexicographic order; number 0 is the identity."""
+def _permutation(number: int, size: int, length: int) -> list[int]:
+    """The ``length`` of 0..size-1 in order with this number in lexicographic order; number 0 is 0, 1, ..., length-1."""
     remaining, permutation = list(range(size)), []
-    for place in range(size - 1, -1, -1):
-        index, number = divmod(number, math.factorial(place))
+    for place in range(1, length + 1):
+        index, number = divmod(number, math.perm(size - place, length - place))
         permutation.append(remaining.pop(index))
     return permutation
 

@@ -26,10 +26,10 @@ def check_answer(answer: Answer, model: ResponseModel, num_options: int) -> Resp
         answer = Response.best(index)
     if answer.kind != "skip":
         answer.checked(num_options)
-        kinds = sorted({outcome.kind for outcome in model.outcomes(num_options)})
-        if answer.kind not in kinds:
+        if answer.kind not in model.kinds:
+            kinds = " or ".join(map(repr, model.kinds))
             raise ValueError(
-                f"Expected an answer of the kind {' or '.join(map(repr, kinds))} (or a skip), got {answer.kind!r}; "
+                f"Expected an answer of the kind {kinds} (or a skip), got {answer.kind!r}; "
                 "make the session with a model of that format"
             )
     return answer

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pandas
@@ -12,7 +13,7 @@ from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.comparisons.question_files import read_answers
 from edpbrl_gym.estimation import GaussianPrior, estimate, fit_prior
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
-from edpbrl_gym.likelihood import Response
+from edpbrl_gym.likelihood import Response, make_response_model
 from edpbrl_gym.personalize.taste import load_taste
 from edpbrl_gym.vocabulary import load_vocabulary
 from tests.helpers.small_vocabulary import write_vocabulary
@@ -297,3 +298,17 @@ def test_answers_that_name_no_best_option_are_left_out_and_counted(comparisons, 
     more.select([30, 31]).to_parquet(path)
     assert main(["estimate", str(path), "--prior", "ridge", "--out", str(out)]) in (1, 2)
     assert "name a best option" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("kind", ["partial", "best_worst"])
+def test_richer_answers_are_estimated_by_their_own_likelihood(comparisons, tmp_path, kind):
+    theta = np.random.default_rng(3).normal(size=comparisons.dimension)
+    model = make_response_model(kind, taps=2)
+    answers = (Response.best(1), *model.sample(comparisons.features, theta, None)[1:])
+    richer = replace(comparisons, responses=answers)
+    richer.to_parquet(tmp_path / "richer.parquet")
+    out = tmp_path / "theta.safetensors"
+    assert main(["estimate", str(tmp_path / "richer.parquet"), "--prior", "ridge", "--out", str(out)]) == 0
+    expected = estimate(richer, model=model, regularization=1.0).theta
+    np.testing.assert_allclose(load_taste(out).theta, expected, atol=1e-6)
+    assert np.abs(expected - estimate(richer, regularization=1.0).theta).max() > 1e-3  # not by the best alone

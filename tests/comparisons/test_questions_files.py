@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from edpbrl_gym.cli import main
 from edpbrl_gym.comparisons.csv_files import escape_cell, original_cell, read_csv, write_csv
 from edpbrl_gym.comparisons.question_files import holds_answers, read_answers, write_questions
+from edpbrl_gym.likelihood import Response
 from tests.helpers.encoders import CountingEncoder
 
 TABLE = {
@@ -185,3 +186,39 @@ def test_questions_come_back_and_hold_no_formula(tmp_path):
     assert holds_answers(file)
     found, _ = read_answers(file, CountingEncoder())
     assert found.texts == [texts for _, _, texts in questions]
+
+
+@FORMATS
+@pytest.mark.parametrize("options", [9, 12])
+def test_richer_answers_of_large_grids(tmp_path, ending, options):
+    """Several numbers are a partial ranking, a column worst makes best and worst; the order is that of the cell."""
+    columns = {f"option_{number + 1}": [f"text {row} {number}" for row in range(5)] for number in range(options)}
+    choice = [str(options), f"{options} 1  7", "3 > 9>2", "", "4.0"]
+    worst = ["", "", "", "", "2"]
+    file = written(tmp_path, ending, {**columns, "choice": choice, "worst": worst})
+    found, left_out = read_answers(file, CountingEncoder())
+    assert found.responses == (
+        Response.best(options - 1),
+        Response.partial((options - 1, 0, 6)),
+        Response.partial((2, 8, 1)),
+        Response.best_worst(3, 1),
+    )
+    assert left_out == 1 and found.num_options == options
+    assert read_answers(written(tmp_path, ending, {**columns, "choice": choice}), CountingEncoder())[0].choice[-1] == 3
+
+
+@pytest.mark.parametrize(
+    ("choice", "worst", "said"),
+    [
+        ("1 1", "", "each option once .* got '1 1' in question 3"),
+        ("1 4", "", r"choices 1\.\.3 .* got '1 4'"),
+        ("1,2", "", r"choices 1\.\.3"),
+        ("1 2", "3", "one best option beside a worst one, got '1 2' and worst '3'"),
+        ("2", "2", "each option once .* and worst '2' in question 3"),
+        ("2", "x", r"choices 1\.\.3 .* got 'x'"),
+    ],
+)
+def test_richer_answers_that_make_no_sense(tmp_path, choice, worst, said):
+    table = {**TABLE, "choice": ["1", "", choice], "worst": ["", "", worst]}
+    with pytest.raises(ValueError, match=said):
+        read_answers(written(tmp_path, "csv", table), CountingEncoder())

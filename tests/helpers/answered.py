@@ -13,6 +13,8 @@ START = np.datetime64("2026-01-01T00:00:00.123456")
 def a_response(rng, kinds, num_options):
     kind = kinds[rng.integers(len(kinds))]
     length = {"best": 1, "best_worst": 2, "ranking": num_options}.get(kind, 0)
+    if kind == "partial":
+        length = 1 + int(rng.integers(num_options))
     return Response(kind, tuple(int(option) for option in rng.permutation(num_options)[:length]))
 
 

@@ -15,6 +15,7 @@ from edpbrl_gym.likelihood import (
     KINDS,
     BestOf,
     BestWorst,
+    PartialRanking,
     Ranking,
     Response,
     ResponseModel,
@@ -25,7 +26,7 @@ from edpbrl_gym.likelihood import (
 from edpbrl_gym.likelihood.choice import choice_probabilities, fisher_information
 from edpbrl_gym.oracles import SyntheticUser
 
-MODELS = [BestOf(), BestWorst(), Ranking(), WithTies(0.7)]
+MODELS = [BestOf(), BestWorst(), Ranking(), PartialRanking(2), WithTies(0.7)]
 model_of_each_kind = pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
 
 
@@ -81,15 +82,18 @@ def test_constructors_and_what_they_name():
     assert Response.best_worst(2, 0) == Response("best_worst", (2, 0))
     assert Response.ranking([1, 0, 2]) == Response("ranking", (1, 0, 2))
     assert Response.tie() == Response("tie") and Response.skip() == Response("skip")
+    assert Response.partial([3, 1]) == Response("partial", (3, 1))
     firsts = [Response.best(2), Response.best_worst(1, 0), Response.ranking([1, 0]), Response.tie(), Response.skip()]
     assert [response.first for response in firsts] == [2, 1, 1, None, None]
+    firsts.append(Response.partial([4]))
+    assert firsts[-1].first == 4
     assert len({Response.best(np.int64(1)), Response.best(1)}) == 1
     assert {response.kind for response in firsts} == set(KINDS)
 
 
 @given(st.sampled_from(KINDS), st.permutations(range(4)))
 def test_json_round_trip(kind, order):
-    length = {"best": 1, "best_worst": 2, "ranking": 4}.get(kind, 0)
+    length = {"best": 1, "best_worst": 2, "ranking": 4, "partial": 3}.get(kind, 0)
     response = Response(kind, tuple(order[:length]))
     assert Response.from_json(json.loads(json.dumps(response.as_json()))) == response
 
@@ -105,6 +109,8 @@ def test_json_round_trip(kind, order):
         ("ranking", (0, 2, 1, 4), "all K options"),
         ("ranking", (0, 0, 1), "all K options"),
         ("ranking", (0,), "all K options"),
+        ("partial", (), "one or more options, best first"),
+        ("partial", (1, 3, 1), "one or more options"),
         ("tie", (1,), "'tie'"),
         ("skip", (0,), "'skip'"),
     ],
@@ -136,6 +142,9 @@ def test_json_of_another_kind(value):
 
 def test_responses_about_other_options():
     assert Response.best(3).checked(4) == Response.best(3)
+    assert Response.partial([3, 0]).checked(4).order == (3, 0)
+    with pytest.raises(ValueError, match=r"0\.\.3 \(K = 4\)"):
+        Response.partial([0, 4]).checked(4)
     with pytest.raises(ValueError, match=r"0\.\.3 \(K = 4\)"):
         Response.best(4).checked(4)
     with pytest.raises(ValueError, match="a ranking of all 4 options, got one of 3"):
@@ -173,8 +182,9 @@ def test_probabilities_are_the_definition_and_the_terms_their_logarithms(model, 
 @model_of_each_kind
 def test_the_models_follow_the_protocol(model):
     assert isinstance(model, ResponseModel)
-    assert make_response_model(model.name, nu=0.7) == model
-    with pytest.raises(ValueError, match="'best', 'best_worst', 'ranking', 'ties'"):
+    assert make_response_model(model.name, nu=0.7, taps=2) == model
+    assert {outcome.kind for outcome in model.outcomes(4)} <= set(model.kinds)
+    with pytest.raises(ValueError, match="'best', 'best_worst', 'ranking', 'partial', 'ties'"):
         make_response_model("worst")
 
 

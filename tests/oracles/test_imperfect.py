@@ -72,7 +72,7 @@ ALL = {
 @given(
     st.integers(0, 10**6),
     st.lists(st.integers(0, 60), max_size=6),
-    st.sampled_from(["best", "best_worst", "ranking", "ties"]),
+    st.sampled_from(["best", "best_worst", "ranking", "partial", "ties"]),
 )
 def test_the_batch_split_does_not_matter(seed, cuts, response):
     queries = questions(seed)
@@ -85,13 +85,15 @@ def test_the_batch_split_does_not_matter(seed, cuts, response):
     assert responses(user, queries) == whole
 
 
-@pytest.mark.parametrize(("response", "num_options"), [("best", 2), ("best", 5), ("best_worst", 4), ("ranking", 4)])
+@pytest.mark.parametrize(
+    ("response", "num_options"), [("best", 2), ("best", 5), ("best_worst", 4), ("ranking", 4), ("partial", 5)]
+)
 def test_mistakes_are_other_answers_drawn_uniformly(response, num_options):
     n, rate = 20_000, 0.2
     one = questions(n=1, num_options=num_options).features[0]
     queries = Queries(np.broadcast_to(one, (n, num_options, D)), np.zeros(n, int), np.zeros(n, int))
-    right = responses(ImperfectUser(THETA, response=response), part(queries, slice(0, 1)))[0]
-    answers = responses(ImperfectUser(THETA, response=response, mistake_rate=rate, seed=3), queries)
+    right = responses(ImperfectUser(THETA, response=response, taps=2), part(queries, slice(0, 1)))[0]
+    answers = responses(ImperfectUser(THETA, response=response, taps=2, mistake_rate=rate, seed=3), queries)
     wrong = [answer for answer in answers if answer != right]
     assert plausible(len(wrong), n, rate)
     kinds = sorted(set(wrong), key=str)
@@ -99,6 +101,7 @@ def test_mistakes_are_other_answers_drawn_uniformly(response, num_options):
         "best": num_options,
         "best_worst": num_options * (num_options - 1),
         "ranking": math.factorial(num_options),
+        "partial": num_options * (num_options - 1),
     }
     assert len(kinds) == others[response] - 1
     assert all(answer.kind == response for answer in kinds)
@@ -266,7 +269,7 @@ def test_from_text_takes_the_options(minilm):
         ({"drift": 4.0}, ValueError, "drift in"),
         ({"equal_threshold": -1.0}, ValueError, "equal_threshold >= 0"),
         ({"skip_threshold": math.nan}, ValueError, "finite skip_threshold"),
-        ({"response": "worst"}, ValueError, "'best', 'best_worst', 'ranking', 'ties', got 'worst'"),
+        ({"response": "worst"}, ValueError, "'best', 'best_worst', 'ranking', 'partial', 'ties', got 'worst'"),
         ({"scale": (5.0, 1.0)}, ValueError, "low <= high"),
         ({"scale": (0.0, 1.0)}, ValueError, r"scale \(low\) > 0"),
         ({"scale": (1.0, 2.0, 3.0)}, ValueError, "a number or"),

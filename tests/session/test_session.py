@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edpbrl_gym.comparisons import Queries
-from edpbrl_gym.likelihood import BestWorst, Ranking, Response, WithTies
+from edpbrl_gym.likelihood import BestOf, BestWorst, PartialRanking, Ranking, Response, WithTies
 from edpbrl_gym.oracles import ImperfectUser, SyntheticUser
 from edpbrl_gym.planners import Planner, RandomPlanner
 from edpbrl_gym.session import Session, StoppingRule, run
@@ -143,6 +143,38 @@ def test_answers_of_the_sessions_format(model, good, bad):
     one.tell(good)
     assert one.comparisons.responses == (good,)
     assert one.estimate.converged and one.estimate.theta.any() == (good.kind != "tie")  # a tie is expected at 0
+
+
+GRID_MODELS = [BestOf(), BestWorst(), PartialRanking(3), Ranking()]
+
+
+@pytest.mark.parametrize("model", GRID_MODELS, ids=lambda model: model.name)
+@pytest.mark.parametrize("count", [9, 12])
+def test_grids_of_up_to_twelve_in_every_format(tmp_path, model, count):
+    """Asked, answered by an oracle, predicted, saved, resumed."""
+    wide = Vocabulary(("base", "light"), tuple(tuple(f"{name} {i}" for i in range(14)) for name in ("base", "light")))
+    planner = [RandomPlanner(wide.sizes, prior=prior(), num_options=count, model=model, distinct=True) for _ in "ab"]
+    given = {"vocabulary": wide, "encoder": encoder()}
+    user = ImperfectUser(THETA, mode="sampled", scale=4.0, response=model.name, mistake_rate=0.1)
+    with Session(planner[0], num_options=count, feedback="prompt", folder=tmp_path / "one", **given) as one:
+        run(one, user, 20)
+        assert {response.kind for response in one.comparisons.responses} == {model.outcomes(3)[0].kind}
+        assert one.progress().curve[0] > 0.5
+    with Session.resume(tmp_path / "one", planner[1], **given) as again:
+        assert again.comparisons.responses == one.comparisons.responses
+        np.testing.assert_array_equal(again.estimate.theta, one.estimate.theta)
+
+
+def test_a_partial_ranking_takes_as_many_taps_as_the_person_makes():
+    one = session(random_planner(model=PartialRanking()))
+    told = (2, Response.partial([1, 0]), Response.ranking([2, 0, 1]), Response.partial([0]))
+    for answer in told:
+        one.ask(), one.tell(answer)
+    assert one.comparisons.responses == (Response.best(2), *told[1:])
+    expected = one.comparisons.terms(PartialRanking())
+    assert len(expected) == 1 + 2 + 2 + 1
+    with pytest.raises(ValueError, match="'partial' or 'best' or 'ranking' .or a skip., got 'tie'"):
+        one.ask(), one.tell(Response.tie())
 
 
 def test_bad_answers_are_named_and_change_nothing():
