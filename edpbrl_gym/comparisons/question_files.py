@@ -1,7 +1,8 @@
 """Questions of a study as a table, read back with its ``choice`` column filled in.
 
-``choice`` holds the number 1..K of the best option, or several numbers in order, best first ("4 1 7"; also "4 > 1 > 7"):
-a partial ranking. A column ``worst``, which a study may add, holds the number of the worst option beside the best.
+``choice`` holds the number 1..K of the best option, or several numbers in order, best first, for a partial ranking
+("4 1 7" or "4 > 1 > 7"). A column ``worst``, which a study may add, holds the number of the worst option beside the
+best.
 """
 
 from __future__ import annotations
