@@ -1,16 +1,18 @@
-"""Prompts for an estimated taste: beam search over a vocabulary with the embeddings of partial prompts."""
+"""Prompts for an estimated taste: beam search over a vocabulary, or a search by a model of the scores."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from edpbrl_gym._arrays import Floats
-from edpbrl_gym._validation import check_array, check_count
+from edpbrl_gym._validation import check_array, check_choice_of, check_count
 from edpbrl_gym.features import TextEncoder
+from edpbrl_gym.personalize.surrogate import search_by_model
 from edpbrl_gym.vocabulary import SEPARATOR, Vocabulary
 
 __all__ = ["Prompt", "best_prompts", "check_taste", "pick", "random_prompts"]
@@ -48,13 +50,20 @@ def best_prompts(
     width: int = 20,
     shortlist: int = 16,
     per_base: int = 1,
+    method: Literal["beam", "model"] = "beam",
     track: Callable[[int, int], object] | None = None,
 ) -> list[Prompt]:
     """Search for the prompts with the highest theta . phi(prompt).
 
-    At each step the ``width`` best partial prompts are extended by the ``shortlist`` tokens whose own embeddings score
-    best, and every extension is embedded as a whole text. The search is greedy over prefixes, so it finds good prompts,
-    but not necessarily the best ones.
+    Method "beam": at each step the ``width`` best partial prompts are extended by the ``shortlist`` tokens whose own
+    embeddings score best, and every extension is embedded as a whole text. The search is greedy over prefixes, so it
+    finds good prompts, but not necessarily the best ones.
+
+    Method "model": a Gaussian process predicts the scores of complete prompts from those embedded so far, and only
+    ``width`` prompts for each step after the first are embedded, a sixteenth of the beam's texts with the same
+    arguments at the default shortlist. For text encoders, with which the score of a prompt is roughly a weighted sum of
+    the scores of its tokens (`edpbrl_gym.personalize.surrogate`); with another encoder the scores of the prompts are
+    still true, but the beam finds better prompts.
 
     Args:
         vocabulary: Vocabulary of the prompts.
@@ -62,17 +71,21 @@ def best_prompts(
         theta: The taste, shape (d,).
         count: Number of prompts; fewer are returned if the vocabulary allows no more.
         base: Text with which every prompt begins, in place of the first step; None searches that step too.
-        width: Number of partial prompts kept after each step, at least twice ``count``.
-        shortlist: Number of tokens of each step tried after each partial prompt (all bases are always tried).
+        width: Number of partial prompts kept after each step, or, for "model", of prompts embedded for each step after
+            the first; at least twice ``count``.
+        shortlist: Number of tokens of each step that may be tried (all bases always may), by the scores of their own
+            embeddings.
         per_base: Maximum number of prompts with the same first token, so that they differ in more than their last
             words. Without effect with a fixed ``base``.
-        track: Callback of (steps done, all steps).
+        method: "beam" or "model".
+        track: Callback of (steps done, all steps), or for "model" of (prompts embedded, all).
 
     Returns:
         The prompts, best first.
 
     Raises:
-        ValueError: If theta's dimension isn't the encoder's, theta is 0 or not finite, or a count is below 1.
+        ValueError: If the method is unknown, theta's dimension isn't the encoder's, theta is 0 or not finite, or a
+            count is below 1.
     """
     taste = check_taste(theta, encoder)
     count = check_count(count, "count")
@@ -81,7 +94,25 @@ def best_prompts(
     check_count(per_base, "per_base")
     if base is not None and not base.strip():
         raise ValueError("Expected a base text, got an empty one; leave it out to search the bases too")
-    beam = _Beam([] if base is None else [base.strip()], [] if base is None else [()], np.zeros(int(base is not None)))
+    check_choice_of(method, "method", ("beam", "model"))
+    search = _by_model if method == "model" else _by_beam
+    beam = search(vocabulary, encoder, taste, count, base and base.strip(), width, shortlist, per_base, track)
+    final = pick(beam.scores, beam.tokens, count, per_base if base is None else None)
+    return [Prompt(beam.texts[i], float(beam.scores[i]), beam.tokens[i]) for i in final]
+
+
+def _by_beam(
+    vocabulary: Vocabulary,
+    encoder: TextEncoder,
+    taste: Floats,
+    count: int,
+    base: str | None,
+    width: int,
+    shortlist: int,
+    per_base: int,
+    track: Callable[[int, int], object] | None,
+) -> _Beam:
+    beam = _Beam([] if base is None else [base], [] if base is None else [()], np.zeros(int(base is not None)))
     steps = vocabulary.tokens if base is None else vocabulary.tokens[1:]
     for number, step in enumerate(steps):
         beam = _extend(beam, step, encoder, taste, shortlist)
@@ -92,8 +123,44 @@ def best_prompts(
             track(number + 1, len(steps))
     if not steps:
         beam = _Beam(beam.texts, beam.tokens, encoder.encode(beam.texts).astype(np.float64) @ taste)
-    final = pick(beam.scores, beam.tokens, count, per_base if base is None else None)
-    return [Prompt(beam.texts[i], float(beam.scores[i]), beam.tokens[i]) for i in final]
+    return beam
+
+
+def _by_model(
+    vocabulary: Vocabulary,
+    encoder: TextEncoder,
+    taste: Floats,
+    count: int,
+    base: str | None,
+    width: int,
+    shortlist: int,
+    per_base: int,
+    track: Callable[[int, int], object] | None,
+) -> _Beam:
+    if vocabulary.horizon == 1:  # nothing to predict: the tokens are the prompts, or the base is
+        return _by_beam(vocabulary, encoder, taste, count, base, width, shortlist, per_base, track)
+    steps = vocabulary.tokens if base is None else vocabulary.tokens[1:]
+    sizes = [len(step) for step in steps]
+    rows = encoder.encode([token for step in steps for token in step]).astype(np.float64)
+
+    def text(tokens: tuple[int, ...]) -> str:
+        words = [step[token] for step, token in zip(steps, tokens, strict=True)]
+        return SEPARATOR.join(words if base is None else [base, *words])
+
+    def score(prompts: list[tuple[int, ...]]) -> Floats:
+        return encoder.encode([text(prompt) for prompt in prompts]).astype(np.float64) @ taste
+
+    scores = search_by_model(
+        np.split(rows, np.cumsum(sizes)[:-1]),
+        taste,
+        score,
+        count=count if base is not None else -(-count // per_base),
+        texts=width * (vocabulary.horizon - 1),
+        shortlist=shortlist,
+        diverse=base is None,
+        track=track,
+    )
+    return _Beam([text(tokens) for tokens in scores], list(scores), np.array(list(scores.values())))
 
 
 def check_taste(theta: ArrayLike, encoder: TextEncoder) -> Floats:

@@ -55,7 +55,8 @@ def recommend(
         draws: Draws from its posterior, (s, d).
         count: Number of prompts.
         level: Level of the central credible intervals (quantiles of the draws), in (0, 1).
-        **search: ``base``, ``width``, ``shortlist``, ``per_base`` of ``best_prompts``.
+        **search: ``base``, ``width``, ``shortlist``, ``per_base``, ``method`` of ``best_prompts``; unless given,
+            the method is "model" and the width 16.
 
     Returns:
         The prompts, the largest expected utility first.
@@ -66,7 +67,7 @@ def recommend(
     level = check_number(level, "level", minimum=0.0, exclusive=True)
     if level >= 1:
         raise ValueError(f"Expected level in (0, 1), got {level}")
-    prompts = best_prompts(vocabulary, encoder, estimate, count=count, **search)
+    prompts = best_prompts(vocabulary, encoder, estimate, count=count, **{"method": "model", "width": 16, **search})
     rows = encoder.encode([prompt.text for prompt in prompts]).astype(np.float64)
     values = check_array(draws, "draws", shape=("s", rows.shape[1])) @ rows.T
     low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2], axis=0)

@@ -163,8 +163,12 @@ class Session:
         return self.transcript.questions[-1]
 
     def think(self) -> None:
-        """Let the planner compute ahead while the person looks at the options, without effect on the questions."""
+        """Compute ahead while the person looks at the options: for the next question, and for the first ``progress``.
+
+        Without effect on questions and results.
+        """
         self.planner.think()
+        self.outlook.think()
 
     def tell(self, answer: Answer) -> None:
         """Answer the pending question; when this returns, a saved session has the answer on disk.
@@ -255,7 +259,8 @@ class Session:
             count: Number of prompts.
             level: Level of the credible intervals, in (0, 1).
             vocabulary: Vocabulary of the prompts; None: the session's own.
-            **search: ``base``, ``width``, ``shortlist``, ``per_base`` of ``best_prompts``.
+            **search: ``base``, ``width``, ``shortlist``, ``per_base``, ``method`` of ``best_prompts``; if they aren't
+                given, the method is "model" and the width 16.
 
         Returns:
             The prompts, best first.

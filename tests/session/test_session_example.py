@@ -31,7 +31,7 @@ def run(example, capsys, folder, **arguments):
 
 
 def test_a_simulated_user_and_on_the_next_day(example, capsys, tmp_path):
-    first = run(example, capsys, tmp_path / "one", questions=30)
+    first = run(example, capsys, tmp_path / "one", questions=30, target=0.95)
     assert first.startswith("0 questions answered before") and "after 12 questions: 12 of at least 24" in first
     assert re.search(r"\n30 questions, predicted accuracy \d\d\.\d%", first)
     lines = re.findall(r"^ +(-?[\d.]+)  \[ *(-?[\d.]+), +(-?[\d.]+)\]  .+, .+$", first, flags=re.M)

@@ -1,0 +1,193 @@
+"""The search by a model of the scores: against all prompts of small vocabularies, additive encoders and others."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edpbrl_gym.personalize.search import best_prompts
+from edpbrl_gym.personalize.surrogate import _best_sums, _Model, search_by_model
+from edpbrl_gym.vocabulary import SEPARATOR, Vocabulary
+
+DIMENSION = 6
+
+
+class SumEncoder:
+    """Embeds a text as the weighted sum of random embeddings of its tokens, plus a mixing part of the whole text."""
+
+    name, dimension, fingerprint = "sum", DIMENSION, "sum"
+
+    def __init__(self, vocabulary, mixing=0.0, seed=0):
+        rng = np.random.default_rng(seed)
+        self.rows = {token: rng.normal(size=DIMENSION) for token in vocabulary.all_tokens}
+        self.mixing, self.texts = mixing, []
+
+    def encode(self, texts, *, progress=False):
+        self.texts.extend(texts)
+        return np.array([self.row(text) for text in texts], dtype=np.float32).reshape(-1, DIMENSION)
+
+    def row(self, text):
+        words = text.split(SEPARATOR)
+        if len(words) == 1:
+            return self.rows[text]
+        own = np.random.default_rng(list(text.encode())).normal(size=DIMENSION)
+        weights = 0.2 + 0.03 * np.arange(len(words))
+        return weights @ [self.rows[word] for word in words] + self.mixing * own
+
+
+def vocabulary_of(sizes):
+    steps = tuple(tuple(f"w{step}x{token}" for token in range(size)) for step, size in enumerate(sizes))
+    return Vocabulary(tuple(f"step{step}" for step in range(len(sizes))), steps)
+
+
+def all_scores(vocabulary, encoder, theta):
+    prompts = list(itertools.product(*(range(size) for size in vocabulary.sizes)))
+    return prompts, encoder.encode([vocabulary.prompt(prompt) for prompt in prompts]).astype(float) @ theta
+
+
+def best_of_all(vocabulary, encoder, theta, count, per_base):
+    """The scores of the best prompts by enumeration."""
+    prompts, scores = all_scores(vocabulary, encoder, theta)
+    found, uses = [], dict.fromkeys(range(vocabulary.sizes[0]), 0)
+    for place in np.argsort(-scores, kind="stable"):
+        if uses[prompts[place][0]] < per_base and len(found) < count:
+            uses[prompts[place][0]] += 1
+            found.append(scores[place])
+    return found
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("per_base", [1, 6])
+def test_with_an_additive_encoder_it_finds_the_best_prompts_of_thousands(seed, per_base):
+    vocabulary = vocabulary_of((8, 9, 7, 8))
+    encoder = SumEncoder(vocabulary, seed=seed)
+    theta = np.random.default_rng(100 + seed).normal(size=DIMENSION)
+    encoder.texts.clear()
+    found = best_prompts(vocabulary, encoder, theta, count=6, per_base=per_base, width=20, method="model")
+    assert len(set(encoder.texts) - set(vocabulary.all_tokens)) == 60  # of 4,032
+    expected = best_of_all(vocabulary, encoder, theta, 6, per_base)
+    assert [prompt.score for prompt in found] == pytest.approx(expected, abs=1e-6)
+    assert [prompt.text for prompt in found] == [vocabulary.prompt(prompt.tokens) for prompt in found]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 4), min_size=1, max_size=4),
+    mixing=st.sampled_from([0.0, 1.0]),
+    count=st.integers(1, 5),
+    per_base=st.integers(1, 3),
+    seed=st.integers(0, 1000),
+)
+def test_a_vocabulary_of_few_prompts_is_searched_completely(sizes, mixing, count, per_base, seed):
+    vocabulary = vocabulary_of(tuple(sizes))
+    encoder = SumEncoder(vocabulary, mixing, seed)
+    theta = np.random.default_rng(seed).normal(size=DIMENSION)
+    found = best_prompts(
+        vocabulary, encoder, theta, count=count, per_base=per_base, width=300, method="model"
+    )  # at least as many texts as prompts
+    expected = best_of_all(vocabulary, encoder, theta, count, per_base)
+    assert [prompt.score for prompt in found] == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_fixed_base_stands_before_every_prompt():
+    vocabulary = vocabulary_of((3, 5, 6))
+    encoder = SumEncoder(vocabulary)
+    encoder.rows["a gate"] = np.ones(DIMENSION)
+    theta = np.random.default_rng(5).normal(size=DIMENSION)
+    found = best_prompts(vocabulary, encoder, theta, count=4, base=" a gate ", width=20, method="model")
+    texts = [SEPARATOR.join(["a gate", *words]) for words in itertools.product(*vocabulary.tokens[1:])]
+    scores = np.sort(encoder.encode(texts).astype(float) @ theta)[::-1]
+    assert [prompt.score for prompt in found] == pytest.approx(scores[:4], abs=1e-6)
+    for prompt in found:
+        words = [step[token] for step, token in zip(vocabulary.tokens[1:], prompt.tokens, strict=True)]
+        assert prompt.text == SEPARATOR.join(["a gate", *words])
+
+
+def test_without_additive_structure_the_scores_are_true_and_better_than_chance():
+    vocabulary = vocabulary_of((6, 8, 8, 8))
+    encoder = SumEncoder(vocabulary, mixing=3.0)
+    theta = np.random.default_rng(6).normal(size=DIMENSION)
+    found = best_prompts(vocabulary, encoder, theta, count=5, method="model")
+    texts = [prompt.text for prompt in found]
+    assert len({prompt.tokens[0] for prompt in found}) == 5
+    scores = encoder.encode(texts).astype(float) @ theta
+    np.testing.assert_allclose([prompt.score for prompt in found], scores, atol=1e-9)
+    assert found[0].score > np.quantile(all_scores(vocabulary, encoder, theta)[1], 0.9)
+
+
+def test_the_same_call_embeds_the_same_texts():
+    vocabulary = vocabulary_of((6, 8, 8, 8))
+    theta = np.random.default_rng(7).normal(size=DIMENSION)
+    encoders = [SumEncoder(vocabulary, mixing=0.5) for _ in range(2)]
+    found = [best_prompts(vocabulary, encoder, theta, count=5, method="model") for encoder in encoders]
+    assert found[0] == found[1] and encoders[0].texts == encoders[1].texts
+
+
+def test_only_the_shortlist_is_tried_and_the_progress_is_told():
+    vocabulary, steps = vocabulary_of((6, 8, 8, 8)), []
+    encoder = SumEncoder(vocabulary)
+    theta = np.random.default_rng(8).normal(size=DIMENSION)
+    rows = [encoder.encode(step).astype(float) for step in vocabulary.tokens]
+    asked = []
+
+    def score(prompts):
+        asked.extend(prompts)
+        return encoder.encode([vocabulary.prompt(prompt) for prompt in prompts]).astype(float) @ theta
+
+    track = lambda done, total: steps.append((done, total))  # noqa: E731
+    arguments = {"count": 3, "texts": 50, "shortlist": 2, "diverse": True, "batch": 16, "track": track}
+    found = search_by_model(rows, theta, score, **arguments)
+    assert list(found) == asked and steps == [(16, 48), (32, 48), (48, 48)]  # 6 x 2 x 2 x 2: there are no more
+    for step in (1, 2, 3):
+        best = set(np.argsort(-(rows[step] @ theta))[:2].tolist())
+        assert {prompt[step] for prompt in found} == best
+    assert {prompt[0] for prompt in found} == set(range(6))
+
+
+def test_the_model_interpolates_what_it_has_seen_and_is_sure_of_it():
+    rng = np.random.default_rng(9)
+    features = [rng.normal(size=(5, DIMENSION)) for _ in range(3)]
+    model = _Model(features, rng.normal(size=DIMENSION))
+    prompts = np.array(list(itertools.product(range(5), repeat=3)))
+    seen = rng.choice(len(prompts), size=30, replace=False)
+    values = rng.normal(size=30)
+    model.learn({tuple(prompts[place].tolist()): value for place, value in zip(seen, values, strict=True)})
+    covariance = model._covariance(prompts, prompts)
+    np.testing.assert_allclose(covariance, covariance.T)
+    assert np.linalg.eigvalsh(covariance).min() > -1e-8 * covariance.max()
+    mean = model._linear(prompts) @ model.linear_mean + covariance[:, seen] @ model.known.weights
+    np.testing.assert_allclose(mean[seen], values, atol=1e-3)
+    # by the textbook: the variances left, and the first choice the largest mean plus standard deviation
+    known = covariance[np.ix_(seen, seen)] + model.jitter * np.eye(30)
+    cross = covariance[:, seen]
+    left = np.diag(covariance) - np.einsum("ij,ij->i", cross, np.linalg.solve(known, cross.T).T)
+    expected = int(np.argmax(mean + np.sqrt(np.maximum(left, 0.0))))
+    assert model.promising(prompts, 4, 4)[0] == expected
+    # the additive part of the mean, without the interaction
+    tables, interaction = model.tables(), np.full(cross.shape, model.interaction)
+    for step in range(3):
+        similarity = model._similarity(step, prompts[:, step], prompts[seen, step])
+        interaction *= 0.6 + 0.4 * similarity
+    additive = sum(table[prompts[:, step]] for step, table in enumerate(tables))
+    rest = mean - interaction @ model.known.weights - additive
+    np.testing.assert_allclose(rest, rest[0], atol=1e-8)
+
+
+@settings(max_examples=40, deadline=None)
+@given(sizes=st.lists(st.integers(1, 6), max_size=4), count=st.integers(1, 30), seed=st.integers(0, 1000))
+def test_the_best_sums_are_those_of_all_combinations(sizes, count, seed):
+    rng = np.random.default_rng(seed)
+    tables = [rng.normal(size=size) for size in sizes]
+    combinations = list(itertools.product(*(range(size) for size in sizes)))
+    sums = {prompt: sum(table[token] for table, token in zip(tables, prompt, strict=True)) for prompt in combinations}
+    found = _best_sums(tables, count)
+    assert len(set(found)) == len(found) == min(count, len(combinations))
+    np.testing.assert_allclose([sums[prompt] for prompt in found], sorted(sums.values(), reverse=True)[:count])
+
+
+def test_the_method_is_checked():
+    vocabulary = vocabulary_of((2, 2))
+    with pytest.raises(ValueError, match=r"method.*beam"):
+        best_prompts(vocabulary, SumEncoder(vocabulary), np.ones(DIMENSION), method="magic")
