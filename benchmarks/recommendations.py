@@ -43,8 +43,8 @@ SENTENCES = (
 )
 SEARCHES: dict[str, tuple[Literal["beam", "model"], int]] = {
     "beam, width 20": ("beam", 20),
-    "model, width 16": ("model", 16),
     "model, width 20": ("model", 20),
+    "model, width 40": ("model", 40),
 }
 
 

@@ -4,8 +4,8 @@
     python -m benchmarks.stopping --planner adaptive
 
 Users are drawn from the predictions' prior (the model is right), or like a sentence, without noise or with the noise of
-a scale. K = 4, partial prompts of 6 steps. Accuracy is the share of 1,000 pairs of held-out prompts that the estimate
-orders as the user's own taste does. Two tables:
+a scale. K = 4, partial prompts of 6 steps. True accuracy is the share of 1,000 pairs of 200 held-out prompts that the
+estimate orders as the user's own taste does, not of those for which the session predicts it. Two tables:
 
 * by user and number of questions: predicted and true accuracy, their mean difference, the mean of the predictions that
   were made half-way, and what Laplace's posterior predicts;
@@ -21,9 +21,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.common import make_parser
+from edpbrl_gym._seeds import generator
 from edpbrl_gym.estimation import GaussianPrior
+from edpbrl_gym.estimation.metrics import sample_pairs
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.experiments.bench.sentences import DEVELOPMENT
@@ -78,23 +81,25 @@ def make_planner(
     return AdaptivePlanner(vocabulary, options=options, prior=prior, num_options=4, seed=seed)
 
 
-def follow(session: Session, user: SyntheticUser, questions: int, every: int) -> list[dict[str, float]]:
+def follow(
+    session: Session, user: SyntheticUser, pairs: NDArray[np.float64], questions: int, every: int
+) -> list[dict[str, float]]:
     """Ask and look at the progress every so many questions: predictions, truths, and whether it would stop."""
     rows = []
-    truth = np.sign(session.outlook.differences @ user.theta)
+    truth = np.sign(pairs @ user.theta)
     while session.answered < questions:
         session.tell(answer_of(user, session.ask()))
         if session.answered % every:
             continue
         progress = session.progress([0, session.answered])
-        given = np.sign(session.outlook.differences @ session.estimate.theta)
+        given = np.sign(pairs @ session.estimate.theta)
         later = float(progress.curve[np.searchsorted(progress.further, session.answered)])
         rows.append(
             {
                 "questions": session.answered,
                 "predicted": progress.accuracy,
                 "true": float((given == truth).mean()),
-                "laplace": session.posterior.expected_accuracy(session.outlook.differences),
+                "laplace": session.posterior.expected_accuracy(pairs),
                 "at twice": later,
                 "stop": float(progress.should_stop),
             }
@@ -153,6 +158,9 @@ def main() -> None:
     sentences = sentences[: arguments.users]
     count = len(sentences)
     print(f"{sum(train.sizes)} tokens, held-out pairs from {sum(test.sizes)} others, {encoder.name}, {rule}")
+    drawn = sample_pairs(test.sizes, prompts=200, pairs=1000, rng=generator(0, "held-out pairs"))
+    shown = encoder.encode([test.prompt(row) for row in drawn.tokens]).astype(np.float64)
+    pairs = shown[drawn.pairs[:, 0]] - shown[drawn.pairs[:, 1]]
     runs: dict[str, list[list[dict[str, float]]]] = defaultdict(list)
     for label, number, user in [
         *prior_users(VocabularyPrior(tokens, power=1.0).base, count, first),
@@ -165,7 +173,7 @@ def main() -> None:
             held_out=test,
             stopping=rule,
         )
-        runs[label].append(follow(session, user, arguments.questions, arguments.every))
+        runs[label].append(follow(session, user, pairs, arguments.questions, arguments.every))
     print(f"\nPredicted and true accuracy, means over {count} users each")
     for label, found in runs.items():
         report(label, found)
