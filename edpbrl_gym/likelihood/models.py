@@ -6,7 +6,7 @@ probability depends only on the utilities v_k = theta . x_k. A model provides
 * its likelihood as a sum of multinomial logits (:class:`~edpbrl_gym.likelihood.terms.Terms`), so that one estimator
   serves every format;
 * its Fisher information sum_n X_n' W_n X_n, with W_n the (K, K) weights of question n, positive semidefinite with zero
-  row sums (a common shift of the options changes nothing);
+  row sums (a common shift of the options changes nothing; ``WithOutside``, where the level counts, is the exception);
 * random answers.
 """
 
@@ -42,11 +42,11 @@ class ResponseModel(Protocol):
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """Kinds of the answers that a person may give, besides a skip."""
+        """Kinds of the answers that a person may give; "skip" is among them where a skip tells something."""
         ...
 
     def outcomes(self, num_options: int) -> tuple[Response, ...]:
-        """All answers to a question of K options except a skip, in the order of :meth:`probabilities`."""
+        """All answers to a question of K options that tell something, in the order of :meth:`probabilities`."""
         ...
 
     def probabilities(self, options: ArrayLike, theta: ArrayLike) -> Floats:
@@ -54,7 +54,7 @@ class ResponseModel(Protocol):
         ...
 
     def terms(self, options: ArrayLike, responses: Sequence[Response]) -> Terms:
-        """The likelihood of n answers as multinomial logits; a skip adds no term."""
+        """The likelihood of n answers as multinomial logits; a skip that tells nothing adds no term."""
         ...
 
     def information(self, options: ArrayLike, theta: ArrayLike | None = None) -> Floats:

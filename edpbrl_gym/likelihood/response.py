@@ -34,7 +34,7 @@ class Response:
     Attributes:
         kind: "best", "best_worst", "ranking", "partial" (the best options in order, as far as the person cared to go),
             "tie" (the person cannot tell which is best) or "skip" (no answer, which carries no information about the
-            taste).
+            taste, except by the model ``WithOutside``).
         order: Option indices in 0..K-1: (best,), (best, worst), all K with the best first, some with the best first, or
             ().
 

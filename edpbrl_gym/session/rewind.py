@@ -39,8 +39,8 @@ class RewindablePlanner:
         return self.planner.state()
 
     def teach(self, question: Question, response: Response) -> None:
-        """Tell the planner an answer, but not a skip, which says nothing about the taste."""
-        if response.kind != "skip":
+        """Tell the planner an answer; a skip only if it says something about the taste by the planner's model."""
+        if response.kind != "skip" or "skip" in self.planner.model.kinds:
             self.planner.tell(question.features[None], [response])
 
     def keep(self, number: int) -> None:

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edpbrl_gym.comparisons import Queries
-from edpbrl_gym.likelihood import BestOf, BestWorst, PartialRanking, Ranking, Response, WithTies
+from edpbrl_gym.estimation import fit_prior
+from edpbrl_gym.likelihood import BestOf, BestWorst, PartialRanking, Ranking, Response, WithOutside, WithTies
 from edpbrl_gym.oracles import ImperfectUser, SyntheticUser
 from edpbrl_gym.planners import Planner, RandomPlanner
 from edpbrl_gym.session import Session, StoppingRule, run
@@ -163,6 +164,25 @@ def test_grids_of_up_to_twelve_in_every_format(tmp_path, model, count):
     with Session.resume(tmp_path / "one", planner[1], **given) as again:
         assert again.comparisons.responses == one.comparisons.responses
         np.testing.assert_array_equal(again.estimate.theta, one.estimate.theta)
+
+
+def test_a_skip_teaches_where_the_model_says_what_it_means(tmp_path):
+    """With an outside option the planner is told the skip, also after undo and resume; with best-of-K it is not."""
+    model = WithOutside(0.5, np.zeros(D))
+    one = session(random_planner(model=model), folder=tmp_path / "one")
+    for answer in (1, None, None, 0):
+        one.ask(), one.tell(answer)
+    one.undo(), one.tell(2)
+    expected = fit_prior(one.comparisons.terms(model), base=prior()).estimate.theta
+    assert len(one.comparisons.terms(model)) == 4
+    np.testing.assert_allclose(one.estimate.theta, expected, atol=1e-9)
+    assert one.progress().curve[0] > 0.5
+    one.close()
+    with Session.resume(tmp_path / "one", random_planner(model=model), vocabulary=WORDS, encoder=encoder()) as again:
+        np.testing.assert_array_equal(again.estimate.theta, one.estimate.theta)
+    with pytest.raises(ValueError, match="model with which the session"):
+        other = random_planner(model=WithOutside(0.6, np.zeros(D)))
+        Session.resume(tmp_path / "one", other, vocabulary=WORDS, encoder=encoder())
 
 
 def test_a_partial_ranking_takes_as_many_taps_as_the_person_makes():

@@ -1,0 +1,91 @@
+"""nu of ties and the offset of an outside option, learnt with the scale of the prior."""
+
+import numpy as np
+import pytest
+
+from edpbrl_gym.comparisons import Comparisons
+from edpbrl_gym.estimation import GaussianPrior, fit_prior, learn_outside, learn_ties
+from edpbrl_gym.likelihood import BestOf, Response, WithOutside, WithTies
+
+D, K = 4, 3
+
+
+def answers_of(model, n, seed, strength=2.0):
+    rng = np.random.default_rng(seed)
+    options, theta = rng.normal(size=(n, K, D)).astype(np.float32), strength * rng.normal(size=D)
+    responses = tuple(model.sample(options, theta, rng.random(n)))
+    return Comparisons(options, responses, np.arange(n), np.zeros(n, dtype=int)), theta
+
+
+@pytest.mark.parametrize("nu", [0.3, 3.0])
+def test_nu_is_found_where_the_answers_determine_it(nu):
+    told, theta = answers_of(WithTies(nu), 600, seed=1)
+    found = learn_ties(told, base=GaussianPrior.isotropic(D, 1.0))
+    assert isinstance(found.model, WithTies) and abs(np.log(found.model.nu / nu)) < 0.35
+    np.testing.assert_allclose(found.fit.estimate.theta, theta, atol=0.9)
+    assert found.fit.estimate.converged
+
+
+@pytest.mark.parametrize("offset", [-1.5, 1.0])
+def test_the_offset_is_found_and_improves_the_estimate(offset):
+    reference = np.full(D, 0.3)
+    told, theta = answers_of(WithOutside(offset, reference), 600, seed=2)
+    found = learn_outside(told, base=GaussianPrior.isotropic(D, 1.0), reference=reference)
+    assert isinstance(found.model, WithOutside) and abs(found.model.offset - offset) < 0.4
+    np.testing.assert_allclose(found.fit.estimate.theta, theta, atol=0.9)
+
+
+@pytest.mark.parametrize("learn", ["ties", "outside"])
+def test_the_climb_finds_the_joint_maximum_of_a_grid(learn):
+    """Against the objective on a fine grid, each point with its own best scale."""
+    base, reference = GaussianPrior.isotropic(D, 1.0), np.zeros(D)
+    model = WithTies(0.8) if learn == "ties" else WithOutside(0.4, reference)
+    told, _ = answers_of(model, 30, seed=3)
+    if learn == "ties":
+        found, at = learn_ties(told, base=base), lambda x: WithTies(float(np.exp(x)))
+        best = float(np.log(found.model.nu))
+    else:
+        found, at = learn_outside(told, base=base, reference=reference), lambda x: WithOutside(x, reference)
+        best = found.model.offset
+
+    def objective(x):
+        fit = fit_prior(told.terms(at(x)), base=base)
+        return fit.log_evidence - 0.5 * (np.log(fit.scale) / 3.0) ** 2 - 0.5 * (x / 2.0) ** 2
+
+    grid = np.linspace(-3.0, 3.0, 61)
+    values = np.array([objective(x) for x in grid])
+    assert abs(best - grid[values.argmax()]) < 0.3
+    assert objective(best) > values.max() - 0.03
+    assert found.grid[:, 1].max() > values.max() - 0.1  # what it says it saw
+    same = fit_prior(told.terms(found.model), base=base)
+    np.testing.assert_allclose(found.fit.estimate.theta, same.estimate.theta, atol=0.05)
+
+
+def test_without_answers_or_without_ties_the_prior_decides():
+    none = Comparisons.empty(K, D)
+    for found in (
+        learn_ties(none, base=GaussianPrior.isotropic(D, 1.0), typical_nu=0.5).model.nu,
+        np.exp(learn_outside(none, base=GaussianPrior.isotropic(D, 1.0), reference=np.zeros(D)).model.offset) / 2,
+    ):
+        assert found == pytest.approx(0.5, rel=0.05)
+    told, _ = answers_of(BestOf(), 60, seed=4)
+    few = learn_ties(told, base=GaussianPrior.isotropic(D, 1.0))
+    assert few.model.nu < 0.3  # sixty questions without one tie
+    plain = fit_prior(told, base=GaussianPrior.isotropic(D, 1.0)).estimate.theta
+    assert few.fit.estimate.theta @ plain > 0.99 * np.linalg.norm(few.fit.estimate.theta) * np.linalg.norm(plain)
+
+
+def test_the_answers_and_arguments_that_are_refused():
+    told, _ = answers_of(BestOf(), 6, seed=5)
+    base = GaussianPrior.isotropic(D, 1.0)
+    with pytest.raises(TypeError, match="answers as Comparisons, got tuple"):
+        learn_ties((told.features, told.choice), base=base)
+    with pytest.raises(ValueError, match="typical_nu"):
+        learn_ties(told, base=base, typical_nu=0.0)
+    with pytest.raises(ValueError, match="spread"):
+        learn_outside(told, base=base, reference=np.zeros(D), spread=0.0)
+    with pytest.raises(ValueError, match="reference"):
+        learn_outside(told, base=base, reference=np.zeros(D + 1))
+    ranked = Comparisons(told.features[:1], (Response.ranking([0, 1, 2]),), [0], [0])
+    with pytest.raises(ValueError, match="takes only 'best', 'tie' or 'skip'"):
+        learn_ties(ranked, base=base)
