@@ -6,7 +6,8 @@ A run is a sentence for development with a seed: random questions about the buil
 MiniLM, answered by a simulated user whose taste is the sentence's embedding. Three parts:
 
 skips   users of scale 20 who skip where no option reaches the cosine 0.19 (the bench's regime "skips"), K = 4, partial
-        and complete prompts: the skips ignored, or an outside option with a learnt offset; and users who never skip
+        and complete prompts: the skips ignored, or an outside option with a learnt offset; and users who never skip.
+        Then users who skip a fifth of the complete prompts at random, whom the outside option misunderstands
 ties    users of scale 20 who call ties by Davidson's model with several nu, K = 4, complete prompts: the ties left out,
         nu = 1 assumed, nu learnt, the true nu
 taps    users who tap the best 1, 2, 3 or 8 of nine complete prompts in order
@@ -34,9 +35,10 @@ from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
 
 QUESTIONS = (24, 60)
 FEW = (6, 12, 24)
-SCALE, THRESHOLD = 20.0, 0.19
+SCALE, THRESHOLD, RANDOM_SKIPS = 20.0, 0.19, 0.2
 NUS = (0.3, 1.0, 3.0)
 TAPS = (1, 2, 3, 8)
+MEDIAN_NU = "median nu learnt"
 
 Errors = dict[tuple[str, ...], list[float]]
 
@@ -79,7 +81,7 @@ def told(queries: Queries, responses: Sequence[Response], count: int) -> Compari
 
 
 def skips(world: World, theta: Floats, seed: int, found: Errors) -> None:
-    """Users who skip what they dislike."""
+    """Users who skip what they dislike, and users who skip at random."""
     for kind, complete in (("partial", False), ("complete", True)):
         queries = world.questions(max(QUESTIONS), 4, complete=complete, seed=seed)
         given = {"mode": "sampled", "scale": SCALE, "seed": seed}
@@ -91,9 +93,25 @@ def skips(world: World, theta: Floats, seed: int, found: Errors) -> None:
             found.setdefault((*key, "ignored"), []).append(world.error(part, BestOf(), theta))
             outside = learn_outside(part, base=world.prior.base, reference=world.centre)
             found.setdefault((*key, "learnt"), []).append(world.error(part, outside.model, theta))
+            chosen = outside.model if outside.log_odds > 0 else BestOf()
+            found.setdefault((*key, "if odds > 1"), []).append(world.error(part, chosen, theta))
+            found.setdefault((*key, "share odds > 1"), []).append(float(outside.log_odds > 0))
             found.setdefault((*key, "never skips"), []).append(
                 world.error(told(queries, patient, count), BestOf(), theta)
             )
+        if not complete:
+            continue
+        chance = generator(seed, "random skips").random(len(queries)) < RANDOM_SKIPS
+        careless = [Response.skip() if skip else answer for skip, answer in zip(chance, patient, strict=True)]
+        for count in QUESTIONS:
+            part, key = told(queries, careless, count), ("complete, at random", str(count))
+            found.setdefault((*key, "share skipped"), []).append(1.0 - len(part.answered) / count)
+            found.setdefault((*key, "ignored"), []).append(world.error(part, BestOf(), theta))
+            outside = learn_outside(part, base=world.prior.base, reference=world.centre)
+            found.setdefault((*key, "learnt"), []).append(world.error(part, outside.model, theta))
+            chosen = outside.model if outside.log_odds > 0 else BestOf()
+            found.setdefault((*key, "if odds > 1"), []).append(world.error(part, chosen, theta))
+            found.setdefault((*key, "share odds > 1"), []).append(float(outside.log_odds > 0))
 
 
 def ties(world: World, theta: Floats, seed: int, found: Errors) -> None:
@@ -106,7 +124,7 @@ def ties(world: World, theta: Floats, seed: int, found: Errors) -> None:
             part, key = told(queries, answers, count), (f"nu {nu:g}", str(count))
             learnt = learn_ties(part, base=world.prior.base).model
             assert isinstance(learnt, WithTies)
-            found.setdefault((*key, "log learnt nu"), []).append(float(np.log(learnt.nu)))
+            found.setdefault((*key, MEDIAN_NU), []).append(learnt.nu)
             share = sum(answer.kind == "tie" for answer in part.responses) / count
             found.setdefault((*key, "share of ties"), []).append(share)
             found.setdefault((*key, "left out"), []).append(world.error(part.decided, BestOf(), theta))
@@ -138,8 +156,8 @@ def report(found: Errors, reference: str, sentences: int) -> None:
     for group, columns_by_name in groups.items():
         print(f"\n{', '.join(group)} questions")
         for name, values in columns_by_name.items():
-            line = f"  {name:16s} {values.mean():.3f}"
-            if reference in columns_by_name and name != reference and not name.startswith(("share", "log")):
+            line = f"  {name:16s} {np.median(values) if name == MEDIAN_NU else values.mean():.3f}"
+            if reference in columns_by_name and name != reference and not name.startswith(("share", "median")):
                 gap = values - columns_by_name[reference]
                 draws = np.take_along_axis(gap[rows], columns, axis=2).mean(axis=(1, 2))
                 low, high = np.quantile(draws, [0.025, 0.975])

@@ -8,6 +8,14 @@ the evidence of the answers. With weak log-normal priors on both, the objective
     log p(answers | w, s) - (log w - log w_0)^2 / (2 spread^2) - (log s - log s_0)^2 / (2 spread_s^2)
 
 is maximised jointly: a climb in log w, with the best scale (``fit_prior``) at each w.
+
+Ties and skips may also tell nothing, as those of a person in a hurry do. Then they come at a constant rate,
+w / (K + w), that of the model above at theta = 0, and the evidence is that of the other answers by best-of-K times the
+probability of the sequence of the n - m answers and m ties or skips,
+
+    integral of (w / (K + w))^m (K / (K + w))^(n - m) under the same prior on log w.
+
+Its ratio to the evidence of the model above, integrated over log w by Laplace's method, is the odds.
 """
 
 from __future__ import annotations
@@ -17,6 +25,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import logsumexp
 
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym._validation import check_number
@@ -24,7 +33,7 @@ from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.estimation.evidence import PriorFit, fit_prior
 from edpbrl_gym.estimation.prior import GaussianPrior
 from edpbrl_gym.estimation.scale_search import climb
-from edpbrl_gym.likelihood import ResponseModel, WithOutside, WithTies
+from edpbrl_gym.likelihood import BestOf, Kind, ResponseModel, Terms, WithOutside, WithTies
 
 __all__ = ["AnswerFit", "learn_outside", "learn_ties"]
 
@@ -43,11 +52,14 @@ class AnswerFit:
         model: The model, ``WithTies`` with its nu or ``WithOutside`` with its offset.
         fit: The prior at its chosen scale, the estimate, and the evidence.
         grid: Values of log w tried and the objective at each, (g, 2), in ascending order.
+        log_odds: Log of the odds that the ties or skips tell what the model says, against nothing, at even prior odds;
+            below 0 they are better left out.
     """
 
     model: ResponseModel
     fit: PriorFit
     grid: Floats
+    log_odds: float
 
 
 def learn_ties(
@@ -55,7 +67,7 @@ def learn_ties(
     *,
     base: GaussianPrior,
     typical_nu: float = 1.0,
-    log_spread: float = 2.0,
+    log_spread: float = 1.0,
     typical_scale: float = 1.0,
 ) -> AnswerFit:
     """Learn how readily a person calls a tie, nu of ``WithTies``, with the scale of the prior.
@@ -64,7 +76,8 @@ def learn_ties(
         data: Answers of the kinds "best" and "tie"; skips carry no information.
         base: Proper prior of the taste, whose scale is chosen as in ``fit_prior``.
         typical_nu: Median of the log-normal prior on nu, > 0.
-        log_spread: Standard deviation of log nu under that prior, > 0. Two of them are a factor of 55 at the default.
+        log_spread: Standard deviation of log nu under that prior, > 0. Few answers don't tell a large nu from a
+            large scale of the taste, so it is moderate: at the default two of them are a factor of 7.
         typical_scale: Median of the prior on the scale, > 0.
 
     Raises:
@@ -72,7 +85,9 @@ def learn_ties(
         ValueError: Answers of other kinds, or an argument out of its range.
     """
     centre = float(np.log(check_number(typical_nu, "typical_nu", minimum=0.0, exclusive=True)))
-    return _learn(data, lambda log_weight: WithTies(float(np.exp(log_weight))), base, centre, log_spread, typical_scale)
+    return _learn(
+        data, "tie", lambda log_weight: WithTies(float(np.exp(log_weight))), base, centre, log_spread, typical_scale
+    )
 
 
 def learn_outside(
@@ -100,11 +115,12 @@ def learn_outside(
     """
     row = np.asarray(reference, dtype=np.float64)
     centre = check_number(typical_offset, "typical_offset")
-    return _learn(data, lambda offset: WithOutside(offset, row), base, centre, spread, typical_scale)
+    return _learn(data, "skip", lambda offset: WithOutside(offset, row), base, centre, spread, typical_scale)
 
 
 def _learn(
     data: Comparisons,
+    kind: Kind,
     model_at: Callable[[float], ResponseModel],
     base: GaussianPrior,
     centre: float,
@@ -116,20 +132,39 @@ def _learn(
     width = check_number(spread, "spread", minimum=0.0, exclusive=True)
     fit: PriorFit | None = None
 
-    def fitted(log_weight: float) -> PriorFit:
-        terms = data.terms(model_at(log_weight))
+    def fitted(terms: Terms) -> PriorFit:
         return fit_prior(terms, base=base, typical_scale=typical_scale, log_spread=_SCALE_SPREAD, start=fit)
+
+    def evidence(found: PriorFit) -> float:
+        return float(found.log_evidence - 0.5 * (np.log(found.scale / typical_scale) / _SCALE_SPREAD) ** 2)
 
     tried: list[tuple[float, float]] = []
 
     def objective(log_weight: float) -> float:
         nonlocal fit
-        fit = fitted(log_weight)
-        scale_term = 0.5 * (np.log(fit.scale / typical_scale) / _SCALE_SPREAD) ** 2
-        value = float(fit.log_evidence - scale_term - 0.5 * ((log_weight - centre) / width) ** 2)
+        fit = fitted(data.terms(model_at(log_weight)))
+        value = float(evidence(fit) - 0.5 * ((log_weight - centre) / width) ** 2)
         tried.append((log_weight, value))
         return value
 
     limits = float(_LIMITS[0]), float(_LIMITS[1])
-    best, _ = climb(objective, centre, limits, step=_STEP, precision=_PRECISION, max_evaluations=_MAX_EVALUATIONS)
-    return AnswerFit(model_at(best), fitted(best), np.array(sorted(tried)))
+    best, curvature = climb(
+        objective, centre, limits, step=_STEP, precision=_PRECISION, max_evaluations=_MAX_EVALUATIONS
+    )
+    # at a limit the curvature is unknown: that of the prior
+    integral = objective(best) - np.log(width) - 0.5 * np.log(curvature if curvature > 0 else width**-2)
+    assert fit is not None
+    told = data if kind == "skip" else data.answered
+    silent = np.array([response.kind == kind for response in told.responses], dtype=bool)
+    others = fitted(told.select(~silent).terms(BestOf()))
+    at_random = _log_evidence_at_random(int(silent.sum()), len(told), told.num_options, centre, width)
+    return AnswerFit(model_at(best), fit, np.array(sorted(tried)), float(integral - evidence(others) - at_random))
+
+
+def _log_evidence_at_random(silent: int, total: int, num_options: int, centre: float, width: float) -> float:
+    """Log probability of ``silent`` ties or skips at their places among ``total`` answers, at a constant rate."""
+    deviations = np.linspace(-8.0, 8.0, 4001)
+    log_weight = centre + width * deviations
+    log_total = np.logaddexp(log_weight, np.log(num_options))
+    logs = silent * log_weight + (total - silent) * np.log(num_options) - total * log_total - 0.5 * deviations**2
+    return float(logsumexp(logs) + np.log(deviations[1] - deviations[0]) - 0.5 * np.log(2 * np.pi))

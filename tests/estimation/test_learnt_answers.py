@@ -1,5 +1,7 @@
 """nu of ties and the offset of an outside option, learnt with the scale of the prior."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -21,7 +23,7 @@ def answers_of(model, n, seed, strength=2.0):
 def test_nu_is_found_where_the_answers_determine_it(nu):
     told, theta = answers_of(WithTies(nu), 600, seed=1)
     found = learn_ties(told, base=GaussianPrior.isotropic(D, 1.0))
-    assert isinstance(found.model, WithTies) and abs(np.log(found.model.nu / nu)) < 0.35
+    assert isinstance(found.model, WithTies) and abs(np.log(found.model.nu / nu)) < 0.45
     np.testing.assert_allclose(found.fit.estimate.theta, theta, atol=0.9)
     assert found.fit.estimate.converged
 
@@ -38,7 +40,7 @@ def test_the_offset_is_found_and_improves_the_estimate(offset):
 @pytest.mark.parametrize("learn", ["ties", "outside"])
 def test_the_climb_finds_the_joint_maximum_of_a_grid(learn):
     """Against the objective on a fine grid, each point with its own best scale."""
-    base, reference = GaussianPrior.isotropic(D, 1.0), np.zeros(D)
+    base, reference, spread = GaussianPrior.isotropic(D, 1.0), np.zeros(D), 1.0 if learn == "ties" else 2.0
     model = WithTies(0.8) if learn == "ties" else WithOutside(0.4, reference)
     told, _ = answers_of(model, 30, seed=3)
     if learn == "ties":
@@ -50,15 +52,42 @@ def test_the_climb_finds_the_joint_maximum_of_a_grid(learn):
 
     def objective(x):
         fit = fit_prior(told.terms(at(x)), base=base)
-        return fit.log_evidence - 0.5 * (np.log(fit.scale) / 3.0) ** 2 - 0.5 * (x / 2.0) ** 2
+        return fit.log_evidence - 0.5 * (np.log(fit.scale) / 3.0) ** 2 - 0.5 * (x / spread) ** 2
 
     grid = np.linspace(-3.0, 3.0, 61)
     values = np.array([objective(x) for x in grid])
     assert abs(best - grid[values.argmax()]) < 0.3
     assert objective(best) > values.max() - 0.03
     assert found.grid[:, 1].max() > values.max() - 0.1  # what it says it saw
+    # the odds, by summing over the grid, against best-of-K without the ties or skips at an unknown rate
+    named = told.decided
+    silent = len(told) - len(named)
+    plain = fit_prior(named.terms(BestOf()), base=base)
+    weights = np.exp(spread * np.random.default_rng(0).standard_normal(400_000))
+    rate = np.log(np.mean((weights / (K + weights)) ** silent * (K / (K + weights)) ** len(named)))
+    other = plain.log_evidence - 0.5 * (np.log(plain.scale) / 3.0) ** 2 + rate
+    total = np.log(np.exp(values - values.max()).sum() * (grid[1] - grid[0])) + values.max()
+    expected = total - np.log(spread * np.sqrt(2 * np.pi)) - other
+    assert found.log_odds == pytest.approx(expected, abs=0.3)
     same = fit_prior(told.terms(found.model), base=base)
     np.testing.assert_allclose(found.fit.estimate.theta, same.estimate.theta, atol=0.05)
+
+
+def test_the_odds_tell_skips_that_mean_something_from_those_at_random():
+    base, reference = GaussianPrior.isotropic(D, 1.0), np.zeros(D)
+    picky, _ = answers_of(WithOutside(1.0, reference), 150, seed=6)
+    assert learn_outside(picky, base=base, reference=reference).log_odds > 3.0
+    plain, _ = answers_of(BestOf(), 150, seed=6)
+    at_random = np.random.default_rng(0).random(150) < 0.2
+    hurried = tuple(Response.skip() if skip else r for skip, r in zip(at_random, plain.responses, strict=True))
+    assert learn_outside(replace(plain, responses=hurried), base=base, reference=reference).log_odds < -3.0
+
+
+def test_skips_of_a_person_who_calls_ties_do_not_count():
+    told, _ = answers_of(WithTies(1.0), 40, seed=7)
+    more = Comparisons.concatenate([told, replace(told, responses=(Response.skip(),) * 40)])
+    found, again = (learn_ties(each, base=GaussianPrior.isotropic(D, 1.0)) for each in (told, more))
+    assert found.model.nu == pytest.approx(again.model.nu) and found.log_odds == pytest.approx(again.log_odds)
 
 
 def test_without_answers_or_without_ties_the_prior_decides():
@@ -70,7 +99,7 @@ def test_without_answers_or_without_ties_the_prior_decides():
         assert found == pytest.approx(0.5, rel=0.05)
     told, _ = answers_of(BestOf(), 60, seed=4)
     few = learn_ties(told, base=GaussianPrior.isotropic(D, 1.0))
-    assert few.model.nu < 0.3  # sixty questions without one tie
+    assert few.model.nu < 0.45  # sixty questions without one tie
     plain = fit_prior(told, base=GaussianPrior.isotropic(D, 1.0)).estimate.theta
     assert few.fit.estimate.theta @ plain > 0.99 * np.linalg.norm(few.fit.estimate.theta) * np.linalg.norm(plain)
 
