@@ -14,7 +14,7 @@ from edpbrl_gym.estimation.metrics import sample_pairs
 from edpbrl_gym.estimation.neighbourhood import TasteFit, VocabularyPrior
 from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.features import TextEncoder
-from edpbrl_gym.likelihood import ResponseModel, Terms
+from edpbrl_gym.likelihood import BestOf, ResponseModel, Terms
 from edpbrl_gym.session.forecast import (
     Progress,
     expected_information,
@@ -155,7 +155,9 @@ class Outlook:
         fit, thetas = self.fit_and_draws(terms)
         accuracy = sampled_accuracy(estimate, thetas, self.differences)
         order = np.random.default_rng(derive_seed(self.seed, "information", len(terms))).permutation(len(thetas))
-        information = expected_information(model, self.typical, thetas[order[:_INFORMATION_DRAWS]])
+        # typical questions have no level, which alone says when a person skips
+        format_ahead = BestOf() if "skip" in model.kinds else model
+        information = expected_information(format_ahead, self.typical, thetas[order[:_INFORMATION_DRAWS]])
         gaussian = match_accuracy(Posterior(estimate, fit.base.estimate.precision), self.differences, accuracy)
         curve = forecast_accuracy(gaussian, information, self.differences, counts)
         ahead = float(curve[np.searchsorted(counts, self.rule.lookahead)])

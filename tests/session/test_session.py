@@ -174,9 +174,14 @@ def test_a_skip_teaches_where_the_model_says_what_it_means(tmp_path):
         one.ask(), one.tell(answer)
     one.undo(), one.tell(2)
     expected = fit_prior(one.comparisons.terms(model), base=prior()).estimate.theta
-    assert len(one.comparisons.terms(model)) == 4
+    terms = one.comparisons.terms(model)
+    assert len(terms) == 4
     np.testing.assert_allclose(one.estimate.theta, expected, atol=1e-9)
-    assert one.progress().curve[0] > 0.5
+    by_choices = one.outlook.progress(
+        one.estimate.theta, BestOf(), terms, questions=4, answers=2, further=(0, 6, 12, 30, 60, 120, 240)
+    )
+    assert one.progress().curve[0] > 0.5  # further questions are counted as if none were skipped
+    np.testing.assert_array_equal(one.progress().curve, by_choices.curve)
     one.close()
     with Session.resume(tmp_path / "one", random_planner(model=model), vocabulary=WORDS, encoder=encoder()) as again:
         np.testing.assert_array_equal(again.estimate.theta, one.estimate.theta)
