@@ -195,7 +195,10 @@ class Session:
             self._try_snapshot()
 
     def skip(self) -> None:
-        """Skip the question: nothing is learnt from it, and the next one continues its prompts (or is about others)."""
+        """Skip the question: the next one continues its prompts, or is about others where complete ones are compared.
+
+        Nothing is learnt from a skip, unless the planner's model says what it means (``WithOutside``).
+        """
         self.tell(None)
 
     def undo(self) -> Question:

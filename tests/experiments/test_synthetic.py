@@ -147,6 +147,15 @@ def test_own_agents_options_and_users_are_compared(words, tmp_path):
     assert [design["criterion"] for design in read_results(out).provenance["designs"]] == ["D"]
 
 
+def test_complete_prompts_are_asked_about_once_an_episode(words, tmp_path):
+    out = tmp_path / "complete"
+    more = ["--agents", "random", "--users", "cosy=a cosy winter evening", "--modes", "argmax", "--runs", "1"]
+    assert main(arguments(words, out, *more, "--feedback", "prompt")) == 0
+    table = read_results(out).table
+    assert (table["questions"] == table["episodes"]).all() and set(table["episodes"]) == {2, 4}
+    assert (out / "REPORT.md").is_file()
+
+
 class FirstTokens(RandomAgent):
     """Always shows the first token in all lanes."""
 
