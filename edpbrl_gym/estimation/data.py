@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym.comparisons import Comparisons
-from edpbrl_gym.estimation.newton import differences_to_chosen
 from edpbrl_gym.likelihood import Response, ResponseModel, Terms
 from edpbrl_gym.likelihood.choice import check_choices, check_options
 
-__all__ = ["Data", "answer_differences"]
+__all__ = ["Data", "answer_differences", "answer_terms"]
 
 
 Data: TypeAlias = Comparisons | Terms | tuple[ArrayLike, ArrayLike | Sequence[Response]]
@@ -33,18 +33,26 @@ def answer_differences(data: Data, model: ResponseModel | None = None) -> tuple[
         ValueError: A model beside Terms, a response that names no best option without a model, or options and answers
             that do not match.
     """
+    differences, offsets = answer_terms(data, model).differences()
+    return differences, offsets if offsets.any() else None
+
+
+def answer_terms(data: Data, model: ResponseModel | None = None) -> Terms:
+    """The same data as multinomial logits; see ``answer_differences``.
+
+    Raises:
+        TypeError, ValueError: As for ``answer_differences``.
+    """
     if isinstance(data, Terms):
         if model is not None:
             raise ValueError("Expected no model beside Terms, which were made by one; got both")
-        terms = data
-    else:
-        options, answers = _options_and_answers(data, model)
-        if model is None:
-            features = check_options(options)
-            return differences_to_chosen(features, check_choices(answers, features)), None
-        terms = model.terms(options, answers)
-    differences, offsets = terms.differences()
-    return differences, offsets if offsets.any() else None
+        return data
+    options, answers = _options_and_answers(data, model)
+    if model is not None:
+        return model.terms(options, answers)
+    features = check_options(options)
+    chosen = check_choices(answers, features)
+    return Terms(features, np.zeros(features.shape[:2]), chosen)
 
 
 def _options_and_answers(data: object, model: ResponseModel | None) -> tuple[ArrayLike, Any]:

@@ -1,4 +1,4 @@
-"""A prior that adapts to the neighbourhood of the estimate in the vocabulary.
+"""A prior that adapts to the neighbourhood of the estimate in the vocabulary, and a fallback where that does not help.
 
 A taste that can be put into words is close to many tokens of a vocabulary at once. Once the answers indicate a
 direction, the tokens near it say more about the taste than the vocabulary as a whole (empirical Bayes):
@@ -6,11 +6,14 @@ direction, the tokens near it say more about the taste than the vocabulary as a 
 1. estimate under the prior N(0, s C) from all embeddings (`GaussianPrior.from_embeddings`, about 0): theta_0;
 2. for a few values of k estimate again under N(0, s_k C_k), C_k = (1 - share) C + share S_k, with S_k the second moment
    of the k tokens with the largest cosine to theta_0, scaled to the trace of C: theta_k;
-3. average theta_0 and all theta_k with weights proportional to the evidence, that of theta_k divided by N / k.
+3. estimate under the isotropic prior N(0, s I), which favours no direction;
+4. average the estimates with the posterior weights of their priors.
 
-All scales are chosen by the evidence. The division accounts for the choice of one of N / k neighbourhoods after seeing
-the answers: for a taste unlike any words of the vocabulary the average is (nearly) theta_0. The precision remains that
-of the first posterior, which has used the answers only once.
+All scales are chosen by the evidence. The weights of theta_0 and of the isotropic estimate are proportional to their
+evidence. The evidence of a neighbourhood would be too high, as it was selected with the same answers: for a taste
+unlike any words it exceeds that of theta_0 by as much as for a sentence. All theta_k together therefore get the
+evidence of theta_0 times a prequential ratio, how much better they predicted each block of answers from the answers
+before it alone (`prequential`); they share it by their evidence times k.
 
 With few embeddings, part of the spread of C's eigenvalues is due to chance; the intensity a of Ledoit & Wolf (2004)
 estimates that part. C is shrunk by a, and ``share`` is multiplied by 1 - a, since tokens that differ only by chance
@@ -19,6 +22,7 @@ form no neighbourhoods. It is below 0.01 for the built-in vocabulary and near 1 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -30,18 +34,21 @@ from scipy.special import softmax
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym._validation import check_array, check_count, check_number
-from edpbrl_gym.estimation.data import Data
+from edpbrl_gym.estimation.data import Data, answer_terms
 from edpbrl_gym.estimation.evidence import PriorFit, fit_prior
 from edpbrl_gym.estimation.map_estimate import Estimate
 from edpbrl_gym.estimation.posterior import Posterior
+from edpbrl_gym.estimation.prequential import Prequential
 from edpbrl_gym.estimation.prior import GaussianPrior
 from edpbrl_gym.estimation.shrinkage import ledoit_wolf_intensity
 
 if TYPE_CHECKING:
-    from edpbrl_gym.likelihood import ResponseModel
+    from edpbrl_gym.likelihood import ResponseModel, Terms
 
 __all__ = ["TasteFit", "VocabularyPrior"]
 
+
+_Groups = tuple[NDArray[np.intp], ...]
 
 _NEIGHBOURS = (20, 50, 150)
 _DIVISORS = (40, 16, 6)  # at most 1/40, 1/16 and 1/6 of the vocabulary's tokens count as near
@@ -54,35 +61,42 @@ class TasteFit:
     Attributes:
         base: Fit of the prior from all embeddings.
         local: Fits of the priors of the neighbourhoods; empty while the estimate is zero.
-        weights: Weights of the base estimate and the local ones in the average, (1 + len(local),), sum 1.
+        isotropic: Fit of the isotropic prior; None where it has no weight.
+        weights: Posterior weights of ``parts``, sum 1.
         neighbourhoods: Rows of the tokens of each neighbourhood, nearest first.
     """
 
     base: PriorFit
     local: tuple[PriorFit, ...]
+    isotropic: PriorFit | None
     weights: Floats
     neighbourhoods: tuple[NDArray[np.intp], ...]
 
     @property
+    def parts(self) -> tuple[PriorFit, ...]:
+        """All fits: the base, the local ones, the isotropic one."""
+        return (self.base, *self.local, *(() if self.isotropic is None else (self.isotropic,)))
+
+    @property
     def theta(self) -> Floats:
         """The average of the estimates, (d,)."""
-        return np.asarray(self.weights @ np.stack([fit.estimate.theta for fit in (self.base, *self.local)]))
+        return np.asarray(self.weights @ np.stack([fit.estimate.theta for fit in self.parts]))
 
     @property
     def estimate(self) -> Estimate:
         """The base estimate with the averaged theta; ``converged`` if all estimates did."""
-        all_fits = (self.base, *self.local)
         return replace(
             self.base.estimate,
             theta=self.theta,
-            converged=all(fit.estimate.converged for fit in all_fits),
-            reason="; ".join(dict.fromkeys(fit.estimate.reason for fit in all_fits if fit.estimate.reason)),
+            converged=all(fit.estimate.converged for fit in self.parts),
+            reason="; ".join(dict.fromkeys(fit.estimate.reason for fit in self.parts if fit.estimate.reason)),
         )
 
-    @property
+    @functools.cached_property
     def posterior(self) -> Posterior:
-        """Gaussian with the averaged theta as its mean and the precision under the prior from all embeddings."""
-        return Posterior(self.theta, self.base.estimate.precision)
+        """The Gaussian with the mean and the covariance of the mixture of all parts' posteriors."""
+        posteriors = [Posterior.from_estimate(fit.estimate) for fit in self.parts]
+        return Posterior.of_mixture(posteriors, self.weights)
 
 
 class VocabularyPrior:
@@ -94,6 +108,8 @@ class VocabularyPrior:
         neighbours: Numbers of tokens that count as near; None: 20, 50 and 150, but at most N / 40, N / 16 and N / 6.
         share: Share of the near tokens in a local prior covariance, in [0, 1), before its multiplication by 1 - a; 0
             skips the second step.
+        isotropic: Prior probability of the isotropic prior, in [0, 1); 0 skips the third step.
+        near: Prior probability of the neighbourhoods among the rest, in (0, 1).
 
     Attributes:
         base: The prior from all embeddings, shrunk, mean variance 1.
@@ -112,6 +128,8 @@ class VocabularyPrior:
         power: float = 0.75,
         neighbours: Sequence[int] | None = None,
         share: float = 0.5,
+        isotropic: float = 0.2,
+        near: float = 0.3,
     ) -> None:
         self.features = check_array(features, "features", shape=("N", "d"))
         self.base = GaussianPrior.from_embeddings(self.features, power=power, centred=False, shrunk=True)
@@ -126,11 +144,17 @@ class VocabularyPrior:
         largest_share = check_number(share, "share", minimum=0.0)
         if largest_share >= 1.0:
             raise ValueError(f"Expected share in [0, 1), got {share}; the rest keeps every taste possible")
+        self.isotropic = check_number(isotropic, "isotropic", minimum=0.0)
+        self.near_weight = check_number(near, "near", minimum=0.0, exclusive=True)
+        if self.isotropic >= 1.0 or self.near_weight >= 1.0:
+            raise ValueError(f"Expected isotropic and near below 1, got {isotropic} and {near}")
         self.intensity = ledoit_wolf_intensity(self.features)
         self.share = largest_share * (1.0 - self.intensity)
         norms = np.linalg.norm(self.features, axis=1, keepdims=True)
         self._unit: Floats = self.features / np.where(norms > 0, norms, 1.0)
         self._covariance = self.base.covariance
+        self._isotropic = GaussianPrior.isotropic(self.base.dimension, 1.0)
+        self._prequential = Prequential(self._compared)
 
     def near(self, theta: ArrayLike, count: int) -> NDArray[np.intp]:
         """Rows of the ``count`` tokens with the largest cosine to theta, nearest first.
@@ -163,14 +187,44 @@ class VocabularyPrior:
             TypeError: As for ``estimate``.
             ValueError: As for ``fit_prior``.
         """
-        base = fit_prior(data, base=self.base, model=model)
+        terms = answer_terms(data, model)
+        base = fit_prior(terms, base=self.base)
+        isotropic = fit_prior(terms, base=self._isotropic) if self.isotropic else None
+        groups, local = self._neighbours_of(terms, base)
+        logs = [np.log1p(-self.isotropic) + base.log_evidence]
+        if local:
+            near = self.near_weight
+            ratio = self._prequential.log_ratio(terms)
+            logs = [
+                logs[0] + np.log1p(-near),
+                *(logs[0] + np.log(near) + ratio + np.log(_local_weights(local, groups))),
+            ]
+        if isotropic is not None:
+            logs.append(np.log(self.isotropic) + isotropic.log_evidence)
+        return TasteFit(base, local, isotropic, softmax(np.array(logs)), groups)
+
+    def _neighbours_of(self, terms: Terms, base: PriorFit) -> tuple[_Groups, tuple[PriorFit, ...]]:
+        """The neighbourhoods of a base estimate, and the fits under their priors."""
         theta = base.estimate.theta
         if self.share == 0.0 or not theta.any():
-            return TasteFit(base, (), np.ones(1), ())
+            return (), ()
         nearest = self.near(theta, self.neighbours[-1])
         groups = tuple(nearest[:count] for count in self.neighbours)
-        local = tuple(fit_prior(data, base=self.around(group), model=model, start=base) for group in groups)
-        odds = [
-            fit.log_evidence - np.log(len(self.features) / len(group)) for fit, group in zip(local, groups, strict=True)
-        ]
-        return TasteFit(base, local, softmax(np.array([base.log_evidence, *odds])), groups)
+        return groups, tuple(fit_prior(terms, base=self.around(group), start=base) for group in groups)
+
+    def _compared(self, terms: Terms) -> tuple[Posterior, Posterior]:
+        """Posteriors of the neighbourhoods, averaged, and of all embeddings, for the prequential ratio."""
+        base = fit_prior(terms, base=self.base)
+        plain = Posterior.from_estimate(base.estimate)
+        groups, local = self._neighbours_of(terms, base)
+        if not local:
+            return plain, plain
+        weights = _local_weights(local, groups)
+        theta = weights @ np.stack([fit.estimate.theta for fit in local])
+        return Posterior(theta, local[int(weights.argmax())].estimate.precision), plain
+
+
+def _local_weights(local: Sequence[PriorFit], groups: _Groups) -> Floats:
+    """Weights of the neighbourhoods among themselves: evidence times size, (len(local),)."""
+    logs = [fit.log_evidence + np.log(len(group)) for fit, group in zip(local, groups, strict=True)]
+    return np.asarray(softmax(np.array(logs)))

@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym.likelihood.choice import information_from_differences, log_softmax
 
-__all__ = ["Maximum", "differences_to_chosen", "log_posterior", "maximise"]
+__all__ = ["Maximum", "log_posterior", "maximise"]
 
 
 _EPSILON = float(np.finfo(np.float64).eps)
@@ -47,15 +46,6 @@ class Maximum:
     log_posterior: float
     precision: Floats
     probabilities: Floats
-
-
-def differences_to_chosen(options: Floats, choices: NDArray[np.int64]) -> Floats:
-    """x_k - x_choice for the K - 1 other options, (n, K - 1, d), of checked arrays."""
-    num_questions, num_options, _ = options.shape
-    others = np.arange(num_options - 1)[None, :]
-    others = others + (others >= choices[:, None])
-    rows = np.arange(num_questions)
-    return options[rows[:, None], others] - options[rows, choices][:, None, :]
 
 
 def _log_probabilities(values: Floats) -> Floats:

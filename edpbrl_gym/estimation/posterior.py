@@ -6,12 +6,13 @@ prior's precision (MacKay, 1992): see ``Posterior.from_estimate``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.linalg import LinAlgError, solve_triangular
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
 from scipy.special import ndtr, ndtri
 
 from edpbrl_gym._arrays import Floats
@@ -22,6 +23,7 @@ from edpbrl_gym.likelihood.choice import log_softmax
 __all__ = ["Posterior"]
 
 
+_NEGLIGIBLE = 1e-6  # weight of a part of a mixture
 _BLOCK_NUMBERS = 1 << 22  # numbers in a block of draws: bounds the memory
 
 
@@ -62,6 +64,34 @@ class Posterior:
             ValueError: An estimate without a positive definite precision.
         """
         return cls(estimate.theta, estimate.precision)
+
+    @classmethod
+    def of_mixture(cls, posteriors: Sequence[Posterior], weights: ArrayLike) -> Posterior:
+        """The Gaussian with the mean and the covariance of a mixture of Gaussians.
+
+        The mean is sum_m w_m mu_m, the covariance sum_m w_m (P_m + (mu_m - mean) (mu_m - mean)').
+
+        Args:
+            posteriors: The parts, at least one, of one dimension.
+            weights: w_m >= 0, one for each part, sum 1.
+
+        Raises:
+            ValueError: Weights of another number, negative, or with another sum.
+        """
+        shares = check_array(weights, "weights", shape=(len(posteriors),))
+        if not len(shares) or shares.min() < 0 or abs(float(shares.sum()) - 1.0) > 1e-9:
+            raise ValueError(f"Expected weights >= 0 with the sum 1, one for each part, got {shares.tolist()}")
+        kept = [(weight, part) for weight, part in zip(shares, posteriors, strict=True) if weight > _NEGLIGIBLE]
+        if len(kept) == 1:
+            return kept[0][1]
+        mean = np.asarray(sum(weight * part.mean for weight, part in kept))
+        covariance = np.zeros((len(mean), len(mean)))
+        for weight, part in kept:
+            shift = part.mean - mean
+            covariance += weight * (part.covariance() + np.outer(shift, shift))
+        root = cho_factor(covariance, lower=True, check_finite=False)
+        precision = cho_solve(root, np.eye(len(mean)), check_finite=False)
+        return cls(mean, (precision + precision.T) / 2)
 
     @property
     def dimension(self) -> int:
@@ -169,6 +199,11 @@ class Posterior:
             values = middle[start : start + step, None, :] + normal @ root.transpose(0, 2, 1)
             total += _right(values, against)
         return total / len(middle)
+
+    def roots(self, rows: Floats) -> Floats:
+        """Roots of the covariances of theta . x for the k rows x of each of n groups: (n, k, d) gives (n, k, k)."""
+        white = self._whiten(rows.reshape(-1, self.dimension)).reshape(rows.shape)
+        return _roots(white @ white.transpose(0, 2, 1))
 
     def _rows(self, rows: ArrayLike, name: str) -> Floats:
         hint = f"theta has {self.dimension} features"

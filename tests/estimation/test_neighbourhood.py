@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
+from scipy.special import softmax
 from sklearn.covariance import ledoit_wolf
 
 from edpbrl_gym.estimation import GaussianPrior, Posterior
@@ -38,7 +41,7 @@ def data(rows):
 
 
 def test_without_a_share_it_is_the_fit_under_the_prior_of_all_embeddings(rows, data):
-    found = VocabularyPrior(rows, share=0.0).fit(data)
+    found = VocabularyPrior(rows, share=0.0, isotropic=0.0).fit(data)
     plain = fit_prior(data, base=VocabularyPrior(rows).base)
     np.testing.assert_allclose(found.theta, plain.estimate.theta, rtol=1e-9)
     assert found.base.scale == plain.scale and found.local == ()
@@ -73,13 +76,40 @@ def test_each_part_is_a_fit_under_its_own_prior(prior, data):
         np.testing.assert_allclose(fit.log_evidence, log_evidence(fit.estimate, fit.prior), rtol=1e-6, atol=1e-6)
 
 
-def test_weights_are_evidence_over_the_number_of_neighbourhoods(prior, data):
+def predicted(prior, data, ends):
+    """Log probabilities of blocks of answers under the base and the averaged local posterior, by Monte Carlo."""
+    totals = np.zeros(2)
+    rng = np.random.default_rng(0)
+    options, choice = data
+    for start, end in itertools.pairwise(ends):
+        past = prior.fit((options[:start], choice[:start]))
+        sizes = np.array([len(group) for group in past.neighbourhoods])
+        shares = softmax([fit.log_evidence for fit in past.local] + np.log(sizes))
+        mean = sum(share * fit.estimate.theta for share, fit in zip(shares, past.local, strict=True))
+        sharpest = past.local[int(np.argmax(shares))].estimate.precision
+        for place, posterior in enumerate((Posterior(mean, sharpest), Posterior.from_estimate(past.base.estimate))):
+            thetas = posterior.draws(20_000, rng)
+            for options_of, chosen in zip(options[start:end], choice[start:end], strict=True):
+                totals[place] += np.log(softmax(thetas @ options_of.T, axis=1)[:, chosen].mean())
+    return totals
+
+
+def test_the_weights_are_posterior_probabilities(prior, data):
     found = prior.fit(data)
-    values = [np.exp(found.base.log_evidence)]
-    for fit, group in zip(found.local, found.neighbourhoods, strict=True):
-        values.append(np.exp(fit.log_evidence) / (N / len(group)))
-    np.testing.assert_allclose(found.weights, np.array(values) / np.sum(values), rtol=1e-8)
-    thetas = [found.base.estimate.theta, *(fit.estimate.theta for fit in found.local)]
+    ahead, behind = predicted(prior, data, [4, 6, 9, 14, 21, 30])
+    shares = softmax([fit.log_evidence for fit in found.local] + np.log([len(group) for group in found.neighbourhoods]))
+    base, isotropic = found.base.log_evidence, found.isotropic.log_evidence
+    logs = np.concatenate(
+        [
+            [np.log(0.6 * 0.7) + base],
+            np.log(0.6 * 0.3) + base + ahead - behind + np.log(shares),
+            [np.log(0.4) + isotropic],
+        ]
+    )
+    np.testing.assert_allclose(found.weights, softmax(logs), atol=0.01)
+    alone = fit_prior(data, base=GaussianPrior.isotropic(D, 1.0))
+    np.testing.assert_allclose(found.isotropic.estimate.theta, alone.estimate.theta, rtol=1e-6)
+    thetas = [fit.estimate.theta for fit in found.parts]
     mixed = sum(weight * theta for weight, theta in zip(found.weights, thetas, strict=True))
     np.testing.assert_allclose(found.theta, mixed)
     np.testing.assert_allclose(found.estimate.theta, mixed)

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.estimation import GaussianPrior, estimate
-from edpbrl_gym.estimation.newton import differences_to_chosen, maximise
+from edpbrl_gym.estimation.data import answer_differences
+from edpbrl_gym.estimation.newton import maximise
 from edpbrl_gym.likelihood.choice import choice_probabilities, fisher_information, log_likelihood, score
 
 
@@ -78,7 +79,7 @@ def test_a_far_start_needs_the_damping():
     )
     objective = [log_likelihood(options, choices, t) - 0.005 * t @ t for t in (far, far + step)]
     assert objective[1] < objective[0]
-    differences = differences_to_chosen(options, choices)
+    differences = answer_differences((options, choices))[0]
     end = maximise(differences, 0.01 * np.eye(3), far, tolerance=1e-8, max_iterations=100)
     assert end.reason == "" and end.iterations > 0
     expected = estimate((options, choices), regularization=0.01).theta
@@ -195,7 +196,7 @@ def test_a_tolerance_below_rounding_stops_with_a_reason():
 
 def test_the_chosen_option_is_the_reference():
     options, choices, theta = problem(13)
-    differences = differences_to_chosen(options, choices)
+    differences = answer_differences((options, choices))[0]
     assert differences.shape == (60, 3, 5)
     end = maximise(differences, np.eye(5), theta, tolerance=1e-8, max_iterations=50)
     p = choice_probabilities(options, end.theta)

@@ -258,3 +258,27 @@ def test_no_answers_leave_the_prior():
 def test_bad_input_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_the_moments_of_a_mixture():
+    rng = np.random.default_rng(4)
+    parts = []
+    for _ in range(3):
+        root = rng.normal(size=(4, 4))
+        parts.append(Posterior(rng.normal(size=4), root @ root.T + np.eye(4)))
+    weights = np.array([0.2, 0.5, 0.3])
+    found = Posterior.of_mixture(parts, weights)
+    second = sum(
+        w * (np.linalg.inv(p.precision) + np.outer(p.mean, p.mean)) for w, p in zip(weights, parts, strict=True)
+    )
+    mean = sum(w * p.mean for w, p in zip(weights, parts, strict=True))
+    np.testing.assert_allclose(found.mean, mean)
+    np.testing.assert_allclose(found.covariance(), second - np.outer(mean, mean), rtol=1e-9, atol=1e-12)
+    assert Posterior.of_mixture(parts, [0.0, 1.0, 0.0]) is parts[1]
+
+
+@pytest.mark.parametrize("weights", [[0.5, 0.6], [-0.5, 1.5], [1.0]])
+def test_weights_of_a_mixture_that_do_not_fit(weights):
+    part = Posterior(np.zeros(2), np.eye(2))
+    with pytest.raises(ValueError, match="weights"):
+        Posterior.of_mixture([part, part], weights)

@@ -61,7 +61,7 @@ def make_prior(name: str, world: World) -> VocabularyPrior | GaussianPrior:
     if name == "vocabulary":
         return VocabularyPrior(world.tokens)
     if name == "global":
-        return VocabularyPrior(world.tokens, share=0.0)
+        return VocabularyPrior(world.tokens, share=0.0, isotropic=0.0)
     base = VocabularyPrior(world.tokens, share=0.0).base
     return GaussianPrior.from_precision(base.precision / _FIXED_SCALE)
 
