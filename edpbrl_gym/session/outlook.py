@@ -124,7 +124,7 @@ class Outlook:
             rng = generator(self.seed, "posterior draws", len(terms))
             draws = [
                 sample_posterior(Posterior.from_estimate(prior_fit.estimate), terms, draws=count, rng=rng)
-                for prior_fit, count in zip((fit.base, *fit.local), _shares((1 - _HEDGE) * fit.weights), strict=True)
+                for prior_fit, count in zip(fit.parts, _shares((1 - _HEDGE) * fit.weights), strict=True)
                 if count
             ]
             cached = self._cached = terms, fit, np.concatenate(draws)
