@@ -15,7 +15,8 @@ from edpbrl_gym.agents.base import EpisodeStart, State
 from edpbrl_gym.agents.tabular import TabularAgent, require
 from edpbrl_gym.estimation import GaussianPrior
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
-from edpbrl_gym.planners import ComposedFeatures, Planner, TokenFeatures
+from edpbrl_gym.planners import Planner
+from edpbrl_gym.planners.option_features import option_features
 from edpbrl_gym.planners.registry import make_planner, merged_options, planner_class, planner_options
 
 __all__ = ["PlannerAgent"]
@@ -109,10 +110,9 @@ class PlannerAgent(AskingAgent, TabularAgent):
     def _new_planner(self) -> Planner:
         require(self.base, "features", who=self.name)
         vocabulary, rows = self.base.vocabulary, self.base.features
-        features: ComposedFeatures | TokenFeatures = TokenFeatures(vocabulary, rows)
         if self.feedback != "state":
             require(self.base, "encoder", who=self.name)
-            features = ComposedFeatures(vocabulary, rows, self.base.encoder)
+        features = option_features(self.feedback, vocabulary, rows, getattr(self.base, "encoder", None))
         return make_planner(
             self.name,
             vocabulary,

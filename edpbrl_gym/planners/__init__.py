@@ -7,7 +7,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         "adaptive": ("AdaptivePlanner",),
         "base": ("Planner",),
-        "option_features": ("ComposedFeatures", "TokenFeatures"),
+        "option_features": ("ComposedFeatures", "PromptFeatures", "TokenFeatures"),
         "random": ("RandomPlanner",),
         "registry": ("PLANNERS", "PlannerEntry", "make_planner", "planner_class"),
         "replay": ("ReplayPlanner",),

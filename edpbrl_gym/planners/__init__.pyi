@@ -1,6 +1,7 @@
 from edpbrl_gym.planners.adaptive import AdaptivePlanner as AdaptivePlanner
 from edpbrl_gym.planners.base import Planner as Planner
 from edpbrl_gym.planners.option_features import ComposedFeatures as ComposedFeatures
+from edpbrl_gym.planners.option_features import PromptFeatures as PromptFeatures
 from edpbrl_gym.planners.option_features import TokenFeatures as TokenFeatures
 from edpbrl_gym.planners.random import RandomPlanner as RandomPlanner
 from edpbrl_gym.planners.registry import PLANNERS as PLANNERS

@@ -1,4 +1,4 @@
-"""Features of all possible options of the next step, without encoding each of them.
+"""Features of all possible options of a question, without encoding each of them.
 
 Embeddings of partial prompts don't add up, and encoding every token behind every prefix would take seconds a question.
 But one step is nearly linear: for prompts of the vocabulary, least squares on a hundred random prompts,
@@ -8,10 +8,14 @@ But one step is nearly linear: for prompts of the vocabulary, least squares on a
 explains 88% (step 2) to 93% (step 6) of the variance of MiniLM's embeddings on other prompts. B_h phi(token) is
 computed once for all tokens; the prefix, whose true embedding is known, shifts them all by the same vector. Only the
 choice of the options depends on this model; comparisons and estimates use true embeddings.
+
+Complete prompts are described by one such model of all steps, phi(prompt) ~ c + sum_h B_h phi(token_h), which explains
+73% of the variance of complete prompts.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
 from typing import Protocol
 
@@ -20,11 +24,12 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import solve
 
 from edpbrl_gym._arrays import Floats
+from edpbrl_gym._feedback import Feedback, check_feedback
 from edpbrl_gym._validation import check_array, check_count
 from edpbrl_gym.features import TextEncoder
 from edpbrl_gym.vocabulary import SEPARATOR, Vocabulary
 
-__all__ = ["ComposedFeatures", "OptionFeatures", "TokenFeatures"]
+__all__ = ["ComposedFeatures", "OptionFeatures", "PromptFeatures", "TokenFeatures", "option_features"]
 
 
 _RIDGE = 3.0  # on the correction to multiples of the identity, in units of squared unit-norm rows
@@ -110,7 +115,7 @@ class ComposedFeatures:
         for step in range(1, len(self.sizes)):
             data = embedded[:, step - 1], steps[step][tokens[:, step]], embedded[:, step]
             explained.append(_explained(*(part[:fitted] for part in data), *(part[fitted:] for part in data)))
-            before, after = _least_squares(*data)
+            before, after = _least_squares(data[:2], data[2])
             self._tokens.append(steps[step] @ after)
             self._before.append(before)
         self.explained = tuple(explained)
@@ -134,6 +139,96 @@ class ComposedFeatures:
         return np.asarray(self.encoder.encode(texts), dtype=np.float64) @ self._before[step]
 
 
+class PromptFeatures:
+    """Options that are complete prompts ("prompt" feedback), by an additive model of their embeddings.
+
+    A planner that chooses whole prompts uses ``others``; one that chooses them step by step sees a partial prompt as
+    the mean of its completions.
+
+    Args:
+        vocabulary: The tokens.
+        token_features: Their embeddings, (N, d), in the order of ``vocabulary.all_tokens``.
+        encoder: Embeds the random prompts of the fit.
+        prompts: Number of random prompts of the fit.
+        seed: Seed of these prompts.
+
+    Attributes:
+        explained: Share of the variance of complete prompts that the model explains: fitted to four fifths of the
+            random prompts, measured on the last fifth. The model itself is fitted to all.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        token_features: ArrayLike,
+        encoder: TextEncoder,
+        *,
+        prompts: int = 200,
+        seed: int = 0,
+    ) -> None:
+        self.vocabulary = vocabulary
+        self.encoder = encoder
+        self.sizes = vocabulary.sizes
+        steps = _by_step(vocabulary, token_features)
+        self.token_features = np.asarray(token_features)
+        rng = np.random.default_rng([seed, check_count(prompts, "prompts")])
+        tokens = np.stack([rng.integers(size, size=prompts) for size in self.sizes], axis=1)
+        embedded = np.asarray(encoder.encode([vocabulary.prompt(row) for row in tokens]), dtype=np.float64)
+        shown = [rows[tokens[:, step]] for step, rows in enumerate(steps)]
+        fitted = max(1, 4 * prompts // 5)
+        parts, constant = _additive([rows[:fitted] for rows in shown], embedded[:fitted])
+        predicted = constant + sum(rows[fitted:] @ part for rows, part in zip(shown, parts, strict=True))
+        self.explained = _share_explained(predicted, embedded[fitted:], embedded.mean(axis=0))
+        parts, constant = _additive(shown, embedded)
+        self._tokens = [rows @ part for rows, part in zip(steps, parts, strict=True)]
+        self._tokens[0] = self._tokens[0] + constant
+        self._means = np.stack([rows.mean(axis=0) for rows in self._tokens])
+
+    def with_encoder(self, encoder: TextEncoder) -> PromptFeatures:
+        """The same model with another instance of the same encoder."""
+        twin = copy(self)
+        twin.encoder = encoder
+        return twin
+
+    def tokens(self, step: int) -> Floats:
+        """See ``OptionFeatures``."""
+        return self._tokens[step]
+
+    def offsets(self, prefixes: NDArray[np.int64]) -> Floats:
+        """What the prefixes (K, h) add, and the mean of what may follow the next token, (K, d)."""
+        step = prefixes.shape[1]
+        rest = np.broadcast_to(self._means[step + 1 :].sum(axis=0), (len(prefixes), self._means.shape[1]))
+        return np.asarray(rest + sum(self._tokens[before][prefixes[:, before]] for before in range(step)))
+
+    def others(self, prompts: NDArray[np.int64], step: int) -> Floats:
+        """What the tokens of all steps but one add in complete prompts (K, H), (K, d)."""
+        steps = [other for other in range(len(self.sizes)) if other != step]
+        zero = np.zeros((len(prompts), self._means.shape[1]))
+        return np.asarray(sum((self._tokens[other][prompts[:, other]] for other in steps), start=zero))
+
+
+def option_features(
+    feedback: Feedback, vocabulary: Vocabulary, token_features: ArrayLike, encoder: TextEncoder | None
+) -> OptionFeatures:
+    """The features of the options that a feedback compares.
+
+    Args:
+        feedback: "truncated" (`ComposedFeatures`), "state" (`TokenFeatures`) or "prompt" (`PromptFeatures`).
+        vocabulary: The tokens.
+        token_features: Their embeddings, (N, d).
+        encoder: Of the prompts; "state" needs none.
+
+    Raises:
+        ValueError: An unknown feedback, or no encoder where one is needed.
+    """
+    if check_feedback(feedback) == "state":
+        return TokenFeatures(vocabulary, token_features)
+    if encoder is None:
+        raise ValueError(f"Expected an encoder of the prompts that the feedback {feedback!r} compares, got none")
+    kind = PromptFeatures if feedback == "prompt" else ComposedFeatures
+    return kind(vocabulary, token_features, encoder)
+
+
 def _by_step(vocabulary: Vocabulary, token_features: ArrayLike) -> list[Floats]:
     total = sum(vocabulary.sizes)
     features = check_array(token_features, "token_features", shape=(total, "d"), hint="one row for each token")
@@ -146,24 +241,36 @@ def _prefixes(vocabulary: Vocabulary, tokens: NDArray[np.int64]) -> list[str]:
     return [SEPARATOR.join(words[: end + 1]) for end in range(len(words))]
 
 
-def _least_squares(first: Floats, second: Floats, target: Floats) -> tuple[Floats, Floats]:
-    """Matrices (A, B) with first A + second B ~ target: the best multiples of the identity, then a ridge correction."""
-    columns = np.stack([first.ravel(), second.ravel()], axis=1)
-    first_scale, second_scale = np.linalg.lstsq(columns, target.ravel(), rcond=None)[0]
-    rows = np.concatenate([first, second], axis=1)
-    residual = target - first_scale * first - second_scale * second
+def _least_squares(parts: Sequence[Floats], target: Floats) -> list[Floats]:
+    """Matrices B_i with sum_i part_i B_i ~ target: the best multiples of the identity, then a ridge correction."""
+    columns = np.stack([part.ravel() for part in parts], axis=1)
+    scales = np.linalg.lstsq(columns, target.ravel(), rcond=None)[0]
+    rows = np.concatenate(parts, axis=1)
+    residual = target - sum(scale * part for scale, part in zip(scales, parts, strict=True))
     # with fewer prompts than columns the dual form is smaller: R' (R R' + ridge)^-1
     weights = solve(rows @ rows.T + _RIDGE * np.eye(len(rows)), residual, assume_a="pos")
-    correction = rows.T @ weights
-    size = first.shape[1]
-    return first_scale * np.eye(size) + correction[:size], second_scale * np.eye(size) + correction[size:]
+    corrections = np.split(rows.T @ weights, len(parts))
+    return [scale * np.eye(len(fix)) + fix for scale, fix in zip(scales, corrections, strict=True)]
+
+
+def _additive(parts: Sequence[Floats], target: Floats) -> tuple[list[Floats], Floats]:
+    """Matrices B_i and a constant c with c + sum_i part_i B_i ~ target."""
+    means, middle = [part.mean(axis=0) for part in parts], target.mean(axis=0)
+    centred = [part - mean for part, mean in zip(parts, means, strict=True)]
+    matrices = _least_squares(centred, target - middle)
+    return matrices, middle - sum(mean @ matrix for mean, matrix in zip(means, matrices, strict=True))
 
 
 def _explained(first: Floats, second: Floats, target: Floats, *held_out: Floats) -> float:
-    """Share of the variance of held-out targets; NaN without any."""
-    before, after = _least_squares(first, second, target)
+    """Share of the variance of held-out targets that the model of one step explains; NaN without any."""
+    before, after = _least_squares((first, second), target)
     first_test, second_test, target_test = held_out
-    if not len(target_test):
+    return _share_explained(first_test @ before + second_test @ after, target_test, target.mean(axis=0))
+
+
+def _share_explained(predicted: Floats, target: Floats, middle: Floats) -> float:
+    """1 - (sum of squared residuals) / (sum of squares about ``middle``); NaN without targets."""
+    if not len(target):
         return float("nan")
-    residual, total = target_test - first_test @ before - second_test @ after, target_test - target.mean(axis=0)
+    residual, total = target - predicted, target - middle
     return 1.0 - float(np.vdot(residual, residual) / np.vdot(total, total))

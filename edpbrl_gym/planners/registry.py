@@ -13,6 +13,7 @@ from edpbrl_gym._compat import constructor_options, import_string
 from edpbrl_gym._validation import check_choice_of
 
 if TYPE_CHECKING:
+    from edpbrl_gym._feedback import Feedback
     from edpbrl_gym.estimation import GaussianPrior
     from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
     from edpbrl_gym.features import TextEncoder
@@ -151,6 +152,7 @@ def make_planner(
     vocabulary: Vocabulary,
     features: OptionFeatures | TextEncoder,
     *,
+    feedback: Feedback = "truncated",
     prior: VocabularyPrior | GaussianPrior | None = None,
     num_options: int = 4,
     seed: int = 0,
@@ -163,8 +165,9 @@ def make_planner(
     Args:
         name: One of `PLANNERS`, or an import string "package.module:Class" of a planner of one's own.
         vocabulary: The tokens; one step makes it a pool of items.
-        features: Features of options: `ComposedFeatures` for partial prompts, `TokenFeatures` for tokens and items. Or
-            the encoder of partial prompts, from which `ComposedFeatures` are made.
+        features: Features of options: `ComposedFeatures` for partial prompts, `TokenFeatures` for tokens and items,
+            `PromptFeatures` for complete prompts. Or the encoder of prompts, from which those of ``feedback`` are made.
+        feedback: What questions compare, where ``features`` is an encoder.
         prior: Of the taste; None: the planner's own, `VocabularyPrior` of the tokens for most, N(0, I) for the rules
             of the literature and for other packages, as published.
         num_options: K.
@@ -182,11 +185,11 @@ def make_planner(
         ModuleNotFoundError: A package that it needs isn't installed; the message says what to install.
     """
     from edpbrl_gym.features import TextEncoder
-    from edpbrl_gym.planners.option_features import ComposedFeatures
+    from edpbrl_gym.planners.option_features import option_features
 
     cls, chosen = planner_class(name), merged_options(name, options)
     if isinstance(features, TextEncoder):
-        features = ComposedFeatures(vocabulary, features.encode(vocabulary.all_tokens), features)
+        features = option_features(feedback, vocabulary, features.encode(vocabulary.all_tokens), features)
     wanted = set(constructor_options(cls))
     if model is not None and "model" not in wanted:
         raise ValueError(f"Expected no model of the answers for the planner {name!r}: it learns from best options only")
