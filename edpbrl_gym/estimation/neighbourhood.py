@@ -92,6 +92,14 @@ class TasteFit:
             reason="; ".join(dict.fromkeys(fit.estimate.reason for fit in self.parts if fit.estimate.reason)),
         )
 
+    @property
+    def planned(self) -> Posterior:
+        """Posterior to plan questions with: that under the prior from all embeddings alone.
+
+        Questions planned with the average of all parts teach no more, and misleading answers are corrected later.
+        """
+        return Posterior.from_estimate(self.base.estimate)
+
     @functools.cached_property
     def posterior(self) -> Posterior:
         """The Gaussian with the mean and the covariance of the mixture of all parts' posteriors."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -20,7 +19,7 @@ from edpbrl_gym.likelihood import BestOf, ResponseModel
 from edpbrl_gym.planners.calls import check_prefixes
 from edpbrl_gym.planners.exchange import exchange
 from edpbrl_gym.planners.option_features import OptionFeatures, PromptFeatures
-from edpbrl_gym.planners.prompt_search import search_prompts
+from edpbrl_gym.planners.prompt_search import PlannedPrompts, drawn_token
 from edpbrl_gym.planners.scores import (
     ExpectedBest,
     ExpectedInformation,
@@ -44,8 +43,6 @@ SCORES: tuple[Score, ...] = ("information", "trace", "variance", "mutual")
 
 _SWEEPS = 3  # in prompts of several steps; on a pool a search runs until it gains nothing
 _POOL_SWEEPS = 50
-_PROMPT_SWEEPS, _PROMPT_CANDIDATES = 2, 200  # in complete prompts; candidates of a step
-_MOST_PLANS = 1024  # episodes side by side whose planned prompts are kept
 _POOL_DRAWS = 64
 _POOL_TOKENS = 20_000  # candidates of all starts together: bounds the time of a question on a large pool
 
@@ -139,11 +136,12 @@ class AdaptivePlanner(TrackedPlanner):
         self.model: ResponseModel = BestOf() if model is None else model
         self.memory = memory
         self._initial_rules = _rules(vocabulary, restrictions)
-        loose = replace(self._initial_rules.restrictions, distinct=False)
-        self._few_rules = _rules(vocabulary, loose)  # of steps with too few tokens for K different ones
         self._taste = TasteTracker(prior, self.model, self.num_options, self.memory)
         self.dimension = self._taste.dimension
         self._tokens = _tables(options, self.dimension)
+        self._prompts = None
+        if isinstance(options, PromptFeatures):
+            self._prompts = PlannedPrompts(options, self._tokens, self.num_options)
         self._contrasts = _contrasts(self._tokens) if self.score == "variance" else None
         self.reset()
 
@@ -168,7 +166,8 @@ class AdaptivePlanner(TrackedPlanner):
         self.asked = 0
         self._ends = False  # whether the last question was the last of an episode
         self._taste.reset()
-        self._plans: list[NDArray[np.int64]] = []  # complete prompts (K, H) of episodes that are not yet over
+        if self._prompts is not None:
+            self._prompts.plans = []
         self._root: Floats | None = None  # of the covariance of the planning posterior
 
     def state(self) -> dict[str, Any]:
@@ -177,7 +176,7 @@ class AdaptivePlanner(TrackedPlanner):
             "rules": self._rules,
             "asked": self.asked,
             "ends": self._ends,
-            "plans": tuple(self._plans),
+            "plans": () if self._prompts is None else tuple(self._prompts.plans),
             "taste": self._taste.state(),
         }
 
@@ -187,7 +186,8 @@ class AdaptivePlanner(TrackedPlanner):
         self._rules = state["rules"]
         self.asked = state["asked"]
         self._ends = state["ends"]
-        self._plans = list(state["plans"])
+        if self._prompts is not None:
+            self._prompts.plans = list(state["plans"])
         self._taste.restore(state["taste"])
 
     def ask(self, prefixes: ArrayLike) -> NDArray[np.int64]:
@@ -217,8 +217,8 @@ class AdaptivePlanner(TrackedPlanner):
         self.asked += 1
         if self._rules.shared(step):
             return self._shared_token(before, rng)
-        if isinstance(self.options, PromptFeatures):
-            return self._planned_token(before, self.options, rng)
+        if self._prompts is not None:
+            return self._prompts.next_tokens(before, self._rules, lambda: self._question_score(rng), rng)
         score = self._question_score(rng)
         score.prepare(self._tokens[step], self.options.offsets(before))
 
@@ -230,51 +230,6 @@ class AdaptivePlanner(TrackedPlanner):
             for _ in range(self.starts)
         ]
         return max(results, key=lambda result: result[1])[0]
-
-    def _planned_token(
-        self, before: NDArray[np.int64], options: PromptFeatures, rng: np.random.Generator
-    ) -> NDArray[np.int64]:
-        """The next tokens of the complete prompts that were planned at the beginning of the episode."""
-        step = before.shape[1]
-        ours = [plan for plan in self._plans if step and np.array_equal(plan[:, :step], before)]
-        if not ours:  # a new episode, or prompts that began otherwise
-            ours = [self._plan(before, options, rng)]
-            self._plans = [*self._plans[1 - _MOST_PLANS :], ours[0]]
-        if step + 1 == len(self.sizes):
-            self._plans = [plan for plan in self._plans if plan is not ours[0]]
-        return np.array(ours[0][:, step])
-
-    def _plan(self, before: NDArray[np.int64], options: PromptFeatures, rng: np.random.Generator) -> NDArray[np.int64]:
-        """K complete prompts that begin with ``before``, (K, H)."""
-        step, horizon = before.shape[1], len(self.sizes)
-        prompts = np.full((self.num_options, horizon), -1, dtype=np.int64)
-        prompts[:, :step] = before
-        for later in range(step, horizon):
-            for lane in range(self.num_options):
-                prompts[lane, later] = self._drawn(self._allowed_in_prompts(later, lane, prompts), later, lane, rng)
-        return search_prompts(
-            self._question_score(rng),
-            options,
-            self._tokens,
-            self._allowed_in_prompts,
-            prompts,
-            steps=np.arange(step, horizon),
-            candidates=_PROMPT_CANDIDATES,
-            sweeps=_PROMPT_SWEEPS,
-            rng=rng,
-        )
-
-    def _allowed_in_prompts(self, step: int, lane: int, prompts: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which tokens a lane may show at a step of its prompt, given all other known tokens (K, H), -1 if unknown.
-
-        Tokens of a step differ if the step has enough of them; the prompts always do.
-        """
-        others = np.delete(prompts, lane, axis=0)
-        few = self.sizes[step] < self.num_options
-        mask = (self._few_rules if few else self._rules).allowed(step, prompts[lane], others)
-        rest = np.delete(others == prompts[lane], step, axis=1).all(axis=1)
-        mask[others[rest & (others[:, step] >= 0), step]] = False
-        return mask
 
     def replace_items(self, features: ArrayLike) -> None:
         """Ask the next questions about other items in the place of the vocabulary's; answers and posterior stay.
@@ -333,19 +288,8 @@ class AdaptivePlanner(TrackedPlanner):
         """Random legal tokens, lane after lane."""
         question = np.full(self.num_options, -1, dtype=np.int64)
         for lane in range(self.num_options):
-            question[lane] = self._drawn(self._allowed(before, question, lane), step, lane, rng)
+            question[lane] = drawn_token(self._allowed(before, question, lane), step, lane, rng)
         return question
-
-    @staticmethod
-    def _drawn(allowed: NDArray[np.bool_], step: int, lane: int, rng: np.random.Generator) -> int:
-        """A random one of the tokens that a lane may show."""
-        usable = np.flatnonzero(allowed)
-        if not usable.size:
-            raise ValueError(
-                f"Expected a token that lane {lane} may show at step {step}, the restrictions and the tokens of "
-                "the other lanes leave none; allow more, or ask with fewer options"
-            )
-        return int(rng.choice(usable))
 
 
 def _tables(options: OptionFeatures, dimension: int) -> list[NDArray[np.float32]]:

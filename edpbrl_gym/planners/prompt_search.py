@@ -1,4 +1,4 @@
-"""Search for the K complete prompts of a question: coordinate exchange over lanes and steps."""
+"""Questions of K complete prompts, planned together: coordinate exchange over lanes and steps."""
 
 from __future__ import annotations
 
@@ -8,13 +8,125 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym._arrays import Booleans
+from edpbrl_gym.design.query_sets.restrictions import TokenRules
 from edpbrl_gym.planners.exchange import exchange
 from edpbrl_gym.planners.option_features import PromptFeatures
 from edpbrl_gym.planners.scores import QuestionScore
 
-__all__ = ["search_prompts"]
+__all__ = ["PlannedPrompts", "drawn_token", "search_prompts"]
 
+_SWEEPS, _CANDIDATES = 2, 200  # candidates of a step
 _GAIN = 1e-3  # relative gain of a sweep below which the search ends
+_MOST_DRAWS = 100  # of a random prompt that differs from the others
+_MOST_PLANS = 1024  # episodes side by side
+
+
+class PlannedPrompts:
+    """Plans the K prompts of an episode before its first step, and gives their tokens step by step.
+
+    Args:
+        options: The additive model of complete prompts.
+        tables: Its candidates of each step, (V_h, d).
+        num_options: K.
+
+    Attributes:
+        plans: Prompts (K, H) of episodes that are not yet over.
+    """
+
+    def __init__(self, options: PromptFeatures, tables: list[NDArray[np.float32]], num_options: int) -> None:
+        self.options, self.tables, self.num_options = options, tables, num_options
+        self.plans: list[NDArray[np.int64]] = []
+
+    def next_tokens(
+        self,
+        before: NDArray[np.int64],
+        rules: TokenRules,
+        make_score: Callable[[], QuestionScore],
+        rng: np.random.Generator,
+    ) -> NDArray[np.int64]:
+        """Tokens (K,) of the step after the prompts ``before``, (K, h): those of their plan, or of a new one.
+
+        Args:
+            before: Tokens so far.
+            rules: Which tokens may stand together.
+            make_score: Makes the acquisition function of a new plan.
+            rng: Random numbers of a new plan.
+
+        Raises:
+            ValueError: The rules leave a lane no token.
+        """
+        step = before.shape[1]
+        ours = [plan for plan in self.plans if step and np.array_equal(plan[:, :step], before)]
+        if not ours:  # a new episode, or prompts that began otherwise
+            ours = [self._plan(before, rules, make_score(), rng)]
+            self.plans = [*self.plans[1 - _MOST_PLANS :], ours[0]]
+        if step + 1 == len(self.tables):
+            self.plans = [plan for plan in self.plans if plan is not ours[0]]
+        return np.array(ours[0][:, step])
+
+    def _plan(
+        self, before: NDArray[np.int64], rules: TokenRules, score: QuestionScore, rng: np.random.Generator
+    ) -> NDArray[np.int64]:
+        """K complete prompts that begin with ``before``, (K, H)."""
+        step, horizon = before.shape[1], len(self.tables)
+        allowed = _Legal(rules, self.num_options)
+        prompts = np.full((self.num_options, horizon), -1, dtype=np.int64)
+        prompts[:, :step] = before
+        for lane in range(self.num_options):
+            _draw_prompt(prompts, lane, step, allowed, rng)
+        return search_prompts(
+            score, self.options, self.tables, allowed, prompts,
+            steps=np.arange(step, horizon), candidates=_CANDIDATES, sweeps=_SWEEPS, rng=rng,
+        )  # fmt: skip
+
+
+class _Legal:
+    """Which tokens a lane may show in complete prompts.
+
+    The options of a question are different prompts. Their tokens of a step differ where the rules ask for distinct
+    options and the step has K tokens.
+    """
+
+    def __init__(self, rules: TokenRules, num_options: int) -> None:
+        self._rules, self._num_options = rules, num_options
+        self._few = rules.with_repeats()  # for steps with fewer than K tokens
+
+    def __call__(self, step: int, lane: int, prompts: NDArray[np.int64]) -> Booleans:
+        """Allowed tokens of a step, given all other known tokens (K, H), -1 where unknown."""
+        others = np.delete(prompts, lane, axis=0)
+        rules = self._few if self._rules.sizes[step] < self._num_options else self._rules
+        mask = rules.allowed(step, prompts[lane], others)
+        equal = np.delete((others == prompts[lane]) & (others >= 0), step, axis=1).all(axis=1)
+        mask[others[equal & (others[:, step] >= 0), step]] = False
+        return mask
+
+
+def _draw_prompt(prompts: NDArray[np.int64], lane: int, first: int, allowed: _Legal, rng: np.random.Generator) -> None:
+    """Fill in random legal tokens of a lane from step ``first`` on; where they lead to a dead end, draw again."""
+    for attempt in range(_MOST_DRAWS):
+        prompts[lane, first:] = -1
+        for step in range(first, prompts.shape[1]):
+            tokens = allowed(step, lane, prompts)
+            if not tokens.any() and attempt + 1 < _MOST_DRAWS:
+                break
+            prompts[lane, step] = drawn_token(tokens, step, lane, rng)
+        else:
+            return
+
+
+def drawn_token(allowed: Booleans, step: int, lane: int, rng: np.random.Generator) -> int:
+    """A random one of the tokens that a lane may show at a step.
+
+    Raises:
+        ValueError: There is none.
+    """
+    usable = np.flatnonzero(allowed)
+    if not usable.size:
+        raise ValueError(
+            f"Expected a token that lane {lane} may show at step {step}, the restrictions and the tokens of "
+            "the other lanes leave none; allow more, or ask with fewer options"
+        )
+    return int(rng.choice(usable))
 
 
 def search_prompts(
@@ -39,7 +151,7 @@ def search_prompts(
         score: Acquisition function.
         options: The additive model.
         tables: Its candidates of each step, (V_h, d).
-        allowed: Called with a step, a lane and the prompts (K, H); returns which
+        allowed: Called with a step, a lane and the prompts (K, H); returns which tokens of the step the lane may show.
             The present one must be allowed.
         start: First prompts, (K, H), allowed.
         steps: Steps whose tokens may be replaced.

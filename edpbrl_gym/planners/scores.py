@@ -23,11 +23,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 from scipy.linalg.blas import dtrmm, strmm
-from scipy.special import expit, logsumexp
+from scipy.special import expit
 
 from edpbrl_gym._arrays import Floats
 
 __all__ = ["ExpectedBest", "ExpectedInformation", "ExpectedVariance", "MutualInformation", "QuestionScore"]
+
+_MANY = 6  # options
 
 Table = NDArray[np.floating]
 
@@ -71,7 +73,8 @@ class QuestionScore(ABC):
     def _shares(self, question: NDArray[np.int64], lane: int) -> tuple[Floats, Floats]:
         """s, the probability of each candidate against the others (n, M), and q, the others' among themselves."""
         others = self._others(question, lane)
-        log_total = logsumexp(others, axis=0)
+        top = others.max(axis=0)
+        log_total = top + np.log(np.exp(others - top).sum(axis=0))
         return expit(self._utilities + (self._offset_utilities[lane] - log_total)), np.exp(others - log_total)
 
 
@@ -107,6 +110,17 @@ class _InformationScore(QuestionScore):
         inner[diagonal, diagonal] += 1.0
         return root, _cholesky(inner)
 
+    def _squares(self, question: NDArray[np.int64], lane: int) -> tuple[Floats, Floats]:
+        """W_a, and I + W_a Y P Y' (with the determinant of J), with each replacement, (n, K - 1, K - 1) each.
+
+        LAPACK takes one matrix after the other, which beats loops over their entries from about K = 6.
+        """
+        weights = np.ascontiguousarray(self._weights(question, lane).transpose(2, 0, 1))
+        product = weights @ self._white.gram(question, lane).transpose(2, 0, 1)
+        diagonal = np.arange(weights.shape[1])
+        product[:, diagonal, diagonal] += 1.0
+        return weights, product
+
     def _weights(self, question: NDArray[np.int64], lane: int) -> Floats:
         """W_a with each replacement, (K - 1, K - 1, n)."""
         share, q = self._shares(question, lane)
@@ -128,6 +142,8 @@ class ExpectedInformation(_InformationScore):
 
     def replacements(self, question: NDArray[np.int64], lane: int) -> Floats:
         """See the base class."""
+        if len(question) >= _MANY:
+            return np.asarray(np.linalg.slogdet(self._squares(question, lane)[1])[1])
         _, factor = self._information(question, lane)
         diagonal = np.arange(len(factor))
         return np.asarray(2.0 * np.log(factor[diagonal, diagonal]).sum(axis=0))
@@ -162,6 +178,10 @@ class ExpectedVariance(_InformationScore):
 
     def replacements(self, question: NDArray[np.int64], lane: int) -> Floats:
         """See the base class."""
+        if len(question) >= _MANY:  # tr(J^-1 T) = tr((I + W G)^-1 W T) with G and T the Gram matrices
+            weights, product = self._squares(question, lane)
+            target = weights @ self._targets.gram(question, lane).transpose(2, 0, 1)
+            return np.trace(np.linalg.solve(product, target), axis1=1, axis2=2)
         root, factor = self._information(question, lane)
         inner = _congruent(root, self._targets.gram(question, lane))
         # tr(J^-1 T) = tr(C^-1 T C'^-1): only its diagonal is needed, but every row solved depends on those before it

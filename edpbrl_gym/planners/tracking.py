@@ -101,7 +101,9 @@ class TasteTracker:
         if self._due(count):
             known = self._seen if self._may_follow(count - self._seen, self._seen) else count
             self._fit, self._fitted = self._full_fit(known), known
-        posterior = self._before if self._fit is None else _posterior(self._fit)
+        posterior = self._before
+        if self._fit is not None:
+            posterior = self._fit.planned if isinstance(self._fit, TasteFit) else Posterior.from_estimate(self._fit)
         if count > self._fitted:
             prior = GaussianPrior.from_precision(posterior.precision, posterior.mean)
             new = estimate(self._terms(self._fitted, count), prior=prior, start=posterior.mean)
@@ -121,7 +123,8 @@ class TasteTracker:
     @property
     def posterior(self) -> Posterior:
         """The Gaussian posterior of the full fit of all answers."""
-        return _posterior(self.current())
+        fit = self.current()
+        return fit.posterior if isinstance(fit, TasteFit) else Posterior.from_estimate(fit)
 
     @property
     def estimate(self) -> Estimate:
@@ -160,7 +163,3 @@ class TasteTracker:
         if isinstance(self.prior, GaussianPrior):
             return estimate(terms, prior=self.prior)
         return self.prior.fit(terms)
-
-
-def _posterior(fit: TasteFit | Estimate) -> Posterior:
-    return fit.posterior if isinstance(fit, TasteFit) else Posterior.from_estimate(fit)

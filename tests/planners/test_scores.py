@@ -188,3 +188,20 @@ def test_exchange_finds_the_best_question_of_a_small_pool_from_most_starts(name)
             assert value <= best + 1e-9
             found.append(value > best - 1e-9)
     assert np.mean(found) > 0.6
+
+
+@pytest.mark.parametrize("contrasts", [None, "some"])
+def test_many_options_by_lapack_are_the_loops_over_entries(contrasts, monkeypatch):
+    from edpbrl_gym.planners import scores
+
+    rng = np.random.default_rng(8)
+    tokens, offsets, draws = rng.normal(size=(40, 6)), rng.normal(size=(7, 6)), rng.normal(size=(5, 6))
+    root = ExpectedInformation.covariance_root(np.eye(6) + 0.3)
+    some = None if contrasts is None else rng.normal(size=(6, 3))
+    question = np.array([3, 9, 20, 21, 0, 1, 39])
+    for score in (ExpectedInformation(draws, root), ExpectedVariance(draws, root, contrasts=some)):
+        score.prepare(tokens, offsets)
+        lapack = score.replacements(question, 2)
+        monkeypatch.setattr(scores, "_MANY", 100)
+        np.testing.assert_allclose(lapack, score.replacements(question, 2), rtol=1e-8)
+        monkeypatch.undo()

@@ -200,6 +200,11 @@ class TokenRules:
         fixed = replace(self.restrictions, shared_base="all", base=int(self.first[0]) + token)
         return TokenRules(fixed, ranges=self.ranges, num_rows=self.num_rows)
 
+    def with_repeats(self) -> TokenRules:
+        """The same rules without ``distinct``."""
+        loose = replace(self.restrictions, distinct=False)
+        return TokenRules(loose, ranges=self.ranges, num_rows=self.num_rows)
+
     def shared(self, step: int) -> bool:
         """Whether the lanes of an episode show the same token at this step."""
         return step == 0 and self.restrictions.shared_base != "free"
