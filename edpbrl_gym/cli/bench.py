@@ -17,7 +17,7 @@ from edpbrl_gym.experiments.bench.settings import STUDY_SETTINGS, BenchSettings
 
 __all__ = ["Bench", "run"]
 
-Study = Literal["efficiency", "comparison"]
+Study = Literal["efficiency", "comparison", "first-answers"]
 
 
 @dataclass(frozen=True)
@@ -26,24 +26,27 @@ class Bench:
 
     study: tyro.conf.Positional[Study]
     """Preset of all that you do not set. efficiency: how many questions are needed in prompt MDPs (up to 360), and what
-    each component buys. comparison: all planners, on pools of items too, with up to 60 questions."""
+    each component buys. comparison: all planners, on pools of items too, with up to 60 questions. first-answers: what a
+    person's first answers about complete prompts teach, in two vocabularies."""
     settings: OmitArgPrefixes[BenchSettings] = field(default_factory=BenchSettings)
     regime: tuple[str, ...] = ()
     """How the simulated user answers (argmax, or sampled at a scale) and about what (K prompts or items of a pool):
     argmax, scale-20, pairs-argmax, items-d10-K4, ... (none given: all of the study)."""
     arm: tuple[str, ...] = ()
-    """Who asks: PLANNER or DESIGN[,option=value...][+best-worst|+ranking], such as adaptive, ed-pbrl, random+ranking,
-    bald,prior=vocabulary (none given: all of the study)."""
+    """Who asks: PLANNER or DESIGN[,option=value...][+best-worst|+ranking|+partial], such as adaptive, ed-pbrl,
+    random+ranking, bald,prior=vocabulary (none given: all of the study)."""
     seeds: int | None = None
-    """Number of seeds (None: 20, quick: 2 or 4); in efficiency, side regimes and ablations take at most 5."""
+    """Number of seeds (None: 20, in first-answers 3, quick: 1 to 4); in efficiency, side regimes and ablations take at
+    most 5."""
     first_seed: int = 0
-    """First seed; constants of the library were chosen on seeds from 1000 on."""
+    """First seed; constants of the library were chosen on seeds from 1000 on, and --development adds 1000."""
     quick: bool = False
     """A small version where you do not set anything: efficiency about 6 minutes on 2 cores (2 regimes, 2 arms and 2
-    seeds), comparison about 2 minutes (3 regimes, 6 arms and 4 seeds)."""
+    seeds), comparison about 2 minutes (3 regimes, 6 arms and 4 seeds), first-answers about 3 minutes (5 regimes, 2 arms
+    and 1 seed of 4 users)."""
     workers: OmitArgPrefixes[Workers] = field(default_factory=Workers)
     out: Path | None = None
-    """Run folder (None: runs/efficiency or runs/comparison, with -quick). A stopped run goes on; arms may be added."""
+    """Run folder (None: runs/STUDY, with -quick for the small one). A stopped run goes on; arms may be added."""
     report: Path | None = None
     """Run nothing: rewrite results, figures and REPORT.md of this run folder from what is finished."""
     page: Path | None = None

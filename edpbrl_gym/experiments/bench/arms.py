@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from edpbrl_gym.experiments.bench.settings import Regime
+from edpbrl_gym.experiments.bench.regime import Regime
 from edpbrl_gym.experiments.settings import AgentSettings
 from edpbrl_gym.planners.registry import PLANNERS, planner_options
 
@@ -37,8 +37,8 @@ KERNELS: tuple[str, ...] = ("kernel", "kernel-global")
 PRIORS: tuple[str, ...] = ("vocabulary", "global", "fixed", "ridge1", "ridge100")
 """Estimators that are a prior, with which a planner can plan."""
 
-ANSWERS: dict[str, str] = {"best": "best", "best-worst": "best_worst", "ranking": "ranking"}
-"""Format in the name of an arm -> name of its response model."""
+ANSWERS: dict[str, str] = {"best": "best", "best-worst": "best_worst", "ranking": "ranking", "partial": "partial"}
+"""Format in the name of an arm -> name of its response model; "partial" is a partial ranking of three taps."""
 
 
 @dataclass(frozen=True)
@@ -128,11 +128,28 @@ class Arm:
             return tuple(name for name in ESTIMATORS if name not in ("planner", *KERNELS))
         return tuple(dict.fromkeys(("vocabulary", self.estimator)))
 
+    @property
+    def first_estimators(self) -> tuple[str, ...]:
+        """Those of its rows in regimes of first answers.
+
+        A planner that plans with the vocabulary prior has the estimate of that prior, and no row of its own.
+        """
+        if self.asker == "random":
+            return ("vocabulary", "global", "ridge-fit", "ridge100")
+        if self.family == "adaptive" and self.options.get("prior", "vocabulary") == "vocabulary":
+            return ("vocabulary",)
+        return tuple(dict.fromkeys(("vocabulary", self.estimator)))
+
     def runs_in(self, regime: Regime) -> bool:
-        """Whether it can ask there: other packages compare pairs out of a small pool, rollouts need several steps."""
+        """Whether it can ask there.
+
+        Other packages compare pairs out of a small pool, rollouts need several steps.
+        """
         if self.design is None and PLANNERS[self.asker].family == "external":
             small = regime.num_items <= 100 if self.asker == "optuna" else regime.num_items <= 1000
             return regime.items and regime.num_options == 2 and small
+        if regime.feedback == "prompt":  # all others ask a question at every step, or are designed to
+            return self.asker == "random" or self.family == "adaptive"
         return not (regime.items and self.asker.startswith("rollout"))
 
 

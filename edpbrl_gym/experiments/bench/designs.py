@@ -21,7 +21,8 @@ from edpbrl_gym.collection.collect import make_prompt_lanes, reseed
 from edpbrl_gym.experiments.bench.arms import DESIGNS
 from edpbrl_gym.experiments.bench.encoders import TimedEncoder
 from edpbrl_gym.experiments.bench.loading import load_world
-from edpbrl_gym.experiments.bench.settings import BenchSettings, Regime
+from edpbrl_gym.experiments.bench.regime import Regime
+from edpbrl_gym.experiments.bench.settings import BenchSettings
 from edpbrl_gym.experiments.bench.worlds import World, option_texts, vocabulary_folder, write_arrays
 from edpbrl_gym.features import TextEncoder
 
@@ -34,8 +35,8 @@ class Questions:
 
     Attributes:
         tokens: Token index of each step of each option, (T, K, H).
-        texts: The options, step by step, episode by episode, T * K * H of them.
-        rows: Their embeddings, (T * K * H, d).
+        texts: The options, step by step, episode by episode: T * K at each of the world's ``question_steps``.
+        rows: Their embeddings, (number of texts, d).
         seconds: CPU time of planning and drawing, without the encoder.
         encoder_seconds: Of embedding the options, and of what the design itself embeds.
     """
@@ -118,7 +119,7 @@ def _texts(world: World, tokens: NDArray[np.int64]) -> list[str]:
     """All options of all questions, step by step."""
     flat = tokens.reshape(-1, tokens.shape[2])
     return [
-        text for step in range(flat.shape[1]) for text in option_texts(world.vocabulary, world.feedback, flat, step)
+        text for step in world.question_steps for text in option_texts(world.vocabulary, world.feedback, flat, step)
     ]
 
 

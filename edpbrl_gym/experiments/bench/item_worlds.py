@@ -13,7 +13,8 @@ from edpbrl_gym._arrays import Floats
 from edpbrl_gym._seeds import generator
 from edpbrl_gym._validation import check_choice_of
 from edpbrl_gym.experiments.bench.prompt_worlds import bench_vocabulary
-from edpbrl_gym.experiments.bench.settings import SENTENCES, BenchSettings, Regime
+from edpbrl_gym.experiments.bench.regime import Regime
+from edpbrl_gym.experiments.bench.settings import SENTENCES, BenchSettings
 from edpbrl_gym.experiments.bench.worlds import (
     World,
     unit_rows,

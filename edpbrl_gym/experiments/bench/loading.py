@@ -6,7 +6,8 @@ from pathlib import Path
 
 from edpbrl_gym.experiments.bench.item_worlds import load_items, prepare_items
 from edpbrl_gym.experiments.bench.prompt_worlds import load_prompts, prepare_prompts
-from edpbrl_gym.experiments.bench.settings import BenchSettings, Regime
+from edpbrl_gym.experiments.bench.regime import Regime
+from edpbrl_gym.experiments.bench.settings import BenchSettings
 from edpbrl_gym.experiments.bench.worlds import World
 from edpbrl_gym.features import TextEncoder
 

@@ -14,8 +14,11 @@ from edpbrl_gym._places import write_atomically
 from edpbrl_gym._threads import one_thread
 from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.estimation.metrics import choice_accuracy, cosine_error, preference_error
+from edpbrl_gym.experiments.bench.first_metrics import centred_cosine_error, regret_of_the_best
 from edpbrl_gym.experiments.bench.loading import load_world
-from edpbrl_gym.experiments.bench.settings import SENTENCES, BenchSettings, Regime
+from edpbrl_gym.experiments.bench.regime import Regime
+from edpbrl_gym.experiments.bench.settings import SENTENCES, BenchSettings
+from edpbrl_gym.experiments.bench.tastes import load_directions
 from edpbrl_gym.experiments.bench.worlds import World
 from edpbrl_gym.features import FeatureMap, TextEncoder
 from edpbrl_gym.features.maps import MappedEncoder, map_rows
@@ -81,13 +84,33 @@ class Scorer:
                 "preference_error": preference_error(theta, self.taste, self.world.prompts, self.world.pairs),
                 "choice_error": 1.0 - choice_accuracy(self._held_out, theta),
             }
-        prompts, shown = (_mapped(rows, feature_map) @ theta for rows in (self.world.prompts, self.world.held_out))
-        both = np.stack([prompts, self.values(self.world.prompts)], axis=1)  # utilities: two features of a prompt
+        shown = _mapped(self.world.held_out, feature_map) @ theta
         estimated = replace(self._held_out, features=shown[:, :, None].astype(np.float32))
         return {
             "cosine_error": float("nan"),
-            "preference_error": preference_error([1.0, 0.0], [0.0, 1.0], both, self.world.pairs),
+            "preference_error": self._preference_error(theta, feature_map),
             "choice_error": 1.0 - choice_accuracy(estimated, [1.0]),
+        }
+
+    def _preference_error(self, theta: NDArray[np.float64], feature_map: FeatureMap | None) -> float:
+        """On held-out prompts, by any utility."""
+        prompts = _mapped(self.world.prompts, feature_map) @ theta
+        both = np.stack([prompts, self.values(self.world.prompts)], axis=1)  # utilities: two features of a prompt
+        return preference_error([1.0, 0.0], [0.0, 1.0], both, self.world.pairs)
+
+    def first_errors(self, theta: NDArray[np.float64]) -> dict[str, float]:
+        """What is measured of an estimate from the first answers, (d,): see ``first_metrics``.
+
+        The cosine errors are NaN where the true taste is not linear.
+        """
+        pool = self.world.pool
+        assert pool is not None, "the worlds of first answers have a pool"
+        linear = self.utility is None
+        return {
+            "cosine_error": cosine_error(theta, self.taste) if linear else float("nan"),
+            "preference_error": self._preference_error(theta, None),
+            "regret_ten": regret_of_the_best(pool @ theta, self.values(pool)),
+            "cosine_centred": centred_cosine_error(theta, self.taste, self.world.tokens) if linear else float("nan"),
         }
 
     def regret(
@@ -162,7 +185,11 @@ def _utility(regime: Regime, world: World, user: str) -> FeatureMap | None:
 
 
 def make_scorer(regime: Regime, world: World, user: str, folder: Path) -> Scorer:
-    """The scorer of a user, in prompt MDPs with what ``find_ceiling`` wrote."""
+    """The scorer of a user, in prompt MDPs with what ``find_ceiling`` wrote; of first answers by its directions."""
+    if regime.first:
+        directions = load_directions(folder, regime.taste, regime.vocabulary)[user]
+        mixed = TwoStyles(*directions) if len(directions) == 2 else None
+        return Scorer(world, directions[0], utility=mixed)
     utility = _utility(regime, world, user)
     if regime.items:
         return Scorer(world, world.tastes[user], utility=utility)

@@ -14,7 +14,7 @@ from edpbrl_gym._seeds import derive_seed
 from edpbrl_gym.comparisons import Queries
 from edpbrl_gym.experiments.bench.arms import ANSWERS
 from edpbrl_gym.experiments.bench.encoders import TimedEncoder
-from edpbrl_gym.experiments.bench.settings import Regime
+from edpbrl_gym.experiments.bench.regime import Regime
 from edpbrl_gym.experiments.bench.worlds import World
 from edpbrl_gym.features import FeatureMap
 from edpbrl_gym.likelihood import Response
@@ -47,7 +47,7 @@ def make_user(
         taste if utility is None else np.ones(1),
         mode=cast(Literal["argmax", "sampled"], regime.mode),
         scale=regime.scale,
-        response=cast(Literal["best", "best_worst", "ranking"], ANSWERS[answers]),
+        response=cast(Literal["best", "best_worst", "ranking", "partial"], ANSWERS[answers]),
         seed=derive_seed(seed, "answers", regime.name, name),
         name=name,
         **cast(dict[str, Any], dict(regime.imperfect)),
@@ -80,7 +80,8 @@ class Asked:
         episodes: T.
         queries: All questions so far.
         responses: Their answers.
-        seconds: CPU seconds of each question, without the encoder: choosing it, and taking in the answer before.
+        seconds: CPU seconds of each question, without the encoder: choosing all that it shows, and taking in the answer
+            before.
         telling: Of taking in the last answer.
         thinking: Of all that the planner has done while the person looks at the options.
     """
@@ -116,14 +117,19 @@ def ask_questions(
     features: list[NDArray[np.float32]] = []
     responses: list[Response] = []
     seconds: list[float] = []
-    telling, thinking = 0.0, 0.0
+    telling, thinking, choosing = 0.0, 0.0, 0.0
+    steps = world.question_steps
     for episode in range(max(checkpoints)):
         tokens = np.empty((num_options, 0), dtype=np.int64)
         for step in range(horizon):
             clock = Clock(encoder)
             chosen = np.asarray(planner.ask(tokens), dtype=np.int64)
-            seconds.append(telling + clock.seconds)
+            choosing += clock.seconds
             tokens = np.concatenate([tokens, chosen[:, None]], axis=1)
+            if step not in steps:
+                continue
+            seconds.append(telling + choosing)
+            choosing = 0.0
             features.append(world.options(tokens, step, encoder))
             clock = Clock(encoder)
             planner.think()
@@ -134,6 +140,6 @@ def ask_questions(
             planner.tell(features[-1][None], responses[-1:])
             telling = clock.seconds
         if episode + 1 in checkpoints:
-            places = np.repeat(np.arange(episode + 1), horizon), np.tile(np.arange(horizon), episode + 1)
+            places = np.repeat(np.arange(episode + 1), len(steps)), np.tile(steps, episode + 1)
             queries = Queries(np.stack(features), *places)
             yield Asked(episode + 1, queries, list(responses), list(seconds), telling, thinking)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edpbrl_gym._arrays import Floats32
 from edpbrl_gym._seeds import generator
 from edpbrl_gym.estimation.metrics import sample_pairs
-from edpbrl_gym.experiments.bench.settings import SENTENCES, BenchSettings, Regime
+from edpbrl_gym.experiments.bench.regime import Regime
+from edpbrl_gym.experiments.bench.settings import SENTENCES, BenchSettings
+from edpbrl_gym.experiments.bench.tastes import prepare_directions
 from edpbrl_gym.experiments.bench.worlds import (
     World,
     option_texts,
@@ -21,7 +25,7 @@ from edpbrl_gym.experiments.bench.worlds import (
     write_vocabulary,
 )
 from edpbrl_gym.features import TextEncoder
-from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
+from edpbrl_gym.vocabulary import BUILT_IN, Vocabulary, load_vocabulary
 from edpbrl_gym.vocabulary.tokens import fold
 
 __all__ = ["bench_vocabulary", "load_prompts", "near_duplicates", "prepare_prompts"]
@@ -31,7 +35,16 @@ _AFTER = ("", " indeed", " of course", " as ever", " once more", " here")
 
 
 def bench_vocabulary(settings: BenchSettings, name: str) -> Vocabulary:
-    """Return the vocabulary "train", "test", "small" or "skewed" of the settings; the same whenever it is called."""
+    """Return a vocabulary, the same whenever it is called.
+
+    Args:
+        settings: Of the benchmark.
+        name: "train", "test", "small" or "skewed" of the settings' vocabulary; or a built-in one, "images" or
+            "interiors", its train split by head word, and "images-test" or "interiors-test".
+    """
+    words, _, part = name.partition("-")
+    if words in BUILT_IN:
+        return load_vocabulary(words).split(settings.split_seed, by="head")[part == "test"]
     train, test = load_vocabulary(settings.vocabulary).split(settings.split_seed)
     if name == "test":
         return test
@@ -76,22 +89,39 @@ def prepare_prompts(
 ) -> None:
     """Encode the world of a regime with prompts and write it to the run folder, unless it is there; see ``prepare``."""
     path = world_file(folder, regime.world)
+    if regime.first:
+        train = bench_vocabulary(settings, regime.vocabulary)
+        prepare_directions(regime.taste, regime.vocabulary, train, encoder, folder, development=settings.development)
     if path.is_file():
         return
-    vocabulary, test = bench_vocabulary(settings, regime.vocabulary), bench_vocabulary(settings, "test")
+    vocabulary = bench_vocabulary(settings, regime.vocabulary)
+    test = bench_vocabulary(settings, f"{regime.vocabulary}-test" if regime.first else "test")
     write_vocabulary(vocabulary_folder(folder, regime.vocabulary), vocabulary)
     rng = generator(settings.split_seed, "evaluation")
     sample = sample_pairs(test.sizes, prompts=settings.prompts, pairs=settings.pairs, rng=rng)
     prompts = encoder.encode([test.prompt(row) for row in sample.tokens], progress=progress)
+    shared: dict[str, NDArray[Any]] = {
+        "tokens": encoder.encode(vocabulary.all_tokens, progress=progress),
+        "prompts": prompts,
+        "pairs": sample.pairs,
+    }
+    if regime.first:
+        write_arrays(path, **shared, pool=_pool(settings, test, prompts, encoder, progress))
+        return
     tastes = encoder.encode(list(SENTENCES.values())).astype(np.float64)
-    write_arrays(
-        path,
-        tokens=encoder.encode(vocabulary.all_tokens, progress=progress),
-        prompts=prompts,
-        pairs=sample.pairs,
-        held_out=_held_out(settings, regime, test, encoder, progress),
-        tastes=unit_rows(tastes),
-    )
+    held_out = _held_out(settings, regime, test, encoder, progress)
+    write_arrays(path, **shared, held_out=held_out, tastes=unit_rows(tastes))
+
+
+def _pool(
+    settings: BenchSettings, test: Vocabulary, prompts: Floats32, encoder: TextEncoder, progress: bool
+) -> Floats32:
+    """The held-out prompts of the preference error and random ones, ``settings.pool`` together."""
+    rng = generator(settings.split_seed, "pool")
+    more = max(0, settings.pool - len(prompts))
+    tokens = np.stack([rng.integers(size, size=more) for size in test.sizes], axis=1)
+    rows = encoder.encode([test.prompt(row) for row in tokens], progress=progress)
+    return np.concatenate([prompts, rows])[: settings.pool]
 
 
 def _held_out(
@@ -121,9 +151,10 @@ def _load(settings: BenchSettings, name: str, vocabulary: str, feedback: str, fo
         tokens=arrays["tokens"],
         prompts=arrays["prompts"],
         pairs=arrays["pairs"],
-        held_out=arrays["held_out"],
-        tastes=dict(zip(SENTENCES, arrays["tastes"], strict=True)),
+        held_out=arrays["held_out"] if "held_out" in arrays else arrays["prompts"][:0, None],
+        tastes=dict(zip(SENTENCES, arrays["tastes"], strict=True)) if "tastes" in arrays else {},
         encoder_spec=settings.encoder,
         fingerprint=fingerprint,
         feedback=feedback,
+        pool=arrays.get("pool"),
     )

@@ -7,11 +7,14 @@ from typing import Any
 from edpbrl_gym.experiments.bench.arms import get_arm
 from edpbrl_gym.experiments.bench.efficiency_sections import efficiency_sections
 from edpbrl_gym.experiments.bench.efficiency_tables import headline_tables, summarise_efficiency
+from edpbrl_gym.experiments.bench.first_runs import FirstRuns
+from edpbrl_gym.experiments.bench.first_sections import first_headline, first_notes, first_sections
 from edpbrl_gym.experiments.bench.rank_sections import LIMITS, rank_sections
 from edpbrl_gym.experiments.bench.rank_tables import rank_headline, summarise_ranks, time_tables
 from edpbrl_gym.experiments.bench.settings import get_regime
 from edpbrl_gym.experiments.reporting.report import (
     Report,
+    Section,
     Text,
     bullets,
     code_line,
@@ -19,6 +22,7 @@ from edpbrl_gym.experiments.reporting.report import (
     provenance_section,
     sentences_line,
 )
+from edpbrl_gym.experiments.reporting.tables import TextTable
 from edpbrl_gym.experiments.runs import Results
 
 __all__ = ["make_report"]
@@ -26,40 +30,59 @@ __all__ = ["make_report"]
 
 def make_report(results: Results) -> Report:
     """The report of `edpbrl bench`."""
-    table, horizon = results.table, len(results.provenance["steps"])
-    efficiency, ranks = summarise_efficiency(table), summarise_ranks(table)
+    table, first = results.table, FirstRuns(results.table)
+    rest = table[~table["regime"].isin(first.regimes)]
+    sections, headline = first_sections(first), first_headline(first)
+    if len(rest):
+        others = Results(rest, kind=results.kind, config=results.config, provenance=results.provenance)
+        more, tables = _other_sections(others)
+        sections, headline = [*sections, *more], [*headline, *tables]
     runs = table[["regime", "arm", "seed", "user"]].drop_duplicates()
-    setting = _setting_line(results)
     return Report(
         "Planners, designs and estimators: a benchmark",
         [
             Text(
                 [
-                    f"`edpbrl bench`: {len(runs)} runs of {len(ranks.arms)} arms in {len(ranks.regimes)} regimes; "
-                    f"{setting}. Every number below is computed from results.parquet; `edpbrl report RUN` writes this "
-                    "page again."
+                    f"`edpbrl bench`: {len(runs)} runs of {table['arm'].nunique()} arms in "
+                    f"{table['regime'].nunique()} regimes; {_setting_line(results)}. Every number below is computed "
+                    "from results.parquet; `edpbrl report RUN` writes this page again."
                 ]
             ),
-            *efficiency_sections(efficiency, setting, horizon),
-            *rank_sections(results, ranks),
-            Text(title="Time", level=1),
-            *time_tables(ranks, table),
-            _how(results),
+            *sections,
+            *(
+                [Text(bullets(first_notes(first, results)), "How the first answers were measured", level=1)]
+                if first.regimes
+                else []
+            ),
             provenance_section(results, code_line(table)),
-            Text(bullets(LIMITS), "Limits", level=1),
+            *([Text(bullets(LIMITS), "Limits", level=1)] if len(rest) else []),
         ],
-        headline=[*headline_tables(efficiency, horizon), *rank_headline(ranks)],
+        headline=headline,
         prefix="bench-",
     )
 
 
+def _other_sections(results: Results) -> tuple[list[Section], list[TextTable]]:
+    """What a run says beside the first answers: how many questions are needed, and ranks; tables for the terminal."""
+    table, horizon = results.table, len(results.provenance["steps"])
+    efficiency, ranks = summarise_efficiency(table), summarise_ranks(table)
+    sections = [
+        *efficiency_sections(efficiency, _setting_line(results), horizon),
+        *rank_sections(results, ranks),
+        Text(title="Time", level=1),
+        *time_tables(ranks, table),
+        _how(results),
+    ]
+    return sections, [*headline_tables(efficiency, horizon), *rank_headline(ranks)]
+
+
 def _setting_line(results: Results) -> str:
-    known = results.provenance
+    known, regimes = results.provenance, [get_regime(name) for name in results.table["regime"].unique()]
     seeds = int(results.table["seed"].nunique())
-    return (
-        f"vocabulary of {sum(known['sizes'])} tokens ({len(known['steps'])} steps), encoder {known['encoder']}, "
-        f"{seeds} seed{'s' if seeds > 1 else ''}"
-    )
+    words = f"vocabulary of {sum(known['sizes'])} tokens ({len(known['steps'])} steps)"
+    if all(regime.first for regime in regimes):
+        words = " and ".join(f"vocabulary {name}" for name in dict.fromkeys(regime.vocabulary for regime in regimes))
+    return f"{words}, encoder {known['encoder']}, {seeds} seed{'s' if seeds > 1 else ''}"
 
 
 def _how(results: Results) -> Text:

@@ -12,6 +12,7 @@ from edpbrl_gym.experiments.bench.arms import get_arm
 from edpbrl_gym.experiments.bench.designs import draw_and_save, questions_path, shared_design, solve_and_save
 from edpbrl_gym.experiments.bench.loading import prepare_world
 from edpbrl_gym.experiments.bench.measuring import ceiling_path, find_ceiling
+from edpbrl_gym.experiments.bench.regime import Regime
 from edpbrl_gym.experiments.bench.report import make_report
 from edpbrl_gym.experiments.bench.settings import REGIMES, BenchSettings, Unit, get_regime
 from edpbrl_gym.experiments.bench.studies import STUDIES, Study
@@ -20,6 +21,8 @@ from edpbrl_gym.experiments.framework import Experiment, Run, sorted_by, text_in
 from edpbrl_gym.planners.registry import planner_class
 
 __all__ = ["BENCH", "check_arms", "plan_units"]
+
+_DEVELOPMENT_SEEDS = 1000  # the first of them
 
 
 def plan_units(
@@ -47,6 +50,7 @@ def plan_units(
     count = check_count(study.seeds if seeds is None else seeds, "seeds")
     check_count(first_seed, "first_seed", minimum=0)
     chosen = [get_regime(name) for name in dict.fromkeys(study.regimes if regimes is None else regimes)]
+    first_seed += _check_first(settings, chosen, first_seed)
     for arm in map(get_arm, arms or ()):
         if not any(arm.runs_in(regime) for regime in chosen):
             able = [regime.name for regime in REGIMES.values() if arm.runs_in(regime)]
@@ -56,7 +60,7 @@ def plan_units(
             )
     units = []
     for regime in chosen:
-        defaults = (*study.arms, *(study.fewer if regime.headline else ()))
+        defaults = study.regime_arms.get(regime.name, (*study.arms, *(study.fewer if regime.headline else ())))
         for name in dict.fromkeys(defaults if arms is None else arms):
             if not get_arm(name).runs_in(regime):
                 continue
@@ -65,6 +69,29 @@ def plan_units(
                 units += [Unit(seed, regime.name, user, name) for user in settings.users(regime, seed)]
     order = {regime.name: number for number, regime in enumerate(chosen)}
     return sorted(units, key=lambda unit: (unit.seed, order[unit.regime]))
+
+
+def _check_first(settings: BenchSettings, regimes: Sequence[Regime], first_seed: int) -> int:
+    """Check the settings of regimes of first answers; return what is added to the seeds, for development.
+
+    Raises:
+        ValueError: Settings that fit none of the regimes, or not all of them.
+    """
+    first = [regime.name for regime in regimes if regime.first]
+    others = [regime.name for regime in regimes if not regime.first]
+    if first and settings.vocabulary is not None:
+        raise ValueError(
+            f"Expected no vocabulary for regimes with vocabularies of their own ({', '.join(first)}), got "
+            f"{settings.vocabulary!r}; leave it out, or take other regimes"
+        )
+    if settings.development and others:
+        raise ValueError(
+            f"Expected only regimes of first answers for development, whose other sentences are used there, got "
+            f"{', '.join(others)}; see `edpbrl bench first-answers`"
+        )
+    for regime in regimes:
+        settings.checkpoints(regime, planned=True)
+    return _DEVELOPMENT_SEEDS if settings.development and first_seed < _DEVELOPMENT_SEEDS else 0
 
 
 def check_arms(units: Sequence[Unit]) -> None:
@@ -90,7 +117,7 @@ def _prepare(run: Run, todo: list[Unit]) -> str:
     questions: dict[Path, tuple[Any, ...]] = {}
     for unit in todo:
         regime, arm = get_regime(unit.regime), get_arm(unit.arm)
-        if not regime.items:
+        if not (regime.items or regime.first):
             path = ceiling_path(folder, regime, unit.user)
             ceilings.setdefault(path, (settings, regime, unit.user, folder, fingerprint))
         if arm.design is None:

@@ -3,74 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
 from edpbrl_gym._validation import check_choice_of, check_count, check_path
+from edpbrl_gym.experiments.bench.first_answers import episodes_of, first_regimes
+from edpbrl_gym.experiments.bench.regime import Regime, Source
 from edpbrl_gym.experiments.bench.sentences import SENTENCES
+from edpbrl_gym.experiments.bench.tastes import taste_sentences, taste_users
 from edpbrl_gym.features import check_encoder_spec
+from edpbrl_gym.vocabulary import BUILT_IN
 
 __all__ = ["REGIMES", "SENTENCES", "STUDY_SETTINGS", "BenchSettings", "Regime", "Unit", "get_regime"]
-
-Source = Literal["mdp", "sphere", "clustered", "prompts"]
-
-
-@dataclass(frozen=True)
-class Regime:
-    """Who answers what kind of question about what.
-
-    Attributes:
-        name: On the command line and in the table.
-        title: In figures.
-        headline: Whether the study "efficiency" gives it all seeds (a side regime gets fewer).
-        mode: "argmax" or "sampled".
-        scale: Inverse temperature of the sampled mode.
-        vocabulary: Of prompt MDPs: "train" (the default vocabulary's train split), "small" (about 400 tokens of it) or
-            "skewed" (80% of the tokens are near-duplicates). Of pools of items: name of the pool; regimes with the
-            same pool differ in K and scale only.
-        feedback: "truncated" (partial prompts) or "state" (the last token, or the item).
-        num_options: K, options of a question.
-        imperfect: Options of ``ImperfectUser`` beside mode and scale, as (name, value).
-        source: "mdp" (prompts built step by step), or what the items of a pool are: "sphere" (uniform on the unit
-            sphere) or "clustered" (around a few centres of it), both drawn anew for every seed together with the taste;
-            "prompts" (embeddings of random partial prompts of the vocabulary's train split). Tastes of "mdp" and
-            "prompts" are sentences.
-        num_items: n, items of the pool; 0 for "mdp".
-        dimension: d of "sphere" and "clustered"; 0 where the encoder says it.
-        styles: 1, a linear taste; or 2: the user likes this style and another one, but not their mixture
-            (`edpbrl_gym.oracles.TwoStyles`). The other is the sentence five further on, or drawn too.
-        kernels: Whether Random questions are also given to the estimators of tastes that are not linear.
-    """
-
-    name: str
-    title: str
-    headline: bool
-    mode: str
-    scale: float = 1.0
-    vocabulary: str = "train"
-    feedback: str = "truncated"
-    num_options: int = 4
-    imperfect: tuple[tuple[str, float], ...] = ()
-    source: Source = "mdp"
-    num_items: int = 0
-    dimension: int = 0
-    styles: Literal[1, 2] = 1
-    kernels: bool = False
-
-    @property
-    def world(self) -> str:
-        """Name of what its questions are made of: regimes with the same one share questions that no answer changes."""
-        return f"{self.vocabulary}-{self.feedback}-K{self.num_options}"
-
-    @property
-    def items(self) -> bool:
-        """Whether options are items of a finite pool, and a question is one step."""
-        return self.source != "mdp"
-
-    @property
-    def drawn(self) -> bool:
-        """Whether every seed has items and a taste of its own."""
-        return self.source in ("sphere", "clustered")
-
 
 # name, title, source, n, d, scale of the user
 _POOLS: tuple[tuple[str, str, Source, int, int, float], ...] = (
@@ -137,7 +80,7 @@ def _style_regimes() -> list[Regime]:
 
 
 REGIMES: dict[str, Regime] = {
-    regime.name: regime for regime in (*_prompt_regimes(), *_pool_regimes(), *_style_regimes())
+    regime.name: regime for regime in (*_prompt_regimes(), *_pool_regimes(), *_style_regimes(), *first_regimes())
 }
 
 
@@ -159,15 +102,21 @@ class BenchSettings:
         episodes: Numbers of episodes (T) in prompt MDPs after which estimates are judged; questions are asked up to the
             largest.
         questions: The same for pools of items, in questions.
+        answers: The same for regimes of first answers, in answers.
+        planned: Largest of ``answers`` for planners, which take far longer than Random.
         prompt_episodes: Numbers of episodes, among them, after which the best prompt is searched for (a beam search
             each).
         prompts: Held-out prompts or items of the preference error.
         pairs: Pairs of them.
+        pool: Held-out prompts, those of ``prompts`` among them, from which an estimate chooses ten, in regimes of first
+            answers.
         held_out_questions: Held-out questions of the choice error.
         sentences_per_seed: Users of a seed: 2 takes the sentences s mod 10 and (s + 5) mod 10, so that 20 seeds give
             40 runs; 10 crosses all.
+        development: Ask the sentences on which constants are chosen, with seeds from 1000 on, in place of those that
+            are reported on; in regimes of first answers only.
         vocabulary: Built-in vocabulary (images, interiors) or folder of token files, one per step, in alphabetical
-            order (None: images).
+            order (None: images). Regimes of first answers have their own.
         encoder: Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG, precomputed:FILE,
             package.module:Class.
         small_per_step: Tokens of a step in the vocabulary "small".
@@ -180,11 +129,15 @@ class BenchSettings:
 
     episodes: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 36, 45, 60)
     questions: tuple[int, ...] = (5, 10, 15, 25, 40, 60)
+    answers: tuple[int, ...] = (6, 12, 18, 24, 36, 60, 120, 360)
+    planned: int = 360
     prompt_episodes: tuple[int, ...] = (3, 10, 30, 60)
     prompts: int = 1000
     pairs: int = 5000
+    pool: int = 2000
     held_out_questions: int = 600
     sentences_per_seed: int = 2
+    development: bool = False
     vocabulary: str | None = None
     encoder: str = "minilm"
     small_per_step: int = 67
@@ -192,7 +145,7 @@ class BenchSettings:
     split_seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, what in (("episodes", "episodes (T)"), ("questions", "questions")):
+        for name, what in (("episodes", "episodes (T)"), ("questions", "questions"), ("answers", "answers")):
             values = getattr(self, name)
             if not values:
                 raise ValueError(f"Expected at least one number of {what}, got none; write for example --{name} 10")
@@ -205,6 +158,8 @@ class BenchSettings:
         object.__setattr__(self, "prompt_episodes", searched or (self.episodes[-1],))
         check_count(self.prompts, "prompts", minimum=2)
         check_count(self.pairs, "pairs")
+        check_count(self.planned, "planned")
+        check_count(self.pool, "pool", minimum=2)
         check_count(self.held_out_questions, "held_out_questions")
         check_count(self.sentences_per_seed, "sentences_per_seed")
         if self.sentences_per_seed > len(SENTENCES):
@@ -218,21 +173,34 @@ class BenchSettings:
         check_encoder_spec(self.encoder)
         check_path(self.vocabulary, "vocabulary")
 
-    def checkpoints(self, regime: Regime) -> tuple[int, ...]:
-        """Numbers of episodes (a question about items is one) after which estimates are judged."""
+    def checkpoints(self, regime: Regime, *, planned: bool = False) -> tuple[int, ...]:
+        """Numbers of episodes (a question about items is one) after which estimates are judged.
+
+        Args:
+            regime: In which.
+            planned: Whether a planner asks.
+
+        Raises:
+            ValueError: A regime of first answers in which none of the numbers is a whole number of episodes.
+        """
+        if regime.first:
+            return episodes_of(regime, tuple(count for count in self.answers if not planned or count <= self.planned))
         return self.questions if regime.items else self.episodes
 
     def users(self, regime: Regime, seed: int) -> tuple[str, ...]:
-        """Names of the users of a seed: "drawn" with the items, or sentences, evenly spaced from ``seed`` on."""
+        """Names of the users of a seed: "drawn" with the items, or users, evenly spaced from ``seed`` on."""
         if regime.drawn:
             return ("drawn",)
         names = tuple(SENTENCES)
+        if regime.first:
+            names = taste_users(regime.taste, regime.vocabulary, development=self.development)
         spread = len(names) / self.sentences_per_seed
         return tuple(names[(seed + int(number * spread)) % len(names)] for number in range(self.sentences_per_seed))
 
     def as_config(self) -> dict[str, Any]:
         """Settings and sentences, JSON-able; ``sentences_per_seed`` is left out, as it only adds or removes units."""
-        config = {**asdict(self), "sentences": dict(SENTENCES)}
+        first = {words: taste_sentences(words, development=self.development) for words in BUILT_IN}
+        config = {**asdict(self), "sentences": dict(SENTENCES), "first_sentences": first}
         del config["sentences_per_seed"]
         return config
 
@@ -244,6 +212,8 @@ STUDY_SETTINGS: dict[str, dict[str, Any]] = {
     "efficiency-quick": {"prompts": 500, "pairs": 2500, "held_out_questions": 180, "prompt_episodes": (10, 60)},
     "comparison": _FEW,
     "comparison-quick": {**_FEW, "questions": (5, 10, 25, 40), "pairs": 2500, "held_out_questions": 300},
+    "first-answers": {"answers": (6, 12, 18, 24, 36, 60, 120), "planned": 36, "sentences_per_seed": 4},
+    "first-answers-quick": {"answers": (6, 12, 24, 36), "planned": 24, "sentences_per_seed": 4},
 }
 """Name of a study -> what its settings differ in from the defaults of ``BenchSettings``; see ``studies``."""
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from edpbrl_gym.experiments.bench.arms import DESIGNS
+from edpbrl_gym.experiments.bench.first_answers import FIRST_MODES
 from edpbrl_gym.experiments.bench.settings import REGIMES
+from edpbrl_gym.experiments.bench.tastes import TASTES
 from edpbrl_gym.planners.registry import PLANNERS
+from edpbrl_gym.vocabulary import BUILT_IN
 
 __all__ = ["STUDIES", "Study"]
 
@@ -23,6 +26,7 @@ class Study:
         fewer: Arms beside ``arms`` that get ``fewer_seeds`` in headline regimes only.
         fewer_seeds: Most seeds of those arms, and of all arms in side regimes; None: no limit. 5 seeds of 2 sentences
             see each of the ten sentences once.
+        regime_arms: Regime -> its arms, in place of all of the above.
     """
 
     regimes: Sequence[str]
@@ -30,6 +34,7 @@ class Study:
     seeds: int = 20
     fewer: Sequence[str] = ()
     fewer_seeds: int | None = None
+    regime_arms: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 _HEADLINE = tuple(regime.name for regime in REGIMES.values() if regime.headline)
@@ -54,6 +59,38 @@ _ASKERS = tuple(
     if name in DESIGNS or (PLANNERS[name].family != "adaptive" or name in ("adaptive", "adaptive-best"))
     if name != "rollout_pool"  # draws at random unless it is given a rule: those are rollouts-...
 )
+
+
+def _first_arms(words: Sequence[str]) -> dict[str, Sequence[str]]:
+    """The arms of each regime of first answers about some vocabularies."""
+    arms: dict[str, Sequence[str]] = {}
+    for name in words:
+        for mode in FIRST_MODES:
+            arms[f"{name}-{mode}"] = ("random", "adaptive")
+        for mode in ("argmax", "scale-20"):
+            arms[f"{name}-{mode}"] = ("random", "adaptive", "adaptive-best")
+            arms[f"{name}-{mode}-partial"] = ("random",)
+            arms[f"{name}-{mode}-K6"] = tuple(
+                f"{asker}+{answers}" for answers in ("best-worst", "ranking") for asker in ("random", "adaptive")
+            )
+            arms[f"{name}-{mode}-K9"] = ("random", "adaptive", "random+partial", "adaptive+partial")
+            arms |= {f"{name}-{mode}-{taste}": ("random",) for taste in TASTES if taste != "sentence"}
+    return arms
+
+
+def _first_study(arms: Mapping[str, Sequence[str]], seeds: int) -> Study:
+    return Study(
+        tuple(arms), tuple(dict.fromkeys(name for names in arms.values() for name in names)), seeds, (), None, arms
+    )
+
+
+_FIRST_QUICK: dict[str, Sequence[str]] = {
+    "interiors-argmax": ("random", "adaptive"),
+    "interiors-argmax-partial": ("random",),
+    "interiors-argmax-K9": ("random", "adaptive"),
+    "interiors-argmax-not": ("random",),
+    "interiors-scale-20": ("random", "adaptive"),
+}
 STUDIES: dict[str, Study] = {
     "efficiency": Study((*_HEADLINE, *_SIDE), ("random", "d-design", "tuples", "adaptive"), 20, _ABLATIONS, 5),
     "efficiency-quick": Study(("argmax", "scale-20"), ("random", "adaptive"), 2),
@@ -63,6 +100,9 @@ STUDIES: dict[str, Study] = {
         ("random_distinct", "greedy_d", "adaptive_a", "bald", "qeubo", "adaptive"),
         4,
     ),
+    "first-answers": _first_study(_first_arms(tuple(BUILT_IN)), 3),
+    "first-answers-quick": _first_study(_FIRST_QUICK, 1),
 }
 """Name -> study: "efficiency", how many questions each way of asking needs (docs/query-efficiency.md); "comparison",
-all planners on the same items and users (docs/planner-comparison.md); each in a small version too."""
+all planners on the same items and users (docs/planner-comparison.md); "first-answers", what a person's first answers
+teach; each in a small version too."""

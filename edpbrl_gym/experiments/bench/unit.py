@@ -22,7 +22,7 @@ from edpbrl_gym.features.maps import map_rows
 from edpbrl_gym.likelihood import Terms, make_response_model
 from edpbrl_gym.planners import Planner
 
-__all__ = ["run_unit", "score_estimators"]
+__all__ = ["run_unit", "score_estimators", "score_first"]
 
 _SEARCHED = ("vocabulary", "ridge100", "planner", *KERNELS)  # estimators whose best prompt is searched for
 
@@ -47,7 +47,7 @@ def run_unit(settings: BenchSettings, unit: Unit, folder: Path, fingerprint: str
             user,
             asker.encoder,
             num_options=regime.num_options,
-            checkpoints=settings.checkpoints(regime),
+            checkpoints=settings.checkpoints(regime, planned=arm.design is None),
         ):
             shared = {
                 "regime": regime.name, "seed": unit.seed, "user": unit.user, "arm": arm.name,
@@ -55,8 +55,11 @@ def run_unit(settings: BenchSettings, unit: Unit, folder: Path, fingerprint: str
                 **_about_answers(scorer, asked), **_times(asked, asker, setup_seconds),
                 "code": code_fingerprint(__name__),
             }  # fmt: skip
-            encoder = search_encoder if asked.episodes in settings.prompt_episodes else None
-            scored = score_estimators(arm, asker.planner, asked, scorer, encoder, kernels=regime.kernels)
+            if regime.first:
+                scored = score_first(arm, asker.planner, asked, scorer)
+            else:
+                encoder = search_encoder if asked.episodes in settings.prompt_episodes else None
+                scored = score_estimators(arm, asker.planner, asked, scorer, encoder, kernels=regime.kernels)
             rows += [shared | scores for scores in scored]
     seconds = time.process_time() - start
     return [row | {"seconds_unit": seconds} for row in rows]
@@ -91,18 +94,47 @@ def score_estimators(
     return rows
 
 
+def score_first(arm: Arm, planner: Planner, asked: Asked, scorer: Scorer) -> list[dict[str, Any]]:
+    """Fit each estimator of first answers to the same answers and score it; like ``score_estimators``, without regret.
+
+    Args:
+        arm: Who asked, and in which format the user answered.
+        planner: The planner that asked.
+        asked: The answers.
+        scorer: Measures the errors.
+    """
+    model = make_response_model(ANSWERS[arm.answers])
+    terms = model.terms(asked.queries.features.astype(np.float64), asked.responses)
+    rows = []
+    for name in arm.first_estimators:
+        taste, seconds = _fit(name, planner, terms, scorer)
+        rows.append({"estimator": name, **scorer.first_errors(taste.theta), **_about_fit(taste, seconds)})
+    return rows
+
+
 def _score(name: str, planner: Planner, terms: Terms, scorer: Scorer, encoder: TextEncoder | None) -> dict[str, Any]:
+    taste, seconds = _fit(name, planner, terms, scorer)
+    return {
+        "estimator": name,
+        **scorer.errors(taste.theta, taste.feature_map),
+        "regret": scorer.regret(taste.theta, encoder if name in _SEARCHED else None, taste.feature_map),
+        **_about_fit(taste, seconds),
+    }
+
+
+def _fit(name: str, planner: Planner, terms: Terms, scorer: Scorer) -> tuple[Fit, float]:
+    """An estimate, and its CPU seconds."""
     start = time.process_time()
     if name == "planner":
         estimate = planner.estimate
         taste = Fit(np.asarray(estimate.theta), bool(estimate.converged))
     else:
         taste = fit(name, terms, scorer.world)
-    seconds = time.process_time() - start
+    return taste, time.process_time() - start
+
+
+def _about_fit(taste: Fit, seconds: float) -> dict[str, Any]:
     return {
-        "estimator": name,
-        **scorer.errors(taste.theta, taste.feature_map),
-        "regret": scorer.regret(taste.theta, encoder if name in _SEARCHED else None, taste.feature_map),
         "converged": taste.converged,
         "prior_scale": taste.prior_scale,
         "theta_norm": float(np.linalg.norm(taste.theta)),
@@ -149,7 +181,7 @@ def _about_answers(scorer: Scorer, asked: Asked) -> dict[str, float]:
     full = asked.queries.step == world.vocabulary.horizon - 1
     right = first[answered] == values[answered].argmax(axis=1)
     return {
-        "best_shown": float(values[full].max()) if world.feedback == "truncated" else float("nan"),
+        "best_shown": float(values[full].max()) if world.feedback != "state" else float("nan"),
         "best_chosen": float(right.mean()) if answered.any() else float("nan"),
         "skipped": float(1.0 - answered.mean()),
     }

@@ -15,7 +15,16 @@ from edpbrl_gym.features import PrecomputedEncoder, TextEncoder
 from edpbrl_gym.features.memo import MemoEncoder, raw_encoder
 from edpbrl_gym.vocabulary import SEPARATOR, Vocabulary
 
-__all__ = ["World", "option_texts", "unit_rows", "vocabulary_folder", "world_file", "write_arrays", "write_vocabulary"]
+__all__ = [
+    "World",
+    "option_texts",
+    "question_steps",
+    "unit_rows",
+    "vocabulary_folder",
+    "world_file",
+    "write_arrays",
+    "write_vocabulary",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,8 +41,9 @@ class World:
         tastes: theta* of each user, unit norm, (d,) each.
         encoder_spec: What makes the embeddings.
         fingerprint: Of that encoder.
-        feedback: "truncated" or "state".
+        feedback: "truncated", "state" or "prompt".
         items: Whether it is a pool of items.
+        pool: Embeddings of held-out prompts, (m, d), from which estimates of first answers choose; None elsewhere.
     """
 
     name: str
@@ -47,6 +57,12 @@ class World:
     fingerprint: str
     feedback: str
     items: bool = False
+    pool: Floats32 | None = None
+
+    @property
+    def question_steps(self) -> tuple[int, ...]:
+        """The steps at which a user is asked: all, or the last one of complete prompts."""
+        return question_steps(self.vocabulary, self.feedback)
 
     def encoder(self, texts: Sequence[str] = (), rows: Floats32 | None = None) -> MemoEncoder:
         """A new encoder with a memory of its own that knows the tokens: one for each unit of work.
@@ -65,7 +81,7 @@ class World:
         return MemoEncoder(inner, texts=[*names, *texts], rows=known)
 
     def options(self, tokens: NDArray[np.int64], step: int, encoder: TextEncoder) -> Floats32:
-        """What a user compares at a step, (n, d): partial prompts up to it, or its tokens.
+        """What a user compares at a step, (n, d): prompts up to it, or its tokens.
 
         Args:
             tokens: Token index of each step, (n, H) or at least (n, step + 1).
@@ -73,6 +89,11 @@ class World:
             encoder: From ``encoder``.
         """
         return encoder.encode(option_texts(self.vocabulary, self.feedback, tokens, step))
+
+
+def question_steps(vocabulary: Vocabulary, feedback: str) -> tuple[int, ...]:
+    """The steps of an episode at which a user is asked."""
+    return tuple(range(vocabulary.horizon))[-1 if feedback == "prompt" else 0 :]
 
 
 def option_texts(vocabulary: Vocabulary, feedback: str, tokens: NDArray[np.int64], step: int) -> list[str]:

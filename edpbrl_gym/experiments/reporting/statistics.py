@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +19,8 @@ __all__ = [
     "episodes_to_reach",
     "interval",
     "mean_over",
+    "nested_interval",
+    "nested_mean",
     "plus_minus",
     "resampled_means",
     "standard_error",
@@ -97,6 +99,65 @@ def interval(
     means = resampled_means(rows.reshape(len(rows), -1), resamples=resamples)
     low, high = np.quantile(means if statistic is None else statistic(means), (0.025, 0.975))
     return float(low), float(high)
+
+
+def nested_mean(values: ArrayLike, groups: Sequence[Hashable]) -> Floats:
+    """The mean over groups of the means of their rows, (k,).
+
+    Args:
+        values: One row of values for each run, (n, k).
+        groups: The group of each run, such as its user, n of them.
+    """
+    rows = np.asarray(values, dtype=np.float64)
+    return np.asarray(np.mean([rows[places].mean(axis=0) for places in _places(groups)], axis=0))
+
+
+def nested_interval(
+    values: ArrayLike,
+    groups: Sequence[Hashable],
+    statistic: Callable[[Floats], Floats] | None = None,
+    *,
+    resamples: int = 2000,
+) -> tuple[float, float]:
+    """95% percentile interval of a statistic of ``nested_mean``, by a bootstrap of the groups, then of their rows.
+
+    A sample draws as many groups as there are, with replacement, and for each of them as many of its rows. Runs of one
+    group, such as the seeds of a user, resemble each other: resampling the runs alone makes intervals too narrow.
+
+    Args:
+        values: One value, or one row of values, for each run, (n,) or (n, k).
+        groups: The group of each run, n of them.
+        statistic: Maps means (..., k) to finite numbers (...); None: the mean itself.
+        resamples: Number of resamples.
+
+    Returns:
+        (low, high); NaN for a single group.
+    """
+    rows = np.asarray(values, dtype=np.float64)
+    rows = rows.reshape(len(rows), -1)
+    places = _places(groups)
+    count = len(places)
+    if count < 2:
+        return math.nan, math.nan
+    rng = np.random.default_rng(0)
+    drawn = rng.integers(count, size=(resamples, count))
+    means = np.zeros((resamples, rows.shape[1]))
+    for number, members in enumerate(places):
+        size = len(members)
+        times = (drawn == number).sum(axis=1)
+        # a group drawn m times has m times as many rows drawn
+        weights = rng.multinomial(size * times, np.full(size, 1.0 / size)) / size
+        means += weights @ rows[members] / count
+    low, high = np.quantile(means if statistic is None else statistic(means), (0.025, 0.975))
+    return float(low), float(high)
+
+
+def _places(groups: Sequence[Hashable]) -> list[list[int]]:
+    """The rows of each group, in the order of its first one."""
+    places: dict[Hashable, list[int]] = {}
+    for number, group in enumerate(groups):
+        places.setdefault(group, []).append(number)
+    return list(places.values())
 
 
 @dataclass(frozen=True, eq=False)
