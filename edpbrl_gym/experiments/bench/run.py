@@ -65,7 +65,8 @@ def plan_units(
             if not get_arm(name).runs_in(regime):
                 continue
             few = study.fewer_seeds is not None and (not regime.headline or name in study.fewer)
-            for seed in range(first_seed, first_seed + (min(count, study.fewer_seeds or count) if few else count)):
+            most = study.regime_seeds.get(regime.name, (study.fewer_seeds or count) if few else count)
+            for seed in range(first_seed, first_seed + min(count, most)):
                 units += [Unit(seed, regime.name, user, name) for user in settings.users(regime, seed)]
     order = {regime.name: number for number, regime in enumerate(chosen)}
     return sorted(units, key=lambda unit: (unit.seed, order[unit.regime]))

@@ -158,7 +158,11 @@ class BenchSettings:
         object.__setattr__(self, "prompt_episodes", searched or (self.episodes[-1],))
         check_count(self.prompts, "prompts", minimum=2)
         check_count(self.pairs, "pairs")
-        check_count(self.planned, "planned")
+        if check_count(self.planned, "planned") < self.answers[0]:
+            raise ValueError(
+                f"Expected planned of at least {self.answers[0]}, the first of the answers after which a planner is "
+                f"judged, got {self.planned}"
+            )
         check_count(self.pool, "pool", minimum=2)
         check_count(self.held_out_questions, "held_out_questions")
         check_count(self.sentences_per_seed, "sentences_per_seed")
@@ -212,8 +216,11 @@ STUDY_SETTINGS: dict[str, dict[str, Any]] = {
     "efficiency-quick": {"prompts": 500, "pairs": 2500, "held_out_questions": 180, "prompt_episodes": (10, 60)},
     "comparison": _FEW,
     "comparison-quick": {**_FEW, "questions": (5, 10, 25, 40), "pairs": 2500, "held_out_questions": 300},
-    "first-answers": {"answers": (6, 12, 18, 24, 36, 60, 120), "planned": 36, "sentences_per_seed": 4},
-    "first-answers-quick": {"answers": (6, 12, 24, 36), "planned": 24, "sentences_per_seed": 4},
+    "first-answers": {"answers": (6, 12, 18, 24, 36, 60, 120), "planned": 24, "sentences_per_seed": 4},
+    "first-answers-quick": {
+        **{"answers": (6, 12, 24, 36), "planned": 24, "sentences_per_seed": 4},
+        **{"prompts": 500, "pairs": 2500, "pool": 1000},
+    },
 }
 """Name of a study -> what its settings differ in from the defaults of ``BenchSettings``; see ``studies``."""
 

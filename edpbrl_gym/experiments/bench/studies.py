@@ -26,7 +26,8 @@ class Study:
         fewer: Arms beside ``arms`` that get ``fewer_seeds`` in headline regimes only.
         fewer_seeds: Most seeds of those arms, and of all arms in side regimes; None: no limit. 5 seeds of 2 sentences
             see each of the ten sentences once.
-        regime_arms: Regime -> its arms, in place of all of the above.
+        regime_arms: Regime -> its arms, in place of ``arms`` and ``fewer``.
+        regime_seeds: Regime -> most seeds of all its arms, where they are fewer.
     """
 
     regimes: Sequence[str]
@@ -35,6 +36,7 @@ class Study:
     fewer: Sequence[str] = ()
     fewer_seeds: int | None = None
     regime_arms: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    regime_seeds: Mapping[str, int] = field(default_factory=dict)
 
 
 _HEADLINE = tuple(regime.name for regime in REGIMES.values() if regime.headline)
@@ -73,15 +75,17 @@ def _first_arms(words: Sequence[str]) -> dict[str, Sequence[str]]:
             arms[f"{name}-{mode}-K6"] = tuple(
                 f"{asker}+{answers}" for answers in ("best-worst", "ranking") for asker in ("random", "adaptive")
             )
-            arms[f"{name}-{mode}-K9"] = ("random", "adaptive", "random+partial", "adaptive+partial")
+            arms[f"{name}-{mode}-K9"] = ("random", "adaptive")
             arms |= {f"{name}-{mode}-{taste}": ("random",) for taste in TASTES if taste != "sentence"}
+        arms[f"{name}-argmax-K9"] = ("random", "adaptive", "random+partial", "adaptive+partial")
     return arms
 
 
-def _first_study(arms: Mapping[str, Sequence[str]], seeds: int) -> Study:
-    return Study(
-        tuple(arms), tuple(dict.fromkeys(name for names in arms.values() for name in names)), seeds, (), None, arms
-    )
+def _first_study(arms: Mapping[str, Sequence[str]], seeds: int, fewer_seeds: int) -> Study:
+    """A study of first answers; more options and other shapes of tastes get fewer seeds."""
+    side = [name for name in arms if REGIMES[name].num_options > 4 or REGIMES[name].taste != "sentence"]
+    names = dict.fromkeys(name for ran in arms.values() for name in ran)
+    return Study(tuple(arms), tuple(names), seeds, regime_arms=arms, regime_seeds=dict.fromkeys(side, fewer_seeds))
 
 
 _FIRST_QUICK: dict[str, Sequence[str]] = {
@@ -100,8 +104,8 @@ STUDIES: dict[str, Study] = {
         ("random_distinct", "greedy_d", "adaptive_a", "bald", "qeubo", "adaptive"),
         4,
     ),
-    "first-answers": _first_study(_first_arms(tuple(BUILT_IN)), 3),
-    "first-answers-quick": _first_study(_FIRST_QUICK, 1),
+    "first-answers": _first_study(_first_arms(tuple(BUILT_IN)), 3, 2),
+    "first-answers-quick": _first_study(_FIRST_QUICK, 1, 1),
 }
 """Name -> study: "efficiency", how many questions each way of asking needs (docs/query-efficiency.md); "comparison",
 all planners on the same items and users (docs/planner-comparison.md); "first-answers", what a person's first answers
