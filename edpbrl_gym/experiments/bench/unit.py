@@ -37,7 +37,8 @@ def run_unit(settings: BenchSettings, unit: Unit, folder: Path, fingerprint: str
         scorer = make_scorer(regime, world, unit.user, folder)
         user = make_user(regime, scorer.taste, unit.user, unit.seed, arm.answers, utility=scorer.utility)
         search_encoder = world.encoder()
-        warm_up(world)
+        if arm.design is None:
+            warm_up(world)
         setup_start = time.process_time()
         asker = make_asker(settings, regime, arm, unit, world, folder)
         setup_seconds = time.process_time() - setup_start - asker.encoder.seconds

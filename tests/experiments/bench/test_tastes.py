@@ -68,21 +68,20 @@ class SumEncoder(CountingEncoder):
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         super().__init__(4 * vocabulary.horizon)
-        self.vocabulary = vocabulary
-        self.step = {token: step for step, tokens in enumerate(vocabulary.tokens) for token in tokens}
+        self.known = {}
+        for step, tokens in enumerate(vocabulary.tokens):
+            for token, row in zip(tokens, CountingEncoder(4).encode(tokens), strict=True):
+                self.known[token] = np.zeros(self.dimension)
+                self.known[token][4 * step : 4 * step + 4] = row
 
     def encode(self, texts, *, progress=False):
         return np.stack([self._row(text) for text in texts])
 
     def _row(self, text):
         tokens = text.split(", ")
-        if not set(tokens) <= set(self.step):
-            return CountingEncoder(self.dimension).encode([text])[0]
-        row = np.zeros(self.dimension)
-        for token in tokens:
-            step = self.step[token]
-            row[4 * step : 4 * step + 4] = CountingEncoder(4).encode([token])[0]
-        return row
+        if not set(tokens) <= set(self.known):
+            return super().encode([text])[0]
+        return np.sum([self.known[token] for token in tokens], axis=0)
 
 
 @pytest.mark.parametrize("words", list(BUILT_IN))
