@@ -149,7 +149,7 @@ class Arm:
             small = regime.num_items <= 100 if self.asker == "optuna" else regime.num_items <= 1000
             return regime.items and regime.num_options == 2 and small
         if regime.feedback == "prompt":  # all others ask a question at every step, or are designed to
-            return self.asker == "random"
+            return self.asker == "random" or self.family == "adaptive"
         return not (regime.items and self.asker.startswith("rollout"))
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edpbrl_gym._feedback import check_feedback
 from edpbrl_gym._seeds import derive_seed
 from edpbrl_gym.experiments.bench.arms import ANSWERS, Arm
 from edpbrl_gym.experiments.bench.designs import load_questions
@@ -16,7 +17,8 @@ from edpbrl_gym.experiments.bench.regime import Regime
 from edpbrl_gym.experiments.bench.settings import BenchSettings, Unit
 from edpbrl_gym.experiments.bench.worlds import World
 from edpbrl_gym.likelihood import make_response_model
-from edpbrl_gym.planners import ComposedFeatures, Planner, ReplayPlanner, TokenFeatures
+from edpbrl_gym.planners import ComposedFeatures, Planner, PromptFeatures, ReplayPlanner
+from edpbrl_gym.planners.option_features import OptionFeatures, option_features
 from edpbrl_gym.planners.registry import PLANNERS, make_planner, planner_options
 
 __all__ = ["Asker", "make_asker", "warm_up"]
@@ -79,18 +81,16 @@ def make_asker(settings: BenchSettings, regime: Regime, arm: Arm, unit: Unit, wo
 
 def warm_up(world: World) -> None:
     """Make what all planners of a world share in this process: it is in nobody's time."""
-    if world.feedback == "truncated":
-        _composed_features(world)
+    _shared_features(world)
 
 
-def _option_features(world: World, encoder: TimedEncoder) -> ComposedFeatures | TokenFeatures:
+def _option_features(world: World, encoder: TimedEncoder) -> OptionFeatures:
     """What a planner knows of a world's options, with an encoder of its own."""
-    if world.feedback == "truncated":
-        return _composed_features(world).with_encoder(encoder)
-    return TokenFeatures(world.vocabulary, world.tokens)
+    shared = _shared_features(world)
+    return shared.with_encoder(encoder) if isinstance(shared, (ComposedFeatures, PromptFeatures)) else shared
 
 
 @functools.lru_cache(maxsize=8)
-def _composed_features(world: World) -> ComposedFeatures:
-    """The fitted features of a world, once for each process: fitting encodes over a thousand texts."""
-    return ComposedFeatures(world.vocabulary, world.tokens, world.encoder())
+def _shared_features(world: World) -> OptionFeatures:
+    """The features of a world's options, once for each process: fitting those of prompts encodes hundreds of texts."""
+    return option_features(check_feedback(world.feedback), world.vocabulary, world.tokens, world.encoder())

@@ -74,7 +74,7 @@ def test_studies_of_first_answers():
         assert all(unit.arm in study.regime_arms[unit.regime] for unit in units)
         assert len({unit.part for unit in units}) == len(units)
     full = plan_units(BenchSettings(**STUDY_SETTINGS["first-answers"]), study=STUDIES["first-answers"])
-    asked = [unit.user for unit in full if (unit.regime, unit.arm) == ("images-argmax", "random")]
+    asked = [unit.user for unit in full if (unit.regime, unit.arm) == ("images-argmax", "adaptive")]
     assert len(asked) == len(set(asked)) == 12  # three seeds see every sentence once
     assert {unit.seed for unit in full if unit.regime == "images-argmax-K6"} == {0, 1}
     assert not [unit for unit in full if not get_arm(unit.arm).runs_in(get_regime(unit.regime))]
@@ -225,7 +225,9 @@ def test_a_small_study_from_the_command_line(tmp_path, capsys):
     assert main(start) == 0
     results = read_results(out).table
     assert set(results["regime"]) == set(regimes)
-    assert set(results["questions"]) == {6, 36}
+    planned = results[results["arm"] == "adaptive"]
+    assert set(planned["questions"]) == {6} and set(results["questions"]) == {6, 36}
+    assert (planned["estimator"] == "vocabulary").all()
     asked = set(results[results["arm"] == "random"]["estimator"])
     assert asked == {"vocabulary", "global", "ridge-fit", "ridge100"}
     assert np.isfinite(results[["preference_error", "regret_ten", "cosine_centred"]]).all(axis=None)
