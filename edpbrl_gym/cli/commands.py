@@ -31,7 +31,7 @@ def commands(arguments: Sequence[str]) -> Any:
     """
     quick = "--quick" in arguments
     recipe: Any = "tuned" if _value("--recipe", arguments) == "tuned" else "paper"  # tyro refuses other names
-    study: Any = "comparison" if "comparison" in arguments else "efficiency"
+    study: Any = next((name for name in ("comparison", "first-answers") if name in arguments), "efficiency")
 
     @dataclass(frozen=True)
     class Reproduce:

@@ -211,6 +211,14 @@ def test_differences_are_paired_and_averaged_over_the_modes():
     assert shapes.rows[0][:5] == ("images", "argmax", "a sentence", "0.350", "-0.100 [-0.100, -0.100]*")
 
 
+@pytest.mark.parametrize(("more", "name"), [((), "first-answers"), (("--quick",), "first-answers-quick")])
+def test_the_command_takes_the_settings_of_the_study(monkeypatch, more, name):
+    taken = []
+    monkeypatch.setattr("edpbrl_gym.cli.bench.run", taken.append)
+    assert main(["bench", "first-answers", *more]) == 0
+    assert taken[0].settings == BenchSettings(**STUDY_SETTINGS[name])
+
+
 # -- end to end ------------------------------------------------------------------------------------------------------
 
 
@@ -236,5 +244,7 @@ def test_a_small_study_from_the_command_line(tmp_path, capsys):
     assert "Answers needed for the level of 36 partial ones" in page and "Estimators by shape of taste" in page
     assert (out / "figures" / "first-answers.png").is_file()
     assert "Answers needed" in capsys.readouterr().out
+    config = read_results(out).config
+    assert (config["answers"], config["planned"], config["pool"]) == ([6, 36], 6, 50)
     refused(capsys, [*start, "--answers", "0"], 2, "answers >= 1")
     refused(capsys, [*start, "--planned", "3"], 2, "planned of at least 6")
