@@ -16,9 +16,13 @@ from edpbrl_gym.experiments.demo_settings import DemoSettings
 __all__ = ["Demo", "run"]
 
 
+# what a user does, for each format of the answers
+_DONE = {"best": "pick the best", "partial": "name the three best", "ranking": "rank all"}
+
+
 @dataclass(frozen=True)
 class Demo:
-    """The main job in a minute: choose questions, a simulated user answers, write prompts that they like."""
+    """The main job in a minute: twenty questions, a simulated user answers, write prompts that they like."""
 
     settings: OmitArgPrefixes[DemoSettings] = field(default_factory=DemoSettings)
     out: Path | None = None
@@ -44,7 +48,8 @@ def run(options: Demo) -> None:
     bullet(
         console,
         "The user",
-        f'likes "{settings.text}" and cannot say so. They only pick the best of {settings.num_options}.',
+        f'likes "{settings.text}" and cannot say so. They only {_DONE[settings.answers]} of '
+        f"{settings.num_options} prompts.",
     )
     out = options.out or _default_folder(settings)
     results = run_demo(settings, out, say=_Story(console, stages), progress=True)
@@ -79,8 +84,8 @@ def _default_folder(settings: DemoSettings) -> Path:
 class _Stages:
     """Duration of each part of the demo, from the end of the part before to its own end."""
 
-    # while one core asks adaptive questions, the other one asks all others
-    _OF_STEP = {"vocabulary": "start", "design": "questions", "estimate": "questions"}
+    # while one core asks adaptive questions, the other one asks random ones
+    _OF_STEP = {"vocabulary": "start", "estimate": "questions"}
 
     def __init__(self) -> None:
         self._last = time.monotonic()
@@ -120,21 +125,13 @@ class _Story:
                 "Features",
                 f"every token as a vector of {facts['dimension']} numbers ({facts['encoder']}).",
             )
-        elif step == "design":
-            from edpbrl_gym.design.result import certified
-
-            text = (
-                f"{facts['criterion']}-optimal by working-set Newton in {facts['seconds']:.1f} s; certificate: "
-                f"{facts['criterion']}-efficiency at least {certified(facts['efficiency'])} of the best design."
-            )
-            bullet(self.console, "Design", text)
-            for warning in facts["warnings"]:
-                bullet(self.console, "  warning", warning)
         elif step == "questions":
             self._questions(facts)
         elif step == "estimate":
-            note = "" if facts["converged"] else " (the estimate has not converged)"
-            text = f"{facts['agent']} questions: cosine error of the learnt taste {facts['cosine_error']:.3f}{note}."
+            text = (
+                f"{facts['agent']} questions: of two random prompts of the kept words the learnt taste prefers the "
+                f"wrong one in {facts['preference_error']:.1%} of all cases."
+            )
             bullet(self.console, "Estimate", text)
         elif step == "prompts":
             from edpbrl_gym.experiments.demo_report import counted_best
@@ -148,17 +145,19 @@ class _Story:
 
     def _questions(self, facts: dict[str, Any]) -> None:
         how = ", one after the other, each chosen by the answers before it" if facts["agent"] == "Adaptive" else ""
-        bullet(self.console, "Questions", f"{facts['questions']} {facts['agent']} questions answered{how}.")
-        if facts["agent"] != "Adaptive" or not facts["example"]:
+        note = "" if facts["converged"] else " (the estimate has not converged)"
+        bullet(self.console, "Questions", f"{facts['questions']} {facts['agent']} questions answered{how}{note}.")
+        if facts["agent"] != "Adaptive":
             return
         from rich.padding import Padding
         from rich.text import Text
 
-        self.console.print(Padding("For example, which of these is best?", (0, 0, 0, 14)), style="dim")
+        self.console.print(Padding("The last one, with its answer:", (0, 0, 0, 14)), style="dim")
+        places = {option: place for place, option in enumerate(facts["order"], 1)}
         for number, text in enumerate(facts["example"]):
-            is_choice = number == facts["choice"]
-            line = Text(f"{'>' if is_choice else ' '} {text}", style="bold" if is_choice else "dim")
-            self.console.print(Padding(line, (0, 0, 0, 14)))
+            place = places.get(number)
+            mark = ">" if place and len(places) == 1 else str(place or " ")
+            self.console.print(Padding(Text(f"{mark} {text}", style="bold" if place else "dim"), (0, 0, 0, 14)))
 
 
 def _tables(console: Any, results: Any) -> None:

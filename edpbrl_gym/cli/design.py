@@ -73,6 +73,7 @@ def run(options: Design) -> None:
         Stopped: After Ctrl-C while it solves; the best design so far is written with its certificate and questions.
     """
     from edpbrl_gym._places import hold_folder
+    from edpbrl_gym._validation import check_path
     from edpbrl_gym.agents.registry import check_agent
     from edpbrl_gym.collection.collect import ENVIRONMENT, check_static, draw_questions, is_static, make_prompt_lanes
     from edpbrl_gym.collection.distinct import check_enough_options
@@ -81,6 +82,7 @@ def run(options: Design) -> None:
     from edpbrl_gym.vocabulary import load_vocabulary
 
     with bad_arguments():
+        check_path(options.vocabulary, "vocabulary")
         _check(options)
         check_agent(options.solver)
     load_vocabulary(options.vocabulary)

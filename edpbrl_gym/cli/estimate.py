@@ -48,10 +48,12 @@ def run(options: Estimate) -> None:
     import numpy as np
 
     from edpbrl_gym._places import hold_place, prepare_place
+    from edpbrl_gym._validation import check_path
     from edpbrl_gym.estimation.metrics import choice_accuracy
     from edpbrl_gym.personalize.taste import save_taste
 
     with bad_arguments():
+        check_path(options.vocabulary, "vocabulary")
         _check(options)
     prepare_place(options.out)
     lock = hold_place(options.out)

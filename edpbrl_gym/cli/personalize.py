@@ -117,12 +117,13 @@ def run(options: Personalize) -> None:
 def _check(options: Personalize) -> dict[str, Path]:
     """Check the arguments; return the taste files by name."""
     from edpbrl_gym._compat import check_installed
-    from edpbrl_gym._validation import check_count, check_number
+    from edpbrl_gym._validation import check_count, check_number, check_path
 
     if options.model is not None:  # reported now, not after the search
         check_installed("diffusers", "--model", "images")
         check_installed("PIL", "contact sheets", "images")
     with bad_arguments():
+        check_path(options.vocabulary, "vocabulary")
         for count in ("count", "beam_width", "shortlist", "per_base", "policy_samples", "pictures"):
             check_count(getattr(options, count), f"--{count.replace('_', '-')}")
         check_count(options.seed, "--seed", minimum=0)

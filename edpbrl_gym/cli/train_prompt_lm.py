@@ -37,10 +37,11 @@ def run(options: TrainPromptLM) -> None:
     Raises:
         Stopped: After Ctrl-C; nothing is written.
     """
-    from edpbrl_gym._validation import check_count
+    from edpbrl_gym._validation import check_count, check_path
     from edpbrl_gym.vocabulary import load_vocabulary
 
     with bad_arguments():
+        check_path(options.vocabulary, "vocabulary")
         check_count(options.seed, "--seed", minimum=0)
         for name in ("prompts", "steps"):
             if getattr(options, name) is not None:

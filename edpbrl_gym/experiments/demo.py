@@ -1,4 +1,4 @@
-"""The whole workflow in a minute: choose questions, let a simulated user answer them, write prompts they like."""
+"""The whole workflow in a minute: twenty questions to a simulated user, and the prompts that they will like."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym._seeds import derive_seed, generator
-from edpbrl_gym.experiments.demo_asking import DESIGNED, Asking, Say
+from edpbrl_gym.estimation.metrics import cosine_error, preference_error
+from edpbrl_gym.experiments.demo_asking import RANDOM, Asked, Asking, Say
 from edpbrl_gym.experiments.demo_report import make_report
 from edpbrl_gym.experiments.demo_settings import DemoSettings
 from edpbrl_gym.experiments.framework import Experiment, Inputs, Run, run_experiment, text_inputs
 from edpbrl_gym.experiments.runs import Results
 from edpbrl_gym.features import TextEncoder
 from edpbrl_gym.features.memo import MemoEncoder
-from edpbrl_gym.oracles import SyntheticUser
+from edpbrl_gym.oracles import ImperfectUser, SyntheticUser
 from edpbrl_gym.personalize.search import Prompt, random_prompts
 from edpbrl_gym.personalize.together import best_prompts_together
 from edpbrl_gym.vocabulary import Vocabulary
@@ -39,14 +40,14 @@ def run_demo(
     Args:
         settings: Settings of the demo.
         out: A new or empty folder, or one of the same demo, which is run again.
-        say: Called after each step with its name ("vocabulary", "features", "design", "questions", "estimate",
-            "prompts") and facts about it; from another thread for the questions that are not adaptive.
+        say: Called after each step with its name ("vocabulary", "features", "questions", "estimate", "prompts") and
+            facts about it; from another thread for Random questions.
         progress: Show a progress bar while the tokens are encoded.
 
     Returns:
-        The results: rows of the parts "best" (up to ten prompts for each way of asking), "curve" (errors against T),
-        "plain curve" (of Random questions with the paper's ridge), "population" (true scores of random prompts) and
-        "ceiling" (the same search with the true taste).
+        The results: rows of the parts "best" (up to ten prompts for each way of asking), "curve" (errors of the taste
+        against the number of questions), "plain curve" (of Random questions with the paper's ridge), "population" (true
+        scores of random prompts) and "ceiling" (the same search with the true taste).
 
     Raises:
         RunFolderError: If ``out`` holds something else or can't be written.
@@ -83,29 +84,51 @@ def _run_unit(settings: DemoSettings, unit: _Whole, folder: Path, run: Run, say:
         return MemoEncoder(memo.encoder, texts=[*texts, settings.text], rows=known)
 
     def make_user() -> SyntheticUser:
-        return SyntheticUser.from_text(
+        return ImperfectUser.from_text(
             settings.text,
             memo,
             mode=settings.mode,
             scale=settings.scale,
+            response=settings.answers,
             seed=derive_seed(settings.seed, "answers"),
             name="simulated user",
         )
 
     user = make_user()
-    population: list[dict[str, Any]] = []
-    results = Asking(settings, make_user, make_encoder).run(
-        lambda: population.extend(_population(settings, user, test, make_encoder())), say
+    texts_shown = random_prompts(test, settings.population, generator(settings.seed, "population"))
+    population: list[NDArray[np.float64]] = []
+    results = Asking(settings, train, make_user, make_encoder).run(
+        lambda: population.append(make_encoder().encode(texts_shown).astype(np.float64)), say
     )
-    rows = [row for arm in results.values() for row in arm.rows]
-    rows += _write_prompts({label: arm.theta for label, arm in results.items()}, user, test, memo, say)
-    run.folder.note(
-        train_sizes=list(train.sizes),
-        test_sizes=list(test.sizes),
-        user=user.describe(),
-        designs=[{"agent": DESIGNED, **results[DESIGNED].design}],
-    )
-    return _table([*rows, *population])
+    (rows_shown,) = population
+    rows = [row for title, asked in results.items() for row in _curves(title, asked, user.theta, rows_shown)]
+    for title in results:
+        last = [row for row in rows if row["agent"] == title and row["part"] == "curve"][-1]
+        say("estimate", {"agent": title, "preference_error": last["preference_error"]})
+    rows += _write_prompts({title: asked.theta for title, asked in results.items()}, user, test, memo, say)
+    rows += [
+        {"part": "population", "prompt": text, "true_score": float(score)}
+        for text, score in zip(texts_shown, rows_shown @ user.theta, strict=True)
+    ]
+    run.folder.note(train_sizes=list(train.sizes), test_sizes=list(test.sizes), user=user.describe())
+    return _table(rows)
+
+
+def _curves(title: str, asked: Asked, truth: NDArray[np.float64], prompts: NDArray[np.float64]) -> list[dict[str, Any]]:
+    """Errors of the estimates after some of the questions: on all pairs of some prompts, and of the direction."""
+    pairs = np.stack(np.triu_indices(len(prompts), k=1), axis=1)
+    parts = [("curve", asked.thetas)] + ([("plain curve", asked.plain)] if title == RANDOM else [])
+    return [
+        {
+            "part": part,
+            "agent": title,
+            "questions": count,
+            "preference_error": preference_error(theta, truth, prompts, pairs),
+            "cosine_error": cosine_error(theta, truth),
+        }
+        for part, thetas in parts
+        for count, theta in sorted(thetas.items())
+    ]
 
 
 def _inner(encoder: TextEncoder) -> TextEncoder:
@@ -142,17 +165,6 @@ def _score(
             "true_score": float(true[rank]),
         }
         for rank, prompt in enumerate(prompts)
-    ]
-
-
-def _population(
-    settings: DemoSettings, user: SyntheticUser, test: Vocabulary, encoder: TextEncoder
-) -> list[dict[str, Any]]:
-    texts = random_prompts(test, settings.population, generator(settings.seed, "population"))
-    scores = encoder.encode(texts).astype(np.float64) @ user.theta
-    return [
-        {"part": "population", "prompt": text, "true_score": float(score)}
-        for text, score in zip(texts, scores, strict=True)
     ]
 
 

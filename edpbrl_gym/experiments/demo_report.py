@@ -1,4 +1,4 @@
-"""The report of the demo: the learning curves of the taste, and the best prompts against random ones."""
+"""The report of the demo: how fast the taste is learnt, and the best prompts against random ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from edpbrl_gym.experiments.reporting.report import (
     Section,
     Text,
     bullets,
-    designs_section,
     provenance_section,
 )
 from edpbrl_gym.experiments.reporting.tables import TextTable
@@ -33,7 +32,7 @@ def make_report(results: Results) -> Report:
     sections: list[Section] = [
         Text([f'Simulated user: "{config["text"]}" ({UserSettings(config["mode"], config["scale"]).label})']),
         Text(bullets(demo_verdict(results))),
-        Picture("demo", "The demo", demo_figure(table, text=config["text"], episodes=config["episodes"])),
+        Picture("demo", "The demo", demo_figure(table, text=config["text"], questions=config["questions"])),
     ]
     for agent in dict.fromkeys(best["agent"]):
         rows = [
@@ -42,19 +41,17 @@ def make_report(results: Results) -> Report:
         ]
         title = f"Best prompts after {agent} questions"
         sections.append(TextTable(title, ("true score", "better than", "prompt"), rows, words=3))
-    return Report("Demo", [*sections, designs_section(results), provenance_section(results)])
+    return Report("Demo", [*sections, provenance_section(results)])
 
 
 def demo_verdict(results: Results) -> list[str]:
     """Closing lines of the demo, from the numbers."""
-    episodes = int(results.config["episodes"])
+    questions = int(results.config["questions"])
     best = results.table[results.table["part"] == "best"]
     agents = list(dict.fromkeys(best["agent"]))
     mean = best.groupby("agent")["true_score"].mean()
     percentile = best.groupby("agent")["percentile"].mean()
-    curve = results.table[results.table["part"] == "curve"]
-    last = curve[curve["episodes"] == curve["episodes"].max()].set_index("agent")["cosine_error"]
-    plain = results.table[(results.table["part"] == "plain curve") & (results.table["agent"] == agents[-1])]
+    last, plain = (_last_errors(results.table, part) for part in ("curve", "plain curve"))
     population = results.table.loc[results.table["part"] == "population", "true_score"]
     ceiling = results.table.loc[results.table["part"] == "ceiling", "true_score"]
     lines = [
@@ -62,18 +59,16 @@ def demo_verdict(results: Results) -> list[str]:
         f"{population.max():.3f}; the {_scoring(ceiling)}, found with the taste known exactly."
     ]
     lines += [
-        f"{agent} questions: after {episodes} episode{'s' * (episodes != 1)} the "
+        f"{agent} questions: after {questions} question{'s' * (questions != 1)} the "
         f"{_scoring(best.loc[best['agent'] == agent, 'true_score'])}, better than {share_below(percentile[agent])} of "
-        f"the random prompts (cosine error of the taste {last[agent]:.3f})."
+        f"the random prompts; of two random prompts the learnt taste prefers the wrong one in {last[agent]:.1%} of all "
+        "cases."
         for agent in agents
     ]
     random = agents[-1]
-    ridge = float(plain.sort_values("episodes")["cosine_error"].iloc[-1])
-    prior_matters = ridge - last[random] > last.max() - last.min()
-    opening = "The prior counts most: with" if results.config["prior"] != "ridge" and prior_matters else "With"
     lines.append(
-        f"{opening} the paper's estimate (ridge with lambda = 100: all directions count the same) the same answers to "
-        f"{random} questions give a cosine error of {ridge:.3f}."
+        f"With the paper's estimate (ridge with lambda = 100: all directions count the same) the same answers to "
+        f"{random} questions prefer the wrong one in {plain[random]:.1%}."
     )
     first, *rest = sorted(agents, key=lambda agent: -mean[agent])
     leads = {agent: mean[first] - mean[agent] for agent in rest}
@@ -82,8 +77,14 @@ def demo_verdict(results: Results) -> list[str]:
     else:
         by = ", ".join(f"{lead:.3f} above {agent}" for agent, lead in leads.items())
         comparison = f"{first} questions led to the best prompts, {by}"
-    lines.append(f"This time {comparison}. One user, one run: `edpbrl bench efficiency` compares them over many.")
+    lines.append(f"This time {comparison}. One user, one run: `edpbrl bench first-answers` compares them over many.")
     return lines
+
+
+def _last_errors(table: Any, part: str) -> dict[str, float]:
+    """The last preference error of each agent."""
+    curve = table[table["part"] == part].sort_values("questions")
+    return {str(agent): float(error) for agent, error in curve.groupby("agent")["preference_error"].last().items()}
 
 
 def share_below(percentile: float) -> str:
@@ -109,13 +110,13 @@ def counted_best(count: int) -> str:
     return f"{number} best prompts" if count != 1 else "best prompt"
 
 
-def demo_figure(table: Any, *, text: str, episodes: int) -> Figure:
-    """Draw the demo: the learning curves of the taste, and the scores of the best prompts among random ones.
+def demo_figure(table: Any, *, text: str, questions: int) -> Figure:
+    """Draw the demo: how fast the taste is learnt, and the scores of the best prompts among random ones.
 
     Args:
         table: Rows with ``part`` "curve", "plain curve", "population", "best" and "ceiling".
         text: The taste in words.
-        episodes: T.
+        questions: How many were answered.
     """
     with new_figure(9.6, 4.2) as figure:
         curves_axis, scores_axis = figure.subplots(1, 2, width_ratios=(1, 1.5))
@@ -123,24 +124,24 @@ def demo_figure(table: Any, *, text: str, episodes: int) -> Figure:
         _demo_curves(curves_axis, table, agents)
         _demo_scores(scores_axis, table, agents)
         legend(figure)  # the agents are in both panels, in the same colours
-        set_title(figure, f'Simulated user: "{text}", {episodes} episodes')
+        set_title(figure, f'Simulated user: "{text}", {questions} questions')
     return figure
 
 
 def _demo_curves(axis: Any, table: Any, agents: list[str]) -> None:
     for number, agent in enumerate(agents):
-        rows = table[(table["part"] == "curve") & (table["agent"] == agent)].sort_values("episodes")
+        rows = table[(table["part"] == "curve") & (table["agent"] == agent)].sort_values("questions")
         axis.plot(
-            rows["episodes"], rows["cosine_error"], color=look(number).colour, linestyle=look(number).line,
+            rows["questions"], 100 * rows["preference_error"], color=look(number).colour, linestyle=look(number).line,
             marker=look(number).marker, markersize=4.5, label=f"{agent} questions",
         )  # fmt: skip
-    plain = table[(table["part"] == "plain curve") & (table["agent"] == agents[-1])].sort_values("episodes")
+    plain = table[(table["part"] == "plain curve") & (table["agent"] == agents[-1])].sort_values("questions")
     axis.plot(
-        plain["episodes"], plain["cosine_error"], color=GREY, linestyle=":", marker="x", markersize=4.5,
+        plain["questions"], 100 * plain["preference_error"], color=GREY, linestyle=":", marker="x", markersize=4.5,
         label=f"{agents[-1]} questions, the paper's estimate (ridge, lambda = 100)",
     )  # fmt: skip
-    axis.set(xlabel="episodes answered", ylabel="cosine error of the learnt taste", title="Learning the taste")
-    axis.set_xticks(sorted(set(plain["episodes"])))
+    axis.set(xlabel="questions answered", ylabel="wrong preferences (%)", title="Learning the taste")
+    axis.set_xticks(sorted(set(plain["questions"])))
     axis.set_ylim(bottom=0)
 
 

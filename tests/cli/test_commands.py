@@ -87,7 +87,7 @@ def test_answers_are_never_written_over(words, tmp_path, capsys):
 
 def test_every_demo_has_a_folder_of_its_own(words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    small = ["demo", "--vocabulary", str(words), "--episodes", "2", "--iterations", "2"]
+    small = ["demo", "--vocabulary", str(words), "--questions", "2", "--num-options", "3"]
     assert main([*small, "--text", "a red fox"]) == 0 and main([*small, "--text", "a blue fox"]) == 0
     assert len(list((tmp_path / "runs").iterdir())) == 2
 
@@ -157,10 +157,17 @@ def test_the_beam_finds_the_best_prompts_of_a_vocabulary_small_enough_to_try_all
 
 def test_the_demo_tells_its_story(words, tmp_path, capsys):
     out = tmp_path / "demo"
-    given = ["--text", TASTE, "--vocabulary", str(words), "--episodes", "5", "--iterations", "5", "--out", str(out)]
+    given = ["--text", TASTE, "--vocabulary", str(words), "--questions", "5", "--num-options", "4", "--out", str(out)]
     assert main(["demo", *given]) == 0
     printed = capsys.readouterr().out
-    for text in (TASTE, "efficiency at least", "Adaptive questions", "ED-PBRL questions", "true score", "This time"):
+    for text in (
+        TASTE,
+        "pick the best of 4 prompts",
+        "Adaptive questions",
+        "Random questions",
+        "true score",
+        "This time",
+    ):
         assert text in printed
     stages = ["start", "features", "questions", "prompts", "report"]
     assert re.search(r"Done in \d+ s \(" + ", ".join(f"{name} [\\d.]+ s" for name in stages), " ".join(printed.split()))
@@ -172,7 +179,7 @@ def test_the_demo_tells_its_story(words, tmp_path, capsys):
     told = printed + (out / "REPORT.md").read_text(encoding="utf-8")
     assert not re.search(r"\bten\b", told, re.IGNORECASE)
     assert set(table.loc[table["part"] == "plain curve", "agent"]) == {"Random"}
-    assert set(best["agent"]) == {"Adaptive", "ED-PBRL", "Random"} and best["percentile"].between(0, 100).all()
+    assert set(best["agent"]) == {"Adaptive", "Random"} and best["percentile"].between(0, 100).all()
     assert read_results(out).provenance["user"]["text"] == TASTE
     image = Image.open(out / "figures" / "demo.png").convert("L")
     assert np.count_nonzero(image.histogram()) > 50
@@ -183,6 +190,18 @@ def test_the_demo_tells_its_story(words, tmp_path, capsys):
     assert main(["demo", *given]) == 0  # the same demo again gives the same numbers
     again = read_results(out).table
     pandas.testing.assert_frame_equal(again, table, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("answers", "marks"), [("ranking", ["1", "2", "3", "4"]), ("partial", [" ", "1", "2", "3"]), ("best", [" ", ">"])]
+)
+def test_the_demo_shows_the_last_question_with_its_answer(words, tmp_path, capsys, answers, marks):
+    given = ["--vocabulary", str(words), "--questions", "2", "--num-options", "4", "--answers", answers]
+    assert main(["demo", *given, "--out", str(tmp_path / "demo")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    first = next(place for place, line in enumerate(lines) if "with its answer" in line)
+    question = [line[14] for line in lines[first + 1 :] if line.startswith(" " * 14) and len(line.strip()) > 8]
+    assert sorted(set(question)) == marks
 
 
 @pytest.mark.parametrize(

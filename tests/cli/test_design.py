@@ -23,8 +23,6 @@ from edpbrl_gym.cli import main
 from edpbrl_gym.cli.console import solving
 from edpbrl_gym.collection.collect import make_prompt_lanes
 from edpbrl_gym.design import SOLVERS
-from edpbrl_gym.experiments.demo import run_demo
-from edpbrl_gym.experiments.demo_settings import DemoSettings
 from edpbrl_gym.experiments.designs import solve_and_save
 from tests.helpers.small_vocabulary import write_vocabulary
 
@@ -235,8 +233,6 @@ def test_experiments_keep_no_design_cut_short(words, tmp_path, monkeypatch):
     from edpbrl_gym.experiments.settings import SyntheticSettings
 
     monkeypatch.setattr(DesignAgent, "learn", _interrupted_learn)
-    with pytest.raises(KeyboardInterrupt):
-        run_demo(DemoSettings(vocabulary=str(words), episodes=2), tmp_path / "demo")
     settings = SyntheticSettings(vocabulary=str(words), episodes=(2,), runs=1)
     tokens = Tokens(fingerprint=_fingerprint(), texts=[], rows=np.empty((0, 384), dtype=np.float32))
     with pytest.raises(KeyboardInterrupt):

@@ -21,7 +21,7 @@ def words(tmp_path_factory):
     return write_vocabulary(tmp_path_factory.mktemp("words") / "vocabulary")
 
 
-@pytest.mark.parametrize("command", [["demo"], ["design"], ["reproduce", "synthetic"]])
+@pytest.mark.parametrize("command", [["design"], ["reproduce", "synthetic"]])
 @pytest.mark.parametrize(
     ("option", "said"),
     [
@@ -38,12 +38,29 @@ def test_numbers_out_of_range(command, option, said, capsys, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        (["--num-options", "1"], ["(K) >= 2, got 1"]),
+        (["--questions", "0"], ["questions >= 1, got 0"]),
+        (["--answers", "partial", "--num-options", "3"], ["partial rankings >= 4, got 3"]),
+        (["--answers", "all"], ["best", "ranking"]),
+        (["--seed", "-3"], ["got -3"]),
+    ],
+)
+def test_settings_of_the_demo_out_of_range(option, said, capsys, tmp_path):
+    refused(capsys, ["demo", *option, "--out", tmp_path / "out"], 2, *said)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
     "arguments",
     [
         ["design", "--vocabulary", ""],
         ["demo", "--vocabulary="],
         ["reproduce", "synthetic", "--out", ""],
         ["personalize", "theta.safetensors", "--vocabulary", ""],
+        ["estimate", "answers.csv", "--vocabulary", ""],
+        ["train-prompt-lm", "--vocabulary", ""],
         ["estimate", ""],
     ],
 )

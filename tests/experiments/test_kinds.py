@@ -39,7 +39,7 @@ def synthetic(inputs, out):
 
 
 def demo(inputs, out):
-    run_demo(DemoSettings(text=TASTE, vocabulary=inputs[0], encoder=inputs[1], episodes=2, iterations=2), out)
+    run_demo(DemoSettings(text=TASTE, vocabulary=inputs[0], encoder=inputs[1], questions=2, num_options=3), out)
 
 
 def bench(inputs, out):

@@ -9,49 +9,41 @@ from edpbrl_gym.experiments.demo_report import demo_figure, demo_verdict, share_
 from edpbrl_gym.experiments.runs import Results
 
 
-def demo_results(*, designed: float, random: float, plain: float, scores=(0.5, 0.4), prior="embeddings") -> Results:
-    """Results of a demo with these cosine errors at its end, and these scores of the best prompts."""
-    ends = (("curve", "ED-PBRL", designed), ("curve", "Random", random), ("plain curve", "Random", plain))
+def demo_results(*, adaptive: float, random: float, plain: float, scores=(0.5, 0.4)) -> Results:
+    """Results of a demo with these preference errors at its end, and these scores of the best prompts."""
+    ends = (("curve", "Adaptive", adaptive), ("curve", "Random", random), ("plain curve", "Random", plain))
     rows = [
-        {"part": part, "agent": agent, "episodes": episodes, "cosine_error": error}
+        {"part": part, "agent": agent, "questions": questions, "preference_error": error}
         for part, agent, last in ends
-        for episodes, error in ((5, 0.9), (10, last))
+        for questions, error in ((10, last), (5, 0.4))
     ]
     rows += [
         {"part": "best", "agent": agent, "true_score": score, "percentile": 99.0}
-        for agent, score in zip(("ED-PBRL", "Random"), scores, strict=True)
+        for agent, score in zip(("Adaptive", "Random"), scores, strict=True)
     ]
     rows += [{"part": "population", "true_score": score} for score in (0.1, 0.3)]
     rows += [{"part": "ceiling", "true_score": 0.7}]
-    return Results(pandas.DataFrame(rows), kind="demo", config={"episodes": 10, "prior": prior}, provenance={})
+    return Results(pandas.DataFrame(rows), kind="demo", config={"questions": 10}, provenance={})
 
 
-@pytest.mark.parametrize(
-    ("errors", "counts_most"),
-    [
-        ({"designed": 0.23, "random": 0.21, "plain": 0.29}, True),
-        ({"designed": 0.94, "random": 0.92, "plain": 0.93}, False),  # the questions made more of a difference
-        ({"designed": 0.40, "random": 0.40, "plain": 0.35}, False),  # the ridge was better
-        ({"designed": 0.23, "random": 0.21, "plain": 0.29, "prior": "ridge"}, False),
-    ],
-)
-def test_the_prior_is_praised_only_where_it_made_the_greatest_difference(errors, counts_most):
-    line = demo_verdict(demo_results(**errors))[-2]
-    assert f"{errors['plain']:.3f}" in line and "lambda = 100" in line
-    assert ("counts most" in line) == counts_most
+def test_the_demo_says_what_each_taste_gets_wrong():
+    lines = demo_verdict(demo_results(adaptive=0.123, random=0.234, plain=0.345))
+    assert "Adaptive questions: after 10 questions" in lines[1] and "12.3%" in lines[1]
+    assert "Random questions" in lines[2] and "23.4%" in lines[2]
+    assert "lambda = 100" in lines[3] and "34.5%" in lines[3]
 
 
 @pytest.mark.parametrize(
     ("scores", "said"),
     [
-        ((0.5, 0.4), "This time ED-PBRL questions led to the best prompts, 0.100 above Random."),
-        ((0.4, 0.5), "This time Random questions led to the best prompts, 0.100 above ED-PBRL."),
-        ((0.4, 0.4002), "This time neither Random nor ED-PBRL questions led to better prompts."),
+        ((0.5, 0.4), "This time Adaptive questions led to the best prompts, 0.100 above Random."),
+        ((0.4, 0.5), "This time Random questions led to the best prompts, 0.100 above Adaptive."),
+        ((0.4, 0.4002), "This time neither Random nor Adaptive questions led to better prompts."),
     ],
 )
 def test_the_demo_names_a_winner_only_where_there_is_one(scores, said):
-    line = demo_verdict(demo_results(designed=0.3, random=0.3, plain=0.4, scores=scores))[-1]
-    assert line.startswith(said) and "edpbrl bench efficiency" in line
+    line = demo_verdict(demo_results(adaptive=0.3, random=0.3, plain=0.4, scores=scores))[-1]
+    assert line.startswith(said) and "edpbrl bench first-answers" in line
 
 
 @pytest.mark.parametrize(
@@ -64,13 +56,13 @@ def test_the_demo_names_a_winner_only_where_there_is_one(scores, said):
     ],
 )
 def test_the_demo_counts_the_prompts_that_there_are(count, said):
-    results = demo_results(designed=0.3, random=0.3, plain=0.4)
+    results = demo_results(adaptive=0.3, random=0.3, plain=0.4)
     best, others = (results.table[(results.table["part"] == "best") == wanted] for wanted in (True, False))
     table = pandas.concat([*[best] * count, *[others[others["part"] == "ceiling"]] * (count - 1), others])
     lines = demo_verdict(Results(table, kind="demo", config=results.config, provenance={}))
     named = said.removeprefix("the ").split(" score")[0]
     assert said in lines[1] and named in lines[0]
-    figure = demo_figure(table, text="fog", episodes=10)
+    figure = demo_figure(table, text="fog", questions=10)
     title, drawn = figure.axes[1].get_title(), [text.get_text() for text in figure.legends[0].get_texts()]
     assert title == f"{named[0].upper()}{named[1:]}, from words never asked about"
     assert any(text.endswith(f"{named}, taste known") for text in drawn)
