@@ -45,8 +45,8 @@ FLOORS = {
     "collection": 5,
     "personalize": 5,
     "session": 6,
-    "experiments": 6,
-    "cli": 7,
+    "experiments": 7,
+    "cli": 8,
 }
 HEAVY = {
     "torch",
