@@ -80,6 +80,22 @@ def told(queries: Queries, responses: Sequence[Response], count: int) -> Compari
     )
 
 
+def judge_skips(
+    world: World, part: Comparisons, theta: Floats, count: int, key: tuple[str, str], found: Errors
+) -> None:
+    """Errors with skips ignored, read as dislike, and read so only where that is more probable."""
+    outside = learn_outside(part, base=world.prior.base, reference=world.centre)
+    chosen = outside.model if outside.log_odds > 0 else BestOf()
+    for name, value in (
+        ("share skipped", 1.0 - len(part.answered) / count),
+        ("ignored", world.error(part, BestOf(), theta)),
+        ("learnt", world.error(part, outside.model, theta)),
+        ("if odds > 1", world.error(part, chosen, theta)),
+        ("share odds > 1", float(outside.log_odds > 0)),
+    ):
+        found.setdefault((*key, name), []).append(value)
+
+
 def skips(world: World, theta: Floats, seed: int, found: Errors) -> None:
     """Users who skip what they dislike, and users who skip at random."""
     for kind, complete in (("partial", False), ("complete", True)):
@@ -89,13 +105,7 @@ def skips(world: World, theta: Floats, seed: int, found: Errors) -> None:
         patient = ImperfectUser(theta, **given).answer(queries).responses  # type: ignore[arg-type]
         for count in QUESTIONS:
             part, key = told(queries, answers, count), (kind, str(count))
-            found.setdefault((*key, "share skipped"), []).append(1.0 - len(part.answered) / count)
-            found.setdefault((*key, "ignored"), []).append(world.error(part, BestOf(), theta))
-            outside = learn_outside(part, base=world.prior.base, reference=world.centre)
-            found.setdefault((*key, "learnt"), []).append(world.error(part, outside.model, theta))
-            chosen = outside.model if outside.log_odds > 0 else BestOf()
-            found.setdefault((*key, "if odds > 1"), []).append(world.error(part, chosen, theta))
-            found.setdefault((*key, "share odds > 1"), []).append(float(outside.log_odds > 0))
+            judge_skips(world, part, theta, count, key, found)
             found.setdefault((*key, "never skips"), []).append(
                 world.error(told(queries, patient, count), BestOf(), theta)
             )
@@ -105,13 +115,7 @@ def skips(world: World, theta: Floats, seed: int, found: Errors) -> None:
         careless = [Response.skip() if skip else answer for skip, answer in zip(chance, patient, strict=True)]
         for count in QUESTIONS:
             part, key = told(queries, careless, count), ("complete, at random", str(count))
-            found.setdefault((*key, "share skipped"), []).append(1.0 - len(part.answered) / count)
-            found.setdefault((*key, "ignored"), []).append(world.error(part, BestOf(), theta))
-            outside = learn_outside(part, base=world.prior.base, reference=world.centre)
-            found.setdefault((*key, "learnt"), []).append(world.error(part, outside.model, theta))
-            chosen = outside.model if outside.log_odds > 0 else BestOf()
-            found.setdefault((*key, "if odds > 1"), []).append(world.error(part, chosen, theta))
-            found.setdefault((*key, "share odds > 1"), []).append(float(outside.log_odds > 0))
+            judge_skips(world, part, theta, count, key, found)
 
 
 def ties(world: World, theta: Floats, seed: int, found: Errors) -> None:

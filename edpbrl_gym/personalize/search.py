@@ -95,72 +95,71 @@ def best_prompts(
     if base is not None and not base.strip():
         raise ValueError("Expected a base text, got an empty one; leave it out to search the bases too")
     check_choice_of(method, "method", ("beam", "model"))
-    search = _by_model if method == "model" else _by_beam
-    beam = search(vocabulary, encoder, taste, count, base and base.strip(), width, shortlist, per_base, track)
+    search = _Search(vocabulary, encoder, taste, count, base and base.strip(), width, shortlist, per_base, track)
+    beam = search.by_model() if method == "model" else search.by_beam()
     final = pick(beam.scores, beam.tokens, count, per_base if base is None else None)
     return [Prompt(beam.texts[i], float(beam.scores[i]), beam.tokens[i]) for i in final]
 
 
-def _by_beam(
-    vocabulary: Vocabulary,
-    encoder: TextEncoder,
-    taste: Floats,
-    count: int,
-    base: str | None,
-    width: int,
-    shortlist: int,
-    per_base: int,
-    track: Callable[[int, int], object] | None,
-) -> _Beam:
-    beam = _Beam([] if base is None else [base], [] if base is None else [()], np.zeros(int(base is not None)))
-    steps = vocabulary.tokens if base is None else vocabulary.tokens[1:]
-    for number, step in enumerate(steps):
-        beam = _extend(beam, step, encoder, taste, shortlist)
-        diverse = base is None and number > 0
-        keep = pick(beam.scores, beam.tokens, width, max(per_base, 2) if diverse else None)
-        beam = _Beam([beam.texts[i] for i in keep], [beam.tokens[i] for i in keep], beam.scores[keep])
-        if track is not None:
-            track(number + 1, len(steps))
-    if not steps:
-        beam = _Beam(beam.texts, beam.tokens, encoder.encode(beam.texts).astype(np.float64) @ taste)
-    return beam
+@dataclass(frozen=True, eq=False)
+class _Search:
+    """The checked arguments of `best_prompts`."""
 
+    vocabulary: Vocabulary
+    encoder: TextEncoder
+    taste: Floats
+    count: int
+    base: str | None
+    width: int
+    shortlist: int
+    per_base: int
+    track: Callable[[int, int], object] | None
 
-def _by_model(
-    vocabulary: Vocabulary,
-    encoder: TextEncoder,
-    taste: Floats,
-    count: int,
-    base: str | None,
-    width: int,
-    shortlist: int,
-    per_base: int,
-    track: Callable[[int, int], object] | None,
-) -> _Beam:
-    if vocabulary.horizon == 1:  # nothing to predict: the tokens are the prompts, or the base is
-        return _by_beam(vocabulary, encoder, taste, count, base, width, shortlist, per_base, track)
-    steps = vocabulary.tokens if base is None else vocabulary.tokens[1:]
-    sizes = [len(step) for step in steps]
-    rows = encoder.encode([token for step in steps for token in step]).astype(np.float64)
+    def by_beam(self) -> _Beam:
+        """Partial prompts step by step."""
+        beam = _Beam(
+            [] if self.base is None else [self.base],
+            [] if self.base is None else [()],
+            np.zeros(int(self.base is not None)),
+        )
+        steps = self.vocabulary.tokens if self.base is None else self.vocabulary.tokens[1:]
+        for number, step in enumerate(steps):
+            beam = _extend(beam, step, self.encoder, self.taste, self.shortlist)
+            diverse = self.base is None and number > 0
+            keep = pick(beam.scores, beam.tokens, self.width, max(self.per_base, 2) if diverse else None)
+            beam = _Beam([beam.texts[i] for i in keep], [beam.tokens[i] for i in keep], beam.scores[keep])
+            if self.track is not None:
+                self.track(number + 1, len(steps))
+        if not steps:
+            beam = _Beam(beam.texts, beam.tokens, self.encoder.encode(beam.texts).astype(np.float64) @ self.taste)
+        return beam
 
-    def text(tokens: tuple[int, ...]) -> str:
-        words = [step[token] for step, token in zip(steps, tokens, strict=True)]
-        return SEPARATOR.join(words if base is None else [base, *words])
+    def by_model(self) -> _Beam:
+        """Complete prompts, chosen by a model of the scores."""
+        if self.vocabulary.horizon == 1:  # nothing to predict: the tokens are the prompts, or the base is
+            return self.by_beam()
+        steps = self.vocabulary.tokens if self.base is None else self.vocabulary.tokens[1:]
+        sizes = [len(step) for step in steps]
+        rows = self.encoder.encode([token for step in steps for token in step]).astype(np.float64)
 
-    def score(prompts: list[tuple[int, ...]]) -> Floats:
-        return encoder.encode([text(prompt) for prompt in prompts]).astype(np.float64) @ taste
+        def text(tokens: tuple[int, ...]) -> str:
+            words = [step[token] for step, token in zip(steps, tokens, strict=True)]
+            return SEPARATOR.join(words if self.base is None else [self.base, *words])
 
-    scores = search_by_model(
-        np.split(rows, np.cumsum(sizes)[:-1]),
-        taste,
-        score,
-        count=count if base is not None else -(-count // per_base),
-        texts=width * (vocabulary.horizon - 1),
-        shortlist=shortlist,
-        diverse=base is None,
-        track=track,
-    )
-    return _Beam([text(tokens) for tokens in scores], list(scores), np.array(list(scores.values())))
+        def score(prompts: list[tuple[int, ...]]) -> Floats:
+            return self.encoder.encode([text(prompt) for prompt in prompts]).astype(np.float64) @ self.taste
+
+        scores = search_by_model(
+            np.split(rows, np.cumsum(sizes)[:-1]),
+            self.taste,
+            score,
+            count=self.count if self.base is not None else -(-self.count // self.per_base),
+            texts=self.width * (self.vocabulary.horizon - 1),
+            shortlist=self.shortlist,
+            diverse=self.base is None,
+            track=self.track,
+        )
+        return _Beam([text(tokens) for tokens in scores], list(scores), np.array(list(scores.values())))
 
 
 def check_taste(theta: ArrayLike, encoder: TextEncoder) -> Floats:

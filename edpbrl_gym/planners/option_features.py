@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -77,7 +77,40 @@ class TokenFeatures:
         return np.zeros((len(prefixes), self._steps[0].shape[1]))
 
 
-class ComposedFeatures:
+class _FittedFeatures:
+    """What models share that are fitted on random prompts of a vocabulary.
+
+    Attributes:
+        vocabulary: The tokens.
+        encoder: Of the prompts.
+        sizes: Tokens of each step, (H,).
+        token_features: Embeddings of all tokens, (N, d).
+    """
+
+    def __init__(self, vocabulary: Vocabulary, token_features: ArrayLike, encoder: TextEncoder) -> None:
+        self.vocabulary = vocabulary
+        self.encoder = encoder
+        self.sizes = vocabulary.sizes
+        self.token_features = np.asarray(token_features)
+        self._tokens: list[Floats] = []
+
+    def _random_prompts(self, count: int, seed: int) -> NDArray[np.int64]:
+        """Tokens of the prompts of a fit, (count, H)."""
+        rng = np.random.default_rng([seed, check_count(count, "prompts")])
+        return np.stack([rng.integers(size, size=count) for size in self.sizes], axis=1)
+
+    def with_encoder(self, encoder: TextEncoder) -> Self:
+        """The same model with another instance of the same encoder."""
+        twin = copy(self)
+        twin.encoder = encoder
+        return twin
+
+    def tokens(self, step: int) -> Floats:
+        """See ``OptionFeatures``."""
+        return self._tokens[step]
+
+
+class ComposedFeatures(_FittedFeatures):
     """Options that are partial prompts ("truncated" feedback), by the linear model of this module.
 
     Args:
@@ -101,13 +134,8 @@ class ComposedFeatures:
         prompts: int = 100,
         seed: int = 0,
     ) -> None:
-        self.vocabulary = vocabulary
-        self.encoder = encoder
-        self.sizes = vocabulary.sizes
-        steps = _by_step(vocabulary, token_features)
-        self.token_features = np.asarray(token_features)
-        rng = np.random.default_rng([seed, check_count(prompts, "prompts")])
-        tokens = np.stack([rng.integers(size, size=prompts) for size in self.sizes], axis=1)
+        super().__init__(vocabulary, token_features, encoder)
+        steps, tokens = _by_step(vocabulary, token_features), self._random_prompts(prompts, seed)
         texts = [text for row in tokens for text in _prefixes(vocabulary, row)]
         embedded = np.asarray(encoder.encode(texts), dtype=np.float64).reshape(prompts, len(self.sizes), -1)
         self._tokens, self._before, explained = [steps[0]], [np.empty((0, 0))], [1.0]
@@ -120,16 +148,6 @@ class ComposedFeatures:
             self._before.append(before)
         self.explained = tuple(explained)
 
-    def with_encoder(self, encoder: TextEncoder) -> ComposedFeatures:
-        """The same model with another instance of the same encoder."""
-        twin = copy(self)
-        twin.encoder = encoder
-        return twin
-
-    def tokens(self, step: int) -> Floats:
-        """See ``OptionFeatures``."""
-        return self._tokens[step]
-
     def offsets(self, prefixes: NDArray[np.int64]) -> Floats:
         """See ``OptionFeatures``; encodes the prefixes."""
         step = prefixes.shape[1]
@@ -139,7 +157,7 @@ class ComposedFeatures:
         return np.asarray(self.encoder.encode(texts), dtype=np.float64) @ self._before[step]
 
 
-class PromptFeatures:
+class PromptFeatures(_FittedFeatures):
     """Options that are complete prompts ("prompt" feedback), by an additive model of their embeddings.
 
     A planner that chooses whole prompts uses ``others``; one that chooses them step by step sees a partial prompt as
@@ -166,13 +184,8 @@ class PromptFeatures:
         prompts: int = 200,
         seed: int = 0,
     ) -> None:
-        self.vocabulary = vocabulary
-        self.encoder = encoder
-        self.sizes = vocabulary.sizes
-        steps = _by_step(vocabulary, token_features)
-        self.token_features = np.asarray(token_features)
-        rng = np.random.default_rng([seed, check_count(prompts, "prompts")])
-        tokens = np.stack([rng.integers(size, size=prompts) for size in self.sizes], axis=1)
+        super().__init__(vocabulary, token_features, encoder)
+        steps, tokens = _by_step(vocabulary, token_features), self._random_prompts(prompts, seed)
         embedded = np.asarray(encoder.encode([vocabulary.prompt(row) for row in tokens]), dtype=np.float64)
         shown = [rows[tokens[:, step]] for step, rows in enumerate(steps)]
         fitted = max(1, 4 * prompts // 5)
@@ -183,16 +196,6 @@ class PromptFeatures:
         self._tokens = [rows @ part for rows, part in zip(steps, parts, strict=True)]
         self._tokens[0] = self._tokens[0] + constant
         self._means = np.stack([rows.mean(axis=0) for rows in self._tokens])
-
-    def with_encoder(self, encoder: TextEncoder) -> PromptFeatures:
-        """The same model with another instance of the same encoder."""
-        twin = copy(self)
-        twin.encoder = encoder
-        return twin
-
-    def tokens(self, step: int) -> Floats:
-        """See ``OptionFeatures``."""
-        return self._tokens[step]
 
     def offsets(self, prefixes: NDArray[np.int64]) -> Floats:
         """What the prefixes (K, h) add, and the mean of what may follow the next token, (K, d)."""

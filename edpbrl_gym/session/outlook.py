@@ -41,9 +41,9 @@ class Outlook:
     """Evaluates a session's estimate, by whatever method it was computed; encodes its texts on first use.
 
     The prior of the taste is independent of the planner's: the mixture that ``VocabularyPrior`` averages over, of all
-    embeddings or a neighbourhood of the estimate, with their posterior weights. Half of the draws use the first
-    component alone, since the neighbourhoods were selected with the same answers. The draws are from the exact
-    posterior (``sample_posterior``), and every statement about the taste is about these draws.
+    embeddings, a neighbourhood of the estimate or no direction in particular, with their posterior weights. Half of the
+    draws use the first component alone, since the neighbourhoods were selected with the same answers. The draws are
+    from the exact posterior (``sample_posterior``), and every statement about the taste is about these draws.
 
     The accuracy is that on all pairs of 32 random complete prompts of ``held_out``. A typical further question is one
     of 20 random episodes of the session's vocabulary (of complete prompts there are as many), so for planners that ask
