@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,6 +34,7 @@ from scipy.special import softmax
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym._validation import check_array, check_count, check_number
+from edpbrl_gym.estimation.calibrated import fit_posterior
 from edpbrl_gym.estimation.data import Data, answer_terms
 from edpbrl_gym.estimation.evidence import PriorFit, fit_prior
 from edpbrl_gym.estimation.map_estimate import Estimate
@@ -52,6 +53,8 @@ _Groups = tuple[NDArray[np.intp], ...]
 
 _NEIGHBOURS = (20, 50, 150)
 _DIVISORS = (40, 16, 6)  # at most 1/40, 1/16 and 1/6 of the vocabulary's tokens count as near
+_NEGLIGIBLE = 0.02  # weight of a part below which the posterior is made without it
+_EVIDENCE_DRAWS = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +67,7 @@ class TasteFit:
         isotropic: Fit of the isotropic prior; None where it has no weight.
         weights: Posterior weights of ``parts``, sum 1.
         neighbourhoods: Rows of the tokens of each neighbourhood, nearest first.
+        terms: The answers.
     """
 
     base: PriorFit
@@ -71,6 +75,7 @@ class TasteFit:
     isotropic: PriorFit | None
     weights: Floats
     neighbourhoods: tuple[NDArray[np.intp], ...]
+    terms: Terms = field(repr=False)
 
     @property
     def parts(self) -> tuple[PriorFit, ...]:
@@ -102,9 +107,19 @@ class TasteFit:
 
     @functools.cached_property
     def posterior(self) -> Posterior:
-        """The Gaussian with the mean and the covariance of the mixture of all parts' posteriors."""
-        posteriors = [Posterior.from_estimate(fit.estimate) for fit in self.parts]
-        return Posterior.of_mixture(posteriors, self.weights)
+        """The Gaussian with the mean and the covariance of the mixture of all parts' variational posteriors.
+
+        It also covers the uncertainty of the scales (`fit_posterior`), which Laplace's does not: after 6 to 24 answers
+        that makes the difference between intervals that hold the truth and intervals that miss it. Computed on first
+        use, in some tenths of a second; its mean is further from 0 than ``theta``. Parts of little weight are left out.
+        """
+        kept = [(weight, fit) for weight, fit in zip(self.weights, self.parts, strict=True) if weight > _NEGLIGIBLE]
+        found = [
+            fit_posterior(self.terms, base=fit.prior.scaled(1.0 / fit.scale), start=fit, draws=_EVIDENCE_DRAWS)
+            for _, fit in kept
+        ]
+        weights = np.array([weight for weight, _ in kept])
+        return Posterior.of_mixture([one.posterior for one in found], weights / weights.sum())
 
 
 class VocabularyPrior:
@@ -209,7 +224,7 @@ class VocabularyPrior:
             ]
         if isotropic is not None:
             logs.append(np.log(self.isotropic) + isotropic.log_evidence)
-        return TasteFit(base, local, isotropic, softmax(np.array(logs)), groups)
+        return TasteFit(base, local, isotropic, softmax(np.array(logs)), groups, terms)
 
     def _neighbours_of(self, terms: Terms, base: PriorFit) -> tuple[_Groups, tuple[PriorFit, ...]]:
         """The neighbourhoods of a base estimate, and the fits under their priors."""

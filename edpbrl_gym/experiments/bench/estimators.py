@@ -13,7 +13,7 @@ from edpbrl_gym._arrays import Floats
 from edpbrl_gym._validation import check_choice_of
 from edpbrl_gym.estimation import GaussianPrior, estimate
 from edpbrl_gym.estimation.evidence import fit_prior
-from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
+from edpbrl_gym.estimation.neighbourhood import TasteFit, VocabularyPrior
 from edpbrl_gym.experiments.bench.arms import KERNELS, PRIORS
 from edpbrl_gym.experiments.bench.worlds import World
 from edpbrl_gym.features import FeatureMap, RandomFourierFeatures, WithLinear
@@ -35,12 +35,14 @@ class Fit:
         converged: Whether it is the maximiser to the tolerance.
         prior_scale: Mean prior variance of a coordinate; NaN where it is not known.
         feature_map: The map of its features; None: none.
+        taste: The parts of the mixture and its posterior, of vocabulary priors.
     """
 
     theta: NDArray[np.float64]
     converged: bool
     prior_scale: float = float("nan")
     feature_map: FeatureMap | None = None
+    taste: TasteFit | None = None
 
 
 @functools.lru_cache(maxsize=16)
@@ -122,6 +124,6 @@ def fit(name: str, terms: Terms, world: World) -> Fit:
     prior = make_prior(name, world)
     if isinstance(prior, VocabularyPrior):
         taste = prior.fit(terms)
-        return Fit(taste.theta, bool(taste.estimate.converged), float(taste.base.scale))
+        return Fit(taste.theta, bool(taste.estimate.converged), float(taste.base.scale), taste=taste)
     best = estimate(terms, prior=prior)
     return Fit(best.theta, bool(best.converged), 1.0 / _RIDGES[name] if name in _RIDGES else _FIXED_SCALE)

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym.estimation.metrics import cosine_error
 
-__all__ = ["FIRST_METRICS", "centred_cosine_error", "regret_of_the_best"]
+__all__ = ["CALIBRATED", "FIRST_METRICS", "POSTERIOR_METRICS", "centred_cosine_error", "regret_of_the_best"]
 
 FIRST_METRICS: dict[str, str] = {
     "preference_error": "preference error",
@@ -20,6 +20,15 @@ FIRST_METRICS: dict[str, str] = {
     "cosine_centred": "cosine error about the vocabulary's mean",
 }
 """Column -> what it is; lower is better in all of them."""
+
+CALIBRATED = 36
+"""Most answers after which the posterior is judged, too; it takes longer than the estimate."""
+
+POSTERIOR_METRICS: dict[str, str] = {
+    "covered": "true leads inside their 90% intervals",
+    "accuracy_gap": "predicted minus true accuracy",
+}
+"""Column -> what it is, of the posterior; see ``Scorer.calibration``."""
 
 _BEST = 10
 

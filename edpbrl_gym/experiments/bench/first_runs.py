@@ -14,7 +14,7 @@ import numpy as np
 
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym.experiments.bench.arms import get_arm
-from edpbrl_gym.experiments.bench.first_metrics import FIRST_METRICS
+from edpbrl_gym.experiments.bench.first_metrics import FIRST_METRICS, POSTERIOR_METRICS
 from edpbrl_gym.experiments.bench.settings import REGIMES
 from edpbrl_gym.experiments.reporting.statistics import episodes_to_reach, nested_interval, nested_mean
 
@@ -79,10 +79,11 @@ class FirstRuns:
         self.table = table[table["regime"].isin(names)]
         self.regimes = [name for name in REGIMES if name in names]
         self._cells: dict[tuple[Series, str], dict[tuple[str, int], dict[int, float]]] = {}
-        columns = ["regime", "arm", "estimator", "user", "seed", "questions", *FIRST_METRICS]
+        self.metrics = [*FIRST_METRICS, *(name for name in POSTERIOR_METRICS if name in table)]
+        columns = ["regime", "arm", "estimator", "user", "seed", "questions", *self.metrics]
         for row in self.table[columns].itertuples(index=False) if names else ():
             series = Series(row.regime, row.arm, row.estimator)
-            for metric in FIRST_METRICS:
+            for metric in self.metrics:
                 value = float(getattr(row, metric))
                 if np.isfinite(value):
                     cell = self._cells.setdefault((series, metric), {}).setdefault((row.user, int(row.seed)), {})

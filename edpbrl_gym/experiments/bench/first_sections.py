@@ -7,6 +7,7 @@ import numpy as np
 from edpbrl_gym.experiments.bench.first_metrics import FIRST_METRICS
 from edpbrl_gym.experiments.bench.first_runs import FirstRuns, Series
 from edpbrl_gym.experiments.bench.first_tables import (
+    calibration_table,
     curves_table,
     differences_table,
     mode_of,
@@ -59,6 +60,7 @@ def first_sections(runs: FirstRuns) -> list[Section]:
         needed_table(runs),
         *(differences_table(runs, words, metric) for words in vocabularies for metric in _PEOPLE),
         shapes_table(runs),
+        calibration_table(runs),
         *(curves_table(runs, words, metric) for metric in FIRST_METRICS for words in vocabularies),
         times_table(runs),
     ]

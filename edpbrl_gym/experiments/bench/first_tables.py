@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from edpbrl_gym.experiments.bench.arms import get_arm
-from edpbrl_gym.experiments.bench.first_metrics import FIRST_METRICS
+from edpbrl_gym.experiments.bench.first_metrics import CALIBRATED, FIRST_METRICS, POSTERIOR_METRICS
 from edpbrl_gym.experiments.bench.first_runs import Estimated, FirstRuns, Series, taps_of
 from edpbrl_gym.experiments.bench.regime import Regime
 from edpbrl_gym.experiments.bench.settings import REGIMES
@@ -16,6 +16,7 @@ from edpbrl_gym.experiments.bench.tastes import TASTES
 from edpbrl_gym.experiments.reporting.tables import TextTable
 
 __all__ = [
+    "calibration_table",
     "curves_table",
     "differences_table",
     "needed_table",
@@ -71,7 +72,7 @@ def curves_table(runs: FirstRuns, words: str, metric: str) -> TextTable:
                 plain = regime.num_options == 4 and regime.feedback == "prompt"
                 if not curve or (series.estimator != "vocabulary" and not plain):
                     continue
-                cells = [f"{curve[count]:.3f}" if count in curve else "" for count in answers]
+                cells = [_cell(curve, count) for count in answers]
                 named = (mode, format_of(regime, series.arm), _asker(series.arm), series.estimator)
                 rows.append((*named, *cells))
     header = ("user", "question", "asked by", "estimator", *(f"{count} answers" for count in answers))
@@ -202,6 +203,32 @@ def shapes_table(runs: FirstRuns, metric: str = "preference_error") -> TextTable
     )
     title = f"Estimators by shape of taste: {FIRST_METRICS[metric]}"
     return TextTable(title, ("vocabulary", "user", "taste", *names), rows, note, words=3)
+
+
+def calibration_table(runs: FirstRuns) -> TextTable:
+    """Coverage of the 90% intervals and predicted accuracy, by the number of answers: best of 4 complete prompts."""
+    counts = [count for count in runs.answers if count <= CALIBRATED]
+    metrics = [name for name in POSTERIOR_METRICS if name in runs.metrics]
+    rows = []
+    shown = [regime for words in words_of(runs) for taste in TASTES for regime in prompts_of(runs, words, taste=taste)]
+    for regime in (one for one in shown if (one.num_options, one.feedback) == (4, "prompt")):
+        for series in runs.series(regime.name):
+            curves = [runs.curve(series, name) for name in metrics]
+            if any(curves):
+                named = (regime.vocabulary, mode_of(regime), TASTES[regime.taste], _asker(series.arm))
+                rows.append((*named, *(_cell(curve, count) for curve in curves for count in counts)))
+    short = {"covered": "{} answers: inside", "accuracy_gap": "{} answers: accuracy"}
+    header = ("vocabulary", "user", "taste", "asked by", *(short[name].format(n) for name in metrics for n in counts))
+    note = (
+        "Inside: share of the true leads of one held-out prompt over another that lie in their 90% intervals; none for "
+        "users who answer without noise, whose leads have no unit. Accuracy: what the posterior predicts for the "
+        "estimate's share of right preferences, minus the true share. Means over users of the means over their seeds."
+    )
+    return TextTable("Calibration of the posterior", header, rows, note, words=4)
+
+
+def _cell(curve: dict[int, float], count: int) -> str:
+    return f"{curve[count]:.3f}" if count in curve else ""
 
 
 def times_table(runs: FirstRuns) -> TextTable:

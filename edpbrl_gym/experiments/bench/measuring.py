@@ -14,6 +14,7 @@ from edpbrl_gym._places import write_atomically
 from edpbrl_gym._threads import one_thread
 from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.estimation.metrics import choice_accuracy, cosine_error, preference_error
+from edpbrl_gym.estimation.neighbourhood import TasteFit
 from edpbrl_gym.experiments.bench.first_metrics import centred_cosine_error, regret_of_the_best
 from edpbrl_gym.experiments.bench.loading import load_world
 from edpbrl_gym.experiments.bench.regime import Regime
@@ -38,6 +39,7 @@ KNOWLEDGE: tuple[str, ...] = ("cosine_error", "preference_error", "choice_error"
 
 # (width, shortlist): a narrower beam for the many estimates than for the best there is, a fifth of the texts
 _NARROW, _WIDE = (6, 8), (16, 16)
+_LEADS = 1000  # pairs of prompts on which a posterior is judged
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,12 +51,14 @@ class Scorer:
         taste: theta*, (d,).
         ceiling: Best true score that a wide beam search finds with theta*; NaN for pools of items.
         utility: Of a user whose taste is not linear, in place of ``taste``.
+        scale: Of the user's answers, by which utilities are multiplied; NaN for one who answers without noise.
     """
 
     world: World
     taste: NDArray[np.float64]
     ceiling: float = float("nan")
     utility: FeatureMap | None = None
+    scale: float = float("nan")
 
     def values(self, rows: NDArray[np.floating]) -> NDArray[np.float64]:
         """True utilities (...) of rows (..., d)."""
@@ -111,6 +115,24 @@ class Scorer:
             "preference_error": self._preference_error(theta, None),
             "regret_ten": regret_of_the_best(pool @ theta, self.values(pool)),
             "cosine_centred": centred_cosine_error(theta, self.taste, self.world.tokens) if linear else float("nan"),
+        }
+
+    def calibration(self, fit: TasteFit) -> dict[str, float]:
+        """Share of leads inside their 90% intervals, and predicted minus true accuracy on pairs of held-out prompts.
+
+        The lead of a prompt over another is the difference of their utilities, in the units of the answers' noise, so
+        there is no true one for a user who answers without noise: the share is NaN.
+        """
+        pairs = self.world.pairs[:_LEADS]
+        leads = self.world.prompts[pairs[:, 0]].astype(np.float64) - self.world.prompts[pairs[:, 1]]
+        values = self.values(self.world.prompts)
+        truth = values[pairs[:, 0]] - values[pairs[:, 1]]
+        low, high = fit.posterior.interval(leads, 0.9)
+        right = np.mean(np.sign(leads @ fit.theta) == np.sign(truth))
+        inside = np.mean((low <= self.scale * truth) & (self.scale * truth <= high))
+        return {
+            "covered": float(inside) if np.isfinite(self.scale) else float("nan"),
+            "accuracy_gap": fit.posterior.expected_accuracy(leads) - float(right),
         }
 
     def regret(
@@ -189,7 +211,8 @@ def make_scorer(regime: Regime, world: World, user: str, folder: Path) -> Scorer
     if regime.first:
         directions = load_directions(folder, regime.taste, regime.vocabulary)[user]
         mixed = TwoStyles(*directions) if len(directions) == 2 else None
-        return Scorer(world, directions[0], utility=mixed)
+        scale = regime.scale if regime.mode == "sampled" else float("nan")
+        return Scorer(world, directions[0], utility=mixed, scale=scale)
     utility = _utility(regime, world, user)
     if regime.items:
         return Scorer(world, world.tastes[user], utility=utility)

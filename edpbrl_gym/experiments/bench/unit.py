@@ -11,6 +11,7 @@ import numpy as np
 from edpbrl_gym._threads import one_thread
 from edpbrl_gym.experiments.bench.arms import ANSWERS, KERNELS, Arm, get_arm
 from edpbrl_gym.experiments.bench.estimators import Fit, fit, make_map
+from edpbrl_gym.experiments.bench.first_metrics import CALIBRATED
 from edpbrl_gym.experiments.bench.loading import load_world
 from edpbrl_gym.experiments.bench.measuring import KNOWLEDGE, Scorer, make_scorer
 from edpbrl_gym.experiments.bench.planners import Asker, make_asker, warm_up
@@ -108,8 +109,11 @@ def score_first(arm: Arm, planner: Planner, asked: Asked, scorer: Scorer) -> lis
     terms = model.terms(asked.queries.features.astype(np.float64), asked.responses)
     rows = []
     for name in arm.first_estimators:
-        taste, seconds = _fit(name, planner, terms, scorer)
-        rows.append({"estimator": name, **scorer.first_errors(taste.theta), **_about_fit(taste, seconds)})
+        found, seconds = _fit(name, planner, terms, scorer)
+        row = {"estimator": name, **scorer.first_errors(found.theta), **_about_fit(found, seconds)}
+        if name == "vocabulary" and found.taste is not None and len(asked.responses) <= CALIBRATED:
+            row |= scorer.calibration(found.taste)
+        rows.append(row)
     return rows
 
 

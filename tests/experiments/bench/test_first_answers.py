@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pandas
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import norm
 
 from edpbrl_gym.cli import main
+from edpbrl_gym.estimation import Posterior
 from edpbrl_gym.estimation.metrics import cosine_error
 from edpbrl_gym.experiments.bench.arms import get_arm
 from edpbrl_gym.experiments.bench.encoders import TimedEncoder
 from edpbrl_gym.experiments.bench.first_metrics import FIRST_METRICS, centred_cosine_error, regret_of_the_best
 from edpbrl_gym.experiments.bench.first_runs import FirstRuns, Series, taps_of
 from edpbrl_gym.experiments.bench.first_tables import differences_table, needed_table, shapes_table
+from edpbrl_gym.experiments.bench.measuring import Scorer
 from edpbrl_gym.experiments.bench.playing import ask_questions, make_user
 from edpbrl_gym.experiments.bench.prompt_worlds import bench_vocabulary
 from edpbrl_gym.experiments.bench.run import plan_units
@@ -211,6 +215,25 @@ def test_differences_are_paired_and_averaged_over_the_modes():
     assert shapes.rows[0][:5] == ("images", "argmax", "a sentence", "0.350", "-0.100 [-0.100, -0.100]*")
 
 
+def test_calibration_of_a_posterior_that_is_known():
+    """A posterior N(m, I) of two features: intervals of leads and the predicted accuracy by their formulas."""
+    rng = np.random.default_rng(0)
+    prompts, taste = rng.normal(size=(30, 2)), np.array([0.6, 0.8])
+    pairs = np.array(list(itertools.combinations(range(30), 2)))
+    vocabulary = Vocabulary(("a",), (("red", "green"),))
+    world = World("tiny", vocabulary, prompts[:2], prompts, pairs, prompts[:0, None], {}, "", "", "prompt")
+    mean = np.array([1.5, 1.0])
+    fit = SimpleNamespace(theta=mean, posterior=Posterior(mean, np.eye(2)))
+    found = Scorer(world, taste, scale=2.0).calibration(fit)
+    leads = prompts[pairs[:, 0]] - prompts[pairs[:, 1]]
+    lengths = np.linalg.norm(leads, axis=1)
+    errors = np.abs(leads @ (2.0 * taste - mean)) / lengths
+    assert found["covered"] == pytest.approx(np.mean(errors < norm.ppf(0.95)))
+    right = np.mean((leads @ mean > 0) == (leads @ taste > 0))
+    assert found["accuracy_gap"] == pytest.approx(norm.cdf(np.abs(leads @ mean) / lengths).mean() - right)
+    assert np.isnan(Scorer(world, taste).calibration(fit)["covered"])  # without noise a lead has no unit
+
+
 @pytest.mark.parametrize(("more", "name"), [((), "first-answers"), (("--quick",), "first-answers-quick")])
 def test_the_command_takes_the_settings_of_the_study(monkeypatch, more, name):
     taken = []
@@ -240,7 +263,10 @@ def test_a_small_study_from_the_command_line(tmp_path, capsys):
     assert asked == {"vocabulary", "global", "ridge-fit", "ridge100"}
     assert np.isfinite(results[["preference_error", "regret_ten", "cosine_centred"]]).all(axis=None)
     assert results["preference_error"].between(0, 1).all() and (results["regret_ten"] >= 0).all()
+    early = results[(results["estimator"] == "vocabulary") & (results["questions"] <= 36)]
+    assert early["accuracy_gap"].between(-1, 1).all() and early["covered"].isna().all()  # nobody's answers are noisy
     page = (out / "REPORT.md").read_text()
+    assert "Calibration of the posterior" in page
     assert "Answers needed for the level of 36 partial ones" in page and "Estimators by shape of taste" in page
     assert (out / "figures" / "first-answers.png").is_file()
     assert "Answers needed" in capsys.readouterr().out
