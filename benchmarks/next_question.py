@@ -5,19 +5,21 @@
 
 A measured question covers everything between an answer and the next options: ``tell``, the update of the estimate (only
 before the first question of an episode) and ``ask``. ``think`` is called while the person looks at the options; its CPU
-time is a column of its own. With ``--no-think`` the same work falls into the waiting time. K = 4, d = 384, as with
-MiniLM. Two settings:
+time is a column of its own. With ``--no-think`` the same work falls into the waiting time. K = 4 unless it is said,
+d = 384, as with MiniLM. Four settings:
 
 * "one step": 5,000 random tokens in one step, so that every question sees all of them and a new estimate;
-* "built-in": the built-in vocabulary (six steps, MiniLM) and partial prompts.
+* "built-in": the built-in vocabulary (six steps, MiniLM) and partial prompts;
+* "prompts", "prompts K9": the same vocabulary and complete prompts, four or nine of them.
 
 Timing starts after N = 0, 60, 180 or 360 answers to random questions, told without asking, and, if N > 0, one untimed
 question: it searches the scales from the beginning, which happens once, when a session is resumed. For each N: median,
-90th percentile and worst of the wall clock, and of the CPU time of all threads, which a busy machine changes less.
+99th percentile and worst of the wall clock, and of the CPU time of all threads, which a busy machine changes less.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -27,10 +29,12 @@ from numpy.typing import NDArray
 
 from benchmarks.common import clustered_items, make_parser
 from edpbrl_gym._arrays import Floats
+from edpbrl_gym._feedback import Feedback
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.features import load_encoder
 from edpbrl_gym.features.memo import MemoEncoder
-from edpbrl_gym.planners import AdaptivePlanner, ComposedFeatures, TokenFeatures
+from edpbrl_gym.planners import AdaptivePlanner, PromptFeatures, TokenFeatures
+from edpbrl_gym.planners.option_features import option_features
 from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
 
 K, D, TOKENS = 4, 384, 5000
@@ -68,13 +72,14 @@ def one_step(seed: int) -> Setting:
     return planner, vocabulary, lambda prompts: tokens[prompts[:, -1]], None
 
 
-def built_in(seed: int) -> Setting:
+def built_in(seed: int, *, feedback: Feedback = "truncated", num_options: int = K) -> Setting:
     """The built-in vocabulary with MiniLM."""
     vocabulary = load_vocabulary()
     encoder = TimedEncoder(load_encoder("minilm"))
     tokens = encoder.encode(vocabulary.all_tokens)
-    options = ComposedFeatures(vocabulary, tokens, encoder)
-    planner = AdaptivePlanner(vocabulary, options=options, prior=VocabularyPrior(tokens), num_options=K, seed=seed)
+    options = option_features(feedback, vocabulary, tokens, encoder)
+    prior = VocabularyPrior(tokens)
+    planner = AdaptivePlanner(vocabulary, options=options, prior=prior, num_options=num_options, seed=seed)
 
     def features(prompts: NDArray[np.int64]) -> Floats:
         return encoder.encode([vocabulary.prompt(row) for row in prompts.tolist()]).astype(np.float64)
@@ -82,24 +87,34 @@ def built_in(seed: int) -> Setting:
     return planner, vocabulary, features, encoder
 
 
-SETTINGS = {"one step": one_step, "built-in": built_in}
+SETTINGS = {
+    "one step": one_step,
+    "built-in": built_in,
+    "prompts": functools.partial(built_in, feedback="prompt"),
+    "prompts K9": functools.partial(built_in, feedback="prompt", num_options=9),
+}
 
 
 def measure(setting: Setting, answers: int, questions: int, theta: Floats, think: bool) -> Floats:
     """Seconds of each question by both clocks, and of thinking, (questions, 3), after ``answers`` answers."""
     planner, vocabulary, features, encoder = setting
     planner.reset()
+    complete = isinstance(planner.options, PromptFeatures)  # one question an episode
+    horizon = len(vocabulary.sizes)
     rng = np.random.default_rng(1000 + answers)
-    lanes = np.empty((K, 0), dtype=np.int64)
-    asked = 0
-    while asked < answers:
-        step = lanes.shape[1]
-        lanes = np.concatenate([lanes, rng.integers(vocabulary.sizes[step], size=(K, 1))], axis=1)
+    start_lanes = lanes = np.empty((planner.num_options, 0), dtype=np.int64)
+
+    def answered() -> tuple[Floats, list[int]]:
         options = features(lanes)
-        planner.tell(options[None], [int((options @ theta).argmax())])
-        asked += 1
-        if lanes.shape[1] == len(vocabulary.sizes):
-            lanes = lanes[:, :0]
+        return options[None], [int((options @ theta).argmax())]
+
+    for _ in range(answers):
+        for _ in range(horizon if complete else 1):
+            drawn = rng.integers(vocabulary.sizes[lanes.shape[1]], size=(len(lanes), 1))
+            lanes = np.concatenate([lanes, drawn], axis=1)
+        planner.tell(*answered())
+        if lanes.shape[1] == horizon:
+            lanes = start_lanes
     if answers:
         planner.ask(lanes)
     seconds, answer = [], None
@@ -107,7 +122,8 @@ def measure(setting: Setting, answers: int, questions: int, theta: Floats, think
         start, encoding = _clocks(), np.zeros(2) if encoder is None else encoder.spent
         if answer is not None:
             planner.tell(*answer)
-        tokens = planner.ask(lanes)
+        for _ in range(horizon if complete else 1):
+            lanes = np.concatenate([lanes, planner.ask(lanes)[:, None]], axis=1)
         spent = _clocks() - start
         if encoder is not None:
             spent -= encoder.spent - encoding
@@ -115,11 +131,9 @@ def measure(setting: Setting, answers: int, questions: int, theta: Floats, think
         if think:
             planner.think()
         seconds.append(np.append(spent, _clocks()[1] - start[1]))
-        lanes = np.concatenate([lanes, tokens[:, None]], axis=1)
-        options = features(lanes)
-        answer = options[None], [int((options @ theta).argmax())]
-        if lanes.shape[1] == len(vocabulary.sizes):
-            lanes = lanes[:, :0]
+        answer = answered()
+        if lanes.shape[1] == horizon:
+            lanes = start_lanes
     return np.array(seconds)
 
 
@@ -131,7 +145,7 @@ def main() -> None:
     parser.add_argument("--answers", nargs="+", type=int, default=list(ANSWERS))
     arguments = parser.parse_args()
     print(f"OMP_NUM_THREADS={os.environ.get('OMP_NUM_THREADS', 'unset')}, milliseconds")
-    print("| setting | answers before | wall: median | 90% | worst | CPU: median | 90% | worst | thinking: worst CPU |")
+    print("| setting | answers before | wall: median | 99% | worst | CPU: median | 99% | worst | thinking: worst CPU |")
     print("|---|---|---|---|---|---|---|---|---|")
     for name in arguments.settings:
         setting = SETTINGS[name](0)
@@ -139,7 +153,7 @@ def main() -> None:
         theta = np.random.default_rng(1001).normal(size=D) if encoder is None else encoder.encode(["a cosy cabin"])[0]
         for answers in arguments.answers:
             seconds = 1e3 * measure(setting, answers, arguments.questions, theta, not arguments.no_think)
-            statistics = (np.median, lambda column: np.quantile(column, 0.9), np.max)
+            statistics = (np.median, lambda column: np.quantile(column, 0.99), np.max)
             cells = [statistic(column) for column in seconds[:, :2].T for statistic in statistics]
             cells.append(seconds[:, 2].max())
             print(f"| {name} | {answers} | " + " | ".join(f"{cell:.0f}" for cell in cells) + " |", flush=True)

@@ -6,7 +6,8 @@
 Both: MiniLM, the adaptive planner, K = 4, partial prompts, 20 answers of a simulated user.
 
 * "times": CPU seconds and embedded texts of the first and the second call, on the built-in vocabulary and 400 tokens of
-  it. Only the tokens' embeddings are known; the planner's own texts are embedded before.
+  it, and of the first ``progress`` after ``think``. Only the tokens' embeddings are known; the planner's own texts are
+  embedded before.
 * "prompts": the beam search against the search by a model, for estimates from 20 answers of users who like a sentence
   (without errors, and at scale 20 in turn), on the train split, the held-out split and 20 tokens a step: texts
   embedded, and the true regret of the five and ten best prompts, in the share of the attainable gain (the utility of
@@ -90,6 +91,15 @@ def times() -> None:
             call()
             spent = time.process_time() - start
             print(f"| {sum(vocabulary.sizes)} | {name} | {spent:.2f} | {counting.texts - before} |", flush=True)
+        thinking = asked(vocabulary, encoder, 1, SENTENCES[1])
+        for _ in range(len(SENTENCES)):
+            thinking.think()
+        before, start = counting.texts, time.process_time()
+        thinking.progress()
+        spent = time.process_time() - start
+        print(
+            f"| {sum(vocabulary.sizes)} | progress after think | {spent:.2f} | {counting.texts - before} |", flush=True
+        )
 
 
 def prompts() -> None:

@@ -2,10 +2,12 @@
 
     python -m benchmarks.stopping                          # about five minutes on an idle core
     python -m benchmarks.stopping --planner adaptive
+    python -m benchmarks.stopping --feedback prompt --questions 24 --every 6     # the first answers
 
 Users are drawn from the predictions' prior (the model is right), or like a sentence, without noise or with the noise of
-a scale. K = 4, partial prompts of 6 steps. True accuracy is the share of 1,000 pairs of 200 held-out prompts that the
-estimate orders as the user's own taste does, not of those for which the session predicts it. Two tables:
+a scale. K = 4, partial prompts of 6 steps, or complete prompts with ``--feedback prompt``. True accuracy is the share
+of 1,000 pairs of 200 held-out prompts that the estimate orders as the user's own taste does, not of those for which the
+session predicts it. Two tables:
 
 * by user and number of questions: predicted and true accuracy, their mean difference, the mean of the predictions that
   were made half-way, and what Laplace's posterior predicts;
@@ -24,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.common import make_parser
+from edpbrl_gym._feedback import check_feedback
 from edpbrl_gym._seeds import generator
 from edpbrl_gym.estimation import GaussianPrior
 from edpbrl_gym.estimation.metrics import sample_pairs
@@ -33,7 +36,8 @@ from edpbrl_gym.experiments.bench.sentences import DEVELOPMENT
 from edpbrl_gym.features import TextEncoder, load_encoder
 from edpbrl_gym.features.memo import MemoEncoder
 from edpbrl_gym.oracles import SyntheticUser
-from edpbrl_gym.planners import AdaptivePlanner, ComposedFeatures, RandomPlanner
+from edpbrl_gym.planners import AdaptivePlanner, RandomPlanner
+from edpbrl_gym.planners.option_features import OptionFeatures, option_features
 from edpbrl_gym.session import Session, StoppingRule, answer_of
 from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
 
@@ -73,7 +77,7 @@ def sentence_users(
 
 
 def make_planner(
-    options: ComposedFeatures | None, vocabulary: Vocabulary, prior: VocabularyPrior, seed: int
+    options: OptionFeatures | None, vocabulary: Vocabulary, prior: VocabularyPrior, seed: int
 ) -> RandomPlanner | AdaptivePlanner:
     """Random without features of options, else adaptive."""
     if options is None:
@@ -146,13 +150,15 @@ def main() -> None:
     parser.add_argument("--target", type=float, default=0.9, help="of the stopping rule (default: 0.9)")
     parser.add_argument("--development", action="store_true", help="users on which choices may be made")
     parser.add_argument("--planner", choices=("random", "adaptive"), default="random", help="who asks")
+    parser.add_argument("--feedback", choices=("truncated", "prompt"), default="truncated", help="what is compared")
     parser.add_argument("--gain", type=float, default=0.01, help="of the stopping rule (default: 0.01)")
     arguments = parser.parse_args()
     train, test = load_vocabulary().split(seed=0)
     encoder = MemoEncoder(load_encoder("minilm"))  # users of one number are asked the same random questions
     tokens = encoder.encode(train.all_tokens)
     prior = VocabularyPrior(tokens)
-    options = ComposedFeatures(train, tokens, encoder) if arguments.planner == "adaptive" else None
+    feedback = check_feedback(arguments.feedback)
+    options = option_features(feedback, train, tokens, encoder) if arguments.planner == "adaptive" else None
     rule = StoppingRule(target=arguments.target, gain=arguments.gain)
     first, sentences = (1000, tuple(DEVELOPMENT["images"].values())) if arguments.development else (0, REPORTED)
     sentences = sentences[: arguments.users]
@@ -172,6 +178,7 @@ def main() -> None:
             encoder=encoder,
             held_out=test,
             stopping=rule,
+            feedback=feedback,
         )
         runs[label].append(follow(session, user, pairs, arguments.questions, arguments.every))
     print(f"\nPredicted and true accuracy, means over {count} users each")

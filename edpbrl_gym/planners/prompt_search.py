@@ -16,6 +16,7 @@ from edpbrl_gym.planners.scores import QuestionScore
 __all__ = ["PlannedPrompts", "drawn_token", "search_prompts"]
 
 _SWEEPS, _CANDIDATES = 2, 200  # candidates of a step
+_MANY, _FEWER = 6, 60  # from so many options on fewer candidates, which in development find questions as good
 _GAIN = 1e-3  # relative gain of a sweep below which the search ends
 _MOST_DRAWS = 100  # of a random prompt that differs from the others
 _MOST_PLANS = 1024  # episodes side by side
@@ -76,7 +77,8 @@ class PlannedPrompts:
             _draw_prompt(prompts, lane, step, allowed, rng)
         return search_prompts(
             score, self.options, self.tables, allowed, prompts,
-            steps=np.arange(step, horizon), candidates=_CANDIDATES, sweeps=_SWEEPS, rng=rng,
+            steps=np.arange(step, horizon), sweeps=_SWEEPS, rng=rng,
+            candidates=_FEWER if self.num_options >= _MANY else _CANDIDATES,
         )  # fmt: skip
 
 
