@@ -88,8 +88,8 @@ def page(found: list[Found], encoder: str) -> str:
         f"taste. Gain: how much more than the mean of {RANDOM:,} random prompts the user likes it, as a share of the",
         "gain of the best prompt found.",
         "",
-        f"The {len(gains)} learnt prompts have {np.mean(gains):.0%} of the possible gain on average, between",
-        f"{min(gains):.0%} and {max(gains):.0%}.",
+        f"The {len(gains)} learnt prompts have {np.mean(gains):.0%} of the possible gain on average, between"
+        f" {min(gains):.0%} and {max(gains):.0%}.",
         "",
         f"Words of each step from which they are written (half of each vocabulary, split by head word): {sizes}.",
         "",
