@@ -41,6 +41,7 @@ GREY = "#777777"
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _LINES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 _PALE = "#c4c4c4"
+_ROOM = 1.3  # least ratio of two labelled ticks on a log axis
 STYLE: Any = {
     "font.size": 9,
     "axes.titlesize": 9.5,
@@ -188,7 +189,7 @@ def curves_figure(
         subtitle: The setting in one line.
         size: Width and height of a panel in inches.
         share: Panels that share the limits of the y axis; "none": none, and each has its own x axis.
-        ticks: Ticks of the x axis, used within the data; None: every x.
+        ticks: Ticks of the x axis, used within the data; None: every x, on a log axis with labels where there is room.
         log: Whether the x axis is logarithmic.
         zero: Whether the y axis begins at 0.
     """
@@ -245,6 +246,17 @@ def _draw_level(axis: Any, level: Level) -> None:
         axis.annotate(level.note, place, xycoords=("axes fraction", "data"), va="bottom", fontsize=8, color=colour)
 
 
+def _labels(values: Sequence[float], room: float) -> list[str]:
+    """Labels of ticks; none where a value is less than ``room`` times the last labelled one, so that none overlap."""
+    labels: list[str] = []
+    last = 0.0
+    for value in values:
+        shown = value >= room * last
+        labels.append(f"{value:g}" if shown else "")
+        last = value if shown else last
+    return labels
+
+
 def _set_x_axis(axis: Any, panels: Sequence[Panel], ticks: Sequence[int] | None, log: bool) -> None:
     x = sorted({float(value) for panel in panels for curve in panel.curves for value in np.asarray(curve.x)})
     if not x:
@@ -252,5 +264,5 @@ def _set_x_axis(axis: Any, panels: Sequence[Panel], ticks: Sequence[int] | None,
     if log:
         axis.set_xscale("log")
     values = x if ticks is None else [tick for tick in ticks if x[0] <= tick <= x[-1]]
-    axis.set_xticks(values, [f"{tick:g}" for tick in values])
+    axis.set_xticks(values, _labels(values, _ROOM if log and ticks is None else 0.0))
     axis.minorticks_off()
