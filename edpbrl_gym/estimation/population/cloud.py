@@ -1,0 +1,233 @@
+"""Expectation by importance sampling with fixed points: the exact E-step for up to 20 features.
+
+Person i gets points theta_is from a proposal q_i: Gaussians near the posterior under each part, and the parts
+themselves, with fixed shares (Hesterberg, 1995). The likelihood of a population f is then
+
+    L_i(f) = 1/S sum_s p(answers_i | theta_is) f(theta_is) / q_i(theta_is),
+
+which converges to the integral as S grows. As the points stay the same, its logarithm is that of a finite mixture, and
+the steps of EM raise it exactly, not only on average (Wei & Tanner, 1990, draw anew each time).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from edpbrl_gym._arrays import Floats
+from edpbrl_gym._seeds import generator
+from edpbrl_gym.estimation.population.answers import Answered
+from edpbrl_gym.estimation.population.parts import Moments, Parts
+from edpbrl_gym.estimation.population.points import normal_net
+from edpbrl_gym.estimation.population.spans import Span, fit_local
+
+__all__ = ["Cloud", "Expectation", "Proposals"]
+
+_LOG_TWO_PI = float(np.log(2.0 * np.pi))
+_GRID = {1: 256, 2: 64}  # points along each axis of a product grid, by the number of features
+_REACH = 6.0  # standard deviations
+_COARSE = 8  # logarithm of the number of points up to which the memory allows no grid
+_ENOUGH = 10  # effective points for each number of a mean, from which the moments of points are trusted
+_BLOCK_NUMBERS = 1 << 20  # numbers in a block of people: stays in the cache
+
+
+@dataclass(frozen=True, eq=False)
+class Proposals:
+    """A Gaussian near each person's posterior under each part.
+
+    Attributes:
+        means: (N, M, d).
+        covariances: (N, M, d, d).
+    """
+
+    means: Floats
+    covariances: Floats
+
+    @classmethod
+    def variational(cls, people: Sequence[Answered], parts: Parts, last: Proposals | None) -> Proposals:
+        """The variational Gaussians; ``last``, where given, are those under similar parts."""
+        shape = len(people), len(parts), parts.dimension
+        means, covariances = np.empty(shape), np.empty((*shape, parts.dimension))
+        for row, person in enumerate(people):
+            for part in range(len(parts)):
+                start = None if last is None else (last.means[row, part], last.covariances[row, part])
+                means[row, part], covariances[row, part] = _variational(person, parts, part, start)
+        return cls(means, covariances)
+
+
+@dataclass(frozen=True, eq=False)
+class Expectation:
+    """What the people say under one population.
+
+    Attributes:
+        moments: Expected sufficient statistics.
+        log_likelihoods: log L_i, (N,).
+        memberships: Posterior probabilities of the parts, (N, M).
+        effective: Effective share of each person's points, (N,).
+    """
+
+    moments: Moments
+    log_likelihoods: Floats
+    memberships: Floats
+    effective: Floats
+
+
+class Cloud:
+    """Points of all people, and their likelihoods.
+
+    Args:
+        people: N people's answers.
+        proposals: Gaussians near their posteriors.
+        parts: The population under which the proposals were made; some points come from its parts.
+        log_points: Each part gets 2^log_points points from its proposal and half as many from itself.
+        seed: Of the points.
+    """
+
+    def __init__(
+        self, people: Sequence[Answered], proposals: Proposals, parts: Parts, log_points: int, seed: int
+    ) -> None:
+        self.points: Floats
+        self._log_ratio: Floats
+        if parts.dimension in _GRID and len(parts) == 1 and log_points > _COARSE:
+            self._lay_grids(people, proposals, parts)
+        else:
+            self._draw(people, proposals, parts, log_points, seed)
+
+    def _lay_grids(self, people: Sequence[Answered], proposals: Proposals, parts: Parts) -> None:
+        """Product grids for one or two features: the trapezoidal rule, whose error falls exponentially.
+
+        In the coordinates w of the proposal the grid is w = 2 sinh(t) along each axis, with t equally spaced and as far
+        out as six standard deviations of the proposal and of the part.
+        """
+        dimension = parts.dimension
+        size = _GRID[dimension]
+        lower = np.linalg.cholesky(proposals.covariances[:, 0])
+        self.points = np.empty((len(people), size**dimension, dimension))
+        self._log_ratio = np.empty(self.points.shape[:2])
+        for row, person in enumerate(people):
+            mean, root = proposals.means[row, 0], lower[row]
+            centre = np.linalg.solve(root, parts.means[0] - mean)
+            inside = np.linalg.solve(root, np.linalg.solve(root, parts.covariances[0]).T)
+            reach = np.maximum(np.abs(centre) + _REACH * np.sqrt(np.diagonal(inside)), _REACH)
+            ends = np.arcsinh(reach / 2.0)
+            steps = np.linspace(-ends, ends, size)
+            axes = [*(2.0 * np.sinh(steps)).T]
+            log_cells = [*(np.log(2.0 * np.cosh(steps)) + np.log(2.0 * ends / (size - 1))).T]
+            grid = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, dimension)
+            self.points[row] = mean + grid @ root.T
+            cells = sum(np.meshgrid(*log_cells, indexing="ij"), start=np.zeros(())).ravel()
+            self._log_ratio[row] = person.log_likelihood(self.points[row]) + cells
+            self._log_ratio[row] += float(np.log(np.diagonal(root)).sum())
+
+    def _draw(
+        self, people: Sequence[Answered], proposals: Proposals, parts: Parts, log_points: int, seed: int
+    ) -> None:
+        """Quasi-random points of the proposals and of the parts."""
+        count, dimension = len(people), parts.dimension
+        near, far = 1 << log_points, 1 << (log_points - 1)
+        self.points = np.empty((count, (near + far) * len(parts), dimension))
+        self._log_ratio = np.empty(self.points.shape[:2])
+        lower = np.linalg.cholesky(proposals.covariances)
+        inverse = np.linalg.inv(lower)
+        part_lower = np.linalg.cholesky(parts.covariances)
+        part_inverse = np.linalg.inv(part_lower)
+        share = float(np.log(near / self.points.shape[1])), float(np.log(far / self.points.shape[1]))
+        for row, person in enumerate(people):
+            rng = generator(seed, "population", row)
+            blocks = []
+            for part in range(len(parts)):
+                normal = normal_net(dimension, log_points, rng.random(dimension))
+                blocks.append(proposals.means[row, part] + normal @ lower[row, part].T)
+                normal = normal_net(dimension, log_points - 1, rng.random(dimension))
+                blocks.append(parts.means[part] + normal @ part_lower[part].T)
+            points = np.concatenate(blocks)
+            logs = [
+                share[kind] + _log_normal(points, mean, root)
+                for kind, means, roots in (
+                    (0, proposals.means[row], inverse[row]),
+                    (1, parts.means, part_inverse),
+                )
+                for mean, root in zip(means, roots, strict=True)
+            ]
+            self.points[row] = points
+            self._log_ratio[row] = person.log_likelihood(points) - np.logaddexp.reduce(logs, axis=0)
+        self._log_ratio -= np.log(self.points.shape[1])
+
+    def expect(self, parts: Parts) -> Expectation:
+        """The E-step: sufficient statistics and likelihoods under a population."""
+        count, size, dimension = self.points.shape
+        number = len(parts)
+        total = Moments(np.zeros(number), np.zeros((number, dimension)), np.zeros((number, dimension, dimension)))
+        likelihoods, memberships, effective = np.empty(count), np.empty((count, number)), np.empty(count)
+        for block, weights, logs in self._blocks(parts):
+            likelihoods[block] = logs
+            memberships[block] = weights.sum(axis=2).T
+            effective[block] = 1.0 / (np.square(weights.sum(axis=0)).sum(axis=1) * size)
+            points = self.points[block].reshape(-1, dimension)
+            for part in range(number):
+                flat = weights[part].reshape(-1, 1)
+                weighted = points * flat
+                total.counts[part] += float(flat.sum())
+                total.first[part] += weighted.sum(axis=0)
+                total.second[part] += weighted.T @ points
+        return Expectation(total, likelihoods, memberships, effective)
+
+    def proposals(self, people: Sequence[Answered], parts: Parts) -> Proposals:
+        """Gaussians with the moments of the weighted points; where too few points count, variational ones."""
+        dimension = parts.dimension
+        shape = len(people), len(parts), dimension
+        means, covariances = np.empty(shape), np.empty((*shape, dimension))
+        for block, weights, _ in self._blocks(parts):
+            points = self.points[block]
+            for part in range(len(parts)):
+                own = weights[part] / np.maximum(weights[part].sum(axis=1, keepdims=True), 1e-300)
+                mean = np.matmul(own[:, None, :], points)[:, 0]
+                centred = points - mean[:, None, :]
+                covariance = np.matmul((centred * own[:, :, None]).transpose(0, 2, 1), centred)
+                means[block, part], covariances[block, part] = mean, covariance
+                effective = own.sum(axis=1) ** 2 / np.maximum(np.square(own).sum(axis=1), 1e-300)
+                for row in block.start + np.flatnonzero(effective < _ENOUGH * (dimension + 1)):
+                    means[row, part], covariances[row, part] = _variational(people[row], parts, part, None)
+        return Proposals(means, covariances)
+
+    def _blocks(self, parts: Parts):  # type: ignore[no-untyped-def]
+        """Blocks of people with the weights of their points, (M, n, S), sum 1 for each person, and log L_i, (n,)."""
+        count, size, dimension = self.points.shape
+        inverse = np.linalg.inv(np.linalg.cholesky(parts.covariances))
+        step = max(1, _BLOCK_NUMBERS // (size * dimension))
+        for start in range(0, count, step):
+            block = slice(start, start + step)
+            points = self.points[block].reshape(-1, dimension)
+            logs = np.empty((len(parts), *self._log_ratio[block].shape))
+            for part, (weight, mean, root) in enumerate(zip(parts.weights, parts.means, inverse, strict=True)):
+                density = _log_normal(points, mean, root).reshape(logs.shape[1:])
+                logs[part] = self._log_ratio[block] + density + np.log(weight)
+            largest = logs.max(axis=(0, 2), keepdims=True)
+            weights = np.exp(logs - largest)
+            total = weights.sum(axis=(0, 2), keepdims=True)
+            weights /= total
+            yield block, weights, (np.log(total) + largest)[0, :, 0]
+
+
+def _variational(
+    person: Answered, parts: Parts, part: int, start: tuple[Floats, Floats] | None
+) -> tuple[Floats, Floats]:
+    """Mean and covariance of the variational Gaussian of u under one part; ``start`` are those of another part."""
+    mean, covariance = parts.means[part], parts.covariances[part]
+    span = Span.of(person)
+    local = span.under(mean, covariance)
+    fit = fit_local(local.answered, start=None if start is None else span.inside(local, mean, *start), tolerance=1e-2)
+    lower = np.linalg.cholesky(fit.precision)
+    half = solve_triangular(lower, local.loadings.T, lower=True, check_finite=False) if len(lower) else local.loadings.T
+    inside = covariance - local.loadings @ local.loadings.T + half.T @ half
+    return mean + local.loadings @ fit.mean, (inside + inside.T) / 2
+
+
+def _log_normal(points: Floats, mean: Floats, inverse: Floats) -> Floats:
+    """Log density at points (S, d) of the Gaussian whose covariance has the inverse Cholesky factor ``inverse``."""
+    white = (points - mean) @ inverse.T
+    constant = float(np.log(np.diagonal(inverse)).sum()) - 0.5 * points.shape[1] * _LOG_TWO_PI
+    return np.asarray(constant - 0.5 * np.einsum("sd,sd->s", white, white))

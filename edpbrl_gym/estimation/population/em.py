@@ -1,0 +1,174 @@
+"""The fit of a mixture of Gaussians to people's answers by EM: one Gaussian, or several types of people."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from edpbrl_gym._arrays import Floats
+from edpbrl_gym.estimation.population.answers import Answered
+from edpbrl_gym.estimation.population.cloud import Cloud, Expectation, Proposals
+from edpbrl_gym.estimation.population.maximisation import climb_by_em
+from edpbrl_gym.estimation.population.parts import Moments, Parts, Shrinkage
+from edpbrl_gym.estimation.population.points import DEFENSIVE_RANK
+from edpbrl_gym.estimation.population.variational_steps import SpanPeople
+from edpbrl_gym.estimation.prior import GaussianPrior
+from edpbrl_gym.estimation.prior_scale import BOUNDS, FIRST_STEP
+from edpbrl_gym.estimation.scale_search import climb
+from edpbrl_gym.estimation.whitened import WhitenedAnswers
+
+__all__ = ["Fitted", "Settings", "first_scale", "fit_parts", "split_parts", "update_parts"]
+
+# a few rounds with the same points as long as the likelihood rises much: points far from a posterior hold it back
+_ROUGH_ROUNDS, _ROUGH_RISE, _MOST_ROUGH = 6, 0.005, 30
+_RENEWALS = 2  # of the points after that, each followed by EM to convergence
+_MOST_NUMBERS = 1 << 26  # in all points: half a gigabyte
+_TOLERANCE = 1e-9  # nats a person, rise in one step
+_VARIATIONAL_TOLERANCE = 1e-4
+_PEOPLE_OF_FIRST_SCALE = 50
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a population is fitted.
+
+    Attributes:
+        rounds: Largest number of rounds of EM.
+        seed: Of the points.
+        progress: Whether to write a line to stderr after each set of points.
+    """
+
+    rounds: int
+    seed: int
+    progress: bool
+
+    def tell(self, line: str) -> None:
+        """Write a line of progress."""
+        if self.progress:
+            print(line, file=sys.stderr, flush=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """Fitted parts, the statistics they were made from, and the objective after each round."""
+
+    parts: Parts
+    moments: Moments
+    history: list[float]
+    converged: bool
+    memberships: Floats
+
+
+def first_scale(people: Sequence[Answered]) -> float:
+    """The scale s of N(0, s I) with the largest Laplace evidence over the first people."""
+    base = GaussianPrior.isotropic(people[0].rows.shape[2], 1.0)
+    some = [WhitenedAnswers(person.rows, person.offsets, base) for person in people[:_PEOPLE_OF_FIRST_SCALE]]
+
+    def evidence(log_scale: float) -> float:
+        return sum(person.log_evidence(float(np.exp(log_scale))) for person in some) - log_scale**2 / 18.0
+
+    limits = float(np.log(BOUNDS[0])), float(np.log(BOUNDS[1]))
+    peak = climb(evidence, 0.0, limits, step=FIRST_STEP, precision=0.5, max_evaluations=15)
+    return float(np.exp(np.clip(peak.at, *limits)))
+
+
+def fit_parts(people: Sequence[Answered], start: Parts, shrinkage: Shrinkage, settings: Settings) -> Fitted:
+    """EM from a first mixture: by importance sampling for few features, else by variational Gaussians."""
+    if start.dimension > DEFENSIVE_RANK:
+        return _fit_variational(people, start, shrinkage, settings)
+    parts, proposals, previous = start, None, -np.inf
+    log_points = _log_points(people, start)
+    for trial in range(_MOST_ROUGH):
+        proposals = Proposals.variational(people, parts, proposals)
+        cloud = Cloud(people, proposals, parts, log_points - (log_points > 7), settings.seed)
+        parts, history, _ = _climb(cloud, parts, shrinkage, min(_ROUGH_ROUNDS, settings.rounds), len(people))
+        settings.tell(f"rough points {trial + 1}: log-likelihood {history[-1]:.3f}")
+        if history[-1] - previous < _ROUGH_RISE * len(people):
+            break
+        previous = history[-1]
+    for renewal in range(_RENEWALS):
+        proposals = Proposals.variational(people, parts, proposals) if not renewal else cloud.proposals(people, parts)
+        cloud = Cloud(people, proposals, parts, log_points, settings.seed + 1 + renewal)
+        parts, history, converged = _climb(cloud, parts, shrinkage, settings.rounds, len(people))
+        found = cloud.expect(parts)
+        settings.tell(
+            f"points {renewal + 1} of {_RENEWALS}: {len(history)} rounds, log-likelihood {history[-1]:.4f}, "
+            f"effective share of the points {np.median(found.effective):.2f}"
+        )
+    return Fitted(parts, found.moments, history, converged, found.memberships)
+
+
+def _climb(
+    cloud: Cloud, start: Parts, shrinkage: Shrinkage, rounds: int, people: int
+) -> tuple[Parts, list[float], bool]:
+    """EM with fixed points."""
+
+    def step(point: Parts) -> tuple[float, Parts]:
+        found = cloud.expect(point)
+        value = float(found.log_likelihoods.sum()) + shrinkage.penalty(point)
+        return value, shrinkage.maximise(found.moments, point)
+
+    return climb_by_em(step, start, rounds=rounds, tolerance=_TOLERANCE * people)
+
+
+def _fit_variational(people: Sequence[Answered], start: Parts, shrinkage: Shrinkage, settings: Settings) -> Fitted:
+    inner = SpanPeople(people)
+    parts, history, converged = start, [], False
+    for number in range(settings.rounds):
+        found = inner.expect(parts)
+        history.append(float(found.log_likelihoods.sum()) + shrinkage.penalty(parts))
+        settings.tell(f"round {number + 1}: bound on the log-likelihood {history[-1]:.4f}")
+        converged = number > 0 and history[-1] - history[-2] < _VARIATIONAL_TOLERANCE * len(people)
+        if converged:
+            break
+        parts = shrinkage.maximise(found.moments, parts)
+    return Fitted(parts, found.moments, history, converged, found.memberships)
+
+
+def _log_points(people: Sequence[Answered], parts: Parts) -> int:
+    """2^10 points for each person and part, fewer where they would not fit into the memory."""
+    numbers = 1.5 * len(people) * len(parts) * parts.dimension
+    return int(np.clip(np.floor(np.log2(_MOST_NUMBERS / numbers)), 7, 10))
+
+
+def split_parts(people: Sequence[Answered], fitted: Fitted, number: int, seed: int) -> Parts:
+    """A first mixture of ``number`` parts: the people's posterior means in groups by k-means."""
+    from scipy.cluster.vq import kmeans2
+
+    one = fitted.parts
+    centres = Proposals.variational(people, one, None).means[:, 0]
+    white = np.linalg.solve(np.linalg.cholesky(one.covariances[0]), (centres - one.means[0]).T).T
+    _, labels = kmeans2(white, number, minit="++", rng=np.random.default_rng(seed), missing="warn")
+    counts = np.bincount(labels, minlength=number) + 1.0
+    means = np.stack([
+        (one.means[0] + centres[labels == part].sum(axis=0)) / counts[part] for part in range(number)
+    ])  # fmt: skip
+    return Parts(
+        counts / counts.sum(),
+        means,
+        np.repeat(one.covariances * 0.7, number, axis=0),
+        np.repeat(one.scales, number),
+    )
+
+
+def update_parts(
+    people: Sequence[Answered], parts: Parts, old: Moments, shrinkage: Shrinkage, settings: Settings
+) -> tuple[Parts, Moments]:
+    """Incremental EM (Neal & Hinton, 1998): only the new people's statistics are computed anew in each round."""
+    few = parts.dimension <= DEFENSIVE_RANK
+    spans = None if few else SpanPeople(people)
+    cloud: Cloud | None = None
+    total = old
+    for number in range(settings.rounds):
+        if few and number % 10 == 0:
+            proposals = Proposals.variational(people, parts, None) if cloud is None else cloud.proposals(people, parts)
+            cloud = Cloud(people, proposals, parts, _log_points(people, parts), settings.seed)
+        found: Expectation = (cloud or spans).expect(parts)  # type: ignore[union-attr]
+        total = old + found.moments
+        last, parts = parts, shrinkage.maximise(total, parts)
+        if float(np.abs(parts.pack() - last.pack()).max()) < 1e-5:
+            break
+    return parts, total

@@ -1,0 +1,208 @@
+"""The factor model for many features: u = m + L f + e with f ~ N(0, I) of few entries and e ~ N(0, s I).
+
+In the base prior's coordinates the residual is isotropic, so that theta has the covariance R L L' R' + s C with C the base
+prior's covariance. Given u, the columns of [m L] are the coefficients of a regression of u on (1, f); EM needs only sums
+over people of u, f, u f', f f' and |u|^2 (Rubin & Thayer, 1982), and for each person matrices as small as the span of its
+answers. A penalty keeps few people from determining hundreds of numbers each time,
+
+    -k_0/2 |m|^2 / s - 1/2 |L|^2 / s - log(s)^2 / (2 * 3^2):
+
+loadings count one person's weight towards 0, and k_0 is chosen by the evidence, as the precision of the mean is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve, solve_triangular
+
+from edpbrl_gym._arrays import Floats
+from edpbrl_gym.estimation.population.answers import Answered
+from edpbrl_gym.estimation.population.spans import Local, Span
+from edpbrl_gym.estimation.population.variational_steps import WarmFits
+
+__all__ = ["FactorMoments", "FactorPeople", "Factors"]
+
+_LOG_SPREAD = 3.0  # of the residual variance, as in fit_prior
+_PULL = 1.0  # of the loadings
+
+
+@dataclass(frozen=True, eq=False)
+class FactorMoments:
+    """Expected sums over people.
+
+    Attributes:
+        count: Number of people.
+        regressors: Of (1, f) (1, f)', (1 + r, 1 + r).
+        products: Of u (1, f)', (d, 1 + r).
+        square: Of |u|^2.
+        information: Of the precisions with which the answers determine the mean, over all directions.
+    """
+
+    count: float
+    regressors: Floats
+    products: Floats
+    square: float
+    information: float
+
+    def __add__(self, other: FactorMoments) -> FactorMoments:
+        return FactorMoments(
+            self.count + other.count,
+            self.regressors + other.regressors,
+            self.products + other.products,
+            self.square + other.square,
+            self.information + other.information,
+        )
+
+    def times(self, factor: float) -> FactorMoments:
+        """All sums times a factor."""
+        return FactorMoments(
+            factor * self.count,
+            factor * self.regressors,
+            factor * self.products,
+            factor * self.square,
+            factor * self.information,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Factors:
+    """Parameters of the model.
+
+    Attributes:
+        mean: m, (d,).
+        loadings: L, (d, r); r = 0 is allowed.
+        residual: s.
+        pulls: k_0 and the loadings' weights, (1 + r,); zeros: no penalty.
+    """
+
+    mean: Floats
+    loadings: Floats
+    residual: float
+    pulls: Floats
+
+    @classmethod
+    def isotropic(cls, dimension: int, residual: float, shrunk: bool) -> Factors:
+        """No factors, about 0."""
+        return cls(np.zeros(dimension), np.zeros((dimension, 0)), residual, np.full(1, 0.1 if shrunk else 0.0))
+
+    def extended(self, loadings: Floats) -> Factors:
+        """With other loadings."""
+        pulls = np.full(1 + loadings.shape[1], _PULL if self.pulls[0] else 0.0)
+        pulls[0] = self.pulls[0]
+        return Factors(self.mean, loadings, self.residual, pulls)
+
+    @property
+    def weights(self) -> Floats:
+        """As a mixture of one Gaussian: (1,)."""
+        return np.ones(1)
+
+    @property
+    def means(self) -> Floats:
+        """As a mixture of one Gaussian: (1, d)."""
+        return self.mean[None]
+
+    @property
+    def covariances(self) -> Floats:
+        """As a mixture of one Gaussian: L L' + s I, (1, d, d)."""
+        return (self.loadings @ self.loadings.T + self.residual * np.eye(len(self.mean)))[None]
+
+    def mean_square(self) -> float:
+        """Mean of |u|^2."""
+        return float(
+            np.square(self.mean).sum() + np.square(self.loadings).sum() + self.residual * len(self.mean)
+        )
+
+    def maximised(self, moments: FactorMoments) -> Factors:
+        """The parameters after one step of EM: the coefficients, then the residual variance."""
+        system = moments.regressors + np.diag(self.pulls)
+        coefficients = cho_solve(cho_factor(system, lower=True), moments.products.T).T
+        remaining = moments.square - float((coefficients * moments.products).sum())
+        return Factors(
+            coefficients[:, 0], coefficients[:, 1:], self._best_residual(remaining, moments.count), self.pulls
+        )
+
+    def with_evident_pull(self, moments: FactorMoments) -> Factors:
+        """With k_0 from the evidence: s / k_0 is the mean of m_a^2 over the directions a, uncertainty included."""
+        if not self.pulls[0]:
+            return self
+        dimension = len(self.mean)
+        variance = 1.0 / (moments.information / dimension + self.pulls[0] / self.residual)
+        pulls = self.pulls.copy()
+        pulls[0] = self.residual / (float(np.square(self.mean).sum()) / dimension + variance)
+        return Factors(self.mean, self.loadings, self.residual, pulls)
+
+    def penalty(self) -> float:
+        """What is added to the log-likelihood."""
+        if not self.pulls[0]:
+            return 0.0
+        sizes = np.concatenate([[np.square(self.mean).sum()], np.square(self.loadings).sum(axis=0)])
+        return -0.5 * float(self.pulls @ sizes) / self.residual - 0.5 * (np.log(self.residual) / _LOG_SPREAD) ** 2
+
+    def _best_residual(self, remaining: float, count: float) -> float:
+        """The maximiser of -n d / 2 log s - remaining / (2 s) minus its penalty, by Newton's method in log(s)."""
+        half = 0.5 * count * len(self.mean)
+        log_residual = float(np.log(remaining / (2.0 * half)))
+        if not self.pulls[0]:
+            return float(np.exp(log_residual))
+        for _ in range(100):
+            pulled = 0.5 * remaining * float(np.exp(-log_residual))
+            step = (pulled - half - log_residual / _LOG_SPREAD**2) / (pulled + 1.0 / _LOG_SPREAD**2)
+            log_residual += step
+            if abs(step) < 1e-13 * (1.0 + abs(log_residual)):
+                break
+        return float(np.exp(log_residual))
+
+
+class FactorPeople:
+    """People's answers in their spans, for the E-step."""
+
+    def __init__(self, people: Sequence[Answered]) -> None:
+        self._spans = [Span.of(person) for person in people]
+        self._fits = WarmFits()
+
+    def expect(self, model: Factors) -> tuple[FactorMoments, Floats, Floats]:
+        """The statistics, each person's bound (N,), and the posterior means of u - m, (N, d)."""
+        dimension, number = model.loadings.shape
+        regressors, products = np.zeros((1 + number, 1 + number)), np.zeros((dimension, 1 + number))
+        inner_sum = np.zeros((number, number))  # of P' M P
+        cross = np.zeros((dimension, number))  # of B M P
+        squares = information = 0.0
+        gram = model.loadings.T @ model.loadings
+        bounds, centres = np.empty(len(self._spans)), np.empty((len(self._spans), dimension))
+        for row, span in enumerate(self._spans):
+            basis = np.eye(dimension) if span.basis is None else span.basis
+            shares = basis.T @ model.loadings  # P
+            middle = basis.T @ model.mean
+            lower = np.linalg.cholesky(shares @ shares.T + model.residual * np.eye(len(shares)))
+            offsets = span.answered.rows @ middle
+            if span.answered.offsets is not None:
+                offsets = offsets + span.answered.offsets
+            local = Local(Answered(span.answered.rows @ lower, offsets), lower, basis)
+            fit, covariance = self._fits.fit(row, 0, local, middle)
+            bounds[row] = fit.log_evidence
+            inverse = solve_triangular(lower, np.eye(len(lower)), lower=True, check_finite=False)
+            pulled = inverse.T @ fit.mean  # K^-1 (E z - B' m)
+            missing = inverse.T @ (np.eye(len(lower)) - covariance) @ inverse  # M
+            factor = shares.T @ pulled
+            centre = model.loadings @ factor + model.residual * (basis @ pulled)
+            centres[row] = centre
+            missing_shares = missing @ shares
+            inner = shares.T @ missing_shares
+            inner_sum += inner
+            cross += basis @ missing_shares
+            removed = float((inner * gram).sum()) + 2.0 * model.residual * float(np.trace(inner))
+            squares -= removed + model.residual**2 * float(np.trace(missing))
+            information += float(np.trace(missing))
+            mean = model.mean + centre
+            squares += float(mean @ mean)
+            regressor = np.concatenate([[1.0], factor])
+            regressors += np.outer(regressor, regressor)
+            products += np.outer(mean, regressor)
+        count = len(self._spans)
+        regressors[1:, 1:] += count * np.eye(number) - inner_sum
+        products[:, 1:] += model.loadings @ (count * np.eye(number) - inner_sum) - model.residual * cross
+        squares += count * (float(np.trace(gram)) + model.residual * dimension)
+        return FactorMoments(float(count), regressors, products, squares, information), bounds, centres

@@ -1,0 +1,116 @@
+"""Fit a population to people's answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from edpbrl_gym._threads import one_blas_thread
+from edpbrl_gym._validation import check_choice_of, check_count, check_number
+from edpbrl_gym.estimation.data import Data
+from edpbrl_gym.estimation.population.answers import Answered, Frame, answered_people, check_group
+from edpbrl_gym.estimation.population.em import Fitted, Settings, first_scale, fit_parts, split_parts
+from edpbrl_gym.estimation.population.model import Kind, Population
+from edpbrl_gym.estimation.population.parts import Parts, Shrinkage
+from edpbrl_gym.estimation.prior import GaussianPrior
+from edpbrl_gym.likelihood import ResponseModel
+
+__all__ = ["fit_population"]
+
+_KINDS = ("gaussian", "factors", "types")
+
+
+@one_blas_thread()
+def fit_population(
+    people: Sequence[Data],
+    *,
+    kind: Kind = "gaussian",
+    base: GaussianPrior | None = None,
+    factors: int | None = None,
+    types: int | None = None,
+    rounds: int = 300,
+    model: ResponseModel | None = None,
+    seed: int = 0,
+    progress: bool = False,
+    shrinkage: float | None = None,
+    minimum_people: int = 20,
+    features: str = "",
+) -> Population:
+    """The distribution of tastes that makes all people's answers most likely, by EM on the answers themselves.
+
+    Each person's answers are integrated over the taste, by importance sampling with fixed points up to 20 features
+    (`cloud`), by variational Gaussians above (`variational_steps`).
+
+    Args:
+        people: One item per person, as for :func:`~edpbrl_gym.estimation.estimate`. People without answers are left out.
+        kind: "gaussian": one Gaussian with a full covariance; "factors": covariance L L' + s C with few columns in L and
+            C the base prior's covariance, for many features; "types": a mixture of Gaussians.
+        base: Proper prior whose shape the covariances are shrunk towards, at a scale that the answers choose; None: the
+            identity.
+        factors: Number of columns of L; None: chosen by held-out likelihood. Only with kind "factors".
+        types: Number of Gaussians; None: chosen by held-out likelihood. Only with kind "types".
+        rounds: Largest number of rounds of EM with the last points.
+        model: Response model, as for :func:`~edpbrl_gym.estimation.estimate`.
+        seed: Of the points and of the first types.
+        progress: Write a line for each stage to stderr.
+        shrinkage: Weight of the base prior's shape in people, >= 0; None: d + 2. 0: no shrinkage, maximum likelihood,
+            whose maximum need not exist.
+        minimum_people: Fewest people with answers; see the privacy section of :class:`Population`.
+        features: Name of the features, kept with the population.
+
+    Raises:
+        TypeError: People of another type, or a base that is no GaussianPrior.
+        ValueError: Too few people, people with different features, an improper base, an unknown kind, or an argument
+            out of its range.
+    """
+    check_choice_of(kind, "kind", _KINDS)
+    settings = Settings(check_count(rounds, "rounds"), check_count(seed, "seed", minimum=0), bool(progress))
+    for name, value in (("factors", factors), ("types", types)):
+        if value is not None and kind != name:
+            raise ValueError(f"Expected {name} only with kind={name!r}, got kind={kind!r}")
+    answered = answered_people(people, model)
+    check_group(answered, minimum_people, "fit a population")
+    base = _checked_base(base, answered)
+    frame = Frame.of(base)
+    inside = [frame.inside(person) for person in answered]
+    weight = base.dimension + 2.0 if shrinkage is None else check_number(shrinkage, "shrinkage", minimum=0.0)
+    rule = Shrinkage(weight)
+    start = Parts.single(base.dimension, first_scale(inside))
+    fitted = fit_parts(inside, start, rule, settings)
+    if kind == "types":
+        number = check_count(types, "types")
+        if number > 1:
+            fitted = fit_parts(inside, split_parts(inside, fitted, number, settings.seed), rule, settings)
+    return _population(fitted, frame, base, kind, len(inside), weight, features)
+
+
+def _checked_base(base: GaussianPrior | None, people: Sequence[Answered]) -> GaussianPrior:
+    dimension = people[0].rows.shape[2]
+    if base is None:
+        return GaussianPrior.isotropic(dimension, 1.0)
+    if not isinstance(base, GaussianPrior):
+        raise TypeError(f"Expected base as a GaussianPrior, got {type(base).__name__}")
+    if base.dimension != dimension:
+        raise ValueError(f"Expected a base of dimension {dimension} (the answers'), got one of {base.dimension}")
+    return base
+
+
+def _population(
+    fitted: Fitted, frame: Frame, base: GaussianPrior, kind: Kind, people: int, shrinkage: float, features: str
+) -> Population:
+    parts = fitted.parts
+    order = np.argsort(-parts.weights, kind="stable")
+    parts, moments = parts.take(order), fitted.moments.take(order)
+    return Population(
+        weights=parts.weights,
+        parts=tuple(frame.prior(*pair) for pair in zip(parts.means, parts.covariances, strict=True)),
+        people=people,
+        kind=kind,
+        log_likelihood=tuple(fitted.history),
+        base=base,
+        shrinkage=shrinkage,
+        features=features,
+        state=parts,
+        moments=moments,
+    )

@@ -1,0 +1,124 @@
+"""A population of people: the distribution of their tastes, and what it says about a new person."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import EllipsisType
+from typing import Literal
+
+import numpy as np
+
+from edpbrl_gym._arrays import Floats
+from edpbrl_gym._validation import check_number
+from edpbrl_gym.estimation.data import Data, answer_differences, answer_terms
+from edpbrl_gym.estimation.population.answers import Answered, Frame, answered_people, check_group
+from edpbrl_gym.estimation.population.parts import Moments, Parts
+from edpbrl_gym.estimation.population.person import PersonFit, Source, fit_person
+from edpbrl_gym.estimation.prior import GaussianPrior
+from edpbrl_gym.likelihood import ResponseModel
+
+__all__ = ["Kind", "Population"]
+
+Kind = Literal["gaussian", "factors", "types"]
+
+
+@dataclass(frozen=True, eq=False)
+class Population:
+    """The tastes of a population, a mixture of M Gaussians: random effects of a multinomial logit.
+
+    Made by :func:`~edpbrl_gym.estimation.population.fit_population`.
+
+    Privacy. Means, covariances and sums over all people are stored, no answer and no person's estimate. Still, what is
+    typical of the group can be inferred about everyone known to be in it; a person who differs much from all others
+    shows in the covariance, the more so the smaller the group; and the difference between the populations before and
+    after an update says about the new people what a population fitted on them alone would say. Therefore groups below
+    a least size are refused. This is no differential privacy.
+
+    Attributes:
+        weights: Weights of the parts, (M,), sum 1; M = 1 but for types of people.
+        parts: The Gaussians N(m_j, C_j) of theta.
+        people: Number of people with answers it was fitted on, also in updates.
+        kind: "gaussian", "factors" or "types".
+        log_likelihood: Marginal log-likelihood of all answers at the start of each round of the last fit, with the
+            penalty that shrinks the parameters (0 without shrinkage); it never falls. Above 20 features and for factors
+            it is the variational lower bound.
+        base: The prior that the covariances are shrunk towards, before scaling.
+        shrinkage: Weight of its shape, in people.
+        features: Name of the features, such as the encoder's; "" if not given.
+    """
+
+    weights: Floats
+    parts: tuple[GaussianPrior, ...]
+    people: int
+    kind: Kind
+    log_likelihood: tuple[float, ...]
+    base: GaussianPrior = field(repr=False)
+    shrinkage: float = 0.0
+    features: str = ""
+    state: Parts = field(repr=False, kw_only=True)  # the same Gaussians in the base prior's coordinates
+    moments: Moments = field(repr=False, kw_only=True)  # sums over people, for updates
+
+    @property
+    def dimension(self) -> int:
+        """Number of features d."""
+        return self.base.dimension
+
+    @property
+    def typical_scale(self) -> float:
+        """Factor of the base prior's covariance under which a taste is as strong as in this population on average."""
+        return self.state.mean_square() / self.dimension
+
+    @functools.cached_property
+    def _sources(self) -> tuple[Source, ...]:
+        return tuple(Source.of(part) for part in self.parts)
+
+    @functools.cached_property
+    def _base_source(self) -> Source:
+        return Source.of(self.base)
+
+    def fit(
+        self,
+        data: Data,
+        *,
+        model: ResponseModel | None = None,
+        fallback: GaussianPrior | EllipsisType | None = ...,
+        fallback_weight: float = 0.1,
+    ) -> PersonFit:
+        """A person's taste, from their own answers and the population.
+
+        Args:
+            data: The person's answers, as for :func:`~edpbrl_gym.estimation.estimate`; none are fine.
+            model: Response model, as for :func:`~edpbrl_gym.estimation.estimate`.
+            fallback: Proper prior for a person unlike all others, at an unknown scale; by default the base prior of
+                the population, about its own mean and as strong as people's tastes are on average. None: without.
+            fallback_weight: Its prior weight, in (0, 1).
+
+        Raises:
+            TypeError: Data of another type, or a fallback that is no GaussianPrior.
+            ValueError: Another number of features, an improper fallback, or a weight outside (0, 1).
+        """
+        terms = answer_terms(data, model)
+        if terms.dimension != self.dimension:
+            raise ValueError(
+                f"Expected answers with {self.dimension} features (the population's), got {terms.dimension}; use the "
+                f"same encoder{f' ({self.features})' if self.features else ''}"
+            )
+        weight = check_number(fallback_weight, "fallback_weight", minimum=0.0, exclusive=True)
+        if weight >= 1.0:
+            raise ValueError(f"Expected fallback_weight in (0, 1), got {fallback_weight}; fallback=None for none")
+        chosen: tuple[Source, float, float] | None
+        if fallback is None:
+            chosen = None
+        elif isinstance(fallback, EllipsisType):
+            chosen = self._base_source, self.typical_scale, weight
+        elif not isinstance(fallback, GaussianPrior):
+            raise TypeError(f"Expected fallback as a GaussianPrior or None, got {type(fallback).__name__}")
+        elif fallback.dimension != self.dimension:
+            raise ValueError(f"Expected a fallback of dimension {self.dimension}, got one of {fallback.dimension}")
+        else:
+            chosen = Source.of(fallback), 1.0, weight
+        answered = Answered(*answer_differences(terms))
+        return fit_person(terms, answered, self._sources, self.weights, chosen)
