@@ -1,7 +1,8 @@
 """Populations: what other people's answers say about a new person's taste."""
 
+from edpbrl_gym.estimation.population.choosing import PopulationChoice, choose_population
 from edpbrl_gym.estimation.population.fitting import fit_population
 from edpbrl_gym.estimation.population.model import Population
 from edpbrl_gym.estimation.population.person import PersonFit, PersonPart
 
-__all__ = ["PersonFit", "PersonPart", "Population", "fit_population"]
+__all__ = ["PersonFit", "PersonPart", "Population", "PopulationChoice", "choose_population", "fit_population"]

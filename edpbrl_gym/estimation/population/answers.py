@@ -15,7 +15,7 @@ from edpbrl_gym._arrays import Floats
 from edpbrl_gym._validation import check_count
 from edpbrl_gym.estimation.data import Data, answer_differences
 from edpbrl_gym.estimation.prior import GaussianPrior
-from edpbrl_gym.likelihood import ResponseModel
+from edpbrl_gym.likelihood import ResponseModel, Terms
 
 __all__ = ["Answered", "Frame", "answered_people", "check_group"]
 
@@ -31,6 +31,15 @@ class Answered:
     def empty(self) -> bool:
         """Whether the answers say nothing: there are none, or each had one alternative."""
         return self.rows.shape[0] * self.rows.shape[1] == 0
+
+    def terms(self) -> Terms:
+        """The same answers with the chosen alternative first, its features 0."""
+        count, others, dimension = self.rows.shape
+        rows = np.concatenate([np.zeros((count, 1, dimension)), self.rows], axis=1)
+        offsets = np.zeros((count, 1 + others))
+        if self.offsets is not None:
+            offsets[:, 1:] = self.offsets
+        return Terms(rows, offsets, np.zeros(count, dtype=np.int64))
 
     def log_likelihood(self, points: Floats) -> Floats:
         """Log-likelihood at each of the points (S, d), (S,)."""

@@ -47,14 +47,13 @@ class Proposals:
     covariances: Floats
 
     @classmethod
-    def variational(cls, people: Sequence[Answered], parts: Parts, last: Proposals | None) -> Proposals:
-        """The variational Gaussians; ``last``, where given, are those under similar parts."""
+    def variational(cls, people: Sequence[Answered], parts: Parts) -> Proposals:
+        """The variational Gaussians."""
         shape = len(people), len(parts), parts.dimension
         means, covariances = np.empty(shape), np.empty((*shape, parts.dimension))
         for row, person in enumerate(people):
             for part in range(len(parts)):
-                start = None if last is None else (last.means[row, part], last.covariances[row, part])
-                means[row, part], covariances[row, part] = _variational(person, parts, part, start)
+                means[row, part], covariances[row, part] = _variational(person, parts, part)
         return cls(means, covariances)
 
 
@@ -190,7 +189,7 @@ class Cloud:
                 means[block, part], covariances[block, part] = mean, covariance
                 effective = own.sum(axis=1) ** 2 / np.maximum(np.square(own).sum(axis=1), 1e-300)
                 for row in block.start + np.flatnonzero(effective < _ENOUGH * (dimension + 1)):
-                    means[row, part], covariances[row, part] = _variational(people[row], parts, part, None)
+                    means[row, part], covariances[row, part] = _variational(people[row], parts, part)
         return Proposals(means, covariances)
 
     def _blocks(self, parts: Parts):  # type: ignore[no-untyped-def]
@@ -212,14 +211,11 @@ class Cloud:
             yield block, weights, (np.log(total) + largest)[0, :, 0]
 
 
-def _variational(
-    person: Answered, parts: Parts, part: int, start: tuple[Floats, Floats] | None
-) -> tuple[Floats, Floats]:
-    """Mean and covariance of the variational Gaussian of u under one part; ``start`` are those of another part."""
+def _variational(person: Answered, parts: Parts, part: int) -> tuple[Floats, Floats]:
+    """Mean and covariance of the variational Gaussian of u under one part."""
     mean, covariance = parts.means[part], parts.covariances[part]
-    span = Span.of(person)
-    local = span.under(mean, covariance)
-    fit = fit_local(local.answered, start=None if start is None else span.inside(local, mean, *start), tolerance=1e-2)
+    local = Span.of(person).under(mean, covariance)
+    fit = fit_local(local.answered, tolerance=1e-2)
     lower = np.linalg.cholesky(fit.precision)
     half = solve_triangular(lower, local.loadings.T, lower=True, check_finite=False) if len(lower) else local.loadings.T
     inside = covariance - local.loadings @ local.loadings.T + half.T @ half

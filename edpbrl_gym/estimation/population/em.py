@@ -25,7 +25,7 @@ __all__ = ["Fitted", "Settings", "first_scale", "fit_parts", "split_parts", "upd
 # a few rounds with the same points as long as the likelihood rises much: points far from a posterior hold it back
 _ROUGH_ROUNDS, _ROUGH_RISE, _MOST_ROUGH = 6, 0.005, 30
 _RENEWALS = 2  # of the points after that, each followed by EM to convergence
-_MOST_NUMBERS = 1 << 26  # in all points: half a gigabyte
+_MOST_NUMBERS = 1 << 23  # in all points; with more people the errors of each average out
 _TOLERANCE = 1e-9  # nats a person, rise in one step
 _VARIATIONAL_TOLERANCE = 1e-4
 _PEOPLE_OF_FIRST_SCALE = 50
@@ -79,10 +79,10 @@ def fit_parts(people: Sequence[Answered], start: Parts, shrinkage: Shrinkage, se
     """EM from a first mixture: by importance sampling for few features, else by variational Gaussians."""
     if start.dimension > DEFENSIVE_RANK:
         return _fit_variational(people, start, shrinkage, settings)
-    parts, proposals, previous = start, None, -np.inf
+    parts, previous = start, -np.inf
     log_points = _log_points(people, start)
     for trial in range(_MOST_ROUGH):
-        proposals = Proposals.variational(people, parts, proposals)
+        proposals = Proposals.variational(people, parts)
         cloud = Cloud(people, proposals, parts, log_points - (log_points > 7), settings.seed)
         parts, history, _ = _climb(cloud, parts, shrinkage, min(_ROUGH_ROUNDS, settings.rounds), len(people))
         settings.tell(f"rough points {trial + 1}: log-likelihood {history[-1]:.3f}")
@@ -90,7 +90,7 @@ def fit_parts(people: Sequence[Answered], start: Parts, shrinkage: Shrinkage, se
             break
         previous = history[-1]
     for renewal in range(_RENEWALS):
-        proposals = Proposals.variational(people, parts, proposals) if not renewal else cloud.proposals(people, parts)
+        proposals = cloud.proposals(people, parts) if renewal else Proposals.variational(people, parts)
         cloud = Cloud(people, proposals, parts, log_points, settings.seed + 1 + renewal)
         parts, history, converged = _climb(cloud, parts, shrinkage, settings.rounds, len(people))
         found = cloud.expect(parts)
@@ -139,7 +139,7 @@ def split_parts(people: Sequence[Answered], fitted: Fitted, number: int, seed: i
     from scipy.cluster.vq import kmeans2
 
     one = fitted.parts
-    centres = Proposals.variational(people, one, None).means[:, 0]
+    centres = Proposals.variational(people, one).means[:, 0]
     white = np.linalg.solve(np.linalg.cholesky(one.covariances[0]), (centres - one.means[0]).T).T
     _, labels = kmeans2(white, number, minit="++", rng=np.random.default_rng(seed), missing="warn")
     counts = np.bincount(labels, minlength=number) + 1.0
@@ -164,7 +164,7 @@ def update_parts(
     total = old
     for number in range(settings.rounds):
         if few and number % 10 == 0:
-            proposals = Proposals.variational(people, parts, None) if cloud is None else cloud.proposals(people, parts)
+            proposals = Proposals.variational(people, parts) if cloud is None else cloud.proposals(people, parts)
             cloud = Cloud(people, proposals, parts, _log_points(people, parts), settings.seed)
         found: Expectation = (cloud or spans).expect(parts)  # type: ignore[union-attr]
         total = old + found.moments

@@ -47,6 +47,16 @@ class FactorMoments:
     square: float
     information: float
 
+    def tensors(self) -> dict[str, Floats]:
+        """Its arrays by name."""
+        return {
+            "count": np.array(self.count),
+            "regressors": self.regressors,
+            "products": self.products,
+            "square": np.array(self.square),
+            "information": np.array(self.information),
+        }
+
     def __add__(self, other: FactorMoments) -> FactorMoments:
         return FactorMoments(
             self.count + other.count,
@@ -93,6 +103,15 @@ class Factors:
         pulls = np.full(1 + loadings.shape[1], _PULL if self.pulls[0] else 0.0)
         pulls[0] = self.pulls[0]
         return Factors(self.mean, loadings, self.residual, pulls)
+
+    def tensors(self) -> dict[str, Floats]:
+        """Its arrays by name."""
+        return {
+            "mean": self.mean,
+            "loadings": self.loadings,
+            "residual": np.array(self.residual),
+            "pulls": self.pulls,
+        }
 
     @property
     def weights(self) -> Floats:

@@ -10,9 +10,11 @@ from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym._validation import check_choice_of, check_count, check_number
 from edpbrl_gym.estimation.data import Data
 from edpbrl_gym.estimation.population.answers import Answered, Frame, answered_people, check_group
-from edpbrl_gym.estimation.population.em import Fitted, Settings, first_scale, fit_parts, split_parts
+from edpbrl_gym.estimation.population.em import Settings, first_scale, fit_parts, split_parts
+from edpbrl_gym.estimation.population.factor_fit import fit_factors
+from edpbrl_gym.estimation.population.factors import FactorMoments, Factors
 from edpbrl_gym.estimation.population.model import Kind, Population
-from edpbrl_gym.estimation.population.parts import Parts, Shrinkage
+from edpbrl_gym.estimation.population.parts import Moments, Parts, Shrinkage
 from edpbrl_gym.estimation.prior import GaussianPrior
 from edpbrl_gym.likelihood import ResponseModel
 
@@ -54,8 +56,8 @@ def fit_population(
         model: Response model, as for :func:`~edpbrl_gym.estimation.estimate`.
         seed: Of the points and of the first types.
         progress: Write a line for each stage to stderr.
-        shrinkage: Weight of the base prior's shape in people, >= 0; None: d + 2. 0: no shrinkage, maximum likelihood,
-            whose maximum need not exist.
+        shrinkage: Weight of the base prior's shape in people, >= 0; None: d + 2. 0: no penalty, maximum likelihood,
+            whose maximum need not exist. Factors are shrunk by less than a person's weight, unless 0.
         minimum_people: Fewest people with answers; see the privacy section of :class:`Population`.
         features: Name of the features, kept with the population.
 
@@ -76,13 +78,47 @@ def fit_population(
     inside = [frame.inside(person) for person in answered]
     weight = base.dimension + 2.0 if shrinkage is None else check_number(shrinkage, "shrinkage", minimum=0.0)
     rule = Shrinkage(weight)
-    start = Parts.single(base.dimension, first_scale(inside))
-    fitted = fit_parts(inside, start, rule, settings)
-    if kind == "types":
-        number = check_count(types, "types")
+    if kind == "factors" and factors is None:
+        factors = _chosen(answered, "factors", base, settings, weight)
+    if kind == "types" and types is None:
+        types = _chosen(answered, "types", base, settings, weight)
+    scale = first_scale(inside)
+    state: Parts | Factors
+    moments: Moments | FactorMoments
+    if kind == "factors":
+        number = check_count(factors, "factors", minimum=0)
+        if number > base.dimension:
+            raise ValueError(f"Expected at most {base.dimension} factors (the features), got {number}")
+        found = fit_factors(inside, number, scale, weight > 0.0, settings)
+        state, moments, history = found.parts, found.moments, found.history
+    else:
+        rule = Shrinkage(weight)
+        fitted = fit_parts(inside, Parts.single(base.dimension, scale), rule, settings)
+        number = 1 if kind == "gaussian" else check_count(types, "types")
         if number > 1:
             fitted = fit_parts(inside, split_parts(inside, fitted, number, settings.seed), rule, settings)
-    return _population(fitted, frame, base, kind, len(inside), weight, features)
+        order = np.argsort(-fitted.parts.weights, kind="stable")
+        state, moments, history = fitted.parts.take(order), fitted.moments.take(order), fitted.history
+    return Population.of(
+        state,
+        moments,
+        base=base,
+        kind=kind,
+        people=len(inside),
+        log_likelihood=tuple(history),
+        shrinkage=weight,
+        features=features,
+    )
+
+
+def _chosen(people: list[Answered], kind: Kind, base: GaussianPrior, settings: Settings, shrinkage: float) -> int:
+    """The number of factors or types by held-out likelihood among the default candidates."""
+    from edpbrl_gym.estimation.population.choosing import choose_population
+
+    terms = [person.terms() for person in people]
+    return choose_population(
+        terms, kind=kind, base=base, rounds=settings.rounds, seed=settings.seed, shrinkage=shrinkage
+    ).number
 
 
 def _checked_base(base: GaussianPrior | None, people: Sequence[Answered]) -> GaussianPrior:
@@ -94,23 +130,3 @@ def _checked_base(base: GaussianPrior | None, people: Sequence[Answered]) -> Gau
     if base.dimension != dimension:
         raise ValueError(f"Expected a base of dimension {dimension} (the answers'), got one of {base.dimension}")
     return base
-
-
-def _population(
-    fitted: Fitted, frame: Frame, base: GaussianPrior, kind: Kind, people: int, shrinkage: float, features: str
-) -> Population:
-    parts = fitted.parts
-    order = np.argsort(-parts.weights, kind="stable")
-    parts, moments = parts.take(order), fitted.moments.take(order)
-    return Population(
-        weights=parts.weights,
-        parts=tuple(frame.prior(*pair) for pair in zip(parts.means, parts.covariances, strict=True)),
-        people=people,
-        kind=kind,
-        log_likelihood=tuple(fitted.history),
-        base=base,
-        shrinkage=shrinkage,
-        features=features,
-        state=parts,
-        moments=moments,
-    )

@@ -12,10 +12,14 @@ from typing import Literal
 import numpy as np
 
 from edpbrl_gym._arrays import Floats
-from edpbrl_gym._validation import check_number
+from edpbrl_gym._threads import one_blas_thread
+from edpbrl_gym._validation import check_count, check_number
 from edpbrl_gym.estimation.data import Data, answer_differences, answer_terms
 from edpbrl_gym.estimation.population.answers import Answered, Frame, answered_people, check_group
-from edpbrl_gym.estimation.population.parts import Moments, Parts
+from edpbrl_gym.estimation.population.em import Settings, update_parts
+from edpbrl_gym.estimation.population.factor_fit import update_factors
+from edpbrl_gym.estimation.population.factors import FactorMoments, Factors
+from edpbrl_gym.estimation.population.parts import Moments, Parts, Shrinkage
 from edpbrl_gym.estimation.population.person import PersonFit, Source, fit_person
 from edpbrl_gym.estimation.prior import GaussianPrior
 from edpbrl_gym.likelihood import ResponseModel
@@ -58,8 +62,37 @@ class Population:
     base: GaussianPrior = field(repr=False)
     shrinkage: float = 0.0
     features: str = ""
-    state: Parts = field(repr=False, kw_only=True)  # the same Gaussians in the base prior's coordinates
-    moments: Moments = field(repr=False, kw_only=True)  # sums over people, for updates
+    state: Parts | Factors = field(repr=False, kw_only=True)  # the same Gaussians in the base prior's coordinates
+    moments: Moments | FactorMoments = field(repr=False, kw_only=True)  # sums over people, for updates
+
+    @classmethod
+    def of(
+        cls,
+        state: Parts | Factors,
+        moments: Moments | FactorMoments,
+        *,
+        base: GaussianPrior,
+        kind: Kind,
+        people: int,
+        log_likelihood: tuple[float, ...],
+        shrinkage: float,
+        features: str,
+    ) -> Population:
+        """The population with these parameters in the coordinates of the base prior."""
+        frame = Frame.of(base)
+        gaussians = zip(state.means, state.covariances, strict=True)
+        return cls(
+            weights=state.weights,
+            parts=tuple(frame.prior(mean, covariance) for mean, covariance in gaussians),
+            people=people,
+            kind=kind,
+            log_likelihood=log_likelihood,
+            base=base,
+            shrinkage=shrinkage,
+            features=features,
+            state=state,
+            moments=moments,
+        )
 
     @property
     def dimension(self) -> int:
@@ -122,3 +155,85 @@ class Population:
             chosen = Source.of(fallback), 1.0, weight
         answered = Answered(*answer_differences(terms))
         return fit_person(terms, answered, self._sources, self.weights, chosen)
+
+    @one_blas_thread()
+    def updated(
+        self,
+        new_people: Sequence[Data],
+        *,
+        forgetting: float = 0.0,
+        model: ResponseModel | None = None,
+        rounds: int = 50,
+        seed: int = 0,
+        minimum_people: int = 20,
+    ) -> Population:
+        """The population after more people have answered, without the earlier people's answers.
+
+        Incremental EM (Neal & Hinton, 1998): the sums over earlier people stay as they were computed last, those over
+        the new people are computed under the current parameters until these no longer change. For tastes that drift,
+        ``forgetting`` gives earlier people less weight: with f at each update, people of k updates ago count (1 - f)^k.
+        As estimates of earlier people are not corrected, the result differs a little from a fit to everyone at once.
+
+        Args:
+            new_people: One item per person, as for ``fit_population``; not the earlier people again.
+            forgetting: f in [0, 1).
+            model: Response model, as for ``fit_population``.
+            rounds: Largest number of rounds.
+            seed: Of the points.
+            minimum_people: Fewest new people with answers, since the change tells about them.
+
+        Raises:
+            TypeError: As for ``fit_population``.
+            ValueError: Too few people, other features, or an argument out of its range.
+        """
+        share = check_number(forgetting, "forgetting", minimum=0.0)
+        if share >= 1.0:
+            raise ValueError(f"Expected forgetting in [0, 1), got {forgetting}; fit a new population to forget everyone")
+        answered = answered_people(new_people, model, self.dimension)
+        check_group(answered, minimum_people, "update a population")
+        frame = Frame.of(self.base)
+        inside = [frame.inside(person) for person in answered]
+        settings = Settings(check_count(rounds, "rounds"), check_count(seed, "seed", minimum=0), False)
+        state: Parts | Factors
+        moments: Moments | FactorMoments
+        if isinstance(self.state, Factors):
+            assert isinstance(self.moments, FactorMoments)
+            old = self.moments.times(1.0 - share)
+            state, moments = update_factors(inside, self.state, old, settings)
+        else:
+            assert isinstance(self.moments, Moments)
+            rule = Shrinkage(self.shrinkage)
+            state, moments = update_parts(inside, self.state, self.moments.times(1.0 - share), rule, settings)
+        return Population.of(
+            state,
+            moments,
+            base=self.base,
+            kind=self.kind,
+            people=self.people + len(inside),
+            log_likelihood=self.log_likelihood,
+            shrinkage=self.shrinkage,
+            features=self.features,
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a .safetensors file: parameters and sums over people, with their origin in the metadata.
+
+        Raises:
+            ValueError: Another ending.
+            OSError: The file can't be written.
+        """
+        from edpbrl_gym.estimation.population.storage import save_population
+
+        save_population(self, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Population:
+        """Read what :meth:`save` wrote.
+
+        Raises:
+            FileNotFoundError: There is no such file.
+            ValueError: A damaged file, or one of another kind or of a later version.
+        """
+        from edpbrl_gym.estimation.population.storage import load_population
+
+        return load_population(path)

@@ -46,6 +46,10 @@ class Moments:
         """All statistics times a factor."""
         return Moments(factor * self.counts, factor * self.first, factor * self.second)
 
+    def tensors(self) -> dict[str, Floats]:
+        """Its arrays by name."""
+        return {"counts": self.counts, "first": self.first, "second": self.second}
+
     def take(self, order: NDArray[np.intp]) -> Moments:
         """The statistics of the given parts."""
         return Moments(self.counts[order], self.first[order], self.second[order])
@@ -79,6 +83,15 @@ class Parts:
 
     def __len__(self) -> int:
         return len(self.weights)
+
+    def tensors(self) -> dict[str, Floats]:
+        """Its arrays by name."""
+        return {
+            "weights": self.weights,
+            "means": self.means,
+            "covariances": self.covariances,
+            "scales": self.scales,
+        }
 
     def take(self, order: NDArray[np.intp]) -> Parts:
         """The given parts."""

@@ -59,13 +59,6 @@ class Span:
             offsets = shift if offsets is None else offsets + shift
         return Local(Answered(rows @ lower, offsets), lower, loadings)
 
-    def inside(self, local: Local, prior_mean: Floats, mean: Floats, covariance: Floats) -> tuple[Floats, Floats]:
-        """Mean and precision of w where u has the given mean (d,) and covariance (d, d)."""
-        shift = mean - prior_mean if self.basis is None else self.basis.T @ (mean - prior_mean)
-        inner = covariance if self.basis is None else self.basis.T @ covariance @ self.basis
-        white = solve_triangular(local.lower, shift, lower=True, check_finite=False) if len(shift) else shift
-        return white, local.lower.T @ np.linalg.solve(inner, local.lower)
-
 
 @dataclass(frozen=True, eq=False)
 class Local:

@@ -1,0 +1,110 @@
+"""Populations as .safetensors files."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edpbrl_gym._arrays import Floats
+from edpbrl_gym._files import replacing
+from edpbrl_gym.estimation.population.factors import FactorMoments, Factors
+from edpbrl_gym.estimation.population.model import Population
+from edpbrl_gym.estimation.population.parts import Moments, Parts
+from edpbrl_gym.estimation.prior import GaussianPrior
+
+__all__ = ["load_population", "save_population"]
+
+_FORMAT = "edpbrl population"
+_VERSION = 1
+_KINDS = ("gaussian", "factors", "types")
+
+
+def save_population(population: Population, path: str | os.PathLike[str]) -> None:
+    """Write a population; see :meth:`Population.save`."""
+    from safetensors.numpy import save
+
+    target = _checked(path)
+    tensors = {
+        "base/precision": population.base.precision,
+        "base/mean": population.base.mean,
+        "log_likelihood": np.array(population.log_likelihood),
+        **{f"state/{name}": array for name, array in population.state.tensors().items()},
+        **{f"moments/{name}": array for name, array in population.moments.tensors().items()},
+    }
+    about = {
+        "version": _VERSION,
+        "kind": population.kind,
+        "people": population.people,
+        "shrinkage": population.shrinkage,
+        "features": population.features,
+    }
+    # safetensors writes the memory as it lies
+    stored = {name: np.ascontiguousarray(array, dtype=np.float64) for name, array in tensors.items()}
+    data = save(stored, metadata={"format": _FORMAT, "population": json.dumps(about)})
+    with replacing(target) as temporary:
+        temporary.write_bytes(data)
+
+
+def load_population(path: str | os.PathLike[str]) -> Population:
+    """Read a population; see :meth:`Population.load`."""
+    from safetensors import safe_open
+
+    source = _checked(path)
+    if not source.is_file():
+        raise FileNotFoundError(f"Expected a population at {source}, got no such file; check the path")
+    try:
+        with safe_open(source, framework="numpy") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: np.asarray(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118  # no iterator
+        if metadata.get("format") != _FORMAT:
+            raise ValueError("its metadata names no population")
+        about = json.loads(metadata["population"])
+        if about["version"] > _VERSION:
+            raise ValueError(f"its version {about['version']} is later than {_VERSION}; update edpbrl-gym")
+        return _restored(about, tensors)
+    except OSError:
+        raise
+    except Exception as error:  # safetensors, json and numpy raise many kinds for damaged files
+        raise ValueError(f"Expected a population as Population.save writes it, got {source}: {error}") from error
+
+
+def _restored(about: dict[str, Any], tensors: dict[str, Floats]) -> Population:
+    if about["kind"] not in _KINDS:
+        raise ValueError(f"unknown kind {about['kind']!r}")
+    if not all(np.isfinite(array).all() for array in tensors.values()):
+        raise ValueError("it has numbers that are not finite")
+    state = {name.partition("/")[2]: array for name, array in tensors.items() if name.startswith("state/")}
+    sums = {name.partition("/")[2]: array for name, array in tensors.items() if name.startswith("moments/")}
+    found: tuple[Parts, Moments] | tuple[Factors, FactorMoments]
+    if about["kind"] == "factors":
+        model = Factors(state["mean"], state["loadings"], float(state["residual"]), state["pulls"])
+        moments = FactorMoments(
+            float(sums["count"]),
+            sums["regressors"],
+            sums["products"],
+            float(sums["square"]),
+            float(sums["information"]),
+        )
+        found = model, moments
+    else:
+        found = Parts(**state), Moments(**sums)
+    return Population.of(
+        *found,
+        base=GaussianPrior(tensors["base/precision"], tensors["base/mean"]),
+        kind=about["kind"],
+        people=int(about["people"]),
+        log_likelihood=tuple(tensors["log_likelihood"].tolist()),
+        shrinkage=float(about["shrinkage"]),
+        features=str(about["features"]),
+    )
+
+
+def _checked(path: str | os.PathLike[str]) -> Path:
+    target = Path(path).expanduser()
+    if target.suffix != ".safetensors":
+        raise ValueError(f"Expected a file name ending in .safetensors, got {target.name!r}")
+    return target
