@@ -1,4 +1,9 @@
-"""Populations: what other people's answers say about a new person's taste."""
+"""Populations: what other people's answers say about a new person's taste.
+
+population = fit_population(people)          # one item of answers per person
+fit = population.fit(data)                   # a new person's own answers
+fit.choice_probabilities(options)
+"""
 
 from edpbrl_gym.estimation.population.choosing import PopulationChoice, choose_population
 from edpbrl_gym.estimation.population.fitting import fit_population

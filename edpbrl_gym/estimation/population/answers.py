@@ -1,7 +1,7 @@
 """The answers of many people, in the coordinates in which the base prior is the standard normal distribution.
 
-With the base prior N(m, C), C = R R', and theta = m + R u, the utility differences of a person are D theta = D R u + D m.
-All models of a population are fitted in u and mapped back at the end.
+With the base prior N(m, C), C = R R', and theta = m + R u, the utility differences of a person are D theta =
+D R u + D m. All models of a population are fitted in u and mapped back at the end.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def answered_people(
 
     Raises:
         TypeError: Not a sequence, or data as for :func:`~edpbrl_gym.estimation.estimate`.
-        ValueError: People who differ in the number of features, or data as for ``estimate``; the error names the person.
+        ValueError: People with different numbers of features, or data as for ``estimate``; the error names one.
     """
     if isinstance(people, str) or not isinstance(people, Sequence):
         raise TypeError(f"Expected people as a sequence with one item per person, got {type(people).__name__}")

@@ -121,9 +121,7 @@ class Cloud:
             self._log_ratio[row] = person.log_likelihood(self.points[row]) + cells
             self._log_ratio[row] += float(np.log(np.diagonal(root)).sum())
 
-    def _draw(
-        self, people: Sequence[Answered], proposals: Proposals, parts: Parts, log_points: int, seed: int
-    ) -> None:
+    def _draw(self, people: Sequence[Answered], proposals: Proposals, parts: Parts, log_points: int, seed: int) -> None:
         """Quasi-random points of the proposals and of the parts."""
         count, dimension = len(people), parts.dimension
         near, far = 1 << log_points, 1 << (log_points - 1)

@@ -25,7 +25,7 @@ __all__ = ["Fitted", "Settings", "first_scale", "fit_parts", "split_parts", "upd
 # a few rounds with the same points as long as the likelihood rises much: points far from a posterior hold it back
 _ROUGH_ROUNDS, _ROUGH_RISE, _MOST_ROUGH = 6, 0.005, 30
 _RENEWALS = 2  # of the points after that, each followed by EM to convergence
-_MOST_NUMBERS = 1 << 23  # in all points; with more people the errors of each average out
+_MOST_NUMBERS = 1 << 22  # in all points; with more people the errors of each average out
 _TOLERANCE = 1e-9  # nats a person, rise in one step
 _VARIATIONAL_TOLERANCE = 1e-4
 _PEOPLE_OF_FIRST_SCALE = 50

@@ -41,29 +41,28 @@ def fit_factors(
     """
     inner = FactorPeople(people)
     model = Factors.isotropic(people[0].rows.shape[2], scale, shrunk)
-    history: list[float] = []
-    moments: FactorMoments | None = None
-    for attempt in range(settings.rounds):
-        if number and attempt == min(_FIRST_ROUNDS, settings.rounds - 1):
-            model = model.extended(_axes(centres, number))
+    for attempt in range(_FIRST_ROUNDS):
         moments, bounds, centres = inner.expect(model)
+        settings.tell(f"round {attempt + 1} without factors: bound on the log-likelihood {bounds.sum():.3f}")
+        model = model.maximised(moments).with_evident_pull(moments)
+    model = model.extended(_axes(centres, number))
+    history: list[float] = []
+    while True:
+        moments, bounds, _ = inner.expect(model)
         history.append(float(bounds.sum()) + model.penalty())
-        settings.tell(f"round {attempt + 1}: bound on the log-likelihood {history[-1]:.3f}")
+        settings.tell(f"round {len(history)}: bound on the log-likelihood {history[-1]:.3f}")
         small = len(history) > 1 and history[-1] - history[-2] < _TOLERANCE * len(people)
-        if small:
-            break
+        if small or len(history) >= settings.rounds:
+            return FittedFactors(model, moments, history)
         model = model.maximised(moments)
-        if attempt < _FIRST_ROUNDS:
-            model = model.with_evident_pull(moments)
-            history = []  # under another penalty the objective starts anew
-    assert moments is not None
-    return FittedFactors(model, moments, history)
 
 
 def _axes(centres: Floats, number: int) -> Floats:
     """Principal axes of the posterior means, as long as their spread; pulled estimates spread too little."""
-    _, sizes, axes = np.linalg.svd(centres, full_matrices=False)
-    return np.asarray((axes[:number] * (sizes[:number, None] / np.sqrt(len(centres)))).T)
+    _, sizes, axes = np.linalg.svd(centres, full_matrices=centres.shape[0] < number)
+    lengths = np.zeros(number)
+    lengths[: len(sizes)] = sizes[:number] / np.sqrt(len(centres))
+    return np.asarray((axes[:number] * lengths[:, None]).T)
 
 
 def update_factors(

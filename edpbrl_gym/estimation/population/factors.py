@@ -1,9 +1,9 @@
 """The factor model for many features: u = m + L f + e with f ~ N(0, I) of few entries and e ~ N(0, s I).
 
-In the base prior's coordinates the residual is isotropic, so that theta has the covariance R L L' R' + s C with C the base
-prior's covariance. Given u, the columns of [m L] are the coefficients of a regression of u on (1, f); EM needs only sums
-over people of u, f, u f', f f' and |u|^2 (Rubin & Thayer, 1982), and for each person matrices as small as the span of its
-answers. A penalty keeps few people from determining hundreds of numbers each time,
+In the base prior's coordinates the residual is isotropic, so that theta has the covariance R L L' R' + s C with C the
+base prior's covariance. Given u, the columns of [m L] are the coefficients of a regression of u on (1, f); EM needs
+only sums over people of u, f, u f', f f' and |u|^2 (Rubin & Thayer, 1982), and for each person matrices as small as
+the span of its answers. A penalty keeps few people from determining hundreds of numbers each time,
 
     -k_0/2 |m|^2 / s - 1/2 |L|^2 / s - log(s)^2 / (2 * 3^2):
 
@@ -130,9 +130,7 @@ class Factors:
 
     def mean_square(self) -> float:
         """Mean of |u|^2."""
-        return float(
-            np.square(self.mean).sum() + np.square(self.loadings).sum() + self.residual * len(self.mean)
-        )
+        return float(np.square(self.mean).sum() + np.square(self.loadings).sum() + self.residual * len(self.mean))
 
     def maximised(self, moments: FactorMoments) -> Factors:
         """The parameters after one step of EM: the coefficients, then the residual variance."""

@@ -45,11 +45,12 @@ def fit_population(
     (`cloud`), by variational Gaussians above (`variational_steps`).
 
     Args:
-        people: One item per person, as for :func:`~edpbrl_gym.estimation.estimate`. People without answers are left out.
-        kind: "gaussian": one Gaussian with a full covariance; "factors": covariance L L' + s C with few columns in L and
-            C the base prior's covariance, for many features; "types": a mixture of Gaussians.
-        base: Proper prior whose shape the covariances are shrunk towards, at a scale that the answers choose; None: the
-            identity.
+        people: One item per person, as for :func:`~edpbrl_gym.estimation.estimate`; people without answers are left
+            out.
+        kind: "gaussian": one Gaussian with a full covariance; "factors": covariance L L' + s C with few columns in L
+            and C the base prior's covariance, for many features; "types": a mixture of Gaussians.
+        base: Proper prior whose shape the covariances are shrunk towards, at a scale that the answers choose; None:
+            the identity.
         factors: Number of columns of L; None: chosen by held-out likelihood. Only with kind "factors".
         types: Number of Gaussians; None: chosen by held-out likelihood. Only with kind "types".
         rounds: Largest number of rounds of EM with the last points.

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from types import EllipsisType
 from typing import Literal
 
-import numpy as np
-
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym._validation import check_count, check_number
@@ -188,7 +186,9 @@ class Population:
         """
         share = check_number(forgetting, "forgetting", minimum=0.0)
         if share >= 1.0:
-            raise ValueError(f"Expected forgetting in [0, 1), got {forgetting}; fit a new population to forget everyone")
+            raise ValueError(
+                f"Expected forgetting in [0, 1), got {forgetting}; fit a new population to forget everyone"
+            )
         answered = answered_people(new_people, model, self.dimension)
         check_group(answered, minimum_people, "update a population")
         frame = Frame.of(self.base)

@@ -1,8 +1,8 @@
 """The parameters of a mixture of Gaussians, their shrinkage, and the step that maximises both.
 
-In the coordinates of the base prior the parts are N(m_j, C_j) with weights w_j. People determine d (d + 1) / 2 numbers of
-each C_j, so that few people need help. Each part is penalised like the priors of hierarchical Bayes (Rossi, Allenby &
-McCulloch, 2005, chapter 5): with k people's weight C_j is drawn to s_j I and with a tenth of a person's m_j to 0,
+In the coordinates of the base prior the parts are N(m_j, C_j) with weights w_j. Each C_j has d (d + 1) / 2 numbers, too
+many for few people. A penalty like the priors of hierarchical Bayes (Rossi, Allenby & McCulloch, 2005, chapter 5) draws
+C_j to s_j I with the weight of k people, and m_j to 0 with that of a tenth of a person,
 
     -k/2 (log det(C_j / s_j) + s_j tr(C_j^-1)) - 0.1/2 m_j' C_j^-1 m_j - log(s_j)^2 / (2 * 3^2) + log(w_j) if M > 1,
 

@@ -1,7 +1,7 @@
 """What a person's own answers and a population say together: a mixture of posteriors, weighted by their evidence.
 
-Besides the parts of the population there is a fallback, N(m, s C) with the base prior's mean and covariance and an unknown
-scale s. A scale chosen by the same answers would make its evidence too high; so log(s) has the prior
+Besides the parts of the population there is a fallback, N(m, s C) with the base prior's mean and covariance and an
+unknown scale s. A scale chosen by the same answers would make its evidence too high; so log(s) has the prior
 N(log(typical), 2^2), on nine points two standard deviations to both sides, and the evidence is the average over them.
 The typical scale is that of the population. An atypical person's answers have little evidence under the population, and
 after a few of them the fallback has all weight.

@@ -1,8 +1,8 @@
 """One person's answers under a Gaussian, in the span of the answers.
 
 The answers depend on z = B' u alone, with the columns of B an orthonormal basis of the rows of the differences (n k of
-them, or all d directions). Under u ~ N(m, C), z = B' m + L w with L L' = B' C B and w ~ N(0, I); given w, u = m + G w plus
-a remainder about which the answers say nothing, with G = C B L^-T. So all computations need r = min(n k, d) numbers.
+them, or all d directions). Under u ~ N(m, C), z = B' m + L w with L L' = B' C B and w ~ N(0, I); given w, u = m + G w
+plus a remainder about which the answers say nothing, with G = C B L^-T. So r = min(n k, d) numbers suffice.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def save_population(population: Population, path: str | os.PathLike[str]) -> Non
         "features": population.features,
     }
     # safetensors writes the memory as it lies
-    stored = {name: np.ascontiguousarray(array, dtype=np.float64) for name, array in tensors.items()}
+    stored = {name: np.array(array, dtype=np.float64, order="C") for name, array in tensors.items()}
     data = save(stored, metadata={"format": _FORMAT, "population": json.dumps(about)})
     with replacing(target) as temporary:
         temporary.write_bytes(data)

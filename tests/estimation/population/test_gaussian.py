@@ -40,7 +40,7 @@ def test_em_agrees_with_the_maximum_of_brute_force_integrals(dimension, size, wi
     assert fitted.parts[0].covariance == pytest.approx(factor @ factor.T, abs=1e-4)
     # and for each person, without the fallback
     for person, value in zip(people[:10], exact(mean, lower), strict=False):
-        assert fitted.fit(person, fallback=None).parts[0].log_evidence == pytest.approx(value, abs=1e-3)
+        assert fitted.fit(person, fallback=None).parts[0].log_evidence == pytest.approx(value, abs=5e-3)
 
 
 def test_a_known_population_is_recovered_and_the_likelihood_never_falls():
@@ -71,7 +71,7 @@ def test_the_result_does_not_depend_on_the_units_of_a_base_prior():
     people = simulated(np.random.default_rng(7).normal(size=(30, 2)), 5, 3, 8)
     units = np.array([[10.0, 3.0], [0.0, 0.1]])
     one = fit_population(people).parts[0]
-    scaled = [(options @ np.linalg.inv(units).T, choices) for options, choices in people]
+    scaled = [(options @ np.linalg.inv(units), choices) for options, choices in people]
     other = fit_population(scaled, base=GaussianPrior.from_covariance(units @ units.T)).parts[0]
     assert other.mean == pytest.approx(units @ one.mean, rel=1e-3, abs=1e-3)
     assert other.covariance == pytest.approx(units @ one.covariance @ units.T, rel=1e-3, abs=1e-3)

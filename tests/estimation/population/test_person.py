@@ -1,0 +1,137 @@
+"""A person's fit under a population: against brute-force integrals, with the fallback, and its degenerate cases."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.special import logsumexp, softmax
+
+from edpbrl_gym.estimation import GaussianPrior, Posterior, fit_prior
+from edpbrl_gym.estimation.population import fit_population
+from tests.helpers.communities import simulated
+
+MEAN, COVARIANCE = np.array([2.0, -1.0]), np.array([[0.5, 0.2], [0.2, 0.4]])
+
+
+@pytest.fixture(scope="module")
+def population():
+    thetas = np.random.default_rng(0).multivariate_normal(MEAN, COVARIANCE, 100)
+    return fit_population(simulated(thetas, 5, 3, 1))
+
+
+def exact(data, gaussians, logs):
+    """Grid, posterior weights of its points and the log evidence of each Gaussian."""
+    axis = np.linspace(-60.0, 60.0, 1201)
+    grid = np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)
+    options, choices = data
+    values = options @ grid.T
+    likelihood = np.zeros(len(grid))
+    for question, choice in zip(values, choices, strict=True):
+        likelihood += question[choice] - logsumexp(question, axis=0)
+    evidence, densities = [], []
+    for gaussian in gaussians:
+        centred = grid - gaussian.mean
+        density = -0.5 * np.einsum("gi,ij,gj->g", centred, gaussian.precision, centred)
+        density += 0.5 * gaussian.log_determinant - np.log(2 * np.pi) + 2 * np.log(axis[1] - axis[0])
+        densities.append(likelihood + density)
+        evidence.append(logsumexp(densities[-1]))
+    weights = softmax(np.array(logs) + evidence)
+    points = sum(w * np.exp(d - e) for w, d, e in zip(weights, densities, evidence, strict=True))
+    return grid, points, np.array(evidence), weights
+
+
+@pytest.mark.parametrize("count", [1, 6])
+def test_weights_evidence_and_probabilities_agree_with_integrals(population, count):
+    options = np.random.default_rng(2).normal(size=(count + 3, 3, 2))
+    data = options[:count], np.arange(count) % 3
+    fallback = GaussianPrior.from_covariance(np.diag([1.5, 0.7]))
+    fit = population.fit(data, fallback=fallback)
+    steps = np.linspace(-2, 2, 9)
+    node_logs = np.log(0.1) - 0.5 * steps**2 - logsumexp(-0.5 * steps**2)
+    # scales up to e^3: wider Gaussians would leave the grid
+    kept = slice(0, 8)
+    gaussians = [*population.parts, *(fallback.scaled(float(np.exp(2 * step))) for step in steps)][kept]
+    logs = np.concatenate([[np.log(0.9)], node_logs])[kept]
+    grid, points, evidence, weights = exact(data, gaussians, logs)
+    assert [part.log_evidence for part in fit.parts[kept]] == pytest.approx(evidence, abs=0.02)
+    found = np.array(fit.weights)[kept]
+    assert found / found.sum() == pytest.approx(weights, abs=0.005)
+    probabilities = softmax(options[count:] @ grid.T, axis=1) @ points
+    assert fit.choice_probabilities(options[count:]) == pytest.approx(probabilities, abs=0.03)
+
+
+def test_choice_probabilities_under_one_gaussian_are_exact(population):
+    options = np.random.default_rng(3).normal(size=(6, 3, 2))
+    data = options[:2], np.array([0, 1])
+    fit = population.fit(data, fallback=None)
+    grid, points, _, _ = exact(data, population.parts, [0.0])
+    probabilities = fit.choice_probabilities(options)
+    assert probabilities == pytest.approx(softmax(options @ grid.T, axis=1) @ points, abs=3e-3)
+    assert probabilities.sum(axis=1) == pytest.approx(np.ones(6))
+    assert fit.weights == pytest.approx([1.0])
+    assert fit.theta == pytest.approx(points @ grid, abs=0.05)
+
+
+def test_before_any_answer_the_prior_speaks(population):
+    fit = population.fit((np.zeros((0, 3, 2)), np.zeros(0, dtype=int)))
+    assert fit.weights[0] == pytest.approx(0.9)
+    assert fit.fallback_weight == pytest.approx(0.1)
+    assert fit.planned.mean == pytest.approx(population.parts[0].mean)
+    assert fit.planned.precision == pytest.approx(population.parts[0].precision)
+    assert fit.theta == pytest.approx(0.9 * population.parts[0].mean)
+    assert isinstance(fit.posterior, Posterior)
+    assert fit.estimate.converged
+
+
+def test_an_atypical_person_falls_back_and_is_predicted_as_well_as_alone(population):
+    theta = np.array([-4.0, 3.0])
+    options, choices = simulated(theta[None], 24, 3, 4)[0]
+    data = options[:20], choices[:20]
+    fit = population.fit(data)
+    assert fit.fallback_weight > 0.9
+    assert fit.planned.mean @ theta > 0  # planned with the fallback
+    alone = fit_prior(data, base=population.base).estimate.theta
+    new = np.random.default_rng(5).normal(size=(300, 3, 2))
+    truth = softmax(new @ theta, axis=1)
+    own = (truth * np.log(softmax(new @ alone, axis=1))).sum(axis=1).mean()
+    assert (truth * np.log(fit.choice_probabilities(new))).sum(axis=1).mean() > own - 0.02
+    assert (truth * np.log(population.fit(data, fallback=None).choice_probabilities(new))).sum(
+        axis=1
+    ).mean() < own - 0.05
+
+
+def test_a_typical_person_keeps_the_population(population):
+    data = simulated(MEAN[None], 10, 3, 6)[0]
+    assert population.fit(data).fallback_weight < 0.1
+
+
+def test_more_features_than_answers_leave_the_rest_to_the_prior():
+    rng = np.random.default_rng(7)
+    people = simulated(rng.normal(size=(25, 30)) * 0.5, 4, 2, 8)
+    population = fit_population(people, kind="factors", factors=0)
+    data = people[0]
+    fit = population.fit(data)
+    thetas, weights = fit.parts[0].draws()
+    assert thetas.shape[1] == 30
+    assert weights.sum() == pytest.approx(1.0)
+    differences = data[0][:, 0] - data[0][:, 1]
+    outside = np.linalg.svd(differences)[2][4:]  # directions about which the answers say nothing
+    prior = population.parts[0]
+    spread = np.cov((thetas @ outside.T).T, aweights=weights)
+    assert np.diag(spread) == pytest.approx(np.diag(outside @ prior.covariance @ outside.T), rel=0.25)
+    deviation = fit.parts[0].posterior.standard_deviation(outside)
+    assert deviation == pytest.approx(np.sqrt(np.diag(outside @ prior.covariance @ outside.T)), rel=1e-6)
+
+
+def test_wrong_input_is_refused(population):
+    data = simulated(MEAN[None], 3, 3, 9)[0]
+    with pytest.raises(ValueError, match="2 features"):
+        population.fit((np.zeros((1, 3, 4)), [0]))
+    with pytest.raises(ValueError, match="fallback_weight in"):
+        population.fit(data, fallback_weight=1.0)
+    with pytest.raises(TypeError, match="fallback as a GaussianPrior"):
+        population.fit(data, fallback=3)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="fallback of dimension 2"):
+        population.fit(data, fallback=GaussianPrior.isotropic(3, 1.0))
+    with pytest.raises(ValueError, match="options"):
+        population.fit(data).choice_probabilities(np.zeros((1, 3, 5)))

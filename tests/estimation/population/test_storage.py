@@ -1,0 +1,87 @@
+"""Populations on disk, and updated by new people."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+from safetensors.numpy import save_file
+
+from edpbrl_gym.estimation.population import Population, fit_population
+from tests.helpers.communities import simulated
+
+KINDS = [("gaussian", {}), ("types", {"types": 2}), ("factors", {"factors": 1})]
+
+
+def community(size, mean, seed):
+    return simulated(np.random.default_rng(seed).multivariate_normal(mean, 0.5 * np.eye(2), size), 4, 3, seed + 1)
+
+
+@pytest.mark.parametrize(("kind", "options"), KINDS)
+def test_a_population_survives_its_file_and_goes_on_as_before(tmp_path, kind, options):
+    fitted = fit_population(community(30, [1.0, 0.0], 0), kind=kind, rounds=5, features="two numbers", **options)
+    fitted.save(tmp_path / "population.safetensors")
+    read = Population.load(tmp_path / "population.safetensors")
+    assert (read.kind, read.people, read.features, read.shrinkage) == (kind, 30, "two numbers", fitted.shrinkage)
+    assert read.log_likelihood == fitted.log_likelihood
+    np.testing.assert_array_equal(read.weights, fitted.weights)
+    for one, other in zip(read.parts, fitted.parts, strict=True):
+        np.testing.assert_array_equal(one.precision, other.precision)
+        np.testing.assert_array_equal(one.mean, other.mean)
+    more = community(20, [1.0, 0.0], 5)
+    np.testing.assert_array_equal(
+        read.updated(more, rounds=3).parts[0].mean, fitted.updated(more, rounds=3).parts[0].mean
+    )
+
+
+def test_no_array_of_the_file_grows_with_the_people(tmp_path):
+    shapes = []
+    for size in (25, 50):
+        fitted = fit_population(community(size, [1.0, 0.0], 2), rounds=4)
+        fitted.save(tmp_path / "one.safetensors")
+        with safe_open(tmp_path / "one.safetensors", framework="numpy") as file:
+            names = file.keys()
+            shapes.append({name: file.get_tensor(name).shape for name in names if name != "log_likelihood"})
+    assert shapes[0] == shapes[1]
+
+
+def test_damaged_and_foreign_files_are_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no such file"):
+        Population.load(tmp_path / "none.safetensors")
+    with pytest.raises(ValueError, match="ending in .safetensors"):
+        Population.load(tmp_path / "one.npz")
+    (tmp_path / "one.safetensors").write_bytes(b"not a file of tensors")
+    with pytest.raises(ValueError, match="Expected a population"):
+        Population.load(tmp_path / "one.safetensors")
+    save_file({"embeddings": np.eye(2)}, tmp_path / "one.safetensors")
+    with pytest.raises(ValueError, match="names no population"):
+        Population.load(tmp_path / "one.safetensors")
+
+
+def test_an_update_is_close_to_a_fit_to_everyone():
+    first, second = community(80, [1.0, 0.0], 10), community(80, [1.0, 0.0], 20)
+    updated = fit_population(first).updated(second)
+    whole = fit_population([*first, *second])
+    assert updated.people == 160
+    assert updated.moments.counts.sum() == pytest.approx(160)
+    assert updated.parts[0].mean == pytest.approx(whole.parts[0].mean, abs=0.1)
+    assert updated.parts[0].covariance == pytest.approx(whole.parts[0].covariance, abs=0.2)
+
+
+def test_forgetting_follows_tastes_that_drift():
+    population = fit_population(community(60, [1.5, 0.0], 30))
+    new = community(60, [-1.5, 0.0], 40)
+    means = [population.updated(new, forgetting=share).parts[0].mean[0] for share in (0.0, 0.5, 0.95)]
+    assert means[0] > means[1] > means[2]
+    assert means[0] == pytest.approx(0.0, abs=0.4)
+    assert means[2] == pytest.approx(-1.5, abs=0.4)
+
+
+def test_wrong_updates_are_refused():
+    population = fit_population(community(25, [1.0, 0.0], 50), rounds=3)
+    with pytest.raises(ValueError, match="at least 20 people to update a population, got 5"):
+        population.updated(community(5, [1.0, 0.0], 51))
+    with pytest.raises(ValueError, match="forgetting in"):
+        population.updated(community(20, [1.0, 0.0], 51), forgetting=1.0)
+    with pytest.raises(ValueError, match="same features"):
+        population.updated(simulated(np.zeros((20, 3)), 2, 3, 0))
