@@ -85,6 +85,7 @@ def fit_gaussian(
     *,
     tolerance: float = 1e-3,
     max_iterations: int = 200,
+    shortest: float = _SHORTEST,
 ) -> GaussianFit:
     """The variational Gaussian for the prior N(0, scale I).
 
@@ -98,6 +99,7 @@ def fit_gaussian(
         precision: Initial precision, such as the Hessian at the mode, (r, r).
         tolerance: Bound on the rise of the objective in the last step, in nats.
         max_iterations: Maximum number of steps.
+        shortest: Shortest share of a step that is tried; where none raises the bound, the fit ends.
     """
     state = _evaluate(rows, offsets, scale, mean, precision)
     iteration, converged = 0, False
@@ -116,7 +118,7 @@ def fit_gaussian(
                 state.mean + length * step,
                 state.precision + length * (target - state.precision),
             )
-            if proposal.bound >= state.bound or length <= _SHORTEST:
+            if proposal.bound >= state.bound or length <= shortest:
                 break
             length /= 2
         rise = proposal.bound - state.bound

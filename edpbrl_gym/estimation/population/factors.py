@@ -27,6 +27,7 @@ __all__ = ["FactorMoments", "FactorPeople", "Factors"]
 
 _LOG_SPREAD = 3.0  # of the residual variance, as in fit_prior
 _PULL = 1.0  # of the loadings
+_LEAST_SHARE = 0.01  # of the mean square of the means that is not due to chance
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,14 +143,28 @@ class Factors:
         )
 
     def with_evident_pull(self, moments: FactorMoments) -> Factors:
-        """With k_0 from the evidence: s / k_0 is the mean of m_a^2 over the directions a, uncertainty included."""
+        """With k_0 from the evidence, after a fit with a small one.
+
+        The directions' means m_a have the prior variance s / k_0, and the answers determine each with the variance v:
+        so the mean of m_a^2 is expected to be s / k_0 + v.
+        """
         if not self.pulls[0]:
             return self
-        dimension = len(self.mean)
-        variance = 1.0 / (moments.information / dimension + self.pulls[0] / self.residual)
+        size = float(np.square(self.mean).mean())
+        variance = max(size - len(self.mean) / moments.information, _LEAST_SHARE * size, 1e-12 * self.residual)
         pulls = self.pulls.copy()
-        pulls[0] = self.residual / (float(np.square(self.mean).sum()) / dimension + variance)
+        pulls[0] = self.residual / variance
         return Factors(self.mean, self.loadings, self.residual, pulls)
+
+    def pack(self) -> Floats:
+        """Unconstrained coordinates: mean, loadings and the log residual variance."""
+        return np.concatenate([self.mean, self.loadings.ravel(), [np.log(self.residual)]])
+
+    def unpack(self, vector: Floats) -> Factors:
+        """The parameters with these coordinates, of the shape of these."""
+        dimension = len(self.mean)
+        loadings = vector[dimension:-1].reshape(self.loadings.shape)
+        return Factors(vector[:dimension], loadings, float(np.exp(vector[-1])), self.pulls)
 
     def penalty(self) -> float:
         """What is added to the log-likelihood."""
@@ -178,7 +193,7 @@ class FactorPeople:
 
     def __init__(self, people: Sequence[Answered]) -> None:
         self._spans = [Span.of(person) for person in people]
-        self._fits = WarmFits()
+        self.fits = WarmFits()
 
     def expect(self, model: Factors) -> tuple[FactorMoments, Floats, Floats]:
         """The statistics, each person's bound (N,), and the posterior means of u - m, (N, d)."""
@@ -198,7 +213,7 @@ class FactorPeople:
             if span.answered.offsets is not None:
                 offsets = offsets + span.answered.offsets
             local = Local(Answered(span.answered.rows @ lower, offsets), lower, basis)
-            fit, covariance = self._fits.fit(row, 0, local, middle)
+            fit, covariance = self.fits.fit(row, 0, local, middle)
             bounds[row] = fit.log_evidence
             inverse = solve_triangular(lower, np.eye(len(lower)), lower=True, check_finite=False)
             pulled = inverse.T @ fit.mean  # K^-1 (E z - B' m)

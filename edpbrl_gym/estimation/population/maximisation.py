@@ -25,7 +25,12 @@ PointT = TypeVar("PointT", bound=_Packed)
 
 
 def climb_by_em(
-    step: Callable[[PointT], tuple[float, PointT]], start: PointT, *, rounds: int, tolerance: float
+    step: Callable[[PointT], tuple[float, PointT]],
+    start: PointT,
+    *,
+    rounds: int,
+    tolerance: float,
+    cycle_tolerance: float = 0.0,
 ) -> tuple[PointT, list[float], bool]:
     """Repeat a step of EM until the objective stops rising (SQUAREM; Varadhan & Roland, 2008).
 
@@ -37,15 +42,20 @@ def climb_by_em(
         start: First point.
         rounds: Largest number of steps.
         tolerance: Largest rise of the objective in one step that ends the search.
+        cycle_tolerance: Largest rise from one extrapolation to the next that ends it.
 
     Returns:
         The last point, the objective at each point on the way (never falling, up to rounding), whether it converged.
     """
     history: list[float] = []
     point = start
+    last = -np.inf
     while len(history) < rounds:
         value, first = step(point)
         history.append(value)
+        if value - last <= cycle_tolerance:
+            return first, history, True
+        last = value
         after, second = step(first)
         history.append(after)
         if after - value <= tolerance:

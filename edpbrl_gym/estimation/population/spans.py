@@ -81,6 +81,7 @@ def fit_local(
     start: tuple[Floats, Floats] | None = None,
     tolerance: float = 1e-4,
     max_iterations: int = 200,
+    shortest: float = 1.0 / 64.0,
 ) -> GaussianFit:
     """The variational Gaussian of w ~ N(0, I) given answers.
 
@@ -89,6 +90,7 @@ def fit_local(
         start: Mean (r,) and precision (r, r) of an earlier fit; None: the mode and the Hessian there.
         tolerance: Rise of the bound in the last step, in nats.
         max_iterations: Maximum number of steps.
+        shortest: Shortest share of a step that is tried.
     """
     rank = answered.rows.shape[2]
     if answered.empty or rank == 0:
@@ -106,5 +108,11 @@ def fit_local(
         )
         start = mode.theta, mode.precision
     return fit_gaussian(
-        answered.rows, answered.offsets, 1.0, *start, tolerance=tolerance, max_iterations=max_iterations
+        answered.rows,
+        answered.offsets,
+        1.0,
+        *start,
+        tolerance=tolerance,
+        max_iterations=max_iterations,
+        shortest=shortest,
     )

@@ -22,6 +22,8 @@ from edpbrl_gym.estimation.variational import GaussianFit
 
 __all__ = ["SpanPeople", "WarmFits"]
 
+_SHORTEST = 0.25  # share of a step
+
 
 class WarmFits:
     """Variational Gaussians of people, each started from the last one in the coordinates z of its span."""
@@ -29,6 +31,14 @@ class WarmFits:
     def __init__(self, max_iterations: int = 1) -> None:
         self._last: dict[tuple[int, int], tuple[Floats, Floats]] = {}
         self._max_iterations = max_iterations
+
+    def kept(self) -> dict[tuple[int, int], tuple[Floats, Floats]]:
+        """The last fits, for :meth:`restore`."""
+        return dict(self._last)
+
+    def restore(self, kept: dict[tuple[int, int], tuple[Floats, Floats]]) -> None:
+        """Go on from earlier fits, after a trial that was no improvement."""
+        self._last = dict(kept)
 
     def fit(self, person: int, part: int, local: Local, middle: Floats) -> tuple[GaussianFit, Floats]:
         """The Gaussian of w, and its covariance (r, r); ``middle`` is the prior mean of z."""
@@ -40,7 +50,10 @@ class WarmFits:
                 solve_triangular(lower, mean - middle, lower=True, check_finite=False),
                 lower.T @ precision @ lower,
             )
-        fit = fit_local(local.answered, start=start, max_iterations=200 if start is None else self._max_iterations)
+        if start is None:
+            fit = fit_local(local.answered)
+        else:  # one more round comes: no long search along a step
+            fit = fit_local(local.answered, start=start, max_iterations=self._max_iterations, shortest=_SHORTEST)
         inverse = solve_triangular(lower, np.eye(len(lower)), lower=True, check_finite=False)
         self._last[key] = middle + lower @ fit.mean, inverse.T @ fit.precision @ inverse
         covariance = cho_solve(cho_factor(fit.precision, lower=True), np.eye(len(lower)))
