@@ -11,7 +11,7 @@ the steps of EM raise it exactly, not only on average (Wei & Tanner, 1990, draw 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -190,7 +190,7 @@ class Cloud:
                     means[row, part], covariances[row, part] = _variational(people[row], parts, part)
         return Proposals(means, covariances)
 
-    def _blocks(self, parts: Parts):  # type: ignore[no-untyped-def]
+    def _blocks(self, parts: Parts) -> Iterator[tuple[slice, Floats, Floats]]:
         """Blocks of people with the weights of their points, (M, n, S), sum 1 for each person, and log L_i, (n,)."""
         count, size, dimension = self.points.shape
         inverse = np.linalg.inv(np.linalg.cholesky(parts.covariances))

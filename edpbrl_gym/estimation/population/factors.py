@@ -208,7 +208,8 @@ class FactorPeople:
             basis = np.eye(dimension) if span.basis is None else span.basis
             shares = basis.T @ model.loadings  # P
             middle = basis.T @ model.mean
-            lower = np.linalg.cholesky(shares @ shares.T + model.residual * np.eye(len(shares)))
+            inside = shares @ shares.T + model.residual * np.eye(len(shares))
+            lower: Floats = np.asarray(np.linalg.cholesky(inside), dtype=np.float64)
             offsets = span.answered.rows @ middle
             if span.answered.offsets is not None:
                 offsets = offsets + span.answered.offsets

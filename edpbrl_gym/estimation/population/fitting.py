@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -112,7 +113,9 @@ def fit_population(
     )
 
 
-def _chosen(people: list[Answered], kind: Kind, base: GaussianPrior, settings: Settings, shrinkage: float) -> int:
+def _chosen(
+    people: list[Answered], kind: Literal["factors", "types"], base: GaussianPrior, settings: Settings, shrinkage: float
+) -> int:
     """The number of factors or types by held-out likelihood among the default candidates."""
     from edpbrl_gym.estimation.population.choosing import choose_population
 

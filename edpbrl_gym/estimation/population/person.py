@@ -56,7 +56,8 @@ class Source:
             ValueError: An improper prior.
         """
         covariance = prior.covariance
-        return cls(prior, covariance, np.linalg.cholesky((covariance + covariance.T) / 2))
+        lower = np.asarray(np.linalg.cholesky((covariance + covariance.T) / 2), dtype=np.float64)
+        return cls(prior, covariance, lower)
 
 
 @dataclass(frozen=True, eq=False)

@@ -51,7 +51,7 @@ class Span:
         middle = mean if self.basis is None else self.basis.T @ mean
         cross = covariance if self.basis is None else covariance @ self.basis
         inner = cross if self.basis is None else self.basis.T @ cross
-        lower = np.linalg.cholesky((inner + inner.T) / 2)
+        lower: Floats = np.asarray(np.linalg.cholesky((inner + inner.T) / 2), dtype=np.float64)
         loadings = solve_triangular(lower, cross.T, lower=True, check_finite=False).T if len(lower) else cross
         rows, offsets = self.answered.rows, self.answered.offsets
         if middle.any():
