@@ -24,10 +24,8 @@ Study = Literal["efficiency", "comparison", "first-answers"]
 class Bench:
     """Compare planners, designs and estimators with simulated users: questions needed, ranks, times."""
 
-    study: tyro.conf.Positional[Study]
-    """Preset of all that you do not set. efficiency: how many questions are needed in prompt MDPs (up to 360), and what
-    each component buys. comparison: all planners, on pools of items too, with up to 60 questions. first-answers: what a
-    person's first answers about complete prompts teach, in two vocabularies."""
+    study: tyro.conf.Suppress[Study]
+    """Preset of all that is not set; a subcommand each."""
     settings: OmitArgPrefixes[BenchSettings] = field(default_factory=BenchSettings)
     regime: tuple[str, ...] = ()
     """How the simulated user answers (argmax, or sampled at a scale) and about what (K prompts or items of a pool):
@@ -55,7 +53,7 @@ class Bench:
     @classmethod
     def preset(cls, study: Study, *, quick: bool) -> Bench:
         """What the defaults are with the study and --quick."""
-        return cls(tyro.MISSING, BenchSettings(**STUDY_SETTINGS[_name(study, quick)]))
+        return cls(study, BenchSettings(**STUDY_SETTINGS[_name(study, quick)]))
 
 
 def _name(study: Study, quick: bool) -> str:

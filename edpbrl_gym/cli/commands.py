@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from tyro.conf import OmitArgPrefixes, OmitSubcommandPrefixes, subcommand
 
 from edpbrl_gym.cli.bench import Bench
+from edpbrl_gym.cli.bench_people import BenchPeople
 from edpbrl_gym.cli.demo import Demo
 from edpbrl_gym.cli.design import Design
 from edpbrl_gym.cli.estimate import Estimate
@@ -26,12 +27,10 @@ def commands(arguments: Sequence[str]) -> Any:
     """The type of all commands, for tyro.
 
     Args:
-        arguments: Of the command line; ``--quick``, ``--recipe`` and the study of ``bench`` among them decide what the
-            defaults are.
+        arguments: Of the command line; ``--quick`` and ``--recipe`` among them decide what the defaults are.
     """
     quick = "--quick" in arguments
     recipe: Any = "tuned" if _value("--recipe", arguments) == "tuned" else "paper"  # tyro refuses other names
-    study: Any = next((name for name in ("comparison", "first-answers") if name in arguments), "efficiency")
 
     @dataclass(frozen=True)
     class Reproduce:
@@ -45,6 +44,42 @@ def commands(arguments: Sequence[str]) -> Any:
             ]
         ]
 
+    @dataclass(frozen=True)
+    class Benchmark:
+        """Compare who asks and who estimates: simulated users, and real people's answers replayed."""
+
+        experiment: OmitArgPrefixes[
+            OmitSubcommandPrefixes[
+                Annotated[
+                    Bench,
+                    subcommand(
+                        "efficiency",
+                        default=Bench.preset("efficiency", quick=quick),
+                        description="How many questions are needed in prompt MDPs (up to 360), and what each component "
+                        "buys; simulated users.",
+                    ),
+                ]
+                | Annotated[
+                    Bench,
+                    subcommand(
+                        "comparison",
+                        default=Bench.preset("comparison", quick=quick),
+                        description="All planners, on pools of items too, with up to 60 questions; simulated users.",
+                    ),
+                ]
+                | Annotated[
+                    Bench,
+                    subcommand(
+                        "first-answers",
+                        default=Bench.preset("first-answers", quick=quick),
+                        description="What a person's first answers about complete prompts teach, in two vocabularies; "
+                        "simulated users.",
+                    ),
+                ]
+                | Annotated[BenchPeople, subcommand("people")]
+            ]
+        ]
+
     return (
         Annotated[Demo, subcommand("demo")]
         | Annotated[Design, subcommand("design")]
@@ -52,7 +87,7 @@ def commands(arguments: Sequence[str]) -> Any:
         | Annotated[Personalize, subcommand("personalize")]
         | Annotated[Render, subcommand("render")]
         | Annotated[Reproduce, subcommand("reproduce")]
-        | Annotated[Bench, subcommand("bench", default=Bench.preset(study, quick=quick))]
+        | Annotated[Benchmark, subcommand("bench")]
         | Annotated[TrainPromptLM, subcommand("train-prompt-lm")]
         | Annotated[TrainMiniDiffusion, subcommand("train-mini-diffusion")]
         | Annotated[Report, subcommand("report")]

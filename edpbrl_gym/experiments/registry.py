@@ -19,6 +19,7 @@ EXPERIMENTS: dict[str, str] = {
     "reinforce": "edpbrl_gym.experiments.reinforce.run:REINFORCE",
     "llm": "edpbrl_gym.experiments.llm.run:LLM",
     "bench": "edpbrl_gym.experiments.bench.run:BENCH",
+    "people": "edpbrl_gym.experiments.people.run:PEOPLE",
 }
 """Kind, as in a run's config.json and results.parquet, and the import string of its ``Experiment``."""
 

@@ -218,7 +218,8 @@ def test_the_demo_shows_the_last_question_with_its_answer(words, tmp_path, capsy
         "render",
         "train-prompt-lm",
         "train-mini-diffusion",
-        "bench",
+        "bench efficiency",
+        "bench people",
         "report",
     ],
 )

@@ -39,15 +39,16 @@ def replay(estimator: Estimator, rule: str, person: NewPerson, answers: Sequence
     choosing: list[float] = []
     for count in range(max((one for one in answers if one <= len(left)), default=0) + 1):
         if count:
-            start = time.perf_counter()
-            so_far = person.asked.select(asked).terms()
+            so_far, candidates = person.asked.select(asked).terms(), person.asked.select(left)
             rng = generator(0, "people", rule, person.place, count)
-            place = choose_question(rule, lambda: estimator.plan(so_far), person.asked.select(left), rng)  # noqa: B023
+            start = time.perf_counter()
+            place = choose_question(rule, lambda: estimator.plan(so_far), candidates, rng)  # noqa: B023
             choosing.append(time.perf_counter() - start)
             asked.append(left.pop(place))
         if count in answers:
+            answered = person.asked.select(asked).terms()
             start = time.perf_counter()
-            fit = estimator.fit(person.asked.select(asked).terms())
+            fit = estimator.fit(answered)
             seconds = {"seconds_fit": time.perf_counter() - start}
             seconds["seconds_question"] = float(np.mean(choosing)) if choosing else float("nan")
             rows += [{"answers": count, **row, **seconds} for row in judge(fit, person.held_out)]

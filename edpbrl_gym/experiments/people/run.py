@@ -108,7 +108,7 @@ def _facts(settings: PeopleSettings, people: People) -> dict[str, Any]:
     questions = [len(person) for person in people.people]
     return {
         "name": people.name,
-        "source": people.source,
+        "source": Path(people.source).name,  # the folder is the reader's own
         "people": len(people.people),
         "replayed": sum(len(fold.new) for fold in folds),
         "left_out": sum(fold.left_out for fold in folds),
