@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -109,8 +111,11 @@ def _read_text(path: Path, rows: int | None = None) -> Any:
     import pandas
 
     try:
-        return pandas.read_csv(path, sep=None, engine="python", dtype=str, nrows=rows, encoding="utf-8-sig")
-    except (ValueError, OSError, EOFError, pandas.errors.ParserError) as error:
+        with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as stream:
+            header = stream.readline().decode("utf-8-sig")
+        separator = max(",;\t", key=header.count)
+        return pandas.read_csv(path, sep=separator, dtype=str, nrows=rows, encoding="utf-8-sig", index_col=False)
+    except (ValueError, OSError, EOFError, zlib.error) as error:
         message = " ".join(str(error).split())
         raise ValueError(f"Expected a table with a header in {path}, could not read it ({message})") from None
 
