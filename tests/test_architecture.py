@@ -74,6 +74,7 @@ HEAVY = {
     "optuna_dashboard",
     "dask",
     "distributed",
+    "rdata",
 }
 MATHEMATICS = {"mdp", "likelihood", "comparisons", "estimation", "design"}
 # rooms that also read one room of their own floor

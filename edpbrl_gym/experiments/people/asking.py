@@ -28,7 +28,7 @@ Value = Callable[[Posterior, Floats, np.random.Generator], Floats]
 
 
 def expected_gain(posterior: Posterior, options: Floats, rng: np.random.Generator) -> Floats:
-    """log det(I + P X' W X) for each question, the expected gain in log det of the precision, (n,).
+    """The expected gain in log det of the posterior precision by each question, log det(I + P X' W X), (n,).
 
     P is the posterior covariance, W the mean over posterior draws of diag(p) - p p', p = softmax(X theta): the expected
     Fisher information of the question is X' W X. The determinant is that of the (K, K) matrix I + W X P X'.

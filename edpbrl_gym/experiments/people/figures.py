@@ -23,6 +23,7 @@ from edpbrl_gym.experiments.reporting.statistics import interval
 
 __all__ = ["learning_figure", "reliability_figure"]
 
+_SHARE = 0.01  # of the answers, below which a bin is not drawn
 _LINES = {"random": "-", "adaptive": "--", "bald": ":"}
 
 
@@ -72,7 +73,7 @@ def reliability_figure(replays: Replays) -> Any:
                 bins = replays.bins(data, series, None)
                 if series.rule != "random" or bins is None:
                     continue
-                shares, confidence, hits = bins.points
+                shares, confidence, hits = (part[bins.points[0] >= _SHARE] for part in bins.points)
                 colour, line, marker = _look(series)
                 axis.plot(confidence, hits, color=colour, linestyle=line, linewidth=1.2, label=series.estimator)
                 axis.scatter(confidence, hits, s=6 + 120 * shares, color=colour, marker=marker, alpha=0.7)
@@ -82,5 +83,9 @@ def reliability_figure(replays: Replays) -> Any:
             axis.set_xlabel("confidence in the preferred option")
         axes[0].set_ylabel("hit rate")
         legend(figure)
-        set_title(figure, "Reliability of predictions", "Random questions; larger marks stand for more answers.")
+        set_title(
+            figure,
+            "Reliability of predictions",
+            f"Random questions; larger marks stand for more answers, bins below {_SHARE:.0%} are left out.",
+        )
     return figure

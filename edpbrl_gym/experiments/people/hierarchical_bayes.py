@@ -6,6 +6,7 @@ method is used, and it can't be updated with one more answer. Answers come in ra
 
 from __future__ import annotations
 
+import functools
 import shutil
 import subprocess
 import tempfile
@@ -27,21 +28,26 @@ __all__ = ["check_r", "draw_tastes", "replay_with_r"]
 
 _SCRIPT = Path(__file__).with_name("hierarchical_bayes.R")
 _INSTALL = "install R with it (Debian, Ubuntu: apt-get install r-cran-bayesm), or leave the estimator out"
+_MISSING = f"Expected R's package bayesm for {HIERARCHICAL_BAYES}, it is not installed; {_INSTALL}"
 _NO_BAYESM = 3  # exit status of the script
+_ASK = f'quit(status = if (requireNamespace("bayesm", quietly = TRUE)) 0 else {_NO_BAYESM})'
 _KEPT = 2000  # draws kept at most
 
 
 def check_r() -> str:
-    """Path of Rscript.
+    """Path of Rscript, if bayesm is installed for it.
 
     Raises:
-        ModuleNotFoundError: It is not on the PATH.
+        ModuleNotFoundError: Rscript is not on the PATH, or bayesm is not installed.
     """
     found = shutil.which("Rscript")
     if found is None:
         raise ModuleNotFoundError(
             f"Expected Rscript on the PATH for {HIERARCHICAL_BAYES} (R's package bayesm), found none; {_INSTALL}"
         )
+    asked = subprocess.run([found, "-e", _ASK], capture_output=True, check=False)
+    if asked.returncode == _NO_BAYESM:
+        raise ModuleNotFoundError(_MISSING)
     return found
 
 
@@ -59,6 +65,7 @@ def draw_tastes(known: Sequence[Person], new: Sequence[Person], *, draws: int, s
         ValueError: Questions with different numbers of options, which bayesm does not take.
         RuntimeError: R failed; the message ends with what it said.
     """
+    rscript = check_r()
     people = [*known, *new]
     sizes = np.unique(np.concatenate([person.sizes for person in people]))
     if len(sizes) != 1:
@@ -74,13 +81,11 @@ def draw_tastes(known: Sequence[Person], new: Sequence[Person], *, draws: int, s
         options.astype("<f8").tofile(place / "options.bin")
         np.concatenate([person.chosen + 1 for person in people]).astype("<i4").tofile(place / "chosen.bin")
         np.array([len(person) for person in people], dtype="<i4").tofile(place / "counts.bin")
-        command = [check_r(), str(_SCRIPT), folder, *map(str, numbers)]
+        command = [rscript, str(_SCRIPT), folder, *map(str, numbers)]
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
         said = " ".join((done.stderr.strip() or done.stdout.strip()).splitlines()[-3:])
         if done.returncode == _NO_BAYESM:
-            raise ModuleNotFoundError(
-                f"Expected R's package bayesm for {HIERARCHICAL_BAYES}, it is not installed; {_INSTALL}"
-            )
+            raise ModuleNotFoundError(_MISSING)
         result = place / "new.bin"
         if done.returncode or not result.is_file():
             raise RuntimeError(f"Expected draws from R's bayesm, it ended with status {done.returncode}: {said}")
@@ -108,6 +113,7 @@ def replay_with_r(fold: Fold, answers: Sequence[int], *, draws: int) -> list[dic
         tastes = draw_tastes(fold.known, first, draws=draws, seed=count + 1)
         seconds = {"seconds_fit": (time.perf_counter() - start) / len(people), "seconds_question": 0.0}
         for person, draws_of in zip(people, tastes, strict=True):
-            fit = Fit(draws_of.mean(axis=0), lambda options, draws=draws_of: averaged_over_draws(draws, options))  # type: ignore[misc]
-            rows += [{"person": person.place, "answers": count, **row, **seconds} for row in judge(fit, person.held_out)]
+            fit = Fit(draws_of.mean(axis=0), functools.partial(averaged_over_draws, draws_of))
+            facts = {"person": person.place, "answers": count, **seconds}
+            rows += [{**facts, **row} for row in judge(fit, person.held_out)]
     return rows

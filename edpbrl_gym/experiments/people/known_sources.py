@@ -19,7 +19,15 @@ from edpbrl_gym._compat import require
 from edpbrl_gym.experiments.people.data import People
 from edpbrl_gym.experiments.people.long_tables import Layout, people_of_rows
 
-__all__ = ["ELECTRICITY", "PACKAGED", "SWISSMETRO_LONG", "is_wide_swissmetro", "packaged_file", "read_rda", "wide_swissmetro"]
+__all__ = [
+    "ELECTRICITY",
+    "PACKAGED",
+    "SWISSMETRO_LONG",
+    "is_wide_swissmetro",
+    "packaged_file",
+    "read_rda",
+    "wide_swissmetro",
+]
 
 ELECTRICITY = Layout("id", "chid", "alt", "choice", ("pf", "cl", "loc", "wk", "tod", "seas"))
 SWISSMETRO_LONG = Layout("ID", "obsID", "altID", "chosen", ("TT", "CO", "HE"), labelled=True)
@@ -163,8 +171,8 @@ def bank_pairs(table: Any, *, name: str, source: str) -> People:
     if wrong.any():
         row, column = np.argwhere(wrong)[0]
         raise ValueError(
-            f"Expected {'0 or 1' if column == 1 else 'a number'} in {table.columns[column]}, row {row + 1} of {source}, "
-            f"got {table.iloc[row, column]!r}"
+            f"Expected {'0 or 1' if column == 1 else 'a number'} in {table.columns[column]}, row {row + 1} of "
+            f"{source}, got {table.iloc[row, column]!r}"
         )
     count = len(numbers)
     features = np.zeros((2 * count, numbers.shape[1] - 2))

@@ -87,7 +87,9 @@ def load_people(data: str, encoder: Callable[[], TextEncoder]) -> People:
     if path.suffix.lower() in (".rda", ".rdata"):
         return read_rda(path, name=name)
     if path.suffix.lower() not in _TABLES:
-        raise ValueError(f"Expected data of people in {path}, got a file {path.suffix or 'without suffix'}; give {_FORMS}")
+        raise ValueError(
+            f"Expected data of people in {path}, got a file {path.suffix or 'without suffix'}; give {_FORMS}"
+        )
     if _holds_answers(path):
         return _of_answers([path], name, encoder)
     return _of_table(path, name)
@@ -160,8 +162,10 @@ def _of_answers(files: Sequence[Path], name: str, encoder: Callable[[], TextEnco
     shapes: dict[str, Path] = {}
     for path in files:
         if not _holds_answers(path):
-            raise ValueError(f"Expected the answers of a person, as `edpbrl estimate` reads them, in {path}; got columns "
-                             f"{', '.join(_columns(path))}")  # fmt: skip
+            raise ValueError(
+                f"Expected the answers of a person, as `edpbrl estimate` reads them, in {path}; got columns "
+                f"{', '.join(_columns(path))}"
+            )
         if "features" in _columns(path):
             answers = Comparisons.from_parquet(path)
         else:

@@ -141,7 +141,8 @@ def people_of_rows(
             varying |= np.ptp(features[rows], axis=0) > 0
         if not varying.any():
             raise ValueError(f"Expected attributes that differ between the options of a question in {source}, got none")
-        features, attributes = features[:, varying], [one for one, kept in zip(attributes, varying, strict=True) if kept]
+        features = features[:, varying]
+        attributes = [one for one, kept in zip(attributes, varying, strict=True) if kept]
     by_person: dict[Any, list[list[int]]] = {}
     for (person, _), rows in numbers.items():
         by_person.setdefault(person, []).append(rows)

@@ -34,7 +34,8 @@ def replay(estimator: Estimator, rule: str, person: NewPerson, answers: Sequence
         Rows with answers, question and what ``judge`` measures, seconds_fit (of the estimate and its posterior), and
         seconds_question (the mean time to choose a question so far; NaN before the first).
     """
-    left, asked = list(range(len(person.asked))), []
+    left = list(range(len(person.asked)))
+    asked: list[int] = []
     rows: list[dict[str, Any]] = []
     choosing: list[float] = []
     for count in range(max((one for one in answers if one <= len(left)), default=0) + 1):

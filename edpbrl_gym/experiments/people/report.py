@@ -86,5 +86,5 @@ def _how(results: Results, replays: Replays) -> list[str]:
         "answers needed and calibration use the numbers that at least half of the people have, and the first two the "
         "people who have them all.",
         "Hit rate: the estimate prefers the chosen option (a tie of m options counts 1 / m). Log-likelihood: of the "
-        "chosen option, in nats, its probability averaged over the posterior; at the estimate: as if that were certain.",
+        "chosen option, in nats, its probability averaged over the posterior; at the estimate: as if it were certain.",
     ]

@@ -83,9 +83,7 @@ def check_data(settings: PeopleSettings, data: Sequence[People], estimators: Seq
 
 
 def _fold(settings: PeopleSettings, people: People, number: int) -> Any:
-    return make_fold(
-        people, number, folds=settings.folds, most=settings.people_per_fold, held_out=settings.held_out
-    )
+    return make_fold(people, number, folds=settings.folds, most=settings.people_per_fold, held_out=settings.held_out)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -80,7 +80,8 @@ class Replays:
 
     def series(self, data: str) -> list[Series]:
         """What there is of a data set, in the order of estimators and rules."""
-        there = {Series(*key) for key in self._of(data)[["estimator", "rule"]].drop_duplicates().itertuples(index=False)}
+        pairs = self._of(data)[["estimator", "rule"]].drop_duplicates()
+        there = {Series(*pair) for pair in pairs.itertuples(index=False)}
         return [Series(one, rule) for one in ESTIMATORS for rule in RULES if Series(one, rule) in there]
 
     def answers(self, data: str) -> list[int]:
@@ -108,9 +109,7 @@ class Replays:
         frame = self.people(data, series, measure)
         return frame[[count for count in self.common(data) if count in frame]].dropna()
 
-    def difference(
-        self, data: str, measure: str, answers: int, first: Series, second: Series
-    ) -> PairedDifference:
+    def difference(self, data: str, measure: str, answers: int, first: Series, second: Series) -> PairedDifference:
         """First minus second series, person by person."""
         one, two = (self.people(data, series, measure) for series in (first, second))
         if answers not in one or answers not in two:

@@ -74,7 +74,8 @@ def needed_table(replays: Replays, data: str, measure: str) -> TextTable:
         rows.append([series.estimator, series.rule, *cells])
     note = (
         f"Levels: what {best.estimator} reaches with random questions after so many answers "
-        f"({', '.join(f'{levels[count]:.3f}' for count in counts)}). Linear between the numbers of answers. " + _BY_PERSON
+        f"({', '.join(f'{levels[count]:.3f}' for count in counts)}). Linear between the numbers of answers. "
+        + _BY_PERSON
     )
     title = f"{data}: answers needed for the {MEASURES[measure]} that {best.estimator} has after"
     return TextTable(title, ["estimator", "questions", *map(str, counts)], rows, note)
