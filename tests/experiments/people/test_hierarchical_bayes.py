@@ -39,6 +39,8 @@ for person in range(new):
 result.astype("<f8").tofile(folder / "new.bin")
 """
 
+THERE = '#!/bin/sh\n[ "$1" = -e ] && exit 0\n'  # bayesm is there
+
 
 def put_rscript(folder, monkeypatch, text):
     script = folder / "Rscript"
@@ -76,9 +78,9 @@ def test_a_fold_is_replayed_at_every_number_of_answers(fold, tmp_path, monkeypat
     ("text", "error", "said"),
     [
         ("#!/bin/sh\nexit 3\n", ModuleNotFoundError, "package bayesm .*r-cran-bayesm"),
-        ("#!/bin/sh\n[ \"$1\" = -e ] && exit 0\necho 'Error in rhier: singular' >&2\nexit 1\n", RuntimeError, "status 1: Error in rhier"),
+        (THERE + "echo 'Error in rhier: singular' >&2\nexit 1\n", RuntimeError, "status 1: Error in rhier"),
         ("#!/bin/sh\nexit 0\n", RuntimeError, "draws from R"),
-        ('#!/bin/sh\nprintf 12345678 > "$2/new.bin"\n', RuntimeError, "3 x 3 finite numbers"),
+        (THERE + 'printf 12345678 > "$2/new.bin"\n', RuntimeError, "3 x 3 finite numbers"),
     ],
 )
 def test_what_r_may_do_wrong_is_said(fold, tmp_path, monkeypatch, text, error, said):
