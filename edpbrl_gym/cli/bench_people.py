@@ -30,7 +30,7 @@ class BenchPeople:
     swissmetro file, bayesm's bank.rda (extra: people)."""
     estimator: tuple[str, ...] = ()
     """ridge100, ridge1, ridge-fit, population-em6, population-gaussian, population-factors, population-types, or
-    hierarchical-bayes, which runs bayesm in R (none given: all but the last)."""
+    hierarchical-bayes, which runs bayesm in R (none given: the three ridges and population-gaussian)."""
     rule: tuple[str, ...] = ("random", "adaptive")
     """Who chooses among a person's own remaining questions: random, adaptive (expected gain in log det), bald (mutual
     information)."""
