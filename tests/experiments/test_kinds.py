@@ -11,6 +11,8 @@ from edpbrl_gym.experiments.demo import run_demo
 from edpbrl_gym.experiments.demo_settings import DemoSettings
 from edpbrl_gym.experiments.framework import run_experiment
 from edpbrl_gym.experiments.llm.run import run_llm
+from edpbrl_gym.experiments.people.run import PEOPLE, plan_units
+from edpbrl_gym.experiments.people.settings import PeopleSettings
 from edpbrl_gym.experiments.registry import EXPERIMENTS, get_experiment, write_report
 from edpbrl_gym.experiments.reinforce.run import run_reinforce
 from edpbrl_gym.experiments.reinforce.settings import ReinforceExperiment
@@ -20,6 +22,7 @@ from edpbrl_gym.experiments.synthetic import SYNTHETIC
 from edpbrl_gym.features import load_encoder
 from edpbrl_gym.language.settings import ReinforceSettings
 from examples.local_judge import LocalJudge
+from tests.helpers.made_people import long_table, made_people
 from tests.helpers.small_vocabulary import write_embedded
 from tests.helpers.tiny_language_model import write_tiny_model
 from tests.helpers.tiny_llm import STYLES, judge_settings, small_settings
@@ -67,7 +70,14 @@ def llm(inputs, out):
         run_llm(small, judge_settings(server.base_url), out, jobs=1)
 
 
-RUNS = {run.__name__: run for run in (synthetic, demo, bench, reinforce, llm)}
+def people(inputs, out):
+    data = out.parent / "made.csv"
+    long_table(made_people(14, 8)).to_csv(data, index=False)
+    settings = PeopleSettings(data=(str(data),), answers=(0, 2), folds=2, people_per_fold=3)
+    run_experiment(PEOPLE, settings, out, units=plan_units(settings, estimators=("ridge1",)), jobs=1)
+
+
+RUNS = {run.__name__: run for run in (synthetic, demo, bench, people, reinforce, llm)}
 
 
 def test_every_kind_has_a_run_here():
@@ -91,5 +101,5 @@ def test_every_kind_is_registered_under_its_name_and_an_unknown_one_is_refused(t
     for kind in EXPERIMENTS:
         experiment = get_experiment(kind)
         assert experiment.kind == kind and experiment.command.startswith("edpbrl ")
-    with pytest.raises(RunFolderError, match=r"synthetic, demo, .*bench, got 'thesis'; use a newer"):
+    with pytest.raises(RunFolderError, match=r"synthetic, demo, .*bench, people, got 'thesis'; use a newer"):
         write_report(Results(None, kind="thesis", config={}, provenance={}), tmp_path)
