@@ -13,8 +13,6 @@ from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym._validation import check_array, check_choice_of, check_count
 from edpbrl_gym.design.criteria import positive_semidefinite_factor
 from edpbrl_gym.design.query_sets.restrictions import Restrictions, TokenRules
-from edpbrl_gym.estimation import GaussianPrior
-from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.likelihood import BestOf, ResponseModel
 from edpbrl_gym.planners.calls import check_prefixes
 from edpbrl_gym.planners.exchange import exchange
@@ -28,7 +26,7 @@ from edpbrl_gym.planners.scores import (
     QuestionScore,
 )
 from edpbrl_gym.planners.tracked import TrackedPlanner
-from edpbrl_gym.planners.tracking import TasteTracker
+from edpbrl_gym.planners.tracking import TastePrior, TasteTracker
 
 if TYPE_CHECKING:
     from edpbrl_gym.vocabulary import Vocabulary
@@ -65,6 +63,8 @@ class AdaptivePlanner(TrackedPlanner):
     Where questions compare complete prompts (`PromptFeatures`), the K prompts of an episode are planned together before
     its first step, by coordinate exchange over all their tokens (`search_prompts`); later steps follow the plan.
 
+    Under a `Population` the draws are from the mixture of its parts, so that questions also tell types of people apart.
+
     ``mode="best"`` looks for the best prompt instead: options with the largest expected utility of the best of them
     under 16 draws, from one start; in development 64 draws and eight starts found worse items.
 
@@ -74,7 +74,7 @@ class AdaptivePlanner(TrackedPlanner):
         vocabulary: The tokens.
         options: Features of options: `ComposedFeatures` for partial prompts, `TokenFeatures` for tokens,
             `PromptFeatures` for complete prompts.
-        prior: Prior of the vocabulary, or a `GaussianPrior`, whose scale is kept.
+        prior: Prior of the vocabulary; a `GaussianPrior`, whose scale is kept; or a `Population`.
         num_options: K, at least 2.
         seed: Seed of the draws.
         mode: "learn" theta, or find the "best" prompt.
@@ -107,7 +107,7 @@ class AdaptivePlanner(TrackedPlanner):
         vocabulary: Vocabulary,
         *,
         options: OptionFeatures,
-        prior: VocabularyPrior | GaussianPrior,
+        prior: TastePrior,
         num_options: int = 4,
         seed: int = 0,
         mode: Literal["learn", "best"] = "learn",

@@ -11,11 +11,11 @@ from numpy.typing import ArrayLike, NDArray
 from edpbrl_gym._validation import check_array, check_count, check_integers
 from edpbrl_gym.estimation import Estimate, GaussianPrior
 from edpbrl_gym.estimation.evidence import fit_prior
-from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.likelihood import BestOf, Response, ResponseModel
 from edpbrl_gym.likelihood.choice import check_options
 from edpbrl_gym.planners.base import Planner
+from edpbrl_gym.planners.tracking import TastePrior, prior_start
 
 __all__ = ["RandomPlanner"]
 
@@ -27,7 +27,8 @@ class RandomPlanner(Planner):
 
     Args:
         sizes: Tokens of each step, (H,).
-        prior: Prior of the vocabulary or a Gaussian one; its overall variance is chosen by the evidence of the answers.
+        prior: Prior of the vocabulary or a Gaussian one, whose overall variance is chosen by the evidence of the
+            answers; or a population.
         num_options: K.
         seed: Seed of the draws; question i uses its stream i.
         model: Format of the answers.
@@ -47,7 +48,7 @@ class RandomPlanner(Planner):
         self,
         sizes: ArrayLike,
         *,
-        prior: VocabularyPrior | GaussianPrior,
+        prior: TastePrior,
         num_options: int = 4,
         seed: int = 0,
         model: ResponseModel | None = None,
@@ -56,11 +57,8 @@ class RandomPlanner(Planner):
         self.sizes = check_integers(sizes, "sizes", shape=("H",), low=1)
         if not len(self.sizes):
             raise ValueError("Expected the sizes of at least one step, got none")
-        base = prior.base if isinstance(prior, VocabularyPrior) else prior
-        if not base.proper:
-            raise ValueError("Expected a proper prior (positive definite precision), got a singular one")
         self.prior = prior
-        self.dimension = base.dimension
+        self.dimension = prior_start(prior).dimension
         self.num_options = check_count(num_options, "num_options (K)", minimum=2)
         self.seed = check_count(seed, "seed", minimum=0)
         self.model: ResponseModel = BestOf() if model is None else model
@@ -138,12 +136,12 @@ class RandomPlanner(Planner):
     def _fit(self) -> tuple[Estimate, Posterior]:
         if self._fitted is None:
             terms = self.model.terms(self._options, self._responses)
-            if isinstance(self.prior, VocabularyPrior):
-                fit = self.prior.fit(terms)
-                self._fitted = fit.estimate, fit.posterior
-            else:
+            if isinstance(self.prior, GaussianPrior):
                 estimate = fit_prior(terms, base=self.prior).estimate
                 self._fitted = estimate, Posterior.from_estimate(estimate)
+            else:
+                fit = self.prior.fit(terms)
+                self._fitted = fit.estimate, fit.posterior
         return self._fitted
 
     def state(self) -> dict[str, Any]:

@@ -14,13 +14,12 @@ from edpbrl_gym._validation import check_choice_of
 
 if TYPE_CHECKING:
     from edpbrl_gym._feedback import Feedback
-    from edpbrl_gym.estimation import GaussianPrior
-    from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
     from edpbrl_gym.features import TextEncoder
     from edpbrl_gym.likelihood import ResponseModel
     from edpbrl_gym.planners.base import Planner
     from edpbrl_gym.planners.option_features import OptionFeatures
     from edpbrl_gym.planners.pool.base import Rule
+    from edpbrl_gym.planners.tracking import TastePrior
     from edpbrl_gym.vocabulary import Vocabulary
 
 __all__ = [
@@ -153,7 +152,7 @@ def make_planner(
     features: OptionFeatures | TextEncoder,
     *,
     feedback: Feedback = "truncated",
-    prior: VocabularyPrior | GaussianPrior | None = None,
+    prior: TastePrior | None = None,
     num_options: int = 4,
     seed: int = 0,
     episodes: int | None = None,
@@ -168,8 +167,9 @@ def make_planner(
         features: Features of options: `ComposedFeatures` for partial prompts, `TokenFeatures` for tokens and items,
             `PromptFeatures` for complete prompts. Or the encoder of prompts, from which those of ``feedback`` are made.
         feedback: What questions compare, where ``features`` is an encoder.
-        prior: Of the taste; None: the planner's own, `VocabularyPrior` of the tokens for most, N(0, I) for the rules
-            of the literature and for other packages, as published.
+        prior: Of the taste, a `VocabularyPrior`, a `GaussianPrior` or a `Population`; None: the planner's own,
+            `VocabularyPrior` of the tokens for most, N(0, I) for the rules of the literature and for other packages, as
+            published.
         num_options: K.
         seed: Of its draws.
         episodes: T, for planners that plan all questions at once.
@@ -223,7 +223,7 @@ def _items(name: str, vocabulary: Vocabulary, features: OptionFeatures) -> NDArr
     return features.tokens(0)
 
 
-def _variance(prior: VocabularyPrior | GaussianPrior | None) -> float:
+def _variance(prior: TastePrior | None) -> float:
     """The variance of a prior N(0, variance I); None is N(0, I)."""
     from edpbrl_gym.estimation import GaussianPrior
 

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from edpbrl_gym._seeds import derive_seed, generator
 from edpbrl_gym._validation import check_integers
+from edpbrl_gym.estimation import Estimate, Posterior, PriorFit, estimate
 from edpbrl_gym.estimation.metrics import sample_pairs
 from edpbrl_gym.estimation.neighbourhood import TasteFit, VocabularyPrior
-from edpbrl_gym.estimation.posterior import Posterior
+from edpbrl_gym.estimation.population import PersonFit, PersonPart, Population
 from edpbrl_gym.features import TextEncoder
 from edpbrl_gym.likelihood import BestOf, ResponseModel, Terms
 from edpbrl_gym.session.forecast import (
@@ -42,8 +43,9 @@ class Outlook:
 
     The prior of the taste is independent of the planner's: the mixture that ``VocabularyPrior`` averages over, of all
     embeddings, a neighbourhood of the estimate or no direction in particular, with their posterior weights. Half of the
-    draws use the first component alone, since the neighbourhoods were selected with the same answers. The draws are
-    from the exact posterior (``sample_posterior``), and every statement about the taste is about these draws.
+    draws use the first component alone, since the neighbourhoods were selected with the same answers. Or it is that of
+    a ``Population``, with the weights of its parts and of its fallback. The draws are from the exact posterior
+    (``sample_posterior``), and every statement about the taste is about these draws.
 
     The accuracy is that on all pairs of 32 random complete prompts of ``held_out``. A typical further question is one
     of 20 random episodes of the session's vocabulary (of complete prompts there are as many), so for planners that ask
@@ -57,7 +59,7 @@ class Outlook:
         held_out: Vocabulary of the pairs.
         rule: Stopping rule.
         seed: Seed of pairs, typical questions and posterior draws.
-        prior: Prior of the taste; None: that of the session's vocabulary, with power 1.
+        prior: Prior of the taste, or a population; None: that of the session's vocabulary, with power 1.
     """
 
     def __init__(
@@ -69,7 +71,7 @@ class Outlook:
         held_out: Vocabulary,
         rule: StoppingRule,
         seed: int,
-        prior: VocabularyPrior | None = None,
+        prior: VocabularyPrior | Population | None = None,
     ) -> None:
         self.maker = maker
         self.encoder = encoder
@@ -77,13 +79,13 @@ class Outlook:
         self.held_out = held_out
         self.rule = rule
         self.seed = seed
-        self._prior = prior
-        self._cached: tuple[Terms, TasteFit, NDArray[np.float64]] | None = None
+        self.given_prior = prior
+        self._cached: tuple[Terms, TasteFit | PersonFit, NDArray[np.float64]] | None = None
 
     @functools.cached_property
-    def prior(self) -> VocabularyPrior:
+    def prior(self) -> VocabularyPrior | Population:
         """The prior of the taste."""
-        return VocabularyPrior(self._tokens, power=_POWER) if self._prior is None else self._prior
+        return VocabularyPrior(self._tokens, power=_POWER) if self.given_prior is None else self.given_prior
 
     @functools.cached_property
     def _tokens(self) -> NDArray[np.float32]:
@@ -116,15 +118,16 @@ class Outlook:
                 getattr(self, name)
                 return
 
-    def fit_and_draws(self, terms: Terms) -> tuple[TasteFit, NDArray[np.float64]]:
-        """The fit of the prior's scales to the answers, and draws from the posterior of theta, (320, d)."""
+    def fit_and_draws(self, terms: Terms) -> tuple[TasteFit | PersonFit, NDArray[np.float64]]:
+        """The fit of the prior's scales or parts to the answers, and draws from the posterior of theta, (320, d)."""
         cached = self._cached
         if cached is None or not _same(cached[0], terms):
             fit = self.prior.fit(terms)
             rng = generator(self.seed, "posterior draws", len(terms))
+            parts: tuple[PriorFit | PersonPart, ...] = fit.parts
             draws = [
-                sample_posterior(Posterior.from_estimate(prior_fit.estimate), terms, draws=count, rng=rng)
-                for prior_fit, count in zip(fit.parts, _shares((1 - _HEDGE) * fit.weights), strict=True)
+                sample_posterior(Posterior.from_estimate(_estimate(part, terms)), terms, draws=count, rng=rng)
+                for part, count in zip(parts, _shares(fit), strict=True)
                 if count
             ]
             cached = self._cached = terms, fit, np.concatenate(draws)
@@ -158,18 +161,26 @@ class Outlook:
         # typical questions have no level, which alone says when a person skips
         format_ahead = BestOf() if "skip" in model.kinds else model
         information = expected_information(format_ahead, self.typical, thetas[order[:_INFORMATION_DRAWS]])
-        gaussian = match_accuracy(Posterior(estimate, fit.base.estimate.precision), self.differences, accuracy)
+        gaussian = match_accuracy(Posterior(estimate, fit.planned.precision), self.differences, accuracy)
         curve = forecast_accuracy(gaussian, information, self.differences, counts)
         ahead = float(curve[np.searchsorted(counts, self.rule.lookahead)])
         stop, reason = self.rule.decide(answers, float(curve[0]), ahead)
         return Progress(questions, answers, float(curve[0]), counts, curve, stop, reason)
 
 
-def _shares(weights: NDArray[np.float64]) -> list[int]:
-    """Numbers of draws by weights, 320 in total; the first one gets the remainder."""
-    counts = np.floor(_DRAWS * weights).astype(np.int64)
-    counts[0] += _DRAWS - int(counts.sum())
+def _shares(fit: TasteFit | PersonFit) -> list[int]:
+    """Numbers of draws under each part, 320 in total; the base, or the heaviest of a population, gets the remainder."""
+    words = isinstance(fit, TasteFit)
+    counts = np.floor(_DRAWS * (1 - _HEDGE if words else 1.0) * fit.weights).astype(np.int64)
+    counts[0 if words else int(fit.weights.argmax())] += _DRAWS - int(counts.sum())
     return [int(count) for count in counts]
+
+
+def _estimate(part: PriorFit | PersonPart, terms: Terms) -> Estimate:
+    """The maximum of the posterior under the prior of a part."""
+    if isinstance(part, PersonPart):
+        return estimate(terms, prior=part.prior, start=part.mean)
+    return part.estimate
 
 
 def _same(terms: Terms, other_terms: Terms) -> bool:

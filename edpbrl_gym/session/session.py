@@ -17,6 +17,7 @@ from edpbrl_gym._validation import check_count
 from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.estimation import Estimate
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
+from edpbrl_gym.estimation.population import Population
 from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.features import TextEncoder
 from edpbrl_gym.features.memo import MemoEncoder
@@ -57,8 +58,8 @@ class Session:
             question an episode.
         model: Format of the answers; None: the planner's.
         held_out: Vocabulary of the pairs of prompts for which ``progress`` predicts the accuracy; None: ``vocabulary``.
-        prior: Prior of the taste for credible intervals and ``progress``, independent of the planner's; None: that of
-            the vocabulary.
+        prior: Prior of the taste for credible intervals and ``progress``, independent of the planner's, or a
+            population, which then the planner should have too; None: that of the vocabulary.
         stopping: Stopping rule of ``progress``.
         seed: Seed of the held-out pairs and the typical questions of ``progress``.
         who: Name of the person.
@@ -79,7 +80,7 @@ class Session:
         feedback: Feedback = "truncated",
         model: ResponseModel | None = None,
         held_out: Vocabulary | None = None,
-        prior: VocabularyPrior | None = None,
+        prior: VocabularyPrior | Population | None = None,
         stopping: StoppingRule | None = None,
         seed: int = 0,
         who: str = "",
@@ -376,11 +377,12 @@ class Session:
             who=settings["who"],
             **arguments,
         )
-        for key, value in session._settings().items():
-            if key != "created" and settings.get(key) != value:
+        given = session._settings()
+        for key in dict.fromkeys((*given, "population", "population_of_the_planner")):
+            if key != "created" and settings.get(key) != given.get(key):
                 raise ValueError(
                     f"Expected the {key.replace('_', ' ')} with which the session in {place} began "
-                    f"({settings.get(key)!r}), got {value!r}"
+                    f"({settings.get(key)!r}), got {given.get(key)!r}"
                 )
         journal, events = Journal.open(place)
         try:
@@ -394,6 +396,10 @@ class Session:
     def _settings(self) -> dict[str, Any]:
         """Settings that must be the same when the session is resumed."""
         encoder = self.maker.encoder
+        priors = {
+            "population": self.outlook.given_prior,
+            "population_of_the_planner": getattr(self.planner, "prior", None),
+        }
         return {
             "num_options": self.num_options,
             "feedback": self.maker.feedback,
@@ -404,6 +410,7 @@ class Session:
             "encoder_fingerprint": encoder.fingerprint,
             "model": repr(self.model),
             "planner": self.planner.name,
+            **{name: one.fingerprint for name, one in priors.items() if isinstance(one, Population)},
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
         }
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import functools
+import hashlib
+import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import EllipsisType
-from typing import Literal
+from typing import Any, Literal
+
+import numpy as np
 
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym._threads import one_blas_thread
@@ -19,6 +23,7 @@ from edpbrl_gym.estimation.population.factor_fit import update_factors
 from edpbrl_gym.estimation.population.factors import FactorMoments, Factors
 from edpbrl_gym.estimation.population.parts import Moments, Parts, Shrinkage
 from edpbrl_gym.estimation.population.person import PersonFit, Source, fit_person
+from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.estimation.prior import GaussianPrior
 from edpbrl_gym.likelihood import ResponseModel
 
@@ -50,6 +55,7 @@ class Population:
         base: The prior that the covariances are shrunk towards, before scaling.
         shrinkage: Weight of its shape, in people.
         features: Name of the features, such as the encoder's; "" if not given.
+        provenance: What else is known of its making, JSON values; kept in its file.
     """
 
     weights: Floats
@@ -60,6 +66,7 @@ class Population:
     base: GaussianPrior = field(repr=False)
     shrinkage: float = 0.0
     features: str = ""
+    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
     state: Parts | Factors = field(repr=False, kw_only=True)  # the same Gaussians in the base prior's coordinates
     moments: Moments | FactorMoments = field(repr=False, kw_only=True)  # sums over people, for updates
 
@@ -75,6 +82,7 @@ class Population:
         log_likelihood: tuple[float, ...],
         shrinkage: float,
         features: str,
+        provenance: Mapping[str, Any] | None = None,
     ) -> Population:
         """The population with these parameters in the coordinates of the base prior."""
         frame = Frame.of(base)
@@ -88,6 +96,7 @@ class Population:
             base=base,
             shrinkage=shrinkage,
             features=features,
+            provenance=dict(provenance or {}),
             state=state,
             moments=moments,
         )
@@ -101,6 +110,35 @@ class Population:
     def typical_scale(self) -> float:
         """Factor of the base prior's covariance under which a taste is as strong as in this population on average."""
         return self.state.mean_square() / self.dimension
+
+    @functools.cached_property
+    def gaussian(self) -> GaussianPrior:
+        """The Gaussian with the mean and the covariance of theta in the population, over all parts."""
+        if len(self.parts) == 1:
+            return self.parts[0]
+        gaussians = [Posterior(part.mean, part.precision) for part in self.parts]
+        whole = Posterior.of_mixture(gaussians, self.weights)
+        return GaussianPrior.from_precision(whole.precision, whole.mean)
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of all its arrays and numbers, the same after ``save`` and ``load``."""
+        about = {"kind": self.kind, "people": self.people, "shrinkage": self.shrinkage}
+        digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
+        for name, array in sorted(self.tensors().items()):
+            values = np.ascontiguousarray(array, dtype="<f8")
+            digest.update(f"{name} {values.shape}".encode() + values.tobytes())
+        return digest.hexdigest()
+
+    def tensors(self) -> dict[str, Floats]:
+        """Its arrays by name, as in its file."""
+        return {
+            "base/precision": self.base.precision,
+            "base/mean": self.base.mean,
+            "log_likelihood": np.array(self.log_likelihood),
+            **{f"state/{name}": array for name, array in self.state.tensors().items()},
+            **{f"moments/{name}": array for name, array in self.moments.tensors().items()},
+        }
 
     @functools.cached_property
     def _sources(self) -> tuple[Source, ...]:
@@ -213,6 +251,7 @@ class Population:
             log_likelihood=self.log_likelihood,
             shrinkage=self.shrinkage,
             features=self.features,
+            provenance=self.provenance,
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -22,6 +22,7 @@ from edpbrl_gym._arrays import Floats
 from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym._validation import check_array
 from edpbrl_gym.estimation.map_estimate import Estimate, estimate
+from edpbrl_gym.estimation.mixture import MixturePosterior
 from edpbrl_gym.estimation.population.answers import Answered
 from edpbrl_gym.estimation.population.points import Weighted, normal_net, weigh
 from edpbrl_gym.estimation.population.spans import Local, Span, fit_local
@@ -159,8 +160,16 @@ class PersonFit:
 
     @functools.cached_property
     def posterior(self) -> Posterior:
-        """The Gaussian with the mean and the covariance of the mixture of all parts; computed on first use."""
+        """The mixture of all parts' posteriors (`MixturePosterior`); computed on first use."""
         return self._mixed(self.parts, self.weights)
+
+    def draws(self, count: int, rng: np.random.Generator) -> Floats:
+        """Draws of theta from the mixture of the variational Gaussians of all parts, in their proportions, (count, d).
+
+        Raises:
+            ValueError: Count < 0.
+        """
+        return self.posterior.draws(count, rng)
 
     @functools.cached_property
     def _draws(self) -> tuple[Floats, Floats]:
@@ -204,7 +213,7 @@ class PersonFit:
     def _mixed(parts: Sequence[PersonPart], weights: Floats) -> Posterior:
         kept = weights > _NEGLIGIBLE * weights.sum()
         shares = weights[kept] / weights[kept].sum()
-        return Posterior.of_mixture([part.posterior for part, use in zip(parts, kept, strict=True) if use], shares)
+        return MixturePosterior.of([part.posterior for part, use in zip(parts, kept, strict=True) if use], shares)
 
 
 def fallback_scales(typical: float) -> tuple[Floats, Floats]:

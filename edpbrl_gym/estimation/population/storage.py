@@ -28,22 +28,17 @@ def save_population(population: Population, path: str | os.PathLike[str]) -> Non
     from safetensors.numpy import save
 
     target = _checked(path)
-    tensors = {
-        "base/precision": population.base.precision,
-        "base/mean": population.base.mean,
-        "log_likelihood": np.array(population.log_likelihood),
-        **{f"state/{name}": array for name, array in population.state.tensors().items()},
-        **{f"moments/{name}": array for name, array in population.moments.tensors().items()},
-    }
     about = {
         "version": _VERSION,
         "kind": population.kind,
         "people": population.people,
         "shrinkage": population.shrinkage,
         "features": population.features,
+        "provenance": dict(population.provenance),
+        "fingerprint": population.fingerprint,
     }
     # safetensors writes the memory as it lies
-    stored = {name: np.array(array, dtype=np.float64, order="C") for name, array in tensors.items()}
+    stored = {name: np.array(array, dtype=np.float64, order="C") for name, array in population.tensors().items()}
     data = save(stored, metadata={"format": _FORMAT, "population": json.dumps(about)})
     with replacing(target) as temporary:
         temporary.write_bytes(data)
@@ -92,7 +87,7 @@ def _restored(about: dict[str, Any], tensors: dict[str, Floats]) -> Population:
         found = model, moments
     else:
         found = Parts(**state), Moments(**sums)
-    return Population.of(
+    population = Population.of(
         *found,
         base=GaussianPrior(tensors["base/precision"], tensors["base/mean"]),
         kind=about["kind"],
@@ -100,7 +95,11 @@ def _restored(about: dict[str, Any], tensors: dict[str, Floats]) -> Population:
         log_likelihood=tuple(tensors["log_likelihood"].tolist()),
         shrinkage=float(about["shrinkage"]),
         features=str(about["features"]),
+        provenance=dict(about["provenance"]),
     )
+    if population.fingerprint != about["fingerprint"]:
+        raise ValueError("its fingerprint is wrong: the file has changed since it was written")
+    return population
 
 
 def _checked(path: str | os.PathLike[str]) -> Path:

@@ -12,7 +12,6 @@ from edpbrl_gym._arrays import Floats, Indices
 from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym._validation import check_array, check_count
 from edpbrl_gym.estimation import GaussianPrior
-from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.likelihood import BestOf, ResponseModel
 from edpbrl_gym.likelihood.choice import fisher_information
 from edpbrl_gym.planners.calls import check_prefixes
@@ -24,7 +23,7 @@ from edpbrl_gym.planners.pool.taste import ExactTaste
 from edpbrl_gym.planners.pool.trajectories import Playback, sample_trajectories, trajectory_features
 from edpbrl_gym.planners.registry import make_rule
 from edpbrl_gym.planners.tracked import TrackedPlanner
-from edpbrl_gym.planners.tracking import TasteTracker
+from edpbrl_gym.planners.tracking import TastePrior, TasteTracker, prior_start
 
 if TYPE_CHECKING:
     from edpbrl_gym.vocabulary import Vocabulary
@@ -40,8 +39,9 @@ class RulePlanner(TrackedPlanner):
     """A rule of the literature that asks about the prompts of a vocabulary; one step makes it a pool of items.
 
     Before every question of an adaptive rule the estimate is updated with all answers: under a `GaussianPrior` the
-    exact maximum a posteriori estimate and its Laplace posterior, as in the literature; under a `VocabularyPrior` the
-    posterior of `TasteTracker`, which the default planner updates at the first step of an episode only.
+    exact maximum a posteriori estimate and its Laplace posterior, as in the literature; under a `VocabularyPrior` or a
+    `Population` the posterior of `TasteTracker`, which the default planner updates at the first step of an episode
+    only.
     Designs that need no answers count every question asked, answered or not. Question i uses stream i of the seed, so
     that the same arguments and the same calls give the same questions, whether or not the estimate is read in
     between.
@@ -86,7 +86,7 @@ class RulePlanner(TrackedPlanner):
         *,
         rule: str | Rule,
         options: OptionFeatures,
-        prior: GaussianPrior | VocabularyPrior,
+        prior: TastePrior,
         num_options: int = 4,
         seed: int = 0,
         episodes: int | None = None,
@@ -111,10 +111,11 @@ class RulePlanner(TrackedPlanner):
         self.draws, self.rollouts = draws, rollouts
         self.rollout_seed = self.seed if rollout_seed is None else check_count(rollout_seed, "rollout_seed", minimum=0)
         self.model: ResponseModel = BestOf() if model is None else model
-        if isinstance(prior, VocabularyPrior):
-            self._taste = TasteTracker(prior, self.model, self.num_options)
-        else:
+        self._start = prior_start(prior)
+        if isinstance(prior, GaussianPrior):
             self._taste = ExactTaste(prior, self.model, self.num_options)
+        else:
+            self._taste = TasteTracker(prior, self.model, self.num_options)
         self.dimension = self._taste.dimension
         self._tokens = [
             check_array(options.tokens(step), "the options' features", shape=("n", self.dimension), hint="the prior's")
@@ -148,8 +149,7 @@ class RulePlanner(TrackedPlanner):
         self.asked = 0
         self._past: list[Floats] = []
         self._asked_items: list[tuple[int, ...]] = []  # only where all questions are about the same pool
-        base = self.prior.base if isinstance(self.prior, VocabularyPrior) else self.prior
-        self._agnostic: Floats = np.array(base.precision)
+        self._agnostic: Floats = np.array(self._start.precision)
         self._plan: Indices = np.empty((0, self.num_options), dtype=np.int64)
         self._playback = Playback(self.sizes)
         self._taste.reset()

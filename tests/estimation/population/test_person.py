@@ -134,3 +134,16 @@ def test_wrong_input_is_refused(population):
         population.fit(data, fallback=GaussianPrior.isotropic(3, 1.0))
     with pytest.raises(ValueError, match="options"):
         population.fit(data).choice_probabilities(np.zeros((1, 3, 5)))
+
+
+def test_draws_are_from_the_mixture_of_the_parts(population):
+    fit = population.fit((np.random.default_rng(4).normal(size=(3, 3, 2)), np.array([0, 2, 1])))
+    draws = fit.draws(20_000, np.random.default_rng(5))
+    mean = fit.weights @ np.stack([part.posterior.mean for part in fit.parts])
+    second = sum(
+        weight * (part.posterior.covariance() + np.outer(part.mean, part.mean))
+        for weight, part in zip(fit.weights, fit.parts, strict=True)
+    )
+    kept = 0.05 * np.sqrt(np.diag(second))  # parts below 0.001 are left out
+    assert (np.abs(draws.mean(axis=0) - mean) < kept).all()
+    assert np.cov(draws.T) == pytest.approx(second - np.outer(mean, mean), rel=0.2, abs=0.05)

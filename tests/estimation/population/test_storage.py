@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from edpbrl_gym.estimation.population import Population, fit_population
-from tests.helpers.communities import simulated
+from tests.helpers.communities import known_types, simulated
 
 KINDS = [("gaussian", {}), ("types", {"types": 2}), ("factors", {"factors": 1})]
 
@@ -85,3 +87,31 @@ def test_wrong_updates_are_refused():
         population.updated(community(20, [1.0, 0.0], 51), forgetting=1.0)
     with pytest.raises(ValueError, match="same features"):
         population.updated(simulated(np.zeros((20, 3)), 2, 3, 0))
+
+
+@pytest.mark.parametrize(("kind", "options"), KINDS)
+def test_the_fingerprint_is_that_of_the_numbers_and_every_change_of_the_file_is_noticed(tmp_path, kind, options):
+    path = tmp_path / "population.safetensors"
+    fitted = fit_population(community(25, [1.0, 0.0], 0), kind=kind, rounds=2, **options)
+    named = replace(fitted, provenance={"encoder": "two numbers", "answers": 100})
+    named.save(path)
+    read = Population.load(path)
+    assert read.fingerprint == named.fingerprint == fitted.fingerprint and len(read.fingerprint) == 64
+    assert dict(read.provenance) == {"encoder": "two numbers", "answers": 100}
+    other = fit_population(community(25, [1.0, 0.0], 1), kind=kind, rounds=2, **options)
+    assert other.fingerprint != fitted.fingerprint
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 1  # in the last array
+    path.write_bytes(bytes(data))
+    with pytest.raises(ValueError, match="the file has changed"):
+        Population.load(path)
+    path.write_bytes(bytes(data[:-8]))
+    with pytest.raises(ValueError, match="Expected a population"):
+        Population.load(path)
+
+
+def test_the_gaussian_of_types_has_their_mean_and_covariance():
+    population = known_types(np.array([[2.0, 0.0], [-1.0, 1.0]]), spread=0.5, weights=np.array([0.25, 0.75]))
+    gaussian = population.gaussian
+    assert gaussian.mean == pytest.approx([-0.25, 0.75])
+    assert gaussian.covariance == pytest.approx(0.25 * np.eye(2) + 0.1875 * np.array([[9.0, -3.0], [-3.0, 1.0]]))

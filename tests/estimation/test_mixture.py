@@ -1,0 +1,94 @@
+"""A mixture of Gaussian posteriors: its draws, its moments, and its update by answers against an integral."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.special import log_expit, logsumexp
+
+from edpbrl_gym.estimation import GaussianPrior, Posterior, estimate
+from edpbrl_gym.estimation.data import answer_terms
+from edpbrl_gym.estimation.mixture import MixturePosterior, after_answers
+
+RNG = np.random.default_rng(0)
+PARTS = [
+    Posterior(np.array([3.0, 0.0]), np.array([[4.0, 1.0], [1.0, 2.0]])),
+    Posterior(np.array([-2.0, 1.0]), np.array([[1.0, 0.0], [0.0, 9.0]])),
+    Posterior(np.array([0.0, -4.0]), 3.0 * np.eye(2)),
+]
+WEIGHTS = np.array([0.5, 0.3, 0.2])
+MIXTURE = MixturePosterior.of(PARTS, WEIGHTS)
+
+
+def test_draws_have_the_moments_of_the_mixture():
+    draws = MIXTURE.draws(40_000, np.random.default_rng(1))
+    mean = WEIGHTS @ [part.mean for part in PARTS]
+    second = sum(
+        w * (part.covariance() + np.outer(part.mean, part.mean)) for w, part in zip(WEIGHTS, PARTS, strict=True)
+    )
+    covariance = second - np.outer(mean, mean)
+    assert MIXTURE.mean == pytest.approx(mean)
+    assert MIXTURE.covariance() == pytest.approx(covariance)
+    assert draws.mean(axis=0) == pytest.approx(mean, abs=0.02)
+    assert np.cov(draws.T) == pytest.approx(covariance, abs=0.06)
+    # and they are no draws of the Gaussian with these moments: few lie between the parts
+    near = np.linalg.norm(draws[:, None] - np.array([part.mean for part in PARTS]), axis=2).min(axis=1)
+    gaussian = Posterior(MIXTURE.mean, MIXTURE.precision).draws(40_000, np.random.default_rng(2))
+    far = np.linalg.norm(gaussian[:, None] - np.array([part.mean for part in PARTS]), axis=2).min(axis=1)
+    assert np.quantile(near, 0.9) < 0.7 * np.quantile(far, 0.9)
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 7, 16, 64])
+def test_each_part_gives_its_share_of_the_draws(size):
+    sharp = [Posterior(part.mean, 1e8 * np.eye(2)) for part in PARTS]
+    mixture, rng = MixturePosterior.of(sharp, WEIGHTS), np.random.default_rng(3)
+    totals = np.zeros(3)
+    for _ in range(400):
+        draws = mixture.draws(size, rng)
+        assert draws.shape == (size, 2)
+        distances = np.linalg.norm(draws[:, None] - np.array([part.mean for part in sharp]), axis=2)
+        counts = np.bincount(distances.argmin(axis=1), minlength=3) if size else np.zeros(3)
+        assert (np.abs(counts - size * WEIGHTS) < 1 + 1e-9).all()
+        totals += counts
+    assert totals / 400 == pytest.approx(size * WEIGHTS, abs=0.1)
+
+
+def test_parts_of_no_weight_are_left_out():
+    assert MixturePosterior.of(PARTS, [1.0 - 2e-4, 1e-4, 1e-4]) is PARTS[0]
+    two = MixturePosterior.of(PARTS, [0.5, 0.4995, 0.0005])
+    assert isinstance(two, MixturePosterior) and len(two.parts) == 2
+    assert two.weights.sum() == pytest.approx(1.0)
+    with pytest.raises(ValueError, match="sum 1"):
+        MixturePosterior.of(PARTS, [0.5, 0.5, 0.5])
+    with pytest.raises(ValueError, match="size"):
+        MIXTURE.draws(-1, RNG)
+
+
+def test_of_one_gaussian_it_is_the_estimate_with_the_posterior_as_prior():
+    terms = answer_terms((RNG.normal(size=(4, 3, 2)), np.array([0, 1, 2, 0])))
+    found = after_answers(PARTS[0], terms)
+    expected = estimate(terms, prior=GaussianPrior(PARTS[0].precision, PARTS[0].mean))
+    assert not isinstance(found, MixturePosterior)
+    assert found.mean == pytest.approx(expected.theta, abs=1e-7)
+    assert found.precision == pytest.approx(expected.precision)
+
+
+def test_weights_after_answers_agree_with_an_integral():
+    parts = [Posterior(np.array([1.5]), np.array([[4.0]])), Posterior(np.array([-1.0]), np.array([[2.0]]))]
+    options = np.array([[[1.0], [0.0]], [[-0.5], [0.7]], [[0.3], [-1.2]]])
+    chosen = np.array([0, 1, 0])
+    found = after_answers(MixturePosterior.of(parts, [0.4, 0.6]), answer_terms((options, chosen)))
+    assert isinstance(found, MixturePosterior)
+    grid = np.linspace(-8, 8, 4001)
+    lead = options[np.arange(3), chosen, 0] - options[np.arange(3), 1 - chosen, 0]
+    likelihood = log_expit(lead[:, None] * grid).sum(axis=0)
+    logs, means = [], []
+    for part, weight in zip(parts, [0.4, 0.6], strict=True):
+        precision = float(part.precision[0, 0])
+        density = likelihood - 0.5 * precision * (grid - part.mean[0]) ** 2 + 0.5 * np.log(precision)
+        logs.append(np.log(weight) + logsumexp(density))
+        means.append(float(np.exp(density - logsumexp(density)) @ grid))
+    exact = np.exp(np.array(logs) - logsumexp(logs))
+    assert found.weights == pytest.approx(exact, abs=0.01)
+    assert [float(part.mean[0]) for part in found.parts] == pytest.approx(means, abs=0.1)
+    assert abs(exact[0] - 0.4) > 0.2  # the answers say something about the type

@@ -1,0 +1,91 @@
+"""Sessions of a new person under a population: draws and forecasts, and that another population is refused."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from edpbrl_gym.oracles import SyntheticUser
+from edpbrl_gym.planners import ComposedFeatures, make_planner
+from edpbrl_gym.session import Session, run
+from tests.helpers.communities import known_types
+from tests.helpers.session_planners import WORDS, D, encoder, same, session
+
+MEANS = 3.0 * np.eye(2, D)
+TOKENS = encoder().encode(WORDS.all_tokens)
+
+
+def planner(population):
+    features = ComposedFeatures(WORDS, TOKENS, encoder(), prompts=20)
+    return make_planner("adaptive", WORDS, features, prior=population, num_options=3, seed=5, draws=8)
+
+
+@pytest.fixture(scope="module")
+def population():
+    return known_types(MEANS)
+
+
+def resume(folder, population, prior="same"):
+    chosen = population if prior == "same" else prior
+    return Session.resume(folder, planner(population), vocabulary=WORDS, encoder=encoder(), prior=chosen)
+
+
+def test_a_session_under_a_population_is_resumed_as_it_was(population, tmp_path):
+    with session(planner(population), prior=population, folder=tmp_path / "one") as one:
+        run(one, SyntheticUser(MEANS[1]), 7)
+        shown = one.progress((0, 6)).curve
+        with pytest.raises(RuntimeError, match="open"):
+            resume(tmp_path / "one", population)
+        one.close()
+        with resume(tmp_path / "one", population) as other:
+            same(one_in_memory(population), other)
+            np.testing.assert_array_equal(other.progress((0, 6)).curve, shown)
+    settings = json.loads((tmp_path / "one/session.json").read_text())
+    assert settings["population"] == settings["population_of_the_planner"] == population.fingerprint
+
+
+def one_in_memory(population):
+    one = session(planner(population), prior=population)
+    run(one, SyntheticUser(MEANS[1]), 7)
+    return one
+
+
+def test_another_population_is_refused(population, tmp_path):
+    with session(planner(population), prior=population, folder=tmp_path / "one") as one:
+        run(one, SyntheticUser(MEANS[1]), 2)
+    other = known_types(MEANS + 1e-9)
+    for chosen, prior, said in (
+        (population, other, "the population with"),
+        (population, None, "the population with"),
+        (other, population, "the population of the planner"),
+    ):
+        with pytest.raises(ValueError, match=said) as refused:
+            resume(tmp_path / "one", chosen, prior)
+        assert population.fingerprint in str(refused.value)
+    resume(tmp_path / "one", population).close()
+
+
+def test_a_session_without_a_population_is_not_resumed_with_one(population, tmp_path):
+    with session(folder=tmp_path / "one") as one:
+        run(one, SyntheticUser(MEANS[1]), 2)
+    assert "population" not in json.loads((tmp_path / "one/session.json").read_text())
+    with pytest.raises(ValueError, match=r"the population with .*None"):
+        Session.resume(tmp_path / "one", one.planner, vocabulary=WORDS, encoder=encoder(), prior=population)
+
+
+def test_draws_and_forecast_are_those_of_the_mixture(population):
+    one = session(planner(population), prior=population)
+    first = one.draws()
+    assert first.shape == (320, D)
+    near = np.linalg.norm(first[:, None] - MEANS, axis=2).argmin(axis=1)
+    assert abs((near == 0).mean() - 0.5) < 0.1
+    run(one, SyntheticUser(MEANS[1]), 9)
+    fit = population.fit(one.comparisons.terms(one.model))
+    draws = one.draws()
+    assert draws.mean(axis=0) == pytest.approx(fit.posterior.mean, abs=0.25)
+    assert np.linalg.norm(draws.mean(axis=0) - MEANS[1]) < np.linalg.norm(draws.mean(axis=0) - MEANS[0])
+    progress = one.progress((0, 12))
+    assert 0.5 <= progress.accuracy <= progress.curve[-1] <= 1.0
+    assert len(one.recommend(2)) == 2
