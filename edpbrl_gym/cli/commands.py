@@ -11,6 +11,7 @@ from edpbrl_gym.cli.bench_people import BenchPeople
 from edpbrl_gym.cli.demo import Demo
 from edpbrl_gym.cli.design import Design
 from edpbrl_gym.cli.estimate import Estimate
+from edpbrl_gym.cli.fit_population import FitPopulation
 from edpbrl_gym.cli.llm import LLM
 from edpbrl_gym.cli.personalize import Personalize
 from edpbrl_gym.cli.reinforce import Reinforce
@@ -84,6 +85,7 @@ def commands(arguments: Sequence[str]) -> Any:
         Annotated[Demo, subcommand("demo")]
         | Annotated[Design, subcommand("design")]
         | Annotated[Estimate, subcommand("estimate")]
+        | Annotated[FitPopulation, subcommand("fit-population")]
         | Annotated[Personalize, subcommand("personalize")]
         | Annotated[Render, subcommand("render")]
         | Annotated[Reproduce, subcommand("reproduce")]

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from edpbrl_gym.cli.errors import UsageError, bad_arguments
 
-__all__ = ["select_encoder"]
+if TYPE_CHECKING:
+    from edpbrl_gym.comparisons import Comparisons
+    from edpbrl_gym.estimation.population import Population
+    from edpbrl_gym.features import TextEncoder
+
+__all__ = ["answers_encoder", "check_encoder_of_population", "select_encoder"]
 
 
 def select_encoder(option: str | None, name: object, file: Path, *, advice: str = "") -> str:
@@ -38,3 +44,58 @@ def select_encoder(option: str | None, name: object, file: Path, *, advice: str 
             f"Expected --encoder, as {file} names a custom encoder: give --encoder {spec} to have that code run"
         )
     return spec
+
+
+def answers_encoder(option: str | None, comparisons: Comparisons, file: Path, *, advice: str) -> TextEncoder:
+    """Load the encoder with which comparisons were made.
+
+    Args:
+        option: Value of --encoder, None if it was left out.
+        comparisons: The answers.
+        file: Their file, for messages.
+        advice: Further advice if no encoder is known.
+
+    Raises:
+        UsageError: As for ``select_encoder``.
+        ValueError: Its weights are not those of the answers.
+    """
+    from edpbrl_gym.features import load_encoder
+
+    metadata = comparisons.metadata
+    encoder = load_encoder(select_encoder(option, metadata.get("encoder"), file, advice=advice))
+    fingerprint = metadata.get("encoder_fingerprint")
+    if encoder.dimension != comparisons.dimension or (fingerprint is not None and encoder.fingerprint != fingerprint):
+        raise ValueError(
+            f"Expected the encoder of the answers ({metadata.get('encoder')}, {comparisons.dimension} features, sha256 "
+            f"{str(fingerprint)[:16]}), got {encoder.name} ({encoder.dimension} features, sha256 "
+            f"{encoder.fingerprint[:16]}); load the same weights"
+        )
+    return encoder
+
+
+def check_encoder_of_population(population: Population, metadata: dict[str, Any], dimension: int, place: Path) -> None:
+    """Refuse a population about other features than those of answers or questions.
+
+    Args:
+        population: The population.
+        metadata: ``encoder`` and ``encoder_fingerprint`` of the features, as far as they are known.
+        dimension: Number of features.
+        place: File of the population, for messages.
+
+    Raises:
+        ValueError: The number of features or the encoder's weights differ.
+    """
+    origin = population.provenance
+    known = origin.get("encoder_fingerprint"), metadata.get("encoder_fingerprint")
+    if population.dimension == dimension and (None in known or known[0] == known[1]):
+        return
+    raise ValueError(
+        f"Expected the features of the population {place} ({_named(origin, population.dimension)}), got "
+        f"{_named(metadata, dimension)}; use the same encoder, or a population whose people answered with yours"
+    )
+
+
+def _named(metadata: Any, dimension: int) -> str:
+    sha256 = str(metadata.get("encoder_fingerprint"))[:16]
+    encoder = f"encoder {metadata['encoder']}, sha256 {sha256}" if "encoder" in metadata else "no known encoder"
+    return f"{dimension} features, {encoder}"

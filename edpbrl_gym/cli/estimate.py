@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
 from edpbrl_gym.cli.console import bullet, output, quiet_libraries, shown
-from edpbrl_gym.cli.encoders import select_encoder
+from edpbrl_gym.cli.encoders import answers_encoder, check_encoder_of_population, select_encoder
 from edpbrl_gym.cli.errors import UsageError, bad_arguments
 from edpbrl_gym.cli.study import DESIGN, NamedVocabulary, Study, built_in_vocabulary, option_vocabulary, read_study
+
+if TYPE_CHECKING:
+    from edpbrl_gym.estimation.population import Population
 
 __all__ = ["Estimate", "run"]
 
@@ -23,8 +26,9 @@ class Estimate:
     answers: tyro.conf.Positional[Path]
     """Comparisons (.parquet), or the questions file of `edpbrl design` with its choice column filled in (1..K; several
     numbers, best first, are a partial ranking; a column worst may stand beside it)."""
-    prior: Literal["words", "embeddings", "ridge"] = "words"
-    """Prior belief about the taste: near words of the vocabulary, where their embeddings vary, or none (ridge)."""
+    prior: Literal["words", "embeddings", "ridge"] | Path = "words"
+    """Prior belief about the taste: near words of the vocabulary, where their embeddings vary, none (ridge), or what
+    other people answered: a population.safetensors of `edpbrl fit-population`."""
     regularization: float | None = None
     """Lambda of the ridge (None: 1, or 1 / --scale)."""
     scale: float | Literal["auto"] | None = None
@@ -45,11 +49,10 @@ class Estimate:
 
 def run(options: Estimate) -> None:
     """Estimate theta from a file of answers and write it."""
-    import numpy as np
-
     from edpbrl_gym._places import hold_place, prepare_place
     from edpbrl_gym._validation import check_path
-    from edpbrl_gym.estimation.metrics import choice_accuracy
+    from edpbrl_gym.comparisons.answer_files import is_comparisons
+    from edpbrl_gym.estimation.population import Population
     from edpbrl_gym.personalize.taste import save_taste
 
     with bad_arguments():
@@ -58,13 +61,19 @@ def run(options: Estimate) -> None:
     prepare_place(options.out)
     lock = hold_place(options.out)
     quiet_libraries()
-    study = None if _is_comparisons(options.answers) else read_study(options.answers)
-    words = None if options.prior == "ridge" else _vocabulary(options, study)
-    comparisons, unanswered, encoder = _read(options, study)
-    if words is None and options.prior != "ridge":
+    population = Population.load(options.prior) if isinstance(options.prior, Path) else None
+    study = None if is_comparisons(options.answers) else read_study(options.answers)
+    wordless = options.prior == "ridge" or population is not None
+    words = None if wordless else _vocabulary(options, study)
+    comparisons, unanswered, encoder = _read(options, study, population)
+    if words is None and not wordless:
         words = built_in_vocabulary(comparisons.texts, options.answers)
-    estimate, prior, facts = _estimate(options, comparisons, None if words is None else words.vocabulary, encoder)
     metadata = comparisons.metadata
+    if population is None:
+        estimate, prior, facts = _estimate(options, comparisons, None if words is None else words.vocabulary, encoder)
+    else:
+        check_encoder_of_population(population, metadata, comparisons.dimension, Path(str(options.prior)))
+        estimate, prior, facts = _by_population(comparisons, population)
     provenance: dict[str, Any] = {key: metadata[key] for key in ("encoder", "encoder_fingerprint") if key in metadata}
     provenance |= {
         "answers": options.answers.name,
@@ -78,26 +87,33 @@ def run(options: Estimate) -> None:
     }
     path = save_taste(options.out, estimate.theta, provenance)
     console = output()
-    options_per_question = comparisons.num_options
-    bullet(
-        console,
-        "Answers",
-        f"{len(comparisons)} questions with {options_per_question} options, {unanswered} without an answer left out",
-    )
+    given = f"{len(comparisons)} questions with {comparisons.num_options} options"
+    bullet(console, "Answers", f"{given}, {unanswered} without an answer left out")
     if words is not None:
         bullet(console, "Vocabulary", words.name)
+    if population is not None:
+        bullet(console, "Population", _belonging(population, facts))
+    _tell_estimate(estimate, prior, comparisons, diagnose=options.diagnose)
+    bullet(console, "Written", shown(path))
+    del lock
+
+
+def _tell_estimate(estimate: Any, prior: str, comparisons: Any, *, diagnose: bool) -> None:
+    """Print how the estimate was found, and how well it reproduces the answers."""
+    import numpy as np
+
+    from edpbrl_gym.estimation.metrics import choice_accuracy
+
+    console = output()
     state = "converged" if estimate.converged else "NOT converged: raise --regularization"
     norm = float(np.linalg.norm(estimate.theta))
-    steps = f"{state} after {estimate.iterations} Newton steps"
-    bullet(console, "Estimate", f"{prior}, {steps}, |theta| = {norm:.3f}")
-    fit = choice_accuracy(comparisons, estimate.theta)
-    bullet(console, "Fit", f"reproduces {fit:.1%} of these answers ({1 / options_per_question:.1%} by guessing)")
-    if options.diagnose:
+    bullet(console, "Estimate", f"{prior}, {state} after {estimate.iterations} Newton steps, |theta| = {norm:.3f}")
+    fit, guess = choice_accuracy(comparisons, estimate.theta), 1 / comparisons.num_options
+    bullet(console, "Fit", f"reproduces {fit:.1%} of these answers ({guess:.1%} by guessing)")
+    if diagnose:
         diagnosis = estimate.diagnose().summary() if estimate.converged else "none, as the estimate did not converge"
         for number, line in enumerate(diagnosis.splitlines()):
             bullet(console, "" if number else "Diagnosis", line)
-    bullet(console, "Written", shown(path))
-    del lock
 
 
 def _check(options: Estimate) -> None:
@@ -105,6 +121,8 @@ def _check(options: Estimate) -> None:
     from edpbrl_gym._validation import check_number
     from edpbrl_gym.features import check_encoder_spec
 
+    if isinstance(options.prior, Path):
+        _check_population(options, options.prior)
     if options.regularization is not None:
         check_number(options.regularization, "--regularization (lambda)", minimum=0.0)
         if options.prior != "ridge":
@@ -127,6 +145,19 @@ def _check(options: Estimate) -> None:
         check_encoder_spec(options.encoder)
     if not options.answers.is_file():
         raise UsageError(f"Expected a file of answers at {options.answers}, found none; check the path")
+
+
+def _check_population(options: Estimate, place: Path) -> None:
+    if place.suffix != ".safetensors":
+        raise UsageError(
+            "Expected --prior 'words', 'embeddings', 'ridge' or a population.safetensors of `edpbrl fit-population`, "
+            f"got {str(place)!r}"
+        )
+    if not place.is_file():
+        raise UsageError(f"Expected a population at {place}, found none; make one with `edpbrl fit-population`")
+    for name in ("regularization", "scale", "vocabulary", "power"):
+        if getattr(options, name) is not None:
+            raise UsageError(f"Expected no --{name} with a population, which decides that itself; leave it out")
 
 
 # -- prior -----------------------------------------------------------------------------------------------------------
@@ -177,63 +208,61 @@ def _near_words(options: Estimate, answers: Any, tokens: Any, facts: dict[str, A
 
 def _tokens(options: Estimate, comparisons: Any, vocabulary: Any, encoder: Any) -> Any:
     """The embeddings of the vocabulary's tokens by the encoder of the answers."""
-    from edpbrl_gym.features import load_encoder
-
-    metadata = comparisons.metadata
     if encoder is None:
-        name = select_encoder(
-            options.encoder,
-            metadata.get("encoder"),
-            options.answers,
-            advice=", or --prior ridge, which needs none",
-        )
-        encoder = load_encoder(name)
-    fingerprint = metadata.get("encoder_fingerprint")
-    if encoder.dimension != comparisons.dimension or (fingerprint is not None and encoder.fingerprint != fingerprint):
-        raise ValueError(
-            f"Expected the encoder of the answers ({metadata.get('encoder')}, {comparisons.dimension} features, sha256 "
-            f"{str(fingerprint)[:16]}), got {encoder.name} ({encoder.dimension} features, sha256 "
-            f"{encoder.fingerprint[:16]}); load the same weights"
-        )
+        advice = ", or --prior ridge, which needs none"
+        encoder = answers_encoder(options.encoder, comparisons, options.answers, advice=advice)
     return encoder.encode(vocabulary.all_tokens, progress=True)
+
+
+def _by_population(comparisons: Any, population: Population) -> tuple[Any, str, dict[str, Any]]:
+    """The estimate under a population."""
+    from edpbrl_gym.likelihood import response_model_of
+
+    fit = population.fit(comparisons.terms(response_model_of(comparisons.responses)))
+    facts = {
+        "prior": "population",
+        "population_fingerprint": population.fingerprint,
+        "people": population.people,
+        "memberships": fit.memberships.tolist(),
+        "weight_of_the_fallback": fit.fallback_weight,
+    }
+    return fit.estimate, f"population of {population.people} people", facts
+
+
+def _belonging(population: Population, facts: dict[str, Any]) -> str:
+    """To which part of the population the person belongs, in words."""
+    parts = facts["memberships"]
+    if len(parts) == 1:
+        known = [f"{parts[0]:.0%} like its people"]
+    else:
+        known = [f"{share:.0%} type {number}" for number, share in enumerate(parts, start=1)]
+    return f"{', '.join(known)}, {facts['weight_of_the_fallback']:.0%} unlike all of them ({population.kind})"
 
 
 # -- answers ---------------------------------------------------------------------------------------------------------
 
 
-def _read(options: Estimate, study: Study | None) -> tuple[Any, int, Any]:
-    """The answered questions, the number of unanswered ones, and the encoder of the features."""
-    from edpbrl_gym.comparisons import Comparisons
+def _read(options: Estimate, study: Study | None, population: Population | None) -> tuple[Any, int, Any]:
+    """The answered questions, the number of unanswered ones, and the encoder of a questions file."""
+    from edpbrl_gym.comparisons.answer_files import read_person
+    from edpbrl_gym.features import TextEncoder, load_encoder
 
-    if _is_comparisons(options.answers):
-        comparisons = Comparisons.from_parquet(options.answers)
-        name = comparisons.metadata.get("encoder")
-        if options.encoder is not None and name is not None and options.encoder != name:
-            raise UsageError(
-                f"Expected no --encoder or {name!r}, with which {options.answers} was made, got {options.encoder!r}"
-            )
-        decided = comparisons.decided
-        if not len(decided):
-            raise ValueError(f"Expected answers that name a best option in {options.answers}, got none")
-        return decided, len(comparisons) - len(decided), None
-    from edpbrl_gym.comparisons.question_files import read_answers
-    from edpbrl_gym.features import load_encoder
+    loaded: list[TextEncoder] = []
 
-    name = "minilm" if study is None else study.encoder
-    encoder = load_encoder(select_encoder(options.encoder, name, options.answers.parent / DESIGN))
-    return *read_answers(options.answers, encoder, progress=True), encoder
+    def encoder() -> TextEncoder:
+        known = "minilm" if population is None else population.provenance.get("encoder", "minilm")
+        place = options.answers.parent / DESIGN if population is None else Path(str(options.prior))
+        name, file = (known, place) if study is None else (study.encoder, study.file)
+        loaded.append(load_encoder(select_encoder(options.encoder, name, file)))
+        return loaded[0]
 
-
-def _is_comparisons(path: Path) -> bool:
-    import pyarrow
-    import pyarrow.parquet
-
-    if path.suffix != ".parquet":
-        return False
-    try:
-        return not any(name.startswith("option_") for name in pyarrow.parquet.read_schema(path).names)
-    except (pyarrow.ArrowException, OSError):
-        return True  # Comparisons.from_parquet says what is wrong with it
+    comparisons, unanswered = read_person(options.answers, encoder, progress=True)
+    name = comparisons.metadata.get("encoder")
+    if not loaded and options.encoder is not None and name is not None and options.encoder != name:
+        raise UsageError(
+            f"Expected no --encoder or {name!r}, with which {options.answers} was made, got {options.encoder!r}"
+        )
+    return comparisons, unanswered, loaded[0] if loaded else None
 
 
 def _vocabulary(options: Estimate, study: Study | None) -> NamedVocabulary | None:

@@ -110,12 +110,15 @@ def option_vocabulary(folder: str) -> NamedVocabulary:
     return NamedVocabulary(load_vocabulary(folder), _place(folder))
 
 
-def built_in_vocabulary(texts: list[list[str]] | None, answers: Path) -> NamedVocabulary:
+def built_in_vocabulary(
+    texts: list[list[str]] | None, answers: Path, *, instead: str = "--prior ridge"
+) -> NamedVocabulary:
     """The built-in vocabulary whose tokens, or prompts of them, the options are.
 
     Args:
         texts: Options of every question; None if they are not known.
         answers: Their file, for messages.
+        instead: Option that needs no vocabulary, for messages.
 
     Raises:
         UsageError: There is none, so another vocabulary was used.
@@ -123,7 +126,7 @@ def built_in_vocabulary(texts: list[list[str]] | None, answers: Path) -> NamedVo
     from edpbrl_gym.vocabulary import BUILT_IN, SEPARATOR, load_vocabulary
     from edpbrl_gym.vocabulary.tokens import fold
 
-    advice = "give --vocabulary FOLDER, or --prior ridge, which needs none"
+    advice = f"give --vocabulary FOLDER, or {instead}, which needs none"
     if texts is None:
         raise UsageError(f"Expected --vocabulary, as {answers} doesn't hold the texts of its options; {advice}")
     parts = dict.fromkeys(part for question in texts for text in question for part in text.split(SEPARATOR))

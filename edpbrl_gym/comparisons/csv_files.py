@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 from edpbrl_gym._files import errors_naming
 from edpbrl_gym._places import write_atomically
 
-__all__ = ["CsvTable", "escape_cell", "original_cell", "read_csv", "write_csv"]
+__all__ = ["CsvTable", "escape_cell", "original_cell", "read_csv", "read_header", "write_csv"]
 
 _FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
 _NAMES = {",": "comma", ";": "semicolon", "\t": "tab"}
@@ -63,11 +64,26 @@ def write_csv(path: Path, table: Any) -> None:
     write_atomically(path, lambda temporary: safe.to_csv(temporary, index=False, quoting=quoting))
 
 
-def _separator(file: Any) -> str:
+def _separator(file: Any, path: Path) -> str:
     """The separator of a CSV file: spreadsheets write semicolons if the decimal sign is a comma."""
+    if path.suffix.lower() == ".tsv":
+        return "\t"
     header = file.readline()
     file.seek(0)
     return ";" if ";" in header and "," not in header else ","
+
+
+def read_header(path: Path) -> list[str]:
+    """Names of the columns of a CSV file, without reading its rows; see ``read_csv``.
+
+    Raises:
+        ValueError: If it is not a CSV file in UTF-8.
+    """
+    try:
+        with errors_naming(path), open(path, newline="", encoding="utf-8-sig") as file:
+            return _header(csv.reader(file, delimiter=_separator(file, path), strict=True))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise _unreadable(path, error) from None
 
 
 def read_csv(path: Path) -> CsvTable:
@@ -84,9 +100,9 @@ def read_csv(path: Path) -> CsvTable:
     rows, lines = [], []
     try:
         with errors_naming(path), open(path, newline="", encoding="utf-8-sig") as file:
-            separator = "\t" if path.suffix.lower() == ".tsv" else _separator(file)
+            separator = _separator(file, path)
             reader = csv.reader(file, delimiter=separator, strict=True)
-            header = [original_cell(name).strip() for name in next(reader, [])]
+            header = _header(reader)
             for row in reader:
                 if len(row) > len(header):
                     raise ValueError(
@@ -98,9 +114,17 @@ def read_csv(path: Path) -> CsvTable:
                     rows.append([original_cell(cell) for cell in row] + [""] * (len(header) - len(row)))
                     lines.append(reader.line_num)
     except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(
-            f"Expected a CSV file in UTF-8 at {path}, but it can't be read ({error}); save it as CSV with UTF-8"
-        ) from None
+        raise _unreadable(path, error) from None
     if not any(header):
         raise ValueError(f"Expected a CSV file with a header at {path}, got none")
     return CsvTable(header, rows, lines)
+
+
+def _header(reader: Iterator[list[str]]) -> list[str]:
+    return [original_cell(name).strip() for name in next(reader, [])]
+
+
+def _unreadable(path: Path, error: Exception) -> ValueError:
+    return ValueError(
+        f"Expected a CSV file in UTF-8 at {path}, but it can't be read ({error}); save it as CSV with UTF-8"
+    )

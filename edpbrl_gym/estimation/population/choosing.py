@@ -109,9 +109,7 @@ def choose_population(
                 minimum_people=1,
             )
             for person in held_out:
-                fit = population.fit(terms[person], fallback=None)
-                logs = np.array([part.log_evidence for part in fit.parts]) + np.log(population.weights)
-                evidence[person] = np.logaddexp.reduce(logs)
+                evidence[person] = population.log_evidence(terms[person])
         rows.append(evidence)
         if len(rows) > 1 and rows[-1].mean() < rows[-2].mean():
             break

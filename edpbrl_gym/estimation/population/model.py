@@ -192,6 +192,15 @@ class Population:
         answered = Answered(*answer_differences(terms))
         return fit_person(terms, answered, self._sources, self.weights, chosen)
 
+    def log_evidence(self, data: Data, *, model: ResponseModel | None = None) -> float:
+        """Log-likelihood of a person's answers, the average over tastes of the population, without a fallback.
+
+        Raises:
+            TypeError, ValueError: As for ``fit``.
+        """
+        parts = self.fit(data, model=model, fallback=None).parts
+        return float(np.logaddexp.reduce(np.array([part.log_evidence for part in parts]) + np.log(self.weights)))
+
     @one_blas_thread()
     def updated(
         self,

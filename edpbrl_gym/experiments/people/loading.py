@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edpbrl_gym._validation import check_path
+from edpbrl_gym.comparisons.answer_files import answer_files, column_names, holds_answers_of_a_person, read_people
 from edpbrl_gym.experiments.people.data import People, Person
 from edpbrl_gym.experiments.people.known_sources import (
     ELECTRICITY,
@@ -49,7 +50,8 @@ def load_all(data: Sequence[str], encoder: Callable[[], TextEncoder]) -> list[Pe
     if not data:
         raise ValueError(f"Expected data of people, got none; give {_FORMS}")
     found: list[People] = []
-    answers = [one for one in data if one not in PACKAGED and Path(one).is_file() and _holds_answers(Path(one))]
+    files = [one for one in data if one not in PACKAGED and Path(one).is_file()]
+    answers = [one for one in files if holds_answers_of_a_person(Path(one))]
     if answers:
         found.append(_of_answers([Path(one) for one in answers], "answers", encoder))
     found += [load_people(one, encoder) for one in data if one not in answers]
@@ -77,10 +79,7 @@ def load_people(data: str, encoder: Callable[[], TextEncoder]) -> People:
         return _of_table(packaged_file(data), data)
     path = Path(data)
     if path.is_dir():
-        files = sorted(one for one in path.iterdir() if one.suffix in (".parquet", ".csv"))
-        if not files:
-            raise ValueError(f"Expected files of answers (.parquet or .csv), one for each person, in {path}, got none")
-        return _of_answers(files, path.resolve().name, encoder)
+        return _of_answers(answer_files([path]), path.resolve().name, encoder)
     if not path.is_file():
         raise FileNotFoundError(f"Expected data of people at {path}, found no such file; give {_FORMS}")
     name = path.name.split(".")[0] or path.name
@@ -90,25 +89,12 @@ def load_people(data: str, encoder: Callable[[], TextEncoder]) -> People:
         raise ValueError(
             f"Expected data of people in {path}, got a file {path.suffix or 'without suffix'}; give {_FORMS}"
         )
-    if _holds_answers(path):
+    if holds_answers_of_a_person(path):
         return _of_answers([path], name, encoder)
     return _of_table(path, name)
 
 
-def _columns(path: Path) -> list[str]:
-    """Names of the columns of a table."""
-    if path.suffix == ".parquet":
-        import pyarrow
-        import pyarrow.parquet
-
-        try:
-            return list(pyarrow.parquet.read_schema(path).names)
-        except (pyarrow.ArrowException, OSError) as error:
-            raise ValueError(f"Expected a parquet file in {path}, got a damaged or other one ({error})") from None
-    return [str(name) for name in _read_text(path, 0).columns]
-
-
-def _read_text(path: Path, rows: int | None = None) -> Any:
+def _read_text(path: Path) -> Any:
     """A table of a text file, separated by commas, semicolons or tabs; all cells as texts."""
     import pandas
 
@@ -116,18 +102,10 @@ def _read_text(path: Path, rows: int | None = None) -> Any:
         with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as stream:
             header = stream.readline().decode("utf-8-sig")
         separator = max(",;\t", key=header.count)
-        return pandas.read_csv(path, sep=separator, dtype=str, nrows=rows, encoding="utf-8-sig", index_col=False)
+        return pandas.read_csv(path, sep=separator, dtype=str, encoding="utf-8-sig", index_col=False)
     except (ValueError, OSError, EOFError, zlib.error) as error:
         message = " ".join(str(error).split())
         raise ValueError(f"Expected a table with a header in {path}, could not read it ({message})") from None
-
-
-def _holds_answers(path: Path) -> bool:
-    """Whether a file holds the answers of one person, as `edpbrl estimate` reads them."""
-    if path.suffix not in (".parquet", ".csv"):
-        return False
-    columns = set(_columns(path))
-    return {"episode", "step"} <= columns and ("features" in columns or "option_1" in columns)
 
 
 def _of_table(path: Path, name: str) -> People:
@@ -135,7 +113,7 @@ def _of_table(path: Path, name: str) -> People:
     import pandas
 
     if path.suffix == ".parquet":
-        _columns(path)  # a damaged file is reported
+        column_names(path)  # a damaged file is reported
         try:
             table, first_line = pandas.read_parquet(path), 1
         except (ValueError, OSError) as error:
@@ -155,33 +133,12 @@ def _of_table(path: Path, name: str) -> People:
 
 def _of_answers(files: Sequence[Path], name: str, encoder: Callable[[], TextEncoder]) -> People:
     """People from files of answers, one for each."""
-    from edpbrl_gym.comparisons import Comparisons
-    from edpbrl_gym.comparisons.question_files import read_answers
-
-    people: list[Person] = []
-    shapes: dict[str, Path] = {}
-    for path in files:
-        if not _holds_answers(path):
-            raise ValueError(
-                f"Expected the answers of a person, as `edpbrl estimate` reads them, in {path}; got columns "
-                f"{', '.join(_columns(path))}"
-            )
-        if "features" in _columns(path):
-            answers = Comparisons.from_parquet(path)
-        else:
-            answers = read_answers(path, encoder())[0]
-        shapes.setdefault(f"{answers.dimension} features, encoder {answers.metadata.get('encoder')}", path)
-        if len(shapes) > 1:
-            (first, one), (second, other) = shapes.items()
-            raise ValueError(f"Expected the same features in all files, got {first} in {one} and {second} in {other}")
-        people.append(_answers_of(answers, path))
+    answers = read_people(files, lambda _: encoder())
+    people = tuple(_person(one, path) for one, path in zip(answers, files, strict=True))
     attributes = tuple(f"feature {number + 1}" for number in range(people[0].options.shape[2]))
-    return People(name, tuple(people), attributes, f"{len(files)} files of answers ({files[0].parent})")
+    return People(name, people, attributes, f"{len(files)} files of answers ({files[0].parent})")
 
 
-def _answers_of(comparisons: Comparisons, path: Path) -> Person:
-    decided = comparisons.decided
-    if not len(decided):
-        raise ValueError(f"Expected answers that name a best option in {path}, got none")
-    sizes = np.full(len(decided), decided.num_options)
-    return Person(path.stem, decided.features.astype(np.float64), sizes, decided.choice)
+def _person(answers: Comparisons, path: Path) -> Person:
+    sizes = np.full(len(answers), answers.num_options)
+    return Person(path.stem, answers.features.astype(np.float64), sizes, answers.choice)

@@ -1,0 +1,284 @@
+"""``edpbrl fit-population``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from edpbrl_gym.cli.console import bullet, command, output, quiet_libraries, shown
+from edpbrl_gym.cli.encoders import answers_encoder, check_encoder_of_population, select_encoder
+from edpbrl_gym.cli.errors import UsageError, bad_arguments
+from edpbrl_gym.cli.study import DESIGN, NamedVocabulary, built_in_vocabulary, option_vocabulary, read_study
+
+if TYPE_CHECKING:
+    from edpbrl_gym.comparisons import Comparisons
+    from edpbrl_gym.estimation.population import Population
+    from edpbrl_gym.features import TextEncoder
+    from edpbrl_gym.likelihood import Terms
+
+__all__ = ["FitPopulation", "run"]
+
+_MANY = 20  # features, above which a full covariance has too many numbers
+_TOLD = 200  # people whose answers are predicted for the report
+_FAVOURITES = 5
+
+
+@dataclass(frozen=True)
+class FitPopulation:
+    """Learn from the answers of many people what a new person may like."""
+
+    answers: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="ANSWERS ...")] = ()
+    """One file for each person, or folders of them: filled-in questions files of `edpbrl design`, or comparisons
+    (.parquet)."""
+    kind: Literal["gaussian", "factors", "types"] | None = None
+    """gaussian (one covariance of all features), factors (a few common directions), or types of people (None: gaussian
+    up to 20 features, factors above)."""
+    factors: int | None = None
+    """Number of factors (None: the number with the highest likelihood of people left out, which takes a while)."""
+    types: int | None = None
+    """Number of types (None: chosen likewise)."""
+    base: Literal["vocabulary", "identity"] | None = None
+    """What the covariance is shrunk towards: the embeddings of the vocabulary, or no direction (None: vocabulary if the
+    options are texts)."""
+    vocabulary: str | None = None
+    """Built-in vocabulary (images, interiors) or folder of token files (None: that of design.json beside the first
+    answers, else the built-in one of whose tokens the options are made)."""
+    encoder: str | None = None
+    """Text encoder of questions files (None: that of design.json beside them, else minilm)."""
+    minimum_people: int = 20
+    """Fewest people; statistics of fewer could give away the answers of one."""
+    update: Path | None = None
+    """Population to update with these people, who must be others; its own people's answers are not needed."""
+    forgetting: float | None = None
+    """With --update: how much weight its people lose, 0 to below 1, for tastes that drift (None: 0)."""
+    seed: int = 0
+    """Seed of the integration points."""
+    out: Path = Path("runs/population.safetensors")
+    """File for the population."""
+
+
+def run(options: FitPopulation) -> None:
+    """Read everybody's answers, fit or update the population, write it, and say what it looks like."""
+    from edpbrl_gym._places import hold_place, prepare_place
+    from edpbrl_gym._validation import check_path
+    from edpbrl_gym.comparisons.answer_files import answer_files, is_comparisons, read_people
+    from edpbrl_gym.estimation.population import Population
+    from edpbrl_gym.likelihood import response_model_of
+
+    with bad_arguments():
+        check_path(options.vocabulary, "vocabulary")
+        _check(options)
+        files = answer_files(options.answers)
+    _check_group(len(files), options)
+    prepare_place(options.out)
+    lock = hold_place(options.out)
+    quiet_libraries()
+    earlier = None if options.update is None else Population.load(options.update)
+    questions = [path for path in files if not is_comparisons(path)]
+    encoders = _Encoders(options)
+    answers = read_people(files, encoders.of, progress=True)
+    _check_group(len(answers), options)
+    if options.update is not None and earlier is not None:
+        check_encoder_of_population(earlier, answers[0].metadata, answers[0].dimension, options.update)
+    words = _vocabulary(options, questions, answers[0], files[0], required=earlier is None)
+    embedded = None
+    if words is not None:
+        encoder = encoders.only or answers_encoder(options.encoder, answers[0], files[0], advice=_IDENTITY)
+        embedded = encoder.encode(words.vocabulary.all_tokens, progress=True)
+    terms = [one.terms(response_model_of(one.responses)) for one in answers]
+    found = _fitted(options, terms, embedded) if earlier is None else _updated(options, terms, earlier)
+    found = _with_origin(found, earlier, options, answers, words)
+    found.save(options.out)
+    _describe(found, terms, words, embedded)
+    console = output()
+    bullet(console, "Written", shown(options.out))
+    console.print(f"A new person: {command('edpbrl', 'estimate', 'ANSWERS', '--prior', options.out)}", soft_wrap=True)
+    del lock
+
+
+def _check(options: FitPopulation) -> None:
+    """Refuse values out of range, and options that would be ignored."""
+    from edpbrl_gym._validation import check_count, check_number
+    from edpbrl_gym.features import check_encoder_spec
+
+    if not options.answers:
+        raise UsageError("Expected files of answers, one for each person, or a folder of them, got none")
+    if options.out.suffix != ".safetensors":
+        raise UsageError(f"Expected --out with a name that ends in .safetensors, got {options.out}")
+    check_count(options.minimum_people, "--minimum-people")
+    check_count(options.seed, "--seed", minimum=0)
+    if options.encoder is not None:
+        check_encoder_spec(options.encoder)
+    for name, value, least in (("factors", options.factors, 0), ("types", options.types, 1)):
+        if value is not None:
+            check_count(value, f"--{name}", minimum=least)
+            if options.kind != name:
+                raise UsageError(f"Expected --kind {name} with --{name}, got {options.kind or 'no --kind'}")
+    if options.base == "identity" and options.vocabulary is not None:
+        raise UsageError("Expected --base vocabulary with --vocabulary, got identity; leave one out")
+    if options.update is None:
+        if options.forgetting is not None:
+            raise UsageError("Expected --update with --forgetting, got none; there is nobody to forget")
+        return
+    if not 0.0 <= check_number(options.forgetting or 0.0, "--forgetting") < 1.0:
+        raise UsageError(
+            f"Expected --forgetting of at least 0 and below 1, got {options.forgetting}; to forget everyone, fit a new "
+            "population"
+        )
+    for name in ("kind", "factors", "types", "base"):
+        if getattr(options, name) is not None:
+            raise UsageError(f"Expected no --{name} with --update, which keeps that of {options.update}; leave it out")
+    if not options.update.is_file():
+        raise UsageError(f"Expected the population to update at {options.update}, found none; check the path")
+
+
+def _check_group(people: int, options: FitPopulation) -> None:
+    if people < options.minimum_people:
+        raise UsageError(
+            f"Expected answers of at least {options.minimum_people} people, got {people}: statistics of fewer could "
+            "give away the answers of one; add files, or lower --minimum-people if all agreed to that"
+        )
+
+
+# -- what the answers are about --------------------------------------------------------------------------------------
+
+_IDENTITY = ", or --base identity, which needs none"
+
+
+class _Encoders:
+    """The encoder of questions files: --encoder, or that of the design.json beside them; each is loaded once."""
+
+    def __init__(self, options: FitPopulation) -> None:
+        self._option = options.encoder
+        self._loaded: dict[str, TextEncoder] = {}
+
+    @property
+    def only(self) -> TextEncoder | None:
+        """The encoder that was loaded, as `read_people` allows one only; None: none was needed."""
+        return next(iter(self._loaded.values()), None)
+
+    def of(self, path: Path) -> TextEncoder:
+        """The encoder of a file of questions."""
+        from edpbrl_gym.features import load_encoder
+
+        study = read_study(path)
+        name = select_encoder(self._option, "minilm" if study is None else study.encoder, path.parent / DESIGN)
+        if name not in self._loaded:
+            self._loaded[name] = load_encoder(name)
+        return self._loaded[name]
+
+
+def _vocabulary(
+    options: FitPopulation, questions: Sequence[Path], answers: Comparisons, file: Path, *, required: bool
+) -> NamedVocabulary | None:
+    """The vocabulary of the base prior, and of the words of the report; None: without."""
+    texts = answers.texts is not None or "encoder" in answers.metadata
+    if options.vocabulary is not None:
+        return option_vocabulary(options.vocabulary)
+    if options.base == "identity" or (options.base is None and not texts):
+        return None
+    try:
+        study = read_study(questions[0]) if questions else None
+        if study is not None:
+            return study.vocabulary()
+        return built_in_vocabulary(answers.texts, file, instead="--base identity")
+    except ValueError:
+        if required:
+            raise
+        return None  # an update needs no words but for its report
+
+
+# -- fitting ---------------------------------------------------------------------------------------------------------
+
+
+def _fitted(options: FitPopulation, terms: Sequence[Terms], embedded: Any) -> Population:
+    from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
+    from edpbrl_gym.estimation.population import fit_population
+
+    kind = options.kind or ("gaussian" if terms[0].dimension <= _MANY else "factors")
+    if kind != "gaussian" and getattr(options, kind) is None:
+        output().print(f"Choosing the number of {kind} by the likelihood of people left out (--{kind} sets it).")
+    return fit_population(
+        terms,
+        kind=kind,
+        base=None if embedded is None else VocabularyPrior(embedded).base,
+        factors=options.factors,
+        types=options.types,
+        seed=options.seed,
+        progress=True,
+        minimum_people=options.minimum_people,
+    )
+
+
+def _updated(options: FitPopulation, terms: Sequence[Terms], earlier: Population) -> Population:
+    return earlier.updated(
+        terms, forgetting=options.forgetting or 0.0, seed=options.seed, minimum_people=options.minimum_people
+    )
+
+
+def _with_origin(
+    population: Population,
+    earlier: Population | None,
+    options: FitPopulation,
+    answers: Sequence[Comparisons],
+    words: NamedVocabulary | None,
+) -> Population:
+    """With what is known of its making: no names of people or files."""
+    from dataclasses import replace
+
+    number = sum(len(one) for one in answers)
+    if earlier is not None:
+        before = dict(earlier.provenance)
+        origin = {**before, "answers": before.get("answers", 0) + number, "updates": before.get("updates", 0) + 1}
+        return replace(population, provenance={**origin, "forgetting": options.forgetting or 0.0})
+    metadata = answers[0].metadata
+    origin = {key: metadata[key] for key in ("encoder", "encoder_fingerprint") if key in metadata}
+    if words is not None:
+        origin["vocabulary_fingerprint"] = words.vocabulary.fingerprint
+    origin |= {"base": "identity" if words is None else "vocabulary", "answers": number, "seed": options.seed}
+    return replace(population, features=str(metadata.get("encoder", "")), provenance=origin)
+
+
+# -- the report ------------------------------------------------------------------------------------------------------
+
+
+def _describe(population: Population, terms: Sequence[Terms], words: NamedVocabulary | None, embedded: Any) -> None:
+    """What the population looks like."""
+    from edpbrl_gym.estimation.population.description import favourites, likelihood_per_answer, taste_shares
+
+    console = output()
+    number = sum(len(one) for one in terms)
+    total = "" if population.people == len(terms) else f"; {population.people} people with the earlier ones"
+    bullet(console, "People", f"{len(terms)} with {number} answers{total}")
+    bullet(console, "Kind", f"{population.kind}, {population.dimension} features")
+    if words is not None:
+        bullet(console, "Vocabulary", words.name)
+    some = terms[:: -(-len(terms) // _TOLD)]
+    told, guessed = likelihood_per_answer(population, some)
+    asked = "of these people" if len(some) == len(terms) else f"of {len(some)} of these people"
+    bullet(console, "Fit", f"log-likelihood {told:.3f} for each answer {asked} ({guessed:.3f} by guessing)")
+    shares = ", ".join(f"{share:.0%} {_SHARES.get(name, name)}" for name, share in taste_shares(population).items())
+    bullet(console, "Tastes", shares)
+    if words is None or embedded is None:
+        liked = [""] * len(population.parts)
+    else:
+        tokens = words.vocabulary.all_tokens
+        rows = favourites(population, embedded, words.vocabulary.sizes, _FAVOURITES)
+        liked = [", ".join(tokens[row] for row in some_rows) for some_rows in rows]
+    if population.kind != "types":
+        if liked[0]:
+            bullet(console, "Most liked", liked[0])
+        return
+    for number, (weight, likes) in enumerate(zip(population.weights, liked, strict=True), start=1):
+        bullet(console, f"Type {number}", f"{weight:.0%} of the people" + (f": {likes}" if likes else ""))
+
+
+_SHARES = {
+    "shared": "shared by all",
+    "types": "between the types",
+    "own": "of each person's own",
+}
