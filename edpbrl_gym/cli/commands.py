@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from tyro.conf import OmitArgPrefixes, OmitSubcommandPrefixes, subcommand
 
 from edpbrl_gym.cli.bench import Bench
+from edpbrl_gym.cli.bench_communities import BenchCommunities
 from edpbrl_gym.cli.bench_people import BenchPeople
 from edpbrl_gym.cli.demo import Demo
 from edpbrl_gym.cli.design import Design
@@ -78,6 +79,7 @@ def commands(arguments: Sequence[str]) -> Any:
                     ),
                 ]
                 | Annotated[BenchPeople, subcommand("people")]
+                | Annotated[BenchCommunities, subcommand("communities", default=BenchCommunities.preset(quick=quick))]
             ]
         ]
 

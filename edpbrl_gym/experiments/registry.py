@@ -20,6 +20,7 @@ EXPERIMENTS: dict[str, str] = {
     "llm": "edpbrl_gym.experiments.llm.run:LLM",
     "bench": "edpbrl_gym.experiments.bench.run:BENCH",
     "people": "edpbrl_gym.experiments.people.run:PEOPLE",
+    "communities": "edpbrl_gym.experiments.communities.run:COMMUNITIES",
 }
 """Kind, as in a run's config.json and results.parquet, and the import string of its ``Experiment``."""
 

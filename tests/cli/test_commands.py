@@ -220,6 +220,7 @@ def test_the_demo_shows_the_last_question_with_its_answer(words, tmp_path, capsy
         "train-mini-diffusion",
         "bench efficiency",
         "bench people",
+        "bench communities",
         "report",
     ],
 )

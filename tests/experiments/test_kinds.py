@@ -7,6 +7,8 @@ import pytest
 from edpbrl_gym.cli import main
 from edpbrl_gym.experiments.bench.run import BENCH
 from edpbrl_gym.experiments.bench.settings import BenchSettings
+from edpbrl_gym.experiments.communities.run import COMMUNITIES
+from edpbrl_gym.experiments.communities.settings import plan_units as plan_communities
 from edpbrl_gym.experiments.demo import run_demo
 from edpbrl_gym.experiments.demo_settings import DemoSettings
 from edpbrl_gym.experiments.framework import run_experiment
@@ -23,6 +25,7 @@ from edpbrl_gym.features import load_encoder
 from edpbrl_gym.language.settings import ReinforceSettings
 from examples.local_judge import LocalJudge
 from tests.helpers.made_people import long_table, made_people
+from tests.helpers.small_communities import small_communities
 from tests.helpers.small_vocabulary import write_embedded
 from tests.helpers.tiny_language_model import write_tiny_model
 from tests.helpers.tiny_llm import STYLES, judge_settings, small_settings
@@ -77,7 +80,13 @@ def people(inputs, out):
     run_experiment(PEOPLE, settings, out, units=plan_units(settings, estimators=("ridge1",)), jobs=1)
 
 
-RUNS = {run.__name__: run for run in (synthetic, demo, bench, people, reinforce, llm)}
+def communities(inputs, out):
+    settings = small_communities(answers=(0, 2))
+    units = plan_communities(settings, ("interiors-argmax",), ("pref",))
+    run_experiment(COMMUNITIES, settings, out, units=units, jobs=1)
+
+
+RUNS = {run.__name__: run for run in (synthetic, demo, bench, people, communities, reinforce, llm)}
 
 
 def test_every_kind_has_a_run_here():
@@ -101,5 +110,5 @@ def test_every_kind_is_registered_under_its_name_and_an_unknown_one_is_refused(t
     for kind in EXPERIMENTS:
         experiment = get_experiment(kind)
         assert experiment.kind == kind and experiment.command.startswith("edpbrl ")
-    with pytest.raises(RunFolderError, match=r"synthetic, demo, .*bench, people, got 'thesis'; use a newer"):
+    with pytest.raises(RunFolderError, match=r"synthetic, .*people, communities, got 'thesis'; use a newer"):
         write_report(Results(None, kind="thesis", config={}, provenance={}), tmp_path)

@@ -14,7 +14,7 @@ from edpbrl_gym.estimation import GaussianPrior, Posterior, estimate, fit_poster
 from edpbrl_gym.estimation.population import Population, fit_population
 from edpbrl_gym.estimation.population.model import Kind
 from edpbrl_gym.experiments.people.data import Person
-from edpbrl_gym.experiments.people.prediction import averaged_over_posterior
+from edpbrl_gym.experiments.people.prediction import averaged_over_draws, averaged_over_posterior
 from edpbrl_gym.likelihood import Terms
 
 __all__ = [
@@ -26,6 +26,8 @@ __all__ = [
     "POPULATIONS",
     "Estimator",
     "Fit",
+    "WithPopulation",
+    "at_estimate",
     "make_estimator",
     "population_by_em",
 ]
@@ -106,7 +108,7 @@ def make_estimator(name: str, known: Sequence[Person], dimension: int) -> Estima
     if name == "ridge-fit":
         return _RidgeByEvidence(GaussianPrior.isotropic(dimension, 1.0))
     if name in POPULATIONS:
-        return _WithPopulation(fit_population([person.terms() for person in known], kind=POPULATIONS[name]))
+        return WithPopulation(fit_population([person.terms() for person in known], kind=POPULATIONS[name]))
     return _WithPrior(population_by_em([person.terms() for person in known]))
 
 
@@ -133,6 +135,11 @@ def population_by_em(people: Sequence[Terms], rounds: int = _ROUNDS) -> Gaussian
     return prior
 
 
+def at_estimate(theta: Floats) -> Fit:
+    """An estimate that predicts as if it were certain."""
+    return Fit(theta, lambda options: averaged_over_draws(theta[None], options))
+
+
 def _gaussian_fit(theta: Floats, posterior: Posterior) -> Fit:
     return Fit(theta, lambda options: averaged_over_posterior(posterior, options))
 
@@ -153,16 +160,18 @@ class _WithPrior:
         return _gaussian_fit(estimate(answers, prior=self.prior).theta, posterior)
 
 
-class _WithPopulation:
+class WithPopulation:
     """The mixture of a population's parts and the fallback, weighted by the evidence of the person's own answers."""
 
     def __init__(self, population: Population) -> None:
         self.population = population
 
     def plan(self, answers: Terms) -> Posterior:
+        """That of the population alone, or of the fallback where it is heavier."""
         return self.population.fit(answers).planned
 
     def fit(self, answers: Terms) -> Fit:
+        """The mixture's mean; predictions are averaged over the mixture."""
         found = self.population.fit(answers)
         return Fit(found.theta, found.choice_probabilities)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -14,10 +14,21 @@ from edpbrl_gym.experiments.people.asking import choose_question
 from edpbrl_gym.experiments.people.data import Person, same_size
 from edpbrl_gym.experiments.people.estimators import Estimator, Fit
 from edpbrl_gym.experiments.people.protocol import NewPerson
+from edpbrl_gym.likelihood import Terms
 
-__all__ = ["judge", "replay"]
+__all__ = ["Choose", "follow", "judge", "replay"]
+
+Measure = Callable[[Fit], list[dict[str, Any]]]
 
 _TIE = 1e-9  # utilities that differ by less, relative to the largest, are equal
+
+
+Choose = Callable[[Terms, Person], int]
+"""The answers so far and the questions that are left, in random order -> index of the next one among the latter."""
+
+
+class _Fits(Protocol):
+    def fit(self, answers: Terms) -> Fit: ...
 
 
 def replay(estimator: Estimator, rule: str, person: NewPerson, answers: Sequence[int]) -> list[dict[str, Any]]:
@@ -31,28 +42,51 @@ def replay(estimator: Estimator, rule: str, person: NewPerson, answers: Sequence
             are left out.
 
     Returns:
-        Rows with answers, question and what ``judge`` measures, seconds_fit (of the estimate and its posterior), and
+        Rows as of ``follow``, with what ``judge`` measures.
+    """
+
+    def choose(so_far: Terms, left: Person) -> int:
+        rng = generator(0, "people", rule, person.place, len(so_far) + 1)
+        return choose_question(rule, lambda: estimator.plan(so_far), left, rng)
+
+    return follow(estimator, choose, person.asked, answers, lambda fit: judge(fit, person.held_out))
+
+
+def follow(
+    estimator: _Fits, choose: Choose, person: Person, answers: Sequence[int], measure: Measure
+) -> list[dict[str, Any]]:
+    """Ask a person's questions one after the other, and measure the estimate at every checkpoint.
+
+    Args:
+        estimator: What is known before the first answer.
+        choose: Chooses the next question.
+        person: The questions that may be asked, in random order, with the person's answers.
+        answers: Numbers of answers after which estimates are measured; those beyond the person's questions are left
+            out.
+        measure: What is measured of a fit: rows.
+
+    Returns:
+        Rows with answers, what ``measure`` returns, seconds_fit (of the estimate and its posterior), and
         seconds_question (the mean time to choose a question so far; NaN before the first).
     """
-    left = list(range(len(person.asked)))
+    left = list(range(len(person)))
     asked: list[int] = []
     rows: list[dict[str, Any]] = []
     choosing: list[float] = []
     for count in range(max((one for one in answers if one <= len(left)), default=0) + 1):
         if count:
-            so_far, candidates = person.asked.select(asked).terms(), person.asked.select(left)
-            rng = generator(0, "people", rule, person.place, count)
+            so_far, candidates = person.select(asked).terms(), person.select(left)
             start = time.perf_counter()
-            place = choose_question(rule, lambda: estimator.plan(so_far), candidates, rng)  # noqa: B023
+            place = choose(so_far, candidates)
             choosing.append(time.perf_counter() - start)
             asked.append(left.pop(place))
         if count in answers:
-            answered = person.asked.select(asked).terms()
+            answered = person.select(asked).terms()
             start = time.perf_counter()
             fit = estimator.fit(answered)
             seconds = {"seconds_fit": time.perf_counter() - start}
             seconds["seconds_question"] = float(np.mean(choosing)) if choosing else float("nan")
-            rows += [{"answers": count, **row, **seconds} for row in judge(fit, person.held_out)]
+            rows += [{"answers": count, **row, **seconds} for row in measure(fit)]
     return rows
 
 
