@@ -155,7 +155,8 @@ class VocabularyPrior:
         near: float = 0.3,
     ) -> None:
         self.features = check_array(features, "features", shape=("N", "d"))
-        self.base = GaussianPrior.from_embeddings(self.features, power=power, centred=False, shrunk=True)
+        self.intensity = ledoit_wolf_intensity(self.features)
+        self.base = GaussianPrior.from_embeddings(self.features, power=power, centred=False, shrunk=self.intensity)
         size = len(self.features)
         if neighbours is None:
             counts = [min(count, -(-size // divisor)) for count, divisor in zip(_NEIGHBOURS, _DIVISORS, strict=True)]
@@ -171,7 +172,6 @@ class VocabularyPrior:
         self.near_weight = check_number(near, "near", minimum=0.0, exclusive=True)
         if self.isotropic >= 1.0 or self.near_weight >= 1.0:
             raise ValueError(f"Expected isotropic and near below 1, got {isotropic} and {near}")
-        self.intensity = ledoit_wolf_intensity(self.features)
         self.share = largest_share * (1.0 - self.intensity)
         norms = np.linalg.norm(self.features, axis=1, keepdims=True)
         self._unit: Floats = self.features / np.where(norms > 0, norms, 1.0)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, lapack
+from scipy.linalg import LinAlgError, lapack
 
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym._validation import check_array, check_count, check_number
@@ -36,6 +36,7 @@ class GaussianPrior:
     mean: Floats = None  # type: ignore[assignment]  # never None after __post_init__
     null_space: Floats = field(init=False, repr=False)
     log_determinant: float = field(init=False, repr=False)
+    _root: Floats | None = field(init=False, repr=False, default=None)  # of the covariance, once it is known
 
     def __post_init__(self) -> None:
         matrix = check_array(self.precision, "precision", shape=("d", "d"))
@@ -48,13 +49,16 @@ class GaussianPrior:
         null_space, log_determinant = _null_space(matrix := (matrix + matrix.T) / 2)
         self._set(matrix, _checked_mean(self.mean, len(matrix)), null_space, log_determinant)
 
-    def _set(self, precision: Floats, mean: Floats, null_space: Floats, log_determinant: float) -> None:
+    def _set(
+        self, precision: Floats, mean: Floats, null_space: Floats, log_determinant: float, root: Floats | None = None
+    ) -> None:
         for array in (precision, mean):
             array.flags.writeable = False  # the fields computed from them must stay valid
         object.__setattr__(self, "precision", precision)
         object.__setattr__(self, "mean", mean)
         object.__setattr__(self, "null_space", null_space)
         object.__setattr__(self, "log_determinant", log_determinant)
+        object.__setattr__(self, "_root", root)
 
     @classmethod
     def isotropic(cls, dimension: int, regularization: float) -> GaussianPrior:
@@ -88,13 +92,23 @@ class GaussianPrior:
         """
         covariance = check_array(matrix, "covariance", shape=("d", "d"))
         try:
-            inverse = cho_solve(cho_factor(covariance, lower=True), np.eye(len(covariance)))
-        except (LinAlgError, ValueError):
+            root = np.linalg.cholesky(covariance[::-1, ::-1])[::-1, ::-1]  # upper triangular R, covariance = R R'
+        except LinAlgError:
             raise ValueError(
                 f"Expected a positive definite covariance matrix (d, d), got one of shape {covariance.shape} that is "
                 f"none; raise its smallest eigenvalues above 0"
             ) from None
-        return cls((inverse + inverse.T) / 2, mean)  # type: ignore[arg-type]
+        inverse, status = lapack.dtrtri(root)
+        reciprocal, _ = lapack.dtrcon(inverse, norm="1", uplo="U", diag="N") if status == 0 else (0.0, 0)
+        precision = inverse.T @ inverse
+        if (
+            reciprocal**2 <= 1e3 * len(root) * np.finfo(np.float64).eps
+        ):  # nearly singular: by the eigenvalues of the precision
+            return cls((precision + precision.T) / 2, mean)  # type: ignore[arg-type]
+        prior = object.__new__(cls)
+        log_determinant = -2.0 * float(np.log(np.diagonal(root)).sum())
+        prior._set(precision, _checked_mean(mean, len(root)), np.zeros((len(root), 0)), log_determinant, root)
+        return prior
 
     @classmethod
     def from_embeddings(
@@ -105,7 +119,7 @@ class GaussianPrior:
         *,
         floor: float = 1e-4,
         centred: bool = True,
-        shrunk: bool = False,
+        shrunk: bool | float = False,
     ) -> GaussianPrior:
         """A prior under which tastes vary in the directions in which the vocabulary's embeddings vary.
 
@@ -123,8 +137,8 @@ class GaussianPrior:
                 also favours the direction that all embeddings have in common, as is right for a taste that is itself
                 the embedding of a text.
             shrunk: Remove the spread of the eigenvalues that is due to the small number of embeddings: C becomes
-                (1 - a) C + a tr(C) / d I with the intensity a of Ledoit & Wolf (2004). Otherwise a pool of a few
-                hundred isotropic vectors seems to favour some directions.
+                (1 - a) C + a tr(C) / d I with the intensity a of Ledoit & Wolf (2004), or with a = ``shrunk`` where it
+                is a number. Otherwise a pool of a few hundred isotropic vectors seems to favour some directions.
 
         Raises:
             ValueError: Fewer than 2 rows, NaN, rows that are all equal, or an argument out of its range.
@@ -140,8 +154,8 @@ class GaussianPrior:
         centred_rows = rows - rows.mean(axis=0)
         deviations = centred_rows if centred else rows
         values, vectors = np.linalg.eigh(deviations.T @ deviations / len(rows))
-        if shrunk:
-            intensity = ledoit_wolf_intensity(deviations)
+        if shrunk is not False:
+            intensity = ledoit_wolf_intensity(deviations) if shrunk is True else check_number(shrunk, "shrunk")
             values = (1.0 - intensity) * values + intensity * values.mean()
         rounding = np.finfo(np.float64).eps * float(np.square(rows).sum()) / len(rows)
         if float(np.square(centred_rows).sum()) / len(rows) <= rounding:
@@ -218,7 +232,11 @@ class GaussianPrior:
         scaled_prior = object.__new__(GaussianPrior)  # avoids a second decomposition of the precision
         rank = self.dimension - self.null_space.shape[1]
         scaled_prior._set(
-            self.precision / factor, self.mean, self.null_space, self.log_determinant - rank * np.log(factor)
+            self.precision / factor,
+            self.mean,
+            self.null_space,
+            self.log_determinant - rank * np.log(factor),
+            None if self._root is None else np.sqrt(factor) * self._root,
         )
         return scaled_prior
 
@@ -245,6 +263,8 @@ class GaussianPrior:
                 f"Expected a proper prior, got one that says nothing about {self.null_space.shape[1]} of "
                 f"{self.dimension} directions; use regularization > 0"
             )
+        if self._root is not None:
+            return self._root.copy()
         factor = np.linalg.cholesky(self.precision, upper=True)
         inverse, status = lapack.dtrtri(factor)
         if status != 0:

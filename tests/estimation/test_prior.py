@@ -8,6 +8,7 @@ from scipy.optimize import minimize
 from sklearn.covariance import LedoitWolf
 
 from edpbrl_gym.estimation import GaussianPrior, estimate
+from edpbrl_gym.estimation.shrinkage import ledoit_wolf_intensity
 from edpbrl_gym.likelihood.choice import log_likelihood
 
 
@@ -232,3 +233,31 @@ def test_the_population_prior_helps_the_next_user():
 def test_bad_input_is_named(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize("condition", [1.0, 1e4, 1e13])
+def test_a_prior_from_a_covariance_agrees_with_the_one_from_its_precision(condition: float) -> None:
+    rng = np.random.default_rng(5)
+    vectors = np.linalg.qr(rng.normal(size=(6, 6)))[0]
+    values = np.geomspace(1.0, condition, 6)
+    covariance, precision = (vectors * values) @ vectors.T, (vectors / values) @ vectors.T
+    covariance, precision = (covariance + covariance.T) / 2, (precision + precision.T) / 2
+    prior = GaussianPrior.from_covariance(covariance, np.arange(6.0)).scaled(4.0)
+    expected = GaussianPrior.from_precision(precision, np.arange(6.0)).scaled(4.0)
+    tolerance = 1e-14 * condition
+    np.testing.assert_allclose(prior.precision, expected.precision, rtol=1e-6 + tolerance, atol=1e-9)
+    assert prior.log_determinant == pytest.approx(-6 * np.log(4.0) - np.log(values).sum(), rel=1e-3)
+    if condition < 1e10:
+        np.testing.assert_allclose(prior.covariance_root(), expected.covariance_root(), rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(prior.covariance, 4.0 * covariance, rtol=1e-9, atol=1e-9)
+    prior.covariance_root()[:] = 0.0  # the caller's own
+    assert prior.covariance[0, 0] > 0
+
+
+def test_a_given_intensity_shrinks_like_the_estimated_one() -> None:
+    rows = np.random.default_rng(0).normal(size=(30, 8)) * np.arange(1, 9)
+    estimated = GaussianPrior.from_embeddings(rows, centred=False, shrunk=True)
+    given = GaussianPrior.from_embeddings(rows, centred=False, shrunk=ledoit_wolf_intensity(rows))
+    np.testing.assert_array_equal(given.precision, estimated.precision)
+    none = GaussianPrior.from_embeddings(rows, centred=False, shrunk=0.0)
+    np.testing.assert_allclose(none.precision, GaussianPrior.from_embeddings(rows, centred=False).precision)
