@@ -15,22 +15,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import solve_triangular
 
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym._seeds import generator
 from edpbrl_gym.estimation.population.answers import Answered
+from edpbrl_gym.estimation.population.blocks import blocks_of
+from edpbrl_gym.estimation.population.geometry import inverse_lower
 from edpbrl_gym.estimation.population.parts import Moments, Parts
-from edpbrl_gym.estimation.population.points import normal_net
-from edpbrl_gym.estimation.population.spans import Span, fit_local
+from edpbrl_gym.estimation.population.points import log_normal, normal_net
+from edpbrl_gym.estimation.population.sites import fit_sites
 
 __all__ = ["Cloud", "Expectation", "Proposals"]
 
-_LOG_TWO_PI = float(np.log(2.0 * np.pi))
 _GRID = {1: 256, 2: 64}  # points along each axis of a product grid, by the number of features
 _REACH = 6.0  # standard deviations
 _COARSE = 8  # logarithm of the number of points up to which the memory allows no grid
 _ENOUGH = 10  # effective points for each number of a mean, from which the moments of points are trusted
+_TOLERANCE = 1e-2  # nats, of variational Gaussians
 _BLOCK_NUMBERS = 1 << 20  # numbers in a block of people: stays in the cache
 
 
@@ -49,11 +50,23 @@ class Proposals:
     @classmethod
     def variational(cls, people: Sequence[Answered], parts: Parts) -> Proposals:
         """The variational Gaussians."""
-        shape = len(people), len(parts), parts.dimension
-        means, covariances = np.empty(shape), np.empty((*shape, parts.dimension))
-        for row, person in enumerate(people):
-            for part in range(len(parts)):
-                means[row, part], covariances[row, part] = _variational(person, parts, part)
+        number, dimension = parts.means.shape
+        means = np.empty((len(people), number, dimension))
+        covariances = np.empty((len(people), number, dimension, dimension))
+        roots = np.linalg.cholesky(parts.covariances)
+        for block in blocks_of(people):
+            for part, root in enumerate(roots):
+                offsets = block.offsets_at(parts.means[part])
+                found = fit_sites(block.under(root), offsets, tolerance=_TOLERANCE)
+                rows = block.rows @ root
+                flat = rows.reshape(block.flat.shape)
+                inner = np.matmul(found.scores.reshape(len(rows), 1, -1), flat)[:, 0]
+                precision = np.matmul(
+                    flat.transpose(0, 2, 1), np.matmul(found.information, rows).reshape(flat.shape)
+                ) + np.eye(dimension)
+                white = np.matmul(inverse_lower(np.linalg.cholesky(precision)), root.T)
+                means[block.people, part] = parts.means[part] + inner @ root.T
+                covariances[block.people, part] = np.matmul(white.transpose(0, 2, 1), white)
         return cls(means, covariances)
 
 
@@ -142,7 +155,7 @@ class Cloud:
                 blocks.append(parts.means[part] + normal @ part_lower[part].T)
             points = np.concatenate(blocks)
             logs = [
-                share[kind] + _log_normal(points, mean, root)
+                share[kind] + log_normal(points, mean, root)
                 for kind, means, roots in (
                     (0, proposals.means[row], inverse[row]),
                     (1, parts.means, part_inverse),
@@ -176,7 +189,7 @@ class Cloud:
         """Gaussians with the moments of the weighted points; where too few points count, variational ones."""
         dimension = parts.dimension
         shape = len(people), len(parts), dimension
-        means, covariances = np.empty(shape), np.empty((*shape, dimension))
+        means, covariances, few = np.empty(shape), np.empty((*shape, dimension)), []
         for block, weights, _ in self._blocks(parts):
             points = self.points[block]
             for part in range(len(parts)):
@@ -186,8 +199,11 @@ class Cloud:
                 covariance = np.matmul((centred * own[:, :, None]).transpose(0, 2, 1), centred)
                 means[block, part], covariances[block, part] = mean, covariance
                 effective = own.sum(axis=1) ** 2 / np.maximum(np.square(own).sum(axis=1), 1e-300)
-                for row in block.start + np.flatnonzero(effective < _ENOUGH * (dimension + 1)):
-                    means[row, part], covariances[row, part] = _variational(people[row], parts, part)
+                few.append(block.start + np.flatnonzero(effective < _ENOUGH * (dimension + 1)))
+        rows = np.unique(np.concatenate(few))
+        if len(rows):
+            other = Proposals.variational([people[row] for row in rows], parts)
+            means[rows], covariances[rows] = other.means, other.covariances
         return Proposals(means, covariances)
 
     def _blocks(self, parts: Parts) -> Iterator[tuple[slice, Floats, Floats]]:
@@ -200,28 +216,10 @@ class Cloud:
             points = self.points[block].reshape(-1, dimension)
             logs = np.empty((len(parts), *self._log_ratio[block].shape))
             for part, (weight, mean, root) in enumerate(zip(parts.weights, parts.means, inverse, strict=True)):
-                density = _log_normal(points, mean, root).reshape(logs.shape[1:])
+                density = log_normal(points, mean, root).reshape(logs.shape[1:])
                 logs[part] = self._log_ratio[block] + density + np.log(weight)
             largest = logs.max(axis=(0, 2), keepdims=True)
             weights = np.exp(logs - largest)
             total = weights.sum(axis=(0, 2), keepdims=True)
             weights /= total
             yield block, weights, (np.log(total) + largest)[0, :, 0]
-
-
-def _variational(person: Answered, parts: Parts, part: int) -> tuple[Floats, Floats]:
-    """Mean and covariance of the variational Gaussian of u under one part."""
-    mean, covariance = parts.means[part], parts.covariances[part]
-    local = Span.of(person).under(mean, covariance)
-    fit = fit_local(local.answered, tolerance=1e-2)
-    lower = np.linalg.cholesky(fit.precision)
-    half = solve_triangular(lower, local.loadings.T, lower=True, check_finite=False) if len(lower) else local.loadings.T
-    inside = covariance - local.loadings @ local.loadings.T + half.T @ half
-    return mean + local.loadings @ fit.mean, (inside + inside.T) / 2
-
-
-def _log_normal(points: Floats, mean: Floats, inverse: Floats) -> Floats:
-    """Log density at points (S, d) of the Gaussian whose covariance has the inverse Cholesky factor ``inverse``."""
-    white = (points - mean) @ inverse.T
-    constant = float(np.log(np.diagonal(inverse)).sum()) - 0.5 * points.shape[1] * _LOG_TWO_PI
-    return np.asarray(constant - 0.5 * np.einsum("sd,sd->s", white, white))

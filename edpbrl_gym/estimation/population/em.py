@@ -14,7 +14,7 @@ from edpbrl_gym.estimation.population.cloud import Cloud, Expectation, Proposals
 from edpbrl_gym.estimation.population.maximisation import climb_by_em
 from edpbrl_gym.estimation.population.parts import Moments, Parts, Shrinkage
 from edpbrl_gym.estimation.population.points import DEFENSIVE_RANK
-from edpbrl_gym.estimation.population.variational_steps import SpanPeople
+from edpbrl_gym.estimation.population.variational_steps import VariationalPeople
 from edpbrl_gym.estimation.prior import GaussianPrior
 from edpbrl_gym.estimation.prior_scale import BOUNDS, FIRST_STEP
 from edpbrl_gym.estimation.scale_search import climb
@@ -115,7 +115,7 @@ def _climb(
 
 
 def _fit_variational(people: Sequence[Answered], start: Parts, shrinkage: Shrinkage, settings: Settings) -> Fitted:
-    inner = SpanPeople(people)
+    inner = VariationalPeople(people)
     parts, history, converged = start, [], False
     for number in range(settings.rounds):
         found = inner.expect(parts)
@@ -159,7 +159,7 @@ def update_parts(
 ) -> tuple[Parts, Moments]:
     """Incremental EM (Neal & Hinton, 1998): only the new people's statistics are computed anew in each round."""
     few = parts.dimension <= DEFENSIVE_RANK
-    spans = None if few else SpanPeople(people)
+    spans = None if few else VariationalPeople(people)
     cloud: Cloud | None = None
     total = old
     for number in range(settings.rounds):

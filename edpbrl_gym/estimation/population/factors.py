@@ -16,12 +16,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve, solve_triangular
+from scipy.linalg import cho_factor, cho_solve
 
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym.estimation.population.answers import Answered
-from edpbrl_gym.estimation.population.spans import Local, Span
-from edpbrl_gym.estimation.population.variational_steps import WarmFits
+from edpbrl_gym.estimation.population.blocks import Block, WarmSites, blocks_of
+from edpbrl_gym.estimation.population.geometry import Grams
 
 __all__ = ["FactorMoments", "FactorPeople", "Factors"]
 
@@ -189,53 +189,50 @@ class Factors:
 
 
 class FactorPeople:
-    """People's answers in their spans, for the E-step."""
+    """People's answers, for the E-step."""
 
     def __init__(self, people: Sequence[Answered]) -> None:
-        self._spans = [Span.of(person) for person in people]
-        self.fits = WarmFits()
+        self._blocks = blocks_of(people)
+        self._grams = [np.matmul(block.flat, block.flat.transpose(0, 2, 1)) for block in self._blocks]
+        self._count = len(people)
+        self.fits = WarmSites()
 
     def expect(self, model: Factors) -> tuple[FactorMoments, Floats, Floats]:
         """The statistics, each person's bound (N,), and the posterior means of u - m, (N, d)."""
         dimension, number = model.loadings.shape
-        regressors, products = np.zeros((1 + number, 1 + number)), np.zeros((dimension, 1 + number))
-        inner_sum = np.zeros((number, number))  # of P' M P
-        cross = np.zeros((dimension, number))  # of B M P
-        squares = information = 0.0
-        gram = model.loadings.T @ model.loadings
-        bounds, centres = np.empty(len(self._spans)), np.empty((len(self._spans), dimension))
-        for row, span in enumerate(self._spans):
-            basis = np.eye(dimension) if span.basis is None else span.basis
-            shares = basis.T @ model.loadings  # P
-            middle = basis.T @ model.mean
-            inside = shares @ shares.T + model.residual * np.eye(len(shares))
-            lower: Floats = np.asarray(np.linalg.cholesky(inside), dtype=np.float64)
-            offsets = span.answered.rows @ middle
-            if span.answered.offsets is not None:
-                offsets = offsets + span.answered.offsets
-            local = Local(Answered(span.answered.rows @ lower, offsets), lower, basis)
-            fit, covariance = self.fits.fit(row, 0, local, middle)
-            bounds[row] = fit.log_evidence
-            inverse = solve_triangular(lower, np.eye(len(lower)), lower=True, check_finite=False)
-            pulled = inverse.T @ fit.mean  # K^-1 (E z - B' m)
-            missing = inverse.T @ (np.eye(len(lower)) - covariance) @ inverse  # M
-            factor = shares.T @ pulled
-            centre = model.loadings @ factor + model.residual * (basis @ pulled)
-            centres[row] = centre
-            missing_shares = missing @ shares
-            inner = shares.T @ missing_shares
-            inner_sum += inner
-            cross += basis @ missing_shares
-            removed = float((inner * gram).sum()) + 2.0 * model.residual * float(np.trace(inner))
-            squares -= removed + model.residual**2 * float(np.trace(missing))
-            information += float(np.trace(missing))
-            mean = model.mean + centre
-            squares += float(mean @ mean)
-            regressor = np.concatenate([[1.0], factor])
-            regressors += np.outer(regressor, regressor)
-            products += np.outer(mean, regressor)
-        count = len(self._spans)
-        regressors[1:, 1:] += count * np.eye(number) - inner_sum
-        products[:, 1:] += model.loadings @ (count * np.eye(number) - inner_sum) - model.residual * cross
-        squares += count * (float(np.trace(gram)) + model.residual * dimension)
-        return FactorMoments(float(count), regressors, products, squares, information), bounds, centres
+        total = FactorMoments(0.0, np.zeros((1 + number, 1 + number)), np.zeros((dimension, 1 + number)), 0.0, 0.0)
+        bounds, centres = np.empty(self._count), np.empty((self._count, dimension))
+        for index, (block, grams) in enumerate(zip(self._blocks, self._grams, strict=True)):
+            shares = block.flat @ model.loadings  # P = D L, (B, n k, r)
+            kernels = np.matmul(shares, shares.transpose(0, 2, 1)) + model.residual * grams
+            geometry = Grams(kernels, block.rows.shape[2])
+            found = self.fits.fit(index, 0, geometry, block.offsets_at(model.mean))
+            bounds[block.people] = found.bounds
+            scores = found.scores.reshape(len(kernels), 1, -1)
+            factors = np.matmul(scores, shares)[:, 0]  # E f
+            centre = factors @ model.loadings.T + model.residual * np.matmul(scores, block.flat)[:, 0]
+            centres[block.people] = centre
+            total += _block_moments(model, block, grams, shares, geometry.gain(found.information), factors, centre)
+        return total, bounds, centres
+
+
+def _block_moments(
+    model: Factors, block: Block, grams: Floats, shares: Floats, gain: Floats, factors: Floats, centre: Floats
+) -> FactorMoments:
+    """The sums over a block; ``gain`` is Q = (K + W^-1)^-1, so that Cov(u) = C - C D' Q D C."""
+    count, number = factors.shape
+    gain_shares = np.matmul(gain, shares)
+    inner = np.matmul(shares.transpose(0, 2, 1), gain_shares).sum(axis=0)
+    cross = np.einsum("bmd,bmr->dr", block.flat, gain_shares, optimize=True)
+    information = float((gain * grams).sum())
+    gram = model.loadings.T @ model.loadings
+    removed = float((inner * gram).sum()) + 2.0 * model.residual * float(np.trace(inner))
+    means = model.mean + centre
+    regressors = np.concatenate([np.ones((count, 1)), factors], axis=1)
+    squares = regressors.T @ regressors
+    squares[1:, 1:] += count * np.eye(number) - inner
+    products = means.T @ regressors
+    products[:, 1:] += model.loadings @ (count * np.eye(number) - inner) - model.residual * cross
+    square = float(np.square(means).sum()) - removed - model.residual**2 * information
+    square += count * (float(np.trace(gram)) + model.residual * len(model.mean))
+    return FactorMoments(float(count), squares, products, square, information)

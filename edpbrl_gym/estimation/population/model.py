@@ -18,11 +18,12 @@ from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym._validation import check_count, check_number
 from edpbrl_gym.estimation.data import Data, answer_differences, answer_terms
 from edpbrl_gym.estimation.population.answers import Answered, Frame, answered_people, check_group
+from edpbrl_gym.estimation.population.draws import Source
 from edpbrl_gym.estimation.population.em import Settings, update_parts
 from edpbrl_gym.estimation.population.factor_fit import update_factors
 from edpbrl_gym.estimation.population.factors import FactorMoments, Factors
 from edpbrl_gym.estimation.population.parts import Moments, Parts, Shrinkage
-from edpbrl_gym.estimation.population.person import PersonFit, Source, fit_person
+from edpbrl_gym.estimation.population.person import PersonFit, fit_person
 from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.estimation.prior import GaussianPrior
 from edpbrl_gym.likelihood import ResponseModel

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import ArrayLike
-from scipy.linalg import solve_triangular
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import cho_factor, cho_solve
 from scipy.special import softmax
 
 from edpbrl_gym._arrays import Floats
@@ -24,41 +24,21 @@ from edpbrl_gym._validation import check_array
 from edpbrl_gym.estimation.map_estimate import Estimate, estimate
 from edpbrl_gym.estimation.mixture import MixturePosterior
 from edpbrl_gym.estimation.population.answers import Answered
-from edpbrl_gym.estimation.population.points import Weighted, normal_net, weigh
-from edpbrl_gym.estimation.population.spans import Local, Span, fit_local
+from edpbrl_gym.estimation.population.draws import Source, mixture_draws
+from edpbrl_gym.estimation.population.geometry import roots
+from edpbrl_gym.estimation.population.posteriors import Posteriors
+from edpbrl_gym.estimation.population.spans import Span
 from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.estimation.prior import GaussianPrior
-from edpbrl_gym.estimation.variational import GaussianFit
 from edpbrl_gym.likelihood import Terms
 from edpbrl_gym.likelihood.choice import check_options, log_softmax
 
-__all__ = ["PersonFit", "PersonPart", "Source", "fit_person", "fallback_scales"]
+__all__ = ["PersonFit", "PersonPart", "fallback_scales", "fit_person"]
 
-_LOG_POINTS = 9
 _NEGLIGIBLE = 1e-3  # weight of a part below which predictions are made without it
 _LOG_SPREAD = 2.0  # standard deviation of the fallback's log scale
 _SCALES = np.linspace(-2.0, 2.0, 9)  # its points, in standard deviations
 _BLOCK_NUMBERS = 1 << 23
-
-
-@dataclass(frozen=True, eq=False)
-class Source:
-    """A Gaussian prior with what computations need of it: covariance and its lower Cholesky factor, (d, d) each."""
-
-    prior: GaussianPrior
-    covariance: Floats
-    lower: Floats
-
-    @classmethod
-    def of(cls, prior: GaussianPrior) -> Source:
-        """The same prior.
-
-        Raises:
-            ValueError: An improper prior.
-        """
-        covariance = prior.covariance
-        lower = np.asarray(np.linalg.cholesky((covariance + covariance.T) / 2), dtype=np.float64)
-        return cls(prior, covariance, lower)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +47,7 @@ class PersonPart:
 
     Attributes:
         scale: s; 1 for the parts of the population.
-        log_evidence: Log evidence of the answers, by importance sampling from the variational Gaussian.
+        log_evidence: Log evidence of the answers, by importance sampling from the variational Gaussians.
         mean: Mean of the variational Gaussian of theta, (d,).
     """
 
@@ -75,10 +55,8 @@ class PersonPart:
     log_evidence: float
     mean: Floats
     _source: Source = field(repr=False)
-    _span: Span = field(repr=False)
-    _local: Local = field(repr=False)
-    _fit: GaussianFit = field(repr=False)
-    _weighted: Weighted = field(repr=False)
+    _posteriors: Posteriors = field(repr=False)
+    _row: int = field(repr=False)  # of the posteriors
     _answered: Answered = field(repr=False)
 
     @property
@@ -90,25 +68,9 @@ class PersonPart:
     def posterior(self) -> Posterior:
         """The variational Gaussian of theta."""
         prior = self.prior
-        rows = np.matmul(self._fit.curvature, self._answered.rows).reshape(-1, prior.dimension)
+        half = roots(self._posteriors.sites.information[self._row]).transpose(0, 2, 1)
+        rows = np.matmul(half, self._answered.rows).reshape(-1, prior.dimension)
         return Posterior(self.mean, rows.T @ rows + prior.precision)
-
-    def draws(self) -> tuple[Floats, Floats]:
-        """Quasi-random points of the posterior, (S, d), and their weights, (S,), which sum to 1."""
-        loadings = self._local.loadings
-        thetas = self._source.prior.mean + self._weighted.points @ loadings.T
-        basis = self._span.basis
-        if basis is not None:  # about these directions the answers say nothing: the prior given the others
-            shift = np.full(len(loadings), 0.5)
-            size = len(thetas)
-            normal = normal_net(len(loadings), int(np.ceil(np.log2(size))), shift)
-            normal = np.random.default_rng(0).permutation(normal)[:size]
-            whole = np.sqrt(self.scale) * (normal @ self._source.lower.T)
-            inside = whole @ basis
-            if len(self._local.lower):
-                inside = solve_triangular(self._local.lower, inside.T, lower=True, check_finite=False).T
-            thetas += whole - inside @ loadings.T
-        return thetas, self._weighted.weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,6 +88,7 @@ class PersonFit:
     weights: Floats
     size: int
     terms: Terms = field(repr=False)
+    _posteriors: Posteriors = field(repr=False)
 
     @property
     def memberships(self) -> Floats:
@@ -156,12 +119,12 @@ class PersonFit:
         The fallback's large scales would otherwise make every direction seem uncertain that the population knows.
         """
         chosen = slice(0, self.size) if self.fallback_weight <= 0.5 else slice(self.size, None)
-        return self._mixed(self.parts[chosen], self.weights[chosen])
+        return self._mixed(chosen)
 
     @functools.cached_property
     def posterior(self) -> Posterior:
-        """The mixture of all parts' posteriors (`MixturePosterior`); computed on first use."""
-        return self._mixed(self.parts, self.weights)
+        """The mixture of the parts' posteriors (`MixturePosterior`), the fallback's scales together as one Gaussian."""
+        return self._mixed(slice(None))
 
     def draws(self, count: int, rng: np.random.Generator) -> Floats:
         """Draws of theta from the mixture of the variational Gaussians of all parts, in their proportions, (count, d).
@@ -171,17 +134,15 @@ class PersonFit:
         """
         return self.posterior.draws(count, rng)
 
+    def points(self) -> tuple[Floats, Floats]:
+        """Quasi-random points of the mixture, (S, d), and their weights, (S,), which sum to 1."""
+        return self._points
+
     @functools.cached_property
-    def _draws(self) -> tuple[Floats, Floats]:
-        """Points of the mixture, (S, d), and their weights, (S,)."""
-        kept = self.weights > _NEGLIGIBLE
-        total = float(self.weights[kept].sum())
-        points, weights = [], []
-        for weight, part in zip(self.weights[kept], np.array(self.parts, dtype=object)[kept], strict=True):
-            thetas, own = part.draws()
-            points.append(thetas)
-            weights.append(own * weight / total)
-        return np.concatenate(points), np.concatenate(weights)
+    def _points(self) -> tuple[Floats, Floats]:
+        used = self.weights > _NEGLIGIBLE
+        logs = np.where(used, np.log(np.maximum(self.weights, 1e-300)) - [p.log_evidence for p in self.parts], -np.inf)
+        return mixture_draws(self._posteriors, [part._source for part in self.parts], self.weights * used, logs)
 
     @one_blas_thread()
     def choice_probabilities(self, options: ArrayLike) -> Floats:
@@ -201,7 +162,7 @@ class PersonFit:
         """
         features = check_options(options)
         check_array(features, "options", shape=("n", "K", self.terms.dimension), hint="as the answers have")
-        thetas, weights = self._draws
+        thetas, weights = self._points
         result = np.empty(features.shape[:2])
         step = max(1, _BLOCK_NUMBERS // (len(thetas) * features.shape[1]))
         for start in range(0, len(features), step):
@@ -209,11 +170,35 @@ class PersonFit:
             result[start : start + step] = np.exp(log_softmax(values.transpose(0, 2, 1))).transpose(0, 2, 1) @ weights
         return result / result.sum(axis=1, keepdims=True)
 
-    @staticmethod
-    def _mixed(parts: Sequence[PersonPart], weights: Floats) -> Posterior:
-        kept = weights > _NEGLIGIBLE * weights.sum()
-        shares = weights[kept] / weights[kept].sum()
-        return MixturePosterior.of([part.posterior for part, use in zip(parts, kept, strict=True) if use], shares)
+    def _mixed(self, chosen: slice) -> Posterior:
+        kept = np.zeros(len(self.weights), dtype=bool)
+        kept[chosen] = True
+        kept &= self.weights > _NEGLIGIBLE * self.weights[chosen].sum()
+        own = np.flatnonzero(kept[: self.size])
+        rest = self.size + np.flatnonzero(kept[self.size :])
+        found = [self.parts[row].posterior for row in own]
+        weights = list(self.weights[own])
+        if len(rest):
+            found.append(self._gathered(rest))
+            weights.append(float(self.weights[rest].sum()))
+        return MixturePosterior.of(found, np.array(weights) / sum(weights))
+
+    def _gathered(self, rows: NDArray[np.intp]) -> Posterior:
+        """The Gaussian with the moments of several scales: sums of s C - G (I - H^-1) G', once inverted."""
+        parts = [self.parts[row] for row in rows]
+        if len(parts) == 1:
+            return parts[0].posterior
+        weights = self.weights[rows] / self.weights[rows].sum()
+        means = np.stack([part.mean for part in parts])
+        mean = weights @ means
+        shifts = np.sqrt(weights)[:, None] * (means - mean)
+        shares = weights * [part.scale for part in parts]
+        # loadings of several scales differ by a factor alone
+        loadings = self._posteriors.locals[rows[0]].loadings / np.sqrt(parts[0].scale)
+        removed = np.einsum("j,jrs->rs", shares, self._posteriors.reduction[rows])
+        covariance = shares.sum() * parts[0]._source.covariance + shifts.T @ shifts - loadings @ removed @ loadings.T
+        precision = cho_solve(cho_factor(covariance, lower=True, check_finite=False), np.eye(len(mean)))
+        return Posterior(mean, (precision + precision.T) / 2)
 
 
 def fallback_scales(typical: float) -> tuple[Floats, Floats]:
@@ -240,28 +225,30 @@ def fit_person(
         fallback: The Gaussian, its typical scale and its prior weight in (0, 1); None: without.
     """
     span = Span.of(answered)
-    parts = []
     rest = 0.0 if fallback is None else fallback[2]
     logs = list(np.log1p(-rest) + np.log(np.maximum(weights, 1e-300)))
-    for source in sources:
-        parts.append(_fit_part(answered, span, source, span.under(source.prior.mean, source.covariance), 1.0))
+    priors = [(source, 1.0) for source in sources]
+    under = [span.under(source.prior.mean, source.covariance) for source in sources]
     if fallback is not None:
         source, typical, weight = fallback
-        local = span.under(source.prior.mean, source.covariance)
         scales, log_weights = fallback_scales(typical)
-        for scale, log_weight in zip(scales, log_weights, strict=True):
-            parts.append(_fit_part(answered, span, source, local, float(scale)))
-            logs.append(np.log(weight) + log_weight)
-    evidence = np.array([part.log_evidence for part in parts])
-    return PersonFit(tuple(parts), np.asarray(softmax(np.array(logs) + evidence)), len(sources), terms)
-
-
-def _fit_part(answered: Answered, span: Span, source: Source, local: Local, scale: float) -> PersonPart:
-    if scale != 1.0:
-        root = np.sqrt(scale)
-        inside = Answered(local.answered.rows * root, local.answered.offsets)
-        local = Local(inside, local.lower * root, local.loadings * root)
-    fit = fit_local(local.answered)
-    weighted = weigh(local.answered, fit, _LOG_POINTS)
-    mean = source.prior.mean + local.loadings @ fit.mean
-    return PersonPart(scale, weighted.log_evidence, mean, source, span, local, fit, weighted, answered)
+        local = span.under(source.prior.mean, source.covariance)
+        under += [local.scaled(float(scale)) for scale in scales]
+        priors += [(source, float(scale)) for scale in scales]
+        logs += [float(np.log(weight)) + float(log) for log in log_weights]
+    posteriors = Posteriors.of(span, under)
+    evidence = posteriors.log_evidence()
+    posterior_weights = np.asarray(softmax(np.array(logs) + evidence))
+    parts = tuple(
+        PersonPart(
+            scale,
+            float(evidence[row]),
+            source.prior.mean + under[row].loadings @ posteriors.inner[row],
+            source,
+            posteriors,
+            row,
+            answered,
+        )
+        for row, (source, scale) in enumerate(priors)
+    )
+    return PersonFit(parts, posterior_weights, len(sources), terms, posteriors)

@@ -13,13 +13,9 @@ import numpy as np
 from scipy.linalg import qr, solve_triangular
 
 from edpbrl_gym._arrays import Floats
-from edpbrl_gym.estimation.newton import maximise
 from edpbrl_gym.estimation.population.answers import Answered
-from edpbrl_gym.estimation.variational import GaussianFit, fit_gaussian
 
-__all__ = ["Local", "Span", "fit_local"]
-
-_MODE_TOLERANCE = 1e-4  # the mode only starts the variational fit
+__all__ = ["Local", "Span"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,10 +34,10 @@ class Span:
     def of(cls, answered: Answered) -> Span:
         """The span of answers in u."""
         count, others, dimension = answered.rows.shape
-        if count * others >= dimension:
-            return cls(answered, None)
         if answered.empty:
             return cls(Answered(np.zeros((count, others, 0)), answered.offsets), np.zeros((dimension, 0)))
+        if count * others >= dimension:
+            return cls(answered, None)
         basis, triangle = qr(answered.rows.reshape(-1, dimension).T, mode="economic", check_finite=False)
         rows = np.ascontiguousarray(triangle.T).reshape(count, others, -1)
         return cls(Answered(rows, answered.offsets), basis)
@@ -53,11 +49,11 @@ class Span:
         inner = cross if self.basis is None else self.basis.T @ cross
         lower: Floats = np.asarray(np.linalg.cholesky((inner + inner.T) / 2), dtype=np.float64)
         loadings = solve_triangular(lower, cross.T, lower=True, check_finite=False).T if len(lower) else cross
-        rows, offsets = self.answered.rows, self.answered.offsets
-        if middle.any():
-            shift = rows @ middle
-            offsets = shift if offsets is None else offsets + shift
-        return Local(Answered(rows @ lower, offsets), lower, loadings)
+        rows = self.answered.rows
+        offsets = rows @ middle
+        if self.answered.offsets is not None:
+            offsets += self.answered.offsets
+        return Local(rows @ lower, offsets, middle, lower, loadings)
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,54 +61,22 @@ class Local:
     """Answers in w, whose prior is N(0, I).
 
     Attributes:
-        answered: The answers in w: rows (n, k, r).
+        rows: (n, k, r).
+        offsets: (n, k).
+        middle: B' m, (r,).
         lower: L, (r, r).
         loadings: G, (d, r).
+        scale: Factor of the covariance, of which L and G have the root.
     """
 
-    answered: Answered
+    rows: Floats
+    offsets: Floats
+    middle: Floats
     lower: Floats
     loadings: Floats
+    scale: float = 1.0
 
-
-def fit_local(
-    answered: Answered,
-    *,
-    start: tuple[Floats, Floats] | None = None,
-    tolerance: float = 1e-4,
-    max_iterations: int = 200,
-    shortest: float = 1.0 / 64.0,
-) -> GaussianFit:
-    """The variational Gaussian of w ~ N(0, I) given answers.
-
-    Args:
-        answered: Answers in w, (n, k, r).
-        start: Mean (r,) and precision (r, r) of an earlier fit; None: the mode and the Hessian there.
-        tolerance: Rise of the bound in the last step, in nats.
-        max_iterations: Maximum number of steps.
-        shortest: Shortest share of a step that is tried.
-    """
-    rank = answered.rows.shape[2]
-    if answered.empty or rank == 0:
-        curvature = np.zeros((len(answered.rows), answered.rows.shape[1], answered.rows.shape[1]))
-        likelihood = float(answered.log_likelihood(np.zeros((1, rank)))[0])
-        return GaussianFit(np.zeros(rank), np.eye(rank), curvature, likelihood, likelihood, True, 0)
-    if start is None:
-        mode = maximise(
-            answered.rows,
-            np.eye(rank),
-            np.zeros(rank),
-            tolerance=_MODE_TOLERANCE,
-            max_iterations=100,
-            offsets=answered.offsets,
-        )
-        start = mode.theta, mode.precision
-    return fit_gaussian(
-        answered.rows,
-        answered.offsets,
-        1.0,
-        *start,
-        tolerance=tolerance,
-        max_iterations=max_iterations,
-        shortest=shortest,
-    )
+    def scaled(self, scale: float) -> Local:
+        """Under the covariance times ``scale``."""
+        root = float(np.sqrt(scale))
+        return Local(self.rows * root, self.offsets, self.middle, self.lower * root, self.loadings * root, scale)

@@ -10,7 +10,7 @@ from edpbrl_gym.estimation.population import choose_population, fit_population
 from edpbrl_gym.estimation.population.answers import answered_people
 from edpbrl_gym.estimation.population.factors import FactorPeople, Factors
 from edpbrl_gym.estimation.population.parts import Parts
-from edpbrl_gym.estimation.population.variational_steps import SpanPeople
+from edpbrl_gym.estimation.population.variational_steps import VariationalPeople
 from tests.helpers.communities import simulated
 
 
@@ -21,7 +21,7 @@ def test_sums_and_bounds_are_those_of_the_dense_gaussian():
     model = Factors(rng.normal(size=dimension), rng.normal(size=(dimension, number)), 0.7, np.array([0.1, 1.0, 1.0]))
     people = answered_people(simulated(rng.normal(size=(6, dimension)), 2, 3, 1), None)
     moments, bounds, centres = FactorPeople(people).expect(model)
-    dense = SpanPeople(people).expect(Parts(np.ones(1), model.means, model.covariances, np.ones(1)))
+    dense = VariationalPeople(people).expect(Parts(np.ones(1), model.means, model.covariances, np.ones(1)))
     assert bounds == pytest.approx(dense.log_likelihoods, abs=1e-8)
     assert moments.products[:, 0] == pytest.approx(dense.moments.first[0])
     assert (model.mean + centres).sum(axis=0) == pytest.approx(dense.moments.first[0])

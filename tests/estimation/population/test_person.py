@@ -109,8 +109,8 @@ def test_more_features_than_answers_leave_the_rest_to_the_prior():
     people = simulated(rng.normal(size=(25, 30)) * 0.5, 4, 2, 8)
     population = fit_population(people, kind="factors", factors=0)
     data = people[0]
-    fit = population.fit(data)
-    thetas, weights = fit.parts[0].draws()
+    fit = population.fit(data, fallback=None)
+    thetas, weights = fit.points()
     assert thetas.shape[1] == 30
     assert weights.sum() == pytest.approx(1.0)
     differences = data[0][:, 0] - data[0][:, 1]
@@ -147,3 +147,31 @@ def test_draws_are_from_the_mixture_of_the_parts(population):
     kept = 0.05 * np.sqrt(np.diag(second))  # parts below 0.001 are left out
     assert (np.abs(draws.mean(axis=0) - mean) < kept).all()
     assert np.cov(draws.T) == pytest.approx(second - np.outer(mean, mean), rel=0.2, abs=0.05)
+
+
+def test_the_planned_gaussian_has_the_moments_of_its_mixture(population):
+    data = simulated(np.array([[-4.0, 3.0]]), 8, 3, 4)[0]
+    fit = population.fit(data)
+    kept = fit.weights > 1e-3
+    parts = [part.posterior for part, use in zip(fit.parts, kept, strict=True) if use]
+    expected = Posterior.of_mixture(parts, fit.weights[kept] / fit.weights[kept].sum())
+    assert fit.posterior.mean == pytest.approx(expected.mean)
+    assert fit.posterior.covariance() == pytest.approx(expected.covariance())
+
+
+def test_weights_agree_with_many_random_points():
+    """Plain Monte Carlo from each prior shares nothing with the fits but the answers."""
+    rng = np.random.default_rng(11)
+    dimension = 5
+    thetas = 1.0 + rng.normal(size=(60, dimension)) * np.linspace(0.5, 1.5, dimension)
+    population = fit_population(simulated(thetas, 6, 3, 12))
+    draws = rng.normal(size=(400_000, dimension))
+    for data in simulated(thetas[:3], 5, 3, 13):
+        fit = population.fit(data)
+        options, choices = data
+        for part in fit.parts[:7]:
+            lower = np.linalg.cholesky(part.prior.covariance)
+            values = options @ (part.prior.mean + draws @ lower.T).T
+            chosen = np.take_along_axis(values, choices[:, None, None], axis=1)[:, 0]
+            logs = (chosen - logsumexp(values, axis=1)).sum(axis=0)
+            assert part.log_evidence == pytest.approx(logsumexp(logs) - np.log(len(draws)), abs=0.04)
