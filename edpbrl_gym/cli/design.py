@@ -11,11 +11,13 @@ from edpbrl_gym._feedback import Feedback
 from edpbrl_gym.cli.arguments import CriterionName
 from edpbrl_gym.cli.console import command, output, quiet_libraries, shown, solving
 from edpbrl_gym.cli.errors import Stopped, UsageError, bad_arguments
+from edpbrl_gym.cli.populations import check_encoder_of_population, check_population_file
 from edpbrl_gym.cli.study import DESIGN
 
 if TYPE_CHECKING:
     from edpbrl_gym.collection.asked import QuestionReport
     from edpbrl_gym.collection.collect import DrawnQuestions
+    from edpbrl_gym.estimation.population import Population
 
 __all__ = ["Design", "run"]
 
@@ -43,6 +45,9 @@ class Design:
     """What the design optimises: D, A or V."""
     regularization: float = 1.0
     """Lambda of the estimate from the answers."""
+    prior: Path | None = None
+    """What other people answered, a population.safetensors of `edpbrl fit-population`: the inverse of its covariance
+    takes the place of lambda times the identity (of types of people, the covariance within and between the types)."""
     num_options: int = 4
     """K, options of a question."""
     episodes: int = 30
@@ -78,6 +83,7 @@ def run(options: Design) -> None:
     from edpbrl_gym.collection.collect import ENVIRONMENT, check_static, draw_questions, is_static, make_prompt_lanes
     from edpbrl_gym.collection.distinct import check_enough_options
     from edpbrl_gym.comparisons.question_files import write_questions
+    from edpbrl_gym.estimation.population import Population
     from edpbrl_gym.features import load_encoder
     from edpbrl_gym.vocabulary import load_vocabulary
 
@@ -86,6 +92,7 @@ def run(options: Design) -> None:
         _check(options)
         check_agent(options.solver)
     load_vocabulary(options.vocabulary)
+    population = None if options.prior is None else Population.load(options.prior)
     quiet_libraries()
     arguments: dict[str, Any] = {
         "vocabulary": options.vocabulary,
@@ -98,7 +105,7 @@ def run(options: Design) -> None:
         # options of tuples differ in every token
         differ: Feedback = "state" if options.solver == "tuples" else options.feedback
         check_enough_options(env.unwrapped.vocabulary, options.num_options, differ)
-        agent = _agent(options, env, options.solver)
+        agent = _agent(options, env, options.solver, population)
         if ":" in options.solver:
             check_static(agent)  # the advice about observe() is for the agent's author
         elif not is_static(agent):
@@ -111,6 +118,9 @@ def run(options: Design) -> None:
     _check_no_answers(file)
     console = output()
     encoder = load_encoder(options.encoder)
+    if population is not None and options.prior is not None:
+        known = {"encoder": encoder.name, "encoder_fingerprint": encoder.fingerprint}
+        check_encoder_of_population(population, known, encoder.dimension, options.prior)
     env.unwrapped.model.use_encoder(encoder)
     encoder.encode(env.unwrapped.vocabulary.all_tokens, progress=True)  # into the cache, with a bar
     _learn(agent)
@@ -118,9 +128,9 @@ def run(options: Design) -> None:
         ENVIRONMENT, agent, episodes=options.episodes, env_arguments=arguments, feedback=options.feedback
     )
     write_questions(file, draws.questions)
-    _write(options, env, agent, None)  # Ctrl-C while the prompts are embedded loses no file
-    report, unknown = _report(options, env, agent, draws, arguments)
-    _write(options, env, agent, report.describe())
+    _write(options, env, agent, population, None)  # Ctrl-C while the prompts are embedded loses no file
+    report, unknown = _report(options, env, agent, population, draws, arguments)
+    _write(options, env, agent, population, report.describe())
     if agent.design is None:
         console.print(f"The agent {options.solver} has no design: no certificate, its questions only.")
     else:
@@ -131,9 +141,10 @@ def run(options: Design) -> None:
     if unknown:
         console.print(f"  as shown     not known: {unknown}")
     console.print(f"Questions to ask: {shown(file)}", soft_wrap=True)
+    prior = () if options.prior is None else ("--prior", shown(options.prior))
     console.print(
         f"Write the number of the best option (1..{options.num_options}) into the column choice, then: "
-        + command("edpbrl", "estimate", shown(file)),
+        + command("edpbrl", "estimate", shown(file), *prior),
         soft_wrap=True,
     )
     del lock
@@ -155,7 +166,12 @@ def _learn(agent: Any) -> None:
 
 
 def _report(
-    options: Design, env: Any, agent: Any, draws: DrawnQuestions, arguments: dict[str, Any]
+    options: Design,
+    env: Any,
+    agent: Any,
+    population: Population | None,
+    draws: DrawnQuestions,
+    arguments: dict[str, Any],
 ) -> tuple[QuestionReport, str]:
     """The information of the questions, and why that of the displayed prompts is not known ("" if it is).
 
@@ -164,7 +180,7 @@ def _report(
     from edpbrl_gym.collection.asked import QuestionReport, information_of, token_options
     from edpbrl_gym.collection.collect import ENVIRONMENT, draw_questions
 
-    problem = _agent(options, env, "newton").problem() if agent.design is None else agent.design.problem
+    problem = _agent(options, env, "newton", population).problem() if agent.design is None else agent.design.problem
     bound = None if agent.design is None else agent.design.upper_bound
     token_information, random_information, prompt_information, unknown = None, None, None, ""
     if options.feedback != "prompt":
@@ -172,7 +188,7 @@ def _report(
     if options.feedback != "prompt" and options.solver != "random":
         random_questions = draw_questions(
             ENVIRONMENT,
-            _agent(options, env, "random"),
+            _agent(options, env, "random", population),
             episodes=options.episodes,
             env_arguments=arguments,
             feedback=options.feedback,
@@ -211,6 +227,7 @@ def _stopped_early(design: Any, folder: Path) -> str:
 
 def _check(options: Design) -> None:
     from edpbrl_gym._validation import check_count, check_number
+    from edpbrl_gym.agents.design import SOLVER_OPTIONS
     from edpbrl_gym.features import check_encoder_spec
 
     check_encoder_spec(options.encoder)
@@ -224,6 +241,15 @@ def _check(options: Design) -> None:
 
         make_backend(f"torch:{options.device}")  # reports a missing device before any work
     check_number(options.regularization, "--regularization (lambda)", minimum=0.0)
+    if options.prior is not None:
+        check_population_file(options.prior)
+        if options.regularization != 1.0:
+            raise UsageError("Expected --prior or --regularization, got both; the population takes the place of lambda")
+        if options.solver not in SOLVER_OPTIONS:
+            raise UsageError(
+                f"Expected a --solver among {', '.join(SOLVER_OPTIONS)} with --prior, got {options.solver}, whose only "
+                "prior is lambda"
+            )
     if options.tolerance is not None:
         check_number(options.tolerance, "--tolerance", minimum=0.0)
     if options.time_limit is not None:
@@ -240,9 +266,10 @@ def _check_no_answers(file: Path) -> None:
         )
 
 
-def _agent(options: Design, env: Any, solver: str) -> Any:
+def _agent(options: Design, env: Any, solver: str, population: Population | None) -> Any:
     """An agent for the command's arguments; those of the solver apply to the chosen solver only."""
     from edpbrl_gym.agents.deep import DeepDesignAgent
+    from edpbrl_gym.agents.design import DesignAgent
     from edpbrl_gym.agents.network import NetworkReinforceAgent
     from edpbrl_gym.agents.planner import PlannerAgent
     from edpbrl_gym.agents.registry import agent_class, make_agent
@@ -257,6 +284,8 @@ def _agent(options: Design, env: Any, solver: str) -> Any:
         arguments["device"] = None if options.device == "cpu" else options.device
     if issubclass(cls, (PlannerAgent, *learners)):
         arguments["feedback"] = options.feedback
+    if population is not None and issubclass(cls, DesignAgent):
+        arguments["prior_precision"] = population.gaussian.precision
     extra = {name: value for name, value in arguments.items() if value is not None}
     return make_agent(
         solver,
@@ -270,7 +299,9 @@ def _agent(options: Design, env: Any, solver: str) -> Any:
     )
 
 
-def _write(options: Design, env: Any, agent: Any, questions: dict[str, Any] | None) -> None:
+def _write(
+    options: Design, env: Any, agent: Any, population: Population | None, questions: dict[str, Any] | None
+) -> None:
     """Save the agent (design.npz and policies) and design.json: settings, certificate, questions, provenance."""
     from edpbrl_gym.design import describe_design
     from edpbrl_gym.experiments.runs import versions, write_atomically
@@ -284,6 +315,7 @@ def _write(options: Design, env: Any, agent: Any, questions: dict[str, Any] | No
         "questions": questions,
         "encoder_fingerprint": base.encoder.fingerprint,
         "vocabulary_fingerprint": base.vocabulary.fingerprint,
+        "population_fingerprint": None if population is None else population.fingerprint,
         "versions": versions(),
         "vocabulary": {"names": base.vocabulary.names, "tokens": base.vocabulary.tokens},  # since its folder may move
     }

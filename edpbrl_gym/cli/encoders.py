@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edpbrl_gym.cli.errors import UsageError, bad_arguments
 
 if TYPE_CHECKING:
     from edpbrl_gym.comparisons import Comparisons
-    from edpbrl_gym.estimation.population import Population
     from edpbrl_gym.features import TextEncoder
 
-__all__ = ["answers_encoder", "check_encoder_of_population", "select_encoder"]
+__all__ = ["answers_encoder", "select_encoder"]
 
 
 def select_encoder(option: str | None, name: object, file: Path, *, advice: str = "") -> str:
@@ -71,31 +70,3 @@ def answers_encoder(option: str | None, comparisons: Comparisons, file: Path, *,
             f"{encoder.fingerprint[:16]}); load the same weights"
         )
     return encoder
-
-
-def check_encoder_of_population(population: Population, metadata: dict[str, Any], dimension: int, place: Path) -> None:
-    """Refuse a population about other features than those of answers or questions.
-
-    Args:
-        population: The population.
-        metadata: ``encoder`` and ``encoder_fingerprint`` of the features, as far as they are known.
-        dimension: Number of features.
-        place: File of the population, for messages.
-
-    Raises:
-        ValueError: The number of features or the encoder's weights differ.
-    """
-    origin = population.provenance
-    known = origin.get("encoder_fingerprint"), metadata.get("encoder_fingerprint")
-    if population.dimension == dimension and (None in known or known[0] == known[1]):
-        return
-    raise ValueError(
-        f"Expected the features of the population {place} ({_named(origin, population.dimension)}), got "
-        f"{_named(metadata, dimension)}; use the same encoder, or a population whose people answered with yours"
-    )
-
-
-def _named(metadata: Any, dimension: int) -> str:
-    sha256 = str(metadata.get("encoder_fingerprint"))[:16]
-    encoder = f"encoder {metadata['encoder']}, sha256 {sha256}" if "encoder" in metadata else "no known encoder"
-    return f"{dimension} features, {encoder}"

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import tyro
 
 from edpbrl_gym.cli.console import bullet, output, quiet_libraries, shown
-from edpbrl_gym.cli.encoders import answers_encoder, check_encoder_of_population, select_encoder
+from edpbrl_gym.cli.encoders import answers_encoder, select_encoder
 from edpbrl_gym.cli.errors import UsageError, bad_arguments
+from edpbrl_gym.cli.populations import check_encoder_of_population, check_population_file
 from edpbrl_gym.cli.study import DESIGN, NamedVocabulary, Study, built_in_vocabulary, option_vocabulary, read_study
 
 if TYPE_CHECKING:
@@ -148,13 +149,7 @@ def _check(options: Estimate) -> None:
 
 
 def _check_population(options: Estimate, place: Path) -> None:
-    if place.suffix != ".safetensors":
-        raise UsageError(
-            "Expected --prior 'words', 'embeddings', 'ridge' or a population.safetensors of `edpbrl fit-population`, "
-            f"got {str(place)!r}"
-        )
-    if not place.is_file():
-        raise UsageError(f"Expected a population at {place}, found none; make one with `edpbrl fit-population`")
+    check_population_file(place, others="'words', 'embeddings', 'ridge' or ")
     for name in ("regularization", "scale", "vocabulary", "power"):
         if getattr(options, name) is not None:
             raise UsageError(f"Expected no --{name} with a population, which decides that itself; leave it out")

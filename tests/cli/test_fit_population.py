@@ -221,3 +221,40 @@ def test_wrong_populations_are_refused_by_estimate(study, population, tmp_path, 
     given = ["estimate", tmp_path / "other.parquet", "--prior", population, "--out", tmp_path / "theta"]
     refused(capsys, given, 1, "tests:Other", "same encoder")
     assert not (tmp_path / "theta").exists()
+
+
+@pytest.mark.parametrize("solver", ["newton", "exact"])
+def test_a_design_takes_the_covariance_of_the_population(solver, words, study, population, tmp_path, capsys):
+    found = Population.load(population)
+    out = tmp_path / "design"
+    given = ["design", "--vocabulary", words, "--solver", solver, "--episodes", 2, "--num-options", 3, *OWN]
+    assert main([*map(str, given), "--prior", str(population), "--out", str(out)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "a given precision matrix" in said and f"--prior {population}" in said
+    document = json.loads((out / "design.json").read_text())
+    assert document["population_fingerprint"] == found.fingerprint
+    with np.load(out / "agent" / "matrices.npz") as data:
+        np.testing.assert_array_equal(data["prior_precision"], found.gaussian.precision)
+
+
+def test_a_design_under_types_has_their_common_covariance(words, encoder, tmp_path):
+    types = known_types(5.0 * np.eye(2, 8), spread=0.5)
+    types.save(tmp_path / "types.safetensors")
+    given = ["design", "--vocabulary", words, "--episodes", 1, "--num-options", 2, *OWN]
+    given += ["--prior", tmp_path / "types.safetensors", "--feedback", "state", "--out", tmp_path / "design"]
+    assert main([*map(str, given)]) == 0
+    document = json.loads((tmp_path / "design" / "design.json").read_text())
+    # before any answer log det of the precision; the types differ along one direction, by 5 sqrt(2)
+    prior = document["design"]["value"] - document["design"]["gain"]
+    assert prior == pytest.approx(-(7 * np.log(0.25) + np.log(0.25 + 12.5)), abs=1e-6)
+
+
+def test_wrong_priors_of_a_design_are_refused(words, population, tmp_path, capsys):
+    given = ["design", "--vocabulary", words, "--out", tmp_path / "out", *OWN]
+    refused(capsys, [*given, "--prior", tmp_path / "none.safetensors"], 2, "none.safetensors")
+    refused(capsys, [*given, "--prior", "words"], 2, "fit-population", "'words'")
+    refused(capsys, [*given, "--prior", population, "--regularization", 2], 2, "takes the place of lambda")
+    refused(capsys, [*given, "--prior", population, "--solver", "greedy_d"], 2, "newton", "greedy_d")
+    known_types(np.eye(2)).save(tmp_path / "two.safetensors")
+    refused(capsys, [*given, "--prior", tmp_path / "two.safetensors"], 1, "2 features", "8 features")
+    assert not (tmp_path / "out" / "questions.csv").exists()
