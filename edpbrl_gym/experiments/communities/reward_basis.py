@@ -18,7 +18,7 @@ from edpbrl_gym.planners.pool.state import PoolState
 __all__ = ["RewardBasis", "learn_basis"]
 
 RANK = 8
-PENALTY = 1.0
+PENALTY = 4.0
 _SCALES = 2.0 ** np.arange(-8, 5)  # of the first tastes
 
 

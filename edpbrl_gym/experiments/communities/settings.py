@@ -106,10 +106,10 @@ class CommunitySettings:
     answers: tuple[int, ...] = (0, 1, 2, 4, 6, 10, 20, 40)
     people: int = 300
     questions: int = 30
-    new: int = 12
+    new: int = 8
     candidates: int = 200
     individual: float = 0.5
-    factors: int = 6
+    factors: int = 8
     types: int = 6
     shown: int = 3000
     held_out: int = 50
