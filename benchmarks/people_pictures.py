@@ -1,0 +1,171 @@
+"""What a population of real people looks like, and what it says about typical and atypical people: docs/people.md.
+
+    OMP_NUM_THREADS=1 python -m benchmarks.people_pictures electricity.parquet --out docs     # a few minutes
+
+The data are those of `edpbrl bench people`, with its folds and held-out answers. Draws people-population.png (how
+tastes differ between all people of the data) and people-persons.png (one typical and one atypical person), and prints
+how the predictions of atypical people's held-out answers compare with and without the population. An atypical person is
+one of the tenth with the largest weight of the fallback after all answers that the person was asked; a person's
+held-out answers have no part in that. Attributes have unit standard deviation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.common import make_parser, show
+from edpbrl_gym._arrays import Floats
+from edpbrl_gym.estimation.population import Population, fit_population
+from edpbrl_gym.experiments.people.data import People
+from edpbrl_gym.experiments.people.estimators import Estimator, make_estimator
+from edpbrl_gym.experiments.people.loading import load_all
+from edpbrl_gym.experiments.people.protocol import NewPerson, make_fold
+from edpbrl_gym.experiments.reporting.figures import GREY, PALETTE, legend, new_figure, save_figure, set_title
+from edpbrl_gym.experiments.reporting.statistics import interval
+from edpbrl_gym.experiments.reporting.tables import TextTable
+from edpbrl_gym.features import load_encoder
+
+FOLDS, PEOPLE_PER_FOLD, HELD_OUT = 5, 70, 4
+COUNTS = (0, 1, 2, 4, 6, 8)
+ALONE = ("ridge1", "ridge-fit")
+POPULATION = "population-gaussian"
+TITLES = {
+    "ridge1": "alone: ridge, lambda = 1",
+    "ridge-fit": "alone: ridge, lambda by evidence",
+    POPULATION: "with the population",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """A new person's predictions.
+
+    Attributes:
+        name: Of the person.
+        weights: Weight of the fallback after each number of answers, (m,).
+        final: The same after all answers that the person was asked.
+        logs: Estimator -> mean log probability of the held-out answers after each number of answers, (m,).
+    """
+
+    name: str
+    weights: Floats
+    final: float
+    logs: dict[str, Floats]
+
+
+def judged(person: NewPerson, estimators: dict[str, Estimator], population: Population) -> Judged:
+    """All predictions of a person's held-out answers, asked in random order."""
+    parts = [person.asked.select(np.arange(count)).terms() for count in COUNTS]
+    held = person.held_out
+    logs = {}
+    for name, estimator in estimators.items():
+        values = []
+        for terms in parts:
+            probabilities = estimator.fit(terms).probabilities(held.options)
+            values.append(float(np.log(probabilities[np.arange(len(held)), held.chosen]).mean()))
+        logs[name] = np.array(values)
+    weights = np.array([population.fit(terms).fallback_weight for terms in parts])
+    return Judged(held.name, weights, population.fit(person.asked.terms()).fallback_weight, logs)
+
+
+def judge_all(people: People) -> list[Judged]:
+    """The new people of all folds who were asked often enough and whose questions have K options."""
+    found = []
+    for number in range(FOLDS):
+        fold = make_fold(people, number, folds=FOLDS, most=PEOPLE_PER_FOLD, held_out=HELD_OUT)
+        names = (*ALONE, POPULATION)
+        estimators = {name: make_estimator(name, fold.known, people.dimension) for name in names}
+        population = fit_population([person.terms() for person in fold.known])
+        for person in fold.new:
+            if len(person.asked) >= COUNTS[-1] and (person.held_out.sizes == people.num_options).all():
+                found.append(judged(person, estimators, population))
+        print(f"fold {number + 1} of {FOLDS}: {len(found)} people", flush=True)
+    return found
+
+
+def draw_population(people: People, population: Population) -> Any:
+    """Mean and spread of the tastes, and which tastes go together."""
+    part = population.parts[0]
+    mean, deviation = part.mean, np.sqrt(np.diagonal(part.covariance))
+    order = np.argsort(mean)
+    names = [people.attributes[place] for place in order]
+    with new_figure(8.6, 0.3 * len(names) + 2.2) as figure:
+        left, right = figure.subplots(1, 2, width_ratios=(1.25, 1))
+        rows = np.arange(len(names))
+        left.axvline(0.0, color=GREY, linewidth=0.8)
+        left.hlines(rows, (mean - deviation)[order], (mean + deviation)[order], color=PALETTE[0], linewidth=2)
+        left.plot(mean[order], rows, "o", color=PALETTE[0])
+        left.set_yticks(rows, names)
+        left.set_xlabel("weight of one standard deviation of the attribute")
+        left.set_title("mean over people, and one standard deviation")
+        correlations = (part.covariance / np.outer(deviation, deviation))[np.ix_(order, order)]
+        shown = right.imshow(correlations, cmap="PuOr", vmin=-1, vmax=1, origin="lower")
+        right.set_xticks(rows, names, rotation=90)
+        right.set_yticks(rows, names)
+        right.grid(False)
+        right.set_title("correlation between people")
+        figure.colorbar(shown, ax=right, shrink=0.8)
+        set_title(
+            figure,
+            f"How tastes differ between {population.people} people ({people.name})",
+            "One Gaussian, fitted to all answers by EM; no person's own taste is shown.",
+        )
+    return figure
+
+
+def draw_persons(people: People, typical: Judged, atypical: Judged) -> Any:
+    """Log probability of the held-out answers and weight of the fallback, for two people."""
+    with new_figure(8.6, 3.6) as figure:
+        axes = figure.subplots(1, 2, sharey=True)
+        for axis, person, title in zip(axes, (typical, atypical), ("a typical person", "an atypical one"), strict=True):
+            for colour, (name, logs) in zip(PALETTE, person.logs.items(), strict=False):
+                line = "-" if name == POPULATION else "--"
+                axis.plot(COUNTS, logs, line, color=colour, marker="o", markersize=4, label=TITLES[name])
+            axis.axhline(-np.log(people.num_options), color=GREY, linewidth=0.8, linestyle=":")
+            for count, weight in zip(COUNTS, person.weights, strict=True):
+                axis.annotate(f"{weight:.0%}", (count, 0.02), xycoords=("data", "axes fraction"), ha="center", size=8)
+            axis.set_title(title)
+            axis.set_xlabel("answers of the person (below: weight of the fallback)")
+        axes[0].set_ylabel("log-likelihood per held-out answer")
+        legend(figure)
+        set_title(figure, f"Two people ({people.name})", "Dotted: guessing. Random questions, four held-out answers.")
+    return figure
+
+
+def table(found: list[Judged], title: str) -> TextTable:
+    """With minus without the population in log-likelihood per answer, against the better way to do without."""
+    rows = []
+    for name in ALONE:
+        leads = np.array([one.logs[POPULATION] - one.logs[name] for one in found])
+        cells = []
+        for column in leads.T:
+            low, high = interval(column)
+            cells.append(f"{column.mean():+.3f} [{low:+.3f}, {high:+.3f}]")
+        rows.append([TITLES[name], *cells])
+    return TextTable(title, ["against", *map(str, COUNTS)], rows, words=1)
+
+
+def main() -> None:
+    parser = make_parser(__doc__)
+    parser.add_argument("data", help="a data set, as for `edpbrl bench people`")
+    parser.add_argument("--out", type=Path, default=Path("runs/people-pictures"))
+    options = parser.parse_args()
+    people = load_all((options.data,), lambda: load_encoder("minilm"))[0].standardised()
+    everyone = fit_population([person.terms() for person in people.people])
+    options.out.mkdir(parents=True, exist_ok=True)
+    save_figure(draw_population(people, everyone), options.out, "people-population")
+    found = sorted(judge_all(people), key=lambda one: one.final)
+    few = max(2, len(found) // 10)
+    typical, atypical = found[len(found) // 2], found[-1]
+    save_figure(draw_persons(people, typical, atypical), options.out, "people-persons")
+    weights = f"weight of the fallback {found[-few].final:.0%} and more"
+    show(table(found, f"{len(found)} people: log-likelihood with minus without the population, after so many answers"))
+    show(table(found[-few:], f"the {few} least typical of them ({weights})"))
+
+
+if __name__ == "__main__":
+    main()
