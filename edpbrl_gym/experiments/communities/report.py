@@ -88,5 +88,6 @@ def _how(results: Results, found: Communities) -> list[str]:
         "published. Ranks, numbers and penalties of the contenders and the number of factors were chosen with "
         "--development.",
         "New people are the same in all regimes of a vocabulary: means are over people of the means over their "
-        "regimes, intervals bootstrap the people, then their regimes.",
+        "regimes, intervals bootstrap the people, then their regimes. They are for these styles: how much "
+        "other styles would differ is not in them.",
     ]
