@@ -13,6 +13,7 @@ from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym._validation import check_array, check_choice_of, check_count
 from edpbrl_gym.design.criteria import positive_semidefinite_factor
 from edpbrl_gym.design.query_sets.restrictions import Restrictions, TokenRules
+from edpbrl_gym.estimation.population import Population
 from edpbrl_gym.likelihood import BestOf, ResponseModel
 from edpbrl_gym.planners.calls import check_prefixes
 from edpbrl_gym.planners.exchange import exchange
@@ -63,7 +64,10 @@ class AdaptivePlanner(TrackedPlanner):
     Where questions compare complete prompts (`PromptFeatures`), the K prompts of an episode are planned together before
     its first step, by coordinate exchange over all their tokens (`search_prompts`); later steps follow the plan.
 
-    Under a `Population` the draws are from the mixture of its parts, so that questions also tell types of people apart.
+    Under a `Population` the draws are from the mixture of its parts (`MixturePosterior`). With several types of people
+    the acquisition function is the mutual information between the answer and the taste, which type a person is among
+    it: the Fisher information at a draw says how well an answer tells tastes near it apart, not how well it tells the
+    types apart (`python -m benchmarks.type_questions`, docs/priors.md).
 
     ``mode="best"`` looks for the best prompt instead: options with the largest expected utility of the best of them
     under 16 draws, from one start; in development 64 draws and eight starts found worse items.
@@ -81,7 +85,8 @@ class AdaptivePlanner(TrackedPlanner):
         score: Acquisition function of mode "learn": "information", the expected gain in log det of the posterior
             precision (D); "trace", the reduction of the sum of the posterior variances of theta's coordinates (A);
             "variance", that of the mean posterior variance of the differences in utility between tokens of a step (V);
-            or "mutual" information. None: "trace" on a pool, "information" in prompts of several steps.
+            or "mutual" information. None: "mutual" under a population of several types, else "trace" on a pool,
+            "information" in prompts of several steps.
         draws: M; 0 takes theta_hat alone. None: 64 to learn on a pool, else 16.
         starts: Random starts of the search for each question, of which the best result counts. None: 32 / K to learn on
             a pool (fewer on one of over 625 K items), else one.
@@ -128,7 +133,7 @@ class AdaptivePlanner(TrackedPlanner):
         self.check_options(num_options=num_options, mode=mode, score=score, draws=draws, starts=starts, memory=memory)
         self.mode = mode
         pool = len(self.sizes) == 1 and mode == "learn"
-        self.score = ("trace" if pool else "information") if score is None else score
+        self.score: Score = _default_score(prior, pool, draws) if score is None else score
         self.draws = (_POOL_DRAWS if pool else 16) if draws is None else draws
         many = max(1, min(32 // self.num_options, _POOL_TOKENS // self.sizes[0])) if pool else 1
         self.starts = many if starts is None else starts
@@ -290,6 +295,12 @@ class AdaptivePlanner(TrackedPlanner):
         for lane in range(self.num_options):
             question[lane] = drawn_token(self._allowed(before, question, lane), step, lane, rng)
         return question
+
+
+def _default_score(prior: TastePrior, pool: bool, draws: int | None) -> Score:
+    if isinstance(prior, Population) and len(prior.parts) > 1 and (draws is None or draws > 1):
+        return "mutual"
+    return "trace" if pool else "information"
 
 
 def _tables(options: OptionFeatures, dimension: int) -> list[NDArray[np.float32]]:

@@ -211,6 +211,7 @@ def test_the_demo_shows_the_last_question_with_its_answer(words, tmp_path, capsy
         "demo",
         "design",
         "estimate",
+        "fit-population",
         "personalize",
         "reproduce synthetic",
         "reproduce reinforce",

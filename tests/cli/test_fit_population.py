@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 
 import numpy as np
 import pandas
 import pytest
 
+from edpbrl_gym._files import hold
 from edpbrl_gym.cli import main
 from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
@@ -258,3 +260,24 @@ def test_wrong_priors_of_a_design_are_refused(words, population, tmp_path, capsy
     known_types(np.eye(2)).save(tmp_path / "two.safetensors")
     refused(capsys, [*given, "--prior", tmp_path / "two.safetensors"], 1, "2 features", "8 features")
     assert not (tmp_path / "out" / "questions.csv").exists()
+
+
+def test_a_place_that_another_process_holds_is_refused_before_the_work(study, tmp_path, capsys):
+    given = ["fit-population", study / "people", *OWN, "--out", tmp_path / "p.safetensors"]
+    with open(tmp_path / ".p.safetensors.lock", "w") as file:
+        assert hold(file.fileno())
+        refused(capsys, given, 1, "to be free, another process")
+    assert not (tmp_path / "p.safetensors").exists()
+
+
+def test_a_stopped_fit_leaves_the_earlier_population(study, population, tmp_path, capsys, monkeypatch):
+    out = tmp_path / "p.safetensors"
+    shutil.copy(population, out)
+    before = out.read_bytes()
+
+    def stopped(*arguments, **settings):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("edpbrl_gym.estimation.population.fit_population", stopped)
+    refused(capsys, ["fit-population", study / "people", *OWN, "--out", out], 130, "interrupted")
+    assert out.read_bytes() == before and os.listdir(tmp_path) == ["p.safetensors"]

@@ -113,3 +113,18 @@ def test_a_population_of_other_features_is_refused():
         pool_planner(known_types(np.eye(2)))
     with pytest.raises(ValueError, match="the package takes no other"):
         make_planner("botorch-bald", POOL, TokenFeatures(POOL, TOKENS), prior=known_types(MEANS), num_options=2)
+
+
+def test_types_are_told_apart_by_mutual_information(population):
+    one = known_types(MEANS[:1])
+    assert [pool_planner(population).score, pool_planner(one).score] == ["mutual", "trace"]
+    assert pool_planner(population, "adaptive-theta-hat").score == "trace"  # without draws there is none
+    assert pool_planner(population, score="trace").score == "trace"
+    features = ComposedFeatures(WORDS, TOKENS, encoder(), prompts=20)
+    assert AdaptivePlanner(WORDS, options=features, prior=one, num_options=3).score == "information"
+    # two sharp types that like items 0 and 1: the question shows both, as it decides between the types
+    items = np.eye(D)[[0, 1, 2, 3, 4]]
+    words = Vocabulary(("item",), (tuple("abcde"),))
+    sharp = known_types(np.array([[6.0, *np.zeros(7)], [0.0, 6.0, *np.zeros(6)]]), spread=0.05)
+    planner = AdaptivePlanner(words, options=TokenFeatures(words, items), prior=sharp, num_options=2)
+    assert sorted(planner.ask(np.empty((2, 0), dtype=np.int64)).tolist()) == [0, 1]
