@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,8 @@ from edpbrl_gym.estimation.population.geometry import Geometry, geometry_of
 from edpbrl_gym.estimation.population.sites import Sites, fit_sites
 
 __all__ = ["Block", "WarmSites", "blocks_of"]
+
+PointT = TypeVar("PointT")
 
 _POINTS = 1 << 7  # of the variational integrals
 _TOLERANCE = 1e-4  # nats a person
@@ -82,13 +85,20 @@ class WarmSites:
     def __init__(self) -> None:
         self._last: dict[tuple[int, int], Sites] = {}
 
-    def kept(self) -> dict[tuple[int, int], Sites]:
-        """The last sites, for :meth:`restore`."""
-        return dict(self._last)
+    def guarded(self, step: Callable[[PointT], tuple[float, PointT]]) -> Callable[[PointT], tuple[float, PointT]]:
+        """The same step of EM, which leaves the sites as they were after a trial that is no improvement."""
+        best = -np.inf
 
-    def restore(self, kept: dict[tuple[int, int], Sites]) -> None:
-        """Go on from earlier sites, after a trial that was no improvement."""
-        self._last = dict(kept)
+        def guarded_step(point: PointT) -> tuple[float, PointT]:
+            nonlocal best
+            kept = dict(self._last)
+            value, after = step(point)
+            if value < best:
+                self._last = kept
+            best = max(best, value)
+            return value, after
+
+        return guarded_step
 
     def fit(self, block: int, part: int, geometry: Geometry, offsets: Floats) -> Sites:
         """The sites of a block's people under a part."""

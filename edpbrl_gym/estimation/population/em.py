@@ -24,10 +24,12 @@ __all__ = ["Fitted", "Settings", "first_scale", "fit_parts", "split_parts", "upd
 
 # a few rounds with the same points as long as the likelihood rises much: points far from a posterior hold it back
 _ROUGH_ROUNDS, _ROUGH_RISE, _MOST_ROUGH = 6, 0.005, 30
-_RENEWALS = 2  # of the points after that, each followed by EM to convergence
+_RENEWALS = 2  # of the points after that, the last followed by EM to convergence
+_ROUNDS_BEFORE = 30
 _MOST_NUMBERS = 1 << 22  # in all points; with more people the errors of each average out
-_TOLERANCE = 1e-9  # nats a person, rise in one step
-_VARIATIONAL_TOLERANCE = 1e-4
+# nats a person, rise in one step; with points of more than two features their own error is larger by far
+_GRID_TOLERANCE, _TOLERANCE = 1e-9, 1e-6
+_VARIATIONAL_TOLERANCE, _FIRST_TOLERANCE = 1e-4, 1e-3
 _PEOPLE_OF_FIRST_SCALE = 50
 
 
@@ -76,10 +78,13 @@ def first_scale(people: Sequence[Answered]) -> float:
 
 
 def fit_parts(people: Sequence[Answered], start: Parts, shrinkage: Shrinkage, settings: Settings) -> Fitted:
-    """EM from a first mixture: by importance sampling for few features, else by variational Gaussians."""
-    if start.dimension > DEFENSIVE_RANK:
-        return _fit_variational(people, start, shrinkage, settings)
-    parts, previous = start, -np.inf
+    """EM from a first mixture: by variational Gaussians, then for few features by importance sampling."""
+    few = start.dimension <= DEFENSIVE_RANK
+    tolerance = _FIRST_TOLERANCE if few else _VARIATIONAL_TOLERANCE
+    parts, history, found, converged = _climb_bounds(people, start, shrinkage, settings, tolerance)
+    if not few:
+        return Fitted(parts, found.moments, history, converged, found.memberships)
+    previous = -np.inf
     log_points = _log_points(people, start)
     for trial in range(_MOST_ROUGH):
         proposals = Proposals.variational(people, parts)
@@ -92,7 +97,8 @@ def fit_parts(people: Sequence[Answered], start: Parts, shrinkage: Shrinkage, se
     for renewal in range(_RENEWALS):
         proposals = cloud.proposals(people, parts) if renewal else Proposals.variational(people, parts)
         cloud = Cloud(people, proposals, parts, log_points, settings.seed + 1 + renewal)
-        parts, history, converged = _climb(cloud, parts, shrinkage, settings.rounds, len(people))
+        rounds = settings.rounds if renewal == _RENEWALS - 1 else min(_ROUNDS_BEFORE, settings.rounds)
+        parts, history, converged = _climb(cloud, parts, shrinkage, rounds, len(people))
         found = cloud.expect(parts)
         settings.tell(
             f"points {renewal + 1} of {_RENEWALS}: {len(history)} rounds, log-likelihood {history[-1]:.4f}, "
@@ -111,21 +117,26 @@ def _climb(
         value = float(found.log_likelihoods.sum()) + shrinkage.penalty(point)
         return value, shrinkage.maximise(found.moments, point)
 
-    return climb_by_em(step, start, rounds=rounds, tolerance=_TOLERANCE * people)
+    tolerance = _GRID_TOLERANCE if start.dimension <= 2 else _TOLERANCE
+    return climb_by_em(step, start, rounds=rounds, tolerance=tolerance * people)
 
 
-def _fit_variational(people: Sequence[Answered], start: Parts, shrinkage: Shrinkage, settings: Settings) -> Fitted:
+def _climb_bounds(
+    people: Sequence[Answered], start: Parts, shrinkage: Shrinkage, settings: Settings, tolerance: float
+) -> tuple[Parts, list[float], Expectation, bool]:
+    """EM with variational Gaussians."""
     inner = VariationalPeople(people)
-    parts, history, converged = start, [], False
-    for number in range(settings.rounds):
-        found = inner.expect(parts)
-        history.append(float(found.log_likelihoods.sum()) + shrinkage.penalty(parts))
-        settings.tell(f"round {number + 1}: bound on the log-likelihood {history[-1]:.4f}")
-        converged = number > 0 and history[-1] - history[-2] < _VARIATIONAL_TOLERANCE * len(people)
-        if converged:
-            break
-        parts = shrinkage.maximise(found.moments, parts)
-    return Fitted(parts, found.moments, history, converged, found.memberships)
+
+    def step(point: Parts) -> tuple[float, Parts]:
+        found = inner.expect(point)
+        value = float(found.log_likelihoods.sum()) + shrinkage.penalty(point)
+        return value, shrinkage.maximise(found.moments, point)
+
+    parts, history, converged = climb_by_em(
+        inner.fits.guarded(step), start, rounds=settings.rounds, tolerance=tolerance * len(people)
+    )
+    settings.tell(f"{len(history)} rounds: bound on the log-likelihood {history[-1]:.3f}")
+    return parts, history, inner.expect(parts), converged
 
 
 def _log_points(people: Sequence[Answered], parts: Parts) -> int:

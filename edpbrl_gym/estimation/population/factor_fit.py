@@ -54,20 +54,17 @@ def fit_factors(
 
 def _climb(inner: FactorPeople, start: Factors, rounds: int, people: int) -> tuple[Factors, list[float]]:
     """Accelerated EM; a trial that is no improvement leaves the people's fits as they were."""
-    best = -np.inf
 
     def step(model: Factors) -> tuple[float, Factors]:
-        nonlocal best
-        kept = inner.fits.kept()
         moments, bounds, _ = inner.expect(model)
-        value = float(bounds.sum()) + model.penalty()
-        if value < best:
-            inner.fits.restore(kept)
-        best = max(best, value)
-        return value, model.maximised(moments)
+        return float(bounds.sum()) + model.penalty(), model.maximised(moments)
 
     model, history, _ = climb_by_em(
-        step, start, rounds=rounds, tolerance=_TOLERANCE * people, cycle_tolerance=_CYCLE_TOLERANCE * people
+        inner.fits.guarded(step),
+        start,
+        rounds=rounds,
+        tolerance=_TOLERANCE * people,
+        cycle_tolerance=_CYCLE_TOLERANCE * people,
     )
     return model, history
 

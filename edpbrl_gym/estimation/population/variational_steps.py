@@ -29,7 +29,7 @@ class VariationalPeople:
     def __init__(self, people: Sequence[Answered]) -> None:
         self._blocks = blocks_of(people)
         self._count = len(people)
-        self._fits = WarmSites()
+        self.fits = WarmSites()
 
     def expect(self, parts: Parts) -> Expectation:
         """The E-step: statistics and bounds. Weights of the parts are proportional to the exponential of the bounds."""
@@ -40,7 +40,7 @@ class VariationalPeople:
         for index, block in enumerate(self._blocks):
             for part in range(number):
                 offsets = block.offsets_at(parts.means[part])
-                fits[index, part] = self._fits.fit(index, part, block.under(roots[part]), offsets)
+                fits[index, part] = self.fits.fit(index, part, block.under(roots[part]), offsets)
                 bounds[block.people, part] = fits[index, part].bounds
         logs = bounds + np.log(parts.weights)
         likelihoods = logsumexp(logs, axis=1)
