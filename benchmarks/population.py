@@ -181,11 +181,11 @@ def time_people(kept: list[tuple[Population, int, float]]) -> None:
         for count in (1, 5, 20):
             rows = []
             for data in answered(tastes, count, options, rng, size):
-                fit, whole = population.fit(data), milliseconds(lambda: population.fit(data).planned)  # noqa: B023
+                whole = milliseconds(lambda: population.fit(data).planned)  # noqa: B023
                 alone = milliseconds(lambda: population.fit(data))  # noqa: B023
                 prior = population.gaussian
-                rows.append((alone, whole, milliseconds(lambda: estimate(data, prior=prior)), fit.fallback_weight))  # noqa: B023
-            alone, whole, single, _ = np.median(rows, axis=0)
+                rows.append((alone, whole, milliseconds(lambda: estimate(data, prior=prior))))  # noqa: B023
+            alone, whole, single = np.median(rows, axis=0)
             print(
                 f"{population.dimension:>5}{options:>3}{count:>9}{alone:>8.1f}{whole:>9.1f}{single:>10.2f}"
                 f"{whole / single:>7.1f}",

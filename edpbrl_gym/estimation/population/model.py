@@ -155,7 +155,7 @@ class Population:
         *,
         model: ResponseModel | None = None,
         fallback: GaussianPrior | EllipsisType | None = ...,
-        fallback_weight: float = 0.1,
+        fallback_weight: float = 0.03,
     ) -> PersonFit:
         """A person's taste, from their own answers and the population.
 
@@ -164,7 +164,8 @@ class Population:
             model: Response model, as for :func:`~edpbrl_gym.estimation.estimate`.
             fallback: Proper prior for a person unlike all others, at an unknown scale; by default the base prior of
                 the population, about its own mean and as strong as people's tastes are on average. None: without.
-            fallback_weight: Its prior weight, in (0, 1).
+            fallback_weight: Its prior weight, in (0, 1). With 0.1 simulated people who do belong to the population lose
+                0.010 nats an answer by it after 2 to 4 answers, with 0.03 at most 0.005.
 
         Raises:
             TypeError: Data of another type, or a fallback that is no GaussianPrior.

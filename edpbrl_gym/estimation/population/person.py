@@ -2,8 +2,8 @@
 
 Besides the parts of the population there is a fallback, N(m, s C) with the base prior's mean and covariance and an
 unknown scale s. A scale chosen by the same answers would make its evidence too high; so log(s) has the prior
-N(log(typical), 2^2), on nine points two standard deviations to both sides, and the evidence is the average over them.
-The typical scale is that of the population. An atypical person's answers have little evidence under the population, and
+N(log(typical), 1.5^2), on seven points two standard deviations to both sides, and the evidence is their average. The
+typical scale is that of the population. An atypical person's answers have little evidence under the population, and
 after a few of them the fallback has all weight.
 """
 
@@ -36,8 +36,8 @@ from edpbrl_gym.likelihood.choice import check_options, log_softmax
 __all__ = ["PersonFit", "PersonPart", "fallback_scales", "fit_person"]
 
 _NEGLIGIBLE = 1e-3  # weight of a part below which predictions are made without it
-_LOG_SPREAD = 2.0  # standard deviation of the fallback's log scale
-_SCALES = np.linspace(-2.0, 2.0, 9)  # its points, in standard deviations
+_LOG_SPREAD = 1.5  # standard deviation of the fallback's log scale
+_SCALES = np.linspace(-2.0, 2.0, 7)  # its points, in standard deviations
 _BLOCK_NUMBERS = 1 << 23
 
 
@@ -202,7 +202,7 @@ class PersonFit:
 
 
 def fallback_scales(typical: float) -> tuple[Floats, Floats]:
-    """The fallback's scales, (9,), and the logarithms of their prior weights, which sum to 1."""
+    """The fallback's scales, (7,), and the logarithms of their prior weights, which sum to 1."""
     logs = -0.5 * np.square(_SCALES)
     return typical * np.exp(_LOG_SPREAD * _SCALES), logs - np.logaddexp.reduce(logs)
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym.estimation.population.geometry import geometry_of, inverse_lower
-from edpbrl_gym.estimation.population.points import Gaussians, Shared, shared_points
+from edpbrl_gym.estimation.population.points import DEFENSIVE_RANK, Gaussians, Shared, shared_points
 from edpbrl_gym.estimation.population.sites import Sites, fit_sites
 from edpbrl_gym.estimation.population.spans import Local, Span
 
@@ -22,7 +22,7 @@ __all__ = ["Posteriors"]
 
 _TOLERANCE = 3e-3  # nats; importance sampling corrects what is missing
 
-_POINTS = 1024  # of all variational Gaussians together, to compare the priors
+_POINTS, _POINTS_OF_MANY = 2048, 1024  # of all variational Gaussians together, to compare the priors
 _LEAST_LOG, _MOST_LOG = 6, 9
 
 
@@ -82,7 +82,8 @@ class Posteriors:
 
     def log_evidence(self) -> Floats:
         """Log evidence of the answers under each prior, (J,), by importance sampling."""
-        size = np.ceil(np.log2(_POINTS / len(self.fits)))
+        few = self.inner.shape[1] <= DEFENSIVE_RANK
+        size = np.ceil(np.log2((_POINTS if few else _POINTS_OF_MANY) / len(self.fits)))
         log_points = np.full(len(self.fits), np.clip(size, _LEAST_LOG, _MOST_LOG), dtype=np.intp)
         shared = shared_points(self.fits, self.priors, log_points)
         return shared.log_means(self._log_ratios(shared))

@@ -46,12 +46,11 @@ def test_weights_evidence_and_probabilities_agree_with_integrals(population, cou
     data = options[:count], np.arange(count) % 3
     fallback = GaussianPrior.from_covariance(np.diag([1.5, 0.7]))
     fit = population.fit(data, fallback=fallback)
-    steps = np.linspace(-2, 2, 9)
-    node_logs = np.log(0.1) - 0.5 * steps**2 - logsumexp(-0.5 * steps**2)
-    # scales up to e^3: wider Gaussians would leave the grid
+    steps = np.linspace(-2, 2, 7)
+    node_logs = np.log(0.03) - 0.5 * steps**2 - logsumexp(-0.5 * steps**2)
     kept = slice(0, 8)
-    gaussians = [*population.parts, *(fallback.scaled(float(np.exp(2 * step))) for step in steps)][kept]
-    logs = np.concatenate([[np.log(0.9)], node_logs])[kept]
+    gaussians = [*population.parts, *(fallback.scaled(float(np.exp(1.5 * step))) for step in steps)][kept]
+    logs = np.concatenate([[np.log(0.97)], node_logs])[kept]
     grid, points, evidence, weights = exact(data, gaussians, logs)
     assert [part.log_evidence for part in fit.parts[kept]] == pytest.approx(evidence, abs=0.02)
     found = np.array(fit.weights)[kept]
@@ -74,11 +73,11 @@ def test_choice_probabilities_under_one_gaussian_are_exact(population):
 
 def test_before_any_answer_the_prior_speaks(population):
     fit = population.fit((np.zeros((0, 3, 2)), np.zeros(0, dtype=int)))
-    assert fit.weights[0] == pytest.approx(0.9)
-    assert fit.fallback_weight == pytest.approx(0.1)
+    assert fit.weights[0] == pytest.approx(0.97)
+    assert fit.fallback_weight == pytest.approx(0.03)
     assert fit.planned.mean == pytest.approx(population.parts[0].mean)
     assert fit.planned.precision == pytest.approx(population.parts[0].precision)
-    assert fit.theta == pytest.approx(0.9 * population.parts[0].mean)
+    assert fit.theta == pytest.approx(0.97 * population.parts[0].mean)
     assert isinstance(fit.posterior, Posterior)
     assert fit.estimate.converged
 
