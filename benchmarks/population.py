@@ -130,7 +130,7 @@ def factor_tastes(count: int, dimension: int, rng: np.random.Generator) -> Float
     return np.asarray(mean + rng.normal(size=(count, 4)) @ loadings.T + own)
 
 
-def time_fits() -> list[tuple[Population, int, float]]:
+def time_fits(wanted: list[str]) -> list[tuple[Population, int, float]]:
     """Print the time of each fit; the populations, with the number of options and the size of the features."""
     print(f"{'kind':<10}{'people':>8}{'d':>5}{'K':>3}{'answers':>9}{'seconds':>9}{'peak GB':>9}")
     kept = []
@@ -144,7 +144,7 @@ def time_fits() -> list[tuple[Population, int, float]]:
         tastes = communities(dimension)["gaussian"] if dimension < 100 else None
         thetas = factor_tastes(number, dimension, rng) if tastes is None else tastes(number, rng)
         people = answered(thetas, questions, options, rng, size)
-        for kind in kinds:
+        for kind in [kind for kind in kinds if kind in wanted]:
             begun = time.process_time()
             population = fit_population(people, kind=kind, factors=4 if kind == "factors" else None)  # type: ignore[arg-type]
             seconds = time.process_time() - begun
@@ -200,10 +200,11 @@ def main() -> None:
     parser.add_argument("--people", type=int, default=300, help="new people of each population (accuracy)")
     parser.add_argument("--dimension", type=int, default=6, help="number of features (accuracy)")
     parser.add_argument("--options", type=int, default=4, help="K (accuracy)")
+    parser.add_argument("--kinds", nargs="+", default=["gaussian", "types", "factors"], help="only these (times)")
     given = parser.parse_args()
     with one_blas_thread():
         if given.part == "times":
-            time_people(time_fits())
+            time_people(time_fits(given.kinds))
         else:
             accuracy(given.people, given.dimension, given.options)
 

@@ -20,7 +20,7 @@ from edpbrl_gym.estimation.prior_scale import BOUNDS, FIRST_STEP
 from edpbrl_gym.estimation.scale_search import climb
 from edpbrl_gym.estimation.whitened import WhitenedAnswers
 
-__all__ = ["Fitted", "Settings", "first_scale", "fit_parts", "split_parts", "update_parts"]
+__all__ = ["Fitted", "Settings", "first_scale", "fit_bounds", "fit_parts", "split_parts", "update_parts"]
 
 # a few rounds with the same points as long as the likelihood rises much: points far from a posterior hold it back
 _ROUGH_ROUNDS, _ROUGH_RISE, _MOST_ROUGH = 6, 0.005, 30
@@ -80,11 +80,10 @@ def first_scale(people: Sequence[Answered]) -> float:
 def fit_parts(people: Sequence[Answered], start: Parts, shrinkage: Shrinkage, settings: Settings) -> Fitted:
     """EM from a first mixture: by variational Gaussians, then for few features by importance sampling."""
     few = start.dimension <= DEFENSIVE_RANK
-    tolerance = _FIRST_TOLERANCE if few else _VARIATIONAL_TOLERANCE
-    parts, history, found, converged = _climb_bounds(people, start, shrinkage, settings, tolerance)
+    first = fit_bounds(people, start, shrinkage, settings, _FIRST_TOLERANCE if few else _VARIATIONAL_TOLERANCE)
     if not few:
-        return Fitted(parts, found.moments, history, converged, found.memberships)
-    previous = -np.inf
+        return first
+    parts, previous = first.parts, -np.inf
     log_points = _log_points(people, start)
     for trial in range(_MOST_ROUGH):
         proposals = Proposals.variational(people, parts)
@@ -121,10 +120,14 @@ def _climb(
     return climb_by_em(step, start, rounds=rounds, tolerance=tolerance * people)
 
 
-def _climb_bounds(
-    people: Sequence[Answered], start: Parts, shrinkage: Shrinkage, settings: Settings, tolerance: float
-) -> tuple[Parts, list[float], Expectation, bool]:
-    """EM with variational Gaussians."""
+def fit_bounds(
+    people: Sequence[Answered],
+    start: Parts,
+    shrinkage: Shrinkage,
+    settings: Settings,
+    tolerance: float = _FIRST_TOLERANCE,
+) -> Fitted:
+    """EM with variational Gaussians alone, until a step raises the bound by at most ``tolerance`` nats a person."""
     inner = VariationalPeople(people)
 
     def step(point: Parts) -> tuple[float, Parts]:
@@ -136,7 +139,8 @@ def _climb_bounds(
         inner.fits.guarded(step), start, rounds=settings.rounds, tolerance=tolerance * len(people)
     )
     settings.tell(f"{len(history)} rounds: bound on the log-likelihood {history[-1]:.3f}")
-    return parts, history, inner.expect(parts), converged
+    found = inner.expect(parts)
+    return Fitted(parts, found.moments, history, converged, found.memberships)
 
 
 def _log_points(people: Sequence[Answered], parts: Parts) -> int:
@@ -145,11 +149,11 @@ def _log_points(people: Sequence[Answered], parts: Parts) -> int:
     return int(np.clip(np.floor(np.log2(_MOST_NUMBERS / numbers)), 7, 10))
 
 
-def split_parts(people: Sequence[Answered], fitted: Fitted, number: int, seed: int) -> Parts:
+def split_parts(people: Sequence[Answered], fitted: Parts, number: int, seed: int) -> Parts:
     """A first mixture of ``number`` parts: the people's posterior means in groups by k-means."""
     from scipy.cluster.vq import kmeans2
 
-    one = fitted.parts
+    one = fitted
     centres = Proposals.variational(people, one).means[:, 0]
     white = np.linalg.solve(np.linalg.cholesky(one.covariances[0]), (centres - one.means[0]).T).T
     _, labels = kmeans2(white, number, minit="++", rng=np.random.default_rng(seed), missing="warn")

@@ -11,7 +11,7 @@ from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym._validation import check_choice_of, check_count, check_number
 from edpbrl_gym.estimation.data import Data
 from edpbrl_gym.estimation.population.answers import Answered, Frame, answered_people, check_group
-from edpbrl_gym.estimation.population.em import Settings, first_scale, fit_parts, split_parts
+from edpbrl_gym.estimation.population.em import Settings, first_scale, fit_bounds, fit_parts, split_parts
 from edpbrl_gym.estimation.population.factor_fit import fit_factors
 from edpbrl_gym.estimation.population.factors import FactorMoments, Factors
 from edpbrl_gym.estimation.population.model import Kind, Population
@@ -95,10 +95,11 @@ def fit_population(
         state, moments, history = found.parts, found.moments, found.history
     else:
         rule = Shrinkage(weight)
-        fitted = fit_parts(inside, Parts.single(base.dimension, scale), rule, settings)
+        start = Parts.single(base.dimension, scale)
         number = 1 if kind == "gaussian" else check_count(types, "types")
         if number > 1:
-            fitted = fit_parts(inside, split_parts(inside, fitted, number, settings.seed), rule, settings)
+            start = split_parts(inside, fit_bounds(inside, start, rule, settings).parts, number, settings.seed)
+        fitted = fit_parts(inside, start, rule, settings)
         order = np.argsort(-fitted.parts.weights, kind="stable")
         state, moments, history = fitted.parts.take(order), fitted.moments.take(order), fitted.history
     return Population.of(
