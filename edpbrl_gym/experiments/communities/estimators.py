@@ -25,6 +25,8 @@ from edpbrl_gym.likelihood import Terms
 
 __all__ = ["Alone", "Fits", "chooser", "make_estimator"]
 
+_DRAWS = 64  # of the taste, by which one of hundreds of questions is chosen
+
 
 class Fits(Protocol):
     """What is known before a new person's first answer."""
@@ -93,7 +95,7 @@ def chooser(estimator: Fits, rule: str, kind: str, number: int) -> Choose:
             assert isinstance(estimator, RewardBasis | AveragedModels), "the others have no rule of their own"
             return estimator.choose(answers, left)
         rng = generator(0, "communities", rule, kind, number, len(answers))
-        return choose_question(rule, lambda: _planning(estimator).plan(answers), left, rng)
+        return choose_question(rule, lambda: _planning(estimator).plan(answers), left, rng, draws=_DRAWS)
 
     return choose
 
