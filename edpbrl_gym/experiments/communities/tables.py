@@ -113,14 +113,16 @@ def verdict(found: Communities) -> list[str]:
         }
         if not signs:
             continue
-        lost = [
-            f"{METRICS[metric]}, {rule}, {count} answers" for (metric, rule, count), sign in signs.items() if sign > 0
-        ]
-        where = f" ({'; '.join(lost)})" if lost else ""
+        lost: dict[str, list[str]] = {}
+        for (metric, rule, count), sign in signs.items():
+            if sign > 0:
+                lost.setdefault(f"{METRICS[metric]}, {rule}", []).append(str(count))
+        where = "; ".join(f"{what}: after {', '.join(counts)} answers" for what, counts in lost.items())
+        worse_ones = sum(sign > 0 for sign in signs.values())
         better = sum(sign < 0 for sign in signs.values())
         lines.append(
             f"{kind}: of {len(signs)} differences between {POPULATION} and alone {better} are surely for the better "
-            f"and {len(lost)} surely for the worse{where}."
+            f"and {worse_ones} surely for the worse{f' ({where})' if where else ''}."
         )
     return lines
 

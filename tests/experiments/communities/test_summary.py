@@ -57,6 +57,10 @@ def test_what_is_worse_depends_on_the_measure(found):
         assert worse(metric, gap) == -1
         assert worse(metric, found.difference(ALONE, POPULATION, "same style", metric, 10)) == 1
     (line,) = verdict(found)
+    swapped = found.table.replace({"estimator": {"alone": "population-factors", "population-factors": "alone"}})
+    (bad,) = verdict(Communities(swapped[swapped["answers"] < 40]))
+    assert "0 are surely for the better and 6 surely for the worse" in bad
+    assert "(preference error, random: after 0, 10 answers; regret" in bad
     assert "of 9 differences" in line and "9 are surely for the better and 0 surely for the worse." in line
     assert needed_table(found, "preference_error").rows == [
         ["same style", "random", "40.0 [40.0, 40.0]", "> 40 [> 40, > 40]"]
