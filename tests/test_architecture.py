@@ -46,6 +46,7 @@ FLOORS = {
     "personalize": 5,
     "session": 6,
     "experiments": 7,
+    "study": 7,
     "cli": 8,
 }
 HEAVY = {
@@ -75,6 +76,10 @@ HEAVY = {
     "dask",
     "distributed",
     "rdata",
+    "starlette",
+    "uvicorn",
+    "jinja2",
+    "psycopg",
 }
 MATHEMATICS = {"mdp", "likelihood", "comparisons", "estimation", "design"}
 # rooms that also read one room of their own floor

@@ -57,7 +57,7 @@ def _run(arguments: list[str]) -> None:
         options = _parse(arguments or ["--help"])
     except SystemExit:  # tyro has printed the help
         return
-    options = getattr(options, "experiment", options)  # `reproduce` and `bench` hold the experiment's own options
+    options = getattr(options, "experiment", options)  # that of `reproduce`, `bench` and `study`
     run: Callable[[Any], None] = import_module(type(options).__module__).run
     run(options)
 

@@ -21,6 +21,7 @@ from edpbrl_gym.cli.report import Report
 from edpbrl_gym.cli.synthetic import Synthetic
 from edpbrl_gym.cli.train_mini_diffusion import TrainMiniDiffusion
 from edpbrl_gym.cli.train_prompt_lm import TrainPromptLM
+from edpbrl_gym.cli.web_study import StudyCheck, StudyInit
 
 __all__ = ["commands"]
 
@@ -83,6 +84,16 @@ def commands(arguments: Sequence[str]) -> Any:
             ]
         ]
 
+    @dataclass(frozen=True)
+    class Study:
+        """Ask many people: a web study."""
+
+        experiment: OmitArgPrefixes[
+            OmitSubcommandPrefixes[
+                Annotated[StudyInit, subcommand("init")] | Annotated[StudyCheck, subcommand("check")]
+            ]
+        ]
+
     return (
         Annotated[Demo, subcommand("demo")]
         | Annotated[Design, subcommand("design")]
@@ -90,6 +101,7 @@ def commands(arguments: Sequence[str]) -> Any:
         | Annotated[FitPopulation, subcommand("fit-population")]
         | Annotated[Personalize, subcommand("personalize")]
         | Annotated[Render, subcommand("render")]
+        | Annotated[Study, subcommand("study")]
         | Annotated[Reproduce, subcommand("reproduce")]
         | Annotated[Benchmark, subcommand("bench")]
         | Annotated[TrainPromptLM, subcommand("train-prompt-lm")]

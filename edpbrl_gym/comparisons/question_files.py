@@ -23,7 +23,7 @@ from edpbrl_gym.features import TextEncoder
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.vocabulary.tokens import normalise, unseen
 
-__all__ = ["holds_answers", "read_answers", "write_questions"]
+__all__ = ["holds_answers", "read_answers", "read_questions", "write_questions"]
 
 _START = "start from the questions file of `edpbrl design`"
 
@@ -70,6 +70,30 @@ def holds_answers(path: str | os.PathLike[str]) -> bool:
         return False
     column = table.header.index("choice")
     return any(row[column] for row in table.rows)
+
+
+def read_questions(path: str | os.PathLike[str]) -> list[tuple[int, int, list[str]]]:
+    """The questions of a file of ``write_questions``, answered or not: entries (episode, step, K texts).
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If a column is missing, an option is empty, episode or step are no whole numbers, or there is no
+            question (the message names row and column).
+    """
+    source = Path(path)
+    if not source.is_file():
+        raise FileNotFoundError(f"Expected a file of questions at {source}, found none; check the path")
+    table = _read_table(source)
+    columns = [(name, table.header.index(name)) for name in _options(table.header, source)]
+    rows = [number for number, row in enumerate(table.rows) if any(row)]
+    if not rows:
+        raise ValueError(f"Expected at least one question in {source}, got none; {_START}")
+    for number in rows:
+        for name, column in columns:
+            _check_option(table.rows[number][column], f"column {name} of {table.positions[number]}", source)
+    episodes, steps = (_whole_numbers(name, table, rows, source).tolist() for name in ("episode", "step"))
+    texts = [[normalise(table.rows[number][column]) for _, column in columns] for number in rows]
+    return list(zip(episodes, steps, texts, strict=True))
 
 
 def read_answers(

@@ -1,0 +1,40 @@
+"""Small studies for the tests of the study."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from edpbrl_gym.study.template import write_template
+from tests.helpers.small_vocabulary import write_vocabulary
+
+SMALL = """
+title = "A small study"
+seed = 3
+completion_code = "C1"
+[consent]
+version = "2026-11"
+[questions]
+vocabulary = "words"
+options = 3
+number = 6
+[practice]
+questions = 1
+[checks]
+attention = 1
+repeated = 2
+[[arms]]
+name = "adaptive"
+planner = "adaptive"
+[[arms]]
+name = "random"
+planner = "random"
+weight = 2
+"""
+
+
+def write_study(folder: Path, text: str = SMALL) -> Path:
+    """Write a study of three options about the small vocabulary; return its folder."""
+    write_template(folder)
+    write_vocabulary(folder / "words")
+    (folder / "study.toml").write_text(text, encoding="utf-8")
+    return folder

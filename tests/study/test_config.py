@@ -1,0 +1,247 @@
+"""The configuration of a study: everything that is wrong in it is said, and nothing else is."""
+
+from __future__ import annotations
+
+import copy
+import tomllib
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edpbrl_gym.study.arms import arm_of
+from edpbrl_gym.study.config import Arm, config_of, read_config
+from edpbrl_gym.study.template import write_template
+from edpbrl_gym.study.toml_reading import Mistakes
+from tests.helpers.encoders import CountingEncoder
+from tests.helpers.studies import SMALL, write_study
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_study(tmp_path_factory.mktemp("study") / "small")
+
+
+def changed(*path, value):
+    document = tomllib.loads(SMALL)
+    place = document
+    for key in path[:-1]:
+        place = place[key] if isinstance(key, int) else place.setdefault(key, {})
+    place[path[-1]] = value
+    return document
+
+
+def mistakes(document, folder):
+    with pytest.raises(Mistakes) as error:
+        config_of(document, folder)
+    return error.value.mistakes
+
+
+def test_the_template_is_a_study_without_mistakes(tmp_path):
+    files = write_template(tmp_path / "new")
+    config = read_config(tmp_path / "new")
+    assert [arm.name for arm in config.arms] == ["adaptive", "random"]
+    assert all(path.read_text(encoding="utf-8").isascii() for path in files)
+    before = [path.read_bytes() for path in files]
+    with pytest.raises(FileExistsError):
+        write_template(tmp_path / "new")
+    assert [path.read_bytes() for path in files] == before
+
+
+def test_the_defaults_that_the_template_names_are_the_defaults(tmp_path):
+    """Without the comment signs of its optional values, the template gives the same configuration."""
+    write_template(tmp_path)
+    path = tmp_path / "study.toml"
+    plain = read_config(tmp_path)
+    text = path.read_text(encoding="utf-8")
+    for line in ("cant_tell = true", "undo = true", 'encoder = "minilm"'):
+        assert f"# {line}" in text
+        text = text.replace(f"# {line}", line)
+    path.write_text(text, encoding="utf-8")
+    assert read_config(tmp_path).fingerprint == plain.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        (("questions", "number"), "thirty", "questions.number: expected a whole number of at least 1 and at most 1000"),
+        (("questions", "number"), True, "questions.number"),
+        (("questions", "options"), 13, "questions.options"),
+        (("questions", "format"), "bestworst", "did you mean 'best_worst'?"),
+        (("questions", "nubmer"), 3, "did you mean 'number'?"),
+        (("questions", "undo"), "yes", "questions.undo: expected true or false"),
+        (("arms", 0, "planner"), "adaptve", "arms[1].planner"),
+        (("arms", 1, "name"), "adaptive", "'adaptive' twice"),
+        (("arms",), [], "expected at least one arm, got none"),
+        (("arms", 0, "prior"), "nobody.safetensors", "arms[1].prior"),
+        (("arms", 0, "file"), "study.toml", "arms[1].file"),
+        (("languages",), ["en", "de"], "consent.de.txt"),
+        (("languages",), ["english language"], "languages"),
+        (("title",), " ", "title: expected the title in quotes"),
+        (("consent", "version"), 1, "consent.version"),
+        (("database",), "mysql://x", "database"),
+        (("questions", "stop_when_sure"), {"minimum": 7}, "questions.stop_when_sure.minimum"),
+        (("checks", "repeated"), 4, "checks.repeated"),
+        (("practice", "comprehension"), [{"text": "?", "choices": ["a", "b"], "correct": 3}], "[1].correct"),
+        (("renderer",), {"size": 512}, "renderer.model"),
+        (("consent",), "1", "expected a table, got '1'; begin it with a line [consent]"),
+    ],
+)
+def test_a_mistake_is_explained_by_its_key(folder, path, value, said):
+    assert any(said in one for one in mistakes(changed(*path, value=value), folder))
+
+
+def test_all_mistakes_are_listed_at_once(folder):
+    document = changed("questions", "number", value=0)
+    document["questions"]["format"] = "worst"
+    document["colour"] = "blue"
+    document["arms"][0]["planner"] = 3
+    found = mistakes(document, folder)
+    assert len(found) == 4
+    assert {one.partition(":")[0] for one in found} == {
+        "questions.number", "questions.format", "colour", "arms[1].planner"
+    }  # fmt: skip
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def places(value, path=()):
+    """Every place of a document."""
+    if path:
+        yield path
+    if isinstance(value, dict | list):
+        for key in value if isinstance(value, dict) else range(len(value)):
+            yield from places(value[key], (*path, key))
+
+
+PLACES = sorted(places(tomllib.loads(SMALL)), key=str)
+
+
+@settings(max_examples=300, deadline=None)
+@given(changes=st.lists(st.tuples(st.sampled_from(PLACES), VALUES), min_size=1, max_size=4))
+def test_any_document_gives_a_configuration_or_its_mistakes(folder, changes):
+    document = tomllib.loads(SMALL)
+    for path, value in changes:
+        place = document
+        try:
+            for key in path[:-1]:
+                place = place[key]
+            place[path[-1]] = copy.deepcopy(value)
+        except (KeyError, IndexError, TypeError):
+            continue  # an earlier change took the place away
+    try:
+        config = config_of(document, folder)
+    except Mistakes as error:
+        assert error.mistakes and all(": expected " in one for one in error.mistakes)
+    else:
+        assert len(config.fingerprint) == 64 and config.arms
+
+
+@settings(max_examples=100, deadline=None)
+@given(key=st.text(min_size=1, max_size=12), table=st.sampled_from(["questions", "checks", "practice", "consent"]))
+def test_unknown_keys_are_never_ignored(folder, key, table):
+    document = tomllib.loads(SMALL)
+    if key in document[table]:
+        return
+    document[table][key] = object()  # of no type that a known key has
+    assert any(one.startswith(f"{table}.{key}: expected ") for one in mistakes(document, folder))
+
+
+def test_what_is_no_toml_is_one_mistake_with_its_line(tmp_path):
+    write_study(tmp_path, 'title = "a"\nseed = \n')
+    with pytest.raises(Mistakes, match="line 2"):
+        read_config(tmp_path)
+    (tmp_path / "study.toml").write_bytes(b'title = "a"\nx = "\xff"')
+    with pytest.raises(Mistakes, match="line 2"):
+        read_config(tmp_path)
+
+
+def test_fingerprints_tell_what_is_shown_from_what_is_asked(folder):
+    first = config_of(tomllib.loads(SMALL), folder)
+    other_title = config_of(changed("title", value="Another"), folder)
+    other_seed = config_of(changed("seed", value=4), folder)
+    elsewhere = config_of(changed("database", value="sqlite:///other.db"), folder)
+    assert elsewhere.fingerprint == first.fingerprint
+    assert other_title.fingerprint != first.fingerprint
+    assert other_title.asking_fingerprint == first.asking_fingerprint
+    assert other_seed.asking_fingerprint != first.asking_fingerprint
+
+
+@given(
+    weights=st.lists(st.integers(1, 4), min_size=1, max_size=4), seed=st.integers(0, 2**40), blocks=st.integers(1, 4)
+)
+@settings(max_examples=50, deadline=None)
+def test_every_block_has_each_arm_as_often_as_its_weight(weights, seed, blocks):
+    arms = [Arm(str(index), "random", weight) for index, weight in enumerate(weights)]
+    for block in range(blocks):
+        names = [arm_of(arms, block * sum(weights) + place, seed).name for place in range(sum(weights))]
+        assert sorted(names) == sorted(arm.name for arm in arms for _ in range(arm.weight))
+
+
+def test_the_order_of_arms_differs_between_blocks():
+    arms = [Arm("a", "random"), Arm("b", "random")]
+    orders = {arm_of(arms, 2 * block, 0).name for block in range(20)}
+    assert orders == {"a", "b"}
+
+
+def test_checks_ask_the_first_question_of_every_arm(folder):
+    from edpbrl_gym.study.checks import examine
+
+    plan, _ = examine(read_config(folder), encoder=CountingEncoder())
+    assert [len(set(arm.texts)) for arm in plan.arms] == [3, 3]
+    assert plan.questions == 6 + 1 + 1 + 2 and plan.minutes > 2
+    assert [arm.share for arm in plan.arms] == pytest.approx([1 / 3, 2 / 3])
+
+
+def test_checks_list_the_mistakes_of_all_arms(tmp_path):
+    from edpbrl_gym.study.checks import examine
+
+    text = SMALL.replace('planner = "adaptive"', 'planner = "adaptive"\noptions = {drews = 3}')
+    text += '\n[[arms]]\nname = "pool"\nplanner = "botorch-bald"\n'
+    config = read_config(write_study(tmp_path, text))
+    with pytest.raises(Mistakes) as error:
+        examine(config, encoder=CountingEncoder())
+    first, second = error.value.mistakes
+    assert "has no option 'drews'" in first and second.startswith("arms[3] (pool): ")
+
+
+def test_a_missing_vocabulary_is_one_mistake(tmp_path):
+    from edpbrl_gym.study.checks import examine
+
+    config = read_config(write_study(tmp_path, SMALL.replace('"words"', '"worlds"')))
+    with pytest.raises(Mistakes, match="questions: .*worlds"):
+        examine(config, encoder=CountingEncoder())
+
+
+@pytest.mark.parametrize(("feedback", "per_episode"), [("prompt", 1), ("truncated", 3), ("state", 3)])
+def test_the_questions_of_a_file_are_asked_as_they_are(tmp_path, feedback, per_episode):
+    from edpbrl_gym.comparisons.question_files import write_questions
+    from edpbrl_gym.study.checks import examine
+    from edpbrl_gym.vocabulary import load_vocabulary
+
+    text = SMALL[: SMALL.index("[[arms]]")].replace("number = 6", f'number = 6\nfeedback = "{feedback}"')
+    folder = write_study(tmp_path / "study", text + '[[arms]]\nname = "fixed"\nplanner = "questions"\nfile = "q.csv"\n')
+    words = load_vocabulary(folder / "words")
+    questions = []
+    for episode in range(6 // per_episode):
+        rows = [[(episode + lane + step) % 8 for step in range(3)] for lane in range(3)]
+        for step in range(3 if per_episode == 3 else 1):
+            if feedback == "state":
+                texts = [words.tokens[step][row[step]] for row in rows]
+            else:
+                texts = [words.prompt(row if feedback == "prompt" else row[: step + 1]) for row in rows]
+            questions.append((episode, step, texts))
+    write_questions(folder / "q.csv", questions)
+    plan, materials = examine(read_config(folder), encoder=CountingEncoder())
+    session = materials.session(plan.arms[0].arm, 0)
+    for _, _, texts in questions:
+        assert list(session.ask().texts) == texts
+        session.tell(0)
+    write_questions(folder / "q.csv", questions[:-1])
+    with pytest.raises(Mistakes):
+        examine(read_config(folder), encoder=CountingEncoder())
