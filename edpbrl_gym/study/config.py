@@ -66,6 +66,11 @@ class QuestionsConfig:
     cant_tell: bool
     undo: bool
 
+    @property
+    def least(self) -> int:
+        """Number of questions that everyone is asked, if not more."""
+        return self.number if self.stopping is None else self.stopping.minimum
+
 
 @dataclass(frozen=True)
 class ComprehensionQuestion:
@@ -319,7 +324,7 @@ def _practice(table: Table) -> PracticeConfig:
 
 
 def _checks(table: Table, questions: QuestionsConfig) -> ChecksConfig:
-    most = questions.number
+    most = questions.least  # where all people get so far
     result = ChecksConfig(
         attention=table.integer("attention", 1, minimum=0, maximum=most),
         repeated=table.integer("repeated", min(2, most // 2), minimum=0, maximum=most // 2),

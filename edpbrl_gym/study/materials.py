@@ -23,7 +23,7 @@ from edpbrl_gym.study.config import Arm, StudyConfig
 from edpbrl_gym.study.fixed_questions import fixed_planner
 from edpbrl_gym.vocabulary import BUILT_IN, Vocabulary, load_vocabulary
 
-__all__ = ["Materials"]
+__all__ = ["FIXED", "Materials"]
 
 FIXED = "questions"  # the planner of an arm with a file of questions
 

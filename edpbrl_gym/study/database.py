@@ -1,0 +1,135 @@
+"""Connections to a study's database: SQLite that survives a power cut, or PostgreSQL; transactions; migrations."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy.exc import DBAPIError
+
+__all__ = ["Database"]
+
+_PATIENCE = 60.0  # seconds that a writer waits for others
+_MIGRATION_LOCK = 7_193_020  # of PostgreSQL, so that one server at a time migrates
+
+
+class Database:
+    """An open database with the newest tables.
+
+    SQLite is used with a write-ahead log that is synchronised to the disk at every commit (``synchronous = FULL``), and
+    a writing transaction takes its lock when it begins (``BEGIN IMMEDIATE``), so that it waits for others instead of
+    failing half way. What is deleted is overwritten (``secure_delete``).
+
+    Args:
+        url: "sqlite:///FILE" or "postgresql://USER@HOST/NAME".
+
+    Raises:
+        ValueError: Another URL, or tables of a newer version.
+        ConnectionError: The database can't be opened.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = make_url(url)
+        if self.url.drivername == "postgresql":
+            self.url = self.url.set(drivername="postgresql+psycopg")
+        self.is_sqlite = self.url.get_backend_name() == "sqlite"
+        if not self.is_sqlite and self.url.drivername != "postgresql+psycopg":
+            raise ValueError(f"Expected a URL sqlite:///FILE or postgresql://..., got {self.name}")
+        self._engine = self._make_engine()
+        try:
+            self._migrate()
+        except DBAPIError as error:
+            self._engine.dispose()
+            raise ConnectionError(
+                f"Expected a database at {self.name}, could not open it ({error.orig}); check the URL and that it runs"
+            ) from None
+        except BaseException:
+            self._engine.dispose()
+            raise
+
+    @property
+    def name(self) -> str:
+        """The URL without its password."""
+        return self.url.render_as_string(hide_password=True)
+
+    def _make_engine(self) -> Engine:
+        if not self.is_sqlite:
+            return create_engine(self.url, pool_pre_ping=True, pool_size=10, max_overflow=20)
+        engine = create_engine(self.url, connect_args={"timeout": _PATIENCE})
+        event.listen(engine, "connect", _set_up_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
+        return engine
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """A transaction that may write; when the block has ended without an error, what it wrote is on the disk."""
+        with self._engine.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A transaction that reads one state of the database and waits for no writer."""
+        options = {"edpbrl_begin": "BEGIN"} if self.is_sqlite else {"isolation_level": "REPEATABLE READ"}
+        with self._engine.connect().execution_options(**options) as connection, connection.begin():
+            yield connection
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._engine.dispose()
+
+    def empty_log(self) -> None:
+        """Write SQLite's log into the database and empty it, so that what was deleted is nowhere any more."""
+        if self.is_sqlite:
+            with self._engine.connect() as connection:
+                driver = connection.connection.driver_connection
+                assert driver is not None
+                busy = driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+            if busy:
+                raise RuntimeError(
+                    f"The rows are deleted, but a reader of {self.name} keeps its log from being emptied; stop it and "
+                    "delete again"
+                )
+
+    def _migrate(self) -> None:
+        from alembic import command
+        from alembic.config import Config
+        from alembic.util import CommandError
+
+        config = Config()
+        config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+        with self.writing() as connection:
+            if not self.is_sqlite:
+                connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _MIGRATION_LOCK})
+            config.attributes["connection"] = connection
+            try:
+                command.upgrade(config, "head")
+            except CommandError as error:
+                raise ValueError(
+                    f"Expected a database of this version of edpbrl-gym at {self.name}, got another one ({error}); "
+                    "use the version that made it, or a newer one"
+                ) from None
+
+
+def _set_up_sqlite(connection: Any, record: Any) -> None:
+    """Settings of a new connection."""
+    connection.isolation_level = None  # transactions begin in _begin_sqlite, not in the driver
+    connection.execute(f"PRAGMA busy_timeout = {int(_PATIENCE * 1000)}")
+    give_up = time.monotonic() + _PATIENCE
+    while connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+        try:  # the one statement for which SQLite does not wait
+            connection.execute("PRAGMA journal_mode = WAL")
+        except Exception:
+            if time.monotonic() > give_up:
+                raise
+            time.sleep(0.02)
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA secure_delete = ON")
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    connection.exec_driver_sql(connection.get_execution_options().get("edpbrl_begin", "BEGIN IMMEDIATE"))

@@ -1,0 +1,1 @@
+"""Alembic migrations of a study's database; ``edpbrl_gym.study.database`` applies them when it opens one."""

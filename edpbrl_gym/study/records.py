@@ -1,0 +1,144 @@
+"""What the store gives back: participants, questions as they were shown, answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from edpbrl_gym.likelihood import Response
+
+__all__ = [
+    "Participant",
+    "QuestionKind",
+    "Receipt",
+    "Status",
+    "StoredAnswer",
+    "StoredQuestion",
+    "StruckQuestionError",
+    "Timing",
+    "UnknownParticipantError",
+    "UnknownQuestionError",
+]
+
+QuestionKind = Literal["practice", "normal", "attention", "repeat"]
+Status = Literal["enrolled", "consented", "asking", "finished", "failed", "withdrawn"]
+
+
+class UnknownParticipantError(LookupError):
+    """There is no such participant, or the token was not signed by this study."""
+
+
+class UnknownQuestionError(LookupError):
+    """The participant was never asked this question."""
+
+
+class StruckQuestionError(RuntimeError):
+    """The question was taken back before it was answered: another one waits for an answer."""
+
+
+@dataclass(frozen=True)
+class Participant:
+    """A participant.
+
+    Attributes:
+        id: Row in the database.
+        number: Number in the order of arrival, from 0; never given again.
+        code: Random public name.
+        external: Identifiers with which the participant arrived, by name.
+        arm: Name of the arm.
+        language: Code of the language.
+        consent_version: Version of the consent text that was agreed to; None: no consent yet.
+        consented_at: When, ISO 8601 in UTC.
+        status: "enrolled", "consented", "asking", "finished", "failed" (the comprehension check) or "withdrawn".
+        created_at: Time of arrival.
+    """
+
+    id: int
+    number: int
+    code: str
+    external: dict[str, str]
+    arm: str
+    language: str
+    consent_version: str | None
+    consented_at: str | None
+    status: Status
+    created_at: str
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What the browser measured while a question was answered; None where it could not.
+
+    Attributes:
+        first_input_ms: Milliseconds from the question's appearance to the first input.
+        answer_ms: Milliseconds to the answer.
+        visibility_changes: How often the page was hidden or shown again.
+        viewport: Width and height of the page.
+
+    Raises:
+        ValueError: A value is negative, or beyond a day or a million pixels.
+    """
+
+    first_input_ms: int | None = None
+    answer_ms: int | None = None
+    visibility_changes: int | None = None
+    viewport: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        values = [self.first_input_ms, self.answer_ms, self.visibility_changes, *(self.viewport or ())]
+        for value in values:
+            if value is not None and not 0 <= value <= _DAY:
+                raise ValueError(f"Expected times, counts and sizes in 0..{_DAY} (a day in ms), got {value}")
+
+
+_DAY = 86_400_000
+
+
+@dataclass(frozen=True)
+class StoredQuestion:
+    """A question as it was shown.
+
+    Attributes:
+        id: Row in the database.
+        number: Place in the participant's sequence, from 0; a question taken back leaves its place to its copy.
+        kind: "practice", "normal", "attention" or "repeat".
+        tokens: Token indices of each option, K lists.
+        texts: K texts.
+        positions: The option at each position of the page, K numbers.
+        key: Random idempotency key of its answer.
+        expected: Option that an attention check asks for; None for others.
+        repeat_of: Row of the question that is asked again; None for others.
+        shown_at: When it was first shown, ISO 8601 in UTC; None: not yet.
+        struck: Whether it was taken back.
+    """
+
+    id: int
+    number: int
+    kind: QuestionKind
+    tokens: list[list[int]]
+    texts: list[str]
+    positions: list[int]
+    key: str
+    expected: int | None
+    repeat_of: int | None
+    shown_at: str | None
+    struck: bool
+
+
+@dataclass(frozen=True)
+class StoredAnswer:
+    """An answer: its options are those of ``StoredQuestion.texts``, whatever their positions were."""
+
+    id: int
+    question: int
+    response: Response
+    answered_at: str
+    timing: Timing
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What became of an answer: the one that counts, and whether it is this one or an earlier one with its key."""
+
+    answer: StoredAnswer
+    first: bool

@@ -1,0 +1,389 @@
+"""Participants, questions and answers in a database: what was acknowledged is on the disk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from edpbrl_gym.likelihood import Response
+from edpbrl_gym.study.database import Database
+from edpbrl_gym.study.deletion import delete_participant
+from edpbrl_gym.study.records import (
+    Participant,
+    QuestionKind,
+    Receipt,
+    Status,
+    StoredAnswer,
+    StoredQuestion,
+    StruckQuestionError,
+    Timing,
+    UnknownParticipantError,
+    UnknownQuestionError,
+)
+from edpbrl_gym.study.tables import answers, configs, counters, events, facts, participants, questions
+
+__all__ = ["History", "Store"]
+
+History = list[tuple[StoredQuestion, StoredAnswer | None]]
+
+
+class Store:
+    """The database of a study.
+
+    Every method is one transaction; when one that writes returns, what it wrote survives a kill and a power cut. Safe
+    to use from several threads, processes and, on PostgreSQL, servers: the writes of one participant wait for each
+    other.
+
+    Args:
+        url: See ``Database``.
+        config: Fingerprint of the configuration, written beside every question and answer; "" adds none of them.
+        document: The configuration as text, stored once for each fingerprint.
+
+    Raises:
+        ValueError, ConnectionError: As for ``Database``.
+    """
+
+    def __init__(self, url: str, *, config: str = "", document: str = "") -> None:
+        self.database = Database(url)
+        self._origin = {"config": config, "code_version": _version()}
+        if config:
+            known = select(configs.c.fingerprint).where(configs.c.fingerprint == config)
+            with self.database.reading() as connection:
+                stored = connection.execute(known).first() is not None
+            if not stored:
+                self._try_insert(configs, {"fingerprint": config, "document": document, "first_used_at": _now()})
+        self.secret = self.claim("secret", secrets.token_urlsafe(32))
+
+    def close(self) -> None:
+        """Close the database."""
+        self.database.close()
+
+    def _try_insert(self, table: Any, row: dict[str, Any]) -> bool:
+        """Insert a row; return False if another process had done so."""
+        try:
+            with self.database.writing() as connection:
+                connection.execute(insert(table).values(**row))
+        except IntegrityError:
+            return False
+        return True
+
+    # what the study is
+
+    def claim(self, name: str, value: str) -> str:
+        """The value of a fact, which is ``value`` if it has none yet; it never changes."""
+        query = select(facts.c.value).where(facts.c.name == name)
+        with self.database.reading() as connection:
+            stored = connection.execute(query).scalar()
+        if stored is None:
+            self._try_insert(facts, {"name": name, "value": value})
+            with self.database.reading() as connection:
+                stored = connection.execute(query).scalar_one()
+        return str(stored)
+
+    def counts(self) -> dict[str, int]:
+        """Numbers of participants that ever arrived, and of those deleted on request."""
+        with self.database.reading() as connection:
+            return {row.name: row.value for row in connection.execute(select(counters))}
+
+    # participants
+
+    def enrol(self, external: Mapping[str, str], arm_of: Callable[[int], str], *, language: str = "en") -> Participant:
+        """The participant with these external identifiers, a new one if there is none yet.
+
+        Args:
+            external: Identifiers by name, such as PROLIFIC_PID; without any, every call is a new participant.
+            arm_of: Name of the arm by the participant's number.
+            language: Code of the language.
+        """
+        identity = None
+        if external:
+            identity = hashlib.sha256(json.dumps(sorted(external.items())).encode()).hexdigest()
+        same = participants.c.identity == identity
+        with self.database.writing() as connection:
+            counter = counters.c.name == "participants"
+            number = connection.execute(select(counters.c.value).where(counter).with_for_update()).scalar_one()
+            known = None if identity is None else connection.execute(select(participants).where(same)).first()
+            if known is not None:
+                return _participant(known)
+            connection.execute(update(counters).where(counter).values(value=number + 1))
+            row = {
+                "number": number,
+                "code": secrets.token_urlsafe(16),
+                "identity": identity,
+                "external": dict(external),
+                "arm": arm_of(number),
+                "language": language,
+                "status": "enrolled",
+                "created_at": _now(),
+            }
+            return _participant(connection.execute(insert(participants).values(**row).returning(participants)).one())
+
+    def participant(self, code: str) -> Participant:
+        """The participant with a public code.
+
+        Raises:
+            UnknownParticipantError: There is none.
+        """
+        with self.database.reading() as connection:
+            row = connection.execute(select(participants).where(participants.c.code == code)).first()
+        if row is None:
+            raise UnknownParticipantError("Expected a participant of this study, got an unknown code")
+        return _participant(row)
+
+    def participants(self) -> list[Participant]:
+        """All participants in the order of arrival."""
+        with self.database.reading() as connection:
+            rows = connection.execute(select(participants).order_by(participants.c.number)).all()
+        return [_participant(row) for row in rows]
+
+    def consent(self, participant: int, version: str) -> Participant:
+        """Store that a participant agreed to a version of the consent text; the first consent counts."""
+        with self.database.writing() as connection:
+            row = _locked(connection, participant)
+            if row.consented_at is None:
+                change = {"consent_version": version, "consented_at": _now(), "status": "consented"}
+                row = _changed(connection, participant, change)
+                _add_event(connection, participant, "consent", {"version": version})
+            return _participant(row)
+
+    def set_status(self, participant: int, status: Status) -> Participant:
+        """Change the status of a participant; the change is kept as an event."""
+        with self.database.writing() as connection:
+            row = _locked(connection, participant)
+            if row.status != status:
+                _add_event(connection, participant, "status", {"from": row.status, "to": status})
+                row = _changed(connection, participant, {"status": status})
+            return _participant(row)
+
+    def delete(self, participant: int) -> None:
+        """Delete everything about a participant; only the counter of deleted ones remembers it.
+
+        Raises:
+            UnknownParticipantError: There is none.
+        """
+        with self.database.writing() as connection:
+            _locked(connection, participant)
+            delete_participant(connection, participant)
+        self.database.empty_log()
+
+    # questions and answers
+
+    def history(self, participant: int) -> History:
+        """The questions of a participant with their answers, in order, without those taken back."""
+        return self._history(participant, questions.c.struck_by.is_(None))
+
+    def full_history(self, participant: int) -> History:
+        """All questions that a participant was ever asked with their answers, in the order of asking."""
+        return self._history(participant, questions.c.id.is_not(None), by=questions.c.id)
+
+    def _history(self, participant: int, condition: Any, by: Any = questions.c.number) -> History:
+        asked = select(questions).where(questions.c.participant == participant, condition).order_by(by)
+        told = select(answers).where(answers.c.participant == participant)
+        with self.database.reading() as connection:
+            given = {row.question: _answer(row) for row in connection.execute(told)}
+            return [(_question(row), given.get(row.id)) for row in connection.execute(asked)]
+
+    def add_question(
+        self,
+        participant: int,
+        number: int,
+        kind: QuestionKind,
+        *,
+        tokens: list[list[int]],
+        texts: list[str],
+        positions: list[int],
+        expected: int | None = None,
+        repeat_of: int | None = None,
+    ) -> StoredQuestion:
+        """Store the question with a number; if another process has, its question is returned.
+
+        The number must be that of the next question: ``len(history)``, when all before it are answered.
+
+        Raises:
+            RuntimeError: It is another number.
+        """
+        with self.database.writing() as connection:
+            _locked(connection, participant)
+            rows = _live(connection, participant)
+            if number < len(rows):
+                return _question(rows[number])
+            if number > len(rows) or (rows and not _is_answered(connection, rows[-1].id)):
+                raise RuntimeError(
+                    f"Expected question {len(rows)} of participant {participant} next, all before it answered, got "
+                    f"question {number}"
+                )
+            row = {
+                **{"number": number, "kind": kind, "tokens": tokens, "texts": texts, "positions": positions},
+                **{"expected": expected, "repeat_of": repeat_of},
+            }
+            return self._insert_question(connection, participant, row)
+
+    def _insert_question(self, connection: Connection, participant: int, row: dict[str, Any]) -> StoredQuestion:
+        full = {
+            **row,
+            **self._origin,
+            "participant": participant,
+            "key": secrets.token_urlsafe(16),
+            "created_at": _now(),
+        }
+        return _question(connection.execute(insert(questions).values(**full).returning(questions)).one())
+
+    def mark_shown(self, question: int) -> None:
+        """Store when a question was first shown."""
+        with self.database.writing() as connection:
+            change = update(questions).where(questions.c.id == question, questions.c.shown_at.is_(None))
+            connection.execute(change.values(shown_at=_now()))
+
+    def answer(self, participant: int, key: str, response: Response, timing: Timing | None = None) -> Receipt:
+        """Answer the question with a key; when this returns, the answer is on the disk.
+
+        The same key answers once: a second time returns the first answer, whatever the second one says.
+
+        Raises:
+            UnknownParticipantError: There is no such participant.
+            UnknownQuestionError: The participant has no question with this key; refused posts are kept as events.
+            StruckQuestionError: The question was taken back before it was answered; likewise.
+            ValueError: The question doesn't have these options.
+        """
+        with self.database.writing() as connection:
+            _locked(connection, participant)
+            wanted = select(questions).where(questions.c.key == key, questions.c.participant == participant)
+            question = connection.execute(wanted).first()
+            if question is not None:
+                earlier = connection.execute(select(answers).where(answers.c.key == key)).first()
+                if earlier is not None:
+                    return Receipt(_answer(earlier), first=False)
+                if question.struck_by is None:
+                    response.checked(len(question.texts))
+                    row = self._answer_row(participant, question.id, key, response, timing or Timing())
+                    return Receipt(_answer(connection.execute(row).one()), first=True)
+            why = "unknown" if question is None else "struck"
+            _add_event(connection, participant, "refused", {"why": why, "key": key[:40]})
+        if question is None:
+            raise UnknownQuestionError("Expected the key of a question of this participant, got another one")
+        raise StruckQuestionError("Expected the question that waits for an answer, got one that was taken back")
+
+    def _answer_row(self, participant: int, question: int, key: str, response: Response, timing: Timing) -> Any:
+        return (
+            insert(answers)
+            .values(
+                participant=participant,
+                question=question,
+                key=key,
+                response=response.as_json(),
+                answered_at=_now(),
+                first_input_ms=timing.first_input_ms,
+                answer_ms=timing.answer_ms,
+                visibility_changes=timing.visibility_changes,
+                viewport=None if timing.viewport is None else list(timing.viewport),
+                **self._origin,
+            )
+            .returning(answers)
+        )
+
+    def undo(self, participant: int, key: str) -> StoredQuestion | None:
+        """Take back the last answer, that to the question with ``key``: a copy of the question waits for an answer.
+
+        Nothing is deleted: the answered question, and the one asked after it, are struck by an event.
+
+        Args:
+            participant: The participant.
+            key: Key of the last answered question. If it was taken back already, nothing changes.
+
+        Returns:
+            The question that waits for an answer now; None: there is none.
+
+        Raises:
+            UnknownQuestionError: It is not the key of the last answer, nor of one taken back.
+        """
+        with self.database.writing() as connection:
+            _locked(connection, participant)
+            rows = _live(connection, participant)
+            last = next((row for row in reversed(rows) if _is_answered(connection, row.id)), None)
+            pending = rows[-1] if rows and rows[-1] is not last else None
+            if last is None or last.key != key:
+                wanted = select(questions.c.struck_by).where(
+                    questions.c.key == key, questions.c.participant == participant
+                )
+                if connection.execute(wanted).scalar() is None:
+                    raise UnknownQuestionError("Expected the key of the last answer, got another one")
+                return None if pending is None else _question(pending)
+            event = _add_event(connection, participant, "undo", {"number": last.number})
+            struck = [row.id for row in (last, pending) if row is not None]
+            connection.execute(update(questions).where(questions.c.id.in_(struck)).values(struck_by=event))
+            names = ("number", "kind", "tokens", "texts", "positions", "expected", "repeat_of")
+            return self._insert_question(connection, participant, {name: getattr(last, name) for name in names})
+
+    # events
+
+    def add_event(self, participant: int | None, kind: str, detail: Mapping[str, Any] | None = None) -> None:
+        """Store something that happened, such as a checkpoint after a day or a change of tabs."""
+        with self.database.writing() as connection:
+            _add_event(connection, participant, kind, dict(detail or {}))
+
+    def events(self, participant: int) -> list[dict[str, Any]]:
+        """The events of a participant in order: kind, at, detail."""
+        query = select(events).where(events.c.participant == participant).order_by(events.c.id)
+        with self.database.reading() as connection:
+            return [{"kind": row.kind, "at": row.at, "detail": row.detail} for row in connection.execute(query)]
+
+
+def _version() -> str:
+    from edpbrl_gym import __version__
+
+    return __version__
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+def _locked(connection: Connection, participant: int) -> Any:
+    """The row of a participant, whose writes wait for each other until the transaction ends."""
+    row = connection.execute(select(participants).where(participants.c.id == participant).with_for_update()).first()
+    if row is None:
+        raise UnknownParticipantError(f"Expected a participant of this study, got the unknown row {participant}")
+    return row
+
+
+def _changed(connection: Connection, participant: int, change: dict[str, Any]) -> Any:
+    statement = update(participants).where(participants.c.id == participant).values(**change)
+    return connection.execute(statement.returning(participants)).one()
+
+
+def _add_event(connection: Connection, participant: int | None, kind: str, detail: dict[str, Any]) -> int:
+    row = {"participant": participant, "kind": kind, "at": _now(), "detail": detail}
+    return int(connection.execute(insert(events).values(**row).returning(events.c.id)).scalar_one())
+
+
+def _live(connection: Connection, participant: int) -> list[Any]:
+    """The questions that were not taken back, in order."""
+    live = select(questions).where(questions.c.participant == participant, questions.c.struck_by.is_(None))
+    return list(connection.execute(live.order_by(questions.c.number)).all())
+
+
+def _is_answered(connection: Connection, question: int) -> bool:
+    return connection.execute(select(answers.c.id).where(answers.c.question == question)).first() is not None
+
+
+def _participant(row: Any) -> Participant:
+    names = ("id", "number", "code", "external", "arm", "language", "consent_version", "consented_at", "status")
+    return Participant(**{name: getattr(row, name) for name in names}, created_at=row.created_at)
+
+
+def _question(row: Any) -> StoredQuestion:
+    names = ("id", "number", "kind", "tokens", "texts", "positions", "key", "expected", "repeat_of", "shown_at")
+    return StoredQuestion(**{name: getattr(row, name) for name in names}, struck=row.struck_by is not None)
+
+
+def _answer(row: Any) -> StoredAnswer:
+    viewport = None if row.viewport is None else (row.viewport[0], row.viewport[1])
+    timing = Timing(row.first_input_ms, row.answer_ms, row.visibility_changes, viewport)
+    return StoredAnswer(row.id, row.question, Response.from_json(row.response), row.answered_at, timing)
