@@ -393,6 +393,23 @@ class Session:
         session._journal = journal
         return session
 
+    def replay(self, events: Sequence[Event], *, exact: bool = True) -> None:
+        """Bring a new session to where another record of its events ends, such as the database of a study.
+
+        Args:
+            events: Events of ``Transcript``, in order.
+            exact: Reject a planner that does not ask the same questions again; False goes on with these.
+
+        Raises:
+            RuntimeError: The session has questions already.
+            ValueError: The events do not form a session, or with ``exact`` the planner asks other questions.
+        """
+        if self.transcript.questions or self._journal is not None:
+            raise RuntimeError("Expected a new session without a folder to replay events in, got one in use")
+        self.transcript.read(list(events), None, name="the record to replay")
+        self._events = list(events)
+        self._rewindable.replay(self.transcript, exact=exact)
+
     def _settings(self) -> dict[str, Any]:
         """Settings that must be the same when the session is resumed."""
         encoder = self.maker.encoder

@@ -1,0 +1,262 @@
+"""One queue in front of any planner: the next question of each participant, and what becomes of an answer."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from edpbrl_gym._seeds import generator
+from edpbrl_gym.likelihood import Response
+from edpbrl_gym.study.arms import arm_of
+from edpbrl_gym.study.config import StudyConfig
+from edpbrl_gym.study.drawing import draw_options
+from edpbrl_gym.study.materials import FIXED, Materials
+from edpbrl_gym.study.records import Participant, Receipt, StoredQuestion, Timing
+from edpbrl_gym.study.schedule import Slot, schedule
+from edpbrl_gym.study.seats import Seat
+from edpbrl_gym.study.store import History, Store
+
+__all__ = ["NotAskingError", "StudyQueue"]
+
+_log = logging.getLogger(__name__)
+_SEATS = 512  # sessions kept in memory; others are made anew from the stored answers
+_NOT_ASKED = {
+    "enrolled": "has not consented yet",
+    "failed": "failed the comprehension check",
+    "withdrawn": "has withdrawn",
+}
+_CHECK_EVERY = 6  # questions between two looks at the stopping rule
+
+
+class NotAskingError(RuntimeError):
+    """The participant is asked no questions: no consent yet, or the participation has ended."""
+
+
+class StudyQueue:
+    """Asks the questions of a study and stores the answers.
+
+    The database is the truth. Sessions are made anew from it by replay, so a server can be killed at any time, and
+    several servers can share one database. After an answer the next question is chosen in a worker thread, while the
+    page is on its way; while a question is read, its planner works ahead. Safe to use from several threads.
+
+    Args:
+        config: Configuration of the study.
+        store: Its database.
+        materials: What its questions are made of.
+        workers: Number of worker threads.
+
+    Raises:
+        ValueError: The study in the database asked other questions: its configuration, vocabulary or encoder differ.
+    """
+
+    def __init__(self, config: StudyConfig, store: Store, materials: Materials, *, workers: int = 1) -> None:
+        self.config, self.store, self.materials = config, store, materials
+        self._arms = {arm.name: arm for arm in config.arms}
+        self._seats: OrderedDict[int, Seat] = OrderedDict()
+        self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="edpbrl-study")
+        asking = hashlib.sha256(json.dumps(
+            [config.asking_fingerprint, materials.vocabulary.fingerprint, materials.encoder.fingerprint]
+        ).encode()).hexdigest()  # fmt: skip
+        if store.claim("asking", asking) != asking:
+            raise ValueError(
+                f"Expected the questions, arms, seed, vocabulary and encoder with which the study in "
+                f"{store.database.name} began, got others; restore them, or begin a new study with another database"
+            )
+        _ = materials.features  # once, before people wait
+
+    def close(self) -> None:
+        """Wait for the worker threads; the store stays open."""
+        self._pool.shutdown(cancel_futures=True)
+
+    # participants
+
+    def enrol(self, external: Mapping[str, str], *, language: str | None = None) -> Participant:
+        """The participant with these external identifiers, assigned to an arm if new."""
+        chosen = language if language in self.config.languages else self.config.languages[0]
+        arms, seed = self.config.arms, self.config.seed
+        return self.store.enrol(external, lambda number: arm_of(arms, number, seed).name, language=str(chosen))
+
+    def consent(self, participant: Participant) -> Participant:
+        """Store the consent to the current version of its text."""
+        return self.store.consent(participant.id, self.config.consent_version)
+
+    def check_comprehension(self, participant: Participant, answers: Sequence[int]) -> bool:
+        """Whether these answers about the instructions are correct; too many attempts end the participation.
+
+        Raises:
+            NotAskingError: The participation has ended.
+        """
+        self._check_asking(participant)
+        practice = self.config.practice
+        correct = list(answers) == [question.correct for question in practice.comprehension]
+        self.store.add_event(participant.id, "comprehension", {"answers": list(answers), "correct": correct})
+        attempts = sum(event["kind"] == "comprehension" for event in self.store.events(participant.id))
+        if not correct and attempts >= practice.attempts:
+            self.store.set_status(participant.id, "failed")
+        return correct
+
+    def _check_asking(self, participant: Participant) -> Participant:
+        current = self.store.participant(participant.code)
+        if current.status in _NOT_ASKED:
+            raise NotAskingError(f"Expected a participant who may be asked, got one who {_NOT_ASKED[current.status]}")
+        return current
+
+    # questions and answers
+
+    def next_question(self, participant: Participant) -> StoredQuestion | None:
+        """The question that waits for an answer, a new one if there is none; None at the end.
+
+        Raises:
+            NotAskingError: There is no consent yet, or the participation has ended.
+        """
+        question = self._prepare(self._check_asking(participant))
+        if question is None:
+            return None
+        if question.shown_at is None:
+            self.store.mark_shown(question.id)
+        if question.kind == "normal" and self._arms[participant.arm].planner != FIXED:
+            self._work(self._think, participant)
+        return question
+
+    def answer(self, participant: Participant, key: str, response: Response, timing: Timing | None = None) -> Receipt:
+        """Store an answer; when this returns, it is on the disk. The same key answers once.
+
+        Args:
+            participant: The participant.
+            key: Key of the question.
+            response: The answer, about the options as ``StoredQuestion.texts`` numbers them.
+            timing: What the browser measured.
+
+        Raises:
+            ValueError: An answer of another format than the study's.
+            LookupError, RuntimeError: As for ``Store.answer``.
+        """
+        self._check_format(response)
+        receipt = self.store.answer(participant.id, key, response, timing)
+        if receipt.first:
+            self._work(self._prepare, participant)
+        return receipt
+
+    def skip(self, participant: Participant, key: str, timing: Timing | None = None) -> Receipt:
+        """Leave a question without an answer; as for ``answer``."""
+        return self.answer(participant, key, Response.skip(), timing)
+
+    def undo(self, participant: Participant, key: str) -> StoredQuestion | None:
+        """Take back the answer to the question with ``key``, the last one; its question waits for an answer again.
+
+        Raises:
+            NotAskingError: The study allows no undo, or the participation has ended.
+            UnknownQuestionError: It is not the last answer.
+        """
+        if not self.config.questions.undo:
+            raise NotAskingError("Expected a study whose answers can be taken back, this one has undo = false")
+        current = self._check_asking(participant)
+        question = self.store.undo(participant.id, key)
+        if question is not None and current.status == "finished":
+            self.store.set_status(participant.id, "asking")
+        return question
+
+    def _check_format(self, response: Response) -> None:
+        questions = self.config.questions
+        kinds = [*self.materials.model.kinds, *(["tie", "skip"] if questions.cant_tell else [])]
+        if response.kind not in kinds:
+            raise ValueError(f"Expected an answer of the kind {' or '.join(kinds)}, got {response.kind}")
+
+    # the next question
+
+    def _prepare(self, participant: Participant) -> StoredQuestion | None:
+        """The question that waits for an answer; chosen and stored if there is none. None at the end."""
+        seat = self._seat(participant)
+        with seat.lock:
+            history = self.store.history(participant.id)
+            if history and history[-1][1] is None:
+                return history[-1][0]
+            status = self.store.participant(participant.code).status
+            if status == "finished" or status in _NOT_ASKED:
+                return None
+            slots = schedule(self.config, participant.number)
+            place = len(history)
+            slot = slots[place] if place < len(slots) else None
+            if slot is None or self._is_sure(participant, seat, slot, history):
+                self.store.set_status(participant.id, "finished")
+                return None
+            if status == "consented":
+                self.store.set_status(participant.id, "asking")
+            return self._add(participant, seat, slot, history)
+
+    def _is_sure(self, participant: Participant, seat: Seat, slot: Slot, history: History) -> bool:
+        """Whether the stopping rule ends the questions before this one."""
+        rule = self.config.questions.stopping
+        if rule is None or slot.kind != "normal" or slot.index < rule.minimum:
+            return False
+        if (slot.index - rule.minimum) % _CHECK_EVERY:
+            return False
+        progress = seat.session(history).progress()
+        if progress.should_stop:
+            detail = {"questions": progress.questions, "accuracy": progress.accuracy, "reason": progress.reason}
+            self.store.add_event(participant.id, "sure", detail)
+        return progress.should_stop
+
+    def _add(self, participant: Participant, seat: Seat, slot: Slot, history: History) -> StoredQuestion:
+        """Choose the question of a slot and store it."""
+        number, options = len(history), self.config.questions.options
+        rng = generator(self.config.seed, "question", participant.number, number)
+        positions = rng.permutation(options).tolist()
+        fields: dict[str, Any] = {}
+        if slot.kind == "normal":
+            question = seat.session(history).ask()
+            fields = {"tokens": question.tokens.tolist(), "texts": list(question.texts)}
+        elif slot.kind == "repeat":
+            asked = [one for one, _ in history if one.kind == "normal"][slot.index]
+            fields = {"tokens": asked.tokens, "texts": asked.texts, "repeat_of": asked.id}
+            if positions == asked.positions:
+                positions = [*positions[1:], positions[0]]  # in another order
+        else:
+            tokens = draw_options(self.materials.maker, options, rng)
+            fields = {"tokens": tokens.tolist(), "texts": list(self.materials.maker.texts(tokens))}
+            if slot.kind == "attention":
+                fields["expected"] = int(rng.integers(options))
+        return self.store.add_question(participant.id, number, slot.kind, positions=positions, **fields)
+
+    def _think(self, participant: Participant) -> None:
+        """Let the planner work ahead while the question is read."""
+        seat = self._seat(participant)
+        with seat.lock:
+            history = self.store.history(participant.id)
+            if history and history[-1][1] is None and history[-1][0].kind == "normal":
+                session = seat.session(history)
+                session.ask()
+                session.think()
+
+    # sessions and threads
+
+    def _seat(self, participant: Participant) -> Seat:
+        with self._lock:
+            seat = self._seats.pop(participant.id, None)
+            if seat is None:
+                seat = Seat(self.materials, participant, self._arms[participant.arm])
+            self._seats[participant.id] = seat
+            while len(self._seats) > _SEATS:
+                self._seats.popitem(last=False)
+            return seat
+
+    def _work(self, work: Callable[[Participant], object], participant: Participant) -> None:
+        """Do something in a worker thread; what fails there is tried again, and raised, by ``next_question``."""
+        try:
+            future = self._pool.submit(work, participant)
+        except RuntimeError:  # closed in the meantime: the answer is stored, and the next server goes on
+            return
+        future.add_done_callback(_report)
+
+
+def _report(future: Any) -> None:
+    error = None if future.cancelled() else future.exception()
+    if error is not None:
+        _log.warning("A question could not be prepared in advance: %s", error)

@@ -1,0 +1,85 @@
+"""The session of a participant, brought to where the stored answers are."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+
+from edpbrl_gym.session import Question, Session
+from edpbrl_gym.session.transcript import Transcript
+from edpbrl_gym.study.config import Arm
+from edpbrl_gym.study.materials import Materials
+from edpbrl_gym.study.records import Participant, StoredQuestion
+from edpbrl_gym.study.store import History
+
+__all__ = ["Seat"]
+
+
+class Seat:
+    """A participant's session in this process. The database is the truth: the session follows it, or is made anew.
+
+    Args:
+        materials: What sessions are made of.
+        participant: The participant.
+        arm: The arm.
+
+    Attributes:
+        lock: To be held while the session is used.
+    """
+
+    def __init__(self, materials: Materials, participant: Participant, arm: Arm) -> None:
+        self.lock = threading.RLock()
+        self._materials = materials
+        self._number = participant.number
+        self._arm = arm
+        self._session: Session | None = None
+        self._told: list[int] = []  # rows of the answers that the session knows
+
+    def session(self, history: History) -> Session:
+        """The session, told all answers of the history to questions that count."""
+        normal = [(question, answer) for question, answer in history if question.kind == "normal"]
+        rows = [answer.id for _, answer in normal if answer is not None]
+        if self._session is None or not self._follow(self._session, normal, rows):
+            self._session = self._rebuilt(normal)
+        self._told = rows
+        return self._session
+
+    def _follow(self, session: Session, normal: History, rows: list[int]) -> bool:
+        """Undo and tell what has changed since; False if the session was asked something else than the history."""
+        common = 0
+        while common < min(len(rows), len(self._told)) and rows[common] == self._told[common]:
+            common += 1
+        if len(self._told) - common > 1:
+            return False
+        self._told = []  # if a step fails, the session is made anew
+        if session.answered > common:
+            session.undo()
+        for question, answer in normal[common : len(rows)]:
+            if session.ask().tokens.tolist() != question.tokens:
+                return False
+            assert answer is not None
+            session.tell(answer.response if answer.response.kind in session.model.kinds else None)
+        return True
+
+    def _rebuilt(self, normal: History) -> Session:
+        session = self._materials.session(self._arm, self._number)
+        transcript, events = Transcript(session.maker, session.num_options), []
+        for question, answer in normal:
+            if answer is None:
+                break
+            events.append(Transcript.ask_event(self._question(question, transcript)))
+            transcript.apply(events[-1])
+            response = answer.response
+            if response.kind not in session.model.kinds:
+                response = type(response).skip()
+            events.append(transcript.tell_event(response, answer.answered_at))
+            transcript.apply(events[-1])
+        session.replay(events, exact=False)
+        return session
+
+    def _question(self, stored: StoredQuestion, transcript: Transcript) -> Question:
+        tokens: Any = np.array(stored.tokens, dtype=np.int64)
+        _, episode = transcript.next_prefixes()
+        return transcript.maker.make(tokens, number=transcript.answered, episode=episode)
