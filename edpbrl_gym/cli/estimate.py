@@ -12,7 +12,15 @@ from edpbrl_gym.cli.console import bullet, output, quiet_libraries, shown
 from edpbrl_gym.cli.encoders import answers_encoder, select_encoder
 from edpbrl_gym.cli.errors import UsageError, bad_arguments
 from edpbrl_gym.cli.populations import check_encoder_of_population, check_population_file
-from edpbrl_gym.cli.study import DESIGN, NamedVocabulary, Study, built_in_vocabulary, option_vocabulary, read_study
+from edpbrl_gym.cli.study import (
+    DESIGN,
+    NamedVocabulary,
+    Study,
+    built_in_vocabulary,
+    option_vocabulary,
+    read_study,
+    recognised_vocabulary,
+)
 
 if TYPE_CHECKING:
     from edpbrl_gym.estimation.population import Population
@@ -36,8 +44,9 @@ class Estimate:
     """Mean prior variance (1 / lambda) of ridge or embeddings, or auto: the value that fits the answers best (None:
     auto; for the ridge --regularization)."""
     vocabulary: str | None = None
-    """Built-in vocabulary (images, interiors) or folder of token files whose embeddings make the prior (None: that of
-    design.json beside the answers, else the built-in one of whose tokens the options are made)."""
+    """Built-in vocabulary (images, interiors) or folder of token files whose embeddings make the prior (with a
+    population, that of a person unlike all others; None: that of design.json beside the answers, else the built-in one
+    of whose tokens the options are made)."""
     power: float | None = None
     """Power of the embeddings' covariance; 0 ignores them (None: 0.75 for words, 1 for embeddings)."""
     encoder: str | None = None
@@ -64,17 +73,19 @@ def run(options: Estimate) -> None:
     quiet_libraries()
     population = Population.load(options.prior) if isinstance(options.prior, Path) else None
     study = None if is_comparisons(options.answers) else read_study(options.answers)
-    wordless = options.prior == "ridge" or population is not None
-    words = None if wordless else _vocabulary(options, study)
+    words = None if options.prior == "ridge" else _vocabulary(options, study)
     comparisons, unanswered, encoder = _read(options, study, population)
-    if words is None and not wordless:
-        words = built_in_vocabulary(comparisons.texts, options.answers)
+    if words is None and options.prior != "ridge":
+        texts = comparisons.texts
+        words = built_in_vocabulary(texts, options.answers) if population is None else recognised_vocabulary(texts)
     metadata = comparisons.metadata
     if population is None:
         estimate, prior, facts = _estimate(options, comparisons, None if words is None else words.vocabulary, encoder)
     else:
         check_encoder_of_population(population, metadata, comparisons.dimension, Path(str(options.prior)))
+        population, words = _falling_back(options, comparisons, population, words, encoder)
         estimate, prior, facts = _by_population(comparisons, population)
+        facts |= {} if words is None else {"vocabulary_fingerprint": words.vocabulary.fingerprint}
     provenance: dict[str, Any] = {key: metadata[key] for key in ("encoder", "encoder_fingerprint") if key in metadata}
     provenance |= {
         "answers": options.answers.name,
@@ -94,6 +105,8 @@ def run(options: Estimate) -> None:
         bullet(console, "Vocabulary", words.name)
     if population is not None:
         bullet(console, "Population", _belonging(population, facts))
+        if words is None:
+            bullet(console, "Fallback", "the population's base prior; --vocabulary and --encoder add the words'")
     _tell_estimate(estimate, prior, comparisons, diagnose=options.diagnose)
     bullet(console, "Written", shown(path))
     del lock
@@ -150,7 +163,7 @@ def _check(options: Estimate) -> None:
 
 def _check_population(options: Estimate, place: Path) -> None:
     check_population_file(place, others="'words', 'embeddings', 'ridge' or ")
-    for name in ("regularization", "scale", "vocabulary", "power"):
+    for name in ("regularization", "scale", "power"):
         if getattr(options, name) is not None:
             raise UsageError(f"Expected no --{name} with a population, which decides that itself; leave it out")
 
@@ -209,6 +222,20 @@ def _tokens(options: Estimate, comparisons: Any, vocabulary: Any, encoder: Any) 
     return encoder.encode(vocabulary.all_tokens, progress=True)
 
 
+def _falling_back(
+    options: Estimate, comparisons: Any, population: Population, words: NamedVocabulary | None, encoder: Any
+) -> tuple[Population, NamedVocabulary | None]:
+    """The population with the words' prior for a person unlike all others; None where words or encoder are unknown."""
+    from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
+    from edpbrl_gym.features.loading import is_own_encoder
+
+    name = comparisons.metadata.get("encoder")
+    asked = options.encoder is not None or options.vocabulary is not None
+    if words is None or not (asked or encoder is not None or (name is not None and not is_own_encoder(name))):
+        return population, None
+    return population.with_fallback(VocabularyPrior(_tokens(options, comparisons, words.vocabulary, encoder))), words
+
+
 def _by_population(comparisons: Any, population: Population) -> tuple[Any, str, dict[str, Any]]:
     """The estimate under a population."""
     from edpbrl_gym.likelihood import response_model_of
@@ -220,6 +247,7 @@ def _by_population(comparisons: Any, population: Population) -> tuple[Any, str, 
         "people": population.people,
         "memberships": fit.memberships.tolist(),
         "weight_of_the_fallback": fit.fallback_weight,
+        "fallback": "base" if population.fallback is None else "vocabulary",
     }
     return fit.estimate, f"population of {population.people} people", facts
 

@@ -13,7 +13,15 @@ from edpbrl_gym.cli.errors import UsageError
 if TYPE_CHECKING:
     from edpbrl_gym.vocabulary import Vocabulary
 
-__all__ = ["DESIGN", "NamedVocabulary", "Study", "built_in_vocabulary", "option_vocabulary", "read_study"]
+__all__ = [
+    "DESIGN",
+    "NamedVocabulary",
+    "Study",
+    "built_in_vocabulary",
+    "option_vocabulary",
+    "read_study",
+    "recognised_vocabulary",
+]
 
 DESIGN = "design.json"  # of `edpbrl design`, beside its questions
 
@@ -123,12 +131,26 @@ def built_in_vocabulary(
     Raises:
         UsageError: There is none, so another vocabulary was used.
     """
-    from edpbrl_gym.vocabulary import BUILT_IN, SEPARATOR, load_vocabulary
-    from edpbrl_gym.vocabulary.tokens import fold
-
     advice = f"give --vocabulary FOLDER, or {instead}, which needs none"
     if texts is None:
         raise UsageError(f"Expected --vocabulary, as {answers} doesn't hold the texts of its options; {advice}")
+    found, strangers = _recognised(texts)
+    if found is not None:
+        return found
+    told = [f"{part[:80]!r} in its options is no token of the built-in vocabulary {name!r}" for name, part in strangers]
+    raise UsageError(f"Expected --vocabulary, as no {DESIGN} lies beside {answers}, {' and '.join(told)}; {advice}")
+
+
+def recognised_vocabulary(texts: list[list[str]] | None) -> NamedVocabulary | None:
+    """The built-in vocabulary of whose tokens the options are made; None if there is none or texts are not known."""
+    return None if texts is None else _recognised(texts)[0]
+
+
+def _recognised(texts: list[list[str]]) -> tuple[NamedVocabulary | None, list[tuple[str, str]]]:
+    """The built-in vocabulary of all texts, or of each the name and a part of a text that is no token of it."""
+    from edpbrl_gym.vocabulary import BUILT_IN, SEPARATOR, load_vocabulary
+    from edpbrl_gym.vocabulary.tokens import fold
+
     parts = dict.fromkeys(part for question in texts for text in question for part in text.split(SEPARATOR))
     strangers = []
     for name in BUILT_IN:
@@ -136,11 +158,9 @@ def built_in_vocabulary(
         known = {fold(token) for token in vocabulary.all_tokens}
         stranger = next((part for part in parts if fold(part) not in known), None)
         if stranger is None:
-            return NamedVocabulary(vocabulary, _place(name))
-        strangers.append(f"{stranger[:80]!r} in its options is no token of the built-in vocabulary {name!r}")
-    raise UsageError(
-        f"Expected --vocabulary, as no {DESIGN} lies beside {answers}, {' and '.join(strangers)}; {advice}"
-    )
+            return NamedVocabulary(vocabulary, _place(name)), []
+        strangers.append((name, stranger))
+    return None, strangers
 
 
 def _place(folder: str | None) -> str:

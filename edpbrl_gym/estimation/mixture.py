@@ -57,6 +57,11 @@ class MixturePosterior(Posterior):
             whole = Posterior.of_mixture(found, shares)
         return cls(whole.mean, whole.precision, found, shares)
 
+    def choice_probabilities(self, options: ArrayLike) -> Floats:
+        """E[softmax(X theta)] under the mixture itself, (n, K); see `Posterior.choice_probabilities`."""
+        found = [part.choice_probabilities(options) for part in self.parts]
+        return np.asarray(np.tensordot(self.weights, found, axes=1))
+
     def draws(self, size: int, rng: np.random.Generator) -> Floats:
         """``size`` >= 0 draws from the mixture itself, (size, d), part after part.
 

@@ -68,6 +68,7 @@ class TasteFit:
         weights: Posterior weights of ``parts``, sum 1.
         neighbourhoods: Rows of the tokens of each neighbourhood, nearest first.
         terms: The answers.
+        log_gain: Log evidence of all parts together minus that of the base.
     """
 
     base: PriorFit
@@ -76,6 +77,7 @@ class TasteFit:
     weights: Floats
     neighbourhoods: tuple[NDArray[np.intp], ...]
     terms: Terms = field(repr=False)
+    log_gain: float
 
     @property
     def parts(self) -> tuple[PriorFit, ...]:
@@ -224,7 +226,8 @@ class VocabularyPrior:
             ]
         if isotropic is not None:
             logs.append(np.log(self.isotropic) + isotropic.log_evidence)
-        return TasteFit(base, local, isotropic, softmax(np.array(logs)), groups, terms)
+        gain = float(np.logaddexp.reduce(logs)) - base.log_evidence
+        return TasteFit(base, local, isotropic, softmax(np.array(logs)), groups, terms, gain)
 
     def _neighbours_of(self, terms: Terms, base: PriorFit) -> tuple[_Groups, tuple[PriorFit, ...]]:
         """The neighbourhoods of a base estimate, and the fits under their priors."""

@@ -18,7 +18,8 @@ from scipy.special import ndtr, ndtri
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym._validation import check_array, check_choice_of, check_count, check_number
 from edpbrl_gym.estimation.map_estimate import Estimate
-from edpbrl_gym.likelihood.choice import log_softmax
+from edpbrl_gym.estimation.variational import normal_points
+from edpbrl_gym.likelihood.choice import check_options, log_softmax
 
 __all__ = ["Posterior"]
 
@@ -199,6 +200,29 @@ class Posterior:
             values = middle[start : start + step, None, :] + normal @ root.transpose(0, 2, 1)
             total += _right(values, against)
         return total / len(middle)
+
+    def choice_probabilities(self, options: ArrayLike) -> Floats:
+        """E[softmax(X theta)], the probabilities of the person's choices averaged over the posterior.
+
+        Only a question's K - 1 utility differences matter; they are Gaussian, and the mean is over 128 quasi-random
+        points.
+
+        Args:
+            options: Features of n questions, (n, K, d).
+
+        Returns:
+            (n, K), rows sum to 1.
+
+        Raises:
+            ValueError: K < 2, NaN, or another dimension.
+        """
+        features = check_options(options)
+        check_array(features, "options", shape=("n", "K", self.dimension), hint=f"theta has {self.dimension} features")
+        leads = features[:, 1:] - features[:, :1]
+        middle = leads @ self.mean
+        values = middle[:, None, :] + normal_points(middle.shape[1]) @ self.roots(leads).transpose(0, 2, 1)
+        logs = log_softmax(np.concatenate([np.zeros((*values.shape[:2], 1)), values], axis=2))
+        return np.asarray(np.exp(logs).mean(axis=1))
 
     def roots(self, rows: Floats) -> Floats:
         """Roots of the covariances of theta . x for the k rows x of each of n groups: (n, k, d) gives (n, k, k)."""

@@ -167,9 +167,10 @@ def make_planner(
         features: Features of options: `ComposedFeatures` for partial prompts, `TokenFeatures` for tokens and items,
             `PromptFeatures` for complete prompts. Or the encoder of prompts, from which those of ``feedback`` are made.
         feedback: What questions compare, where ``features`` is an encoder.
-        prior: Of the taste, a `VocabularyPrior`, a `GaussianPrior` or a `Population`; None: the planner's own,
-            `VocabularyPrior` of the tokens for most, N(0, I) for the rules of the literature and for other packages, as
-            published.
+        prior: Of the taste, a `VocabularyPrior`, a `GaussianPrior` or a `Population`, which for a person unlike all
+            others falls back on the `VocabularyPrior` of the tokens unless it has a fallback of its own; None: the
+            planner's own, `VocabularyPrior` of the tokens for most, N(0, I) for the rules of the literature and for
+            other packages, as published.
         num_options: K.
         seed: Of its draws.
         episodes: T, for planners that plan all questions at once.
@@ -203,7 +204,7 @@ def make_planner(
         "model": model,
     }
     if "prior" in wanted:
-        shared["prior"] = cls.default_prior(features.token_features) if prior is None else prior
+        shared["prior"] = _prior(cls, prior, features.token_features)
     if "prior_variance" in wanted:
         shared["prior_variance"] = _variance(prior)
     if "items" in wanted:
@@ -212,6 +213,18 @@ def make_planner(
     if name in PLANNERS:
         planner.name = name
     return planner
+
+
+def _prior(cls: type[Planner], given: TastePrior | None, tokens: NDArray[np.floating]) -> TastePrior:
+    """The prior of a planner; a population without a fallback of its own falls back on that of the tokens."""
+    from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
+    from edpbrl_gym.estimation.population import Population
+
+    if given is None:
+        return cls.default_prior(tokens)
+    if isinstance(given, Population) and given.fallback is None:
+        return given.with_fallback(VocabularyPrior(tokens))
+    return given
 
 
 def _items(name: str, vocabulary: Vocabulary, features: OptionFeatures) -> NDArray[np.floating]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from edpbrl_gym._seeds import derive_seed, generator
 from edpbrl_gym._validation import check_integers
-from edpbrl_gym.estimation import Estimate, Posterior, PriorFit, estimate
+from edpbrl_gym.estimation import Posterior, PriorFit
 from edpbrl_gym.estimation.metrics import sample_pairs
 from edpbrl_gym.estimation.neighbourhood import TasteFit, VocabularyPrior
 from edpbrl_gym.estimation.population import PersonFit, PersonPart, Population
@@ -44,8 +44,8 @@ class Outlook:
     The prior of the taste is independent of the planner's: the mixture that ``VocabularyPrior`` averages over, of all
     embeddings, a neighbourhood of the estimate or no direction in particular, with their posterior weights. Half of the
     draws use the first component alone, since the neighbourhoods were selected with the same answers. Or it is that of
-    a ``Population``, with the weights of its parts and of its fallback. The draws are from the exact posterior
-    (``sample_posterior``), and every statement about the taste is about these draws.
+    a ``Population``, with the weights of its parts and of that mixture, its fallback. The draws are from the exact
+    posterior (``sample_posterior``), and every statement about the taste is about these draws.
 
     The accuracy is that on all pairs of 32 random complete prompts of ``held_out``. A typical further question is one
     of 20 random episodes of the session's vocabulary (of complete prompts there are as many), so for planners that ask
@@ -84,8 +84,12 @@ class Outlook:
 
     @functools.cached_property
     def prior(self) -> VocabularyPrior | Population:
-        """The prior of the taste."""
-        return VocabularyPrior(self._tokens, power=_POWER) if self.given_prior is None else self.given_prior
+        """The prior of the taste; a population without a fallback of its own falls back on that of the vocabulary."""
+        given = self.given_prior
+        if given is None or (isinstance(given, Population) and given.fallback is None):
+            words = VocabularyPrior(self._tokens, power=_POWER)
+            return words if given is None else given.with_fallback(words)
+        return given
 
     @functools.cached_property
     def _tokens(self) -> NDArray[np.float32]:
@@ -126,7 +130,7 @@ class Outlook:
             rng = generator(self.seed, "posterior draws", len(terms))
             parts: tuple[PriorFit | PersonPart, ...] = fit.parts
             draws = [
-                sample_posterior(Posterior.from_estimate(_estimate(part, terms)), terms, draws=count, rng=rng)
+                sample_posterior(Posterior.from_estimate(part.estimate), terms, draws=count, rng=rng)
                 for part, count in zip(parts, _shares(fit), strict=True)
                 if count
             ]
@@ -169,18 +173,20 @@ class Outlook:
 
 
 def _shares(fit: TasteFit | PersonFit) -> list[int]:
-    """Numbers of draws under each part, 320 in total; the base, or the heaviest of a population, gets the remainder."""
+    """Numbers of draws under each part, 320 in total; the base, or the heaviest of a population, gets the remainder.
+
+    Half of what the prior of a vocabulary gets is drawn under its base.
+    """
+    weights = fit.weights.copy()
     words = isinstance(fit, TasteFit)
-    counts = np.floor(_DRAWS * (1 - _HEDGE if words else 1.0) * fit.weights).astype(np.int64)
-    counts[0 if words else int(fit.weights.argmax())] += _DRAWS - int(counts.sum())
+    if isinstance(fit, TasteFit) or fit.alone is not None:
+        base = 0 if isinstance(fit, TasteFit) else fit.size
+        total = float(weights[base:].sum())
+        weights[base:] *= 1.0 - _HEDGE
+        weights[base] += _HEDGE * total
+    counts = np.floor(_DRAWS * weights).astype(np.int64)
+    counts[0 if words else int(weights.argmax())] += _DRAWS - int(counts.sum())
     return [int(count) for count in counts]
-
-
-def _estimate(part: PriorFit | PersonPart, terms: Terms) -> Estimate:
-    """The maximum of the posterior under the prior of a part."""
-    if isinstance(part, PersonPart):
-        return estimate(terms, prior=part.prior, start=part.mean)
-    return part.estimate
 
 
 def _same(terms: Terms, other_terms: Terms) -> bool:

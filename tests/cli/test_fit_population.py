@@ -101,7 +101,7 @@ def test_it_says_what_the_population_looks_like(study, words, tmp_path, capsys):
     assert len(found.parts) == 2 and found.weights.sum() == pytest.approx(1.0)
 
 
-def test_a_new_person_is_estimated_under_it(study, population, encoder, tmp_path, capsys):
+def test_a_new_person_is_estimated_under_it(study, population, words, encoder, tmp_path, capsys):
     from edpbrl_gym.comparisons.question_files import read_answers
 
     out = tmp_path / "theta.safetensors"
@@ -109,19 +109,29 @@ def test_a_new_person_is_estimated_under_it(study, population, encoder, tmp_path
     assert main([*map(str, given)]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "like its people" in said and "unlike all of them (gaussian)" in said
-    found = Population.load(population)
-    fit = found.fit(read_answers(study / "new.csv", encoder)[0])
+    found, embedded = Population.load(population), encoder.encode(load_vocabulary(words).all_tokens)
+    answers = read_answers(study / "new.csv", encoder)[0]
+    fit = found.with_fallback(VocabularyPrior(embedded)).fit(answers)  # design.json lies beside the answers
     taste = load_taste(out)
     np.testing.assert_allclose(taste.theta, fit.theta, atol=1e-9)
     told = taste.provenance
     assert told["prior"] == "population" and told["population_fingerprint"] == found.fingerprint
     assert told["memberships"] == pytest.approx(fit.memberships.tolist())
     assert told["weight_of_the_fallback"] == pytest.approx(fit.fallback_weight)
-    # comparisons give the same, without the encoder
-    read_answers(study / "new.csv", encoder)[0].to_parquet(tmp_path / "new.parquet")
+    assert told["fallback"] == "vocabulary"
+    assert told["vocabulary_fingerprint"] == load_vocabulary(words).fingerprint
+    # comparisons give the same with vocabulary and encoder; without them the base prior is the fallback, and it is said
+    answers.to_parquet(tmp_path / "new.parquet")
     again = ["estimate", tmp_path / "new.parquet", "--prior", population, "--out", tmp_path / "t.safetensors"]
-    assert main([*map(str, again)]) == 0
+    assert main([*map(str, again), "--vocabulary", str(words), *OWN]) == 0
     np.testing.assert_allclose(load_taste(tmp_path / "t.safetensors").theta, taste.theta, atol=1e-6)
+    assert "base prior" not in capsys.readouterr().out
+    assert main([*map(str, again)]) == 0
+    assert "the population's base prior" in " ".join(capsys.readouterr().out.split())
+    plain = load_taste(tmp_path / "t.safetensors")
+    np.testing.assert_allclose(plain.theta, found.fit(answers).theta, atol=1e-6)
+    assert plain.provenance["fallback"] == "base"
+    refused(capsys, [*again, "--vocabulary", words], 2, "--encoder")  # its custom code runs only where asked for
 
 
 def test_an_update_adds_people_and_forgets_others(study, population, tmp_path, capsys):
@@ -214,7 +224,7 @@ def test_wrong_populations_are_refused_by_estimate(study, population, tmp_path, 
     refused(capsys, [*given, damaged], 1, "damaged.safetensors")
     known_types(np.eye(2)).save(tmp_path / "two.safetensors")
     refused(capsys, [*given, tmp_path / "two.safetensors"], 1, "2 features", "8 features")
-    for option in (["--power", 1], ["--scale", 1], ["--vocabulary", "images"], ["--regularization", 1]):
+    for option in (["--power", 1], ["--scale", 1], ["--regularization", 1]):
         refused(capsys, [*given, population, *option], 2, f"no {option[0]} with a population")
     other = Comparisons.of_choices(
         np.eye(8)[None, :2], [0], [0], [0], metadata={"encoder": "tests:Other", "encoder_fingerprint": "0" * 64}

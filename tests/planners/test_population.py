@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edpbrl_gym.estimation import Posterior
+from edpbrl_gym.estimation import Posterior, VocabularyPrior
 from edpbrl_gym.estimation.mixture import MixturePosterior
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.planners import AdaptivePlanner, ComposedFeatures, TokenFeatures, make_planner
@@ -25,7 +25,8 @@ def population():
 
 
 def pool_planner(population, name="adaptive", **options):
-    return make_planner(name, POOL, TokenFeatures(POOL, TOKENS), prior=population, num_options=3, **options)
+    options = {"prior": population, "num_options": 3, **options}
+    return make_planner(name, POOL, TokenFeatures(POOL, TOKENS), **options)
 
 
 def answers(planner, count, theta, seed=0):
@@ -43,14 +44,18 @@ def answers(planner, count, theta, seed=0):
 @pytest.mark.parametrize("name", ["adaptive", "adaptive-mutual", "adaptive-best", "random", "bald", "greedy_d"])
 def test_every_family_estimates_by_the_population(population, name):
     planner = pool_planner(population, name)
-    assert planner.posterior.mean == pytest.approx(0.97 * population.gaussian.mean)  # the fallback is about 0
+    falling = population.with_fallback(VocabularyPrior(TOKENS))  # the default where there is none
+    before = falling.fit((np.zeros((0, 3, D)), np.zeros(0, dtype=int)))
+    share = before.memberships.sum()
+    assert 0.5 < share < 1.0
+    assert planner.posterior.mean == pytest.approx(share * population.gaussian.mean)  # the fallback is about 0
     asked = answers(planner, 5, MEANS[1])
     replayed = pool_planner(population, name)
     assert answers(replayed, 5, MEANS[1]) == asked
     rng = np.random.default_rng(0)
     features = TOKENS[np.array(asked)].astype(np.float64)
     chosen = [int((row @ MEANS[1] + rng.gumbel(size=3)).argmax()) for row in features]
-    expected = population.fit((features, np.array(chosen)))
+    expected = falling.fit((features, np.array(chosen)))
     assert planner.estimate.theta == pytest.approx(expected.theta, abs=1e-6)
     assert planner.posterior.mean == pytest.approx(expected.posterior.mean, abs=1e-6)
 
@@ -109,7 +114,7 @@ def test_reading_the_estimate_changes_no_question(population):
 
 
 def test_a_population_of_other_features_is_refused():
-    with pytest.raises(ValueError, match="the prior's"):
+    with pytest.raises(ValueError, match=r"2 features \(the population's\), got 8"):
         pool_planner(known_types(np.eye(2)))
     with pytest.raises(ValueError, match="the package takes no other"):
         make_planner("botorch-bald", POOL, TokenFeatures(POOL, TOKENS), prior=known_types(MEANS), num_options=2)
@@ -128,3 +133,15 @@ def test_types_are_told_apart_by_mutual_information(population):
     sharp = known_types(np.array([[6.0, *np.zeros(7)], [0.0, 6.0, *np.zeros(6)]]), spread=0.05)
     planner = AdaptivePlanner(words, options=TokenFeatures(words, items), prior=sharp, num_options=2)
     assert sorted(planner.ask(np.empty((2, 0), dtype=np.int64)).tolist()) == [0, 1]
+
+
+def test_for_a_person_unlike_all_others_questions_are_planned_as_without_others(population):
+    prior = VocabularyPrior(TOKENS)
+    planner = pool_planner(population, prior=population.with_fallback(prior))
+    answers(planner, 20, np.full(D, -8.0))
+    planner._taste.asked()
+    planner._taste.refresh()
+    fit = planner._taste.current()
+    assert fit.fallback_weight > 0.5
+    assert planner._taste.planned.mean == pytest.approx(fit.alone.planned.mean)
+    assert planner._taste.planned.precision == pytest.approx(fit.alone.planned.precision)

@@ -7,9 +7,11 @@ import json
 import numpy as np
 import pytest
 
+from edpbrl_gym.estimation import VocabularyPrior
 from edpbrl_gym.oracles import SyntheticUser
 from edpbrl_gym.planners import ComposedFeatures, make_planner
 from edpbrl_gym.session import Session, run
+from edpbrl_gym.session.outlook import _shares
 from tests.helpers.communities import known_types
 from tests.helpers.session_planners import WORDS, D, encoder, same, session
 
@@ -82,10 +84,27 @@ def test_draws_and_forecast_are_those_of_the_mixture(population):
     near = np.linalg.norm(first[:, None] - MEANS, axis=2).argmin(axis=1)
     assert abs((near == 0).mean() - 0.5) < 0.1
     run(one, SyntheticUser(MEANS[1]), 9)
-    fit = population.fit(one.comparisons.terms(one.model))
+    fit = population.with_fallback(VocabularyPrior(TOKENS, power=1.0)).fit(one.comparisons.terms(one.model))
+    assert one.outlook.fit_and_draws(one.comparisons.terms(one.model))[0].weights == pytest.approx(fit.weights)
     draws = one.draws()
     assert draws.mean(axis=0) == pytest.approx(fit.posterior.mean, abs=0.25)
     assert np.linalg.norm(draws.mean(axis=0) - MEANS[1]) < np.linalg.norm(draws.mean(axis=0) - MEANS[0])
     progress = one.progress((0, 12))
     assert 0.5 <= progress.accuracy <= progress.curve[-1] <= 1.0
     assert len(one.recommend(2)) == 2
+
+
+def test_a_person_unlike_all_others_is_drawn_from_the_vocabulary(population):
+    """Half of the fallback's draws are under the prior of all embeddings, as without a population."""
+    one = session(planner(population), prior=population)
+    run(one, SyntheticUser(-30.0 * np.eye(D)[3]), 12)
+    terms = one.comparisons.terms(one.model)
+    fit, draws = one.outlook.fit_and_draws(terms)
+    assert fit.fallback_weight > 0.5 and fit.alone is not None
+    counts = _shares(fit)
+    assert sum(counts) == len(draws) == 320
+    base = 0.5 * fit.weights[fit.size] + 0.5 * fit.fallback_weight
+    assert counts[fit.size] == pytest.approx(320 * base, abs=len(counts))
+    assert draws.mean(axis=0)[3] < 0.0
+    other = session(planner(population), prior=population.with_fallback(VocabularyPrior(TOKENS, power=0.75)))
+    assert other.outlook.prior.fallback is other.outlook.given_prior.fallback

@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import EllipsisType
 from typing import Any, Literal
 
@@ -17,20 +17,26 @@ from edpbrl_gym._arrays import Floats
 from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym._validation import check_count, check_number
 from edpbrl_gym.estimation.data import Data, answer_differences, answer_terms
+from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.estimation.population.answers import Answered, Frame, answered_people, check_group
 from edpbrl_gym.estimation.population.draws import Source
 from edpbrl_gym.estimation.population.em import Settings, update_parts
 from edpbrl_gym.estimation.population.factor_fit import update_factors
 from edpbrl_gym.estimation.population.factors import FactorMoments, Factors
 from edpbrl_gym.estimation.population.parts import Moments, Parts, Shrinkage
-from edpbrl_gym.estimation.population.person import PersonFit, fit_person
+from edpbrl_gym.estimation.population.person import Fallback, PersonFit, fit_person
 from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.estimation.prior import GaussianPrior
 from edpbrl_gym.likelihood import ResponseModel
 
-__all__ = ["Kind", "Population"]
+__all__ = ["WORDS_WEIGHT", "Kind", "Population"]
 
 Kind = Literal["gaussian", "factors", "types"]
+
+WORDS_WEIGHT = 0.3
+"""Default prior weight of a fallback that is the prior of a vocabulary."""
+
+_GAUSSIAN_WEIGHT = 0.03
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +63,8 @@ class Population:
         shrinkage: Weight of its shape, in people.
         features: Name of the features, such as the encoder's; "" if not given.
         provenance: What else is known of its making, JSON values; kept in its file.
+        fallback: What ``fit`` takes for a person unlike all others (``with_fallback``); None: the base prior. It is not
+            part of the fingerprint, nor of the file.
     """
 
     weights: Floats
@@ -68,6 +76,7 @@ class Population:
     shrinkage: float = 0.0
     features: str = ""
     provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    fallback: VocabularyPrior | None = field(default=None, repr=False)
     state: Parts | Factors = field(repr=False, kw_only=True)  # the same Gaussians in the base prior's coordinates
     moments: Moments | FactorMoments = field(repr=False, kw_only=True)  # sums over people, for updates
 
@@ -154,21 +163,24 @@ class Population:
         data: Data,
         *,
         model: ResponseModel | None = None,
-        fallback: GaussianPrior | EllipsisType | None = ...,
-        fallback_weight: float = 0.03,
+        fallback: VocabularyPrior | GaussianPrior | EllipsisType | None = ...,
+        fallback_weight: float | None = None,
     ) -> PersonFit:
         """A person's taste, from their own answers and the population.
 
         Args:
             data: The person's answers, as for :func:`~edpbrl_gym.estimation.estimate`; none are fine.
             model: Response model, as for :func:`~edpbrl_gym.estimation.estimate`.
-            fallback: Proper prior for a person unlike all others, at an unknown scale; by default the base prior of
-                the population, about its own mean and as strong as people's tastes are on average. None: without.
-            fallback_weight: Its prior weight, in (0, 1). By the default simulated people of a Gaussian population lose
-                up to 0.004 nats an answer, by 0.1 0.010; people unlike the population lose less with more weight.
+            fallback: Prior for a person unlike all others: that of a vocabulary, or a proper Gaussian at an unknown
+                scale. By default ``self.fallback``, or else the base prior of the population, about its own mean and as
+                strong as people's tastes are on average. None: without.
+            fallback_weight: Its prior weight w, in (0, 1); None: 0.3 for the prior of a vocabulary (docs/priors.md),
+                0.03 for a Gaussian, by which simulated people of a Gaussian population lose up to 0.004 nats an
+                answer, by 0.1 0.010. With more weight people unlike the population lose less: all answers of a
+                person together are at most log(1 / w) nats less likely than under the fallback alone.
 
         Raises:
-            TypeError: Data of another type, or a fallback that is no GaussianPrior.
+            TypeError: Data of another type, or a fallback that is no prior.
             ValueError: Another number of features, an improper fallback, or a weight outside (0, 1).
         """
         terms = answer_terms(data, model)
@@ -177,22 +189,67 @@ class Population:
                 f"Expected answers with {self.dimension} features (the population's), got {terms.dimension}; use the "
                 f"same encoder{f' ({self.features})' if self.features else ''}"
             )
-        weight = check_number(fallback_weight, "fallback_weight", minimum=0.0, exclusive=True)
-        if weight >= 1.0:
-            raise ValueError(f"Expected fallback_weight in (0, 1), got {fallback_weight}; fallback=None for none")
-        chosen: tuple[Source, float, float] | None
-        if fallback is None:
-            chosen = None
-        elif isinstance(fallback, EllipsisType):
-            chosen = self._base_source, self.typical_scale, weight
-        elif not isinstance(fallback, GaussianPrior):
-            raise TypeError(f"Expected fallback as a GaussianPrior or None, got {type(fallback).__name__}")
-        elif fallback.dimension != self.dimension:
-            raise ValueError(f"Expected a fallback of dimension {self.dimension}, got one of {fallback.dimension}")
-        else:
-            chosen = Source.of(fallback), 1.0, weight
+        chosen = self._fallback(fallback, fallback_weight)
         answered = Answered(*answer_differences(terms))
         return fit_person(terms, answered, self._sources, self.weights, chosen)
+
+    def with_fallback(self, fallback: VocabularyPrior) -> Population:
+        """The same population, whose ``fit`` falls back on the prior of a vocabulary for a person unlike all others.
+
+        Raises:
+            TypeError: No `VocabularyPrior`.
+            ValueError: One of another dimension.
+        """
+        if not isinstance(fallback, VocabularyPrior):
+            raise TypeError(f"Expected fallback as a VocabularyPrior, got {type(fallback).__name__}")
+        if fallback.base.dimension != self.dimension:
+            raise ValueError(
+                f"Expected embeddings of the vocabulary with {self.dimension} features (the population's), got "
+                f"{fallback.base.dimension}; use the same encoder{f' ({self.features})' if self.features else ''}"
+            )
+        return replace(self, fallback=fallback)
+
+    def _fallback(
+        self, given: VocabularyPrior | GaussianPrior | EllipsisType | None, weight: float | None
+    ) -> Fallback | None:
+        """The checked fallback of ``fit``."""
+        if isinstance(given, EllipsisType) and self.fallback is not None:
+            given = self.fallback
+        default = WORDS_WEIGHT if isinstance(given, VocabularyPrior) else _GAUSSIAN_WEIGHT
+        share = check_number(default if weight is None else weight, "fallback_weight", minimum=0.0, exclusive=True)
+        if share >= 1.0:
+            raise ValueError(f"Expected fallback_weight in (0, 1), got {weight}; fallback=None for none")
+        if given is None:
+            return None
+        if isinstance(given, EllipsisType):
+            return Fallback(self._base_source, self.typical_scale, share)
+        if not isinstance(given, VocabularyPrior | GaussianPrior):
+            raise TypeError(
+                f"Expected fallback as a VocabularyPrior, a GaussianPrior or None, got {type(given).__name__}"
+            )
+        prior = given.base if isinstance(given, VocabularyPrior) else given
+        if prior.dimension != self.dimension:
+            raise ValueError(f"Expected a fallback of dimension {self.dimension}, got one of {prior.dimension}")
+        if isinstance(given, VocabularyPrior):
+            source = self._source_of(given)
+            return Fallback(source, self._mean_square / float(np.trace(source.covariance)), share, given)
+        return Fallback(Source.of(given), 1.0, share)
+
+    def _source_of(self, prior: VocabularyPrior) -> Source:
+        """The base prior of a vocabulary; that of ``self.fallback`` is computed once."""
+        return self._words_source if prior is self.fallback else Source.of(prior.base)
+
+    @functools.cached_property
+    def _words_source(self) -> Source:
+        assert self.fallback is not None
+        same = np.array_equal(self.fallback.base.precision, self.base.precision) and not self.base.mean.any()
+        return self._base_source if same else Source.of(self.fallback.base)
+
+    @functools.cached_property
+    def _mean_square(self) -> float:
+        """Mean of |theta|^2."""
+        squares = [np.trace(one.covariance) + float(one.prior.mean @ one.prior.mean) for one in self._sources]
+        return float(self.weights @ squares)
 
     def log_evidence(self, data: Data, *, model: ResponseModel | None = None) -> float:
         """Log-likelihood of a person's answers, the average over tastes of the population, without a fallback.
@@ -253,7 +310,7 @@ class Population:
             assert isinstance(self.moments, Moments)
             rule = Shrinkage(self.shrinkage)
             state, moments = update_parts(inside, self.state, self.moments.times(1.0 - share), rule, settings)
-        return Population.of(
+        updated = Population.of(
             state,
             moments,
             base=self.base,
@@ -264,6 +321,7 @@ class Population:
             features=self.features,
             provenance=self.provenance,
         )
+        return replace(updated, fallback=self.fallback)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a .safetensors file: parameters and sums over people, with their origin in the metadata.

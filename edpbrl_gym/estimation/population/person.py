@@ -1,10 +1,15 @@
 """What a person's own answers and a population say together: a mixture of posteriors, weighted by their evidence.
 
-Besides the parts of the population there is a fallback, N(m, s C) with the base prior's mean and covariance and an
-unknown scale s. A scale chosen by the same answers would make its evidence too high; so log(s) has the prior
-N(log(typical), 1.5^2), on seven points two standard deviations to both sides, and the evidence is their average. The
-typical scale is that of the population. An atypical person's answers have little evidence under the population, and
-after a few of them the fallback has all weight.
+Besides the parts of the population there is a fallback, N(m, s C) with an unknown scale s. A scale chosen by the same
+answers would make its evidence too high; so log(s) has the prior N(log(typical), 1.5^2), on seven points two standard
+deviations to both sides, and the evidence is their average. The typical scale is that of the population. An atypical
+person's answers have little evidence under the population, and after some of them the fallback has all weight.
+
+The fallback may be the prior of a vocabulary, a mixture itself: N(0, s C) from all embeddings, neighbourhoods of the
+estimate, and no direction at all. Its evidence is that of N(0, s C), averaged over s as above, times the ratio of the
+evidence of the whole mixture to that of its first part (`TasteFit.log_gain`), in which the chosen scales cancel but for
+their curvature, and which is prequential for the neighbourhoods. With all weight, it says what the vocabulary's prior
+says without other people.
 """
 
 from __future__ import annotations
@@ -21,8 +26,10 @@ from scipy.special import softmax
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym._validation import check_array
+from edpbrl_gym.estimation.evidence import PriorFit
 from edpbrl_gym.estimation.map_estimate import Estimate, estimate
 from edpbrl_gym.estimation.mixture import MixturePosterior
+from edpbrl_gym.estimation.neighbourhood import TasteFit, VocabularyPrior
 from edpbrl_gym.estimation.population.answers import Answered
 from edpbrl_gym.estimation.population.draws import Source, mixture_draws
 from edpbrl_gym.estimation.population.geometry import roots
@@ -33,12 +40,29 @@ from edpbrl_gym.estimation.prior import GaussianPrior
 from edpbrl_gym.likelihood import Terms
 from edpbrl_gym.likelihood.choice import check_options, log_softmax
 
-__all__ = ["PersonFit", "PersonPart", "fallback_scales", "fit_person"]
+__all__ = ["Fallback", "PersonFit", "PersonPart", "fallback_scales", "fit_person"]
 
 _NEGLIGIBLE = 1e-3  # weight of a part below which predictions are made without it
 _LOG_SPREAD = 1.5  # standard deviation of the fallback's log scale
 _SCALES = np.linspace(-2.0, 2.0, 7)  # its points, in standard deviations
 _BLOCK_NUMBERS = 1 << 23
+
+
+@dataclass(frozen=True, eq=False)
+class Fallback:
+    """What is known of a person unlike all others.
+
+    Attributes:
+        source: A Gaussian, known but for its scale.
+        typical: Its typical scale.
+        weight: Its prior weight, in (0, 1).
+        words: The prior of a vocabulary, to which the Gaussian belongs; None: the Gaussian is all.
+    """
+
+    source: Source
+    typical: float
+    weight: float
+    words: VocabularyPrior | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +89,11 @@ class PersonPart:
         return self._source.prior if self.scale == 1.0 else self._source.prior.scaled(self.scale)
 
     @functools.cached_property
+    def estimate(self) -> Estimate:
+        """The maximum of the posterior."""
+        return estimate(self._answered.terms(), prior=self.prior, start=self.mean)
+
+    @functools.cached_property
     def posterior(self) -> Posterior:
         """The variational Gaussian of theta."""
         prior = self.prior
@@ -78,17 +107,21 @@ class PersonFit:
     """A person's taste under a population.
 
     Attributes:
-        parts: Posteriors under the parts of the population, then those under the fallback at each of its scales.
+        parts: Posteriors under the parts of the population, then those under the fallback: at each of its scales, or
+            the parts of ``alone``.
         weights: Posterior weights of the parts, sum 1.
         size: Number of parts that belong to the population.
         terms: The answers.
+        alone: What the answers say without other people, where the fallback is the prior of a vocabulary.
     """
 
-    parts: tuple[PersonPart, ...]
+    parts: tuple[PersonPart | PriorFit, ...]
     weights: Floats
     size: int
     terms: Terms = field(repr=False)
+    alone: TasteFit | None
     _posteriors: Posteriors = field(repr=False)
+    _under: tuple[PersonPart, ...] = field(repr=False)  # those of ``_posteriors``
 
     @property
     def memberships(self) -> Floats:
@@ -102,15 +135,14 @@ class PersonFit:
 
     @property
     def theta(self) -> Floats:
-        """The mean of the mixture, (d,)."""
-        return np.asarray(self.weights @ np.stack([part.mean for part in self.parts]))
+        """The mean of the mixture, (d,); under the prior of a vocabulary modes take the place of means."""
+        means = [part.mean if isinstance(part, PersonPart) else part.estimate.theta for part in self.parts]
+        return np.asarray(self.weights @ np.stack(means))
 
     @functools.cached_property
     def estimate(self) -> Estimate:
         """The maximum of the posterior under the prior of the heaviest part, with ``theta`` in its place."""
-        heaviest = self.parts[int(self.weights.argmax())]
-        found = estimate(self.terms, prior=heaviest.prior, start=heaviest.mean)
-        return replace(found, theta=self.theta)
+        return replace(self.parts[int(self.weights.argmax())].estimate, theta=self.theta)
 
     @functools.cached_property
     def planned(self) -> Posterior:
@@ -118,8 +150,9 @@ class PersonFit:
 
         The fallback's large scales would otherwise make every direction seem uncertain that the population knows.
         """
-        chosen = slice(0, self.size) if self.fallback_weight <= 0.5 else slice(self.size, None)
-        return self._mixed(chosen)
+        if self.fallback_weight <= 0.5:
+            return self._mixed(slice(0, self.size))
+        return self._mixed(slice(self.size, None)) if self.alone is None else self.alone.planned
 
     @functools.cached_property
     def posterior(self) -> Posterior:
@@ -134,22 +167,27 @@ class PersonFit:
         """
         return self.posterior.draws(count, rng)
 
-    def points(self) -> tuple[Floats, Floats]:
-        """Quasi-random points of the mixture, (S, d), and their weights, (S,), which sum to 1."""
-        return self._points
-
     @functools.cached_property
     def _points(self) -> tuple[Floats, Floats]:
-        used = self.weights > _NEGLIGIBLE
-        logs = np.where(used, np.log(np.maximum(self.weights, 1e-300)) - [p.log_evidence for p in self.parts], -np.inf)
-        return mixture_draws(self._posteriors, [part._source for part in self.parts], self.weights * used, logs)
+        """Quasi-random points of all `PersonPart`s, (S, d), and their weights, (S,), which sum to 1."""
+        own = np.zeros(len(self._under))
+        own[: len(self._own)] = self._own / self._own.sum()
+        used = own > _NEGLIGIBLE
+        logs = np.where(used, np.log(np.maximum(own, 1e-300)) - [part.log_evidence for part in self._under], -np.inf)
+        return mixture_draws(self._posteriors, [part._source for part in self._under], own * used, logs)
+
+    @property
+    def _own(self) -> Floats:
+        """Weights of all `PersonPart`s."""
+        return self.weights if self.alone is None else self.memberships
 
     @one_blas_thread()
     def choice_probabilities(self, options: ArrayLike) -> Floats:
         """Probabilities of the person's choices, averaged over the posterior.
 
         The probabilities at the mean would be too close to 0 and 1, as the taste is uncertain. The average is over
-        weighted quasi-random points of each part's posterior (importance sampling from its variational Gaussian).
+        weighted quasi-random points of each part's posterior (importance sampling from its variational Gaussian); under
+        the prior of a vocabulary over the Gaussian `TasteFit.posterior`.
 
         Args:
             options: Features of n questions, (n, K, d).
@@ -162,6 +200,14 @@ class PersonFit:
         """
         features = check_options(options)
         check_array(features, "options", shape=("n", "K", self.terms.dimension), hint="as the answers have")
+        own = float(self._own.sum())
+        if self.alone is None or own > 1.0 - _NEGLIGIBLE:
+            return self._averaged(features)
+        alone = self.alone.posterior.choice_probabilities(features)
+        return alone if own < _NEGLIGIBLE else own * self._averaged(features) + (1.0 - own) * alone
+
+    def _averaged(self, features: Floats) -> Floats:
+        """Choice probabilities averaged over the points."""
         thetas, weights = self._points
         result = np.empty(features.shape[:2])
         step = max(1, _BLOCK_NUMBERS // (len(thetas) * features.shape[1]))
@@ -171,21 +217,23 @@ class PersonFit:
         return result / result.sum(axis=1, keepdims=True)
 
     def _mixed(self, chosen: slice) -> Posterior:
+        """The mixture of some parts."""
         kept = np.zeros(len(self.weights), dtype=bool)
         kept[chosen] = True
-        kept &= self.weights > _NEGLIGIBLE * self.weights[chosen].sum()
+        total = float(self.weights[chosen].sum())
+        kept &= self.weights > _NEGLIGIBLE * total
         own = np.flatnonzero(kept[: self.size])
         rest = self.size + np.flatnonzero(kept[self.size :])
-        found = [self.parts[row].posterior for row in own]
+        found = [self._under[row].posterior for row in own]
         weights = list(self.weights[own])
         if len(rest):
-            found.append(self._gathered(rest))
-            weights.append(float(self.weights[rest].sum()))
+            found.append(self._gathered(rest) if self.alone is None else self.alone.posterior)
+            weights.append(float(self.weights[rest].sum()) if self.alone is None else self.fallback_weight)
         return MixturePosterior.of(found, np.array(weights) / sum(weights))
 
     def _gathered(self, rows: NDArray[np.intp]) -> Posterior:
         """The Gaussian with the moments of several scales: sums of s C - G (I - H^-1) G', once inverted."""
-        parts = [self.parts[row] for row in rows]
+        parts = [self._under[row] for row in rows]
         if len(parts) == 1:
             return parts[0].posterior
         weights = self.weights[rows] / self.weights[rows].sum()
@@ -213,7 +261,7 @@ def fit_person(
     answered: Answered,
     sources: Sequence[Source],
     weights: Floats,
-    fallback: tuple[Source, float, float] | None,
+    fallback: Fallback | None,
 ) -> PersonFit:
     """The posterior of a person's taste under several Gaussians and a fallback.
 
@@ -222,24 +270,21 @@ def fit_person(
         answered: The answers as differences of theta.
         sources: The Gaussians.
         weights: Their prior weights among themselves, sum 1.
-        fallback: The Gaussian, its typical scale and its prior weight in (0, 1); None: without.
+        fallback: For a person unlike all others; None: without.
     """
     span = Span.of(answered)
-    rest = 0.0 if fallback is None else fallback[2]
-    logs = list(np.log1p(-rest) + np.log(np.maximum(weights, 1e-300)))
-    priors = [(source, 1.0) for source in sources]
     under = [span.under(source.prior.mean, source.covariance) for source in sources]
+    priors = [(source, 1.0) for source in sources]
+    logs = np.log(np.maximum(weights, 1e-300))
     if fallback is not None:
-        source, typical, weight = fallback
-        scales, log_weights = fallback_scales(typical)
-        local = span.under(source.prior.mean, source.covariance)
+        scales, log_weights = fallback_scales(fallback.typical)
+        local = span.under(fallback.source.prior.mean, fallback.source.covariance)
         under += [local.scaled(float(scale)) for scale in scales]
-        priors += [(source, float(scale)) for scale in scales]
-        logs += [float(np.log(weight)) + float(log) for log in log_weights]
+        priors += [(fallback.source, float(scale)) for scale in scales]
+        logs = np.concatenate([np.log1p(-fallback.weight) + logs, np.log(fallback.weight) + log_weights])
     posteriors = Posteriors.of(span, under)
     evidence = posteriors.log_evidence()
-    posterior_weights = np.asarray(softmax(np.array(logs) + evidence))
-    parts = tuple(
+    found = tuple(
         PersonPart(
             scale,
             float(evidence[row]),
@@ -251,4 +296,13 @@ def fit_person(
         )
         for row, (source, scale) in enumerate(priors)
     )
-    return PersonFit(parts, posterior_weights, len(sources), terms, posteriors)
+    size, joint = len(sources), logs + evidence
+    if fallback is None or fallback.words is None:
+        return PersonFit(found, np.asarray(softmax(joint)), size, terms, None, posteriors, found)
+    alone = fallback.words.fit(terms)
+    total = float(np.logaddexp.reduce(joint[size:])) + alone.log_gain
+    shares = np.asarray(softmax(np.append(joint[:size], total)))
+    parts: tuple[PersonPart | PriorFit, ...] = (*found[:size], *alone.parts)
+    return PersonFit(
+        parts, np.append(shares[:size], shares[size] * alone.weights), size, terms, alone, posteriors, found
+    )

@@ -19,7 +19,6 @@ from edpbrl_gym.experiments.communities.settings import ESTIMATORS, CommunitySet
 from edpbrl_gym.experiments.people.asking import choose_question
 from edpbrl_gym.experiments.people.data import Person
 from edpbrl_gym.experiments.people.estimators import Estimator, Fit, WithPopulation, at_estimate
-from edpbrl_gym.experiments.people.prediction import averaged_over_posterior
 from edpbrl_gym.experiments.people.replay import Choose
 from edpbrl_gym.likelihood import Terms
 
@@ -51,7 +50,7 @@ class Alone:
         if not len(answers):  # nobody knows the scale of an unknown taste: all options are equal
             return at_estimate(np.zeros(answers.dimension))
         found = self.prior.fit(answers)
-        return Fit(found.theta, lambda options: averaged_over_posterior(found.posterior, options))
+        return Fit(found.theta, lambda options: found.posterior.choice_probabilities(options))
 
 
 def make_estimator(name: str, settings: CommunitySettings, known: Sequence[Terms], prior: VocabularyPrior) -> Fits:
@@ -70,9 +69,11 @@ def make_estimator(name: str, settings: CommunitySettings, known: Sequence[Terms
     if name == "alone":
         return Alone(prior)
     if name == "population-factors":
-        return WithPopulation(fit_population(known, kind="factors", factors=settings.factors, base=prior.base))
+        population = fit_population(known, kind="factors", factors=settings.factors, base=prior.base)
+        return WithPopulation(population.with_fallback(prior))
     if name == "population-types":
-        return WithPopulation(fit_population(known, kind="types", types=settings.types, base=prior.base))
+        population = fit_population(known, kind="types", types=settings.types, base=prior.base)
+        return WithPopulation(population.with_fallback(prior))
     if name == "pref":
         return RewardBasis(known, prior.base)
     if name == "pal":

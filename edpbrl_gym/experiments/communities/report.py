@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from edpbrl_gym.estimation.population.model import WORDS_WEIGHT
 from edpbrl_gym.experiments.communities.figures import learning_figure
 from edpbrl_gym.experiments.communities.settings import ESTIMATORS, KINDS, NUM_OPTIONS, RULES
 from edpbrl_gym.experiments.communities.styles import UNSEEN
@@ -87,6 +90,12 @@ def _how(results: Results, found: Communities) -> list[str]:
         "The library's estimators predict with averages over their posterior, the contenders at their estimates, as "
         "published. Ranks, numbers and penalties of the contenders and the number of factors were chosen with "
         "--development.",
+        "What a population can promise to people unlike it: its predictions of the first answers come from other "
+        "people, so that it must lose log-likelihood on someone of another taste, whom nobody can tell; alone gives "
+        "all options the same probability then. With the prior weight w of the fallback, all answers of a person "
+        "together are at most log(1 / w) nats less likely than under the fallback, but for approximations "
+        f"({-np.log(WORDS_WEIGHT):.1f} nats by the default w = {WORDS_WEIGHT:g}). Only once the answers have told "
+        "who is unlike the others can preference error and regret be no worse.",
         "New people are the same in all regimes of a vocabulary: means are over people of the means over their "
         "regimes, intervals bootstrap the people, then their regimes. They are for these styles: how much "
         "other styles would differ is not in them.",

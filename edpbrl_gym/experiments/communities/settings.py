@@ -43,9 +43,9 @@ KINDS: dict[str, str] = {
 
 ESTIMATORS: dict[str, str] = {
     "alone": "no other people: the vocabulary's prior with its neighbourhoods (`VocabularyPrior`)",
-    "population-factors": "other people's common directions about the vocabulary's prior, with the fallback for who is "
-    "unlike them (`fit_population`)",
-    "population-types": "types of other people, with the fallback; at 384 features far slower than all others",
+    "population-factors": "other people's common directions about the vocabulary's prior, which is also the fallback "
+    "for who is unlike them (`fit_population`, `Population.with_fallback`)",
+    "population-types": "types of other people, with the same fallback; at 384 features far slower than all others",
     "pref": "a low-rank basis of tastes learnt from other people's answers, the new person's coefficients by "
     "regularised logistic regression (PReF)",
     "pal": "prototypes learnt from other people's answers, the new person's convex weights by maximum likelihood (PAL)",

@@ -14,7 +14,7 @@ from edpbrl_gym.estimation import GaussianPrior, Posterior, estimate, fit_poster
 from edpbrl_gym.estimation.population import Population, fit_population
 from edpbrl_gym.estimation.population.model import Kind
 from edpbrl_gym.experiments.people.data import Person
-from edpbrl_gym.experiments.people.prediction import averaged_over_draws, averaged_over_posterior
+from edpbrl_gym.experiments.people.prediction import averaged_over_draws
 from edpbrl_gym.likelihood import Terms
 
 __all__ = [
@@ -140,10 +140,6 @@ def at_estimate(theta: Floats) -> Fit:
     return Fit(theta, lambda options: averaged_over_draws(theta[None], options))
 
 
-def _gaussian_fit(theta: Floats, posterior: Posterior) -> Fit:
-    return Fit(theta, lambda options: averaged_over_posterior(posterior, options))
-
-
 class _WithPrior:
     """MAP under a fixed Gaussian prior; predictions are averaged over the variational posterior."""
 
@@ -155,9 +151,9 @@ class _WithPrior:
 
     def fit(self, answers: Terms) -> Fit:
         if not len(answers):
-            return _gaussian_fit(self.prior.mean, Posterior(self.prior.mean, self.prior.precision))
+            return Fit(self.prior.mean, Posterior(self.prior.mean, self.prior.precision).choice_probabilities)
         posterior = fit_posterior(answers, base=self.prior, scale=1.0, draws=2).posterior
-        return _gaussian_fit(estimate(answers, prior=self.prior).theta, posterior)
+        return Fit(estimate(answers, prior=self.prior).theta, posterior.choice_probabilities)
 
 
 class WithPopulation:
@@ -187,6 +183,7 @@ class _RidgeByEvidence:
 
     def fit(self, answers: Terms) -> Fit:
         if not len(answers):
-            return _gaussian_fit(self.base.mean, Posterior(self.base.mean, self.base.precision))
+            return Fit(self.base.mean, Posterior(self.base.mean, self.base.precision).choice_probabilities)
         chosen = fit_prior(answers, base=self.base)
-        return _gaussian_fit(chosen.estimate.theta, fit_posterior(answers, base=self.base, start=chosen).posterior)
+        posterior = fit_posterior(answers, base=self.base, start=chosen).posterior
+        return Fit(chosen.estimate.theta, posterior.choice_probabilities)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp, softmax
 
-from edpbrl_gym.estimation import GaussianPrior, Posterior, fit_prior
+from edpbrl_gym.estimation import GaussianPrior, Posterior, VocabularyPrior, fit_prior
 from edpbrl_gym.estimation.population import fit_population
 from tests.helpers.communities import simulated
 
@@ -109,7 +109,7 @@ def test_more_features_than_answers_leave_the_rest_to_the_prior():
     population = fit_population(people, kind="factors", factors=0)
     data = people[0]
     fit = population.fit(data, fallback=None)
-    thetas, weights = fit.points()
+    thetas, weights = fit._points
     assert thetas.shape[1] == 30
     assert weights.sum() == pytest.approx(1.0)
     differences = data[0][:, 0] - data[0][:, 1]
@@ -127,10 +127,16 @@ def test_wrong_input_is_refused(population):
         population.fit((np.zeros((1, 3, 4)), [0]))
     with pytest.raises(ValueError, match="fallback_weight in"):
         population.fit(data, fallback_weight=1.0)
-    with pytest.raises(TypeError, match="fallback as a GaussianPrior"):
+    with pytest.raises(TypeError, match="fallback as a VocabularyPrior, a GaussianPrior"):
         population.fit(data, fallback=3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="fallback of dimension 2"):
         population.fit(data, fallback=GaussianPrior.isotropic(3, 1.0))
+    with pytest.raises(ValueError, match="fallback of dimension 2"):
+        population.fit(data, fallback=VocabularyPrior(np.eye(3)))
+    with pytest.raises(ValueError, match=r"2 features \(the population's\), got 3"):
+        population.with_fallback(VocabularyPrior(np.eye(3)))
+    with pytest.raises(TypeError, match="VocabularyPrior"):
+        population.with_fallback(population.base)
     with pytest.raises(ValueError, match="options"):
         population.fit(data).choice_probabilities(np.zeros((1, 3, 5)))
 
@@ -174,3 +180,79 @@ def test_weights_agree_with_many_random_points():
             chosen = np.take_along_axis(values, choices[:, None, None], axis=1)[:, 0]
             logs = (chosen - logsumexp(values, axis=1)).sum(axis=0)
             assert part.log_evidence == pytest.approx(logsumexp(logs) - np.log(len(draws)), abs=0.04)
+
+
+def words(**options):
+    tokens = np.random.default_rng(20).normal(size=(200, 2)) @ np.diag([1.0, 0.4]) + [0.3, 0.0]
+    return VocabularyPrior(tokens, **options)
+
+
+@pytest.mark.parametrize("count", [1, 3, 6, 12])
+def test_a_vocabulary_is_weighed_as_by_integrals(population, count):
+    """The base over its scales by quadrature, the other parts by their weight relative to it."""
+    options = np.random.default_rng(21).normal(size=(count, 3, 2))
+    data = options, np.arange(count) % 3
+    prior, part = words(), population.parts[0]
+    fit = population.fit(data, fallback=prior, fallback_weight=0.4)
+    square = np.trace(part.covariance) + part.mean @ part.mean
+    steps = np.linspace(-2, 2, 7)
+    scales = square / np.trace(prior.base.covariance) * np.exp(1.5 * steps)
+    gaussians = [part, *(prior.base.scaled(float(scale)) for scale in scales)]
+    logs = [np.log(0.6), *(np.log(0.4) - 0.5 * steps**2 - logsumexp(-0.5 * steps**2))]
+    evidence = exact(data, gaussians, logs)[2]
+    alone = prior.fit(data)
+    assert alone.local
+    base = logsumexp(evidence[1:] + logs[1:])
+    assert alone.log_gain == pytest.approx(np.log(0.8 * 0.7) - np.log(alone.weights[0]))
+    expected = softmax([evidence[0] + logs[0], base + alone.log_gain])
+    assert fit.weights[0] == pytest.approx(expected[0], abs=0.005)
+    assert fit.weights[1:] == pytest.approx(expected[1] * alone.weights, abs=0.005)
+    assert fit.fallback_weight == pytest.approx(expected[1], abs=0.005)
+    assert [one.scale for one in fit.parts[1:]] == [one.scale for one in alone.parts]
+    plain = population.fit(data, fallback=words(isotropic=0.0, share=0.0), fallback_weight=0.4)
+    gaussian = population.fit(data, fallback=prior.base.scaled(scales[3]), fallback_weight=0.4)  # one part: no gain
+    assert plain.alone.log_gain == pytest.approx(0.0, abs=1e-12)
+    assert plain.fallback_weight == pytest.approx(gaussian.fallback_weight)
+
+
+@pytest.mark.parametrize("count", [0, 2, 8])
+def test_with_all_weight_a_vocabulary_speaks_as_without_others(population, count):
+    options, choices = simulated(np.array([[-4.0, 3.0]]), 8, 3, 4)[0]
+    data, prior = (options[:count], choices[:count]), words()
+    fit = population.fit(data, fallback=prior, fallback_weight=1.0 - 1e-12)
+    alone = prior.fit(data)
+    new = np.random.default_rng(22).normal(size=(5, 3, 2))
+    assert fit.choice_probabilities(new) == pytest.approx(alone.posterior.choice_probabilities(new))
+    assert fit.theta == pytest.approx(alone.theta, abs=1e-9)
+    assert fit.estimate.theta == pytest.approx(alone.theta, abs=1e-9)
+    for found, expected in ((fit.planned, alone.planned), (fit.posterior, alone.posterior)):
+        assert found.mean == pytest.approx(expected.mean) and found.precision == pytest.approx(expected.precision)
+
+
+def test_between_both_a_vocabulary_counts_by_its_weight(population):
+    data, prior = simulated(np.array([[0.5, 1.0]]), 3, 3, 23)[0], words()
+    fit = population.fit(data, fallback=prior, fallback_weight=0.2)
+    share, new = fit.fallback_weight, np.random.default_rng(24).normal(size=(5, 3, 2))
+    assert 0.05 < share < 0.95
+    own = population.fit(data, fallback=None)
+    expected = (1 - share) * own.choice_probabilities(new) + share * fit.alone.posterior.choice_probabilities(new)
+    assert fit.choice_probabilities(new) == pytest.approx(expected, abs=2e-3)
+    assert fit.theta == pytest.approx((1 - share) * own.theta + share * fit.alone.theta, abs=1e-3)
+    mixed = Posterior.of_mixture([own.posterior, fit.alone.posterior], [1 - share, share])
+    assert fit.posterior.mean == pytest.approx(mixed.mean) and fit.posterior.precision == pytest.approx(mixed.precision)
+    chosen = own.posterior if share <= 0.5 else fit.alone.planned
+    assert fit.planned.mean == pytest.approx(chosen.mean) and fit.planned.precision == pytest.approx(chosen.precision)
+
+
+def test_a_population_keeps_its_fallback(population, tmp_path):
+    data, prior = simulated(MEAN[None], 4, 3, 25)[0], words()
+    falling = population.with_fallback(prior)
+    assert falling.fingerprint == population.fingerprint and population.fallback is None
+    fit = falling.fit(data)
+    assert fit.alone is not None
+    assert fit.weights == pytest.approx(population.fit(data, fallback=prior).weights)
+    assert falling.fit(data, fallback=None).fallback_weight == 0.0
+    later = falling.updated(simulated(np.random.default_rng(26).normal(size=(20, 2)), 3, 3, 27))
+    assert later.fallback is prior
+    falling.save(tmp_path / "p.safetensors")
+    assert population.load(tmp_path / "p.safetensors").fallback is None

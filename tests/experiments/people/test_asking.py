@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from edpbrl_gym.estimation import Posterior
 from edpbrl_gym.experiments.people.asking import DRAWS, RULES, choose_question, expected_gain, mutual_information
 from edpbrl_gym.experiments.people.data import Person
-from edpbrl_gym.experiments.people.prediction import averaged_over_draws, averaged_over_posterior
+from edpbrl_gym.experiments.people.prediction import averaged_over_draws
 from tests.helpers.made_people import made_people
 
 
@@ -91,7 +91,7 @@ def test_averages_over_a_posterior_are_those_of_quadrature_for_pairs():
         lead = options[:, 0] - options[:, 1]
         middle, deviation = lead @ posterior.mean, posterior.standard_deviation(lead)
         expected = (1 / (1 + np.exp(-(middle[:, None] + deviation[:, None] * nodes)))) @ weights
-        found = averaged_over_posterior(posterior, options)
+        found = posterior.choice_probabilities(options)
         assert np.allclose(found.sum(axis=1), 1.0) and np.allclose(found[:, 0], expected, atol=2e-3)
 
 
@@ -99,6 +99,6 @@ def test_averages_over_a_posterior_are_those_of_many_draws():
     rng = np.random.default_rng(1)
     posterior, options = random_posterior(rng), rng.standard_normal((6, 4, 3))
     many = averaged_over_draws(posterior.draws(100_000, rng), options)
-    assert np.allclose(averaged_over_posterior(posterior, options), many, atol=6e-3)
+    assert np.allclose(posterior.choice_probabilities(options), many, atol=6e-3)
     one = rng.standard_normal((1, 3))
     assert np.allclose(averaged_over_draws(one, options)[2], softmax(options[2] @ one[0]))

@@ -15,7 +15,6 @@ from edpbrl_gym.experiments.people.estimators import (
     make_estimator,
     population_by_em,
 )
-from edpbrl_gym.experiments.people.prediction import averaged_over_posterior
 from edpbrl_gym.experiments.people.protocol import NewPerson, make_fold
 from edpbrl_gym.experiments.people.replay import judge, replay
 from tests.helpers.made_people import MEAN, SPREAD, made_people
@@ -67,7 +66,7 @@ def test_estimates_are_those_of_the_library(fold, estimators):
         fit = estimators[name].fit(answers)
         assert np.allclose(fit.theta, estimate(answers, regularization=ridge).theta)
         base = GaussianPrior.isotropic(3, ridge)
-        expected = averaged_over_posterior(fit_posterior(answers, base=base, scale=1.0).posterior, options)
+        expected = fit_posterior(answers, base=base, scale=1.0).posterior.choice_probabilities(options)
         assert np.allclose(fit.probabilities(options), expected)
     for one in estimators.values():
         fit = one.fit(answers)
