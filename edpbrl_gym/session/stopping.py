@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym._validation import check_count, check_number
 
 __all__ = ["StoppingRule"]
@@ -51,3 +55,16 @@ class StoppingRule:
         if gain < self.gain:
             return True, f"{self.lookahead} more questions would gain {gain:.1%}, less than {self.gain:.1%}"
         return False, f"predicted accuracy {accuracy:.1%}; {self.lookahead} more questions would gain {gain:.1%}"
+
+    def questions_left(self, answers: int, further: NDArray[np.int64], curve: Floats) -> int | None:
+        """Number of further answers after which the rule is predicted to say stop; None if beyond the curve.
+
+        Args:
+            answers: Number of answers so far.
+            further: Numbers of further questions, (m,), ascending from 0.
+            curve: Predicted accuracy after them, (m,); linear between them.
+        """
+        counts = np.arange(int(further[-1]) - self.lookahead + 1)
+        now, ahead = (np.interp(counts + more, further, curve) for more in (0, self.lookahead))
+        stops = (answers + counts >= self.minimum) & ((now >= self.target) | (ahead - now < self.gain))
+        return int(np.argmax(stops)) if stops.any() else None
