@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from tyro.conf import OmitArgPrefixes, OmitSubcommandPrefixes, subcommand
 
+from edpbrl_gym.cli.ask import Ask
 from edpbrl_gym.cli.bench import Bench
 from edpbrl_gym.cli.bench_communities import BenchCommunities
 from edpbrl_gym.cli.bench_people import BenchPeople
@@ -96,6 +97,7 @@ def commands(arguments: Sequence[str]) -> Any:
 
     return (
         Annotated[Demo, subcommand("demo")]
+        | Annotated[Ask, subcommand("ask")]
         | Annotated[Design, subcommand("design")]
         | Annotated[Estimate, subcommand("estimate")]
         | Annotated[FitPopulation, subcommand("fit-population")]

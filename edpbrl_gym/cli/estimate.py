@@ -21,6 +21,7 @@ from edpbrl_gym.cli.study import (
     read_study,
     recognised_vocabulary,
 )
+from edpbrl_gym.cli.tastes import near_words, provenance_of, under_population
 
 if TYPE_CHECKING:
     from edpbrl_gym.estimation.population import Population
@@ -86,18 +87,7 @@ def run(options: Estimate) -> None:
         population, words = _falling_back(options, comparisons, population, words, encoder)
         estimate, prior, facts = _by_population(comparisons, population)
         facts |= {} if words is None else {"vocabulary_fingerprint": words.vocabulary.fingerprint}
-    provenance: dict[str, Any] = {key: metadata[key] for key in ("encoder", "encoder_fingerprint") if key in metadata}
-    provenance |= {
-        "answers": options.answers.name,
-        "who": comparisons.who,
-        "questions": len(comparisons),
-        **facts,
-        "converged": bool(estimate.converged),
-        "iterations": int(estimate.iterations),
-        "gradient_norm": float(estimate.gradient_norm),
-        "log_likelihood": float(estimate.log_likelihood),
-    }
-    path = save_taste(options.out, estimate.theta, provenance)
+    path = save_taste(options.out, estimate.theta, provenance_of(comparisons, options.answers, estimate, facts))
     console = output()
     given = f"{len(comparisons)} questions with {comparisons.num_options} options"
     bullet(console, "Answers", f"{given}, {unanswered} without an answer left out")
@@ -207,11 +197,9 @@ def _near_words(options: Estimate, answers: Any, tokens: Any, facts: dict[str, A
     from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 
     prior = VocabularyPrior(tokens) if options.power is None else VocabularyPrior(tokens, power=options.power)
-    fit = prior.fit(answers)
-    near = 1.0 - float(fit.weights[0])
-    facts |= {"scale": fit.base.scale, "scale_from": "answers", "log_evidence": fit.base.log_evidence}
-    facts |= {"weight_of_neighbourhoods": near} | ({} if options.power is None else {"power": options.power})
-    return fit.estimate, f"words of the vocabulary (weight of the nearest {near:.0%})", facts
+    found, near, more = near_words(answers, prior)
+    facts |= more | ({} if options.power is None else {"power": options.power})
+    return found, f"words of the vocabulary (weight of the nearest {near:.0%})", facts
 
 
 def _tokens(options: Estimate, comparisons: Any, vocabulary: Any, encoder: Any) -> Any:
@@ -240,16 +228,8 @@ def _by_population(comparisons: Any, population: Population) -> tuple[Any, str, 
     """The estimate under a population."""
     from edpbrl_gym.likelihood import response_model_of
 
-    fit = population.fit(comparisons.terms(response_model_of(comparisons.responses)))
-    facts = {
-        "prior": "population",
-        "population_fingerprint": population.fingerprint,
-        "people": population.people,
-        "memberships": fit.memberships.tolist(),
-        "weight_of_the_fallback": fit.fallback_weight,
-        "fallback": "base" if population.fallback is None else "vocabulary",
-    }
-    return fit.estimate, f"population of {population.people} people", facts
+    found, facts = under_population(comparisons.terms(response_model_of(comparisons.responses)), population)
+    return found, f"population of {population.people} people", facts
 
 
 def _belonging(population: Population, facts: dict[str, Any]) -> str:
