@@ -3,10 +3,10 @@
     OMP_NUM_THREADS=1 python -m benchmarks.people_pictures electricity.parquet --out docs     # a few minutes
 
 The data are those of `edpbrl bench people`, with its folds and held-out answers. Draws people-population.png (how
-tastes differ between all people of the data) and people-persons.png (one typical and one atypical person), and prints
-how the predictions of atypical people's held-out answers compare with and without the population. An atypical person is
-one of the tenth with the largest weight of the fallback after all answers that the person was asked; a person's
-held-out answers have no part in that. Attributes have unit standard deviation.
+tastes differ between all people of the data) and people-persons.png (typical and atypical people), and prints how the
+predictions of atypical people's held-out answers compare with and without the population. Atypical people are the tenth
+with the largest weight of the fallback after all answers that they were asked; a person's held-out answers have no part
+in that. Attributes have unit standard deviation.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 
 from benchmarks.common import make_parser, show
 from edpbrl_gym._arrays import Floats
+from edpbrl_gym.estimation import GaussianPrior, fit_posterior
 from edpbrl_gym.estimation.population import Population, fit_population
 from edpbrl_gym.experiments.people.data import People
 from edpbrl_gym.experiments.people.estimators import Estimator, make_estimator
@@ -33,6 +34,8 @@ FOLDS, PEOPLE_PER_FOLD, HELD_OUT = 5, 70, 4
 COUNTS = (0, 1, 2, 4, 6, 8)
 ALONE = ("ridge1", "ridge-fit")
 POPULATION = "population-gaussian"
+_PERSONS = ("a typical person", "an atypical one")
+_GROUPS = ("the more typical nine tenths", "the least typical tenth")
 TITLES = {
     "ridge1": "alone: ridge, lambda = 1",
     "ridge-fit": "alone: ridge, lambda by evidence",
@@ -45,15 +48,15 @@ class Judged:
     """A new person's predictions.
 
     Attributes:
-        name: Of the person.
-        weights: Weight of the fallback after each number of answers, (m,).
-        final: The same after all answers that the person was asked.
+        person: The person.
+        population: Of the people of the other folds.
+        weight: Weight of the fallback after all answers that the person was asked.
         logs: Estimator -> mean log probability of the held-out answers after each number of answers, (m,).
     """
 
-    name: str
-    weights: Floats
-    final: float
+    person: NewPerson
+    population: Population
+    weight: float
     logs: dict[str, Floats]
 
 
@@ -68,8 +71,7 @@ def judged(person: NewPerson, estimators: dict[str, Estimator], population: Popu
             probabilities = estimator.fit(terms).probabilities(held.options)
             values.append(float(np.log(probabilities[np.arange(len(held)), held.chosen]).mean()))
         logs[name] = np.array(values)
-    weights = np.array([population.fit(terms).fallback_weight for terms in parts])
-    return Judged(held.name, weights, population.fit(person.asked.terms()).fallback_weight, logs)
+    return Judged(person, population, population.fit(person.asked.terms()).fallback_weight, logs)
 
 
 def judge_all(people: People) -> list[Judged]:
@@ -117,23 +119,59 @@ def draw_population(people: People, population: Population) -> Any:
     return figure
 
 
-def draw_persons(people: People, typical: Judged, atypical: Judged) -> Any:
-    """Log probability of the held-out answers and weight of the fallback, for two people."""
-    with new_figure(8.6, 3.6) as figure:
-        axes = figure.subplots(1, 2, sharey=True)
-        for axis, person, title in zip(axes, (typical, atypical), ("a typical person", "an atypical one"), strict=True):
-            for colour, (name, logs) in zip(PALETTE, person.logs.items(), strict=False):
+def draw_persons(people: People, found: list[Judged]) -> Any:
+    """Above the tastes of a typical and an atypical person, below what is predicted of all such people.
+
+    Args:
+        people: The data.
+        found: The new people, the typical ones first.
+    """
+    few = _few(found)
+    names, rows = people.attributes, np.arange(people.dimension)
+    with new_figure(8.6, 0.24 * len(names) + 5.2) as figure:
+        axes = figure.subplots(2, 2, height_ratios=(0.24 * len(names) + 0.8, 3.0), sharey="row")
+        for axis, one, title in zip(axes[0], (found[len(found) // 2], found[-1]), _PERSONS, strict=True):
+            terms, part = one.person.asked.terms(), one.population.parts[0]
+            alone = fit_posterior(terms, base=GaussianPrior.isotropic(people.dimension, 1.0), scale=1.0).posterior
+            known = one.population.fit(terms).posterior
+            spread = np.sqrt(np.diagonal(part.covariance))
+            axis.hlines(rows, part.mean - spread, part.mean + spread, color="#d5d5d5", linewidth=9, label="others")
+            for posterior, colour, label, shift in (
+                (alone, PALETTE[0], TITLES["ridge1"], 0.15),
+                (known, PALETTE[2], TITLES[POPULATION], -0.15),
+            ):
+                deviation = np.sqrt(np.diagonal(posterior.covariance()))
+                axis.errorbar(
+                    posterior.mean, rows + shift, xerr=deviation, fmt="o", color=colour, markersize=4, label=label
+                )
+            axis.axvline(0.0, color=GREY, linewidth=0.8)
+            axis.set_yticks(rows, names)
+            axis.set_title(f"{title}: weight of the fallback {one.weight:.0%} after {len(terms)} answers")
+            axis.set_xlabel("weight of one standard deviation of the attribute")
+        for axis, group, title in zip(axes[1], (found[:-few], found[-few:]), _GROUPS, strict=True):
+            for colour, name in zip(PALETTE, (*ALONE, POPULATION), strict=False):
+                values = np.array([one.logs[name] for one in group])
+                low, high = np.array([interval(column) for column in values.T]).T
                 line = "-" if name == POPULATION else "--"
-                axis.plot(COUNTS, logs, line, color=colour, marker="o", markersize=4, label=TITLES[name])
+                axis.plot(COUNTS, values.mean(axis=0), line, color=colour, marker="o", markersize=4, label=TITLES[name])
+                axis.fill_between(COUNTS, low, high, color=colour, alpha=0.15, linewidth=0)
             axis.axhline(-np.log(people.num_options), color=GREY, linewidth=0.8, linestyle=":")
-            for count, weight in zip(COUNTS, person.weights, strict=True):
-                axis.annotate(f"{weight:.0%}", (count, 0.02), xycoords=("data", "axes fraction"), ha="center", size=8)
-            axis.set_title(title)
-            axis.set_xlabel("answers of the person (below: weight of the fallback)")
-        axes[0].set_ylabel("log-likelihood per held-out answer")
+            axis.set_title(f"{title} ({len(group)})")
+            axis.set_xlabel("answers of the person")
+        axes[1, 0].set_ylabel("log-likelihood per held-out answer")
         legend(figure)
-        set_title(figure, f"Two people ({people.name})", "Dotted: guessing. Random questions, four held-out answers.")
+        set_title(
+            figure,
+            f"Typical and atypical people ({people.name})",
+            "Above: bars of one standard deviation; grey, mean and spread of other people's tastes. Below: 95% "
+            "intervals over people, random questions; dotted, guessing.",
+        )
     return figure
+
+
+def _few(found: list[Judged]) -> int:
+    """How many people are the least typical tenth."""
+    return max(2, len(found) // 10)
 
 
 def table(found: list[Judged], title: str) -> TextTable:
@@ -158,13 +196,15 @@ def main() -> None:
     everyone = fit_population([person.terms() for person in people.people])
     options.out.mkdir(parents=True, exist_ok=True)
     save_figure(draw_population(people, everyone), options.out, "people-population")
-    found = sorted(judge_all(people), key=lambda one: one.final)
-    few = max(2, len(found) // 10)
-    typical, atypical = found[len(found) // 2], found[-1]
-    save_figure(draw_persons(people, typical, atypical), options.out, "people-persons")
-    weights = f"weight of the fallback {found[-few].final:.0%} and more"
+    found = sorted(judge_all(people), key=lambda one: one.weight)
+    save_figure(draw_persons(people, found), options.out, "people-persons")
+    few = _few(found)
     show(table(found, f"{len(found)} people: log-likelihood with minus without the population, after so many answers"))
-    show(table(found[-few:], f"the {few} least typical of them ({weights})"))
+    show(
+        table(
+            found[-few:], f"the {few} least typical of them (weight of the fallback {found[-few].weight:.0%} and more)"
+        )
+    )
 
 
 if __name__ == "__main__":

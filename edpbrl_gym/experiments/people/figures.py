@@ -29,7 +29,8 @@ _LINES = {"random": "-", "adaptive": "--", "bald": ":"}
 
 def _look(series: Series) -> Look:
     """Colour and marker of the estimator, line of the rule."""
-    colour, _, marker = look(list(ESTIMATORS).index(series.estimator))
+    place = list(ESTIMATORS).index(series.estimator)  # the first is grey, as the others use up the colours
+    colour, _, marker = look(place - 1) if place else Look(GREY, "-", "x")
     return Look(colour, _LINES[series.rule], marker)
 
 

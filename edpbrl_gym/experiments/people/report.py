@@ -7,6 +7,7 @@ from edpbrl_gym.experiments.people.estimators import ESTIMATORS
 from edpbrl_gym.experiments.people.figures import learning_figure, reliability_figure
 from edpbrl_gym.experiments.people.summary import Replays
 from edpbrl_gym.experiments.people.tables import (
+    anchor_table,
     calibration_table,
     curve_table,
     estimators_table,
@@ -40,6 +41,7 @@ def make_report(results: Results) -> Report:
             *(ratio_table(replays, data, measure) for measure in ("hit", "log_probability")),
             *(rules_table(replays, data, measure) for measure in ("hit", "log_probability")),
             *(estimators_table(replays, data, measure) for measure in ("hit", "log_probability")),
+            *(anchor_table(replays, data, measure) for measure in ("hit", "log_probability")),
             times_table(replays, data),
         ]
     return Report(

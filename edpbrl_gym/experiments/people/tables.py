@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 
-from edpbrl_gym.experiments.people.estimators import ALONE
+from edpbrl_gym.experiments.people.estimators import ALONE, HIERARCHICAL_BAYES
 from edpbrl_gym.experiments.people.summary import MEASURES, Replays, Series
 from edpbrl_gym.experiments.reporting.statistics import PairedDifference, bracket
 from edpbrl_gym.experiments.reporting.tables import TextTable
 
 __all__ = [
+    "anchor_table",
     "calibration_table",
     "curve_table",
     "estimators_table",
@@ -126,6 +127,19 @@ def estimators_table(replays: Replays, data: str, measure: str) -> TextTable:
         if best is not None and series.rule == "random" and series.estimator not in ALONE:
             rows.append(_differences(replays, data, measure, counts, series, best))
     title = f"{data}: {MEASURES[measure]}, difference to {best.estimator if best else ''}, random questions"
+    return TextTable(title, ["estimator", "questions", *map(str, counts)], rows, _BY_PERSON)
+
+
+def anchor_table(replays: Replays, data: str, measure: str) -> TextTable:
+    """Differences of every estimator that knows others, by every rule, to hierarchical Bayes with random questions."""
+    anchor = Series(HIERARCHICAL_BAYES, "random")
+    counts = replays.answers(data)
+    rows = []
+    if anchor in replays.series(data):
+        for series in replays.series(data):
+            if series != anchor and series.estimator not in ALONE:
+                rows.append(_differences(replays, data, measure, counts, series, anchor))
+    title = f"{data}: {MEASURES[measure]}, difference to {HIERARCHICAL_BAYES} with random questions"
     return TextTable(title, ["estimator", "questions", *map(str, counts)], rows, _BY_PERSON)
 
 

@@ -7,7 +7,13 @@ import pandas
 import pytest
 
 from edpbrl_gym.experiments.people.summary import Replays, Series
-from edpbrl_gym.experiments.people.tables import calibration_table, curve_table, estimators_table, ratio_table
+from edpbrl_gym.experiments.people.tables import (
+    anchor_table,
+    calibration_table,
+    curve_table,
+    estimators_table,
+    ratio_table,
+)
 
 
 def rows(estimator, rule, values, *, people=4, answers=(0, 2, 4)):
@@ -76,6 +82,15 @@ def test_differences_are_paired(replays):
     assert replays.best_alone("d", "log_probability") == RIDGE
     table = estimators_table(replays, "d", "log_probability")
     assert len(table.rows) == 1 and table.rows[0][2].startswith("+0.550 [")
+
+
+def test_populations_are_compared_with_hierarchical_bayes(replays):
+    assert not anchor_table(replays, "d", "log_probability").rows  # it was not run
+    anchor = rows("hierarchical-bayes", "random", [[-1.5, -1.1, -1.0]] * 4)
+    both = Replays(pandas.concat([replays.table, pandas.DataFrame(anchor)]))
+    table = anchor_table(both, "d", "log_probability")
+    assert [row[:2] for row in table.rows] == [["population-em6", "random"], ["population-em6", "adaptive"]]
+    assert [row[3].split()[0] for row in table.rows] == ["-0.125", "+0.075"]
 
 
 def test_the_calibration_error_is_that_of_the_bins(replays):
