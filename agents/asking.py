@@ -14,12 +14,15 @@ from numpy.typing import NDArray
 from edpbrl_gym._files import replacing
 from edpbrl_gym.agents.base import Agent
 from edpbrl_gym.estimation import GaussianPrior
+from edpbrl_gym.estimation.population import Population
 from edpbrl_gym.planners import Planner
 
 if TYPE_CHECKING:
     from edpbrl_gym.comparisons import Comparisons
 
 __all__ = ["AskingAgent"]
+
+_POPULATION = "population.safetensors"
 
 
 class AskingAgent(Agent):
@@ -29,11 +32,11 @@ class AskingAgent(Agent):
 
     Attributes:
         planner: What asks and estimates, after ``learn``: its ``estimate`` and ``posterior``.
-        prior: The proper prior of theta that was given, or None.
+        prior: The proper prior of theta or the population that was given, or None.
     """
 
     planner: Planner | None = None
-    prior: GaussianPrior | None = None
+    prior: GaussianPrior | Population | None = None
     _answers: Comparisons | None = None
     _num_answers: int = 0
 
@@ -75,9 +78,11 @@ class AskingAgent(Agent):
 
     def _save(self, folder: Path) -> None:
         answers, questions, prior = folder / "answers.parquet", folder / "questions.npz", folder / "prior.npz"
-        for old in (answers, questions, prior):  # of an agent saved here before
+        for old in (answers, questions, prior, folder / _POPULATION):  # of an agent saved here before
             old.unlink(missing_ok=True)
-        if self.prior is not None:
+        if isinstance(self.prior, Population):
+            self.prior.save(folder / _POPULATION)
+        elif self.prior is not None:
             with replacing(prior) as part, open(part, "wb") as file:
                 np.savez(file, precision=self.prior.precision, mean=self.prior.mean)
         if self._answers is not None:
@@ -89,7 +94,9 @@ class AskingAgent(Agent):
     def _load(self, folder: Path) -> None:
         from edpbrl_gym.comparisons import Comparisons
 
-        if (folder / "prior.npz").is_file():
+        if (folder / _POPULATION).is_file():
+            self.prior = Population.load(folder / _POPULATION)
+        elif (folder / "prior.npz").is_file():
             with np.load(folder / "prior.npz") as arrays:
                 self.prior = GaussianPrior.from_precision(arrays["precision"], arrays["mean"])
         with _reading(folder / "questions.npz") as path, np.load(path, allow_pickle=False) as arrays:

@@ -18,8 +18,10 @@ from edpbrl_gym.design.trees import EpisodeTrees
 from edpbrl_gym.diffusion.enumeration import check_sequences, enumerate_from
 from edpbrl_gym.estimation import GaussianPrior
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
+from edpbrl_gym.estimation.population import Population
 from edpbrl_gym.planners import TokenFeatures
 from edpbrl_gym.planners.adaptive import AdaptivePlanner, Score
+from edpbrl_gym.planners.tracking import TastePrior
 from edpbrl_gym.vocabulary import Vocabulary
 
 __all__ = ["EnumeratedAgent"]
@@ -45,7 +47,7 @@ class EnumeratedAgent(AskingAgent):
         blocks: "last" or "all", see above.
         posterior: "vocabulary": `VocabularyPrior` of the last images of ``prior_noises`` noises; "ridge":
             N(0, I / lambda) with lambda the ``regularization``.
-        prior: A proper prior of theta, taken as it is, in place of ``posterior``.
+        prior: A proper prior of theta, taken as it is, or a `Population`, in place of ``posterior``.
         prior_noises: Number of noises that are enumerated for the prior.
         mode: See `AdaptivePlanner`, as for score, draws, starts and memory.
         score: See `AdaptivePlanner`.
@@ -67,7 +69,7 @@ class EnumeratedAgent(AskingAgent):
         *,
         blocks: Blocks = "last",
         posterior: Literal["ridge", "vocabulary"] = "vocabulary",
-        prior: GaussianPrior | None = None,
+        prior: GaussianPrior | Population | None = None,
         prior_noises: int = 8,
         mode: Literal["learn", "best"] = "learn",
         score: Score | None = None,
@@ -80,8 +82,8 @@ class EnumeratedAgent(AskingAgent):
         _check_branches(self.base)
         self.blocks = check_choice_of(blocks, "blocks", ("last", "all"))
         self.posterior = check_choice_of(posterior, "posterior", ("ridge", "vocabulary"))
-        if not isinstance(prior, GaussianPrior | None):
-            raise TypeError(f"Expected prior to be a GaussianPrior or None, got {type(prior).__name__}")
+        if not isinstance(prior, GaussianPrior | Population | None):
+            raise TypeError(f"Expected prior to be a GaussianPrior, a Population or None, got {type(prior).__name__}")
         self.prior = prior
         self.prior_noises = check_count(prior_noises, "prior_noises")
         self.options: dict[str, Any] = {
@@ -127,7 +129,7 @@ class EnumeratedAgent(AskingAgent):
         names = tuple(" ".join(map(str, sequence)) for sequence in self._sequences.tolist())
         vocabulary = Vocabulary(("actions",), (names,))
         rows = self._rows(trees)
-        prior: GaussianPrior | VocabularyPrior
+        prior: TastePrior
         if self.prior is not None:
             prior = self.prior
         elif self.posterior == "ridge":

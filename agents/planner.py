@@ -15,9 +15,11 @@ from edpbrl_gym.agents.base import EpisodeStart, State
 from edpbrl_gym.agents.tabular import TabularAgent, require
 from edpbrl_gym.estimation import GaussianPrior
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
+from edpbrl_gym.estimation.population import Population
 from edpbrl_gym.planners import Planner
 from edpbrl_gym.planners.option_features import option_features
 from edpbrl_gym.planners.registry import make_planner, merged_options, planner_class, planner_options
+from edpbrl_gym.planners.tracking import TastePrior
 
 __all__ = ["PlannerAgent"]
 
@@ -36,7 +38,7 @@ class PlannerAgent(AskingAgent, TabularAgent):
             `Planner` can't be saved.
         feedback: What is compared: "truncated" (partial prompts), "state" (the last token) or "prompt" (complete
             prompts, once an episode; the planner still chooses them token by token).
-        prior: A proper prior of theta, taken as it is; None: see ``posterior``.
+        prior: A proper prior of theta, taken as it is, or a `Population` of other people; None: see ``posterior``.
         posterior: "vocabulary": `VocabularyPrior` of the environment's tokens, with its scale from the answers;
             "ridge": N(0, I / lambda) with lambda the ``regularization``; None: "ridge" for the rules of the literature,
             "vocabulary" for other planners.
@@ -59,7 +61,7 @@ class PlannerAgent(AskingAgent, TabularAgent):
         *,
         planner: str | Planner = "adaptive",
         feedback: Feedback = "truncated",
-        prior: GaussianPrior | None = None,
+        prior: GaussianPrior | Population | None = None,
         posterior: Literal["ridge", "vocabulary"] | None = None,
         **arguments: Any,
     ) -> None:
@@ -73,8 +75,8 @@ class PlannerAgent(AskingAgent, TabularAgent):
         self.posterior = posterior
         if posterior is not None:
             check_choice_of(posterior, "posterior", ("ridge", "vocabulary"))
-        if not isinstance(prior, GaussianPrior | None):
-            raise TypeError(f"Expected prior to be a GaussianPrior or None, got {type(prior).__name__}")
+        if not isinstance(prior, GaussianPrior | Population | None):
+            raise TypeError(f"Expected prior to be a GaussianPrior, a Population or None, got {type(prior).__name__}")
         self.prior = prior
         self.planner_options = options
         if instance is None:
@@ -124,7 +126,7 @@ class PlannerAgent(AskingAgent, TabularAgent):
             **self.planner_options,
         )
 
-    def _prior(self, rows: NDArray[np.floating]) -> VocabularyPrior | GaussianPrior:
+    def _prior(self, rows: NDArray[np.floating]) -> TastePrior:
         if self.prior is not None:
             return self.prior
         if self.posterior == "vocabulary":

@@ -15,6 +15,7 @@ from edpbrl_gym.agents.registry import make_agent
 from edpbrl_gym.collection.collect import collect
 from edpbrl_gym.envs.wrappers import PreferenceQuery
 from edpbrl_gym.estimation import GaussianPrior, estimate
+from edpbrl_gym.estimation.population import fit_population
 from edpbrl_gym.features import load_encoder
 from edpbrl_gym.oracles import SyntheticUser
 from tests.helpers.clustered_words import cosine_error
@@ -263,8 +264,25 @@ def test_a_given_prior_is_taken_as_it_is_and_saved(world, taste, tmp_path):
     assert loaded.planner.estimate.theta == pytest.approx(wanted.theta, abs=1e-6)
     agent_for(venv).save(tmp_path / "agent")  # without one: the old file must go
     assert PlannerAgent.load(tmp_path / "agent", venv).prior is None
-    with pytest.raises(TypeError, match="GaussianPrior or None, got int"):
+    with pytest.raises(TypeError, match="GaussianPrior, a Population or None, got int"):
         agent_for(venv, prior=3)
+
+
+def test_a_population_is_a_prior_and_is_saved(world, taste, tmp_path):
+    rng = np.random.default_rng(8)
+    people = [(rng.normal(size=(6, K, D)), rng.integers(K, size=6)) for _ in range(20)]
+    population = fit_population(people, rounds=3)
+    venv = PreferenceQuery(lanes(world), lanes=K, oracle=SyntheticUser(taste, mode="argmax"))
+    agent = agent_for(venv, prior=population).learn()
+    play(agent, venv, 1)
+    wanted = population.fit(venv.comparisons).theta
+    assert agent.planner.estimate.theta == pytest.approx(wanted, abs=1e-9)
+    agent.save(tmp_path / "agent")
+    loaded = PlannerAgent.load(tmp_path / "agent", venv)
+    assert loaded.prior.fingerprint == population.fingerprint
+    assert loaded.planner.estimate.theta == pytest.approx(wanted, abs=1e-9)
+    agent_for(venv, prior=GaussianPrior.isotropic(D, 1.0)).save(tmp_path / "agent")  # the population must go
+    assert isinstance(PlannerAgent.load(tmp_path / "agent", venv).prior, GaussianPrior)
 
 
 def test_collect_tells_the_agent_what_was_answered_if_asked_to(world, taste):
