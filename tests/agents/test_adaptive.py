@@ -15,6 +15,7 @@ from edpbrl_gym.agents.registry import make_agent
 from edpbrl_gym.collection.collect import collect
 from edpbrl_gym.envs.wrappers import PreferenceQuery
 from edpbrl_gym.estimation import GaussianPrior, estimate
+from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.estimation.population import fit_population
 from edpbrl_gym.features import load_encoder
 from edpbrl_gym.oracles import SyntheticUser
@@ -275,7 +276,8 @@ def test_a_population_is_a_prior_and_is_saved(world, taste, tmp_path):
     venv = PreferenceQuery(lanes(world), lanes=K, oracle=SyntheticUser(taste, mode="argmax"))
     agent = agent_for(venv, prior=population).learn()
     play(agent, venv, 1)
-    wanted = population.fit(venv.comparisons).theta
+    words = VocabularyPrior(venv.unwrapped.features)  # the fallback for a person unlike all others
+    wanted = population.with_fallback(words).fit(venv.comparisons).theta
     assert agent.planner.estimate.theta == pytest.approx(wanted, abs=1e-9)
     agent.save(tmp_path / "agent")
     loaded = PlannerAgent.load(tmp_path / "agent", venv)
