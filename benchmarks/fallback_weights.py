@@ -6,12 +6,14 @@ The communities of ``edpbrl bench communities --development``: a population of f
 answers, with the prior of the vocabulary as its fallback. New people of each kind answer random questions. Preference
 error, and log-likelihood of an answer to held-out questions, minus those of the vocabulary's prior alone: of the
 population without a fallback, and by the prior weight of the fallback; and the fallback's posterior weight by its prior
-weight. Means over people and regimes, with the standard error over people of the means over their regimes.
+prior weight. Means over people and regimes, with the standard error over people of the means over their regimes. Last
+the CPU milliseconds of a person's fit, and of the posterior of the vocabulary's prior, which predictions take besides.
 """
 
 from __future__ import annotations
 
 import tempfile
+import time
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -41,8 +43,12 @@ def rows_of(person: NewPerson, population: Population, world: CommunityWorld, sc
     rows = []
     for count in COUNTS:
         terms = person.candidates.select(list(range(count))).terms()
-        even, own = population.fit(terms, fallback_weight=0.5), population.fit(terms, fallback=None)
-        assert even.alone is not None
+        begun = time.process_time()
+        even = population.fit(terms, fallback_weight=0.5)
+        fitted = time.process_time() - begun
+        assert even.alone is not None and even.alone.posterior is not None
+        seconds = {"fit": fitted, "posterior": time.process_time() - begun - fitted}
+        own = population.fit(terms, fallback=None)
         sides = own.choice_probabilities(world.held_out), even.alone.posterior.choice_probabilities(world.held_out)
         for weight in (0.0, *WEIGHTS, 1.0):
             odds = np.array([even.memberships.sum() * (1.0 - weight), even.fallback_weight * weight])
@@ -50,7 +56,8 @@ def rows_of(person: NewPerson, population: Population, world: CommunityWorld, sc
             probabilities: Floats = first * sides[0] + second * sides[1]
             mixed = Fit(first * own.theta + second * even.alone.theta, lambda _, found=probabilities: found)
             found = measure(mixed, world, person.taste, scale)
-            rows.append({"kind": person.kind, "answers": count, "weight": weight, "share": float(second), **found})
+            facts = {"kind": person.kind, "answers": count, "weight": weight, "share": float(second)}
+            rows.append({**facts, **found, **seconds})
     return rows
 
 
@@ -102,6 +109,8 @@ def main() -> None:
         index=["kind", "answers"], columns="weight", values="share", sort=False
     )
     print("\nposterior weight of the fallback\n\n" + shares.round(2).to_string())
+    times = 1e3 * rows.groupby("answers")[["fit", "posterior"]].median()
+    print("\nmedian CPU milliseconds\n\n" + times.round().to_string())
 
 
 if __name__ == "__main__":
