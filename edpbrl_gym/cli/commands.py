@@ -22,7 +22,7 @@ from edpbrl_gym.cli.report import Report
 from edpbrl_gym.cli.synthetic import Synthetic
 from edpbrl_gym.cli.train_mini_diffusion import TrainMiniDiffusion
 from edpbrl_gym.cli.train_prompt_lm import TrainPromptLM
-from edpbrl_gym.cli.web_study import StudyCheck, StudyInit
+from edpbrl_gym.cli.web_study import StudyCheck, StudyDelete, StudyExport, StudyInit
 
 __all__ = ["commands"]
 
@@ -91,7 +91,10 @@ def commands(arguments: Sequence[str]) -> Any:
 
         experiment: OmitArgPrefixes[
             OmitSubcommandPrefixes[
-                Annotated[StudyInit, subcommand("init")] | Annotated[StudyCheck, subcommand("check")]
+                Annotated[StudyInit, subcommand("init")]
+                | Annotated[StudyCheck, subcommand("check")]
+                | Annotated[StudyExport, subcommand("export")]
+                | Annotated[StudyDelete, subcommand("delete")]
             ]
         ]
 

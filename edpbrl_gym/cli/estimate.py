@@ -62,7 +62,6 @@ def run(options: Estimate) -> None:
     """Estimate theta from a file of answers and write it."""
     from edpbrl_gym._places import hold_place, prepare_place
     from edpbrl_gym._validation import check_path
-    from edpbrl_gym.comparisons.answer_files import is_comparisons
     from edpbrl_gym.estimation.population import Population
     from edpbrl_gym.personalize.taste import save_taste
 
@@ -73,7 +72,7 @@ def run(options: Estimate) -> None:
     lock = hold_place(options.out)
     quiet_libraries()
     population = Population.load(options.prior) if isinstance(options.prior, Path) else None
-    study = None if is_comparisons(options.answers) else read_study(options.answers)
+    study = read_study(options.answers)
     words = None if options.prior == "ridge" else _vocabulary(options, study)
     comparisons, unanswered, encoder = _read(options, study, population)
     if words is None and options.prior != "ridge":

@@ -85,7 +85,7 @@ def run(options: FitPopulation) -> None:
     _check_group(len(answers), options)
     if options.update is not None and earlier is not None:
         check_encoder_of_population(earlier, answers[0].metadata, answers[0].dimension, options.update)
-    words = _vocabulary(options, questions, answers[0], files[0], required=earlier is None)
+    words = _vocabulary(options, answers[0], (questions or files)[0], required=earlier is None)
     embedded = None
     if words is not None:
         encoder = encoders.only or answers_encoder(options.encoder, answers[0], files[0], advice=_IDENTITY)
@@ -173,9 +173,7 @@ class _Encoders:
         return self._loaded[name]
 
 
-def _vocabulary(
-    options: FitPopulation, questions: Sequence[Path], answers: Comparisons, file: Path, *, required: bool
-) -> NamedVocabulary | None:
+def _vocabulary(options: FitPopulation, answers: Comparisons, file: Path, *, required: bool) -> NamedVocabulary | None:
     """The vocabulary of the base prior, and of the words of the report; None: without."""
     texts = answers.texts is not None or "encoder" in answers.metadata
     if options.vocabulary is not None:
@@ -183,7 +181,7 @@ def _vocabulary(
     if options.base == "identity" or (options.base is None and not texts):
         return None
     try:
-        study = read_study(questions[0]) if questions else None
+        study = read_study(file)
         if study is not None:
             return study.vocabulary()
         return built_in_vocabulary(answers.texts, file, instead="--base identity")

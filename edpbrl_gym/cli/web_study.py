@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tyro.conf import Positional
 
 from edpbrl_gym.cli.console import bullet, command, output, quiet_libraries, shown
 from edpbrl_gym.cli.errors import UsageError, bad_arguments
 
-__all__ = ["StudyCheck", "StudyInit", "run"]
+if TYPE_CHECKING:
+    from edpbrl_gym.study.config import StudyConfig
+    from edpbrl_gym.study.store import Store
+
+__all__ = ["StudyCheck", "StudyDelete", "StudyExport", "StudyInit", "run"]
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,30 @@ class StudyCheck:
 
     folder: Positional[Path]
     """Folder of the study."""
+
+
+@dataclass(frozen=True)
+class StudyExport:
+    """Write all answers as CSV, JSON lines and parquet, without what identifies people."""
+
+    folder: Positional[Path]
+    """Folder of the study."""
+    out: Path = Path("runs/study")
+    """Folder for the export."""
+    identified: bool = False
+    """Also write external identifiers, dates and times."""
+
+
+@dataclass(frozen=True)
+class StudyDelete:
+    """Delete everything about one participant, on their request."""
+
+    folder: Positional[Path]
+    """Folder of the study."""
+    participant: str
+    """An external identifier of the participant (such as the PROLIFIC_PID), or the pseudonym of an export."""
+    yes: bool = False
+    """Delete; without it, only say what would be deleted."""
 
 
 def run(options: Any) -> None:
@@ -99,4 +128,63 @@ def _describe(console: Any, config: Any, plan: Any, materials: Any) -> None:
     bullet(console, "Config", f"sha256 {config.fingerprint[:16]}")
 
 
-_RUNS: dict[type, Any] = {StudyInit: _init, StudyCheck: _check}
+def _open(folder: Path) -> tuple[StudyConfig, Store]:
+    """The configuration and the database of a study that has begun."""
+    from edpbrl_gym._compat import check_installed
+    from edpbrl_gym.study.config import read_config
+
+    check_installed("sqlalchemy", "the answers of a study", "study")
+    check_installed("alembic", "the answers of a study", "study")
+    from edpbrl_gym.study.store import Store
+
+    with bad_arguments():
+        config = read_config(folder)
+        return config, Store(config.database_url, create=False)
+
+
+def _export(options: StudyExport) -> None:
+    from edpbrl_gym._places import hold_place
+
+    config, store = _open(options.folder)
+    from edpbrl_gym.study.export import export
+    from edpbrl_gym.study.materials import Materials
+
+    quiet_libraries()
+    lock = hold_place(options.out)
+    with closing(store):
+        written = export(store, Materials(config), options.out, identified=options.identified)
+    console = output()
+    bullet(console, "People", f"{written.participants}, {len(written.people)} of them with answers for estimates")
+    bullet(console, "Answers", f"{written.answers} that count")
+    bullet(console, "Written", f"{shown(options.out)}; dictionary.csv explains every column")
+    if options.identified:
+        bullet(console, "Identified", "the export names people: keep it as safe as the database")
+    if written.people:
+        console.print(f"One taste: {command('edpbrl', 'estimate', written.people[0])}", soft_wrap=True)
+        console.print(f"All: {command('edpbrl', 'fit-population', options.out / 'comparisons')}", soft_wrap=True)
+    del lock
+
+
+def _delete(options: StudyDelete) -> None:
+    _, store = _open(options.folder)
+    from edpbrl_gym.study.export_rows import pseudonym
+
+    with closing(store):
+        wanted = [
+            one
+            for one in store.participants()
+            if options.participant in (pseudonym(store.secret, one), one.code, *one.external.values())
+        ]
+        if len(wanted) != 1:
+            raise UsageError(
+                f"Expected the identifier of one participant, {options.participant!r} is that of {len(wanted)}; give "
+                "the PROLIFIC_PID, or the pseudonym of an export"
+            )
+        answered = sum(answer is not None for _, answer in store.full_history(wanted[0].id))
+        if not options.yes:
+            raise UsageError(f"Expected --yes to delete a participant with {answered} answers for good; add it")
+        store.delete(wanted[0].id)
+    bullet(output(), "Deleted", f"a participant with {answered} answers; delete them from exports and backups too")
+
+
+_RUNS: dict[type, Any] = {StudyInit: _init, StudyCheck: _check, StudyExport: _export, StudyDelete: _delete}

@@ -173,8 +173,11 @@ class StudyConfig:
 
     @property
     def database_url(self) -> str:
-        """URL of the database."""
-        return self.database or f"sqlite:///{self.folder.absolute() / 'study.db'}"
+        """URL of the database; files of SQLite are relative to the folder."""
+        if self.database is not None and not self.database.startswith("sqlite:///"):
+            return self.database
+        file = "study.db" if self.database is None else self.database.removeprefix("sqlite:///")
+        return f"sqlite:///{self.folder.absolute() / file}"
 
     @property
     def fingerprint(self) -> str:

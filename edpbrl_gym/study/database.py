@@ -26,19 +26,23 @@ class Database:
 
     Args:
         url: "sqlite:///FILE" or "postgresql://USER@HOST/NAME".
+        create: Create a file of SQLite that isn't there.
 
     Raises:
+        FileNotFoundError: There is no such file, without ``create``.
         ValueError: Another URL, or tables of a newer version.
         ConnectionError: The database can't be opened.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, create: bool = True) -> None:
         self.url = make_url(url)
         if self.url.drivername == "postgresql":
             self.url = self.url.set(drivername="postgresql+psycopg")
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
         if not self.is_sqlite and self.url.drivername != "postgresql+psycopg":
             raise ValueError(f"Expected a URL sqlite:///FILE or postgresql://..., got {self.name}")
+        if self.is_sqlite and not create and not Path(self.url.database or "").is_file():
+            raise FileNotFoundError(f"Expected the answers of a study at {self.url.database}, found none yet")
         self._engine = self._make_engine()
         try:
             self._migrate()

@@ -17,7 +17,7 @@ from edpbrl_gym.study.arms import arm_of
 from edpbrl_gym.study.config import StudyConfig
 from edpbrl_gym.study.drawing import draw_options
 from edpbrl_gym.study.materials import FIXED, Materials
-from edpbrl_gym.study.records import Participant, Receipt, StoredQuestion, Timing
+from edpbrl_gym.study.records import HistoryChangedError, Participant, Receipt, StoredQuestion, Timing
 from edpbrl_gym.study.schedule import Slot, schedule
 from edpbrl_gym.study.seats import Seat
 from edpbrl_gym.study.store import History, Store
@@ -26,6 +26,7 @@ __all__ = ["NotAskingError", "StudyQueue"]
 
 _log = logging.getLogger(__name__)
 _SEATS = 512  # sessions kept in memory; others are made anew from the stored answers
+_TRIES = 10  # to store a question while others change the participant's history
 _NOT_ASKED = {
     "enrolled": "has not consented yet",
     "failed": "failed the comprehension check",
@@ -173,6 +174,14 @@ class StudyQueue:
 
     def _prepare(self, participant: Participant) -> StoredQuestion | None:
         """The question that waits for an answer; chosen and stored if there is none. None at the end."""
+        for _ in range(_TRIES):
+            try:
+                return self._prepare_once(participant)
+            except HistoryChangedError as error:  # by another tab, or another server
+                changed = error
+        raise changed
+
+    def _prepare_once(self, participant: Participant) -> StoredQuestion | None:
         seat = self._seat(participant)
         with seat.lock:
             history = self.store.history(participant.id)

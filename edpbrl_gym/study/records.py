@@ -8,6 +8,7 @@ from typing import Literal
 from edpbrl_gym.likelihood import Response
 
 __all__ = [
+    "HistoryChangedError",
     "Participant",
     "QuestionKind",
     "Receipt",
@@ -30,6 +31,10 @@ class UnknownParticipantError(LookupError):
 
 class UnknownQuestionError(LookupError):
     """The participant was never asked this question."""
+
+
+class HistoryChangedError(RuntimeError):
+    """Another tab or server went on in the meantime: the participant's history is not what it was."""
 
 
 class StruckQuestionError(RuntimeError):
@@ -127,13 +132,25 @@ class StoredQuestion:
 
 @dataclass(frozen=True)
 class StoredAnswer:
-    """An answer: its options are those of ``StoredQuestion.texts``, whatever their positions were."""
+    """An answer: its options are those of ``StoredQuestion.texts``, whatever their positions were.
+
+    Attributes:
+        id: Row in the database.
+        question: Row of its question.
+        response: The answer.
+        answered_at: When it was stored, ISO 8601 in UTC.
+        timing: What the browser measured.
+        config: Fingerprint of the configuration at that time.
+        code_version: Version of this package at that time.
+    """
 
     id: int
     question: int
     response: Response
     answered_at: str
     timing: Timing
+    config: str
+    code_version: str
 
 
 @dataclass(frozen=True)

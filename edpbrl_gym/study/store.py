@@ -16,6 +16,7 @@ from edpbrl_gym.likelihood import Response
 from edpbrl_gym.study.database import Database
 from edpbrl_gym.study.deletion import delete_participant
 from edpbrl_gym.study.records import (
+    HistoryChangedError,
     Participant,
     QuestionKind,
     Receipt,
@@ -45,13 +46,14 @@ class Store:
         url: See ``Database``.
         config: Fingerprint of the configuration, written beside every question and answer; "" adds none of them.
         document: The configuration as text, stored once for each fingerprint.
+        create: Create a file that isn't there.
 
     Raises:
-        ValueError, ConnectionError: As for ``Database``.
+        FileNotFoundError, ValueError, ConnectionError: As for ``Database``.
     """
 
-    def __init__(self, url: str, *, config: str = "", document: str = "") -> None:
-        self.database = Database(url)
+    def __init__(self, url: str, *, config: str = "", document: str = "", create: bool = True) -> None:
+        self.database = Database(url, create=create)
         self._origin = {"config": config, "code_version": _version()}
         if config:
             known = select(configs.c.fingerprint).where(configs.c.fingerprint == config)
@@ -207,17 +209,18 @@ class Store:
         The number must be that of the next question: ``len(history)``, when all before it are answered.
 
         Raises:
-            RuntimeError: It is another number.
+            HistoryChangedError: It isn't.
         """
         with self.database.writing() as connection:
             _locked(connection, participant)
             rows = _live(connection, participant)
-            if number < len(rows):
-                return _question(rows[number])
-            if number > len(rows) or (rows and not _is_answered(connection, rows[-1].id)):
-                raise RuntimeError(
-                    f"Expected question {len(rows)} of participant {participant} next, all before it answered, got "
-                    f"question {number}"
+            waiting = bool(rows) and not _is_answered(connection, rows[-1].id)
+            if waiting and number == len(rows) - 1:
+                return _question(rows[-1])
+            if waiting or number != len(rows):
+                raise HistoryChangedError(
+                    f"Expected the next question of participant {participant}, all before it answered, got question "
+                    f"{number} of {len(rows)}{', the last of which waits' if waiting else ''}"
                 )
             row = {
                 **{"number": number, "kind": kind, "tokens": tokens, "texts": texts, "positions": positions},
@@ -386,4 +389,5 @@ def _question(row: Any) -> StoredQuestion:
 def _answer(row: Any) -> StoredAnswer:
     viewport = None if row.viewport is None else (row.viewport[0], row.viewport[1])
     timing = Timing(row.first_input_ms, row.answer_ms, row.visibility_changes, viewport)
-    return StoredAnswer(row.id, row.question, Response.from_json(row.response), row.answered_at, timing)
+    response = Response.from_json(row.response)
+    return StoredAnswer(row.id, row.question, response, row.answered_at, timing, row.config, row.code_version)

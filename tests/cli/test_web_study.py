@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import json
+
+import numpy as np
+import pandas
 import pytest
 
 from edpbrl_gym.cli import main
+from edpbrl_gym.comparisons import Comparisons
+from edpbrl_gym.likelihood import Response
+from edpbrl_gym.personalize.taste import load_taste
+from edpbrl_gym.study.config import read_config
 from tests.helpers.commands import refused
 from tests.helpers.small_vocabulary import write_embedded
 from tests.helpers.studies import SMALL, write_study
@@ -42,3 +50,119 @@ def test_check_says_what_the_study_will_be(folder, capsys):
 
 def test_a_folder_without_a_study_is_refused(tmp_path, capsys):
     refused(capsys, ["study", "check", tmp_path], 2, "edpbrl study init")
+
+
+PEOPLE = 6
+STOLEN = "=HYPERLINK(1)"  # an identifier that a spreadsheet would run
+
+
+@pytest.fixture
+def answered(folder):
+    """The study, answered by simulated people with one taste; returns the folder, the taste and the queue."""
+    pytest.importorskip("alembic", reason="needs the extra study: pip install 'edpbrl-gym[study]'")
+    from edpbrl_gym.study.materials import Materials
+    from edpbrl_gym.study.queue import StudyQueue
+    from edpbrl_gym.study.records import Timing
+    from edpbrl_gym.study.store import Store
+
+    config = read_config(folder)
+    store = Store(config.database_url, config=config.fingerprint)
+    queue = StudyQueue(config, store, Materials(config))
+    theta = np.random.default_rng(5).normal(size=10)
+    for number in range(PEOPLE):
+        person = queue.consent(queue.enrol({"PROLIFIC_PID": f"{STOLEN}{number}"}))
+        undone, unsure = False, number != 0  # one person can't tell once, another takes an answer back
+        while (question := queue.next_question(person)) is not None:
+            best = int((queue.materials.encoder.encode(question.texts) @ theta).argmax())
+            response = Response.best(best if question.expected is None else question.expected)
+            if question.kind == "normal" and not unsure:
+                response, unsure = Response.tie(), True
+            queue.answer(
+                person, question.key, response, Timing(first_input_ms=400, answer_ms=1500, viewport=(390, 844))
+            )
+            if question.number == 4 and number == 1 and not undone:
+                queue.next_question(person)
+                undone = queue.undo(person, question.key) is not None
+    queue.enrol({"PROLIFIC_PID": "left"})
+    queue.close()
+    store.close()
+    return folder, theta
+
+
+def test_answers_are_exported_and_estimated(answered, tmp_path, capsys):
+    folder, theta = answered
+    out = tmp_path / "export"
+    assert main(["study", "export", str(folder), "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert "7, 6 of them with answers" in printed and "edpbrl fit-population" in printed
+    table = pandas.read_csv(out / "answers.csv")
+    assert len(table) == PEOPLE * 10 + 2  # an undone answer, and the question asked after it
+    assert table.taken_back.sum() == 2
+    kept = table[~table.taken_back].groupby("kind").size()
+    assert kept.to_dict() == {"attention": 6, "normal": 36, "practice": 6, "repeat": 12}
+    assert table.counts.sum() == PEOPLE * 6 and set(table.device) <= {"phone", np.nan}
+    lines = [json.loads(line) for line in (out / "answers.jsonl").read_text(encoding="utf-8").splitlines()]
+    parquet = pandas.read_parquet(out / "answers.parquet")
+    assert len(lines) == len(parquet) == len(table)
+    people = pandas.read_csv(out / "participants.csv")
+    assert people.attention_passed.sum() == PEOPLE and people.undone.sum() == 1 and len(people) == PEOPLE + 1
+    assert (people.repeats_agreed == people.repeats_asked).all() and people.status.value_counts()["finished"] == PEOPLE
+    text = b"".join(path.read_bytes() for path in out.rglob("*") if path.is_file()).decode("utf-8", "replace")
+    assert "HYPERLINK" not in text and "created_at" not in text
+    dictionary = pandas.read_csv(out / "dictionary.csv")
+    for name, columns in (("answers", table.columns), ("participants", people.columns)):
+        assert dictionary[dictionary.file == name].column.tolist() == list(columns)
+    for line in lines:  # what the JSON says about positions and orders can be counted by hand
+        assert sorted(line["positions"]) == [1, 2, 3]
+        if line["kind"] == "normal" and line["answer"] == "best":
+            assert 1 <= line["order"][0] <= 3
+
+    files = sorted((out / "comparisons").glob("*.parquet"))
+    one = Comparisons.from_parquet(files[0])
+    assert len(one) == 6 and one.who == files[0].stem and one.answered_at is None
+    for comparisons in map(Comparisons.from_parquet, files):
+        values = comparisons.decided.features.astype(float) @ theta
+        assert (values.argmax(axis=1) == comparisons.decided.choice).all()
+    taste = tmp_path / "theta.safetensors"
+    assert main(["estimate", str(files[0]), "--out", str(taste)]) == 0
+    assert load_taste(taste).theta @ theta > 0
+    population = tmp_path / "population.safetensors"
+    fitted = ["fit-population", str(out / "comparisons"), "--minimum-people", "6", "--out", str(population)]
+    assert main(fitted) == 0 and population.is_file()
+
+
+def test_identified_exports_name_people_and_replace_only_exports(answered, tmp_path, capsys):
+    folder, _ = answered
+    out = tmp_path / "export"
+    for flags in ([], ["--identified"]):
+        assert main(["study", "export", str(folder), "--out", str(out), *flags]) == 0
+    people = pandas.read_csv(out / "participants.csv")
+    assert {"external", "code", "consented_at"} <= set(people.columns)
+    assert people.external.str.contains("HYPERLINK").sum() == PEOPLE
+    assert Comparisons.from_parquet(next((out / "comparisons").glob("*.parquet"))).answered_at is not None
+    capsys.readouterr()
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat.png").write_bytes(b"")
+    refused(capsys, ["study", "export", folder, "--out", tmp_path / "photos"], 1, "former export")
+    assert (tmp_path / "photos" / "cat.png").is_file()
+
+
+def test_one_participant_is_deleted_on_request(answered, tmp_path, capsys):
+    folder, _ = answered
+    wanted = ["study", "delete", folder, "--participant"]
+    refused(capsys, [*wanted, f"{STOLEN}2"], 2, "10 answers for good", "--yes")
+    refused(capsys, [*wanted, "nobody", "--yes"], 2, "is that of 0")
+    assert main([str(word) for word in [*wanted, f"{STOLEN}2", "--yes"]]) == 0
+    assert f"{STOLEN}2".encode() not in b"".join(path.read_bytes() for path in folder.glob("study.db*"))
+    refused(capsys, [*wanted, f"{STOLEN}2", "--yes"], 2, "is that of 0")
+    out = tmp_path / "export"
+    assert main(["study", "export", str(folder), "--out", str(out)]) == 0
+    people = pandas.read_csv(out / "participants.csv")
+    assert len(people) == PEOPLE
+    pseudonym = people.participant[people.answered > 0].iloc[0]
+    assert main([str(word) for word in [*wanted, pseudonym, "--yes"]]) == 0
+
+
+def test_there_is_nothing_to_export_before_the_first_answer(folder, tmp_path, capsys):
+    refused(capsys, ["study", "export", folder, "--out", tmp_path / "export"], 2, "found none yet")
+    assert not (folder / "study.db").exists() and not (tmp_path / "export").exists()

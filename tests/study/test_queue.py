@@ -177,6 +177,26 @@ def test_a_double_click_answers_once(config, sqlite, server):
     assert queue.next_question(person).number == 1
 
 
+def test_undo_in_one_tab_while_another_goes_on(config, url, server):
+    """Whatever the order, both tabs end at one question that waits, and no error is seen."""
+    queues = [server(config, url), server(config, url)]
+    person = arrive(queues[0], id="x")
+    for turn in range(12):
+        question = queues[0].next_question(person)
+        queues[0].answer(person, question.key, liked(queues[0], question))
+        with ThreadPoolExecutor(2) as pool:
+            back = pool.submit(queues[turn % 2].undo, person, question.key)
+            on = pool.submit(queues[1 - turn % 2].next_question, person)
+            assert on.result().number in (question.number, question.number + 1)
+            assert back.result().number == question.number
+        waiting = queues[0].next_question(person)
+        assert waiting.key == queues[1].next_question(person).key and waiting.number == question.number
+        if turn % 2:
+            queues[0].answer(person, waiting.key, liked(queues[0], waiting))
+    numbers = [question.number for question, _ in queues[0].store.history(person.id)]
+    assert numbers == list(range(len(numbers)))
+
+
 def test_many_people_at_once(config, url, server):
     queue = server(config, url)
 

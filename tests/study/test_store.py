@@ -17,7 +17,13 @@ pytest.importorskip("alembic", reason="needs the extra study: pip install 'edpbr
 from sqlalchemy import select, text
 
 from edpbrl_gym.likelihood import Response
-from edpbrl_gym.study.records import StruckQuestionError, Timing, UnknownParticipantError, UnknownQuestionError
+from edpbrl_gym.study.records import (
+    HistoryChangedError,
+    StruckQuestionError,
+    Timing,
+    UnknownParticipantError,
+    UnknownQuestionError,
+)
 from edpbrl_gym.study.store import Store
 from edpbrl_gym.study.tables import answers, events, metadata, participants, questions
 from tests.helpers.study_writer import ask
@@ -100,9 +106,11 @@ def test_a_question_is_added_once_and_only_when_its_turn_comes(store):
     first = ask(store, person.id, 0)
     assert ask(store, person.id, 0) == first
     for number in (1, 2):
-        with pytest.raises(RuntimeError, match="next"):
+        with pytest.raises(HistoryChangedError, match="next"):
             ask(store, person.id, number)
     store.answer(person.id, first.key, Response.best(0))
+    with pytest.raises(HistoryChangedError, match="next"):
+        ask(store, person.id, 0)
     assert ask(store, person.id, 1).number == 1
 
 

@@ -1,0 +1,184 @@
+"""The rows of an export, each column explained once: the data dictionary is made of the same lists."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from edpbrl_gym.study.records import Participant, StoredAnswer, StoredQuestion
+from edpbrl_gym.study.store import History
+
+__all__ = [
+    "ANSWERS",
+    "EVENTS",
+    "IDENTIFYING",
+    "PARTICIPANTS",
+    "Column",
+    "answer_rows",
+    "counts",
+    "event_rows",
+    "participant_row",
+    "pseudonym",
+]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: its name, type and meaning."""
+
+    name: str
+    type: str
+    meaning: str
+
+
+_WHO = Column("participant", "text", "pseudonym, the same in all files and exports of this study")
+
+ANSWERS = (
+    _WHO,
+    Column("arm", "text", "method that chose the questions that count"),
+    Column("asked", "integer", "order in which the questions were asked, from 0"),
+    Column("number", "integer", "place in the sequence, from 0; after undo a question is asked again at its place"),
+    Column("kind", "text", "practice, normal (counts), attention (says which option to choose), repeat (asked again)"),
+    Column("taken_back", "boolean", "whether the participant took the answer back, or went back before it"),
+    Column("counts", "boolean", "whether estimates use the answer: normal, answered, not taken back"),
+    Column("options", "list of texts", "the options, numbered from 1"),
+    Column("tokens", "list of lists of integers", "token indices of each option in the vocabulary, from 0"),
+    Column("positions", "list of integers", "number of the option at each position of the page"),
+    Column("expected", "integer", "option that an attention check asks for"),
+    Column("repeats", "integer", "asked of the question that a repeat asks again"),
+    Column("answer", "text", "best, best_worst, ranking, partial, tie (cannot tell), skip; empty: not answered"),
+    Column("order", "list of integers", "numbers of the options in the answer: best first; for best_worst best, worst"),
+    Column("shown_s", "number", "seconds from consent until the question was first shown, by the server's clock"),
+    Column("answered_s", "number", "seconds from consent until the answer was stored, by the server's clock"),
+    Column("first_input_ms", "integer", "milliseconds from appearance to the first input, by the browser"),
+    Column("answer_ms", "integer", "milliseconds from appearance to the answer, by the browser"),
+    Column("visibility_changes", "integer", "how often the page was hidden or shown again, by the browser"),
+    Column("device", "text", "phone (narrower than 600 pixels), tablet (than 1,024) or desktop"),
+    Column("config", "text", "first 16 digits of the configuration's SHA-256"),
+    Column("code_version", "text", "version of edpbrl-gym that stored the answer"),
+)
+
+PARTICIPANTS = (
+    _WHO,
+    Column("arm", "text", "method that chose the questions that count"),
+    Column("language", "text", "language of the pages"),
+    Column("consent_version", "text", "version of the consent text that was agreed to; empty: no consent"),
+    Column("status", "text", "enrolled, consented, asking, finished, failed (the comprehension check) or withdrawn"),
+    Column("answered", "integer", "answers that count"),
+    Column("undone", "integer", "answers taken back"),
+    Column("attention_asked", "integer", "attention checks answered"),
+    Column("attention_passed", "integer", "attention checks answered as asked"),
+    Column("repeats_asked", "integer", "repeats of which both answers name a best option"),
+    Column("repeats_agreed", "integer", "repeats with the same best option as before"),
+    Column("minutes", "number", "minutes from consent to the last answer"),
+)
+
+EVENTS = (
+    _WHO,
+    Column("after_s", "number", "seconds from consent; negative before it, empty without consent"),
+    Column(
+        "kind", "text", "consent, comprehension, status, undo, sure (the stopping rule), refused, others of the pages"
+    ),
+    Column("detail", "JSON", "more about it; only with --identified for kinds that pages define"),
+)
+
+IDENTIFYING = (
+    Column("external", "JSON", "identifiers with which the participant arrived"),
+    Column("code", "text", "random name in the database"),
+    Column("created_at", "time", "arrival, UTC"),
+    Column("consented_at", "time", "consent, UTC"),
+)
+_OWN_EVENTS = ("consent", "comprehension", "status", "undo", "sure")
+
+
+def pseudonym(secret: str, participant: Participant) -> str:
+    """A name that nobody without the database's secret can trace to the participant."""
+    return f"p{hashlib.sha256(f'{secret}/{participant.code}'.encode()).hexdigest()[:12]}"
+
+
+def counts(question: StoredQuestion, answer: StoredAnswer | None) -> bool:
+    """Whether estimates use the answer to a question."""
+    return question.kind == "normal" and not question.struck and answer is not None
+
+
+def answer_rows(name: str, participant: Participant, history: History) -> list[dict[str, Any]]:
+    """A row of ``ANSWERS`` for every question asked."""
+    order = {question.id: place for place, (question, _) in enumerate(history)}
+    rows = []
+    for asked, (question, answer) in enumerate(history):
+        timing = None if answer is None else answer.timing
+        rows.append({
+            "participant": name, "arm": participant.arm, "asked": asked, "number": question.number,
+            "kind": question.kind, "taken_back": question.struck, "counts": counts(question, answer),
+            "options": question.texts, "tokens": question.tokens,
+            "positions": [option + 1 for option in question.positions],
+            "expected": None if question.expected is None else question.expected + 1,
+            "repeats": None if question.repeat_of is None else order.get(question.repeat_of),
+            "answer": None if answer is None else answer.response.kind,
+            "order": None if answer is None else [option + 1 for option in answer.response.order],
+            "shown_s": _since(participant, question.shown_at),
+            "answered_s": _since(participant, None if answer is None else answer.answered_at),
+            "first_input_ms": timing and timing.first_input_ms, "answer_ms": timing and timing.answer_ms,
+            "visibility_changes": timing and timing.visibility_changes, "device": _device(answer),
+            "config": None if answer is None else answer.config[:16],
+            "code_version": None if answer is None else answer.code_version,
+        })  # fmt: skip
+    return rows
+
+
+def participant_row(name: str, participant: Participant, history: History, *, identified: bool) -> dict[str, Any]:
+    """A row of ``PARTICIPANTS``, with ``IDENTIFYING`` if wanted."""
+    live = [(question, answer) for question, answer in history if answer is not None and not question.struck]
+    best = {question.id: answer.response.first for question, answer in live if answer is not None}
+    checks = [(question, best[question.id]) for question, _ in live if question.kind == "attention"]
+    pairs = [
+        (best.get(question.repeat_of or 0), best[question.id]) for question, _ in live if question.kind == "repeat"
+    ]
+    pairs = [pair for pair in pairs if None not in pair]
+    last = max((answer.answered_at for _, answer in live if answer is not None), default=None)
+    seconds = _since(participant, last)
+    row = {
+        "participant": name, "arm": participant.arm, "language": participant.language,
+        "consent_version": participant.consent_version, "status": participant.status,
+        "answered": sum(counts(question, answer) for question, answer in live),
+        "undone": sum(question.struck and answer is not None for question, answer in history),
+        "attention_asked": len(checks),
+        "attention_passed": sum(first == question.expected for question, first in checks),
+        "repeats_asked": len(pairs), "repeats_agreed": sum(first == again for first, again in pairs),
+        "minutes": None if seconds is None else round(seconds / 60, 2),
+    }  # fmt: skip
+    if identified:
+        row |= {column.name: getattr(participant, column.name) for column in IDENTIFYING}
+    return row
+
+
+def event_rows(
+    name: str, participant: Participant, events: list[dict[str, Any]], *, identified: bool
+) -> list[dict[str, Any]]:
+    """Rows of ``EVENTS``."""
+    return [
+        {
+            "participant": name,
+            "after_s": _since(participant, event["at"]),
+            "kind": event["kind"],
+            "detail": event["detail"] if identified or event["kind"] in _OWN_EVENTS else None,
+        }
+        for event in events
+    ]
+
+
+def _since(participant: Participant, time: str | None) -> float | None:
+    """Seconds from consent."""
+    if time is None or participant.consented_at is None:
+        return None
+    passed = datetime.fromisoformat(time) - datetime.fromisoformat(participant.consented_at)
+    return round(passed.total_seconds(), 3)
+
+
+def _device(answer: StoredAnswer | None) -> str | None:
+    if answer is None or answer.timing.viewport is None:
+        return None
+    width = answer.timing.viewport[0]
+    return "phone" if width < 600 else "tablet" if width < 1024 else "desktop"
