@@ -84,7 +84,7 @@ def _check_new(folder: Path) -> None:
 def _check(options: StudyCheck) -> None:
     from edpbrl_gym.study import Mistakes
     from edpbrl_gym.study.checks import examine
-    from edpbrl_gym.study.config import read_config
+    from edpbrl_gym.study.config_reading import read_config
 
     quiet_libraries()
     console = output()
@@ -131,7 +131,7 @@ def _describe(console: Any, config: Any, plan: Any, materials: Any) -> None:
 def _open(folder: Path) -> tuple[StudyConfig, Store]:
     """The configuration and the database of a study that has begun."""
     from edpbrl_gym._compat import check_installed
-    from edpbrl_gym.study.config import read_config
+    from edpbrl_gym.study.config_reading import read_config
 
     check_installed("sqlalchemy", "the answers of a study", "study")
     check_installed("alembic", "the answers of a study", "study")

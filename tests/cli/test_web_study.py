@@ -12,7 +12,7 @@ from edpbrl_gym.cli import main
 from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.personalize.taste import load_taste
-from edpbrl_gym.study.config import read_config
+from edpbrl_gym.study.config_reading import read_config
 from tests.helpers.commands import refused
 from tests.helpers.small_vocabulary import write_embedded
 from tests.helpers.studies import SMALL, write_study

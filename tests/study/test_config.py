@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edpbrl_gym.study.arms import arm_of
-from edpbrl_gym.study.config import Arm, config_of, read_config
+from edpbrl_gym.study.config import Arm
+from edpbrl_gym.study.config_reading import config_of, read_config
 from edpbrl_gym.study.template import write_template
 from edpbrl_gym.study.toml_reading import Mistakes
 from tests.helpers.encoders import CountingEncoder

@@ -12,7 +12,7 @@ pytest.importorskip("alembic", reason="needs the extra study: pip install 'edpbr
 
 
 from edpbrl_gym.likelihood import Response
-from edpbrl_gym.study.config import read_config
+from edpbrl_gym.study.config_reading import read_config
 from edpbrl_gym.study.materials import Materials
 from edpbrl_gym.study.queue import NotAskingError, StudyQueue
 from edpbrl_gym.study.records import StruckQuestionError
