@@ -240,7 +240,8 @@ def test_a_killed_process_loses_no_answer_and_the_folder_is_free(begin, tmp_path
     )
     assert piped(monkeypatch, "1\n", "ask", "--out", tmp_path / "ask") == 0
     assert told(tmp_path / "ask") == [*seen, ("best", [0])]
-    assert f"{len(seen)} questions answered" in capsys.readouterr().out
+    said = " ".join(capsys.readouterr().out.split())  # a long path moves the line's end
+    assert f"{len(seen)} questions answered" in said
 
 
 def test_a_second_process_is_refused(begin, tmp_path, capsys):

@@ -89,7 +89,7 @@ def test_other_values_that_make_no_sense(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["fly"], ["Unrecognized options: fly; Available subcommands: demo, design", "edpbrl --help"]),
+        (["fly"], ["Unrecognized options: fly; Available subcommands: demo, ask, design", "edpbrl --help"]),
         (["demo", "--colour", "red"], ["--colour, red"]),
         (["design", "--num-options", "many"], ["--num-options", "'many'", "K, options of a question", "edpbrl --help"]),
         (["design", "--criterion", "E"], ["'E'", "('V', 'A', 'D')", "edpbrl design --help"]),
