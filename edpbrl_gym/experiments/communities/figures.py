@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,17 @@ def learning_figure(found: Communities) -> Any:
         "estimators with adaptive questions.",
         share="row",
         zero=False,
+        ticks=_apart(found.answers),
     )
+
+
+def _apart(counts: Sequence[int]) -> list[int]:
+    """Numbers of answers whose labels do not overlap."""
+    kept: list[int] = []
+    for count in counts:
+        if not kept or count - kept[-1] >= counts[-1] / 20:
+            kept.append(count)
+    return kept
 
 
 def _curve(found: Communities, series: Series, kind: str, metric: str) -> Curve | None:
