@@ -19,10 +19,10 @@ from edpbrl_gym.cli.personalize import Personalize
 from edpbrl_gym.cli.reinforce import Reinforce
 from edpbrl_gym.cli.render import Render
 from edpbrl_gym.cli.report import Report
+from edpbrl_gym.cli.study import StudyCheck, StudyDelete, StudyExport, StudyInit
 from edpbrl_gym.cli.synthetic import Synthetic
 from edpbrl_gym.cli.train_mini_diffusion import TrainMiniDiffusion
 from edpbrl_gym.cli.train_prompt_lm import TrainPromptLM
-from edpbrl_gym.cli.web_study import StudyCheck, StudyDelete, StudyExport, StudyInit
 
 __all__ = ["commands"]
 

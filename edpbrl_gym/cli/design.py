@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from edpbrl_gym._feedback import Feedback
 from edpbrl_gym.cli.arguments import CriterionName
 from edpbrl_gym.cli.console import command, output, quiet_libraries, shown, solving
+from edpbrl_gym.cli.design_file import DESIGN
 from edpbrl_gym.cli.errors import Stopped, UsageError, bad_arguments
 from edpbrl_gym.cli.populations import check_encoder_of_population, check_population_file
-from edpbrl_gym.cli.study import DESIGN
 
 if TYPE_CHECKING:
     from edpbrl_gym.collection.asked import QuestionReport

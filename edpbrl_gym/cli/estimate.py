@@ -9,10 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import tyro
 
 from edpbrl_gym.cli.console import bullet, output, quiet_libraries, shown
-from edpbrl_gym.cli.encoders import answers_encoder, select_encoder
-from edpbrl_gym.cli.errors import UsageError, bad_arguments
-from edpbrl_gym.cli.populations import check_encoder_of_population, check_population_file
-from edpbrl_gym.cli.study import (
+from edpbrl_gym.cli.design_file import (
     DESIGN,
     NamedVocabulary,
     Study,
@@ -21,6 +18,9 @@ from edpbrl_gym.cli.study import (
     read_study,
     recognised_vocabulary,
 )
+from edpbrl_gym.cli.encoders import answers_encoder, select_encoder
+from edpbrl_gym.cli.errors import UsageError, bad_arguments
+from edpbrl_gym.cli.populations import check_encoder_of_population, check_population_file
 from edpbrl_gym.cli.tastes import near_words, provenance_of, under_population
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from edpbrl_gym.cli.console import bullet, command, output, quiet_libraries, shown
+from edpbrl_gym.cli.design_file import DESIGN, NamedVocabulary, built_in_vocabulary, option_vocabulary, read_study
 from edpbrl_gym.cli.encoders import answers_encoder, select_encoder
 from edpbrl_gym.cli.errors import UsageError, bad_arguments
 from edpbrl_gym.cli.populations import check_encoder_of_population
-from edpbrl_gym.cli.study import DESIGN, NamedVocabulary, built_in_vocabulary, option_vocabulary, read_study
 
 if TYPE_CHECKING:
     from edpbrl_gym.comparisons import Comparisons

@@ -1,171 +1,190 @@
-"""The vocabulary of a study's questions, from design.json or from the options themselves."""
+"""``edpbrl study``: ask many people."""
 
 from __future__ import annotations
 
-import json
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edpbrl_gym._files import errors_naming
-from edpbrl_gym.cli.errors import UsageError
+from tyro.conf import Positional
+
+from edpbrl_gym.cli.console import bullet, command, output, quiet_libraries, shown
+from edpbrl_gym.cli.errors import UsageError, bad_arguments
 
 if TYPE_CHECKING:
-    from edpbrl_gym.vocabulary import Vocabulary
+    from edpbrl_gym.study.config import StudyConfig
+    from edpbrl_gym.study.store import Store
 
-__all__ = [
-    "DESIGN",
-    "NamedVocabulary",
-    "Study",
-    "built_in_vocabulary",
-    "option_vocabulary",
-    "read_study",
-    "recognised_vocabulary",
-]
-
-DESIGN = "design.json"  # of `edpbrl design`, beside its questions
+__all__ = ["StudyCheck", "StudyDelete", "StudyExport", "StudyInit", "run"]
 
 
 @dataclass(frozen=True)
-class NamedVocabulary:
-    """A vocabulary and its source, for messages."""
+class StudyInit:
+    """Write a configuration that explains itself, and texts to start from."""
 
-    vocabulary: Vocabulary
-    name: str
+    folder: Positional[Path]
+    """New folder of the study."""
 
 
 @dataclass(frozen=True)
-class Study:
-    """Contents of the design.json beside a file of questions.
+class StudyCheck:
+    """Explain every mistake of a study's configuration, or say what the study will be."""
 
-    Attributes:
-        file: The design.json.
-        encoder: Name of the encoder.
-        folder: Name of a built-in vocabulary, or folder of the design's; None for "images".
-        split: "all", "train", or "test".
-        seed: Seed of the split.
-        fingerprint: Fingerprint of the vocabulary; None if the file has none.
-        stored: Step names and tokens; None in files of earlier versions, which name the folder only.
-    """
-
-    file: Path
-    encoder: str
-    folder: str | None
-    split: str
-    seed: Any
-    fingerprint: str | None
-    stored: dict[str, Any] | None
-
-    def vocabulary(self) -> NamedVocabulary:
-        """The vocabulary of the design.
-
-        Raises:
-            ValueError: It can't be read, or isn't the one of the questions.
-        """
-        from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
-
-        place = _place(self.folder)
-        expected = f"Expected the vocabulary with which {self.file} was made ({place})"
-        try:
-            if self.stored is not None:
-                vocabulary = Vocabulary(tuple(self.stored["names"]), tuple(map(tuple, self.stored["tokens"])))
-            else:
-                vocabulary = load_vocabulary(self.folder)
-                if self.split == "train":
-                    vocabulary = vocabulary.split(int(self.seed))[0]
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            raise ValueError(f"{expected}, could not read it ({error}); give --vocabulary") from None
-        if self.fingerprint not in (None, vocabulary.fingerprint):
-            changed = "its files have" if self.stored is None else "the tokens in that file have"
-            raise ValueError(f"{expected}, {changed} changed since; give --vocabulary to use them as they are")
-        part = "" if self.split == "all" else f", {self.split} split"
-        return NamedVocabulary(vocabulary, f"{place}{part} ({self.file})")
+    folder: Positional[Path]
+    """Folder of the study."""
 
 
-def read_study(answers: Path) -> Study | None:
-    """Read design.json beside a file of questions; None without one.
+@dataclass(frozen=True)
+class StudyExport:
+    """Write all answers as CSV, JSON lines and parquet, without what identifies people."""
 
-    Raises:
-        ValueError: It isn't the file of a design.
-    """
-    file = answers.parent / DESIGN
-    if not file.is_file():
-        return None
+    folder: Positional[Path]
+    """Folder of the study."""
+    out: Path = Path("runs/study")
+    """Folder for the export."""
+    identified: bool = False
+    """Also write external identifiers, dates and times."""
+
+
+@dataclass(frozen=True)
+class StudyDelete:
+    """Delete everything about one participant, on their request."""
+
+    folder: Positional[Path]
+    """Folder of the study."""
+    participant: str
+    """An external identifier of the participant (such as the PROLIFIC_PID), or the pseudonym of an export."""
+    yes: bool = False
+    """Delete; without it, only say what would be deleted."""
+
+
+def run(options: Any) -> None:
+    """Run the command of these options."""
+    _RUNS[type(options)](options)
+
+
+def _init(options: StudyInit) -> None:
+    from edpbrl_gym.study.template import write_template
+
+    with bad_arguments():
+        _check_new(options.folder)
+    files = write_template(options.folder)
+    console = output()
+    for path in files:
+        bullet(console, "Written", shown(path))
+    console.print(f"Edit them, then: {command('edpbrl', 'study', 'check', options.folder)}", soft_wrap=True)
+
+
+def _check_new(folder: Path) -> None:
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ValueError(f"Expected a new or empty folder for the study, got {folder}; choose another one")
+
+
+def _check(options: StudyCheck) -> None:
+    from edpbrl_gym.study import Mistakes
+    from edpbrl_gym.study.checks import examine
+    from edpbrl_gym.study.config_reading import read_config
+
+    quiet_libraries()
+    console = output()
     try:
-        with errors_naming(file):
-            document = json.loads(file.read_text(encoding="utf-8"))
-        settings = document["settings"]
-        return Study(
-            file=file,
-            encoder=str(settings["encoder"]),
-            folder=settings.get("vocabulary"),
-            split=settings.get("split", "all"),
-            seed=settings.get("seed", 0),
-            fingerprint=document.get("vocabulary_fingerprint"),
-            stored=document.get("vocabulary"),
-        )
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise ValueError(
-            f"Expected the settings of a design in {file}, could not read them; move the answers to another folder and "
-            "give --encoder and --vocabulary"
+        config = read_config(options.folder)
+        plan, materials = examine(config)
+    except FileNotFoundError as error:
+        raise UsageError(str(error)) from None
+    except Mistakes as error:
+        for mistake in error.mistakes:
+            bullet(console, "Mistake", mistake)
+        raise UsageError(
+            f"Expected a study without mistakes in {error.source}, found {len(error.mistakes)}; correct what is said "
+            "above"
         ) from None
+    _describe(console, config, plan, materials)
 
 
-def option_vocabulary(folder: str) -> NamedVocabulary:
-    """The vocabulary of --vocabulary."""
-    from edpbrl_gym.vocabulary import load_vocabulary
-
-    return NamedVocabulary(load_vocabulary(folder), _place(folder))
-
-
-def built_in_vocabulary(
-    texts: list[list[str]] | None, answers: Path, *, instead: str = "--prior ridge"
-) -> NamedVocabulary:
-    """The built-in vocabulary whose tokens, or prompts of them, the options are.
-
-    Args:
-        texts: Options of every question; None if they are not known.
-        answers: Their file, for messages.
-        instead: Option that needs no vocabulary, for messages.
-
-    Raises:
-        UsageError: There is none, so another vocabulary was used.
-    """
-    advice = f"give --vocabulary FOLDER, or {instead}, which needs none"
-    if texts is None:
-        raise UsageError(f"Expected --vocabulary, as {answers} doesn't hold the texts of its options; {advice}")
-    found, strangers = _recognised(texts)
-    if found is not None:
-        return found
-    told = [f"{part[:80]!r} in its options is no token of the built-in vocabulary {name!r}" for name, part in strangers]
-    raise UsageError(f"Expected --vocabulary, as no {DESIGN} lies beside {answers}, {' and '.join(told)}; {advice}")
+def _describe(console: Any, config: Any, plan: Any, materials: Any) -> None:
+    """What the study will be."""
+    questions, practice, checks = config.questions, config.practice, config.checks
+    bullet(console, "Study", config.title)
+    bullet(console, "Languages", ", ".join(config.languages))
+    parts = [f"{questions.number} that count"]
+    parts += [f"{practice.questions} for practice"] if practice.questions else []
+    parts += [f"{checks.attention} to check attention"] if checks.attention else []
+    parts += [f"{checks.repeated} repeated"] if checks.repeated else []
+    bullet(console, "Questions", f"at most {plan.questions} ({', '.join(parts)})")
+    if questions.stopping is not None:
+        bullet(console, "Ends early", f"when sure (accuracy {questions.stopping.target:.0%}), after "
+               f"{questions.stopping.minimum} answers or more")  # fmt: skip
+    bullet(console, "Options", f"{questions.options} ({questions.feedback}), answered by {questions.format}")
+    bullet(console, "Vocabulary", f"{questions.vocabulary}: {sum(materials.vocabulary.sizes)} tokens")
+    bullet(console, "Pictures", "none, options are texts" if config.renderer is None else config.renderer.model)
+    bullet(console, "Duration", f"about {plan.minutes:.0f} minutes for a participant")
+    for arm in plan.arms:
+        planner = f"{arm.arm.planner}{' with a population' if arm.arm.prior else ''}"
+        bullet(console, "Arm", f"{arm.arm.name}: {planner}, {arm.share:.0%} of the participants, first question in "
+               f"{arm.seconds:.2f} s")  # fmt: skip
+    bullet(console, "Consent", f"version {config.consent_version}")
+    bullet(console, "Config", f"sha256 {config.fingerprint[:16]}")
 
 
-def recognised_vocabulary(texts: list[list[str]] | None) -> NamedVocabulary | None:
-    """The built-in vocabulary of whose tokens the options are made; None if there is none or texts are not known."""
-    return None if texts is None else _recognised(texts)[0]
+def _open(folder: Path) -> tuple[StudyConfig, Store]:
+    """The configuration and the database of a study that has begun."""
+    from edpbrl_gym._compat import check_installed
+    from edpbrl_gym.study.config_reading import read_config
+
+    check_installed("sqlalchemy", "the answers of a study", "study")
+    check_installed("alembic", "the answers of a study", "study")
+    from edpbrl_gym.study.store import Store
+
+    with bad_arguments():
+        config = read_config(folder)
+        return config, Store(config.database_url, create=False)
 
 
-def _recognised(texts: list[list[str]]) -> tuple[NamedVocabulary | None, list[tuple[str, str]]]:
-    """The built-in vocabulary of all texts, or of each the name and a part of a text that is no token of it."""
-    from edpbrl_gym.vocabulary import BUILT_IN, SEPARATOR, load_vocabulary
-    from edpbrl_gym.vocabulary.tokens import fold
+def _export(options: StudyExport) -> None:
+    from edpbrl_gym._places import hold_place
 
-    parts = dict.fromkeys(part for question in texts for text in question for part in text.split(SEPARATOR))
-    strangers = []
-    for name in BUILT_IN:
-        vocabulary = load_vocabulary(name)
-        known = {fold(token) for token in vocabulary.all_tokens}
-        stranger = next((part for part in parts if fold(part) not in known), None)
-        if stranger is None:
-            return NamedVocabulary(vocabulary, _place(name)), []
-        strangers.append((name, stranger))
-    return None, strangers
+    config, store = _open(options.folder)
+    from edpbrl_gym.study.export import export
+    from edpbrl_gym.study.materials import Materials
+
+    quiet_libraries()
+    lock = hold_place(options.out)
+    with closing(store):
+        written = export(store, Materials(config), options.out, identified=options.identified)
+    console = output()
+    bullet(console, "People", f"{written.participants}, {len(written.people)} of them with answers for estimates")
+    bullet(console, "Answers", f"{written.answers} that count")
+    bullet(console, "Written", f"{shown(options.out)}; dictionary.csv explains every column")
+    if options.identified:
+        bullet(console, "Identified", "the export names people: keep it as safe as the database")
+    if written.people:
+        console.print(f"One taste: {command('edpbrl', 'estimate', written.people[0])}", soft_wrap=True)
+        console.print(f"All: {command('edpbrl', 'fit-population', options.out / 'comparisons')}", soft_wrap=True)
+    del lock
 
 
-def _place(folder: str | None) -> str:
-    """A built-in vocabulary or a folder in words."""
-    from edpbrl_gym.vocabulary import BUILT_IN
+def _delete(options: StudyDelete) -> None:
+    _, store = _open(options.folder)
+    from edpbrl_gym.study.export_rows import pseudonym
 
-    name = "images" if folder is None else str(folder)
-    return f"the built-in one, {name!r}" if name in BUILT_IN else name
+    with closing(store):
+        wanted = [
+            one
+            for one in store.participants()
+            if options.participant in (pseudonym(store.secret, one), one.code, *one.external.values())
+        ]
+        if len(wanted) != 1:
+            raise UsageError(
+                f"Expected the identifier of one participant, {options.participant!r} is that of {len(wanted)}; give "
+                "the PROLIFIC_PID, or the pseudonym of an export"
+            )
+        answered = sum(answer is not None for _, answer in store.full_history(wanted[0].id))
+        if not options.yes:
+            raise UsageError(f"Expected --yes to delete a participant with {answered} answers for good; add it")
+        store.delete(wanted[0].id)
+    bullet(output(), "Deleted", f"a participant with {answered} answers; delete them from exports and backups too")
+
+
+_RUNS: dict[type, Any] = {StudyInit: _init, StudyCheck: _check, StudyExport: _export, StudyDelete: _delete}
