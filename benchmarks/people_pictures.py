@@ -22,9 +22,10 @@ from edpbrl_gym._arrays import Floats
 from edpbrl_gym.estimation import GaussianPrior, fit_posterior
 from edpbrl_gym.estimation.population import Population, fit_population
 from edpbrl_gym.experiments.people.data import People
-from edpbrl_gym.experiments.people.estimators import Estimator, make_estimator
+from edpbrl_gym.experiments.people.estimators import Estimator, WithPopulation, make_estimator
 from edpbrl_gym.experiments.people.loading import load_all
 from edpbrl_gym.experiments.people.protocol import NewPerson, make_fold
+from edpbrl_gym.experiments.people.replay import judge
 from edpbrl_gym.experiments.reporting.figures import GREY, PALETTE, legend, new_figure, save_figure, set_title
 from edpbrl_gym.experiments.reporting.statistics import interval
 from edpbrl_gym.experiments.reporting.tables import TextTable
@@ -63,15 +64,15 @@ class Judged:
 def judged(person: NewPerson, estimators: dict[str, Estimator], population: Population) -> Judged:
     """All predictions of a person's held-out answers, asked in random order."""
     parts = [person.asked.select(np.arange(count)).terms() for count in COUNTS]
-    held = person.held_out
-    logs = {}
-    for name, estimator in estimators.items():
-        values = []
-        for terms in parts:
-            probabilities = estimator.fit(terms).probabilities(held.options)
-            values.append(float(np.log(probabilities[np.arange(len(held)), held.chosen]).mean()))
-        logs[name] = np.array(values)
+    logs = {
+        name: np.array([_mean_log(judge(estimator.fit(terms), person.held_out)) for terms in parts])
+        for name, estimator in estimators.items()
+    }
     return Judged(person, population, population.fit(person.asked.terms()).fallback_weight, logs)
+
+
+def _mean_log(rows: list[dict[str, Any]]) -> float:
+    return float(np.mean([row["log_probability"] for row in rows]))
 
 
 def judge_all(people: People) -> list[Judged]:
@@ -79,12 +80,12 @@ def judge_all(people: People) -> list[Judged]:
     found = []
     for number in range(FOLDS):
         fold = make_fold(people, number, folds=FOLDS, most=PEOPLE_PER_FOLD, held_out=HELD_OUT)
-        names = (*ALONE, POPULATION)
-        estimators = {name: make_estimator(name, fold.known, people.dimension) for name in names}
-        population = fit_population([person.terms() for person in fold.known])
+        known = WithPopulation(fit_population([person.terms() for person in fold.known]))
+        estimators = {name: make_estimator(name, fold.known, people.dimension) for name in ALONE}
+        estimators[POPULATION] = known
         for person in fold.new:
             if len(person.asked) >= COUNTS[-1] and (person.held_out.sizes == people.num_options).all():
-                found.append(judged(person, estimators, population))
+                found.append(judged(person, estimators, known.population))
         print(f"fold {number + 1} of {FOLDS}: {len(found)} people", flush=True)
     return found
 

@@ -11,7 +11,7 @@ import tyro
 from tyro.conf import OmitArgPrefixes
 
 from edpbrl_gym.cli.arguments import Workers
-from edpbrl_gym.cli.console import output, quiet_libraries, show_files, track
+from edpbrl_gym.cli.console import quiet_libraries, show_report, track
 from edpbrl_gym.cli.errors import bad_arguments
 from edpbrl_gym.experiments.bench.settings import STUDY_SETTINGS, BenchSettings
 
@@ -87,10 +87,4 @@ def run(options: Bench) -> None:
             results = run_experiment(
                 BENCH, options.settings, out, units=units, jobs=executor, track=track, progress=True
             )
-    report = BENCH.report(results)
-    files = report.write(out, page=options.page)
-    console = output()
-    for table in report.headline:
-        console.print()
-        console.print(table.rich())
-    show_files(files, start)
+    show_report(BENCH.report(results), out, options.page, start)

@@ -9,7 +9,7 @@ from pathlib import Path
 from tyro.conf import OmitArgPrefixes
 
 from edpbrl_gym.cli.arguments import Workers
-from edpbrl_gym.cli.console import output, quiet_libraries, show_files, track
+from edpbrl_gym.cli.console import quiet_libraries, show_report, track
 from edpbrl_gym.cli.errors import bad_arguments
 from edpbrl_gym.experiments.communities.settings import (
     DEFAULT_REGIMES,
@@ -68,10 +68,4 @@ def run(options: BenchCommunities) -> None:
             results = run_experiment(
                 COMMUNITIES, options.settings, out, units=units, jobs=executor, track=track, progress=True
             )
-    report = COMMUNITIES.report(results)
-    files = report.write(out, page=options.page)
-    console = output()
-    for table in report.headline:
-        console.print()
-        console.print(table.rich())
-    show_files(files, start)
+    show_report(COMMUNITIES.report(results), out, options.page, start)

@@ -12,7 +12,7 @@ import tyro
 from tyro.conf import OmitArgPrefixes
 
 from edpbrl_gym.cli.arguments import Workers
-from edpbrl_gym.cli.console import output, quiet_libraries, show_files, track
+from edpbrl_gym.cli.console import quiet_libraries, show_report, track
 from edpbrl_gym.cli.errors import bad_arguments
 
 __all__ = ["BenchPeople", "run"]
@@ -74,10 +74,4 @@ def run(options: BenchPeople) -> None:
             units = plan_units(settings, estimators=options.estimator or DEFAULTS)
         with options.workers.executor() as executor:
             results = run_experiment(PEOPLE, settings, out, units=units, jobs=executor, track=track)
-    report = PEOPLE.report(results)
-    files = report.write(out, page=options.page)
-    console = output()
-    for table in report.headline:
-        console.print()
-        console.print(table.rich())
-    show_files(files, start)
+    show_report(PEOPLE.report(results), out, options.page, start)

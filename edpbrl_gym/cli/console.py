@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
+    from edpbrl_gym.experiments.reporting.report import Report
+
 __all__ = [
     "STANDARD_OUTPUT",
     "NamedOutput",
@@ -32,6 +34,7 @@ __all__ = [
     "progress_bars",
     "quiet_libraries",
     "show_files",
+    "show_report",
     "shown",
     "solving",
     "track",
@@ -111,6 +114,23 @@ def show_files(files: Sequence[Path], start: float) -> None:
     for path in files[:-1]:
         if path.suffix == ".png":
             console.print(f"Figure: {shown(path)}", soft_wrap=True)
+
+
+def show_report(report: Report, out: Path, page: Path | None, start: float) -> None:
+    """Write the report of an experiment, print its main tables and where the files are.
+
+    Args:
+        report: The report.
+        out: Run folder.
+        page: Also write the report as this Markdown file.
+        start: Begin of the command (``time.monotonic``).
+    """
+    files = report.write(out, page=page)
+    console = output()
+    for table in report.headline:
+        console.print()
+        console.print(table.rich())
+    show_files(files, start)
 
 
 def progress_bars(*columns: Any, width: int = 8) -> Progress:

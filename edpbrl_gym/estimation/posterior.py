@@ -18,7 +18,7 @@ from scipy.special import ndtr, ndtri
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym._validation import check_array, check_choice_of, check_count, check_number
 from edpbrl_gym.estimation.map_estimate import Estimate
-from edpbrl_gym.estimation.variational import normal_points
+from edpbrl_gym.estimation.variational import normal_points, symmetric_roots
 from edpbrl_gym.likelihood.choice import check_options, log_softmax
 
 __all__ = ["Posterior"]
@@ -196,7 +196,7 @@ class Posterior:
         step = max(1, _BLOCK_NUMBERS // (num_draws * middle.shape[1]))
         for start in range(0, len(middle), step):
             block = white[start : start + step]
-            root = _roots(block @ block.transpose(0, 2, 1))
+            root = symmetric_roots(block @ block.transpose(0, 2, 1))
             values = middle[start : start + step, None, :] + normal @ root.transpose(0, 2, 1)
             total += _right(values, against)
         return total / len(middle)
@@ -227,7 +227,7 @@ class Posterior:
     def roots(self, rows: Floats) -> Floats:
         """Roots of the covariances of theta . x for the k rows x of each of n groups: (n, k, d) gives (n, k, k)."""
         white = self._whiten(rows.reshape(-1, self.dimension)).reshape(rows.shape)
-        return _roots(white @ white.transpose(0, 2, 1))
+        return symmetric_roots(white @ white.transpose(0, 2, 1))
 
     def _rows(self, rows: ArrayLike, name: str) -> Floats:
         hint = f"theta has {self.dimension} features"
@@ -244,12 +244,6 @@ class Posterior:
         others = others + (others >= best[:, None])
         places = np.arange(len(questions))
         return np.asarray(questions[places, best][:, None, :] - questions[places[:, None], others])
-
-
-def _roots(covariances: Floats) -> Floats:
-    """Symmetric roots of positive semidefinite matrices (n, k, k); equal options make them singular."""
-    values, vectors = np.linalg.eigh(covariances)
-    return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]) @ vectors.transpose(0, 2, 1))
 
 
 def _right(leads: Floats, against: str) -> float:

@@ -22,7 +22,7 @@ from scipy.special import logsumexp, ndtri
 
 from edpbrl_gym._arrays import Floats
 
-__all__ = ["GaussianFit", "fit_gaussian", "importance_log_evidence", "normal_points"]
+__all__ = ["GaussianFit", "fit_gaussian", "importance_log_evidence", "normal_points", "symmetric_roots"]
 
 
 _LOG_POINTS = 7  # 128 points of the normal distribution in K - 1 dimensions
@@ -168,7 +168,7 @@ def _evaluate(rows: Floats, offsets: Floats | None, scale: float, mean: Floats, 
     factor = np.asarray(np.linalg.cholesky(precision), dtype=np.float64)
     white = solve_triangular(factor, rows.reshape(-1, rank).T, lower=True, check_finite=False)
     whitened_rows = white.T.reshape(num_questions, num_others, rank)
-    spread = _roots(whitened_rows @ whitened_rows.transpose(0, 2, 1))
+    spread = symmetric_roots(whitened_rows @ whitened_rows.transpose(0, 2, 1))
     points = normal_points(num_others)
     values = (rows @ mean)[:, None, :] + points @ spread.transpose(0, 2, 1)  # (n, S, k)
     if offsets is not None:
@@ -188,10 +188,12 @@ def _evaluate(rows: Floats, offsets: Floats | None, scale: float, mean: Floats, 
     log_determinant = 2.0 * float(np.log(np.diagonal(factor)).sum())
     divergence = 0.5 * ((trace + float(mean @ mean)) / scale - rank + rank * np.log(scale) + log_determinant)
     score = -(average.ravel() @ rows.reshape(-1, rank))
-    return _State(mean, factor, precision, likelihood - float(divergence), likelihood, score, _roots(curvature))
+    return _State(
+        mean, factor, precision, likelihood - float(divergence), likelihood, score, symmetric_roots(curvature)
+    )
 
 
-def _roots(matrices: Floats) -> Floats:
-    """Symmetric roots of positive semidefinite matrices (n, k, k)."""
+def symmetric_roots(matrices: Floats) -> Floats:
+    """Symmetric roots of positive semidefinite matrices (n, k, k); equal options make them singular."""
     values, vectors = np.linalg.eigh(matrices)
     return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]) @ vectors.transpose(0, 2, 1))
