@@ -112,6 +112,7 @@ def _describe(console: Any, config: Any, plan: Any, materials: Any) -> None:
     parts += [f"{practice.questions} for practice"] if practice.questions else []
     parts += [f"{checks.attention} to check attention"] if checks.attention else []
     parts += [f"{checks.repeated} repeated"] if checks.repeated else []
+    parts += [f"{checks.test} to compare the arms"] if checks.test else []
     bullet(console, "Questions", f"at most {plan.questions} ({', '.join(parts)})")
     if questions.stopping is not None:
         bullet(console, "Ends early", f"when sure (accuracy {questions.stopping.target:.0%}), after "

@@ -71,7 +71,7 @@ def examine(config: StudyConfig, *, encoder: TextEncoder | None = None) -> tuple
             mistakes.append(f"arms[{index}] ({arm.name}): {error}")
     if mistakes:
         raise Mistakes(str(config.folder / CONFIG), mistakes)
-    questions = config.questions.number + config.practice.questions + config.checks.attention + config.checks.repeated
+    questions = config.questions.number + config.practice.questions + config.checks.number
     return Plan(questions, _minutes(config, questions, plans), tuple(plans)), materials
 
 

@@ -88,10 +88,22 @@ class PracticeConfig:
 
 @dataclass(frozen=True)
 class ChecksConfig:
-    """Questions that tell how carefully people answer: attention checks, and questions asked again."""
+    """Questions whose answers are never used for estimates.
+
+    Attributes:
+        attention: Number of attention checks, which say which option to choose.
+        repeated: Number of questions that are asked again.
+        test: Number of test questions, the same for everybody: estimates are judged, and people compared, by them.
+    """
 
     attention: int
     repeated: int
+    test: int = 0
+
+    @property
+    def number(self) -> int:
+        """Number of all of them."""
+        return self.attention + self.repeated + self.test
 
 
 @dataclass(frozen=True)
@@ -140,7 +152,7 @@ class StudyConfig:
         texts: Texts by "NAME.LANGUAGE".
         questions: The questions.
         practice: What comes before them.
-        checks: Attention checks and repeated questions.
+        checks: Attention checks, repeated questions and test questions.
         arms: The arms, at least one.
         renderer: Pictures; None: options are shown as text.
         files: Checksums of the files of the arms, by path.
@@ -181,6 +193,8 @@ class StudyConfig:
 
     def _asking(self) -> dict[str, Any]:
         document = _plain({name: getattr(self, name) for name in ("seed", "checks", "files")})
+        if not self.checks.test:
+            del document["checks"]["test"]  # as in studies that began before there were test questions
         document["questions"] = {name: _plain(getattr(self.questions, name)) for name in _ASKING}
         document["practice"] = self.practice.questions
         document["arms"] = [

@@ -154,6 +154,7 @@ def _checks(table: Table, questions: QuestionsConfig) -> ChecksConfig:
     result = ChecksConfig(
         attention=table.integer("attention", 1, minimum=0, maximum=most),
         repeated=table.integer("repeated", min(2, most // 2), minimum=0, maximum=most // 2),
+        test=table.integer("test", 0, minimum=0, maximum=most),
     )
     table.refuse_others()
     return result

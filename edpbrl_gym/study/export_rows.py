@@ -40,7 +40,11 @@ ANSWERS = (
     Column("arm", "text", "method that chose the questions that count"),
     Column("asked", "integer", "order in which the questions were asked, from 0"),
     Column("number", "integer", "place in the sequence, from 0; after undo a question is asked again at its place"),
-    Column("kind", "text", "practice, normal (counts), attention (says which option to choose), repeat (asked again)"),
+    Column(
+        "kind",
+        "text",
+        "practice, normal (counts), attention (says what to choose), repeat (asked again), test (for all)",
+    ),
     Column("taken_back", "boolean", "whether the participant took the answer back, or went back before it"),
     Column("counts", "boolean", "whether estimates use the answer: normal, answered, not taken back"),
     Column("options", "list of texts", "the options, numbered from 1"),

@@ -11,11 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from edpbrl_gym._seeds import generator
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.study.arms import arm_of
+from edpbrl_gym.study.choosing import choose
 from edpbrl_gym.study.config import StudyConfig
-from edpbrl_gym.study.drawing import draw_options
 from edpbrl_gym.study.materials import FIXED, Materials
 from edpbrl_gym.study.records import HistoryChangedError, Participant, Receipt, StoredQuestion, Timing
 from edpbrl_gym.study.schedule import Slot, schedule
@@ -215,24 +214,8 @@ class StudyQueue:
 
     def _add(self, participant: Participant, seat: Seat, slot: Slot, history: History) -> StoredQuestion:
         """Choose the question of a slot and store it."""
-        number, options = len(history), self.config.questions.options
-        rng = generator(self.config.seed, "question", participant.number, number)
-        positions = rng.permutation(options).tolist()
-        fields: dict[str, Any] = {}
-        if slot.kind == "normal":
-            question = seat.session(history).ask()
-            fields = {"tokens": question.tokens.tolist(), "texts": list(question.texts)}
-        elif slot.kind == "repeat":
-            asked = [one for one, _ in history if one.kind == "normal"][slot.index]
-            fields = {"tokens": asked.tokens, "texts": asked.texts, "repeat_of": asked.id}
-            if positions == asked.positions:
-                positions = [*positions[1:], positions[0]]  # in another order
-        else:
-            tokens = draw_options(self.materials.maker, options, rng)
-            fields = {"tokens": tokens.tolist(), "texts": list(self.materials.maker.texts(tokens))}
-            if slot.kind == "attention":
-                fields["expected"] = int(rng.integers(options))
-        return self.store.add_question(participant.id, number, slot.kind, positions=positions, **fields)
+        chosen = choose(self.materials, participant, slot, history, seat.session)
+        return self.store.add_question(participant.id, len(history), **vars(chosen))
 
     def _think(self, participant: Participant) -> None:
         """Let the planner work ahead while the question is read."""

@@ -21,7 +21,7 @@ __all__ = [
     "UnknownQuestionError",
 ]
 
-QuestionKind = Literal["practice", "normal", "attention", "repeat"]
+QuestionKind = Literal["practice", "normal", "attention", "repeat", "test"]
 Status = Literal["enrolled", "consented", "asking", "finished", "failed", "withdrawn"]
 
 
@@ -106,7 +106,7 @@ class StoredQuestion:
     Attributes:
         id: Row in the database.
         number: Place in the participant's sequence, from 0; a question taken back leaves its place to its copy.
-        kind: "practice", "normal", "attention" or "repeat".
+        kind: "practice", "normal", "attention", "repeat" or "test".
         tokens: Token indices of each option, K lists.
         texts: K texts.
         positions: The option at each position of the page, K numbers.

@@ -80,9 +80,12 @@ correct = 2
 
 [checks]
 # Attention checks, which say which option to choose, and questions that are asked a second time, later and in another
-# order. They are spread over the questions by the seed; their answers are never used for estimates.
+# order. Test questions are drawn at random once, and everybody is asked them: by them the report compares the arms, and
+# says how much people agree. All are spread over the questions by the seed, test questions over the second half; their
+# answers are never used for estimates.
 attention = 1
 repeated = 2
+test = 4
 
 
 # The arms are the methods that the study compares; participants are assigned to them in blocks of random order, in

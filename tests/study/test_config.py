@@ -83,6 +83,7 @@ def test_the_defaults_that_the_template_names_are_the_defaults(tmp_path):
         (("database",), "mysql://x", "database"),
         (("questions", "stop_when_sure"), {"minimum": 7}, "questions.stop_when_sure.minimum"),
         (("checks", "repeated"), 4, "checks.repeated"),
+        (("checks", "test"), 7, "checks.test: expected a whole number of at least 0 and at most 6"),
         (("practice", "comprehension"), [{"text": "?", "choices": ["a", "b"], "correct": 3}], "[1].correct"),
         (("renderer",), {"size": 512}, "renderer.model"),
         (("consent",), "1", "expected a table, got '1'; begin it with a line [consent]"),

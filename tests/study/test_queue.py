@@ -307,3 +307,56 @@ def test_schedules_repeat_earlier_questions_later(config):
             before = [slot.index for slot in slots[:place] if slot.kind == "normal"]
             assert index in before and len(before) - index > 10
     assert len(orders) > 30
+
+
+def with_tests(config, count, **questions):
+    checks = dataclasses.replace(config.checks, test=count)
+    return dataclasses.replace(config, checks=checks, questions=dataclasses.replace(config.questions, **questions))
+
+
+def test_everybody_is_asked_the_same_test_questions_and_nobody_learns_from_them(config, sqlite, server):
+    """In both arms; without them, the other questions are the same: what is answered to them teaches nothing."""
+    plain, tested = server(config, sqlite.replace("study.db", "plain.db")), server(with_tests(config, 3), sqlite)
+    found, orders, positions = [], set(), set()
+    for name in map(str, range(6)):
+        person = arrive(tested, id=name)
+        asked = []
+        while (question := tested.next_question(person)) is not None:
+            # the worst option of a test question, the best of others
+            values = tested.materials.encoder.encode(question.texts) @ THETA
+            other = Response.best(int(values.argmin()))
+            tested.answer(person, question.key, other if question.kind == "test" else liked(tested, question))
+            asked.append(question)
+        tests = [one for one in asked if one.kind == "test"]
+        assert len(tests) == 3 and len(asked) == 13 and all(one.expected is one.repeat_of is None for one in tests)
+        found.append(sorted(one.texts for one in tests))
+        orders.add(tuple(one.texts[0] for one in tests))
+        positions |= {tuple(one.positions) for one in tests}
+        before = [sum(one.kind == "normal" for one in asked[: one.number]) for one in tests]
+        assert min(before) >= 3
+        others = [(one.kind, one.texts) for one in asked if one.kind in ("normal", "repeat")]
+        alone = answer_all(plain, arrive(plain, id=name))
+        assert others == [(one.kind, one.texts) for one in alone if one.kind in ("normal", "repeat")]
+    assert all(texts == found[0] for texts in found) and len(orders) > 1 and len(positions) > 1
+    assert {one.arm for one in tested.store.participants()} == {"adaptive", "random"}
+
+
+def test_test_questions_come_before_what_a_stopping_rule_may_save(config):
+    from edpbrl_gym.session.stopping import StoppingRule
+
+    rule = StoppingRule(target=0.9, gain=0.01, lookahead=30, minimum=12)
+    long = with_tests(config, 5, number=40, stopping=rule)
+    for number in range(40):
+        slots = schedule(long, number)
+        places = [place for place, slot in enumerate(slots) if slot.kind == "test"]
+        before = [sum(slot.kind == "normal" for slot in slots[:place]) for place in places]
+        assert len(places) == 5 and 6 <= min(before) and max(before) <= 12
+        others = [slot for slot in slots if slot.kind != "test"]
+        assert others == schedule(dataclasses.replace(long, checks=config.checks), number)
+
+
+def test_a_study_without_test_questions_keeps_its_fingerprint(config):
+    """A study that began before there were test questions goes on; with them it asks something else."""
+    assert with_tests(config, 0).asking_fingerprint == config.asking_fingerprint
+    assert with_tests(config, 1).asking_fingerprint != config.asking_fingerprint
+    assert "test" not in config._asking()["checks"]
