@@ -229,6 +229,15 @@ class VocabularyPrior:
         gain = float(np.logaddexp.reduce(logs)) - base.log_evidence
         return TasteFit(base, local, isotropic, softmax(np.array(logs)), groups, terms, gain)
 
+    @one_blas_thread()
+    def fit_planned(self, terms: Terms) -> Posterior:
+        """``fit(terms).planned``, without the other parts of the fit: several times as fast.
+
+        Raises:
+            ValueError: As for ``fit_prior``.
+        """
+        return Posterior.from_estimate(fit_prior(terms, base=self.base).estimate)
+
     def _neighbours_of(self, terms: Terms, base: PriorFit) -> tuple[_Groups, tuple[PriorFit, ...]]:
         """The neighbourhoods of a base estimate, and the fits under their priors."""
         theta = base.estimate.theta

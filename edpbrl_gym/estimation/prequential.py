@@ -11,6 +11,7 @@ with the choice made anew before each block. The sum is an honest log evidence o
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections import OrderedDict
 from collections.abc import Callable
 
@@ -60,7 +61,7 @@ class Prequential:
     """Log probability of answers under one procedure over that under another, each seeing the past alone.
 
     Sums of whole blocks are kept, so that answers that come one by one cost a fit at the end of each block only. What
-    is kept changes no result.
+    is kept changes no result. Safe to use from several threads.
 
     Args:
         fit: Returns the posteriors of the two procedures, (first, second), from the terms so far.
@@ -70,31 +71,33 @@ class Prequential:
         self._fit = fit
         self._sums: OrderedDict[bytes, float] = OrderedDict()
         self._last: tuple[bytes, tuple[Posterior, Posterior]] | None = None
+        self._lock = threading.Lock()
 
     def log_ratio(self, terms: Terms) -> float:
         """The log of the ratio; 0 for so few terms that nothing is predicted."""
         ends = block_ends(len(terms))
         total, known = 0.0, 0
         for number in range(len(ends) - 1, 0, -1):  # the longest prefix whose sum is known
-            key = _digest(terms, ends[number])
-            if key in self._sums:
-                total, known = self._sums[key], number
+            kept = self._sums.get(_digest(terms, ends[number]))
+            if kept is not None:
+                total, known = kept, number
                 break
         for number in range(known + 1, len(ends)):
             block = terms.select(np.arange(ends[number - 1], ends[number]))
             first, second = self._posteriors(terms, ends[number - 1])
             total += predictive_log_probability(first, block) - predictive_log_probability(second, block)
             if ends[number] == int(np.ceil(ends[number - 1] * _GROWTH)):
-                self._sums[_digest(terms, ends[number])] = total
-                while len(self._sums) > _KEPT:
-                    self._sums.popitem(last=False)
+                with self._lock:
+                    self._sums[_digest(terms, ends[number])] = total
+                    while len(self._sums) > _KEPT:
+                        self._sums.popitem(last=False)
         return total
 
     def _posteriors(self, terms: Terms, count: int) -> tuple[Posterior, Posterior]:
-        key = _digest(terms, count)
-        if self._last is None or self._last[0] != key:
-            self._last = key, self._fit(terms.select(np.arange(count)))
-        return self._last[1]
+        key, last = _digest(terms, count), self._last
+        if last is None or last[0] != key:
+            self._last = last = key, self._fit(terms.select(np.arange(count)))
+        return last[1]
 
 
 def _digest(terms: Terms, count: int) -> bytes:

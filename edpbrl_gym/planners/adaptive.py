@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -211,15 +213,31 @@ class AdaptivePlanner(TrackedPlanner):
         with one_blas_thread():  # thousands of small products: twice the threads take four times as long
             return self._next(check_prefixes(prefixes, self.sizes, self.num_options))
 
-    def _next(self, before: NDArray[np.int64]) -> NDArray[np.int64]:
-        step = before.shape[1]
+    def follow(self, prefixes: ArrayLike, tokens: NDArray[np.int64]) -> None:
+        """Go on as if ``ask(prefixes)`` had returned these tokens; nothing is computed.
+
+        The plan of an episode of complete prompts isn't known: it is made anew if it has been followed in part.
+        """
+        before = check_prefixes(prefixes, self.sizes, self.num_options)
+        self._count(before.shape[1])
+        if self._rules.shared(before.shape[1]):
+            self._fix_base(int(tokens[0]))
+        elif self._prompts is not None:
+            self._prompts.follow(np.concatenate([before, tokens[:, None]], axis=1))
+
+    def _count(self, step: int) -> None:
+        """Count a question, and decide which answers it is planned with."""
         if self._taste.waiting >= (1 if step == 0 else len(self.sizes)):
             self._taste.refresh()
             self._root = None
         self._taste.asked()
         self._ends = step + 1 == len(self.sizes)
-        rng = np.random.default_rng([self.seed, self.asked])
         self.asked += 1
+
+    def _next(self, before: NDArray[np.int64]) -> NDArray[np.int64]:
+        step = before.shape[1]
+        rng = np.random.default_rng([self.seed, self.asked])
+        self._count(step)
         if self._rules.shared(step):
             return self._shared_token(before, rng)
         if self._prompts is not None:
@@ -280,9 +298,12 @@ class AdaptivePlanner(TrackedPlanner):
     def _shared_token(self, before: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
         """One random first token for all lanes, fixed for later episodes where all share it."""
         token = int(self._start(before, 0, rng)[0])
+        self._fix_base(token)
+        return np.full(self.num_options, token)
+
+    def _fix_base(self, token: int) -> None:
         if self._rules.restrictions.shared_base == "all" and self._rules.restrictions.base is None:
             self._rules = self._rules.with_base(token)
-        return np.full(self.num_options, token)
 
     def _allowed(self, before: NDArray[np.int64], question: NDArray[np.int64], lane: int) -> NDArray[np.bool_]:
         """Which tokens a lane may show, given its own prefix and the tokens of the other lanes."""
@@ -303,12 +324,20 @@ def _default_score(prior: TastePrior, pool: bool, draws: int | None) -> Score:
     return "trace" if pool else "information"
 
 
+_shared_tables: WeakKeyDictionary[OptionFeatures, list[NDArray[np.float32]]] = WeakKeyDictionary()
+
+
 def _tables(options: OptionFeatures, dimension: int) -> list[NDArray[np.float32]]:
-    """Candidates of each step in float32, which halves the time of products over all of them."""
-    tables = [options.tokens(step).astype(np.float32) for step in range(len(options.sizes))]
+    """Candidates of each step in float32, which halves the time of products; all planners share those of one object."""
+    shared = options.__hash__ is not None
+    tables = _shared_tables.get(options) if shared else None
+    if tables is None:
+        tables = [options.tokens(step).astype(np.float32) for step in range(len(options.sizes))]
+        if shared:
+            _shared_tables[options] = tables
     for table in tables:
         check_array(table, "the options' features", shape=("n", dimension), keep=(np.float32,), hint="the prior's")
-    return tables
+    return list(tables)
 
 
 def _contrasts(tables: Sequence[NDArray[np.float32]]) -> Floats:
@@ -319,6 +348,7 @@ def _contrasts(tables: Sequence[NDArray[np.float32]]) -> Floats:
     return positive_semidefinite_factor(np.mean(moments, axis=0), "the tokens' second moment")
 
 
+@functools.lru_cache(maxsize=4)
 def _rules(vocabulary: Vocabulary, restrictions: Restrictions | None) -> TokenRules:
     ends = np.cumsum((0, *vocabulary.sizes)).tolist()
     rules = Restrictions.of_texts(vocabulary) if restrictions is None else restrictions

@@ -65,6 +65,13 @@ class Planner(ABC):
     def ask(self, prefixes: NDArray[np.int64]) -> NDArray[np.int64]:
         """Tokens (K,) of step h that extend the prompts ``prefixes``, (K, h)."""
 
+    def follow(self, prefixes: NDArray[np.int64], tokens: NDArray[np.int64]) -> None:
+        """Go on as if ``ask(prefixes)`` had returned these tokens: a question that was asked already.
+
+        A planner that need not choose them again is quick at it; the base class asks.
+        """
+        self.ask(prefixes)
+
     @abstractmethod
     def tell(self, options: NDArray[np.float32], responses: Sequence[Response]) -> None:
         """Learn from n answered questions, options (n, K, d)."""

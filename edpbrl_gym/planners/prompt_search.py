@@ -65,6 +65,11 @@ class PlannedPrompts:
             self.plans = [plan for plan in self.plans if plan is not ours[0]]
         return np.array(ours[0][:, step])
 
+    def follow(self, prompts: NDArray[np.int64]) -> None:
+        """Forget the plan that ends with these prompts, (K, h)."""
+        if prompts.shape[1] == len(self.tables):
+            self.plans = [plan for plan in self.plans if not np.array_equal(plan, prompts)]
+
     def _plan(
         self, before: NDArray[np.int64], rules: TokenRules, score: QuestionScore, rng: np.random.Generator
     ) -> NDArray[np.int64]:

@@ -96,6 +96,10 @@ class RandomPlanner(Planner):
             return self._distinct_tokens(rng, prompts, int(self.sizes[step]))
         return rng.integers(self.sizes[step], size=self.num_options)
 
+    def follow(self, prefixes: NDArray[np.int64], tokens: NDArray[np.int64]) -> None:
+        """See the base class."""
+        self.asked += 1
+
     def _distinct_tokens(self, rng: np.random.Generator, prompts: NDArray[np.int64], size: int) -> NDArray[np.int64]:
         """Tokens (K,) of a step with fewer than K: different only where the prompts before them are equal."""
         tokens = np.empty(self.num_options, dtype=np.int64)

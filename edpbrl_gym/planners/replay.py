@@ -55,6 +55,10 @@ class ReplayPlanner(Planner):
         self.asked += 1
         return self.tokens[episode, :, step].copy()
 
+    def follow(self, prefixes: NDArray[np.int64], tokens: NDArray[np.int64]) -> None:
+        """See the base class."""
+        self.asked += 1
+
     def tell(self, options: ArrayLike, responses: Sequence[Response]) -> None:
         """Do nothing; a replay learns nothing."""
 

@@ -1,18 +1,21 @@
 """Posterior of the taste, updated answer by answer without making the person wait.
 
-A full fit chooses scales and weights of several priors from all answers, which takes longer the more answers there are.
-It depends on the answers alone, not on earlier fits, so that reading the estimate changes nothing. Between two full
-fits the posterior is the prior of the next few answers (assumed density filtering: Opper & Winther, 1999), one small
-estimate (under a population one for each part of the mixture). A full fit is due when the answers have grown by more
-than a tenth; it then uses those that were there when the last question was asked, so that it can run while the person
-thinks (``think``), and a small step adds the last answer. Whether ``think`` was called changes when the work is done,
-not its result.
+A fit chooses scales and weights of several priors from all answers, which takes longer the more answers there are. It
+depends on the answers alone, not on earlier fits, so that reading the estimate changes nothing. Between two fits the
+posterior is the prior of the next few answers (assumed density filtering: Opper & Winther, 1999), one small estimate
+(under a population one for each part of the mixture). A fit is due when the answers have grown by more than a tenth; it
+then uses those that were there when the last question was asked, so that it can run while the person thinks
+(``think``), and a small step adds the last answer.
+
+Which answers a fit uses is decided by counting; the fit itself is made when its result is read. So whether ``think``
+was called, or whether questions are planned or taken over from a record (``Planner.follow``), changes when the work is
+done, not its result, and a record of n answers costs one fit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -28,6 +31,7 @@ __all__ = ["TastePrior", "TasteTracker", "prior_start"]
 
 TastePrior: TypeAlias = VocabularyPrior | GaussianPrior | Population
 _Fit: TypeAlias = TasteFit | PersonFit | Estimate
+_Kept = TypeVar("_Kept")
 
 _SMALL_PART = 10  # the small step adds at most one new answer for every ten known ones
 
@@ -43,7 +47,6 @@ class TasteTracker:
 
     Attributes:
         start: What the prior says before the first answer.
-        planned: The posterior to plan questions with.
 
     Raises:
         ValueError: An improper prior.
@@ -64,24 +67,31 @@ class TasteTracker:
     def reset(self) -> None:
         """Forget all answers."""
         self._answers: list[tuple[Floats, Response]] = []
-        self._fit: _Fit | None = None  # the last full one, of the first ``_fitted`` answers
-        self._fitted = 0
+        self._fitted: int | None = None  # number of answers of the fit below ``planned``; None: the prior's start
         self._seen = 0  # answers when the last question was asked
         self._used = 0  # answers in ``planned``
-        self.planned = self.start
-        self._fits: dict[int, _Fit] = {}  # the last full fits, by the number of answers
+        self._planned: Posterior | None = None
+        self._fits: dict[int, _Fit] = {}  # the last ones, by the number of answers
+        self._bases: dict[int, Posterior] = {}  # the last posteriors of fits to plan with, likewise
 
     def state(self) -> dict[str, Any]:
-        """All that later questions depend on; later calls don't change it."""
-        names = ("_fit", "_fitted", "_seen", "_used", "planned")
+        """All that later questions depend on, without what can be computed from it; later calls don't change it."""
+        names = ("_fitted", "_seen", "_used")
         return {"answers": tuple(self._answers), **{name: getattr(self, name) for name in names}}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from a state."""
+        before, fits, bases = self._answers, self._fits, self._bases
         self.reset()
         self._answers = list(state["answers"])
-        for name in ("_fit", "_fitted", "_seen", "_used", "planned"):
+        for name in ("_fitted", "_seen", "_used"):
             setattr(self, name, state[name])
+        pairs = enumerate(zip(before, self._answers, strict=False))
+        same = next(
+            (number for number, (one, other) in pairs if one is not other), min(len(before), len(self._answers))
+        )
+        self._fits = {count: fit for count, fit in fits.items() if count <= same}
+        self._bases = {count: base for count, base in bases.items() if count <= same}
 
     @property
     def waiting(self) -> int:
@@ -105,42 +115,50 @@ class TasteTracker:
         """Bring ``planned`` up to the last answer."""
         count = len(self._answers)
         if self._due(count):
-            known = self._seen if self._may_follow(count - self._seen, self._seen) else count
-            self._fit, self._fitted = self._full_fit(known), known
-        posterior = self.start
-        if self._fit is not None:
-            posterior = Posterior.from_estimate(self._fit) if isinstance(self._fit, Estimate) else self._fit.planned
-        if count > self._fitted:
-            posterior = after_answers(posterior, self._terms(self._fitted, count))
-        self.planned, self._used = posterior, count
+            self._fitted = self._seen if self._may_follow(count - self._seen, self._seen) else count
+        self._planned, self._used = None, count
+
+    @property
+    def planned(self) -> Posterior:
+        """The posterior to plan questions with."""
+        if self._planned is None:
+            posterior = self.start if self._fitted is None else self._base(self._fitted)
+            known = self._fitted or 0
+            if self._used > known:
+                posterior = after_answers(posterior, self._terms(known, self._used))
+            self._planned = posterior
+        return self._planned
 
     def think(self) -> None:
-        """Make the full fit that ``refresh`` will need after the next answer, if it will need one."""
+        """Make the fit that ``planned`` will need after the next answer."""
         known = self._seen
         if known == len(self._answers) and self._due(known + 1):
-            self._full_fit(known)
+            self._base(known)
+        elif self._fitted is not None:
+            self._base(self._fitted)
 
     def current(self) -> _Fit:
-        """The full fit of all answers."""
+        """The fit of all answers."""
         return self._full_fit(len(self._answers))
 
     @property
     def posterior(self) -> Posterior:
-        """The posterior of the full fit of all answers."""
+        """The posterior of the fit of all answers."""
         fit = self.current()
         return Posterior.from_estimate(fit) if isinstance(fit, Estimate) else fit.posterior
 
     @property
     def estimate(self) -> Estimate:
-        """The estimate of the full fit of all answers."""
+        """The estimate of the fit of all answers."""
         fit = self.current()
         return fit if isinstance(fit, Estimate) else fit.estimate
 
     def _due(self, count: int) -> bool:
-        return count > self._fitted and not self._is_small(count - self._fitted, self._fitted)
+        known = self._fitted or 0
+        return count > known and not self._is_small(count - known, known)
 
     def _may_follow(self, new: int, known: int) -> bool:
-        """Whether a full fit may leave the newest answers to the small step."""
+        """Whether a fit may leave the newest answers to the small step."""
         return new <= 1 or self._is_small(new, known)
 
     def _is_small(self, new: int, known: int) -> bool:
@@ -151,22 +169,39 @@ class TasteTracker:
         features = np.array([options for options, _ in answers]).reshape(-1, self.num_options, self.dimension)
         return self.model.terms(features, [response for _, response in answers])
 
+    def _base(self, count: int) -> Posterior:
+        """The posterior to plan with by the fit of the first ``count`` answers."""
+        if count not in self._bases:
+            self._bases = _with_newest(self._bases, count, self._computed_base(count))
+        return self._bases[count]
+
+    @one_blas_thread()
+    def _computed_base(self, count: int) -> Posterior:
+        if count not in self._fits and isinstance(self.prior, VocabularyPrior):
+            return self.prior.fit_planned(self._latest(count))  # a part of the fit
+        fit = self._full_fit(count)
+        return Posterior.from_estimate(fit) if isinstance(fit, Estimate) else fit.planned
+
     def _full_fit(self, count: int) -> _Fit:
-        """The full fit of the first ``count`` answers (the latest of them, with ``memory``)."""
-        if self._fit is not None and self._fitted == count:
-            return self._fit
+        """The fit of the first ``count`` answers (the latest of them, with ``memory``)."""
         if count not in self._fits:
-            fit = self._estimated(count)
-            last = list(self._fits.items())[-1:]  # the fit of ``think`` survives a read of the estimate
-            self._fits = dict([*last, (count, fit)])
+            self._fits = _with_newest(self._fits, count, self._estimated(count))
         return self._fits[count]
+
+    def _latest(self, count: int) -> Terms:
+        return self._terms(0 if self.memory is None else max(0, count - self.memory), count)
 
     @one_blas_thread()  # threads change the last bits, and every reader must get the same estimate
     def _estimated(self, count: int) -> _Fit:
-        terms = self._terms(0 if self.memory is None else max(0, count - self.memory), count)
+        terms = self._latest(count)
         if isinstance(self.prior, GaussianPrior):
             return estimate(terms, prior=self.prior)
         return self.prior.fit(terms)
+
+
+def _with_newest(known: dict[int, _Kept], count: int, new: _Kept) -> dict[int, _Kept]:
+    """The last one and a new one: what ``think`` made survives a read of the estimate."""
+    return dict([*list(known.items())[-1:], (count, new)])
 
 
 def prior_start(prior: TastePrior) -> Posterior:

@@ -87,9 +87,14 @@ class Outlook:
         """The prior of the taste; a population without a fallback of its own falls back on that of the vocabulary."""
         given = self.given_prior
         if given is None or (isinstance(given, Population) and given.fallback is None):
-            words = VocabularyPrior(self._tokens, power=_POWER)
+            words = self.words_prior(self._tokens)
             return words if given is None else given.with_fallback(words)
         return given
+
+    @staticmethod
+    def words_prior(tokens: NDArray[np.float32]) -> VocabularyPrior:
+        """The prior of a vocabulary without other people, from the embeddings of its tokens, (N, d)."""
+        return VocabularyPrior(tokens, power=_POWER)
 
     @functools.cached_property
     def _tokens(self) -> NDArray[np.float32]:

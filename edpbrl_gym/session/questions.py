@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -141,25 +142,27 @@ class QuestionMaker:
         )
 
 
-def check_distinct(question: Question, planner: str) -> None:
+def check_distinct(texts: Sequence[str], planner: str, *, number: int, step: int) -> None:
     """Reject a question that shows an option twice, so that a person would compare a prompt with itself.
 
     Options are equal if their texts are (ignoring case and runs of white space).
 
     Args:
-        question: The question.
+        texts: The options.
         planner: Name of the planner that chose it.
+        number: Number of the question.
+        step: Its step.
 
     Raises:
         ValueError: The question shows an option twice.
     """
     option_by_text: dict[str, int] = {}
-    for option, text in enumerate(question.texts):
+    for option, text in enumerate(texts):
         first_option = option_by_text.setdefault(fold(text), option)
         if first_option != option:
             raise ValueError(
-                f"Expected {question.num_options} different options from the planner {planner}, question "
-                f"{question.number} (step {question.step}) shows {text!r} as options {first_option} and {option}; let "
-                "its ask() return tokens that make different texts (distinct=True where it takes that, as "
-                "RandomPlanner does), or set its attribute distinct to False where no person answers"
+                f"Expected {len(texts)} different options from the planner {planner}, question {number} (step {step}) "
+                f"shows {text!r} as options {first_option} and {option}; let its ask() return tokens that make "
+                "different texts (distinct=True where it takes that, as RandomPlanner does), or set its attribute "
+                "distinct to False where no person answers"
             )

@@ -150,18 +150,33 @@ class Session:
         waiting = self.pending
         if waiting is not None:
             return waiting
-        prompts, episode = self.transcript.next_prefixes()
-        for number in range(self.maker.num_new):
-            if number == len(self._tokens):  # otherwise something failed since: the planner must not be asked twice
-                self._tokens.append(self.planner.ask(prompts))
-            prompts = self.maker.extended(prompts, self._tokens[number])
-        question = self.maker.make(prompts, number=self.answered, episode=episode)
-        if self.planner.distinct:
-            check_distinct(question, self.planner.name)
+        prompts = self.choose()
+        question = self.maker.make(prompts, number=self.answered, episode=self.transcript.next_prefixes()[1])
         self._record(self.transcript.ask_event(question), durable=False)
         self._tokens = []
         self._rewindable.keep(question.number)
         return self.transcript.questions[-1]
+
+    def choose(self) -> NDArray[np.int64]:
+        """Choose the next question, the one that ``ask`` returns, before its texts are embedded.
+
+        Returns:
+            Prompts so far of each option, (K, h + 1).
+
+        Raises:
+            ValueError: As for ``ask``.
+        """
+        if self.pending is not None:
+            return self.pending.tokens
+        prompts, _ = self.transcript.next_prefixes()
+        for number in range(self.maker.num_new):
+            if number == len(self._tokens):  # otherwise chosen before: the planner must not be asked twice
+                self._tokens.append(self.planner.ask(prompts))
+            prompts = self.maker.extended(prompts, self._tokens[number])
+        if self.planner.distinct:
+            texts, step = self.maker.texts(prompts), prompts.shape[1] - 1
+            check_distinct(texts, self.planner.name, number=self.answered, step=step)
+        return prompts
 
     def think(self) -> None:
         """Compute ahead while the person looks at the options: for the next question, and for the first ``progress``.

@@ -49,8 +49,8 @@ def choose(
     rng = generator(config.seed, "question", participant.number, len(history))
     positions = rng.permutation(options).tolist()
     if slot.kind == "normal":
-        question = session(history).ask()
-        return Chosen(slot.kind, question.tokens.tolist(), list(question.texts), positions)
+        tokens = session(history).choose()  # embedded later, while it is read
+        return Chosen(slot.kind, tokens.tolist(), list(materials.maker.texts(tokens)), positions)
     if slot.kind == "repeat":
         asked = [one for one, _ in history if one.kind == "normal"][slot.index]
         if positions == asked.positions:

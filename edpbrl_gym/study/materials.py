@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,14 +11,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym._compat import constructor_options
 from edpbrl_gym._seeds import derive_seed
+from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.estimation.population import Population
 from edpbrl_gym.features import TextEncoder, load_encoder
 from edpbrl_gym.likelihood import ResponseModel, make_response_model
 from edpbrl_gym.planners.base import Planner
 from edpbrl_gym.planners.option_features import OptionFeatures, option_features
-from edpbrl_gym.planners.registry import make_planner, planner_options
+from edpbrl_gym.planners.registry import make_planner, planner_class, planner_options
 from edpbrl_gym.session import QuestionMaker, Session
+from edpbrl_gym.session.outlook import Outlook
 from edpbrl_gym.study.config import Arm, StudyConfig
 from edpbrl_gym.study.fixed_questions import fixed_planner
 from edpbrl_gym.vocabulary import BUILT_IN, Vocabulary, load_vocabulary
@@ -59,7 +62,8 @@ class Materials:
         self.encoder: TextEncoder = _SharedEncoder(encoder or load_encoder(config.questions.encoder))
         self.model: ResponseModel = make_response_model(config.questions.format, taps=config.questions.options)
         self._populations: dict[Path, Population] = {}
-        self._lock = threading.Lock()
+        self._priors: dict[tuple[object, Path | None], Any] = {}  # shared: one takes tens of megabytes
+        self._lock = threading.RLock()
 
     @cached_property
     def features(self) -> OptionFeatures:
@@ -95,6 +99,20 @@ class Materials:
             )
         return population
 
+    def _prior(self, arm: Arm, words: Callable[[NDArray[np.float32]], Any]) -> Any:
+        """The prior of an arm: its population, which falls back on the prior of the tokens, or that prior alone."""
+        with self._lock:
+            key = (words, arm.prior)
+            if key not in self._priors:
+                population = self.population(arm)
+                if population is None:
+                    self._priors[key] = words(np.asarray(self.features.token_features))
+                elif population.fallback is None:
+                    self._priors[key] = population.with_fallback(words(np.asarray(self.features.token_features)))
+                else:
+                    self._priors[key] = population
+            return self._priors[key]
+
     def planner(self, arm: Arm, number: int) -> Planner:
         """A new planner of an arm for the participant with a number.
 
@@ -108,12 +126,15 @@ class Materials:
         options: dict[str, Any] = dict(arm.options)
         if "distinct" in planner_options(arm.planner):
             options["distinct"] = True  # people never compare an option with itself
+        cls, prior = planner_class(arm.planner), self.population(arm)
+        if "prior" in constructor_options(cls):
+            prior = self._prior(arm, cls.default_prior if prior is None else VocabularyPrior)
         return make_planner(
             arm.planner,
             self.vocabulary,
             self.features,
             feedback=questions.feedback,
-            prior=self.population(arm),
+            prior=prior,
             num_options=questions.options,
             seed=derive_seed(self.config.seed, "planner", number),
             episodes=-(-questions.number // (1 if questions.feedback == "prompt" else self.vocabulary.horizon)),
@@ -130,7 +151,7 @@ class Materials:
             num_options=self.config.questions.options,
             feedback=self.config.questions.feedback,
             model=self.model,
-            prior=self.population(arm),
+            prior=self._prior(arm, Outlook.words_prior),
             stopping=self.config.questions.stopping,
             seed=derive_seed(self.config.seed, "session", number) % 2**32,
         )

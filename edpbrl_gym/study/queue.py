@@ -225,7 +225,10 @@ class StudyQueue:
             if history and history[-1][1] is None and history[-1][0].kind == "normal":
                 session = seat.session(history)
                 session.ask()
-                session.think()
+                if self.config.questions.stopping is None:
+                    session.planner.think()
+                else:
+                    session.think()
 
     # sessions and threads
 

@@ -13,6 +13,7 @@ from edpbrl_gym.estimation import GaussianPrior
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.likelihood import BestWorst, Ranking, Response, WithTies
 from edpbrl_gym.planners import AdaptivePlanner, ComposedFeatures, Planner, TokenFeatures
+from edpbrl_gym.planners.option_features import option_features
 from edpbrl_gym.vocabulary import SEPARATOR, Vocabulary
 from tests.helpers.clustered_words import ToyEncoder, clustered_rows, cosine_error, make_words
 
@@ -140,16 +141,65 @@ def test_looking_and_thinking_change_nothing(look, prior):
     np.testing.assert_array_equal(watched.estimate.theta, plain.estimate.theta)
 
 
+@pytest.mark.parametrize("kind", ["truncated", "state", "prompt"])
+@pytest.mark.parametrize("prior", [PRIOR, GaussianPrior.isotropic(D, 0.2)])
+@pytest.mark.parametrize("episodes", [1, 4, 15])
+@pytest.mark.parametrize("steps", [0, 2])
+def test_after_a_record_it_goes_on_as_if_it_had_asked(monkeypatch, kind, prior, episodes, steps):
+    """And costs one fit, however long the record is; the last episode may have begun."""
+    options = option_features(kind, WORDS, ROWS, ENCODER)
+    asked, followed = (make(options=options, prior=prior) for _ in range(2))
+    complete = kind == "prompt"
+    begun = 0 if complete else steps
+    fits = []
+    fit = VocabularyPrior.fit_planned
+    for episode in range(episodes + 1):
+        lanes = np.empty((K, 0), dtype=np.int64)
+        for step in range(len(SIZES) if episode < episodes else begun):
+            tokens = asked.ask(lanes)
+            followed.follow(lanes, tokens)
+            lanes = np.concatenate([lanes, tokens[:, None]], axis=1)
+            if not complete or step + 1 == len(SIZES):
+                rows = shown(lanes)
+                for planner in (asked, followed):
+                    planner.tell(rows[None], [best_of(rows)])
+    monkeypatch.setattr(VocabularyPrior, "fit_planned", lambda *given: fits.append(0) or fit(*given))
+    np.testing.assert_array_equal(followed.ask(lanes), asked.ask(lanes))
+    assert len(fits) <= 2 and followed.asked == asked.asked  # one for each planner at most
+    np.testing.assert_array_equal(followed.posterior.mean, asked.posterior.mean)
+
+
+def test_a_shared_base_is_taken_over_from_a_record():
+    restrictions = Restrictions.of_texts(WORDS, shared_base="all")
+    asked, followed = make(restrictions=restrictions), make(restrictions=restrictions, seed=6)
+    lanes = np.empty((K, 0), dtype=np.int64)
+    base = asked.ask(lanes)
+    followed.follow(lanes, base)
+    for _ in range(2):
+        np.testing.assert_array_equal(followed.ask(lanes), base)
+
+
+def test_a_state_of_other_answers_brings_nothing_of_the_old_ones_along():
+    one, other = make(), make()
+    play(one, 5)
+    play(other, 4, answer=lambda options: int((options @ TASTE).argmin()))
+    state = other.state()
+    one.restore(state)
+    np.testing.assert_array_equal(play(one, 2), play(other, 2))
+    np.testing.assert_array_equal(one.estimate.theta, other.estimate.theta)
+    assert sum(value.nbytes for value in state["taste"].values() if isinstance(value, np.ndarray)) == 0
+
+
 @pytest.mark.parametrize("think", [True, False])
 def test_thinking_spares_the_long_fit(monkeypatch, think):
     calls = []
-    fit = VocabularyPrior.fit
+    fit = VocabularyPrior.fit_planned
 
     def counted(self, *given, **more):
         calls.append(given)
         return fit(self, *given, **more)
 
-    monkeypatch.setattr(VocabularyPrior, "fit", counted)
+    monkeypatch.setattr(VocabularyPrior, "fit_planned", counted)
     planner = make()
     play(planner, 6, between=(lambda planner: planner.think()) if think else None)
     before = len(calls)

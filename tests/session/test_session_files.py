@@ -51,7 +51,7 @@ def lived(questions, planner=None):
 
 @settings(max_examples=25, deadline=None)
 @given(
-    st.lists(st.sampled_from(["0", "1", "2", "skip", "undo", "save", "resume", "ask"]), max_size=30),
+    st.lists(st.sampled_from(["0", "1", "2", "skip", "undo", "save", "resume", "follow", "ask"]), max_size=30),
     st.sampled_from(sorted(PLANNERS)),
 )
 def test_a_resumed_session_goes_on_as_the_uninterrupted_one(actions, kind):
@@ -59,9 +59,9 @@ def test_a_resumed_session_goes_on_as_the_uninterrupted_one(actions, kind):
         one = session(PLANNERS[kind], folder=Path(root) / "one")
         other = session(PLANNERS[kind])
         for action in actions:
-            if action == "resume":
+            if action in ("resume", "follow"):
                 one.close()
-                one = resume(Path(root) / "one", PLANNERS[kind])
+                one = resume(Path(root) / "one", PLANNERS[kind], exact=action == "resume")
                 continue
             for each in (one, other):
                 if action == "save":
