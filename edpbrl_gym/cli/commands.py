@@ -20,6 +20,7 @@ from edpbrl_gym.cli.reinforce import Reinforce
 from edpbrl_gym.cli.render import Render
 from edpbrl_gym.cli.report import Report
 from edpbrl_gym.cli.study import StudyCheck, StudyDelete, StudyExport, StudyInit
+from edpbrl_gym.cli.study_serve import StudyServe
 from edpbrl_gym.cli.synthetic import Synthetic
 from edpbrl_gym.cli.train_mini_diffusion import TrainMiniDiffusion
 from edpbrl_gym.cli.train_prompt_lm import TrainPromptLM
@@ -93,6 +94,7 @@ def commands(arguments: Sequence[str]) -> Any:
             OmitSubcommandPrefixes[
                 Annotated[StudyInit, subcommand("init")]
                 | Annotated[StudyCheck, subcommand("check")]
+                | Annotated[StudyServe, subcommand("serve")]
                 | Annotated[StudyExport, subcommand("export")]
                 | Annotated[StudyDelete, subcommand("delete")]
             ]

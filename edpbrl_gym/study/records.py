@@ -113,6 +113,7 @@ class StoredQuestion:
         key: Random idempotency key of its answer.
         expected: Option that an attention check asks for; None for others.
         repeat_of: Row of the question that is asked again; None for others.
+        created_at: When it was chosen, ISO 8601 in UTC.
         shown_at: When it was first shown, ISO 8601 in UTC; None: not yet.
         struck: Whether it was taken back.
     """
@@ -126,6 +127,7 @@ class StoredQuestion:
     key: str
     expected: int | None
     repeat_of: int | None
+    created_at: str
     shown_at: str | None
     struck: bool
 

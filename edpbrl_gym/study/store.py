@@ -100,13 +100,15 @@ class Store:
         """The participant with these external identifiers, a new one if there is none yet.
 
         Args:
-            external: Identifiers by name, such as PROLIFIC_PID; without any, every call is a new participant.
+            external: Identifiers by name, such as PROLIFIC_PID; without any, every call is a new participant. The
+                SESSION_ID is kept but does not tell participants apart, unless it is the only one.
             arm_of: Name of the arm by the participant's number.
             language: Code of the language.
         """
         identity = None
-        if external:
-            identity = hashlib.sha256(json.dumps(sorted(external.items())).encode()).hexdigest()
+        if external:  # a platform's session is new whenever somebody comes back
+            names = [pair for pair in sorted(external.items()) if pair[0] != "SESSION_ID"]
+            identity = hashlib.sha256(json.dumps(names or sorted(external.items())).encode()).hexdigest()
         same = participants.c.identity == identity
         with self.database.writing() as connection:
             counter = counters.c.name == "participants"
@@ -191,6 +193,18 @@ class Store:
         with self.database.reading() as connection:
             given = {row.question: _answer(row) for row in connection.execute(told)}
             return [(_question(row), given.get(row.id)) for row in connection.execute(asked)]
+
+    def last_key(self, participant: int) -> str | None:
+        """Key of the last answer of a participant that was not taken back; None: there is none."""
+        query = (
+            select(answers.c.key)
+            .join(questions, questions.c.id == answers.c.question)
+            .where(answers.c.participant == participant, questions.c.struck_by.is_(None))
+            .order_by(questions.c.number.desc())
+            .limit(1)
+        )
+        with self.database.reading() as connection:
+            return connection.execute(query).scalar()
 
     def add_question(
         self,
@@ -382,8 +396,9 @@ def _participant(row: Any) -> Participant:
 
 
 def _question(row: Any) -> StoredQuestion:
-    names = ("id", "number", "kind", "tokens", "texts", "positions", "key", "expected", "repeat_of", "shown_at")
-    return StoredQuestion(**{name: getattr(row, name) for name in names}, struck=row.struck_by is not None)
+    names = ("id", "number", "kind", "tokens", "texts", "positions", "key", "expected", "repeat_of")
+    times = {"created_at": row.created_at, "shown_at": row.shown_at}
+    return StoredQuestion(**{name: getattr(row, name) for name in names}, **times, struck=row.struck_by is not None)
 
 
 def _answer(row: Any) -> StoredAnswer:

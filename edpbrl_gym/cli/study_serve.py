@@ -1,0 +1,155 @@
+"""``edpbrl study serve``: the pages of a study."""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from tyro.conf import Positional
+
+from edpbrl_gym.cli.console import bullet, output, quiet_libraries
+from edpbrl_gym.cli.errors import UsageError, bad_arguments
+
+if TYPE_CHECKING:
+    from edpbrl_gym.study.config import StudyConfig
+
+__all__ = ["ADMIN_TOKEN", "StudyServe", "run"]
+
+ADMIN_TOKEN = "EDPBRL_ADMIN_TOKEN"
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_LEAST_TOKEN = 16  # characters
+_GRACE = 10  # seconds that open requests get when the server stops
+
+
+@dataclass(frozen=True)
+class StudyServe:
+    """Serve the pages of a study until Ctrl-C; every answer is stored before it is acknowledged."""
+
+    folder: Positional[Path]
+    """Folder of the study."""
+    host: str = "127.0.0.1"
+    """Address to listen at; the default is reached from this machine only."""
+    port: int = 8000
+    """Port to listen at (0: any free one)."""
+    public_url: str | None = None
+    """Address at which people reach the study behind a reverse proxy, such as https://study.example.org."""
+
+
+def run(options: StudyServe) -> None:
+    """Run the server."""
+    from edpbrl_gym._compat import check_installed
+
+    for package in ("sqlalchemy", "alembic", "starlette", "uvicorn", "jinja2", "itsdangerous"):
+        check_installed(package, "the pages of a study", "study")
+    token = _admin_token()
+    public = _checked_url(options.public_url)
+    quiet_libraries()
+    _serve(options, token, public)
+
+
+def _serve(options: StudyServe, token: str | None, public: str | None) -> None:
+    import uvicorn
+
+    from edpbrl_gym.study.materials import Materials
+    from edpbrl_gym.study.queue import StudyQueue
+    from edpbrl_gym.study.store import Store
+    from edpbrl_gym.study.web import create_app
+
+    with bad_arguments():
+        config = _config(options.folder)
+        listening = _listen(options.host, options.port)
+    with listening, bad_arguments():
+        materials = Materials(config)
+        store = Store(config.database_url, config=config.fingerprint, document=config_text(options.folder))
+        with closing(store):
+            queue = StudyQueue(config, store, materials)
+            with closing(queue):
+                port = listening.getsockname()[1]
+                app = create_app(queue, public_url=public, hosts=_hosts(options, public))
+                _announce(options, port, public, token)
+                server = uvicorn.Server(
+                    uvicorn.Config(
+                        app,
+                        access_log=False,  # it would hold addresses of people
+                        log_level="warning",
+                        server_header=False,
+                        proxy_headers=False,  # addresses are neither used nor stored
+                        timeout_graceful_shutdown=_GRACE,
+                        lifespan="off",
+                    )
+                )
+                with suppress(KeyboardInterrupt):  # the server has stopped by then, and raises it again
+                    server.run(sockets=[listening])
+    output().print("Stopped. Everything that was acknowledged is stored; serve again to go on.")
+
+
+def config_text(folder: Path) -> str:
+    """The configuration as it was written, kept in the database with its fingerprint."""
+    from edpbrl_gym.study.config import CONFIG
+
+    return (folder / CONFIG).read_text(encoding="utf-8-sig")
+
+
+def _config(folder: Path) -> StudyConfig:
+    from edpbrl_gym.study.config_reading import read_config
+
+    return read_config(folder)
+
+
+def _admin_token() -> str | None:
+    token = os.environ.get(ADMIN_TOKEN)
+    if token is not None and len(token) < _LEAST_TOKEN:
+        raise UsageError(
+            f"Expected a secret of at least {_LEAST_TOKEN} characters in {ADMIN_TOKEN}, got {len(token)}; make one "
+            "with `openssl rand -hex 16`"
+        )
+    return token
+
+
+def _checked_url(url: str | None) -> str | None:
+    if url is None:
+        return None
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/") or parts.query:
+        raise UsageError(f"Expected --public-url such as https://study.example.org, without a path, got {url!r}")
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A socket that listens; made before anything is loaded, so that a taken port is known at once."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+    except (OSError, OverflowError) as error:
+        listening.close()
+        raise ValueError(
+            f"Expected a free port at {host}:{port}, could not listen ({error}); choose another --port or --host"
+        ) from None
+    listening.set_inheritable(True)
+    return listening
+
+
+def _hosts(options: StudyServe, public: str | None) -> tuple[str, ...]:
+    """Names by which requests may call the server."""
+    if public is not None:
+        return (str(urlsplit(public).hostname), *_LOOPBACK[:2])
+    return _LOOPBACK[:2] if options.host in _LOOPBACK else ("*",)
+
+
+def _announce(options: StudyServe, port: int, public: str | None, token: str | None) -> None:
+    console = output()
+    address = public or f"http://{options.host if ':' not in options.host else f'[{options.host}]'}:{port}"
+    bullet(console, "Participants", f"{address}/?PROLIFIC_PID=...&STUDY_ID=...&SESSION_ID=...")
+    bullet(
+        console, "Researchers", f"{address}/admin" if token else f"off: set {ADMIN_TOKEN} to a secret to see progress"
+    )
+    if options.host not in _LOOPBACK and not (public or "").startswith("https://"):
+        bullet(console, "Unsafe", "people on the network can read what others answer; put a TLS proxy in front of it")
+    console.print("Ctrl-C stops.")

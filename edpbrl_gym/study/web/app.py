@@ -1,0 +1,174 @@
+"""The web application of a study."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from edpbrl_gym.study.queue import NotAskingError, StudyQueue
+from edpbrl_gym.study.records import UnknownParticipantError
+from edpbrl_gym.study.web import pages
+from edpbrl_gym.study.web.context import COOKIE, FOLDER, Site
+from edpbrl_gym.study.web.forms import parse_form
+from edpbrl_gym.study.web.guards import BodyTooLargeError, SecurityHeaders, is_cross_site, limited_body
+from edpbrl_gym.study.web.messages import preferred_language
+from edpbrl_gym.study.web.pages import Visit
+from edpbrl_gym.study.web.signing import BadTokenError
+
+__all__ = ["create_app"]
+
+_log = logging.getLogger(__name__)
+Page = Callable[[Visit], Response]
+
+# for everyone: method, path and page; then those for participants only
+_OPEN: list[tuple[str, str, Page]] = [("GET", "/", pages.enter), ("POST", "/consent", pages.agree)]
+_PERSONAL: list[tuple[str, str, Page]] = [
+    ("GET", "/instructions", pages.instructions),
+    ("POST", "/instructions", pages.pass_instructions),
+    ("GET", "/question", pages.question),
+    ("POST", "/answer", pages.answer),
+    ("POST", "/undo", pages.undo),
+    ("GET", "/welcome-back", pages.come_back),
+    ("POST", "/welcome-back", pages.go_on),
+    ("GET", "/withdraw", pages.ask_to_withdraw),
+    ("POST", "/withdraw", pages.withdraw),
+    ("GET", "/end", pages.end),
+]
+
+
+class TooManyRequestsError(RuntimeError):
+    """A visitor sends more requests than a person can."""
+
+
+class _Static(StaticFiles):
+    """Files of the pages, which browsers keep: their addresses change with them."""
+
+    def file_response(self, *arguments: Any, **options: Any) -> Response:
+        response = super().file_response(*arguments, **options)
+        response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
+        return response
+
+
+def create_app(queue: StudyQueue, *, public_url: str | None = None, hosts: tuple[str, ...] = ("*",)) -> Starlette:
+    """The web application of a study, for any ASGI server.
+
+    Args:
+        queue: The queue of the study; it stays open when the application stops.
+        public_url: Address at which people reach the study; with https cookies are sent over TLS only.
+        hosts: Names by which requests may call the server, against DNS rebinding.
+
+    Returns:
+        The application.
+    """
+    site = Site(queue, public_url=public_url)
+    routes = [Route(path, _endpoint(site, page, method, False), methods=[method]) for method, path, page in _OPEN]
+    routes += [Route(path, _endpoint(site, page, method, True), methods=[method]) for method, path, page in _PERSONAL]
+    return Starlette(
+        routes=[
+            *routes,
+            Route("/health", _health),
+            Mount("/static", _Static(directory=FOLDER / "static")),
+        ],
+        middleware=[
+            Middleware(SecurityHeaders, secure=site.secure),
+            Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts)),
+        ],
+        exception_handlers=_handlers(site),
+    )
+
+
+def _health(request: Request) -> Response:
+    return PlainTextResponse("ok\n")
+
+
+def _endpoint(site: Site, page: Page, method: str, personal: bool) -> Callable[[Request], Any]:
+    """The endpoint of a page: who sent the request, whether it may be served, then the page in a worker thread."""
+
+    async def endpoint(request: Request) -> Response:
+        form: dict[str, str] = {}
+        if method == "POST":
+            if is_cross_site(request.headers, [site.public_url] if site.public_url else []):
+                raise BadTokenError(f"Expected a post from a page of the study, got one from {_origin(request)}")
+            form = parse_form(await limited_body(request))
+        return await run_in_threadpool(_serve, site, page, request, form, method, personal)
+
+    return endpoint
+
+
+def _serve(site: Site, page: Page, request: Request, form: dict[str, str], method: str, personal: bool) -> Response:
+    cookie = request.cookies.get(COOKIE)
+    visitor = site.signer.new_visitor()
+    participant = None
+    if cookie is not None:
+        try:
+            visitor = site.signer.visitor(cookie)
+        except BadTokenError:
+            if personal or method == "POST":
+                raise
+    limit = site.participants_limit if visitor.is_participant else site.strangers_limit
+    if not limit.allows(visitor.name if visitor.is_participant else "strangers"):
+        raise TooManyRequestsError("Expected a person's pace, got more requests")
+    if visitor.is_participant:
+        try:
+            participant = site.store.participant(visitor.name)
+        except UnknownParticipantError:  # deleted on request
+            if personal or method == "POST":
+                raise
+            visitor = site.signer.new_visitor()
+    if personal and participant is None:
+        raise UnknownParticipantError("Expected a participant, got a request without a cookie")
+    if method == "POST" and not site.signer.is_form_token(visitor, form.get("token", "")):
+        raise BadTokenError("Expected a form of the study, got a post without the token of its visitor")
+    return page(Visit(site, request, visitor, participant, form))
+
+
+# errors
+
+# by type: status, name of the message, whether it is written to the log
+_ERRORS: dict[type[Exception], tuple[int, str, bool]] = {
+    BadTokenError: (403, "error_forbidden", True),
+    UnknownParticipantError: (403, "error_unknown", True),
+    NotAskingError: (409, "error_form", True),
+    BodyTooLargeError: (413, "error_large", True),
+    TooManyRequestsError: (429, "error_fast", True),
+    ValueError: (400, "error_form", True),
+}
+
+
+def _handlers(site: Site) -> dict[Any, Any]:
+    def page(request: Request, status: int, name: str, headers: dict[str, str] | None = None) -> Response:
+        language = preferred_language(request.headers.get("accept-language", ""), site.config.languages)
+        return site.page("error.html", language, status=status, message=name, headers=headers)
+
+    def known(request: Request, error: Exception) -> Response:
+        kind = next(one for one in type(error).__mro__ if one in _ERRORS)
+        status, name, logged = _ERRORS[kind]
+        if logged:
+            _log.warning("Refused %s %s (%d): %s", request.method, request.url.path[:80], status, str(error)[:200])
+        return page(request, status, name, {"Retry-After": "5"} if status == 429 else None)
+
+    def http(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        name = "error_not_found" if error.status_code in (404, 405) else "error_form"
+        return page(request, error.status_code, name, dict(error.headers or {}))
+
+    def unexpected(request: Request, error: Exception) -> Response:
+        _log.error("%s %s failed", request.method, request.url.path[:80], exc_info=error)
+        return page(request, 500, "error_server", {"Retry-After": "5"})
+
+    return {**{kind: known for kind in _ERRORS}, HTTPException: http, Exception: unexpected}
+
+
+def _origin(request: Request) -> str:
+    return repr(request.headers.get("origin", "another site"))[:100]

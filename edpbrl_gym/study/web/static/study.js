@@ -1,0 +1,221 @@
+// Keys, answers that survive a lost connection, times, pictures and tabs. Every page works without this file.
+"use strict";
+
+document.documentElement.classList.add("scripted");
+
+for (const form of document.querySelectorAll("form[data-once]")) {
+  form.addEventListener("submit", (event) => {
+    if (form.dataset.sent) event.preventDefault(); // a double click
+    form.dataset.sent = "1";
+  });
+}
+window.addEventListener("pageshow", (event) => {
+  for (const form of document.querySelectorAll("form[data-once]")) delete form.dataset.sent;
+  if (event.persisted && document.querySelector("form[data-question]")) location.reload(); // browser back
+});
+
+const question = document.querySelector("form[data-question]");
+if (question) askQuestion(question);
+
+function askQuestion(form) {
+  const life = new AbortController(); // of this page
+  window.addEventListener("edpbrl-page", () => life.abort(), { once: true });
+  const clock = watch(form, life.signal);
+  const format = form.dataset.format;
+  const order = format === "ranking" || format === "partial" ? tapInOrder(form) : null;
+  keys(form, format, order, life.signal);
+  zoom(form);
+  oneTab(form, life.signal);
+  let sending = false;
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    if (sending) return;
+    sending = true;
+    clock.fill();
+    send(form, event.submitter, () => (sending = false));
+  });
+}
+
+// Times from the appearance of the question, and how often the page was hidden or shown.
+function watch(form, signal) {
+  const begin = performance.now();
+  let first = null;
+  let changes = 0;
+  const since = () => Math.round(performance.now() - begin);
+  const note = () => (first ??= since());
+  for (const kind of ["pointerdown", "keydown", "change"]) document.addEventListener(kind, note, { capture: true, signal });
+  document.addEventListener("visibilitychange", () => (changes += 1), { signal });
+  return {
+    fill() {
+      form.elements.first_input_ms.value = first ?? since();
+      form.elements.answer_ms.value = since();
+      form.elements.visibility_changes.value = changes;
+      form.elements.viewport_width.value = window.innerWidth;
+      form.elements.viewport_height.value = window.innerHeight;
+    },
+  };
+}
+
+// Post the form until the server has said that it has it. Its key makes a repeated post harmless.
+async function send(form, submitter, release) {
+  const state = form.querySelector(".state");
+  const address = submitter?.getAttribute("formaction") || form.getAttribute("action");
+  const body = new URLSearchParams(new FormData(form));
+  if (submitter?.name) body.append(submitter.name, submitter.value);
+  const slow = setTimeout(() => (state.textContent = form.dataset.saving), 400);
+  for (let attempt = 0; ; attempt += 1) {
+    try {
+      const limit = AbortSignal.timeout(15000);
+      const answer = await fetch(address, { method: "POST", body, redirect: "follow", signal: limit });
+      if (answer.status < 500 && answer.status !== 429) {
+        clearTimeout(slow);
+        if (answer.redirected && answer.ok) return show(await answer.text(), answer.url);
+        release();
+        return replace(await answer.text());
+      }
+    } catch {
+      // no connection, or no answer in time: the post may have arrived, and is sent again with the same key
+    }
+    clearTimeout(slow);
+    state.textContent = form.dataset.retrying;
+    await new Promise((go) => setTimeout(go, Math.min(8000, 500 * 2 ** attempt)));
+  }
+}
+
+// The page that the server sent after the post, without asking for it a second time.
+function show(text, address) {
+  history.replaceState(null, "", address);
+  replace(text, address);
+}
+
+function replace(text) {
+  const page = new DOMParser().parseFromString(text, "text/html");
+  const wait = [...page.querySelectorAll(".card img")].map((picture) => loaded(picture.getAttribute("src")));
+  Promise.race([Promise.all(wait), new Promise((go) => setTimeout(go, 3000))]).then(() => {
+    document.title = page.title;
+    document.documentElement.lang = page.documentElement.lang;
+    document.documentElement.dir = page.documentElement.dir;
+    const body = document.importNode(page.body, true);
+    document.body.replaceWith(body);
+    window.dispatchEvent(new Event("edpbrl-page"));
+    window.scrollTo(0, 0);
+    document.getElementById("content")?.focus({ preventScroll: true });
+    const next = document.querySelector("form[data-question]");
+    if (next) askQuestion(next);
+  });
+}
+
+function loaded(address) {
+  return new Promise((go) => {
+    const picture = new Image();
+    picture.onload = picture.onerror = go;
+    picture.src = address;
+  });
+}
+
+// A key chooses an option, Enter goes on, U undoes, S can't tell.
+function keys(form, format, order, signal) {
+  const options = [...form.querySelectorAll(".option")];
+  const press = (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+    if (event.target instanceof HTMLSelectElement) return;
+    const key = event.code.startsWith("Digit") ? event.code.slice(5) : event.code.startsWith("Numpad") ? event.code.slice(6) : event.key.toUpperCase();
+    const place = form.dataset.keys.indexOf(key);
+    if (key.length === 1 && place >= 0) {
+      const option = options[place];
+      if (order) order.toggle(option);
+      else if (format === "best_worst") option.querySelector(event.shiftKey ? "[name=worst]" : "[name=best]").click();
+      else option.querySelector("input").click();
+      event.preventDefault();
+    } else if (key === "U") click("[data-undo]");
+    else if (key === "S") click("[data-cant-tell]");
+    else if (event.key === "Enter" && !(event.target instanceof HTMLButtonElement || event.target instanceof HTMLAnchorElement)) {
+      event.preventDefault();
+      click("[data-next]");
+    }
+  };
+  const click = (selector) => form.querySelector(selector + ":not(:disabled)")?.click();
+  document.addEventListener("keydown", press, { signal });
+}
+
+// Options are tapped in order, the best first; tapping one again takes it out. The selects of the form keep the places.
+function tapInOrder(form) {
+  form.classList.add("is-tapped-in-order");
+  const options = [...form.querySelectorAll(".option")];
+  const chosen = [];
+  const draw = () => {
+    for (const option of options) {
+      const place = chosen.indexOf(option) + 1;
+      option.querySelector("select").value = place || "";
+      option.querySelector(".card").classList.toggle("is-placed", place > 0);
+      option.querySelector(".mark").textContent = place || "";
+      const button = option.querySelector(".tap");
+      button.setAttribute("aria-pressed", String(place > 0));
+      button.setAttribute("aria-label", [option.dataset.name, place || ""].join(" "));
+    }
+  };
+  const toggle = (option) => {
+    const place = chosen.indexOf(option);
+    if (place >= 0) chosen.splice(place, 1);
+    else chosen.push(option);
+    draw();
+  };
+  for (const option of options) {
+    option.dataset.name = option.querySelector("img")?.alt ?? option.querySelector(".words").textContent.replace(/\s+/g, " ").trim();
+    option.querySelector("select").required = false;
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "tap";
+    button.addEventListener("click", () => toggle(option));
+    option.querySelector(".card").append(button);
+  }
+  draw();
+  return { toggle };
+}
+
+function zoom(form) {
+  for (const link of form.querySelectorAll(".zoom")) {
+    link.addEventListener("click", (event) => {
+      event.preventDefault();
+      const picture = document.createElement("img");
+      picture.src = link.href;
+      picture.alt = link.closest(".option").querySelector("img").alt;
+      dialog(form, picture, form.dataset.close, () => {});
+    });
+  }
+}
+
+function dialog(form, content, label, then) {
+  const box = document.createElement("dialog");
+  const button = document.createElement("button");
+  button.type = "button";
+  button.textContent = label;
+  button.addEventListener("click", () => box.close());
+  box.addEventListener("close", () => {
+    box.remove();
+    then();
+  });
+  box.append(content, button);
+  document.body.append(box);
+  box.showModal();
+  return box;
+}
+
+// The tab that was opened last is active; the others offer to go on in them.
+function oneTab(form, signal) {
+  if (!("BroadcastChannel" in window)) return;
+  const channel = new BroadcastChannel("edpbrl-study");
+  channel.postMessage("active");
+  channel.addEventListener("message", () => {
+    if (document.querySelector("dialog.tab")) return;
+    const inside = document.createElement("div");
+    inside.className = "inside";
+    const heading = document.createElement("h2");
+    heading.textContent = form.dataset.tabTitle;
+    const text = document.createElement("p");
+    text.textContent = form.dataset.tabText;
+    inside.append(heading, text);
+    dialog(form, inside, form.dataset.tabHere, () => location.reload()).classList.add("tab");
+  });
+  signal.addEventListener("abort", () => channel.close());
+}

@@ -1,0 +1,70 @@
+"""A browser without JavaScript: it reads the forms of a page, fills them in and posts them."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+from typing import Any
+
+
+class Forms(HTMLParser):
+    """The forms of a page: their address and fields with the values that a browser would send unasked."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.forms: list[dict[str, Any]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        """Note a form or a field of it."""
+        values = dict(attributes)
+        if tag == "form":
+            self.forms.append({"action": values["action"], "method": values.get("method"), "fields": {}, "choices": {}})
+        elif tag in ("input", "select") and self.forms and "name" in values:
+            form = self.forms[-1]
+            if values.get("type") in ("radio", "checkbox"):
+                form["choices"].setdefault(values["name"], []).append(values["value"])
+            else:
+                form["fields"][values["name"]] = values.get("value", "")
+
+
+class Person:
+    """A participant in front of a client of the application.
+
+    Args:
+        client: Client with a cookie jar of its own.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+        self.page: Any = None
+
+    def get(self, address: str, **options: Any) -> Any:
+        """Open a page."""
+        self.page = self.client.get(address, **options)
+        return self.page
+
+    def form(self, action: str) -> dict[str, Any]:
+        """The form of the page with an address."""
+        return next(form for form in Forms(self.page.text).forms if form["action"] == action)
+
+    def post(self, action: str, to: str | None = None, headers: dict[str, str] | None = None, **fields: Any) -> Any:
+        """Fill in the form with an address and post it, following the redirect."""
+        content = {**self.form(action)["fields"], **{name: str(value) for name, value in fields.items()}}
+        self.page = self.client.post(to or action, data=content, headers=headers)
+        return self.page
+
+    def arrive(self, **external: str) -> Any:
+        """Open the link, agree, and answer the questions about the instructions correctly where there are any."""
+        self.get("/", params=external)
+        self.post("/consent", agree="yes")
+        return self.page
+
+    @property
+    def key(self) -> str:
+        """Key of the question on the page."""
+        return str(self.form("/answer")["fields"]["key"])
+
+    @property
+    def at(self) -> str:
+        """Path of the page."""
+        return str(self.page.url.path)
