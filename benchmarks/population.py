@@ -130,15 +130,17 @@ def factor_tastes(count: int, dimension: int, rng: np.random.Generator) -> Float
     return np.asarray(mean + rng.normal(size=(count, 4)) @ loadings.T + own)
 
 
-def time_fits(wanted: list[str]) -> list[tuple[Population, int, float]]:
+def time_fits(wanted: list[str], dimensions: list[int]) -> list[tuple[Population, int, float]]:
     """Print the time of each fit; the populations, with the number of options and the size of the features."""
     print(f"{'kind':<10}{'people':>8}{'d':>5}{'K':>3}{'answers':>9}{'seconds':>9}{'peak GB':>9}")
     kept = []
     for number, dimension, options, questions, kinds in (
         (300, 6, 4, 12, ("gaussian", "types")),
         (760, 14, 2, 12, ("gaussian", "types")),
-        (1000, 384, 4, 30, ("factors",)),
+        (1000, 384, 4, 30, ("factors", "types")),
     ):
+        if dimension not in dimensions:
+            continue
         rng = np.random.default_rng([SEED, dimension])
         size = 1.0 if dimension < 100 else dimension**-0.5
         tastes = communities(dimension)["gaussian"] if dimension < 100 else None
@@ -146,7 +148,12 @@ def time_fits(wanted: list[str]) -> list[tuple[Population, int, float]]:
         people = answered(thetas, questions, options, rng, size)
         for kind in [kind for kind in kinds if kind in wanted]:
             begun = time.process_time()
-            population = fit_population(people, kind=kind, factors=4 if kind == "factors" else None)  # type: ignore[arg-type]
+            population = fit_population(
+                people,
+                kind=kind,  # type: ignore[arg-type]
+                factors=4 if kind == "factors" else None,
+                types=6 if kind == "types" and dimension > 100 else None,
+            )
             seconds = time.process_time() - begun
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
             print(
@@ -201,10 +208,11 @@ def main() -> None:
     parser.add_argument("--dimension", type=int, default=6, help="number of features (accuracy)")
     parser.add_argument("--options", type=int, default=4, help="K (accuracy)")
     parser.add_argument("--kinds", nargs="+", default=["gaussian", "types", "factors"], help="only these (times)")
+    parser.add_argument("--dimensions", type=int, nargs="+", default=[6, 14, 384], help="only these (times)")
     given = parser.parse_args()
     with one_blas_thread():
         if given.part == "times":
-            time_people(time_fits(given.kinds))
+            time_people(time_fits(given.kinds, given.dimensions))
         else:
             accuracy(given.people, given.dimension, given.options)
 

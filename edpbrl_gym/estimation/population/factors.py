@@ -1,13 +1,16 @@
-"""The factor model for many features: u = m + L f + e with f ~ N(0, I) of few entries and e ~ N(0, s I).
+"""The model for many features: u = m_j + L f + e for people of type j, f ~ N(0, I) of few entries, e ~ N(0, s I).
 
-In the base prior's coordinates the residual is isotropic, so that theta has the covariance R L L' R' + s C with C the
-base prior's covariance. Given u, the columns of [m L] are the coefficients of a regression of u on (1, f); EM needs
-only sums over people of u, f, u f', f f' and |u|^2 (Rubin & Thayer, 1982), and for each person matrices as small as
-the span of its answers. A penalty keeps few people from determining hundreds of numbers each time,
+The types, one or a few, share loadings and residual. In the base prior's coordinates the residual is isotropic, so that
+theta has the covariance R L L' R' + s C with C the base prior's covariance. With z the type as a unit vector, the
+columns of [m_1 .. m_M L] are the coefficients of a regression of u on (z, f); EM needs only sums over people of
+(z, f) (z, f)', u (z, f)' and |u|^2 (Rubin & Thayer, 1982; Ghahramani & Hinton, 1996), and for each person matrices as
+small as the span of its answers, one covariance for all types. A penalty keeps few people from determining hundreds of
+numbers each time,
 
-    -k_0/2 |m|^2 / s - 1/2 |L|^2 / s - log(s)^2 / (2 * 3^2):
+    -1/2 sum_j k_j |m_j|^2 / s - 1/2 |L|^2 / s - log(s)^2 / (2 * 3^2) + sum_j log(w_j) if M > 1:
 
-loadings count one person's weight towards 0, and k_0 is chosen by the evidence, as the precision of the mean is known.
+loadings count one person's weight towards 0, and so do the means of several types; that of one mean is chosen by the
+evidence, as its precision is known.
 """
 
 from __future__ import annotations
@@ -16,11 +19,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
+from scipy.special import logsumexp
 
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym.estimation.population.answers import Answered
-from edpbrl_gym.estimation.population.blocks import Block, WarmSites, blocks_of
+from edpbrl_gym.estimation.population.blocks import WarmSites, blocks_of
 from edpbrl_gym.estimation.population.geometry import Grams
 
 __all__ = ["FactorMoments", "FactorPeople", "Factors"]
@@ -28,6 +33,7 @@ __all__ = ["FactorMoments", "FactorPeople", "Factors"]
 _LOG_SPREAD = 3.0  # of the residual variance, as in fit_prior
 _PULL = 1.0  # of the loadings
 _LEAST_SHARE = 0.01  # of the mean square of the means that is not due to chance
+_NEGLIGIBLE = 1e-8  # membership of a person that leaves the sums over a type as they are
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,47 +41,64 @@ class FactorMoments:
     """Expected sums over people.
 
     Attributes:
-        count: Number of people.
-        regressors: Of (1, f) (1, f)', (1 + r, 1 + r).
-        products: Of u (1, f)', (d, 1 + r).
+        regressors: Of (z, f) (z, f)', (M + r, M + r).
+        products: Of u (z, f)', (d, M + r).
         square: Of |u|^2.
         information: Of the precisions with which the answers determine the mean, over all directions.
+        types: M.
     """
 
-    count: float
     regressors: Floats
     products: Floats
     square: float
     information: float
+    types: int
+
+    @classmethod
+    def zero(cls, dimension: int, types: int, factors: int) -> FactorMoments:
+        """Those of nobody."""
+        size = types + factors
+        return cls(np.zeros((size, size)), np.zeros((dimension, size)), 0.0, 0.0, types)
+
+    @property
+    def counts(self) -> Floats:
+        """Expected number of people of each type, (M,)."""
+        return np.asarray(self.regressors.diagonal()[: self.types])
 
     def tensors(self) -> dict[str, Floats]:
         """Its arrays by name."""
         return {
-            "count": np.array(self.count),
             "regressors": self.regressors,
             "products": self.products,
             "square": np.array(self.square),
             "information": np.array(self.information),
+            "types": np.array(float(self.types)),
         }
 
     def __add__(self, other: FactorMoments) -> FactorMoments:
         return FactorMoments(
-            self.count + other.count,
             self.regressors + other.regressors,
             self.products + other.products,
             self.square + other.square,
             self.information + other.information,
+            self.types,
         )
 
     def times(self, factor: float) -> FactorMoments:
         """All sums times a factor."""
         return FactorMoments(
-            factor * self.count,
             factor * self.regressors,
             factor * self.products,
             factor * self.square,
             factor * self.information,
+            self.types,
         )
+
+    def take(self, order: NDArray[np.intp]) -> FactorMoments:
+        """With the types in another order."""
+        index = np.concatenate([order, np.arange(len(order), len(self.regressors))])
+        ordered = self.regressors[np.ix_(index, index)]
+        return FactorMoments(ordered, self.products[:, index], self.square, self.information, self.types)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,99 +106,121 @@ class Factors:
     """Parameters of the model.
 
     Attributes:
-        mean: m, (d,).
+        weights: w_j, (M,), sum 1.
+        means: m_j, (M, d).
         loadings: L, (d, r); r = 0 is allowed.
         residual: s.
-        pulls: k_0 and the loadings' weights, (1 + r,); zeros: no penalty.
+        pulls: k_j of the means, then the loadings' weights, (M + r,); zeros: no penalty.
     """
 
-    mean: Floats
+    weights: Floats
+    means: Floats
     loadings: Floats
     residual: float
     pulls: Floats
 
     @classmethod
     def isotropic(cls, dimension: int, residual: float, shrunk: bool) -> Factors:
-        """No factors, about 0."""
-        return cls(np.zeros(dimension), np.zeros((dimension, 0)), residual, np.full(1, 0.1 if shrunk else 0.0))
+        """One type about 0, without factors."""
+        return cls(
+            np.ones(1), np.zeros((1, dimension)), np.zeros((dimension, 0)), residual, np.full(1, 0.1 if shrunk else 0.0)
+        )
+
+    @classmethod
+    def types(cls, means: Floats, residual: float, shrunk: bool) -> Factors:
+        """Types of equal weight about the given means, (M, d), without factors; pulled like loadings."""
+        count, dimension = means.shape
+        pulls = np.full(count, _PULL if shrunk else 0.0)
+        return cls(np.full(count, 1.0 / count), means, np.zeros((dimension, 0)), residual, pulls)
 
     def extended(self, loadings: Floats) -> Factors:
         """With other loadings."""
-        pulls = np.full(1 + loadings.shape[1], _PULL if self.pulls[0] else 0.0)
-        pulls[0] = self.pulls[0]
-        return Factors(self.mean, loadings, self.residual, pulls)
+        more = np.full(loadings.shape[1], _PULL if self.pulls[0] else 0.0)
+        pulls = np.concatenate([self.pulls[: len(self.weights)], more])
+        return Factors(self.weights, self.means, loadings, self.residual, pulls)
 
     def tensors(self) -> dict[str, Floats]:
         """Its arrays by name."""
         return {
-            "mean": self.mean,
+            "weights": self.weights,
+            "means": self.means,
             "loadings": self.loadings,
             "residual": np.array(self.residual),
             "pulls": self.pulls,
         }
 
-    @property
-    def weights(self) -> Floats:
-        """As a mixture of one Gaussian: (1,)."""
-        return np.ones(1)
-
-    @property
-    def means(self) -> Floats:
-        """As a mixture of one Gaussian: (1, d)."""
-        return self.mean[None]
+    def take(self, order: NDArray[np.intp]) -> Factors:
+        """With the types in another order; they have the same pull."""
+        return Factors(self.weights[order], self.means[order], self.loadings, self.residual, self.pulls)
 
     @property
     def covariances(self) -> Floats:
-        """As a mixture of one Gaussian: L L' + s I, (1, d, d)."""
-        return (self.loadings @ self.loadings.T + self.residual * np.eye(len(self.mean)))[None]
+        """As a mixture of Gaussians: L L' + s I for each type, (M, d, d)."""
+        one = self.loadings @ self.loadings.T + self.residual * np.eye(len(self.loadings))
+        return np.repeat(one[None], len(self.weights), axis=0)
 
     def mean_square(self) -> float:
         """Mean of |u|^2."""
-        return float(np.square(self.mean).sum() + np.square(self.loadings).sum() + self.residual * len(self.mean))
+        middle = float(self.weights @ np.square(self.means).sum(axis=1))
+        return middle + float(np.square(self.loadings).sum()) + self.residual * len(self.loadings)
 
     def maximised(self, moments: FactorMoments) -> Factors:
         """The parameters after one step of EM: the coefficients, then the residual variance."""
+        types = len(self.weights)
         system = moments.regressors + np.diag(self.pulls)
         coefficients = cho_solve(cho_factor(system, lower=True), moments.products.T).T
         remaining = moments.square - float((coefficients * moments.products).sum())
-        return Factors(
-            coefficients[:, 0], coefficients[:, 1:], self._best_residual(remaining, moments.count), self.pulls
-        )
+        extra = 1.0 if self.pulls[0] else 1e-12  # a type without people keeps a weight that has a logarithm
+        counts = moments.counts
+        weights = (counts + extra) / (float(counts.sum()) + extra * types)
+        means, loadings = coefficients[:, :types].T, coefficients[:, types:]
+        return Factors(weights, means, loadings, self._best_residual(remaining, float(counts.sum())), self.pulls)
 
     def with_evident_pull(self, moments: FactorMoments) -> Factors:
-        """With k_0 from the evidence, after a fit with a small one.
+        """With k of one mean from the evidence, after a fit with a small one.
 
-        The directions' means m_a have the prior variance s / k_0, and the answers determine each with the variance v:
-        so the mean of m_a^2 is expected to be s / k_0 + v.
+        The directions' means m_a have the prior variance s / k, and the answers determine each with the variance v:
+        so the mean of m_a^2 is expected to be s / k + v.
         """
         if not self.pulls[0]:
             return self
-        size = float(np.square(self.mean).mean())
-        variance = max(size - len(self.mean) / moments.information, _LEAST_SHARE * size, 1e-12 * self.residual)
+        size = float(np.square(self.means).mean())
+        variance = max(size - self.means.shape[1] / moments.information, _LEAST_SHARE * size, 1e-12 * self.residual)
         pulls = self.pulls.copy()
         pulls[0] = self.residual / variance
-        return Factors(self.mean, self.loadings, self.residual, pulls)
+        return Factors(self.weights, self.means, self.loadings, self.residual, pulls)
 
     def pack(self) -> Floats:
-        """Unconstrained coordinates: mean, loadings and the log residual variance."""
-        return np.concatenate([self.mean, self.loadings.ravel(), [np.log(self.residual)]])
+        """Unconstrained coordinates: log weights, means, loadings and the log residual variance."""
+        pieces = np.log(self.weights), self.means.ravel(), self.loadings.ravel(), [np.log(self.residual)]
+        return np.concatenate(pieces)
 
     def unpack(self, vector: Floats) -> Factors:
         """The parameters with these coordinates, of the shape of these."""
-        dimension = len(self.mean)
-        loadings = vector[dimension:-1].reshape(self.loadings.shape)
-        return Factors(vector[:dimension], loadings, float(np.exp(vector[-1])), self.pulls)
+        count, dimension = self.means.shape
+        logs, means, loadings = np.split(vector[:-1], [count, count * (1 + dimension)])
+        weights = np.exp(logs - logs.max())
+        return Factors(
+            weights / weights.sum(),
+            means.reshape(count, dimension),
+            loadings.reshape(self.loadings.shape),
+            float(np.exp(vector[-1])),
+            self.pulls,
+        )
 
     def penalty(self) -> float:
         """What is added to the log-likelihood."""
         if not self.pulls[0]:
             return 0.0
-        sizes = np.concatenate([[np.square(self.mean).sum()], np.square(self.loadings).sum(axis=0)])
-        return -0.5 * float(self.pulls @ sizes) / self.residual - 0.5 * (np.log(self.residual) / _LOG_SPREAD) ** 2
+        sizes = np.concatenate([np.square(self.means).sum(axis=1), np.square(self.loadings).sum(axis=0)])
+        total = float(np.log(self.weights).sum()) if len(self.weights) > 1 else 0.0
+        return (
+            total - 0.5 * float(self.pulls @ sizes) / self.residual - 0.5 * (np.log(self.residual) / _LOG_SPREAD) ** 2
+        )
 
     def _best_residual(self, remaining: float, count: float) -> float:
         """The maximiser of -n d / 2 log s - remaining / (2 s) minus its penalty, by Newton's method in log(s)."""
-        half = 0.5 * count * len(self.mean)
+        half = 0.5 * count * len(self.loadings)
         log_residual = float(np.log(remaining / (2.0 * half)))
         if not self.pulls[0]:
             return float(np.exp(log_residual))
@@ -198,41 +243,77 @@ class FactorPeople:
         self.fits = WarmSites()
 
     def expect(self, model: Factors) -> tuple[FactorMoments, Floats, Floats]:
-        """The statistics, each person's bound (N,), and the posterior means of u - m, (N, d)."""
-        dimension, number = model.loadings.shape
-        total = FactorMoments(0.0, np.zeros((1 + number, 1 + number)), np.zeros((dimension, 1 + number)), 0.0, 0.0)
-        bounds, centres = np.empty(self._count), np.empty((self._count, dimension))
+        """The statistics, each person's bound (N,), and the posterior means of u, (N, d).
+
+        Weights of the types are proportional to the exponential of the bounds.
+        """
+        types, dimension = model.means.shape
+        total = FactorMoments.zero(dimension, types, model.loadings.shape[1])
+        bounds, tastes = np.empty(self._count), np.zeros((self._count, dimension))
         for index, (block, grams) in enumerate(zip(self._blocks, self._grams, strict=True)):
-            shares = block.flat @ model.loadings  # P = D L, (B, n k, r)
-            kernels = np.matmul(shares, shares.transpose(0, 2, 1)) + model.residual * grams
+            projections = block.flat @ model.loadings  # P = D L, (B, n k, r)
+            kernels = np.matmul(projections, projections.transpose(0, 2, 1)) + model.residual * grams
             geometry = Grams(kernels, block.rows.shape[2])
-            found = self.fits.fit(index, 0, geometry, block.offsets_at(model.mean))
-            bounds[block.people] = found.bounds
-            scores = found.scores.reshape(len(kernels), 1, -1)
-            factors = np.matmul(scores, shares)[:, 0]  # E f
-            centre = factors @ model.loadings.T + model.residual * np.matmul(scores, block.flat)[:, 0]
-            centres[block.people] = centre
-            total += _block_moments(model, block, grams, shares, geometry.gain(found.information), factors, centre)
-        return total, bounds, centres
+            fits = [self.fits.fit(index, part, geometry, block.offsets_at(m)) for part, m in enumerate(model.means)]
+            logs = np.stack([found.bounds for found in fits], axis=1) + np.log(model.weights)
+            bounds[block.people] = logsumexp(logs, axis=1)
+            memberships = np.exp(logs - bounds[block.people, None])
+            for part, found in enumerate(fits):
+                some = np.flatnonzero(memberships[:, part] > _NEGLIGIBLE)
+                shares = memberships[some, part]
+                scores = found.scores[some].reshape(len(some), 1, -1)
+                factors = np.matmul(scores, projections[some])[:, 0]  # E f
+                means = factors @ model.loadings.T + model.residual * np.matmul(scores, block.flat[some])[:, 0]
+                means += model.means[part]
+                tastes[block.people[some]] += shares[:, None] * means
+                gain = geometry.take(some).gain(found.information[some])
+                about = _Type(part, shares, factors, means, block.flat[some], grams[some], projections[some], gain)
+                total += about.moments(model)
+        return total, bounds, tastes
 
 
-def _block_moments(
-    model: Factors, block: Block, grams: Floats, shares: Floats, gain: Floats, factors: Floats, centre: Floats
-) -> FactorMoments:
-    """The sums over a block; ``gain`` is Q = (K + W^-1)^-1, so that Cov(u) = C - C D' Q D C."""
-    count, number = factors.shape
-    gain_shares = np.matmul(gain, shares)
-    inner = np.matmul(shares.transpose(0, 2, 1), gain_shares).sum(axis=0)
-    cross = np.einsum("bmd,bmr->dr", block.flat, gain_shares, optimize=True)
-    information = float((gain * grams).sum())
-    gram = model.loadings.T @ model.loadings
-    removed = float((inner * gram).sum()) + 2.0 * model.residual * float(np.trace(inner))
-    means = model.mean + centre
-    regressors = np.concatenate([np.ones((count, 1)), factors], axis=1)
-    squares = regressors.T @ regressors
-    squares[1:, 1:] += count * np.eye(number) - inner
-    products = means.T @ regressors
-    products[:, 1:] += model.loadings @ (count * np.eye(number) - inner) - model.residual * cross
-    square = float(np.square(means).sum()) - removed - model.residual**2 * information
-    square += count * (float(np.trace(gram)) + model.residual * len(model.mean))
-    return FactorMoments(float(count), squares, products, square, information)
+@dataclass(frozen=True, eq=False)
+class _Type:
+    """What is expected of the people of a block if they are of one type.
+
+    Attributes:
+        part: The type.
+        shares: Their memberships, (B,).
+        factors: E f, (B, r).
+        means: E u, (B, d).
+        flat: D, (B, m, d).
+        grams: D D', (B, m, m).
+        projections: D L, (B, m, r).
+        gain: Q = (K + W^-1)^-1, so that Cov(u) = C - C D' Q D C, (B, m, m).
+    """
+
+    part: int
+    shares: Floats
+    factors: Floats
+    means: Floats
+    flat: Floats
+    grams: Floats
+    projections: Floats
+    gain: Floats
+
+    def moments(self, model: Factors) -> FactorMoments:
+        """The sums."""
+        types, number = len(model.weights), self.factors.shape[1]
+        size = float(self.shares.sum())
+        pulled = np.matmul(self.gain, self.projections) * self.shares[:, None, None]
+        inner = np.matmul(self.projections.transpose(0, 2, 1), pulled).sum(axis=0)
+        cross = np.einsum("bmd,bmr->dr", self.flat, pulled, optimize=True)
+        information = float(self.shares @ (self.gain * self.grams).sum(axis=(1, 2)))
+        gram = model.loadings.T @ model.loadings
+        removed = float((inner * gram).sum()) + 2.0 * model.residual * float(np.trace(inner))
+        regressors = np.zeros((len(self.shares), types + number))
+        regressors[:, self.part], regressors[:, types:] = 1.0, self.factors
+        weighted = regressors * self.shares[:, None]
+        squares = weighted.T @ regressors
+        squares[types:, types:] += size * np.eye(number) - inner
+        products = self.means.T @ weighted
+        products[:, types:] += model.loadings @ (size * np.eye(number) - inner) - model.residual * cross
+        square = float(self.shares @ np.square(self.means).sum(axis=1)) - removed
+        square -= model.residual**2 * information
+        square += size * (float(np.trace(gram)) + model.residual * len(model.loadings))
+        return FactorMoments(squares, products, square, information, types)

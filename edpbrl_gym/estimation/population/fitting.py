@@ -12,10 +12,11 @@ from edpbrl_gym._validation import check_choice_of, check_count, check_number
 from edpbrl_gym.estimation.data import Data
 from edpbrl_gym.estimation.population.answers import Answered, Frame, answered_people, check_group
 from edpbrl_gym.estimation.population.em import Settings, first_scale, fit_bounds, fit_parts, split_parts
-from edpbrl_gym.estimation.population.factor_fit import fit_factors
+from edpbrl_gym.estimation.population.factor_fit import fit_factor_types, fit_factors
 from edpbrl_gym.estimation.population.factors import FactorMoments, Factors
 from edpbrl_gym.estimation.population.model import Kind, Population
 from edpbrl_gym.estimation.population.parts import Moments, Parts, Shrinkage
+from edpbrl_gym.estimation.population.points import DEFENSIVE_RANK
 from edpbrl_gym.estimation.prior import GaussianPrior
 from edpbrl_gym.likelihood import ResponseModel
 
@@ -53,7 +54,8 @@ def fit_population(
         base: Proper prior whose shape the covariances are shrunk towards, at a scale that the answers choose; None:
             the identity.
         factors: Number of columns of L; None: chosen by held-out likelihood. Only with kind "factors".
-        types: Number of Gaussians; None: chosen by held-out likelihood. Only with kind "types".
+        types: Number of Gaussians; None: chosen by held-out likelihood. Only with kind "types". Above 20 features they
+            share the covariance s C, as for factors.
         rounds: Largest number of rounds of EM with the last points.
         model: Response model, as for :func:`~edpbrl_gym.estimation.estimate`.
         seed: Of the points and of the first types.
@@ -87,7 +89,11 @@ def fit_population(
     scale = first_scale(inside)
     state: Parts | Factors
     moments: Moments | FactorMoments
-    if kind == "factors":
+    if kind == "types" and base.dimension > DEFENSIVE_RANK:
+        kinds = fit_factor_types(inside, check_count(types, "types"), scale, weight > 0.0, settings)
+        order = np.argsort(-kinds.parts.weights, kind="stable")
+        state, moments, history = kinds.parts.take(order), kinds.moments.take(order), kinds.history
+    elif kind == "factors":
         number = check_count(factors, "factors", minimum=0)
         if number > base.dimension:
             raise ValueError(f"Expected at most {base.dimension} factors (the features), got {number}")

@@ -19,7 +19,7 @@ from edpbrl_gym.estimation.prior import GaussianPrior
 __all__ = ["load_population", "save_population"]
 
 _FORMAT = "edpbrl population"
-_VERSION = 1
+_VERSION = 2  # 1: factors had one mean
 _KINDS = ("gaussian", "factors", "types")
 
 
@@ -70,21 +70,25 @@ def load_population(path: str | os.PathLike[str]) -> Population:
 def _restored(about: dict[str, Any], tensors: dict[str, Floats]) -> Population:
     if about["kind"] not in _KINDS:
         raise ValueError(f"unknown kind {about['kind']!r}")
+    if about["kind"] == "factors" and about["version"] < 2:
+        raise ValueError("it was written by an earlier version of edpbrl-gym; fit it again")
     if not all(np.isfinite(array).all() for array in tensors.values()):
         raise ValueError("it has numbers that are not finite")
     state = {name.partition("/")[2]: array for name, array in tensors.items() if name.startswith("state/")}
     sums = {name.partition("/")[2]: array for name, array in tensors.items() if name.startswith("moments/")}
     found: tuple[Parts, Moments] | tuple[Factors, FactorMoments]
-    if about["kind"] == "factors":
-        model = Factors(state["mean"], state["loadings"], float(state["residual"]), state["pulls"])
-        moments = FactorMoments(
-            float(sums["count"]),
-            sums["regressors"],
-            sums["products"],
-            float(sums["square"]),
-            float(sums["information"]),
+    if "loadings" in state:
+        model = Factors(state["weights"], state["means"], state["loadings"], float(state["residual"]), state["pulls"])
+        found = (
+            model,
+            FactorMoments(
+                sums["regressors"],
+                sums["products"],
+                float(sums["square"]),
+                float(sums["information"]),
+                int(sums["types"]),
+            ),
         )
-        found = model, moments
     else:
         found = Parts(**state), Moments(**sums)
     population = Population.of(

@@ -83,7 +83,7 @@ def _run_unit(settings: CommunitySettings, unit: CommunityUnit, folder: Path, pr
                 **{"regime": unit.regime, "words": unit.words, "estimator": unit.estimator},
                 **{"kind": person.kind, "person": person.number, "seconds_population": seconds},
             }
-            for rule in RULES_OF[unit.estimator]:
+            for rule in [rule for rule in RULES_OF[unit.estimator] if rule in settings.rules]:
                 choose = chooser(estimator, rule, person.kind, person.number)
                 found = follow(estimator, choose, person.candidates, settings.answers, measured)
                 rows += [{**facts, "rule": rule, **row} for row in found]

@@ -45,7 +45,7 @@ ESTIMATORS: dict[str, str] = {
     "alone": "no other people: the vocabulary's prior with its neighbourhoods (`VocabularyPrior`)",
     "population-factors": "other people's common directions about the vocabulary's prior, which is also the fallback "
     "for who is unlike them (`fit_population`, `Population.with_fallback`)",
-    "population-types": "types of other people, with the same fallback; at 384 features far slower than all others",
+    "population-types": "types of other people, with the same fallback",
     "pref": "a low-rank basis of tastes learnt from other people's answers, the new person's coefficients by "
     "regularised logistic regression (PReF)",
     "pal": "prototypes learnt from other people's answers, the new person's convex weights by maximum likelihood (PAL)",
@@ -94,6 +94,7 @@ class CommunitySettings:
         prompts: Held-out prompts of the preference error.
         pairs: Pairs of them.
         pool: Held-out prompts, those of ``prompts`` among them, from which an estimate chooses ten.
+        rules: Who asks, of ``RULES``; an estimator without any of them gives no rows.
         development: Take the styles and people on which constants are chosen in place of those that are reported on.
         encoder: Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG, precomputed:FILE,
             package.module:Class.
@@ -116,6 +117,7 @@ class CommunitySettings:
     prompts: int = 1000
     pairs: int = 5000
     pool: int = 2000
+    rules: tuple[str, ...] = ("random", "adaptive", "own")
     development: bool = False
     encoder: str = "minilm"
     seed: int = 0
@@ -133,6 +135,10 @@ class CommunitySettings:
             raise ValueError(
                 f"Expected at least {self.answers[-1]} candidates, as many as a person answers, got {self.candidates}"
             )
+        if not self.rules:
+            raise ValueError(f"Expected at least one rule ({', '.join(RULES)}), got none")
+        for rule in self.rules:
+            check_choice_of(rule, "rules", tuple(RULES))
         check_number(self.individual, "individual", minimum=0.0)
         check_count(self.shown, "shown", minimum=NUM_OPTIONS)
         for name in ("prompts", "pool"):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
 
 from edpbrl_gym.estimation import GaussianPrior
-from edpbrl_gym.estimation.population import choose_population, fit_population
+from edpbrl_gym.estimation.population import Population, choose_population, fit_population
 from edpbrl_gym.estimation.population.answers import answered_people
 from edpbrl_gym.estimation.population.factors import FactorPeople, Factors
 from edpbrl_gym.estimation.population.parts import Parts
@@ -14,27 +15,58 @@ from edpbrl_gym.estimation.population.variational_steps import VariationalPeople
 from tests.helpers.communities import simulated
 
 
-def test_sums_and_bounds_are_those_of_the_dense_gaussian():
-    """Two E-steps that share only the variational fit: factors, and a Gaussian with the same covariance."""
+@pytest.mark.parametrize("types", [1, 3])
+def test_sums_and_bounds_are_those_of_dense_gaussians(types):
+    """Two E-steps that share only the variational fit: types with factors, and Gaussians with the same covariance."""
     rng = np.random.default_rng(0)
     dimension, number = 8, 2
-    model = Factors(rng.normal(size=dimension), rng.normal(size=(dimension, number)), 0.7, np.array([0.1, 1.0, 1.0]))
+    loadings, weights = rng.normal(size=(dimension, number)), rng.dirichlet(np.full(types, 5.0))
+    pulls = np.concatenate([np.full(types, 0.1), [1.0, 1.0]])
+    model = Factors(weights, rng.normal(size=(types, dimension)), loadings, 0.7, pulls)
     people = answered_people(simulated(rng.normal(size=(6, dimension)), 2, 3, 1), None)
-    moments, bounds, centres = FactorPeople(people).expect(model)
-    dense = VariationalPeople(people).expect(Parts(np.ones(1), model.means, model.covariances, np.ones(1)))
+    moments, bounds, tastes = FactorPeople(people).expect(model)
+    dense = VariationalPeople(people).expect(Parts(weights, model.means, model.covariances, np.ones(types)))
     assert bounds == pytest.approx(dense.log_likelihoods, abs=1e-8)
-    assert moments.products[:, 0] == pytest.approx(dense.moments.first[0])
-    assert (model.mean + centres).sum(axis=0) == pytest.approx(dense.moments.first[0])
-    assert moments.square == pytest.approx(np.trace(dense.moments.second[0]))
-    # f given u is linear: E f = A (u - m), so that E u f' and E f f' follow from the sums of u and u u'
-    gain = np.linalg.solve(model.covariances[0], model.loadings).T
-    second, first, mean = dense.moments.second[0], dense.moments.first[0], model.mean
-    centred = second - np.outer(first, mean)
-    assert moments.products[:, 1:] == pytest.approx(centred @ gain.T)
-    inside = second - np.outer(first, mean) - np.outer(mean, first) + 6 * np.outer(mean, mean)
-    remaining = 6 * (np.eye(number) - gain @ model.loadings)
-    assert moments.regressors[1:, 1:] == pytest.approx(remaining + gain @ inside @ gain.T)
-    assert moments.regressors[0] == pytest.approx(np.concatenate([[6.0], gain @ (first - 6 * mean)]))
+    assert moments.counts == pytest.approx(dense.moments.counts)
+    assert moments.products[:, :types] == pytest.approx(dense.moments.first.T)
+    assert tastes.sum(axis=0) == pytest.approx(dense.moments.first.sum(axis=0))
+    assert moments.square == pytest.approx(np.trace(dense.moments.second.sum(axis=0)))
+    # f given u is linear: E f = A (u - m_j), so that E u f' and E f f' follow from the sums of u and u u'
+    gain = np.linalg.solve(model.covariances[0], loadings).T
+    crossed, inside = np.zeros((dimension, number)), 6 * (np.eye(number) - gain @ loadings)
+    for part, mean in enumerate(model.means):
+        count, first, second = (getattr(dense.moments, name)[part] for name in ("counts", "first", "second"))
+        crossed += (second - np.outer(first, mean)) @ gain.T
+        about = second - np.outer(first, mean) - np.outer(mean, first) + count * np.outer(mean, mean)
+        inside += gain @ about @ gain.T
+        assert moments.regressors[part, types:] == pytest.approx(gain @ (first - count * mean))
+        assert moments.regressors[part, :types] == pytest.approx(np.eye(types)[part] * count)
+    assert moments.products[:, types:] == pytest.approx(crossed)
+    assert moments.regressors[types:, types:] == pytest.approx(inside)
+
+
+def test_a_step_maximises_what_is_expected():
+    """The parameters after a step against a numerical search over all of them."""
+    rng = np.random.default_rng(4)
+    dimension, types = 3, 2
+    model = Factors(
+        np.array([0.6, 0.4]), rng.normal(size=(types, dimension)), np.zeros((dimension, 0)), 0.7, np.ones(2)
+    )
+    people = answered_people(simulated(rng.normal(size=(8, dimension)), 4, 3, 5), None)
+    moments = FactorPeople(people).expect(model)[0]
+
+    def objective(vector):
+        at = model.unpack(vector)
+        square = moments.square - 2 * (at.means.T * moments.products).sum()
+        square += (moments.counts * np.square(at.means).sum(axis=1)).sum()
+        expected = moments.counts @ np.log(at.weights) - 0.5 * 8 * dimension * np.log(at.residual)
+        return -(expected - 0.5 * square / at.residual + at.penalty())
+
+    found = minimize(objective, model.pack(), method="BFGS", options={"gtol": 1e-7})
+    best = model.unpack(found.x)
+    step = model.maximised(moments)
+    assert step.weights == pytest.approx(best.weights, abs=1e-4)
+    assert objective(step.pack()) >= found.fun - 1e-9
 
 
 @pytest.fixture(scope="module")
@@ -79,3 +111,34 @@ def test_a_full_gaussian_of_many_features_is_fitted_in_spans(people):
 def test_too_many_factors_are_refused(people):
     with pytest.raises(ValueError, match="at most 24 factors"):
         fit_population(people, kind="factors", factors=25)
+
+
+def communities_of_types(size, seed):
+    """People of two types in 24 dimensions, and their types."""
+    rng = np.random.default_rng(seed)
+    means = np.zeros((2, 24))
+    means[0, :3], means[1, :3] = [2.0, -2.0, 1.0], [-1.0, 2.0, 2.0]
+    kinds = (rng.random(size) < 0.4).astype(int)
+    return simulated(means[kinds] + 0.4 * rng.normal(size=(size, 24)), 12, 3, seed + 1), kinds, means
+
+
+def test_types_of_many_features_are_recovered(tmp_path):
+    people, _, means = communities_of_types(150, 6)
+    fitted = fit_population(people, kind="types", types=2)
+    assert fitted.kind == "types"
+    assert fitted.weights == pytest.approx([0.6, 0.4], abs=0.1)
+    for part, mean in zip(fitted.parts, means, strict=True):
+        assert np.corrcoef(part.mean, mean)[0, 1] > 0.9
+    history = np.array(fitted.log_likelihood)
+    assert np.diff(history).min() > -1e-6 * abs(history[-1])
+    new, kinds, _ = communities_of_types(30, 8)
+    assert np.mean([fitted.fit(one).memberships.argmax() == kind for one, kind in zip(new, kinds, strict=True)]) > 0.9
+    fitted.save(tmp_path / "types.safetensors")
+    more = Population.load(tmp_path / "types.safetensors").updated(new, forgetting=0.5)
+    assert more.moments.counts.sum() == pytest.approx(150 / 2 + 30)
+    assert len(more.parts) == 2
+
+
+def test_the_number_of_types_of_many_features_is_chosen_by_people_left_out():
+    people, _, _ = communities_of_types(80, 10)
+    assert choose_population(people, kind="types", candidates=(1, 2), folds=2, rounds=8).number == 2
