@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -56,6 +56,7 @@ def _serve(options: StudyServe, token: str | None, public: str | None) -> None:
     import uvicorn
 
     from edpbrl_gym.study.materials import Materials
+    from edpbrl_gym.study.pictures import make_pictures
     from edpbrl_gym.study.queue import StudyQueue
     from edpbrl_gym.study.store import Store
     from edpbrl_gym.study.web import create_app
@@ -67,8 +68,9 @@ def _serve(options: StudyServe, token: str | None, public: str | None) -> None:
         materials = Materials(config)
         store = Store(config.database_url, config=config.fingerprint, document=config_text(options.folder))
         with closing(store):
-            queue = StudyQueue(config, store, materials)
-            with closing(queue):
+            pictures = None if config.renderer is None else make_pictures(config, config.renderer)
+            queue = StudyQueue(config, store, materials, pictures=pictures)
+            with closing(queue), closing(pictures) if pictures else nullcontext():
                 port = listening.getsockname()[1]
                 app = create_app(queue, public_url=public, hosts=_hosts(options, public))
                 _announce(options, port, public, token)

@@ -9,6 +9,7 @@ from edpbrl_gym.features import TextEncoder
 from edpbrl_gym.planners.replay import ReplayPlanner
 from edpbrl_gym.study.config import CONFIG, Arm, StudyConfig
 from edpbrl_gym.study.materials import Materials
+from edpbrl_gym.study.pictures import make_pictures
 from edpbrl_gym.study.toml_reading import Mistakes
 
 __all__ = ["ArmPlan", "Plan", "examine"]
@@ -69,6 +70,11 @@ def examine(config: StudyConfig, *, encoder: TextEncoder | None = None) -> tuple
             plans.append(_tried(arm, arm.weight / total, materials))
         except (ValueError, OSError, ImportError, TypeError) as error:
             mistakes.append(f"arms[{index}] ({arm.name}): {error}")
+    if config.renderer is not None:
+        try:
+            make_pictures(config, config.renderer).close()
+        except (ValueError, OSError, ImportError) as error:
+            mistakes.append(f"renderer: {error}")
     if mistakes:
         raise Mistakes(str(config.folder / CONFIG), mistakes)
     questions = config.questions.number + config.practice.questions + config.checks.number

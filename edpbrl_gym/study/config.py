@@ -6,7 +6,7 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from edpbrl_gym._feedback import Feedback
 from edpbrl_gym.session.stopping import StoppingRule
@@ -129,12 +129,14 @@ class Arm:
 
 @dataclass(frozen=True)
 class RendererConfig:
-    """Pictures of the options, drawn by a text-to-image model."""
+    """Pictures of the options, drawn by a text-to-image model; see ``ImageSettings``."""
 
     model: str
     size: int
     steps: int
     seed: int
+    guidance: float
+    dtype: Literal["float32", "float16", "bfloat16"]
 
 
 @dataclass(frozen=True)
@@ -155,6 +157,7 @@ class StudyConfig:
         checks: Attention checks, repeated questions and test questions.
         arms: The arms, at least one.
         renderer: Pictures; None: options are shown as text.
+        style: Prompts of the learnt taste on the last page, beside as many random ones; 0: none.
         files: Checksums of the files of the arms, by path.
     """
 
@@ -171,6 +174,7 @@ class StudyConfig:
     checks: ChecksConfig
     arms: tuple[Arm, ...]
     renderer: RendererConfig | None
+    style: int
     files: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -203,7 +207,7 @@ class StudyConfig:
         return document
 
     def _shown(self) -> dict[str, Any]:
-        names = ("title", "languages", "completion_code", "consent_version", "texts", "renderer")
+        names = ("title", "languages", "completion_code", "consent_version", "texts", "renderer", "style")
         document: dict[str, Any] = {name: _plain(getattr(self, name)) for name in names}
         document["undo"], document["cant_tell"] = self.questions.undo, self.questions.cant_tell
         document["comprehension"] = _plain(asdict(self.practice))

@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from edpbrl_gym._feedback import Feedback
 from edpbrl_gym._files import errors_naming
@@ -28,6 +28,7 @@ from edpbrl_gym.study.toml_reading import Mistakes, Table, read_document
 __all__ = ["config_of", "read_config"]
 
 _FEEDBACKS: tuple[Feedback, ...] = ("prompt", "truncated", "state")
+_DTYPES: tuple[Literal["float32", "float16", "bfloat16"], ...] = ("float32", "float16", "bfloat16")
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,39}")
 
@@ -83,6 +84,7 @@ def _study(table: Table, folder: Path, mistakes: list[str]) -> StudyConfig:
         checks=_checks(table.table("checks"), questions),
         arms=arms,
         renderer=_renderer(table),
+        style=_style(table.table("thanks")),
         files={
             os.path.relpath(one, folder): _checksum(one)
             for arm in arms
@@ -209,14 +211,28 @@ def _renderer(table: Table) -> RendererConfig | None:
     one = table.table("renderer")
     if not given:
         return None
+    if one.has("size") and one.integer("size", 512, minimum=64, maximum=2048) % 8:
+        one.note("size", "a multiple of 8 pixels")
     result = RendererConfig(
         model=one.text("model", of="a text-to-image model"),
         size=one.integer("size", 512, minimum=64, maximum=2048),
         steps=one.integer("steps", 25, minimum=1, maximum=1000),
         seed=one.integer("seed", 0, minimum=0),
+        guidance=one.number("guidance", 7.5, minimum=0.0, maximum=100.0),
+        dtype=_dtype(one.choice("dtype", _DTYPES, "float32")),
     )
     one.refuse_others()
     return result
+
+
+def _dtype(name: str) -> Literal["float32", "float16", "bfloat16"]:
+    return next(one for one in _DTYPES if one == name)
+
+
+def _style(table: Table) -> int:
+    number = table.integer("style", 4, minimum=0, maximum=12)
+    table.refuse_others()
+    return number
 
 
 def _database(table: Table) -> str | None:

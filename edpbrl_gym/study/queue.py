@@ -16,10 +16,12 @@ from edpbrl_gym.study.arms import arm_of
 from edpbrl_gym.study.choosing import choose
 from edpbrl_gym.study.config import StudyConfig
 from edpbrl_gym.study.materials import FIXED, Materials
+from edpbrl_gym.study.pictures import Pictures
 from edpbrl_gym.study.records import HistoryChangedError, Participant, Receipt, StoredQuestion, Timing
 from edpbrl_gym.study.schedule import Slot, schedule
 from edpbrl_gym.study.seats import Seat
 from edpbrl_gym.study.store import History, Store
+from edpbrl_gym.study.style import STYLE, STYLE_CHOICE, Choice, Style, make_style
 
 __all__ = ["NotAskingError", "StudyQueue"]
 
@@ -50,12 +52,22 @@ class StudyQueue:
         store: Its database.
         materials: What its questions are made of.
         workers: Number of worker threads.
+        pictures: Draws the pictures of the options; None: they are shown as text.
 
     Raises:
         ValueError: The study in the database asked other questions: its configuration, vocabulary or encoder differ.
     """
 
-    def __init__(self, config: StudyConfig, store: Store, materials: Materials, *, workers: int = 1) -> None:
+    def __init__(
+        self,
+        config: StudyConfig,
+        store: Store,
+        materials: Materials,
+        *,
+        workers: int = 1,
+        pictures: Pictures | None = None,
+    ) -> None:
+        self.pictures = pictures
         self.config, self.store, self.materials = config, store, materials
         self._arms = {arm.name: arm for arm in config.arms}
         self._seats: OrderedDict[int, Seat] = OrderedDict()
@@ -163,6 +175,37 @@ class StudyQueue:
             self.store.set_status(participant.id, "asking")
         return question
 
+    # the last question
+
+    def style(self, participant: Participant) -> Style | None:
+        """The learnt taste of a participant who has finished, beside random prompts; None: there is nothing to show."""
+        count = self.config.style
+        if not count or self.store.participant(participant.code).status != "finished":
+            return None
+        seat = self._seat(participant)
+        with seat.lock:
+            shown = next((one for one in self.store.events(participant.id) if one["kind"] == STYLE), None)
+            if shown is not None:
+                return Style.from_json(shown["detail"])
+            session = seat.session(self.store.history(participant.id))
+            style = make_style(self.materials, participant, session, count)
+        if style is None:
+            return None
+        style = Style.from_json(self.store.first_event(participant.id, STYLE, style.as_json()))
+        if self.pictures is not None:
+            self.pictures.ahead([*style.learnt, *style.random])
+        return style
+
+    def prefer(self, participant: Participant, choice: Choice) -> str:
+        """Store which group the participant prefers; the first choice counts and is returned.
+
+        Raises:
+            NotAskingError: No groups were shown.
+        """
+        if self.style(participant) is None:
+            raise NotAskingError("Expected a participant who was shown a learnt taste, got one who was not")
+        return str(self.store.first_event(participant.id, STYLE_CHOICE, {"chosen": choice})["chosen"])
+
     def _check_format(self, response: Response) -> None:
         questions = self.config.questions
         kinds = [*self.materials.model.kinds, *(["tie", "skip"] if questions.cant_tell else [])]
@@ -194,6 +237,7 @@ class StudyQueue:
             slot = slots[place] if place < len(slots) else None
             if slot is None or self._is_sure(participant, seat, slot, history):
                 self.store.set_status(participant.id, "finished")
+                self._work(self.style, participant)
                 return None
             if status == "consented":
                 self.store.set_status(participant.id, "asking")
@@ -215,7 +259,10 @@ class StudyQueue:
     def _add(self, participant: Participant, seat: Seat, slot: Slot, history: History) -> StoredQuestion:
         """Choose the question of a slot and store it."""
         chosen = choose(self.materials, participant, slot, history, seat.session)
-        return self.store.add_question(participant.id, len(history), **vars(chosen))
+        question = self.store.add_question(participant.id, len(history), **vars(chosen))
+        if self.pictures is not None:
+            self.pictures.ahead(question.texts)
+        return question
 
     def _think(self, participant: Participant) -> None:
         """Let the planner work ahead while the question is read."""

@@ -345,6 +345,23 @@ class Store:
         with self.database.writing() as connection:
             _add_event(connection, participant, kind, dict(detail or {}))
 
+    def first_event(self, participant: int, kind: str, detail: Mapping[str, Any]) -> dict[str, Any]:
+        """Store something that happens to a participant once; the detail of the first time, whichever came first."""
+        with self.database.writing() as connection:
+            _locked(connection, participant)
+            same = select(events.c.detail).where(events.c.participant == participant, events.c.kind == kind)
+            stored = connection.execute(same.order_by(events.c.id).limit(1)).scalar()
+            if stored is None:
+                _add_event(connection, participant, kind, dict(detail))
+            return dict(detail if stored is None else stored)
+
+    def question(self, participant: int, key: str) -> StoredQuestion | None:
+        """The question of a participant with a key, also one taken back; None: there is none."""
+        wanted = select(questions).where(questions.c.key == key, questions.c.participant == participant)
+        with self.database.reading() as connection:
+            row = connection.execute(wanted).first()
+        return None if row is None else _question(row)
+
     def events(self, participant: int) -> list[dict[str, Any]]:
         """The events of a participant in order: kind, at, detail."""
         query = select(events).where(events.c.participant == participant).order_by(events.c.id)

@@ -107,12 +107,20 @@ planner = "random"
 # file = "questions.csv"
 
 
+[thanks]
+# The last page shows so many prompts of the learnt taste beside as many random ones, without saying which are which,
+# and asks which group the participant prefers; 0: it does not.
+style = 4
+
+
 # Without this table options are shown as text. Pictures need a text-to-image model, a hub id or a folder.
 # [renderer]
 # model = "stabilityai/sd-turbo"
 # size = 512
 # steps = 25
 # seed = 0
+# guidance = 7.5                        # 0 for models that are made for few steps
+# dtype = "float32"                     # float16 or bfloat16 on a GPU
 """
 
 _TEXTS = {

@@ -24,6 +24,7 @@ from edpbrl_gym.study.web.forms import parse_form
 from edpbrl_gym.study.web.guards import BodyTooLargeError, SecurityHeaders, is_cross_site, limited_body
 from edpbrl_gym.study.web.messages import preferred_language
 from edpbrl_gym.study.web.pages import Visit
+from edpbrl_gym.study.web.pictures import picture_endpoint
 from edpbrl_gym.study.web.signing import BadTokenError
 
 __all__ = ["create_app"]
@@ -44,6 +45,7 @@ _PERSONAL: list[tuple[str, str, Page]] = [
     ("GET", "/withdraw", pages.ask_to_withdraw),
     ("POST", "/withdraw", pages.withdraw),
     ("GET", "/end", pages.end),
+    ("POST", "/prefer", pages.prefer),
 ]
 
 
@@ -77,6 +79,7 @@ def create_app(queue: StudyQueue, *, public_url: str | None = None, hosts: tuple
     return Starlette(
         routes=[
             *routes,
+            Route("/pictures/{name}/{option:int}.png", picture_endpoint(site)),
             Route("/health", _health),
             Mount("/static", _Static(directory=FOLDER / "static")),
         ],

@@ -27,7 +27,7 @@ class Messages:
         self.direction = texts["direction"]
         self._texts = texts
 
-    def __call__(self, name: str, **values: Any) -> str:
+    def __call__(self, name: str, /, **values: Any) -> str:
         """The text of a name with its values."""
         return self._texts[name].format(**values)
 

@@ -13,11 +13,12 @@ from starlette.responses import Response as Answer
 from edpbrl_gym.study.queue import NotAskingError
 from edpbrl_gym.study.records import Participant, StoredQuestion, StruckQuestionError, UnknownQuestionError
 from edpbrl_gym.study.schedule import schedule
+from edpbrl_gym.study.style import STYLE_CHOICE
 from edpbrl_gym.study.web.context import Site, see_other
 from edpbrl_gym.study.web.forms import FIELDS, IncompleteAnswerError, parse_response, parse_timing
 from edpbrl_gym.study.web.messages import Messages, load_messages, preferred_language
 from edpbrl_gym.study.web.signing import BadTokenError, Visitor
-from edpbrl_gym.study.web.views import view_question
+from edpbrl_gym.study.web.views import GroupView, view_groups, view_question
 
 __all__ = [
     "IDENTIFIERS",
@@ -31,6 +32,7 @@ __all__ = [
     "go_on",
     "instructions",
     "pass_instructions",
+    "prefer",
     "question",
     "undo",
     "withdraw",
@@ -213,12 +215,19 @@ def question(visit: Visit) -> Answer:
     undo_key = site.store.last_key(person.id) if site.config.questions.undo and asked.number else None
     return visit.page(
         "question.html",
-        question=view_question(asked, site.config, visit.messages, undo_key=undo_key),
+        question=view_question(asked, site.config, visit.messages, undo_key=undo_key, pictures=_pictures(site, asked)),
         number=asked.number + 1,
         total=len(schedule(site.config, person.number)),
         at_most=site.config.questions.stopping is not None,
         notice=visit.messages(notice) if notice in _NOTICES else None,
     )
+
+
+def _pictures(site: Site, asked: StoredQuestion) -> list[str] | None:
+    """Addresses of the pictures of the options, which tell nothing about them."""
+    if site.queue.pictures is None:
+        return None
+    return [f"/pictures/{asked.key}/{option}.png" for option in range(len(asked.texts))]
 
 
 def answer(visit: Visit) -> Answer:
@@ -243,7 +252,9 @@ def answer(visit: Visit) -> Answer:
 
 
 def undo(visit: Visit) -> Answer:
-    """Take back the last answer."""
+    """Take back the last answer, as long as it is not the very last one: after it the taste is shown."""
+    if visit.person.status == "finished":
+        return see_other("/end")
     try:
         visit.site.queue.undo(visit.person, visit.form.get("undo_key", ""))
     except NotAskingError:
@@ -297,14 +308,39 @@ def withdraw(visit: Visit) -> Answer:
 
 
 def end(visit: Visit) -> Answer:
-    """The last page: thanks and the completion code, or why there are no more questions."""
+    """The last page: what was learnt, thanks and the completion code, or why there are no more questions."""
     status = visit.person.status
     if status == "finished":
-        return visit.page(
-            "thanks.html",
-            paragraphs=visit.site.text("thanks", visit.language),
-            code=visit.site.config.completion_code,
-        )
+        return _thanks(visit)
     if status in ("failed", "withdrawn"):
         return visit.page("ended.html", status_name=status, code=visit.person.code)
     return see_other("/question")
+
+
+def _thanks(visit: Visit) -> Answer:
+    site = visit.site
+    style = site.queue.style(visit.person)
+    groups: list[GroupView] = []
+    chosen = None
+    if style is not None:
+        chosen = next((one["detail"]["chosen"] for one in site.store.events(visit.person.id)
+                       if one["kind"] == STYLE_CHOICE), None)  # fmt: skip
+        groups = view_groups(style, pictures=site.queue.pictures is not None)
+    return visit.page(
+        "thanks.html",
+        paragraphs=site.text("thanks", visit.language),
+        code=site.config.completion_code,
+        groups=groups,
+        chosen=chosen,
+    )
+
+
+def prefer(visit: Visit) -> Answer:
+    """Store the answer to the last question: which group of prompts the participant prefers."""
+    style = visit.site.queue.style(visit.person)
+    choice = visit.form.get("group", "")
+    if style is not None and choice in ("0", "1"):
+        visit.site.queue.prefer(visit.person, "learnt" if style.groups[int(choice)][0] == "learnt" else "random")
+    elif style is not None and choice == "tie":
+        visit.site.queue.prefer(visit.person, "tie")
+    return see_other("/end")

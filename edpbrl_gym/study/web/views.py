@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from edpbrl_gym.study.config import StudyConfig
 from edpbrl_gym.study.records import StoredQuestion
+from edpbrl_gym.study.style import Style
 from edpbrl_gym.study.web.messages import Messages
 from edpbrl_gym.vocabulary import SEPARATOR
 
-__all__ = ["LABELS", "OptionView", "QuestionView", "view_question"]
+__all__ = ["LABELS", "GroupView", "OptionView", "QuestionView", "view_groups", "view_question"]
 
 LABELS = "123456789ABC"
 """Names of the positions on the page, which are also their keys."""
@@ -103,3 +104,33 @@ def view_question(
         keys=LABELS[: len(options)],
         hint=hints.get(format, "keys_order"),
     )
+
+
+@dataclass(frozen=True)
+class GroupView:
+    """A group of prompts of the last question.
+
+    Attributes:
+        label: "A" or "B".
+        is_learnt: Whether they are those of the learnt taste; shown after the choice only.
+        prompts: The prompts, token by token.
+        pictures: Addresses of their pictures; None: the prompts are shown.
+    """
+
+    label: str
+    is_learnt: bool
+    prompts: tuple[tuple[str, ...], ...]
+    pictures: tuple[str, ...] | None
+
+
+def view_groups(style: Style, *, pictures: bool) -> list[GroupView]:
+    """What the last page shows of a learnt taste."""
+    return [
+        GroupView(
+            label,
+            name == "learnt",
+            tuple(tuple(text.split(SEPARATOR)) for text in prompts),
+            tuple(f"/pictures/style-{place}/{index}.png" for index in range(len(prompts))) if pictures else None,
+        )
+        for place, (label, (name, prompts)) in enumerate(zip("AB", style.groups, strict=True))
+    ]

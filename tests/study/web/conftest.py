@@ -14,6 +14,7 @@ from edpbrl_gym.study.materials import Materials
 from edpbrl_gym.study.queue import StudyQueue
 from edpbrl_gym.study.store import Store
 from edpbrl_gym.study.web import create_app
+from edpbrl_gym.study.web.context import COOKIE, Site
 from tests.helpers.encoders import CountingEncoder
 from tests.helpers.studies import SMALL, write_study
 from tests.helpers.study_client import Person
@@ -22,15 +23,21 @@ from tests.helpers.study_client import Person
 class Served:
     """A study that is served inside the process of the test."""
 
-    def __init__(self, folder, text=SMALL, **options):
+    def __init__(self, folder, text=SMALL, pictures=None, **options):
         self.config = read_config(write_study(folder, text))
         self.store = Store(self.config.database_url, config=self.config.fingerprint)
-        self.queue = StudyQueue(self.config, self.store, Materials(self.config, encoder=CountingEncoder()))
+        materials = Materials(self.config, encoder=CountingEncoder())
+        self.queue = StudyQueue(self.config, self.store, materials, pictures=pictures)
         self.app = create_app(self.queue, **options)
 
     def person(self, **options):
         """A person with a browser of their own."""
         return Person(TestClient(self.app, base_url="http://study.test", raise_server_exceptions=False, **options))
+
+    def token(self, person):
+        """The token of a person's forms."""
+        signer = Site(self.queue).signer
+        return signer.form_token(signer.visitor(person.client.cookies[COOKIE]))
 
     def close(self):
         self.queue.close()

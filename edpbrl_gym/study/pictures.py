@@ -1,0 +1,115 @@
+"""Pictures of the options, drawn while people read."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import queue
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+from edpbrl_gym.study.config import RendererConfig, StudyConfig
+
+if TYPE_CHECKING:
+    from edpbrl_gym.rendering import Renderer
+
+__all__ = ["Pictures", "make_pictures"]
+
+_log = logging.getLogger(__name__)
+_WAITED_FOR, _NEXT, _SOME_TIME = 0, 1, 2  # order of the drawing: what a page waits for first
+_KEPT = 2000  # pictures in memory; all are on disk
+
+
+class Pictures:
+    """Draws pictures in one thread, what people wait for first; each is drawn once and kept on disk.
+
+    Args:
+        renderer: The renderer.
+        seed: Seed of the noise of every picture.
+    """
+
+    def __init__(self, renderer: Renderer, seed: int) -> None:
+        self._renderer, self._seed = renderer, seed
+        self._order = itertools.count()
+        self._tasks: queue.PriorityQueue[tuple[int, int, str | None]] = queue.PriorityQueue()
+        self._futures: dict[str, Future[bytes | None]] = {}
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._draw_all, name="edpbrl-pictures", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop after the picture that is being drawn; whoever waits for another one is told that it is cancelled."""
+        self._tasks.put((-1, 0, None))
+        self._thread.join()
+        with self._lock:
+            for future in self._futures.values():
+                future.cancel()
+
+    def ahead(self, texts: Sequence[str], *, soon: bool = True) -> None:
+        """Draw pictures that will be shown, ``soon`` or at some time."""
+        for text in texts:
+            self._future(text, _NEXT if soon else _SOME_TIME)
+
+    def get(self, text: str) -> Future[bytes | None]:
+        """The PNG of a text, when it is drawn; None: the model's safety checker flagged it.
+
+        The future raises what the renderer raises.
+        """
+        return self._future(text, _WAITED_FOR)
+
+    def _future(self, text: str, priority: int) -> Future[bytes | None]:
+        with self._lock:
+            future = self._futures.get(text)
+            if future is None or (future.done() and (future.cancelled() or future.exception() is not None)):
+                future = self._futures[text] = Future()
+            if not future.done():
+                self._tasks.put((priority, next(self._order), text))  # more than once where it has become urgent
+            return future
+
+    def _draw_all(self) -> None:
+        while (text := self._tasks.get()[2]) is not None:
+            with self._lock:
+                future = self._futures[text]
+            if future.done():
+                continue
+            try:
+                [image] = self._renderer.render([text], seed=self._seed)
+                future.set_result(None if image.flagged else image.png)
+            except Exception as error:  # shown by whoever waits for it
+                _log.error("A picture could not be drawn: %s", error)
+                future.set_exception(error)
+            with self._lock:
+                self._forget()
+
+    def _forget(self) -> None:
+        """Keep no more pictures in memory than about two hundred people look at."""
+        done = [text for text, future in self._futures.items() if future.done()]
+        for text in done[: max(0, len(done) - _KEPT)]:
+            del self._futures[text]
+
+
+def make_pictures(config: StudyConfig, settings: RendererConfig) -> Pictures:
+    """The pictures of a study, kept in the folder ``pictures`` beside its configuration.
+
+    Raises:
+        ImportError: A package of the extra "images" is missing.
+        ValueError, OSError: There is no such model.
+    """
+    from edpbrl_gym.rendering import Renderer, RenderSettings
+
+    beside = config.folder / settings.model  # a folder is relative to that of the study
+    renderer = Renderer(
+        RenderSettings(
+            model=str(beside) if beside.is_dir() else settings.model,
+            steps=settings.steps,
+            guidance=settings.guidance,
+            height=settings.size,
+            width=settings.size,
+            dtype=settings.dtype,
+        ),
+        cache_folder=config.folder / "pictures",
+    )
+    _ = renderer.loaded  # before people wait
+    return Pictures(renderer, settings.seed)

@@ -1,0 +1,204 @@
+"""The last question: the learnt taste beside random prompts, without names; and pictures instead of texts."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+
+import numpy as np
+import pytest
+
+from edpbrl_gym.study.checks import examine
+from edpbrl_gym.study.config_reading import read_config
+from edpbrl_gym.study.pictures import Pictures, make_pictures
+from edpbrl_gym.study.style import STYLE, STYLE_CHOICE
+from edpbrl_gym.study.toml_reading import Mistakes
+from tests.helpers.encoders import CountingEncoder
+from tests.helpers.studies import SMALL, write_study
+from tests.helpers.tiny_diffusion import save_tiny_stable_diffusion
+from tests.study.web.test_pages import begin, play
+
+
+def finish(person, cant_tell=False):
+    begin(person)
+    for _ in range(20):
+        if person.at != "/question":
+            return
+        chosen = {"cant_tell": "1"} if cant_tell else {"best": person.form("/answer")["choices"]["best"][0]}
+        person.post("/answer", **chosen)
+
+
+def details(served, kind):
+    [participant] = served.store.participants()
+    return [event["detail"] for event in served.store.events(participant.id) if event["kind"] == kind]
+
+
+@pytest.mark.parametrize("chosen", ["learnt", "random", "tie"])
+def test_the_last_question_is_blind_and_answered_once(served, chosen):
+    person = served.person()
+    finish(person)
+    assert "Group A" in person.page.text and "What we learnt" not in person.page.text and "C1" in person.page.text
+    [style] = details(served, STYLE)
+    assert len(style["learnt"]) == len(style["random"]) == 4 and not set(style["learnt"]) & set(style["random"])
+    place = {"tie": "tie", "learnt": 1 - style["learnt_first"], "random": int(style["learnt_first"])}[chosen]
+    person.post("/prefer", group=int(place) if chosen != "tie" else "tie")
+    assert person.at == "/end" and "What we learnt" in person.page.text
+    assert details(served, STYLE_CHOICE) == [{"chosen": chosen}]
+    person.page = person.client.post("/prefer", data={"token": served.token(person), "group": "0"})
+    assert details(served, STYLE_CHOICE) == [{"chosen": chosen}] and details(served, STYLE) == [style]
+
+
+def test_the_learnt_group_is_first_for_about_half_of_the_people(serve):
+    text = SMALL.replace("number = 6", "number = 1").replace("attention = 1", "attention = 0")
+    served = serve(text.replace("repeated = 2", "repeated = 0"))
+    for _ in range(24):
+        finish(served.person())
+    first = [served.queue.style(one).learnt_first for one in served.store.participants()]
+    assert 4 <= sum(first) <= 20
+
+
+def test_without_an_informative_answer_there_is_no_last_question(served):
+    person = served.person()
+    finish(person, cant_tell=True)
+    assert person.at == "/end" and "Group A" not in person.page.text and "C1" in person.page.text
+
+
+def test_a_study_may_leave_the_last_question_out(serve):
+    served = serve(SMALL + "[thanks]\nstyle = 0\n")
+    person = served.person()
+    finish(person)
+    assert "Group A" not in person.page.text and details(served, STYLE) == []
+
+
+def test_the_style_is_that_of_the_answers(serve):
+    """Whoever always likes the options with the largest utility gets prompts with a large one."""
+    served = serve(SMALL.replace("number = 6", "number = 20"))
+    theta = np.linspace(-3, 3, 8)
+    utility = lambda texts: served.queue.materials.encoder.encode(list(texts)) @ theta  # noqa: E731
+    person = served.person()
+    begin(person)
+    [participant] = served.store.participants()
+    while person.at == "/question":
+        question = served.store.history(participant.id)[-1][0]
+        person.post("/answer", best=int(np.argmax(utility(question.texts))))
+    style = served.queue.style(participant)
+    assert utility(style.learnt).mean() > utility(style.random).mean()
+
+
+# pictures
+
+
+class Drawing:
+    """A renderer whose pictures a test releases one by one."""
+
+    def __init__(self, flagged=()):
+        self.flagged, self.drawn, self.gate = set(flagged), [], threading.Event()
+        self.gate.set()
+
+    def render(self, prompts, seed):
+        self.gate.wait(10)
+        self.drawn += prompts
+        return [Picture(text, text in self.flagged) for text in prompts]
+
+
+class Picture:
+    def __init__(self, text, flagged):
+        self.png, self.flagged = f"PNG of {text}".encode(), flagged
+
+
+@pytest.fixture
+def drawing(serve):
+    drawn = Drawing()
+    pictures = Pictures(drawn, seed=0)
+    served = serve(pictures=pictures)
+    yield served, drawn
+    pictures.close()
+
+
+def test_options_are_pictures_whose_addresses_and_names_tell_nothing(drawing):
+    served, _ = drawing
+    person = served.person()
+    begin(person)
+    [participant] = served.store.participants()
+    question = served.store.history(participant.id)[-1][0]
+    assert not any(text in person.page.text for text in question.texts)
+    for option, text in enumerate(question.texts):
+        answer = person.client.get(f"/pictures/{question.key}/{option}.png")
+        assert answer.content == f"PNG of {text}".encode() and answer.headers["content-type"] == "image/png"
+        assert "private" in answer.headers["cache-control"]
+
+
+@pytest.mark.parametrize(
+    "address", ["KEY/3.png", "x/0.png", "KEY/-1.png", "KEY/0.svg", "style-0/0.png", "..%2f..%2fstudy/0.png"]
+)
+def test_other_pictures_are_not_found(drawing, address):
+    served, _ = drawing
+    person = served.person()
+    begin(person)
+    assert person.client.get("/pictures/" + address.replace("KEY", person.key)).status_code == 404
+
+
+def test_nobody_sees_the_pictures_of_others(drawing):
+    served, _ = drawing
+    person, other = served.person(), served.person()
+    begin(person)
+    begin(other)
+    assert other.client.get(f"/pictures/{person.key}/0.png").status_code == 404
+    assert served.person().client.get(f"/pictures/{person.key}/0.png").status_code == 403
+
+
+def test_the_last_question_has_pictures_too(drawing):
+    served, drawn = drawing
+    person = served.person()
+    begin(person)
+    play(person)
+    [style] = details(served, STYLE)
+    first = style["learnt" if style["learnt_first"] else "random"][0]
+    assert person.client.get("/pictures/style-0/0.png").content == f"PNG of {first}".encode()
+    assert not any(text in person.page.text for text in style["learnt"])
+
+
+def test_what_is_waited_for_is_drawn_first_and_once():
+    drawn = Drawing()
+    drawn.gate.clear()
+    pictures = Pictures(drawn, seed=0)
+    pictures.ahead(["a", "b", "c"], soon=False)
+    pictures.ahead(["d"])
+    waited = pictures.get("c")
+    assert isinstance(waited, Future) and not waited.done()
+    drawn.gate.set()
+    assert waited.result(10) == b"PNG of c"
+    assert pictures.get("b").result(10) == b"PNG of b"
+    pictures.get("a").result(10)
+    assert sorted(drawn.drawn) == ["a", "b", "c", "d"] and drawn.drawn.index("c") <= 1 < drawn.drawn.index("a") + 1
+    pictures.close()
+
+
+def test_a_flagged_picture_is_withheld_and_a_failed_one_is_tried_again():
+    drawn = Drawing(flagged=["a"])
+    pictures = Pictures(drawn, seed=0)
+    assert pictures.get("a").result(10) is None
+    render, drawn.render = drawn.render, None
+    with pytest.raises(TypeError):
+        pictures.get("b").result(10)
+    drawn.render = render
+    assert pictures.get("b").result(10) == b"PNG of b"
+    pictures.close()
+
+
+def test_a_real_pipeline_draws_the_options(tmp_path):
+    pytest.importorskip("diffusers", reason="needs the extra images: pip install 'edpbrl-gym[images]'")
+    text = SMALL + '[renderer]\nmodel = "tiny"\nsize = 64\nsteps = 2\nguidance = 0\n'
+    folder = write_study(tmp_path / "study", text)
+    config = read_config(folder)
+    with pytest.raises(Mistakes, match="renderer: "):
+        examine(config, encoder=CountingEncoder())
+    save_tiny_stable_diffusion(folder / "tiny")
+    examine(config, encoder=CountingEncoder())
+    pictures = make_pictures(config, config.renderer)
+    png = pictures.get("a gate").result(60)
+    assert png.startswith(b"\x89PNG") and png != pictures.get("a door").result(60)
+    pictures.close()
+    again = make_pictures(config, config.renderer)
+    assert again.get("a gate").result(60) == png and list((folder / "pictures").rglob("*.png"))
+    again.close()
