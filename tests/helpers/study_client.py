@@ -59,6 +59,21 @@ class Person:
         self.post("/consent", agree="yes")
         return self.page
 
+    def begin(self, **external: str) -> None:
+        """Arrive at the first question."""
+        self.arrive(**external)
+        self.post("/instructions")
+        assert self.at == "/question", self.page.text
+
+    def play(self, limit: int = 50, *, cant_tell: bool = False) -> int:
+        """Answer every question with its first option on the page, or none; return how many there were."""
+        for count in range(limit):
+            if self.at != "/question":
+                return count
+            fields = {"cant_tell": "1"} if cant_tell else {"best": self.form("/answer")["choices"]["best"][0]}
+            self.post("/answer", **fields)
+        raise AssertionError("the study does not end")
+
     @property
     def key(self) -> str:
         """Key of the question on the page."""

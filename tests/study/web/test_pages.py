@@ -17,27 +17,11 @@ CHECKED = SMALL.replace(
 )
 
 
-def begin(person, **external):
-    """Arrive at the first question."""
-    person.arrive(**external)
-    person.post("/instructions")
-    assert person.at == "/question"
-
-
-def play(person, limit=50):
-    """Answer every question with its first option on the page; return how many there were."""
-    for count in range(limit):
-        if person.at != "/question":
-            return count
-        person.post("/answer", best=person.form("/answer")["choices"]["best"][0])
-    raise AssertionError("the study does not end")
-
-
 def test_a_whole_study_is_played_and_stored(served):
     person = served.person()
-    begin(person, PROLIFIC_PID="p1", STUDY_ID="s", SESSION_ID="t")
+    person.begin(PROLIFIC_PID="p1", STUDY_ID="s", SESSION_ID="t")
     assert "Practice" in person.page.text and "Question 1 of 10" in person.page.text
-    assert play(person) == 10
+    assert person.play() == 10
     assert person.at == "/end" and "C1" in person.page.text
     [participant] = served.store.participants()
     assert participant.status == "finished"
@@ -71,7 +55,7 @@ def test_consent_that_is_sent_twice_is_one_participant(served):
 
 def test_whoever_comes_back_goes_on_also_in_another_browser_and_session(served):
     person = served.person()
-    begin(person, PROLIFIC_PID="p1", SESSION_ID="t1")
+    person.begin(PROLIFIC_PID="p1", SESSION_ID="t1")
     person.post("/answer", best=0)
     key = person.key
     assert person.get("/?PROLIFIC_PID=p1&SESSION_ID=t2").url.path == "/question" and person.key == key
@@ -83,7 +67,7 @@ def test_whoever_comes_back_goes_on_also_in_another_browser_and_session(served):
 
 def test_another_person_at_the_same_browser_is_another_participant(served):
     person = served.person()
-    begin(person, PROLIFIC_PID="p1")
+    person.begin(PROLIFIC_PID="p1")
     person.arrive(PROLIFIC_PID="p2")
     assert person.at == "/instructions" and len(served.store.participants()) == 2
 
@@ -108,7 +92,7 @@ def test_the_comprehension_check_has_two_attempts(serve):
 
 def test_an_answer_sent_twice_counts_once_and_a_different_one_is_told_so(served):
     person = served.person()
-    begin(person)
+    person.begin()
     fields = {**person.form("/answer")["fields"]}
     person.page = person.client.post("/answer", data={**fields, "best": "1"})
     following = person.key
@@ -122,7 +106,7 @@ def test_an_answer_sent_twice_counts_once_and_a_different_one_is_told_so(served)
 
 def test_undo_shows_the_last_question_again(served):
     person = served.person()
-    begin(person)
+    person.begin()
     assert "data-undo disabled" in person.page.text
     person.post("/answer", best=1)
     person.post("/answer", to="/undo")
@@ -136,7 +120,7 @@ def test_undo_shows_the_last_question_again(served):
 
 def test_an_answer_to_a_question_that_was_taken_back_is_not_stored(served):
     person = served.person()
-    begin(person)
+    person.begin()
     stale = {**person.form("/answer")["fields"], "best": "0"}
     person.post("/answer", best=1)
     waiting = {**person.form("/answer")["fields"], "best": "0"}
@@ -161,7 +145,7 @@ def test_an_answer_to_a_question_that_was_taken_back_is_not_stored(served):
 def test_every_format_is_answered_and_asks_for_what_is_missing(serve, format, complete, incomplete, order):
     served = serve(SMALL.replace("options = 3", f'options = 3\nformat = "{format}"'))
     person = served.person()
-    begin(person)
+    person.begin()
     key = person.key
     person.post("/answer", **incomplete)
     assert person.at == "/question" and person.key == key and 'role="status">' in person.page.text
@@ -175,7 +159,7 @@ def test_every_format_is_answered_and_asks_for_what_is_missing(serve, format, co
 
 def test_an_attention_check_names_the_position_of_its_option(served):
     person = served.person()
-    begin(person)
+    person.begin()
     [participant] = served.store.participants()
     for _ in range(10):
         question = served.store.history(participant.id)[-1][0]
@@ -187,7 +171,7 @@ def test_an_attention_check_names_the_position_of_its_option(served):
 
 def test_after_a_day_a_page_says_where_the_participant_stopped(served):
     person = served.person()
-    begin(person)
+    person.begin()
     person.post("/answer", best=1)
     key = person.key
     with served.store.database.writing() as connection:
@@ -202,7 +186,7 @@ def test_after_a_day_a_page_says_where_the_participant_stopped(served):
 
 def test_whoever_stops_is_asked_nothing_more(served):
     person = served.person()
-    begin(person)
+    person.begin()
     stale = {**person.form("/answer")["fields"], "best": "0"}
     person.get("/withdraw")
     person.post("/withdraw")
@@ -214,7 +198,7 @@ def test_whoever_stops_is_asked_nothing_more(served):
 
 def test_measurements_of_the_script_are_stored_and_nonsense_is_left_out(served):
     person = served.person()
-    begin(person)
+    person.begin()
     person.post("/answer", best=0, first_input_ms=700, answer_ms=1500, visibility_changes=2, viewport_width=390,
                 viewport_height=844)  # fmt: skip
     person.post("/answer", best=0, first_input_ms=-1, answer_ms="x" * 2000, viewport_width=9, visibility_changes="1e3")

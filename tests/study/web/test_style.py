@@ -16,16 +16,11 @@ from edpbrl_gym.study.toml_reading import Mistakes
 from tests.helpers.encoders import CountingEncoder
 from tests.helpers.studies import SMALL, write_study
 from tests.helpers.tiny_diffusion import save_tiny_stable_diffusion
-from tests.study.web.test_pages import begin, play
 
 
-def finish(person, cant_tell=False):
-    begin(person)
-    for _ in range(20):
-        if person.at != "/question":
-            return
-        chosen = {"cant_tell": "1"} if cant_tell else {"best": person.form("/answer")["choices"]["best"][0]}
-        person.post("/answer", **chosen)
+def finish(person, **how):
+    person.begin()
+    person.play(**how)
 
 
 def details(served, kind):
@@ -76,7 +71,7 @@ def test_the_style_is_that_of_the_answers(serve):
     theta = np.linspace(-3, 3, 8)
     utility = lambda texts: served.queue.materials.encoder.encode(list(texts)) @ theta  # noqa: E731
     person = served.person()
-    begin(person)
+    person.begin()
     [participant] = served.store.participants()
     while person.at == "/question":
         question = served.store.history(participant.id)[-1][0]
@@ -118,7 +113,7 @@ def drawing(serve):
 def test_options_are_pictures_whose_addresses_and_names_tell_nothing(drawing):
     served, _ = drawing
     person = served.person()
-    begin(person)
+    person.begin()
     [participant] = served.store.participants()
     question = served.store.history(participant.id)[-1][0]
     assert not any(text in person.page.text for text in question.texts)
@@ -134,15 +129,15 @@ def test_options_are_pictures_whose_addresses_and_names_tell_nothing(drawing):
 def test_other_pictures_are_not_found(drawing, address):
     served, _ = drawing
     person = served.person()
-    begin(person)
+    person.begin()
     assert person.client.get("/pictures/" + address.replace("KEY", person.key)).status_code == 404
 
 
 def test_nobody_sees_the_pictures_of_others(drawing):
     served, _ = drawing
     person, other = served.person(), served.person()
-    begin(person)
-    begin(other)
+    person.begin()
+    other.begin()
     assert other.client.get(f"/pictures/{person.key}/0.png").status_code == 404
     assert served.person().client.get(f"/pictures/{person.key}/0.png").status_code == 403
 
@@ -150,8 +145,8 @@ def test_nobody_sees_the_pictures_of_others(drawing):
 def test_the_last_question_has_pictures_too(drawing):
     served, drawn = drawing
     person = served.person()
-    begin(person)
-    play(person)
+    person.begin()
+    person.play()
     [style] = details(served, STYLE)
     first = style["learnt" if style["learnt_first"] else "random"][0]
     assert person.client.get("/pictures/style-0/0.png").content == f"PNG of {first}".encode()
