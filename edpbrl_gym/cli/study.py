@@ -105,6 +105,8 @@ def _check(options: StudyCheck) -> None:
 
 def _describe(console: Any, config: Any, plan: Any, materials: Any) -> None:
     """What the study will be."""
+    from edpbrl_gym.study.config import ORACLE
+
     questions, practice, checks = config.questions, config.practice, config.checks
     bullet(console, "Study", config.title)
     bullet(console, "Languages", ", ".join(config.languages))
@@ -122,6 +124,11 @@ def _describe(console: Any, config: Any, plan: Any, materials: Any) -> None:
     bullet(console, "Pictures", "none, options are texts" if config.renderer is None else config.renderer.model)
     bullet(console, "Duration", f"about {plan.minutes:.0f} minutes for a participant")
     for arm in plan.arms:
+        if arm.arm.planner == ORACLE:
+            bullet(
+                console, "Arm", f"{arm.arm.name}: questions come from HumanOracle, {arm.share:.0%} of the participants"
+            )
+            continue
         planner = f"{arm.arm.planner}{' with a population' if arm.arm.prior else ''}"
         bullet(console, "Arm", f"{arm.arm.name}: {planner}, {arm.share:.0%} of the participants, first question in "
                f"{arm.seconds:.2f} s")  # fmt: skip

@@ -1,7 +1,21 @@
 """The web study: many people answer, in arms that are compared, and no answer is lost."""
 
-from edpbrl_gym.study.config import Arm, StudyConfig
-from edpbrl_gym.study.config_reading import read_config
-from edpbrl_gym.study.toml_reading import Mistakes
+from edpbrl_gym._lazy import lazy_names
 
-__all__ = ["Arm", "Mistakes", "StudyConfig", "read_config"]
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "config": ("Arm", "StudyConfig"),
+        "config_reading": ("read_config",),
+        "human_oracle": ("HumanOracle",),
+        "records": (
+            "AnswerTimeoutError",
+            "ChangedQuestionError",
+            "LoopFinishedError",
+            "ParticipantLeftError",
+            "ParticipantTakenError",
+            "QuestionLimitError",
+        ),
+        "toml_reading": ("Mistakes",),
+    },
+)

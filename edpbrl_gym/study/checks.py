@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from edpbrl_gym._seeds import generator
 from edpbrl_gym.features import TextEncoder
 from edpbrl_gym.planners.replay import ReplayPlanner
-from edpbrl_gym.study.config import CONFIG, Arm, StudyConfig
+from edpbrl_gym.study.config import CONFIG, ORACLE, Arm, StudyConfig
+from edpbrl_gym.study.drawing import draw_options
 from edpbrl_gym.study.materials import Materials
 from edpbrl_gym.study.pictures import make_pictures
 from edpbrl_gym.study.toml_reading import Mistakes
@@ -22,7 +24,10 @@ _MINUTES_BEFORE = 2.0  # consent and instructions
 
 @dataclass(frozen=True)
 class ArmPlan:
-    """What an arm does: its name and planner, share of the participants, first question, and seconds it took."""
+    """What an arm does: its name and planner, share of the participants, first question, and seconds it took.
+
+    The questions of an arm with the planner "oracle" are not known before: ``texts`` is a question for practice.
+    """
 
     arm: Arm
     share: float
@@ -82,6 +87,11 @@ def examine(config: StudyConfig, *, encoder: TextEncoder | None = None) -> tuple
 
 
 def _tried(arm: Arm, share: float, materials: Materials) -> ArmPlan:
+    begin = time.perf_counter()
+    if arm.planner == ORACLE:
+        config = materials.config
+        drawn = draw_options(materials.maker, config.questions.options, generator(config.seed, "check"))
+        return ArmPlan(arm, share, tuple(materials.maker.texts(drawn)), time.perf_counter() - begin)
     session = materials.session(arm, 0)
     if not session.planner.distinct:
         raise ValueError(

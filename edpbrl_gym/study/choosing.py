@@ -9,7 +9,7 @@ from edpbrl_gym._seeds import generator
 from edpbrl_gym.session import Session
 from edpbrl_gym.study.drawing import draw_options
 from edpbrl_gym.study.materials import Materials
-from edpbrl_gym.study.records import Participant, QuestionKind
+from edpbrl_gym.study.records import Participant, Post, QuestionKind
 from edpbrl_gym.study.schedule import Slot
 from edpbrl_gym.study.store import History
 
@@ -34,6 +34,7 @@ def choose(
     slot: Slot,
     history: History,
     session: Callable[[History], Session],
+    post: Post | None = None,
 ) -> Chosen:
     """The question of a slot.
 
@@ -43,11 +44,14 @@ def choose(
         slot: The slot.
         history: The questions before it with their answers, without those taken back.
         session: Gives the participant's session, told the answers of a history; called for questions that count.
+        post: What an oracle has posted for this slot, which is then asked instead; it has no tokens.
     """
     config = materials.config
     options = config.questions.options
     rng = generator(config.seed, "question", participant.number, len(history))
     positions = rng.permutation(options).tolist()
+    if post is not None:
+        return Chosen(slot.kind, [[] for _ in post.texts], post.texts, positions)
     if slot.kind == "normal":
         tokens = session(history).choose()  # embedded later, while it is read
         return Chosen(slot.kind, tokens.tolist(), list(materials.maker.texts(tokens)), positions)

@@ -14,6 +14,7 @@ from edpbrl_gym.session.stopping import StoppingRule
 __all__ = [
     "CONFIG",
     "FORMATS",
+    "ORACLE",
     "TEXTS",
     "Arm",
     "ChecksConfig",
@@ -26,6 +27,8 @@ __all__ = [
 
 CONFIG = "study.toml"
 FORMATS = ("best", "best_worst", "ranking", "partial")
+ORACLE = "oracle"
+"""The planner of an arm whose questions a ``HumanOracle`` posts."""
 TEXTS = ("consent", "instructions", "thanks")
 """Texts of a study; each is a file texts/NAME.LANGUAGE.txt beside its configuration."""
 
@@ -112,7 +115,7 @@ class Arm:
 
     Attributes:
         name: In exports.
-        planner: Name of a planner, or "questions" for those of a file.
+        planner: Name of a planner, "questions" for those of a file, or "oracle" for those of an environment's loop.
         weight: Participants of this arm in a block.
         prior: File of `edpbrl fit-population`; None: the planner's own prior.
         file: File of questions of `edpbrl design`, for the planner "questions".

@@ -14,6 +14,7 @@ from edpbrl_gym.session.stopping import StoppingRule
 from edpbrl_gym.study.config import (
     CONFIG,
     FORMATS,
+    ORACLE,
     TEXTS,
     Arm,
     ChecksConfig,
@@ -166,7 +167,7 @@ def _arms(table: Table, folder: Path, questions: QuestionsConfig) -> tuple[Arm, 
     from edpbrl_gym.planners.registry import PLANNERS
 
     found = []
-    names = [*PLANNERS, "questions"]
+    names = [*PLANNERS, "questions", ORACLE]
     for one in table.tables("arms"):
         arm = Arm(
             name=one.text("name", of="a name"),
@@ -182,7 +183,10 @@ def _arms(table: Table, folder: Path, questions: QuestionsConfig) -> tuple[Arm, 
             one.note("name", "a name of at most 40 letters, digits, spaces, dots, hyphens and underscores")
         if (arm.planner == "questions") != one.has("file"):
             one.note("file", "a file for the planner 'questions', and for no other", "add it, or take it out")
-        if arm.planner == "questions" and questions.stopping is not None:
+        if arm.planner == ORACLE and (arm.prior is not None or arm.options):
+            refused = "prior" if arm.prior is not None else "options"
+            one.note(refused, "none with planner = 'oracle', whose questions HumanOracle posts", "take it out")
+        if arm.planner in ("questions", ORACLE) and questions.stopping is not None:
             one.note("planner", "a planner that learns, as [questions.stop_when_sure] asks how sure it is")
         one.refuse_others()
         found.append(arm)

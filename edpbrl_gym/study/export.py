@@ -27,7 +27,8 @@ from edpbrl_gym.study.export_rows import (
     pseudonym,
 )
 from edpbrl_gym.study.materials import Materials
-from edpbrl_gym.study.records import Participant
+from edpbrl_gym.study.posts import Posts
+from edpbrl_gym.study.records import Participant, Post
 from edpbrl_gym.study.store import History, Store
 
 __all__ = ["Exported", "export"]
@@ -79,7 +80,8 @@ def export(store: Store, materials: Materials, out: Path, *, identified: bool = 
         tables["answers"] += answer_rows(name, participant, history)
         tables["participants"].append(participant_row(name, participant, history, identified=identified))
         tables["events"] += event_rows(name, participant, store.events(participant.id), identified=identified)
-        comparisons = _comparisons(name, participant, history, materials, identified=identified)
+        posts = Posts(store.database).all(participant.id)
+        comparisons = _comparisons(name, participant, history, posts, materials, identified=identified)
         if comparisons is not None and len(comparisons.decided):
             people[name] = comparisons
     for rows in tables.values():
@@ -92,9 +94,15 @@ def export(store: Store, materials: Materials, out: Path, *, identified: bool = 
 
 
 def _comparisons(
-    name: str, participant: Participant, history: History, materials: Materials, *, identified: bool
+    name: str,
+    participant: Participant,
+    history: History,
+    posts: list[Post],
+    materials: Materials,
+    *,
+    identified: bool,
 ) -> Comparisons | None:
-    """The answers that count; None without any."""
+    """The answers that count; None without any. Posts of an oracle know the episodes and steps of its environment."""
     normal = [(question, answer) for question, answer in history if counts(question, answer)]
     normal.sort(key=lambda pair: pair[0].number)
     if not normal:
@@ -102,6 +110,8 @@ def _comparisons(
     horizon, feedback = materials.vocabulary.horizon, materials.config.questions.feedback
     index = np.arange(len(normal))
     episode, step = (index, index * 0 + horizon - 1) if feedback == "prompt" else np.divmod(index, horizon)
+    if posts:
+        episode, step = np.array([(post.episode, post.step) for post in posts[: len(normal)]]).T
     given = [answer for _, answer in normal if answer is not None]
     kinds = materials.model.kinds
     mixes = [*kinds, "tie"] if materials.config.questions.format == "best" else kinds  # others can't be mixed with ties

@@ -48,7 +48,11 @@ ANSWERS = (
     Column("taken_back", "boolean", "whether the participant took the answer back, or went back before it"),
     Column("counts", "boolean", "whether estimates use the answer: normal, answered, not taken back"),
     Column("options", "list of texts", "the options, numbered from 1"),
-    Column("tokens", "list of lists of integers", "token indices of each option in the vocabulary, from 0"),
+    Column(
+        "tokens",
+        "list of lists of integers",
+        "token indices of each option in the vocabulary, from 0; empty with planner oracle",
+    ),
     Column("positions", "list of integers", "number of the option at each position of the page"),
     Column("expected", "integer", "option that an attention check asks for"),
     Column("repeats", "integer", "asked of the question that a repeat asks again"),

@@ -22,7 +22,7 @@ from edpbrl_gym.planners.option_features import OptionFeatures, option_features
 from edpbrl_gym.planners.registry import make_planner, planner_class, planner_options
 from edpbrl_gym.session import QuestionMaker, Session
 from edpbrl_gym.session.outlook import Outlook
-from edpbrl_gym.study.config import Arm, StudyConfig
+from edpbrl_gym.study.config import ORACLE, Arm, StudyConfig
 from edpbrl_gym.study.fixed_questions import fixed_planner
 from edpbrl_gym.vocabulary import BUILT_IN, Vocabulary, load_vocabulary
 
@@ -120,6 +120,8 @@ class Materials:
             TypeError, ValueError, ImportError: The planner can't be made with these options; the message says why.
         """
         questions = self.config.questions
+        if arm.planner == ORACLE:
+            raise ValueError(f"Expected an arm with a planner, the questions of {arm.name!r} come from HumanOracle")
         if arm.planner == FIXED:
             assert arm.file is not None  # checked with the configuration
             return fixed_planner(arm.file, self.vocabulary, questions.feedback, questions.options)

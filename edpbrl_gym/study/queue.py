@@ -14,16 +14,26 @@ from typing import Any
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.study.arms import arm_of
 from edpbrl_gym.study.choosing import choose
-from edpbrl_gym.study.config import StudyConfig
+from edpbrl_gym.study.config import ORACLE, StudyConfig
 from edpbrl_gym.study.materials import FIXED, Materials
 from edpbrl_gym.study.pictures import Pictures
-from edpbrl_gym.study.records import HistoryChangedError, Participant, Receipt, StoredQuestion, Timing
+from edpbrl_gym.study.posts import Posts
+from edpbrl_gym.study.records import (
+    AnswerReadError,
+    HistoryChangedError,
+    NotAskingError,
+    NotReadyError,
+    Participant,
+    Receipt,
+    StoredQuestion,
+    Timing,
+)
 from edpbrl_gym.study.schedule import Slot, schedule
 from edpbrl_gym.study.seats import Seat
 from edpbrl_gym.study.store import History, Store
 from edpbrl_gym.study.style import STYLE, STYLE_CHOICE, Choice, Style, make_style
 
-__all__ = ["NotAskingError", "StudyQueue"]
+__all__ = ["AnswerReadError", "NotAskingError", "NotReadyError", "StudyQueue"]
 
 _log = logging.getLogger(__name__)
 _SEATS = 512  # sessions kept in memory; others are made anew from the stored answers
@@ -34,10 +44,6 @@ _NOT_ASKED = {
     "withdrawn": "has withdrawn",
 }
 _CHECK_EVERY = 6  # questions between two looks at the stopping rule
-
-
-class NotAskingError(RuntimeError):
-    """The participant is asked no questions: no consent yet, or the participation has ended."""
 
 
 class StudyQueue:
@@ -69,6 +75,7 @@ class StudyQueue:
     ) -> None:
         self.pictures = pictures
         self.config, self.store, self.materials = config, store, materials
+        self._posts = Posts(store.database)
         self._arms = {arm.name: arm for arm in config.arms}
         self._seats: OrderedDict[int, Seat] = OrderedDict()
         self._lock = threading.Lock()
@@ -127,13 +134,14 @@ class StudyQueue:
 
         Raises:
             NotAskingError: There is no consent yet, or the participation has ended.
+            NotReadyError: The next question comes from an oracle, which has not posted it yet.
         """
         question = self._prepare(self._check_asking(participant))
         if question is None:
             return None
         if question.shown_at is None:
             self.store.mark_shown(question.id)
-        if question.kind == "normal" and self._arms[participant.arm].planner != FIXED:
+        if question.kind == "normal" and self._arms[participant.arm].planner not in (FIXED, ORACLE):
             self._work(self._think, participant)
         return question
 
@@ -166,6 +174,7 @@ class StudyQueue:
         Raises:
             NotAskingError: The study allows no undo, or the participation has ended.
             UnknownQuestionError: It is not the last answer.
+            AnswerReadError: An oracle's loop has gone on with the answer.
         """
         if not self.config.questions.undo:
             raise NotAskingError("Expected a study whose answers can be taken back, this one has undo = false")
@@ -232,8 +241,7 @@ class StudyQueue:
             status = self.store.participant(participant.code).status
             if status == "finished" or status in _NOT_ASKED:
                 return None
-            slots = schedule(self.config, participant.number)
-            place = len(history)
+            slots, place = self._slots(participant), len(history)
             slot = slots[place] if place < len(slots) else None
             if slot is None or self._is_sure(participant, seat, slot, history):
                 self.store.set_status(participant.id, "finished")
@@ -242,6 +250,18 @@ class StudyQueue:
             if status == "consented":
                 self.store.set_status(participant.id, "asking")
             return self._add(participant, seat, slot, history)
+
+    def _is_oracle(self, participant: Participant) -> bool:
+        """Whether an oracle posts the participant's questions that count."""
+        return self._arms[participant.arm].planner == ORACLE
+
+    def _slots(self, participant: Participant) -> list[Slot]:
+        """The order; when an oracle has finished, without what it didn't post."""
+        slots = schedule(self.config, participant.number)
+        count = self._posts.final_count(participant.id) if self._is_oracle(participant) else None
+        if count is None:
+            return slots
+        return [slot for slot in slots if slot.kind not in ("normal", "repeat") or slot.index < count]
 
     def _is_sure(self, participant: Participant, seat: Seat, slot: Slot, history: History) -> bool:
         """Whether the stopping rule ends the questions before this one."""
@@ -258,7 +278,12 @@ class StudyQueue:
 
     def _add(self, participant: Participant, seat: Seat, slot: Slot, history: History) -> StoredQuestion:
         """Choose the question of a slot and store it."""
-        chosen = choose(self.materials, participant, slot, history, seat.session)
+        post = None
+        if slot.kind == "normal" and self._is_oracle(participant):
+            post = self._posts.find(participant.id, slot.index)
+            if post is None:
+                raise NotReadyError("Expected a question that the oracle has posted, there is none yet; try again soon")
+        chosen = choose(self.materials, participant, slot, history, seat.session, post)
         question = self.store.add_question(participant.id, len(history), **vars(chosen))
         if self.pictures is not None:
             self.pictures.ahead(question.texts)
@@ -300,5 +325,5 @@ class StudyQueue:
 
 def _report(future: Any) -> None:
     error = None if future.cancelled() else future.exception()
-    if error is not None:
+    if error is not None and not isinstance(error, NotReadyError):
         _log.warning("A question could not be prepared in advance: %s", error)

@@ -8,8 +8,18 @@ from typing import Literal
 from edpbrl_gym.likelihood import Response
 
 __all__ = [
+    "AnswerReadError",
+    "AnswerTimeoutError",
+    "ChangedQuestionError",
     "HistoryChangedError",
+    "LoopFinishedError",
+    "NotAskingError",
+    "NotReadyError",
     "Participant",
+    "ParticipantLeftError",
+    "ParticipantTakenError",
+    "Post",
+    "QuestionLimitError",
     "QuestionKind",
     "Receipt",
     "Status",
@@ -39,6 +49,52 @@ class HistoryChangedError(RuntimeError):
 
 class StruckQuestionError(RuntimeError):
     """The question was taken back before it was answered: another one waits for an answer."""
+
+
+class NotAskingError(RuntimeError):
+    """The participant is asked no questions: no consent yet, or the participation has ended."""
+
+
+class AnswerReadError(NotAskingError):
+    """The answer can't be taken back: the environment's loop has gone on with it."""
+
+
+class NotReadyError(RuntimeError):
+    """The next question comes from an oracle, which has not posted it yet; try again in a second."""
+
+
+class AnswerTimeoutError(TimeoutError):
+    """Nobody answered an oracle's question in time. The answers so far are stored.
+
+    Attributes:
+        oracle: Name of the oracle.
+        answered: Number of its questions with an answer.
+    """
+
+    def __init__(self, message: str, *, oracle: str, answered: int) -> None:
+        super().__init__(message)
+        self.oracle = oracle
+        self.answered = answered
+
+
+class ChangedQuestionError(RuntimeError):
+    """The oracle is asked another question than the one stored with its number: the loop was not repeated exactly."""
+
+
+class QuestionLimitError(RuntimeError):
+    """The oracle is asked more questions than the study's participants answer."""
+
+
+class ParticipantTakenError(RuntimeError):
+    """The participant is asked by another oracle, or the oracle asks another participant."""
+
+
+class ParticipantLeftError(RuntimeError):
+    """The oracle's participant answers no more questions: withdrawn, failed the comprehension check, or deleted."""
+
+
+class LoopFinishedError(RuntimeError):
+    """The oracle was told that its loop is finished, and is asked a further question."""
 
 
 @dataclass(frozen=True)
@@ -161,3 +217,20 @@ class Receipt:
 
     answer: StoredAnswer
     first: bool
+
+
+@dataclass(frozen=True)
+class Post:
+    """A question of an oracle.
+
+    Attributes:
+        number: Its number among the questions that count, from 0.
+        texts: K texts.
+        episode: Episode of the environment.
+        step: Step of the episode.
+    """
+
+    number: int
+    texts: list[str]
+    episode: int
+    step: int

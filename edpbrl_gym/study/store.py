@@ -15,6 +15,7 @@ from sqlalchemy.exc import IntegrityError
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.study.database import Database
 from edpbrl_gym.study.deletion import delete_participant
+from edpbrl_gym.study.posts import check_unread
 from edpbrl_gym.study.records import (
     HistoryChangedError,
     Participant,
@@ -319,6 +320,7 @@ class Store:
 
         Raises:
             UnknownQuestionError: It is not the key of the last answer, nor of one taken back.
+            AnswerReadError: An oracle's loop has gone on with the answer.
         """
         with self.database.writing() as connection:
             _locked(connection, participant)
@@ -332,6 +334,8 @@ class Store:
                 if connection.execute(wanted).scalar() is None:
                     raise UnknownQuestionError("Expected the key of the last answer, got another one")
                 return None if pending is None else _question(pending)
+            if last.kind == "normal":
+                check_unread(connection, participant, sum(row.kind == "normal" for row in rows[: rows.index(last)]))
             event = _add_event(connection, participant, "undo", {"number": last.number})
             struck = [row.id for row in (last, pending) if row is not None]
             connection.execute(update(questions).where(questions.c.id.in_(struck)).values(struck_by=event))

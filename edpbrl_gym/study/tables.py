@@ -16,7 +16,18 @@ from sqlalchemy import (
     text,
 )
 
-__all__ = ["answers", "configs", "counters", "events", "facts", "metadata", "participants", "questions"]
+__all__ = [
+    "answers",
+    "configs",
+    "counters",
+    "events",
+    "facts",
+    "metadata",
+    "oracles",
+    "participants",
+    "posts",
+    "questions",
+]
 
 metadata = MetaData(
     naming_convention={
@@ -127,4 +138,27 @@ events = Table(
     Column("at", String(40), nullable=False),
     Column("detail", JSON, nullable=False),
     sqlite_autoincrement=True,
+)
+
+# whom a HumanOracle asks: one participant each
+oracles = Table(
+    "oracles",
+    metadata,
+    Column("name", String(64), primary_key=True),
+    Column("participant", ForeignKey("participants.id"), nullable=False, unique=True),
+    Column("claimed_at", String(40), nullable=False),
+    Column("finished_at", String(40)),  # null: it may still post questions
+)
+
+# its questions: number i is the participant's question i that counts
+posts = Table(
+    "posts",
+    metadata,
+    Column("participant", ForeignKey("participants.id"), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("texts", JSON, nullable=False),
+    Column("episode", Integer, nullable=False),
+    Column("step", Integer, nullable=False),
+    Column("posted_at", String(40), nullable=False),
+    Column("read_at", String(40)),  # when the oracle took the answer, which is final from then on
 )

@@ -90,7 +90,8 @@ test = 4
 
 # The arms are the methods that the study compares; participants are assigned to them in blocks of random order, in
 # which each arm occurs `weight` times. A study with one arm compares nothing. Planners: adaptive, random, those that
-# `edpbrl bench` lists, or "questions" for the fixed questions of a file of `edpbrl design`.
+# `edpbrl bench` lists, "questions" for the fixed questions of a file of `edpbrl design`, or "oracle" for the questions
+# of a loop of your own with an environment, which asks through edpbrl_gym.study.HumanOracle.
 [[arms]]
 name = "adaptive"
 planner = "adaptive"
@@ -105,6 +106,10 @@ planner = "random"
 # name = "design"
 # planner = "questions"
 # file = "questions.csv"
+
+# [[arms]]
+# name = "loop"
+# planner = "oracle"
 
 
 [thanks]

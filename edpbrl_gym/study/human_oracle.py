@@ -1,0 +1,259 @@
+"""An oracle that asks a participant of a study: the environment's loop waits for a person's answers."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from edpbrl_gym._compat import check_installed
+from edpbrl_gym._validation import check_number
+from edpbrl_gym.comparisons import Queries
+from edpbrl_gym.likelihood import Response
+from edpbrl_gym.oracles import Answers
+from edpbrl_gym.study.config import CONFIG, FORMATS, ORACLE, Arm, StudyConfig
+from edpbrl_gym.study.config_reading import read_config
+from edpbrl_gym.study.records import AnswerTimeoutError, Post, QuestionLimitError
+from edpbrl_gym.vocabulary.tokens import fold
+
+if TYPE_CHECKING:
+    from edpbrl_gym.study.posts import Replies
+
+__all__ = ["HumanOracle"]
+
+_MAX_NAME = 64  # characters, as wide as its column
+_MAX_TEXT = 10_000  # characters of an option
+
+
+class HumanOracle:
+    """Asks one participant of a study the questions of an environment, and waits for the answers.
+
+    The pages of the study (`edpbrl study serve`, another process, perhaps on another machine with PostgreSQL) show the
+    questions to a participant of an arm with ``planner = "oracle"``, after the practice and with the attention checks
+    and repeats of the study. A participant belongs to one oracle.
+
+    Questions and answers are in the study's database, numbered from the beginning of the loop. After an error, a kill
+    or a time-out the loop is run again under the same name: questions that are answered get their stored answers at
+    once, and the first one without an answer is waited for. The loop must then ask the same questions, so its seeds
+    and settings must be the same.
+
+    An answer that ``answer`` has returned is final: the participant can no longer take it back. Where a call asks
+    several questions, their answers are read together, when all are there.
+
+    What a participant cannot tell is a tie, and a question passed over a skip.
+
+    Args:
+        study: Folder of the study, or its configuration.
+        arm: Name of the arm; None: the only one with ``planner = "oracle"``.
+        participant: Code or external identifier (such as the PROLIFIC_PID) of the participant; None: the first one of
+            the arm who has come to the questions and whom no other oracle asks.
+        name: Name of the loop and of the oracle, recorded with every comparison.
+        response: Format of the answers that the loop expects; that of the study.
+        timeout: Seconds to wait for the next answer, or for a participant; every answer begins them anew. None: no end.
+        poll: Seconds between two looks into the database.
+
+    Raises:
+        ModuleNotFoundError: The extra ``study`` is not installed.
+        FileNotFoundError, Mistakes: As for ``read_config``.
+        ValueError: The study has no such arm or another format.
+        ConnectionError: The database can't be opened.
+    """
+
+    def __init__(
+        self,
+        study: str | os.PathLike[str] | StudyConfig,
+        *,
+        arm: str | None = None,
+        participant: str | None = None,
+        name: str = "human",
+        response: str = "best",
+        timeout: float | None = 600.0,
+        poll: float = 0.5,
+    ) -> None:
+        for package in ("sqlalchemy", "alembic"):
+            check_installed(package, "the answers of a study", "study")
+        from edpbrl_gym.study.posts import Posts
+        from edpbrl_gym.study.store import Store
+
+        if not 1 <= len(name) <= _MAX_NAME:
+            raise ValueError(f"Expected a name of 1 to {_MAX_NAME} characters, got {len(name)}; choose another")
+        self._timeout = None if timeout is None else check_number(timeout, "timeout", minimum=0.0)
+        self._poll = check_number(poll, "poll", minimum=0.0, exclusive=True)
+        self.config = study if isinstance(study, StudyConfig) else read_config(Path(study))
+        self._arm = _arm_of(self.config, arm)
+        if response != self.config.questions.format:
+            allowed = "" if response in FORMATS else f"; response is one of {', '.join(FORMATS)}"
+            raise ValueError(
+                f"Expected the study's format of answers, response = {self.config.questions.format!r}, got "
+                f"{response!r}{allowed}"
+            )
+        self._name = name
+        self._wanted = participant
+        self._claimed: int | None = None
+        self._next = 0
+        self._store = Store(self.config.database_url)
+        self._posts = Posts(self._store.database)
+
+    @property
+    def name(self) -> str:
+        """Name of the oracle."""
+        return self._name
+
+    @property
+    def asked(self) -> int:
+        """Number of questions of this loop that are answered."""
+        return self._next
+
+    def describe(self) -> dict[str, Any]:
+        """What is recorded with every comparison: the study and, by the name in its exports, the participant."""
+        described: dict[str, Any] = {
+            "name": self.name,
+            "kind": "human",
+            "study": self.config.title,
+            "arm": self._arm.name,
+            "config": self.config.fingerprint,
+            "response": self.config.questions.format,
+        }
+        if self._claimed is not None:
+            from edpbrl_gym.study.export_rows import pseudonym
+
+            [person] = [one for one in self._store.participants() if one.id == self._claimed]
+            described["participant"] = pseudonym(self._store.secret, person)
+        return described
+
+    def answer(self, queries: Queries) -> Answers:
+        """Ask the participant, and wait until all questions are answered.
+
+        Args:
+            queries: Questions with texts, as many options as the study's, no option twice.
+
+        Returns:
+            The answers; a tie where the participant could not tell, a skip for a question passed over.
+
+        Raises:
+            AnswerTimeoutError: Nobody answered in time; what was answered is stored.
+            ChangedQuestionError: Another question was asked at this place of the loop before.
+            QuestionLimitError: The loop asks more questions than the study has; nothing is asked.
+            ParticipantTakenError: Another oracle asks the participant.
+            ParticipantLeftError: The participant has withdrawn, failed the comprehension check or was deleted.
+            LoopFinishedError: ``finish`` was called before.
+            ValueError: The questions are none that the study's pages can show.
+        """
+        wanted = self._checked(queries)
+        if not wanted:
+            return Answers(())
+        participant = self._participant()
+        self._posts.post(participant, wanted)
+        responses = self._wait(participant, len(wanted))
+        self._next += len(wanted)
+        return Answers(responses)
+
+    def finish(self) -> None:
+        """Let the participant finish: after the questions posted so far their page says thank you.
+
+        Without it the page waits for further questions, also after ``close``. Before any question there is nobody to
+        finish, and nothing happens.
+        """
+        self._posts.finish(self.name)
+
+    def close(self) -> None:
+        """Close the database; the loop can be run again."""
+        self._store.close()
+
+    def __enter__(self) -> HumanOracle:
+        """This oracle; the block closes it, but does not finish the loop."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close the database."""
+        self.close()
+
+    def _checked(self, queries: Queries) -> list[Post]:
+        """The questions as they are posted."""
+        options, most = self.config.questions.options, self.config.questions.number
+        if queries.texts is None:
+            raise ValueError(
+                "Expected questions with texts for a person, got features only; use an environment with "
+                "trajectory_texts (or state_texts), or give Queries their texts"
+            )
+        if len(queries) and queries.num_options != options:
+            raise ValueError(
+                f"Expected questions of {options} options, as the study has, got {queries.num_options}; change lanes, "
+                f"or options in {CONFIG}"
+            )
+        for texts in queries.texts:
+            _check_texts(texts)
+        if self._next + len(queries) > most:
+            raise QuestionLimitError(
+                f"Expected at most number = {most} questions, as in {CONFIG}, got question {self._next + len(queries)} "
+                f"of the loop {self.name!r}; end the loop earlier. Nothing was asked"
+            )
+        steps = zip(queries.texts, queries.episode.tolist(), queries.step.tolist(), strict=True)
+        return [Post(self._next + index, list(texts), *place) for index, (texts, *place) in enumerate(steps)]
+
+    def _participant(self) -> int:
+        """The row of the participant, waited for if there is none yet."""
+        begin = time.monotonic()
+        while self._claimed is None:
+            self._claimed = self._posts.claim(self.name, self._arm.name, self._wanted)
+            if self._claimed is None:
+                who = f"the participant {self._wanted!r}" if self._wanted else f"a participant of {self._arm.name!r}"
+                self._sleep(begin, f"{who} at the questions", 0)
+        return self._claimed
+
+    def _wait(self, participant: int, count: int) -> tuple[Response, ...]:
+        """The answers to the next questions."""
+        begin, stored = time.monotonic(), -1
+        while True:
+            replies: Replies = self._posts.replies(participant)
+            if len(replies.responses) >= self._next + count:
+                taken = self._posts.take(participant, self._next, count)
+                if taken is not None:
+                    return taken
+            if replies.stored != stored:
+                begin, stored = time.monotonic(), replies.stored
+            self._sleep(begin, f"an answer to question {len(replies.responses) + 1}", len(replies.responses))
+
+    def _sleep(self, begin: float, what: str, answered: int) -> None:
+        """Sleep until the next look, if there is time left."""
+        left = self._poll if self._timeout is None else begin + self._timeout - time.monotonic()
+        if left <= 0:
+            raise AnswerTimeoutError(
+                f"Expected {what} within {self._timeout:g} s, got none; {answered} answers of the loop {self.name!r} "
+                "are stored. Run the loop again from its beginning under this name: it goes on with them",
+                oracle=self.name,
+                answered=answered,
+            )
+        time.sleep(min(self._poll, left))
+
+
+def _arm_of(config: StudyConfig, name: str | None) -> Arm:
+    arms = [arm for arm in config.arms if arm.planner == ORACLE]
+    chosen = [arm for arm in arms if name in (None, arm.name)]
+    if len(chosen) != 1:
+        names = ", ".join(repr(arm.name) for arm in arms) or "none"
+        which = "one arm" if name is None else f"the arm {name!r}"
+        raise ValueError(
+            f"Expected {which} with planner = 'oracle' in {CONFIG}, got {names}; add it, or name one by arm="
+        )
+    return chosen[0]
+
+
+def _check_texts(texts: Sequence[str]) -> None:
+    """Raise a ValueError for options that a page can't show, or shows twice."""
+    for text in texts:
+        if not text.strip() or len(text) > _MAX_TEXT or any("\ud800" <= character <= "\udfff" for character in text):
+            raise ValueError(
+                f"Expected texts of 1 to {_MAX_TEXT:,} characters of Unicode for people, got {text[:60]!r} "
+                f"({len(text):,} characters)"
+            )
+    if len({fold(text) for text in texts}) < len(texts):
+        raise ValueError(
+            f"Expected different options for people, got {list(texts)}; for prompts use collect(..., distinct=True) "
+            "or DistinctOptions"
+        )
