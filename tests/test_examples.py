@@ -19,6 +19,7 @@ RUNS = {
     "personalize_policy.py": ["--total-timesteps", "2304", "--tokens-per-step", "4", "--episodes", "10"],
     "text_generation.py": ["--episodes", "4", "--words", "3"],
     "local_judge.py": ["--demo", "--seed", "1"],
+    "human_oracle.py": ["--episodes", "1"],
     "diffusion_taste.py": ["--answers", "6", "--blocks", "2", "--steps", "2", "--pool-noises", "2", "--samples", "8"],
     "diffusion_reinforce.py": [
         *("--conditions", "1", "7", "--blocks", "2", "--steps", "2", "--iterations", "3", "--meta-samples", "2"),
@@ -117,6 +118,15 @@ def test_ask_tell(tmp_path):
     output = run("ask_tell.py", *RUNS["ask_tell.py"], "--folder", str(tmp_path / "session"))
     assert re.search(r"^30 questions, predicted accuracy \d+\.\d%", output, flags=re.M)
     assert (tmp_path / "session").is_dir()
+
+
+def test_human_oracle(tmp_path):
+    pytest.importorskip("alembic", reason="needs the extra study: pip install 'edpbrl-gym[study]'")
+    output = run("human_oracle.py", *RUNS["human_oracle.py"])
+    assert re.search(r"^6 answers by p[0-9a-f]{12}; last: ", output, flags=re.M)
+    assert "estimate converged: True" in output and "The person is at the last page: finished" in output
+    output = run("human_oracle.py", "--folder", str(tmp_path / "study"), "--timeout", "0.2")
+    assert "Written:" in output and "0 answers of the loop 'example' are stored" in output
 
 
 def test_text_generation(tmp_path, monkeypatch):

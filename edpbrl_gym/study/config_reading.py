@@ -185,7 +185,7 @@ def _arms(table: Table, folder: Path, questions: QuestionsConfig) -> tuple[Arm, 
             one.note("file", "a file for the planner 'questions', and for no other", "add it, or take it out")
         if arm.planner == ORACLE and (arm.prior is not None or arm.options):
             refused = "prior" if arm.prior is not None else "options"
-            one.note(refused, "none with planner = 'oracle', whose questions HumanOracle posts", "take it out")
+            one.note(refused, "none with planner = 'oracle', whose questions come from HumanOracle", "take it out")
         if arm.planner in ("questions", ORACLE) and questions.stopping is not None:
             one.note("planner", "a planner that learns, as [questions.stop_when_sure] asks how sure it is")
         one.refuse_others()

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from edpbrl_gym._compat import check_installed
-from edpbrl_gym._validation import check_number
+from edpbrl_gym._validation import check_choice_of, check_number
 from edpbrl_gym.comparisons import Queries
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.oracles import Answers
@@ -43,8 +43,6 @@ class HumanOracle:
     An answer that ``answer`` has returned is final: the participant can no longer take it back. Where a call asks
     several questions, their answers are read together, when all are there.
 
-    What a participant cannot tell is a tie, and a question passed over a skip.
-
     Args:
         study: Folder of the study, or its configuration.
         arm: Name of the arm; None: the only one with ``planner = "oracle"``.
@@ -52,6 +50,8 @@ class HumanOracle:
             the arm who has come to the questions and whom no other oracle asks.
         name: Name of the loop and of the oracle, recorded with every comparison.
         response: Format of the answers that the loop expects; that of the study.
+        cant_tell: What "can't tell" is for the loop: a "tie", or a "skip" for those that learn from best options only,
+            such as the agent "adaptive". It is stored as it was answered.
         timeout: Seconds to wait for the next answer, or for a participant; every answer begins them anew. None: no end.
         poll: Seconds between two looks into the database.
 
@@ -70,6 +70,7 @@ class HumanOracle:
         participant: str | None = None,
         name: str = "human",
         response: str = "best",
+        cant_tell: str = "tie",
         timeout: float | None = 600.0,
         poll: float = 0.5,
     ) -> None:
@@ -90,6 +91,7 @@ class HumanOracle:
                 f"Expected the study's format of answers, response = {self.config.questions.format!r}, got "
                 f"{response!r}{allowed}"
             )
+        self._ties_are_skips = check_choice_of(cant_tell, "cant_tell", ("tie", "skip")) == "skip"
         self._name = name
         self._wanted = participant
         self._claimed: int | None = None
@@ -116,6 +118,7 @@ class HumanOracle:
             "arm": self._arm.name,
             "config": self.config.fingerprint,
             "response": self.config.questions.format,
+            "cant_tell": "skip" if self._ties_are_skips else "tie",
         }
         if self._claimed is not None:
             from edpbrl_gym.study.export_rows import pseudonym
@@ -131,7 +134,7 @@ class HumanOracle:
             queries: Questions with texts, as many options as the study's, no option twice.
 
         Returns:
-            The answers; a tie where the participant could not tell, a skip for a question passed over.
+            The answers; a skip for a question passed over.
 
         Raises:
             AnswerTimeoutError: Nobody answered in time; what was answered is stored.
@@ -149,6 +152,8 @@ class HumanOracle:
         self._posts.post(participant, wanted)
         responses = self._wait(participant, len(wanted))
         self._next += len(wanted)
+        if self._ties_are_skips:
+            responses = tuple(Response.skip() if one.kind == "tie" else one for one in responses)
         return Answers(responses)
 
     def finish(self) -> None:

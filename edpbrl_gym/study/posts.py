@@ -13,7 +13,6 @@ from sqlalchemy.exc import IntegrityError
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.study.database import Database
 from edpbrl_gym.study.records import (
-    AnswerReadError,
     ChangedQuestionError,
     LoopFinishedError,
     ParticipantLeftError,
@@ -22,7 +21,7 @@ from edpbrl_gym.study.records import (
 )
 from edpbrl_gym.study.tables import answers, oracles, participants, posts, questions
 
-__all__ = ["Posts", "Replies", "check_unread"]
+__all__ = ["Posts", "Replies", "last_is_read"]
 
 
 @dataclass(frozen=True)
@@ -192,15 +191,13 @@ class Posts:
             return found.responses[start : start + count]
 
 
-def check_unread(connection: Connection, participant: int, number: int) -> None:
-    """Check that no oracle has read the answer to the question that counts with a number.
-
-    Raises:
-        AnswerReadError: One has.
-    """
+def last_is_read(connection: Connection, participant: int) -> bool:
+    """Whether an oracle has read the participant's last answer to a question that counts."""
+    answered = select(func.count()).select_from(questions).join(answers, answers.c.question == questions.c.id)
+    own = questions.c.participant == participant
+    number = answered.where(own, questions.c.kind == "normal", questions.c.struck_by.is_(None)).scalar_subquery() - 1
     wanted = select(posts.c.read_at).where(posts.c.participant == participant, posts.c.number == number)
-    if connection.execute(wanted).scalar() is not None:
-        raise AnswerReadError("Expected an answer that no oracle has read, this one can't be taken back any more")
+    return connection.execute(wanted).scalar() is not None
 
 
 def _is_finished(connection: Connection, participant: int) -> bool:

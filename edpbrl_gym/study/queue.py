@@ -189,7 +189,9 @@ class StudyQueue:
     def style(self, participant: Participant) -> Style | None:
         """The learnt taste of a participant who has finished, beside random prompts; None: there is nothing to show."""
         count = self.config.style
-        if not count or self.store.participant(participant.code).status != "finished":
+        if not count or self._is_oracle(participant):  # what was learnt is in the oracle's loop
+            return None
+        if self.store.participant(participant.code).status != "finished":
             return None
         seat = self._seat(participant)
         with seat.lock:

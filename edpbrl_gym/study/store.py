@@ -15,8 +15,9 @@ from sqlalchemy.exc import IntegrityError
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.study.database import Database
 from edpbrl_gym.study.deletion import delete_participant
-from edpbrl_gym.study.posts import check_unread
+from edpbrl_gym.study.posts import last_is_read
 from edpbrl_gym.study.records import (
+    AnswerReadError,
     HistoryChangedError,
     Participant,
     QuestionKind,
@@ -196,16 +197,19 @@ class Store:
             return [(_question(row), given.get(row.id)) for row in connection.execute(asked)]
 
     def last_key(self, participant: int) -> str | None:
-        """Key of the last answer of a participant that was not taken back; None: there is none."""
+        """Key of the last answer, which can be taken back; None: there is none, or an oracle has read it."""
         query = (
-            select(answers.c.key)
+            select(answers.c.key, questions.c.kind)
             .join(questions, questions.c.id == answers.c.question)
             .where(answers.c.participant == participant, questions.c.struck_by.is_(None))
             .order_by(questions.c.number.desc())
             .limit(1)
         )
         with self.database.reading() as connection:
-            return connection.execute(query).scalar()
+            row = connection.execute(query).first()
+            if row is None or (row.kind == "normal" and last_is_read(connection, participant)):
+                return None
+            return str(row.key)
 
     def add_question(
         self,
@@ -334,8 +338,10 @@ class Store:
                 if connection.execute(wanted).scalar() is None:
                     raise UnknownQuestionError("Expected the key of the last answer, got another one")
                 return None if pending is None else _question(pending)
-            if last.kind == "normal":
-                check_unread(connection, participant, sum(row.kind == "normal" for row in rows[: rows.index(last)]))
+            if last.kind == "normal" and last_is_read(connection, participant):
+                raise AnswerReadError(
+                    "Expected an answer that no oracle has read, this one can't be taken back any more"
+                )
             event = _add_event(connection, participant, "undo", {"number": last.number})
             struck = [row.id for row in (last, pending) if row is not None]
             connection.execute(update(questions).where(questions.c.id.in_(struck)).values(struck_by=event))

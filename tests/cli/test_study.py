@@ -48,6 +48,13 @@ def test_check_says_what_the_study_will_be(folder, capsys):
         assert text in printed
 
 
+def test_check_says_that_questions_come_from_an_oracle(folder, capsys):
+    with open(folder / "study.toml", "a", encoding="utf-8") as file:
+        file.write('\n[[arms]]\nname = "loop"\nplanner = "oracle"\n')
+    assert main(["study", "check", str(folder)]) == 0
+    assert "loop: questions come from HumanOracle, 25% of the participants" in capsys.readouterr().out
+
+
 def test_a_folder_without_a_study_is_refused(tmp_path, capsys):
     refused(capsys, ["study", "check", tmp_path], 2, "edpbrl study init")
 

@@ -76,6 +76,9 @@ def test_the_defaults_that_the_template_names_are_the_defaults(tmp_path):
         (("arms",), [], "expected at least one arm, got none"),
         (("arms", 0, "prior"), "nobody.safetensors", "arms[1].prior"),
         (("arms", 0, "file"), "study.toml", "arms[1].file"),
+        (("arms", 0), {"name": "loop", "planner": "oracle", "file": "study.toml"}, "arms[1].file"),
+        (("arms", 0), {"name": "loop", "planner": "oracle", "options": {"draws": 3}}, "come from HumanOracle"),
+        (("arms", 0), {"name": "loop", "planner": "oracle", "prior": "study.toml"}, "arms[1].prior: expected none"),
         (("languages",), ["en", "de"], "consent.de.txt"),
         (("languages",), ["english language"], "languages"),
         (("title",), " ", "title: expected the title in quotes"),
@@ -198,6 +201,13 @@ def test_checks_ask_the_first_question_of_every_arm(folder):
     assert [len(set(arm.texts)) for arm in plan.arms] == [3, 3]
     assert plan.questions == 6 + 1 + 1 + 2 and plan.minutes > 2
     assert [arm.share for arm in plan.arms] == pytest.approx([1 / 3, 2 / 3])
+
+
+def test_an_oracles_arm_has_no_stopping_rule(folder):
+    document = changed("arms", 0, "planner", value="oracle")
+    document["questions"]["stop_when_sure"] = {"minimum": 6}
+    [mistake] = mistakes(document, folder)
+    assert mistake.startswith("arms[1].planner: expected a planner that learns")
 
 
 def test_checks_list_the_mistakes_of_all_arms(tmp_path):

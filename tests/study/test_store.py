@@ -249,6 +249,18 @@ def test_migrations_make_the_tables_of_the_code(store):
         assert compare_metadata(context, metadata) == []
 
 
+def test_a_database_of_the_first_version_is_migrated_with_its_answers(store, url):
+    person = enrol(store)
+    with store.database.writing() as connection:  # back to the first revision
+        for table in ("posts", "oracles"):
+            connection.execute(text(f"DROP TABLE {table}"))
+        connection.execute(text("UPDATE alembic_version SET version_num = '0001'"))
+    again = Store(url)
+    assert again.participant(person.code) == person
+    test_migrations_make_the_tables_of_the_code(again)
+    again.close()
+
+
 def test_a_database_of_a_newer_version_is_refused(store, url):
     with store.database.writing() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))

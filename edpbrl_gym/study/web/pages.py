@@ -10,7 +10,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response as Answer
 
-from edpbrl_gym.study.queue import NotAskingError
+from edpbrl_gym.study.queue import AnswerReadError, NotAskingError
 from edpbrl_gym.study.records import Participant, StoredQuestion, StruckQuestionError, UnknownQuestionError
 from edpbrl_gym.study.schedule import schedule
 from edpbrl_gym.study.style import STYLE_CHOICE
@@ -257,10 +257,10 @@ def undo(visit: Visit) -> Answer:
         return see_other("/end")
     try:
         visit.site.queue.undo(visit.person, visit.form.get("undo_key", ""))
+    except (UnknownQuestionError, AnswerReadError):
+        return see_other("/question?notice=nothing_to_undo")
     except NotAskingError:
         return see_other("/end")
-    except UnknownQuestionError:
-        return see_other("/question?notice=nothing_to_undo")
     return see_other("/question?notice=undone")
 
 
