@@ -65,7 +65,7 @@ def run(options: Ask) -> None:
     """Ask, then estimate the taste, write it and print its prompts."""
     from edpbrl_gym._places import hold_folder
     from edpbrl_gym.cli.ask_drawing import Paper
-    from edpbrl_gym.cli.ask_terminal import opened
+    from edpbrl_gym.cli.ask_terminal import BadLineError, opened
     from edpbrl_gym.session.typed import AnswerForm
 
     with bad_arguments():
@@ -81,13 +81,18 @@ def run(options: Ask) -> None:
         if not begun(options.out):  # to be read while the vocabulary is loaded
             paper.opening(settings.feedback, shown(options.out))
         with _opened_session(options.out, settings, form) as session:
+            bad: BadLineError | None = None
             try:
                 _converse(options, session, form, reader, paper)
             except KeyboardInterrupt:
                 paper.close()
+            except BadLineError as error:  # what was learnt before this line is written, then it is reported
+                bad = error
             finally:
                 _write_answers(options.out, session)
             _finish(options, settings, session, paper)
+            if bad is not None:
+                raise bad
     del lock
 
 

@@ -16,7 +16,7 @@ from typing import Any, NoReturn, Protocol
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.session.typed import AnswerForm, Taps, Wish
 
-__all__ = ["Keys", "Lines", "Reader", "Screen", "opened"]
+__all__ = ["BadLineError", "Keys", "Lines", "Reader", "Screen", "opened"]
 
 _QUIET = 0.3  # seconds without a key after which the next one is meant for the question on the screen
 _LONGEST = 1 << 12  # bytes of a line
@@ -159,6 +159,10 @@ class Keys:
             return ""
 
 
+class BadLineError(ValueError):
+    """A line of a pipe or a file is no answer."""
+
+
 class Lines:
     """Typed lines of stdin. In a terminal a line that is no answer is asked again; otherwise it is an error."""
 
@@ -179,7 +183,7 @@ class Lines:
         """See ``Reader``; the end of the input is the wish to stop.
 
         Raises:
-            ValueError: A line of a pipe or a file is no answer; the message has its number.
+            BadLineError: A line of a pipe or a file is no answer; the message has its number.
         """
         if self.asks:
             self._settle()
@@ -196,7 +200,7 @@ class Lines:
                 return form.read(line)
             except ValueError as error:
                 if not self.asks:
-                    raise ValueError(f"Line {self._number} of the input: {error}") from None
+                    raise BadLineError(f"Line {self._number} of the input: {error}") from None
                 screen.note(str(error))
 
     def confirm(self) -> bool:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from edpbrl_gym._seeds import generator
-from edpbrl_gym.session import Session
 from edpbrl_gym.study.drawing import draw_options
 from edpbrl_gym.study.materials import Materials
 from edpbrl_gym.study.records import Participant, Post, QuestionKind
@@ -33,7 +35,7 @@ def choose(
     participant: Participant,
     slot: Slot,
     history: History,
-    session: Callable[[History], Session],
+    planned: Callable[[History], NDArray[np.int64]],
     post: Post | None = None,
 ) -> Chosen:
     """The question of a slot.
@@ -43,7 +45,8 @@ def choose(
         participant: The participant.
         slot: The slot.
         history: The questions before it with their answers, without those taken back.
-        session: Gives the participant's session, told the answers of a history; called for questions that count.
+        planned: Gives the prompts (K, h + 1) that the participant's planner asks about after a history; called for
+            questions that count.
         post: What an oracle has posted for this slot, which is then asked instead; it has no tokens.
     """
     config = materials.config
@@ -53,7 +56,7 @@ def choose(
     if post is not None:
         return Chosen(slot.kind, [[] for _ in post.texts], post.texts, positions)
     if slot.kind == "normal":
-        tokens = session(history).choose()  # embedded later, while it is read
+        tokens = planned(history)
         return Chosen(slot.kind, tokens.tolist(), list(materials.maker.texts(tokens)), positions)
     if slot.kind == "repeat":
         asked = [one for one, _ in history if one.kind == "normal"][slot.index]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,8 @@ class Database:
         if self.is_sqlite and not create and not Path(self.url.database or "").is_file():
             raise FileNotFoundError(f"Expected the answers of a study at {self.url.database}, found none yet")
         self._engine = self._make_engine()
+        # threads wait here in turn: where one holds SQLite's own lock, the others sleep ever longer between two tries
+        self._writer = threading.Lock() if self.is_sqlite else nullcontext()
         try:
             self._migrate()
         except DBAPIError as error:
@@ -71,7 +74,7 @@ class Database:
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """A transaction that may write; when the block has ended without an error, what it wrote is on the disk."""
-        with self._engine.begin() as connection:
+        with self._writer, self._engine.begin() as connection:
             yield connection
 
     @contextmanager

@@ -20,6 +20,7 @@ from edpbrl_gym.likelihood import ResponseModel, make_response_model
 from edpbrl_gym.planners.base import Planner
 from edpbrl_gym.planners.option_features import OptionFeatures, option_features
 from edpbrl_gym.planners.registry import make_planner, planner_class, planner_options
+from edpbrl_gym.planners.replay import ReplayPlanner
 from edpbrl_gym.session import QuestionMaker, Session
 from edpbrl_gym.session.outlook import Outlook
 from edpbrl_gym.study.config import ORACLE, Arm, StudyConfig
@@ -63,6 +64,7 @@ class Materials:
         self.model: ResponseModel = make_response_model(config.questions.format, taps=config.questions.options)
         self._populations: dict[Path, Population] = {}
         self._priors: dict[tuple[object, Path | None], Any] = {}  # shared: one takes tens of megabytes
+        self._fixed: dict[Path, NDArray[np.int64]] = {}  # tokens of files of questions
         self._lock = threading.RLock()
 
     @cached_property
@@ -124,7 +126,11 @@ class Materials:
             raise ValueError(f"Expected an arm with a planner, the questions of {arm.name!r} come from HumanOracle")
         if arm.planner == FIXED:
             assert arm.file is not None  # checked with the configuration
-            return fixed_planner(arm.file, self.vocabulary, questions.feedback, questions.options)
+            with self._lock:
+                if arm.file not in self._fixed:
+                    planner = fixed_planner(arm.file, self.vocabulary, questions.feedback, questions.options)
+                    self._fixed[arm.file] = planner.tokens
+            return ReplayPlanner(self._fixed[arm.file], distinct=True)
         options: dict[str, Any] = dict(arm.options)
         if "distinct" in planner_options(arm.planner):
             options["distinct"] = True  # people never compare an option with itself

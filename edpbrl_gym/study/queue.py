@@ -15,7 +15,7 @@ from edpbrl_gym.likelihood import Response
 from edpbrl_gym.study.arms import arm_of
 from edpbrl_gym.study.choosing import choose
 from edpbrl_gym.study.config import ORACLE, StudyConfig
-from edpbrl_gym.study.materials import FIXED, Materials
+from edpbrl_gym.study.materials import Materials
 from edpbrl_gym.study.pictures import Pictures
 from edpbrl_gym.study.posts import Posts
 from edpbrl_gym.study.records import (
@@ -29,7 +29,7 @@ from edpbrl_gym.study.records import (
     Timing,
 )
 from edpbrl_gym.study.schedule import Slot, schedule
-from edpbrl_gym.study.seats import Seat
+from edpbrl_gym.study.seats import INDEPENDENT, Seat
 from edpbrl_gym.study.store import History, Store
 from edpbrl_gym.study.style import STYLE, STYLE_CHOICE, Choice, Style, make_style
 
@@ -88,7 +88,9 @@ class StudyQueue:
                 f"Expected the questions, arms, seed, vocabulary and encoder with which the study in "
                 f"{store.database.name} began, got others; restore them, or begin a new study with another database"
             )
-        _ = materials.features  # once, before people wait
+        for arm in config.arms:  # what all sessions of an arm share is made now, before people wait
+            if arm.planner != ORACLE:
+                materials.session(arm, 0)
 
     def close(self) -> None:
         """Wait for the worker threads; the store stays open."""
@@ -122,10 +124,7 @@ class StudyQueue:
         return correct
 
     def _check_asking(self, participant: Participant) -> Participant:
-        current = self.store.participant(participant.code)
-        if current.status in _NOT_ASKED:
-            raise NotAskingError(f"Expected a participant who may be asked, got one who {_NOT_ASKED[current.status]}")
-        return current
+        return _asking(self.store.participant(participant.code))
 
     # questions and answers
 
@@ -136,12 +135,16 @@ class StudyQueue:
             NotAskingError: There is no consent yet, or the participation has ended.
             NotReadyError: The next question comes from an oracle, which has not posted it yet.
         """
-        question = self._prepare(self._check_asking(participant))
+        current, history = self.store.situation(participant.code)
+        _asking(current)
+        question = _waiting(history)
+        if question is None:
+            question = self._prepare(participant)
         if question is None:
             return None
         if question.shown_at is None:
             self.store.mark_shown(question.id)
-        if question.kind == "normal" and self._arms[participant.arm].planner not in (FIXED, ORACLE):
+        if question.kind == "normal" and self._arms[participant.arm].planner not in (*INDEPENDENT, ORACLE):
             self._work(self._think, participant)
         return question
 
@@ -237,10 +240,10 @@ class StudyQueue:
     def _prepare_once(self, participant: Participant) -> StoredQuestion | None:
         seat = self._seat(participant)
         with seat.lock:
-            history = self.store.history(participant.id)
-            if history and history[-1][1] is None:
-                return history[-1][0]
-            status = self.store.participant(participant.code).status
+            current, history = self.store.situation(participant.code)
+            waiting, status = _waiting(history), current.status
+            if waiting is not None:
+                return waiting
             if status == "finished" or status in _NOT_ASKED:
                 return None
             slots, place = self._slots(participant), len(history)
@@ -285,7 +288,7 @@ class StudyQueue:
             post = self._posts.find(participant.id, slot.index)
             if post is None:
                 raise NotReadyError("Expected a question that the oracle has posted, there is none yet; try again soon")
-        chosen = choose(self.materials, participant, slot, history, seat.session, post)
+        chosen = choose(self.materials, participant, slot, history, seat.choose, post)
         question = self.store.add_question(participant.id, len(history), **vars(chosen))
         if self.pictures is not None:
             self.pictures.ahead(question.texts)
@@ -296,7 +299,8 @@ class StudyQueue:
         seat = self._seat(participant)
         with seat.lock:
             history = self.store.history(participant.id)
-            if history and history[-1][1] is None and history[-1][0].kind == "normal":
+            waiting = _waiting(history)
+            if waiting is not None and waiting.kind == "normal":
                 session = seat.session(history)
                 session.ask()
                 if self.config.questions.stopping is None:
@@ -323,6 +327,17 @@ class StudyQueue:
         except RuntimeError:  # closed in the meantime: the answer is stored, and the next server goes on
             return
         future.add_done_callback(_report)
+
+
+def _asking(participant: Participant) -> Participant:
+    if participant.status in _NOT_ASKED:
+        raise NotAskingError(f"Expected a participant who may be asked, got one who {_NOT_ASKED[participant.status]}")
+    return participant
+
+
+def _waiting(history: History) -> StoredQuestion | None:
+    """The question that waits for an answer."""
+    return history[-1][0] if history and history[-1][1] is None else None
 
 
 def _report(future: Any) -> None:

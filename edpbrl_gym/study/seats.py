@@ -6,15 +6,20 @@ import threading
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edpbrl_gym.session import Question, Session
+from edpbrl_gym.session.questions import check_distinct
 from edpbrl_gym.session.transcript import Transcript
 from edpbrl_gym.study.config import Arm
-from edpbrl_gym.study.materials import Materials
+from edpbrl_gym.study.materials import FIXED, Materials
 from edpbrl_gym.study.records import Participant, StoredQuestion
 from edpbrl_gym.study.store import History
 
-__all__ = ["Seat"]
+__all__ = ["INDEPENDENT", "Seat"]
+
+INDEPENDENT = (FIXED, "random")
+"""Planners whose questions depend on their number alone, neither on answers nor on earlier questions."""
 
 
 class Seat:
@@ -36,6 +41,27 @@ class Seat:
         self._arm = arm
         self._session: Session | None = None
         self._told: list[int] = []  # rows of the answers that the session knows
+
+    def choose(self, history: History) -> NDArray[np.int64]:
+        """Prompts (K, h + 1) of the next question that counts, after a history without a waiting question.
+
+        Where questions depend on their number alone, answers are not told and nothing is embedded.
+        """
+        if self._arm.planner not in INDEPENDENT or self._materials.config.questions.stopping is not None:
+            return self.session(history).choose()
+        asked = [question for question, _ in history if question.kind == "normal"]
+        planner, maker = self._materials.planner(self._arm, self._number), self._materials.maker
+        horizon = maker.vocabulary.horizon
+        before = np.empty((planner.num_options, 0), dtype=np.int64)
+        for question in asked:
+            tokens = np.array(question.tokens, dtype=np.int64)
+            for step in range(tokens.shape[1] - maker.num_new, tokens.shape[1]):
+                planner.follow(tokens[:, :step], tokens[:, step])
+            before = tokens if tokens.shape[1] < horizon else before[:, :0]
+        for _ in range(maker.num_new):
+            before = maker.extended(before, planner.ask(before))
+        check_distinct(maker.texts(before), planner.name, number=len(asked), step=before.shape[1] - 1)
+        return before
 
     def session(self, history: History) -> Session:
         """The session, told all answers of the history to questions that count."""

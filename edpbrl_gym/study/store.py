@@ -138,10 +138,13 @@ class Store:
             UnknownParticipantError: There is none.
         """
         with self.database.reading() as connection:
-            row = connection.execute(select(participants).where(participants.c.code == code)).first()
-        if row is None:
-            raise UnknownParticipantError("Expected a participant of this study, got an unknown code")
-        return _participant(row)
+            return _participant(_by_code(connection, code))
+
+    def situation(self, code: str) -> tuple[Participant, History]:
+        """The participant with a public code, and their ``history`` at the same moment; raises as ``participant``."""
+        with self.database.reading() as connection:
+            row = _by_code(connection, code)
+            return _participant(row), _history(connection, row.id, questions.c.struck_by.is_(None))
 
     def participants(self) -> list[Participant]:
         """All participants in the order of arrival."""
@@ -183,18 +186,13 @@ class Store:
 
     def history(self, participant: int) -> History:
         """The questions of a participant with their answers, in order, without those taken back."""
-        return self._history(participant, questions.c.struck_by.is_(None))
+        with self.database.reading() as connection:
+            return _history(connection, participant, questions.c.struck_by.is_(None))
 
     def full_history(self, participant: int) -> History:
         """All questions that a participant was ever asked with their answers, in the order of asking."""
-        return self._history(participant, questions.c.id.is_not(None), by=questions.c.id)
-
-    def _history(self, participant: int, condition: Any, by: Any = questions.c.number) -> History:
-        asked = select(questions).where(questions.c.participant == participant, condition).order_by(by)
-        told = select(answers).where(answers.c.participant == participant)
         with self.database.reading() as connection:
-            given = {row.question: _answer(row) for row in connection.execute(told)}
-            return [(_question(row), given.get(row.id)) for row in connection.execute(asked)]
+            return _history(connection, participant, questions.c.id.is_not(None), by=questions.c.id)
 
     def last_key(self, participant: int) -> str | None:
         """Key of the last answer, which can be taken back; None: there is none, or an oracle has read it."""
@@ -395,6 +393,20 @@ def _locked(connection: Connection, participant: int) -> Any:
     if row is None:
         raise UnknownParticipantError(f"Expected a participant of this study, got the unknown row {participant}")
     return row
+
+
+def _by_code(connection: Connection, code: str) -> Any:
+    row = connection.execute(select(participants).where(participants.c.code == code)).first()
+    if row is None:
+        raise UnknownParticipantError("Expected a participant of this study, got an unknown code")
+    return row
+
+
+def _history(connection: Connection, participant: int, condition: Any, by: Any = questions.c.number) -> History:
+    asked = select(questions).where(questions.c.participant == participant, condition).order_by(by)
+    told = select(answers).where(answers.c.participant == participant)
+    given = {row.question: _answer(row) for row in connection.execute(told)}
+    return [(_question(row), given.get(row.id)) for row in connection.execute(asked)]
 
 
 def _changed(connection: Connection, participant: int, change: dict[str, Any]) -> Any:

@@ -95,6 +95,7 @@ def test_a_bad_line_of_a_pipe_ends_with_its_number_and_loses_nothing(begin, tmp_
     assert "Line 2 of the input: Expected the number of the best option, 1 to 4" in error
     assert told(tmp_path / "ask") == [("best", [2])]
     assert len(Comparisons.from_parquet(tmp_path / "ask/answers.parquet")) == 1
+    assert load_taste(tmp_path / "ask/taste.safetensors").provenance["questions"] == 1
     assert piped(monkeypatch, "1\n", "ask", "--out", tmp_path / "ask") == 0
     assert told(tmp_path / "ask") == [("best", [2]), ("best", [0])]
 
