@@ -14,9 +14,9 @@ waits for the choice, and called after --reading seconds, when the question was 
 10 to 14 and 30 to 34 answers. Then what a server that has just been started takes to ask the next question.
 
 "crowd": so many participants in as many threads of one process, or of several (--processes) that share the database
-like several servers, each with its share of the participants. Each participant reads every question for --reading seconds on
-average (uniform between half and one and a half times as long; people need about ten), answers it, and asks for the
-next one at once, as a page does that is sent after the answer was stored. A page is both together.
+like several servers, each with its share of the participants. Each participant reads every question for --reading
+seconds on average (uniform between half and one and a half times as long; people need about ten), answers it, and asks
+for the next one at once, as a page does that is sent after the answer was stored. A page is both together.
 """
 
 from __future__ import annotations

@@ -93,10 +93,10 @@ class Seat:
         session = self._materials.session(self._arm, self._number)
         transcript, events = Transcript(session.maker, session.num_options), []
         for question, answer in normal:
-            if answer is None:
-                break
             events.append(Transcript.ask_event(self._question(question, transcript)))
             transcript.apply(events[-1])
+            if answer is None:
+                break
             response = answer.response
             if response.kind not in session.model.kinds:
                 response = type(response).skip()

@@ -12,6 +12,7 @@ pytest.importorskip("alembic", reason="needs the extra study: pip install 'edpbr
 
 
 from edpbrl_gym.likelihood import Response
+from edpbrl_gym.planners import AdaptivePlanner
 from edpbrl_gym.study.config_reading import read_config
 from edpbrl_gym.study.materials import Materials
 from edpbrl_gym.study.queue import NotAskingError, StudyQueue
@@ -111,6 +112,34 @@ def test_a_new_server_asks_what_the_old_one_would_have(config, url, sqlite, serv
         again = other.enrol({"id": name})
         assert again.code == person.code and again.arm == person.arm
         assert seen(got + answer_all(other, again)) == expected
+
+
+def test_a_new_server_chooses_the_next_question_only(config, sqlite, server, monkeypatch):
+    first = server(config, sqlite)
+    people = [arrive(first, id=str(number)) for number in range(3)]
+    for person in people:
+        answer_all(first, person, 5)
+        assert first.next_question(person) is not None
+    asked = []
+    ask = AdaptivePlanner.ask
+    monkeypatch.setattr(AdaptivePlanner, "ask", lambda planner, given: asked.append(1) or ask(planner, given))
+    other = server(config, sqlite)
+    for person in people:
+        while (question := other.next_question(person)) is not None and question.kind != "normal":
+            other.answer(person, question.key, liked(other, question))
+        other.answer(person, question.key, liked(other, question))
+        while other.next_question(person).kind != "normal":
+            other.answer(person, other.next_question(person).key, liked(other, other.next_question(person)))
+    other.close()
+    assert len(asked) == other.materials.vocabulary.horizon  # of the one adaptive participant, one question
+
+
+def test_a_question_that_waits_is_shown_while_its_planner_works(config, sqlite, server):
+    queue = server(config, sqlite)
+    person = arrive(queue, id="x")
+    key = queue.next_question(person).key
+    with queue._seat(person).lock, ThreadPoolExecutor(1) as pool:
+        assert pool.submit(queue.next_question, person).result(timeout=30).key == key
 
 
 def test_two_servers_share_a_participant(config, url, server):
