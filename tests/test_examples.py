@@ -20,6 +20,7 @@ RUNS = {
     "text_generation.py": ["--episodes", "4", "--words", "3"],
     "local_judge.py": ["--demo", "--seed", "1"],
     "human_oracle.py": ["--episodes", "1"],
+    "study.py": ["--people", "3", "--questions", "3", "--port", "8766"],
     "diffusion_taste.py": ["--answers", "6", "--blocks", "2", "--steps", "2", "--pool-noises", "2", "--samples", "8"],
     "diffusion_reinforce.py": [
         *("--conditions", "1", "7", "--blocks", "2", "--steps", "2", "--iterations", "3", "--meta-samples", "2"),

@@ -14,8 +14,8 @@ from typing import Any
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.study.arms import arm_of
 from edpbrl_gym.study.choosing import choose
-from edpbrl_gym.study.config import ORACLE, StudyConfig
-from edpbrl_gym.study.materials import Materials
+from edpbrl_gym.study.config import ORACLE, Arm, StudyConfig
+from edpbrl_gym.study.materials import FIXED, Materials
 from edpbrl_gym.study.pictures import Pictures
 from edpbrl_gym.study.posts import Posts
 from edpbrl_gym.study.records import (
@@ -201,6 +201,9 @@ class StudyQueue:
             shown = next((one for one in self.store.events(participant.id) if one["kind"] == STYLE), None)
             if shown is not None:
                 return Style.from_json(shown["detail"])
+            arm = self._arms[participant.arm]
+            if arm.planner == FIXED:  # which learns nothing; random questions are learnt from in the same way
+                seat = Seat(self.materials, participant, Arm(arm.name, "random", prior=arm.prior))
             session = seat.session(self.store.history(participant.id))
             style = make_style(self.materials, participant, session, count)
         if style is None:

@@ -10,7 +10,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response as Answer
 
-from edpbrl_gym.study.queue import AnswerReadError, NotAskingError
+from edpbrl_gym.study.queue import AnswerReadError, NotAskingError, NotReadyError
 from edpbrl_gym.study.records import Participant, StoredQuestion, StruckQuestionError, UnknownQuestionError
 from edpbrl_gym.study.schedule import schedule
 from edpbrl_gym.study.style import STYLE_CHOICE
@@ -41,6 +41,7 @@ __all__ = [
 IDENTIFIERS = ("PROLIFIC_PID", "STUDY_ID", "SESSION_ID", "participant")
 """Parameters of the study's link that are kept; others are ignored."""
 
+_RELOAD = 3  # seconds after which the page that waits for a question asks again
 _MAX_IDENTIFIER = 128  # characters
 _BREAK = timedelta(days=1)  # after which a page says where the participant stopped
 _NOTICES = frozenset({*FIELDS.values(), "already", "taken_back", "undone", "nothing_to_undo"})
@@ -207,6 +208,8 @@ def question(visit: Visit) -> Answer:
         asked = site.queue.next_question(person)
     except NotAskingError:
         return see_other("/end")
+    except NotReadyError:
+        return visit.page("waiting.html", headers={"Refresh": str(_RELOAD)})
     if asked is None:
         return see_other("/end")
     if _is_back_after_a_break(visit, asked):

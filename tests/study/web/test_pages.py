@@ -211,3 +211,16 @@ def test_measurements_of_the_script_are_stored_and_nonsense_is_left_out(served):
         (390, 844),
     )
     assert (second.first_input_ms, second.answer_ms, second.visibility_changes, second.viewport) == (None,) * 4
+
+
+def test_a_page_waits_for_the_question_of_an_oracle(serve):
+    text = SMALL[: SMALL.index("[[arms]]")] + '[[arms]]\nname = "loop"\nplanner = "oracle"\n'
+    served = serve(text.replace("[practice]\nquestions = 1", "[practice]\nquestions = 0"))
+    person = served.person()
+    person.arrive()
+    person.post("/instructions")
+    while "reading" in person.page.text:  # attention checks need no oracle
+        person.post("/answer", best=0)
+    assert person.at == "/question" and "being prepared" in person.page.text
+    assert person.page.headers["refresh"] == "3"
+    assert person.get("/end").url.path == "/question"

@@ -8,12 +8,15 @@ from concurrent.futures import Future
 import numpy as np
 import pytest
 
+from edpbrl_gym.comparisons.question_files import write_questions
 from edpbrl_gym.study.checks import examine
 from edpbrl_gym.study.config_reading import read_config
 from edpbrl_gym.study.pictures import Pictures, make_pictures
 from edpbrl_gym.study.style import STYLE, STYLE_CHOICE
 from edpbrl_gym.study.toml_reading import Mistakes
+from edpbrl_gym.vocabulary import load_vocabulary
 from tests.helpers.encoders import CountingEncoder
+from tests.helpers.small_vocabulary import write_vocabulary
 from tests.helpers.studies import SMALL, write_study
 from tests.helpers.tiny_diffusion import save_tiny_stable_diffusion
 
@@ -78,6 +81,20 @@ def test_the_style_is_that_of_the_answers(serve):
         person.post("/answer", best=int(np.argmax(utility(question.texts))))
     style = served.queue.style(participant)
     assert utility(style.learnt).mean() > utility(style.random).mean()
+
+
+def test_an_arm_with_fixed_questions_learns_a_style_too(serve, tmp_path):
+    """Its planner learns nothing, so the taste is learnt from the answers themselves."""
+    vocabulary = load_vocabulary(write_vocabulary(tmp_path / "words"))
+    rng = np.random.default_rng(0)
+    asked = [(i, 2, [vocabulary.prompt(rng.integers(vocabulary.sizes)) for _ in range(3)]) for i in range(6)]
+    write_questions(tmp_path / "questions.csv", asked)
+    text = SMALL[: SMALL.index("[[arms]]")]
+    text += f'[[arms]]\nname = "design"\nplanner = "questions"\nfile = "{tmp_path / "questions.csv"}"\n'
+    served = serve(text)
+    person = served.person()
+    finish(person)
+    assert "Group A" in person.page.text and len(details(served, STYLE)[0]["learnt"]) == 4
 
 
 # pictures

@@ -90,6 +90,7 @@ function show(text, address) {
 
 function replace(text) {
   const page = new DOMParser().parseFromString(text, "text/html");
+  if (page.querySelector("[data-reload]")) return location.reload(); // a page that asks again by itself
   const wait = [...page.querySelectorAll(".card img")].map((picture) => loaded(picture.getAttribute("src")));
   Promise.race([Promise.all(wait), new Promise((go) => setTimeout(go, 3000))]).then(() => {
     document.title = page.title;
