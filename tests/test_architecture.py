@@ -46,8 +46,8 @@ FLOORS = {
     "personalize": 5,
     "session": 6,
     "experiments": 7,
-    "study": 7,
-    "cli": 8,
+    "study": 8,
+    "cli": 9,
 }
 HEAVY = {
     "torch",

@@ -20,6 +20,8 @@ from edpbrl_gym.cli.reinforce import Reinforce
 from edpbrl_gym.cli.render import Render
 from edpbrl_gym.cli.report import Report
 from edpbrl_gym.cli.study import StudyCheck, StudyDelete, StudyExport, StudyInit
+from edpbrl_gym.cli.study_replay import StudyReplay
+from edpbrl_gym.cli.study_report import StudyReport
 from edpbrl_gym.cli.study_serve import StudyServe
 from edpbrl_gym.cli.synthetic import Synthetic
 from edpbrl_gym.cli.train_mini_diffusion import TrainMiniDiffusion
@@ -96,6 +98,8 @@ def commands(arguments: Sequence[str]) -> Any:
                 | Annotated[StudyCheck, subcommand("check")]
                 | Annotated[StudyServe, subcommand("serve")]
                 | Annotated[StudyExport, subcommand("export")]
+                | Annotated[StudyReport, subcommand("report")]
+                | Annotated[StudyReplay, subcommand("replay")]
                 | Annotated[StudyDelete, subcommand("delete")]
             ]
         ]

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import tyro
 
 from edpbrl_gym.cli.console import output, shown
+
+if TYPE_CHECKING:
+    from edpbrl_gym.experiments.reporting.report import Report as MadeReport
 
 __all__ = ["Report", "run"]
 
 
 @dataclass(frozen=True)
 class Report:
-    """Rebuild every figure and REPORT.md of a run from its results.parquet."""
+    """Rebuild every figure and REPORT.md of a run from its results.parquet, or make those of an exported study."""
 
     run: tyro.conf.Positional[Path]
-    """Run folder, or its results.parquet."""
+    """Run folder, or its results.parquet; or a folder of `edpbrl study export`."""
     out: Path | None = None
     """Folder for figures and report (None: the run's own)."""
 
@@ -25,12 +29,27 @@ class Report:
 def run(options: Report) -> None:
     """Rebuild figures and report."""
     from edpbrl_gym._files import check_links
-    from edpbrl_gym.experiments.registry import write_report
-    from edpbrl_gym.experiments.runs import read_results
+    from edpbrl_gym.study.exported import is_export
 
-    results = read_results(options.run)
+    make = _of_study if is_export(options.run) else _of_run
+    report = make(options.run)
     out = options.out or (options.run if options.run.is_dir() else options.run.parent)
     check_links(out, "REPORT.md", "figures")
     console = output()
-    for path in write_report(results, out):
+    for path in report.write(out):
         console.print(f"wrote {shown(path)}", soft_wrap=True)
+
+
+def _of_run(place: Path) -> MadeReport:
+    from edpbrl_gym.experiments.registry import get_experiment
+    from edpbrl_gym.experiments.runs import read_results
+
+    results = read_results(place)
+    return get_experiment(results.kind).report(results)
+
+
+def _of_study(place: Path) -> MadeReport:
+    from edpbrl_gym.study.exported import read_tables
+    from edpbrl_gym.study.reporting.report import make_report
+
+    return make_report(read_tables(place))

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from tyro.conf import Positional
 
-from edpbrl_gym.cli.console import bullet, command, output, quiet_libraries, shown
+from edpbrl_gym.cli.console import bullet, command, output, quiet_libraries, shown, track
 from edpbrl_gym.cli.errors import UsageError, bad_arguments
 
 if TYPE_CHECKING:
     from edpbrl_gym.study.config import StudyConfig
+    from edpbrl_gym.study.records import Participant
     from edpbrl_gym.study.store import Store
 
-__all__ = ["StudyCheck", "StudyDelete", "StudyExport", "StudyInit", "run"]
+__all__ = ["StudyCheck", "StudyDelete", "StudyExport", "StudyInit", "find_participant", "open_study", "run"]
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,7 @@ def _describe(console: Any, config: Any, plan: Any, materials: Any) -> None:
     bullet(console, "Config", f"sha256 {config.fingerprint[:16]}")
 
 
-def _open(folder: Path) -> tuple[StudyConfig, Store]:
+def open_study(folder: Path) -> tuple[StudyConfig, Store]:
     """The configuration and the database of a study that has begun."""
     from edpbrl_gym._compat import check_installed
     from edpbrl_gym.study.config_reading import read_config
@@ -153,14 +154,20 @@ def _open(folder: Path) -> tuple[StudyConfig, Store]:
 def _export(options: StudyExport) -> None:
     from edpbrl_gym._places import hold_place
 
-    config, store = _open(options.folder)
+    config, store = open_study(options.folder)
     from edpbrl_gym.study.export import export
     from edpbrl_gym.study.materials import Materials
 
     quiet_libraries()
     lock = hold_place(options.out)
     with closing(store):
-        written = export(store, Materials(config), options.out, identified=options.identified)
+        written = export(
+            store,
+            Materials(config),
+            options.out,
+            identified=options.identified,
+            track=lambda records: track("People", records, len(records)),
+        )
     console = output()
     bullet(console, "People", f"{written.participants}, {len(written.people)} of them with answers for estimates")
     bullet(console, "Answers", f"{written.answers} that count")
@@ -170,28 +177,39 @@ def _export(options: StudyExport) -> None:
     if written.people:
         console.print(f"One taste: {command('edpbrl', 'estimate', written.people[0])}", soft_wrap=True)
         console.print(f"All: {command('edpbrl', 'fit-population', options.out / 'comparisons')}", soft_wrap=True)
+    console.print(f"Report: {command('edpbrl', 'report', options.out)}", soft_wrap=True)
     del lock
 
 
-def _delete(options: StudyDelete) -> None:
-    _, store = _open(options.folder)
+def find_participant(store: Store, identifier: str) -> Participant:
+    """The participant with an external identifier, or the pseudonym of an export.
+
+    Raises:
+        UsageError: None has it, or several have.
+    """
     from edpbrl_gym.study.export_rows import pseudonym
 
+    wanted = [
+        one
+        for one in store.participants()
+        if identifier in (pseudonym(store.secret, one), one.code, *one.external.values())
+    ]
+    if len(wanted) != 1:
+        raise UsageError(
+            f"Expected the identifier of one participant, {identifier!r} is that of {len(wanted)}; give the "
+            "PROLIFIC_PID, or the pseudonym of an export"
+        )
+    return wanted[0]
+
+
+def _delete(options: StudyDelete) -> None:
+    _, store = open_study(options.folder)
     with closing(store):
-        wanted = [
-            one
-            for one in store.participants()
-            if options.participant in (pseudonym(store.secret, one), one.code, *one.external.values())
-        ]
-        if len(wanted) != 1:
-            raise UsageError(
-                f"Expected the identifier of one participant, {options.participant!r} is that of {len(wanted)}; give "
-                "the PROLIFIC_PID, or the pseudonym of an export"
-            )
-        answered = sum(answer is not None for _, answer in store.full_history(wanted[0].id))
+        wanted = find_participant(store, options.participant)
+        answered = sum(answer is not None for _, answer in store.full_history(wanted.id))
         if not options.yes:
             raise UsageError(f"Expected --yes to delete a participant with {answered} answers for good; add it")
-        store.delete(wanted[0].id)
+        store.delete(wanted.id)
     bullet(output(), "Deleted", f"a participant with {answered} answers; delete them from exports and backups too")
 
 

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from edpbrl_gym._seeds import generator
 from edpbrl_gym.study.drawing import draw_options
 from edpbrl_gym.study.materials import Materials
-from edpbrl_gym.study.records import Participant, Post, QuestionKind
+from edpbrl_gym.study.records import History, Participant, Post, QuestionKind
 from edpbrl_gym.study.schedule import Slot
-from edpbrl_gym.study.store import History
 
 __all__ = ["Chosen", "choose"]
 

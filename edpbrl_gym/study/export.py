@@ -3,37 +3,26 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from edpbrl_gym._files import replacing_folder
 from edpbrl_gym._places import write_atomically
 from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.comparisons.csv_files import write_csv
-from edpbrl_gym.likelihood import Response
-from edpbrl_gym.study.export_rows import (
-    ANSWERS,
-    EVENTS,
-    IDENTIFYING,
-    PARTICIPANTS,
-    Column,
-    answer_rows,
-    counts,
-    event_rows,
-    participant_row,
-    pseudonym,
-)
+from edpbrl_gym.study.export_rows import ANSWERS, pseudonym
+from edpbrl_gym.study.exported import STUDY, StudyTables, columns_of, facts_of, tables_of
 from edpbrl_gym.study.materials import Materials
-from edpbrl_gym.study.posts import Posts
-from edpbrl_gym.study.records import Participant, Post
-from edpbrl_gym.study.store import History, Store
+from edpbrl_gym.study.people import Predictor, comparisons_of
+from edpbrl_gym.study.records import Record
+from edpbrl_gym.study.store import Store
 
-__all__ = ["Exported", "export"]
+__all__ = ["Exported", "export", "gather"]
 
 _DICTIONARY = "dictionary.csv"
+Track = Callable[[list[Record]], Iterable[Record]]
 
 
 @dataclass(frozen=True)
@@ -51,19 +40,48 @@ class Exported:
     people: list[Path]
 
 
-def export(store: Store, materials: Materials, out: Path, *, identified: bool = False) -> Exported:
+def gather(
+    store: Store, materials: Materials, *, identified: bool = False, track: Track = iter
+) -> tuple[StudyTables, dict[str, Comparisons]]:
+    """All tables, with predictions of the test questions, and the comparisons of each person.
+
+    Args:
+        store: The study's database.
+        materials: What its questions are made of.
+        identified: Also give external identifiers and times.
+        track: Iterates over the participants, and may show how far it is.
+    """
+    records = store.records()
+    predictor = Predictor(materials)
+    people: dict[str, Comparisons] = {}
+    predictions: list[dict[str, Any]] = []
+    for record in track(records):
+        name = pseudonym(store.secret, record.participant)
+        comparisons = comparisons_of(name, record, materials, identified=identified)
+        if comparisons is not None and len(comparisons.decided):
+            people[name] = comparisons
+        if record.participant.status in ("asking", "finished"):
+            predictions += predictor.rows(name, record, comparisons)
+    facts = facts_of(materials.config, deleted=store.counts()["deleted"])
+    tables = tables_of(records, store.secret, facts, predictions=predictions, identified=identified)
+    return tables, people
+
+
+def export(store: Store, materials: Materials, out: Path, *, identified: bool = False, track: Track = iter) -> Exported:
     """Write a folder with everything that was asked and answered.
 
     ``answers`` (.csv, .jsonl, .parquet) has a row for every question asked, ``participants.csv`` for every participant,
-    ``events.csv`` for every event; ``dictionary.csv`` gives the meaning of every column; ``comparisons/`` has a file
-    for each person, which `edpbrl estimate` and `edpbrl fit-population` read. Times are relative to consent, so that no
-    date is told.
+    ``events.csv`` for every event, ``predictions.csv`` for every answer to a test question and what was known before
+    it; ``study.json`` has facts about the study; ``dictionary.csv`` gives the meaning of every column;
+    ``comparisons/`` has a file for each person, which `edpbrl estimate` and `edpbrl fit-population` read. `edpbrl
+    report` makes a report of the folder. Times are relative to consent, so that no date is told.
 
     Args:
         store: The study's database.
         materials: What its questions are made of.
         out: The folder, which a former export may be in; it is replaced as a whole.
         identified: Also write external identifiers and times.
+        track: As for ``gather``.
 
     Raises:
         OSError: The folder holds something else, or can't be written.
@@ -72,93 +90,37 @@ def export(store: Store, materials: Materials, out: Path, *, identified: bool = 
         raise FileExistsError(
             f"Expected a new folder or a former export at {out}, found something else; choose another"
         )
-    tables: dict[str, list[dict[str, Any]]] = {"answers": [], "participants": [], "events": []}
-    people: dict[str, Comparisons] = {}
-    everyone = store.participants()
-    for participant in everyone:
-        name, history = pseudonym(store.secret, participant), store.full_history(participant.id)
-        tables["answers"] += answer_rows(name, participant, history)
-        tables["participants"].append(participant_row(name, participant, history, identified=identified))
-        tables["events"] += event_rows(name, participant, store.events(participant.id), identified=identified)
-        posts = Posts(store.database).all(participant.id)
-        comparisons = _comparisons(name, participant, history, posts, materials, identified=identified)
-        if comparisons is not None and len(comparisons.decided):
-            people[name] = comparisons
-    for rows in tables.values():
-        rows.sort(key=lambda row: row["participant"])  # stable; the order of arrival is told by nothing
+    tables, people = gather(store, materials, identified=identified, track=track)
     with replacing_folder(out) as part:
         _write(part, tables, identified=identified)
         _write_people(part / "comparisons", people, materials)
-    total = sum(row["counts"] for row in tables["answers"])
-    return Exported(len(everyone), total, [out / "comparisons" / f"{name}.parquet" for name in sorted(people)])
+    total = sum(row["counts"] for row in tables.answers)
+    files = [out / "comparisons" / f"{name}.parquet" for name in sorted(people)]
+    return Exported(len(tables.participants), total, files)
 
 
-def _comparisons(
-    name: str,
-    participant: Participant,
-    history: History,
-    posts: list[Post],
-    materials: Materials,
-    *,
-    identified: bool,
-) -> Comparisons | None:
-    """The answers that count; None without any. Posts of an oracle know the episodes and steps of its environment."""
-    normal = [(question, answer) for question, answer in history if counts(question, answer)]
-    normal.sort(key=lambda pair: pair[0].number)
-    if not normal:
-        return None
-    horizon, feedback = materials.vocabulary.horizon, materials.config.questions.feedback
-    index = np.arange(len(normal))
-    episode, step = (index, index * 0 + horizon - 1) if feedback == "prompt" else np.divmod(index, horizon)
-    if posts:
-        episode, step = np.array([(post.episode, post.step) for post in posts[: len(normal)]]).T
-    given = [answer for _, answer in normal if answer is not None]
-    kinds = materials.model.kinds
-    mixes = [*kinds, "tie"] if materials.config.questions.format == "best" else kinds  # others can't be mixed with ties
-    encoder = materials.encoder
-    return Comparisons(
-        features=np.stack([encoder.encode(question.texts) for question, _ in normal]),
-        responses=tuple(one.response if one.response.kind in mixes else Response.skip() for one in given),
-        episode=episode,
-        step=step,
-        texts=[question.texts for question, _ in normal],
-        who=name,
-        answered_at=_times([one.answered_at for one in given]) if identified else None,
-        metadata={
-            "encoder": encoder.name,
-            "encoder_fingerprint": encoder.fingerprint,
-            "feedback": feedback,
-            "arm": participant.arm,
-        },
-    )
-
-
-def _times(times: list[str]) -> Any:
-    return np.array([np.datetime64(time.removesuffix("+00:00"), "us") for time in times])
-
-
-def _write(part: Path, tables: dict[str, list[dict[str, Any]]], *, identified: bool) -> None:
+def _write(part: Path, tables: StudyTables, *, identified: bool) -> None:
     import pandas
 
-    columns: dict[str, tuple[Column, ...]] = {
-        "answers": ANSWERS,
-        "participants": (*PARTICIPANTS, *(IDENTIFYING if identified else ())),
-        "events": EVENTS,
-    }
-    for name, rows in tables.items():
-        names = [column.name for column in columns[name]]
-        cells = [{key: _cell(row[key]) for key in names} for row in rows]
-        whole = [column.name for column in columns[name] if column.type == "integer"]
+    columns = columns_of(identified=identified)
+    for name, listed in columns.items():
+        names = [column.name for column in listed]
+        cells = [{key: _cell(row[key]) for key in names} for row in getattr(tables, name)]
+        whole = [column.name for column in listed if column.type == "integer"]
         write_csv(part / f"{name}.csv", pandas.DataFrame(cells, columns=names).astype(dict.fromkeys(whole, "Int64")))
-    lines = [json.dumps(row, ensure_ascii=False) for row in tables["answers"]]
-    write_atomically(part / "answers.jsonl", lambda file: file.write_text("\n".join([*lines, ""]), encoding="utf-8"))
-    _write_parquet(part / "answers.parquet", tables["answers"])
+    _write_text(part / "answers.jsonl", [json.dumps(row, ensure_ascii=False) for row in tables.answers])
+    _write_parquet(part / "answers.parquet", tables.answers)
     meanings = [
         {"file": name, "column": column.name, "type": column.type, "meaning": column.meaning}
         for name, listed in columns.items()
         for column in listed
     ]
     write_csv(part / _DICTIONARY, pandas.DataFrame(meanings))
+    _write_text(part / STUDY, [json.dumps(tables.study, ensure_ascii=False, indent=1)])
+
+
+def _write_text(path: Path, lines: list[str]) -> None:
+    write_atomically(path, lambda file: file.write_text("\n".join([*lines, ""]), encoding="utf-8"))
 
 
 def _cell(value: Any) -> Any:
@@ -195,5 +157,4 @@ def _write_people(folder: Path, people: dict[str, Comparisons], materials: Mater
         "vocabulary_fingerprint": vocabulary.fingerprint,
         "vocabulary": {"names": vocabulary.names, "tokens": vocabulary.tokens},
     }
-    text = json.dumps(document, ensure_ascii=False)
-    write_atomically(folder / "design.json", lambda file: file.write_text(text, encoding="utf-8"))
+    _write_text(folder / "design.json", [json.dumps(document, ensure_ascii=False)])

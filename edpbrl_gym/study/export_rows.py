@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from edpbrl_gym.study.records import Participant, StoredAnswer, StoredQuestion
-from edpbrl_gym.study.store import History
+from edpbrl_gym.study.records import History, Participant, StoredAnswer, StoredQuestion
 
 __all__ = [
     "ANSWERS",
     "EVENTS",
     "IDENTIFYING",
     "PARTICIPANTS",
+    "PREDICTIONS",
     "Column",
     "answer_rows",
     "counts",
@@ -87,10 +87,22 @@ EVENTS = (
     _WHO,
     Column("after_s", "number", "seconds from consent; negative before it, empty without consent"),
     Column(
-        "kind", "text", "consent, comprehension, status, undo, sure (the stopping rule), refused, others of the pages"
+        "kind",
+        "text",
+        "consent, comprehension, status, undo, sure (the stopping rule), style_choice (the last question: learnt, "
+        "random or tie), refused, others of the pages",
     ),
     Column("detail", "JSON", "more about it; only with --identified for kinds that pages define"),
 )
+
+PREDICTIONS = (
+    _WHO,
+    Column("asked", "integer", "asked of a test question that names a best option"),
+    Column("after", "integer", "number of the participant's answers that count from which it is predicted"),
+    Column("last", "boolean", "whether these are all of them"),
+    Column("probabilities", "list of numbers", "of each option, in its order, to be named best; averaged over the "
+           "posterior under the arm's prior"),
+)  # fmt: skip
 
 IDENTIFYING = (
     Column("external", "JSON", "identifiers with which the participant arrived"),
@@ -98,7 +110,7 @@ IDENTIFYING = (
     Column("created_at", "time", "arrival, UTC"),
     Column("consented_at", "time", "consent, UTC"),
 )
-_OWN_EVENTS = ("consent", "comprehension", "status", "undo", "sure")
+_OWN_EVENTS = ("consent", "comprehension", "status", "undo", "sure", "style_choice")
 
 
 def pseudonym(secret: str, participant: Participant) -> str:

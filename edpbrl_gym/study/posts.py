@@ -12,6 +12,7 @@ from sqlalchemy.exc import IntegrityError
 
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.study.database import Database
+from edpbrl_gym.study.reading import post_of
 from edpbrl_gym.study.records import (
     ChangedQuestionError,
     LoopFinishedError,
@@ -149,7 +150,7 @@ class Posts:
         wanted = select(posts).where(posts.c.participant == participant, posts.c.number == number)
         with self._database.reading() as connection:
             row = connection.execute(wanted).first()
-        return None if row is None else _post(row)
+        return None if row is None else post_of(row)
 
     def final_count(self, participant: int) -> int | None:
         """The number of questions when the participant's oracle has finished; None before."""
@@ -161,7 +162,7 @@ class Posts:
         """All questions for a participant in order."""
         query = select(posts).where(posts.c.participant == participant).order_by(posts.c.number)
         with self._database.reading() as connection:
-            return [_post(row) for row in connection.execute(query)]
+            return [post_of(row) for row in connection.execute(query)]
 
     # answers
 
@@ -243,10 +244,6 @@ def _check_present(status: str | None) -> None:
         raise ParticipantLeftError(
             f"Expected a participant who answers, this one {why}; begin another loop with another name and participant"
         )
-
-
-def _post(row: Any) -> Post:
-    return Post(row.number, row.texts, row.episode, row.step)
 
 
 def _now() -> str:

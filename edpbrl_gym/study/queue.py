@@ -20,6 +20,7 @@ from edpbrl_gym.study.pictures import Pictures
 from edpbrl_gym.study.posts import Posts
 from edpbrl_gym.study.records import (
     AnswerReadError,
+    History,
     HistoryChangedError,
     NotAskingError,
     NotReadyError,
@@ -30,7 +31,7 @@ from edpbrl_gym.study.records import (
 )
 from edpbrl_gym.study.schedule import Slot, schedule
 from edpbrl_gym.study.seats import INDEPENDENT, Seat
-from edpbrl_gym.study.store import History, Store
+from edpbrl_gym.study.store import Store
 from edpbrl_gym.study.style import STYLE, STYLE_CHOICE, Choice, Style, make_style
 
 __all__ = ["AnswerReadError", "NotAskingError", "NotReadyError", "StudyQueue"]

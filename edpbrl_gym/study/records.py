@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from edpbrl_gym.likelihood import Response
 
@@ -11,6 +11,7 @@ __all__ = [
     "AnswerReadError",
     "AnswerTimeoutError",
     "ChangedQuestionError",
+    "History",
     "HistoryChangedError",
     "LoopFinishedError",
     "NotAskingError",
@@ -22,6 +23,7 @@ __all__ = [
     "QuestionLimitError",
     "QuestionKind",
     "Receipt",
+    "Record",
     "Status",
     "StoredAnswer",
     "StoredQuestion",
@@ -211,6 +213,10 @@ class StoredAnswer:
     code_version: str
 
 
+History = list[tuple[StoredQuestion, StoredAnswer | None]]
+"""Questions with their answers; None: not answered."""
+
+
 @dataclass(frozen=True)
 class Receipt:
     """What became of an answer: the one that counts, and whether it is this one or an earlier one with its key."""
@@ -234,3 +240,25 @@ class Post:
     texts: list[str]
     episode: int
     step: int
+
+
+@dataclass(frozen=True)
+class Record:
+    """Everything that is stored about a participant.
+
+    Attributes:
+        participant: The participant.
+        history: All questions ever asked with their answers, in the order of asking.
+        events: Events in order: kind, at, detail.
+        posts: Questions that an oracle posted, in order; none in other arms.
+    """
+
+    participant: Participant
+    history: History
+    events: list[dict[str, Any]]
+    posts: tuple[Post, ...] = ()
+
+    @property
+    def live(self) -> History:
+        """The questions in order, without those taken back."""
+        return sorted([pair for pair in self.history if not pair[0].struck], key=lambda pair: pair[0].number)

@@ -13,8 +13,7 @@ from edpbrl_gym.session.questions import check_distinct
 from edpbrl_gym.session.transcript import Transcript
 from edpbrl_gym.study.config import Arm
 from edpbrl_gym.study.materials import FIXED, Materials
-from edpbrl_gym.study.records import Participant, StoredQuestion
-from edpbrl_gym.study.store import History
+from edpbrl_gym.study.records import History, Participant, StoredQuestion
 
 __all__ = ["INDEPENDENT", "Seat"]
 

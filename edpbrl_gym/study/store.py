@@ -16,14 +16,16 @@ from edpbrl_gym.likelihood import Response
 from edpbrl_gym.study.database import Database
 from edpbrl_gym.study.deletion import delete_participant
 from edpbrl_gym.study.posts import last_is_read
+from edpbrl_gym.study.reading import answer_of, event_of, participant_of, question_of, read_records
 from edpbrl_gym.study.records import (
     AnswerReadError,
+    History,
     HistoryChangedError,
     Participant,
     QuestionKind,
     Receipt,
+    Record,
     Status,
-    StoredAnswer,
     StoredQuestion,
     StruckQuestionError,
     Timing,
@@ -33,8 +35,6 @@ from edpbrl_gym.study.records import (
 from edpbrl_gym.study.tables import answers, configs, counters, events, facts, participants, questions
 
 __all__ = ["History", "Store"]
-
-History = list[tuple[StoredQuestion, StoredAnswer | None]]
 
 
 class Store:
@@ -117,7 +117,7 @@ class Store:
             number = connection.execute(select(counters.c.value).where(counter).with_for_update()).scalar_one()
             known = None if identity is None else connection.execute(select(participants).where(same)).first()
             if known is not None:
-                return _participant(known)
+                return participant_of(known)
             connection.execute(update(counters).where(counter).values(value=number + 1))
             row = {
                 "number": number,
@@ -129,7 +129,7 @@ class Store:
                 "status": "enrolled",
                 "created_at": _now(),
             }
-            return _participant(connection.execute(insert(participants).values(**row).returning(participants)).one())
+            return participant_of(connection.execute(insert(participants).values(**row).returning(participants)).one())
 
     def participant(self, code: str) -> Participant:
         """The participant with a public code.
@@ -138,19 +138,36 @@ class Store:
             UnknownParticipantError: There is none.
         """
         with self.database.reading() as connection:
-            return _participant(_by_code(connection, code))
+            return participant_of(_by_code(connection, code))
 
     def situation(self, code: str) -> tuple[Participant, History]:
         """The participant with a public code, and their ``history`` at the same moment; raises as ``participant``."""
         with self.database.reading() as connection:
             row = _by_code(connection, code)
-            return _participant(row), _history(connection, row.id, questions.c.struck_by.is_(None))
+            return participant_of(row), _history(connection, row.id, questions.c.struck_by.is_(None))
 
     def participants(self) -> list[Participant]:
         """All participants in the order of arrival."""
         with self.database.reading() as connection:
             rows = connection.execute(select(participants).order_by(participants.c.number)).all()
-        return [_participant(row) for row in rows]
+        return [participant_of(row) for row in rows]
+
+    def records(self) -> list[Record]:
+        """Everything about all participants, in the order of arrival, in one state of the database."""
+        with self.database.reading() as connection:
+            return read_records(connection)
+
+    def record(self, participant: int) -> Record:
+        """Everything about a participant.
+
+        Raises:
+            UnknownParticipantError: There is none.
+        """
+        with self.database.reading() as connection:
+            found = read_records(connection, participant)
+        if not found:
+            raise UnknownParticipantError(f"Expected a participant of this study, got the unknown row {participant}")
+        return found[0]
 
     def consent(self, participant: int, version: str) -> Participant:
         """Store that a participant agreed to a version of the consent text; the first consent counts."""
@@ -160,7 +177,7 @@ class Store:
                 change = {"consent_version": version, "consented_at": _now(), "status": "consented"}
                 row = _changed(connection, participant, change)
                 _add_event(connection, participant, "consent", {"version": version})
-            return _participant(row)
+            return participant_of(row)
 
     def set_status(self, participant: int, status: Status) -> Participant:
         """Change the status of a participant; the change is kept as an event."""
@@ -169,7 +186,7 @@ class Store:
             if row.status != status:
                 _add_event(connection, participant, "status", {"from": row.status, "to": status})
                 row = _changed(connection, participant, {"status": status})
-            return _participant(row)
+            return participant_of(row)
 
     def delete(self, participant: int) -> None:
         """Delete everything about a participant; only the counter of deleted ones remembers it.
@@ -233,7 +250,7 @@ class Store:
             rows = _live(connection, participant)
             waiting = bool(rows) and not _is_answered(connection, rows[-1].id)
             if waiting and number == len(rows) - 1:
-                return _question(rows[-1])
+                return question_of(rows[-1])
             if waiting or number != len(rows):
                 raise HistoryChangedError(
                     f"Expected the next question of participant {participant}, all before it answered, got question "
@@ -253,7 +270,7 @@ class Store:
             "key": secrets.token_urlsafe(16),
             "created_at": _now(),
         }
-        return _question(connection.execute(insert(questions).values(**full).returning(questions)).one())
+        return question_of(connection.execute(insert(questions).values(**full).returning(questions)).one())
 
     def mark_shown(self, question: int) -> None:
         """Store when a question was first shown."""
@@ -279,11 +296,11 @@ class Store:
             if question is not None:
                 earlier = connection.execute(select(answers).where(answers.c.key == key)).first()
                 if earlier is not None:
-                    return Receipt(_answer(earlier), first=False)
+                    return Receipt(answer_of(earlier), first=False)
                 if question.struck_by is None:
                     response.checked(len(question.texts))
                     row = self._answer_row(participant, question.id, key, response, timing or Timing())
-                    return Receipt(_answer(connection.execute(row).one()), first=True)
+                    return Receipt(answer_of(connection.execute(row).one()), first=True)
             why = "unknown" if question is None else "struck"
             _add_event(connection, participant, "refused", {"why": why, "key": key[:40]})
         if question is None:
@@ -335,7 +352,7 @@ class Store:
                 )
                 if connection.execute(wanted).scalar() is None:
                     raise UnknownQuestionError("Expected the key of the last answer, got another one")
-                return None if pending is None else _question(pending)
+                return None if pending is None else question_of(pending)
             if last.kind == "normal" and last_is_read(connection, participant):
                 raise AnswerReadError(
                     "Expected an answer that no oracle has read, this one can't be taken back any more"
@@ -368,13 +385,13 @@ class Store:
         wanted = select(questions).where(questions.c.key == key, questions.c.participant == participant)
         with self.database.reading() as connection:
             row = connection.execute(wanted).first()
-        return None if row is None else _question(row)
+        return None if row is None else question_of(row)
 
     def events(self, participant: int) -> list[dict[str, Any]]:
         """The events of a participant in order: kind, at, detail."""
         query = select(events).where(events.c.participant == participant).order_by(events.c.id)
         with self.database.reading() as connection:
-            return [{"kind": row.kind, "at": row.at, "detail": row.detail} for row in connection.execute(query)]
+            return [event_of(row) for row in connection.execute(query)]
 
 
 def _version() -> str:
@@ -405,8 +422,8 @@ def _by_code(connection: Connection, code: str) -> Any:
 def _history(connection: Connection, participant: int, condition: Any, by: Any = questions.c.number) -> History:
     asked = select(questions).where(questions.c.participant == participant, condition).order_by(by)
     told = select(answers).where(answers.c.participant == participant)
-    given = {row.question: _answer(row) for row in connection.execute(told)}
-    return [(_question(row), given.get(row.id)) for row in connection.execute(asked)]
+    given = {row.question: answer_of(row) for row in connection.execute(told)}
+    return [(question_of(row), given.get(row.id)) for row in connection.execute(asked)]
 
 
 def _changed(connection: Connection, participant: int, change: dict[str, Any]) -> Any:
@@ -427,21 +444,3 @@ def _live(connection: Connection, participant: int) -> list[Any]:
 
 def _is_answered(connection: Connection, question: int) -> bool:
     return connection.execute(select(answers.c.id).where(answers.c.question == question)).first() is not None
-
-
-def _participant(row: Any) -> Participant:
-    names = ("id", "number", "code", "external", "arm", "language", "consent_version", "consented_at", "status")
-    return Participant(**{name: getattr(row, name) for name in names}, created_at=row.created_at)
-
-
-def _question(row: Any) -> StoredQuestion:
-    names = ("id", "number", "kind", "tokens", "texts", "positions", "key", "expected", "repeat_of")
-    times = {"created_at": row.created_at, "shown_at": row.shown_at}
-    return StoredQuestion(**{name: getattr(row, name) for name in names}, **times, struck=row.struck_by is not None)
-
-
-def _answer(row: Any) -> StoredAnswer:
-    viewport = None if row.viewport is None else (row.viewport[0], row.viewport[1])
-    timing = Timing(row.first_input_ms, row.answer_ms, row.visibility_changes, viewport)
-    response = Response.from_json(row.response)
-    return StoredAnswer(row.id, row.question, response, row.answered_at, timing, row.config, row.code_version)
