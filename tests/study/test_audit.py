@@ -231,3 +231,36 @@ def test_a_report_of_an_empty_study(folder, tmp_path, capsys):
     assert main(["study", "report", str(copy), "--out", str(tmp_path / "out")]) == 0
     assert "Nobody has finished yet" in (tmp_path / "out" / "REPORT.md").read_text(encoding="utf-8")
     assert make_report(gather(Store(config.database_url), Materials(config))[0]).headline
+
+
+def test_questions_of_an_oracle_are_audited_against_what_was_posted(tmp_path):
+    """They are exported with the episodes and steps of the environment; a changed post is named."""
+    from edpbrl_gym.study.posts import Posts
+    from edpbrl_gym.study.queue import StudyQueue
+    from edpbrl_gym.study.records import Post
+    from tests.helpers.encoders import CountingEncoder
+
+    arm = '[[arms]]\nname = "loop"\nplanner = "oracle"\n'
+    folder = write_study(tmp_path / "loop", SMALL.partition("[[arms]]")[0] + arm)
+    config = read_config(folder)
+    materials = Materials(config, encoder=CountingEncoder())
+    with closing(Store(config.database_url, config=config.fingerprint)) as store:
+        queue = StudyQueue(config, store, materials)
+        with closing(queue):
+            person = queue.consent(queue.enrol({"id": "x"}))
+            posts = [
+                Post(number, [f"{number}{option}" for option in "abc"], number // 2, number % 2) for number in range(6)
+            ]
+            Posts(store.database).post(person.id, posts)
+            while (question := queue.next_question(person)) is not None:
+                queue.answer(person, question.key, Response.best(question.expected or 0))
+        record = store.record(person.id)
+        assert record.posts == tuple(posts) and audit("p", record, materials).different == 0
+        comparisons = comparisons_of("p", record, materials)
+        assert comparisons.episode.tolist() == [0, 0, 1, 1, 2, 2] and comparisons.step.tolist() == [0, 1] * 3
+        posts[3] = dataclasses.replace(posts[3], texts=["3a", "3b", "3z"])
+        [named] = [
+            step for step in audit("p", dataclasses.replace(record, posts=tuple(posts)), materials).questions
+            if step.differences
+        ]  # fmt: skip
+        assert named.row["options"] == ["3a", "3b", "3c"] and named.differences == ("expected the options 3a; 3b; 3z",)
