@@ -83,6 +83,10 @@ def _check_new(folder: Path) -> None:
 
 
 def _check(options: StudyCheck) -> None:
+    from edpbrl_gym._compat import check_installed
+
+    for package in ("sqlalchemy", "alembic", "starlette", "jinja2", "itsdangerous"):
+        check_installed(package, "the pages of a study", "study")
     from edpbrl_gym.study import Mistakes
     from edpbrl_gym.study.checks import examine
     from edpbrl_gym.study.config_reading import read_config
@@ -107,10 +111,15 @@ def _check(options: StudyCheck) -> None:
 def _describe(console: Any, config: Any, plan: Any, materials: Any) -> None:
     """What the study will be."""
     from edpbrl_gym.study.config import ORACLE
+    from edpbrl_gym.study.web.messages import has_messages
 
     questions, practice, checks = config.questions, config.practice, config.checks
     bullet(console, "Study", config.title)
     bullet(console, "Languages", ", ".join(config.languages))
+    english = [language for language in config.languages if not has_messages(language)]
+    if english:
+        bullet(console, "Note", f"the pages have no buttons and headings in {', '.join(english)}; they are in English "
+               "there, around your texts")  # fmt: skip
     parts = [f"{questions.number} that count"]
     parts += [f"{practice.questions} for practice"] if practice.questions else []
     parts += [f"{checks.attention} to check attention"] if checks.attention else []

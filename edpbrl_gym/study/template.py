@@ -15,7 +15,8 @@ _CONFIG = """# The configuration of a study. `edpbrl study check FOLDER` explain
 title = "Which pictures do you like?"
 
 # Languages offered to participants; the first is used where a browser asks for none of them. Each needs its texts:
-# texts/consent.en.txt, texts/instructions.en.txt, texts/thanks.en.txt.
+# texts/consent.en.txt, texts/instructions.en.txt, texts/thanks.en.txt. Buttons and headings are there in English,
+# German ("de"), Chinese ("zh") and Arabic ("ar"); in other languages they are in English.
 languages = ["en"]
 
 # Decides arms, orders, practice, checks and the planners' draws; another seed gives another study.

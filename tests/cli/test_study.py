@@ -55,6 +55,19 @@ def test_check_says_that_questions_come_from_an_oracle(folder, capsys):
     assert "loop: questions come from HumanOracle, 25% of the participants" in capsys.readouterr().out
 
 
+def test_check_says_which_languages_have_no_texts_of_the_pages(folder, capsys):
+    for path in list((folder / "texts").iterdir()):
+        for language in ("de", "fi"):
+            path.with_name(path.name.replace(".en.", f".{language}.")).write_bytes(path.read_bytes())
+    config = folder / "study.toml"
+    text = config.read_text(encoding="utf-8")
+    for languages, noted in (('["en", "de"]', False), ('["fi", "de"]', True)):
+        config.write_text(f"languages = {languages}\n{text}", encoding="utf-8")
+        assert main(["study", "check", str(folder)]) == 0
+        printed = capsys.readouterr().out
+        assert ("no buttons and headings in fi;" in printed) == ("Note" in printed) == noted
+
+
 def test_a_folder_without_a_study_is_refused(tmp_path, capsys):
     refused(capsys, ["study", "check", tmp_path], 2, "edpbrl study init")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from edpbrl_gym.study.template import write_template
@@ -32,9 +33,11 @@ weight = 2
 """
 
 
-def write_study(folder: Path, text: str = SMALL) -> Path:
-    """Write a study of three options about the small vocabulary; return its folder."""
-    write_template(folder)
+def write_study(folder: Path, text: str = SMALL, *, languages: Iterable[str] = ()) -> Path:
+    """Write a study of three options about the small vocabulary, with texts in more languages; return its folder."""
+    for path in write_template(folder)[1:]:
+        for language in languages:
+            path.with_name(path.name.replace(".en.", f".{language}.")).write_bytes(path.read_bytes())
     write_vocabulary(folder / "words")
     (folder / "study.toml").write_text(text, encoding="utf-8")
     return folder

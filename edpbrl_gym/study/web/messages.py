@@ -9,7 +9,7 @@ from importlib.resources import files
 from string import Formatter
 from typing import Any
 
-__all__ = ["Messages", "available_languages", "load_messages", "preferred_language"]
+__all__ = ["Messages", "available_languages", "has_messages", "load_messages", "preferred_language"]
 
 _FALLBACK = "en"
 
@@ -45,11 +45,20 @@ def available_languages() -> list[str]:
     return sorted(one.name.removesuffix(".toml") for one in folder.iterdir() if one.name.endswith(".toml"))
 
 
+def has_messages(language: str) -> bool:
+    """Whether the pages have texts in a language, or in its base language ("zh" for "zh-Hans")."""
+    return _file_of(language) is not None
+
+
+def _file_of(language: str) -> str | None:
+    available = available_languages()
+    return next((code for code in (language, language.partition("-")[0]) if code in available), None)
+
+
 @cache
 def load_messages(language: str) -> Messages:
-    """The texts of a language, of its base language ("zh" for "zh-Hant") if it has none, else in English."""
-    available = available_languages()
-    chosen = next((code for code in (language, language.partition("-")[0]) if code in available), _FALLBACK)
+    """The texts of a language, of its base language if it has none, else in English."""
+    chosen = _file_of(language) or _FALLBACK
     path = files("edpbrl_gym.study.web") / "messages" / f"{chosen}.toml"
     return Messages(chosen, tomllib.loads(path.read_text(encoding="utf-8")))
 

@@ -23,8 +23,8 @@ from tests.helpers.study_client import Person
 class Served:
     """A study that is served inside the process of the test."""
 
-    def __init__(self, folder, text=SMALL, pictures=None, **options):
-        self.config = read_config(write_study(folder, text))
+    def __init__(self, folder, text=SMALL, pictures=None, languages=(), **options):
+        self.config = read_config(write_study(folder, text, languages=languages))
         self.store = Store(self.config.database_url, config=self.config.fingerprint)
         materials = Materials(self.config, encoder=CountingEncoder())
         self.queue = StudyQueue(self.config, self.store, materials, pictures=pictures)

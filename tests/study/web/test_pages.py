@@ -177,7 +177,7 @@ def test_after_a_day_a_page_says_where_the_participant_stopped(served):
     with served.store.database.writing() as connection:
         past = (datetime.now(UTC) - timedelta(days=1, minutes=1)).isoformat(timespec="microseconds")
         connection.execute(update(questions).values(created_at=past))
-    assert person.get("/question").url.path == "/welcome-back" and "answered 1 question" in person.page.text
+    assert person.get("/question").url.path == "/welcome-back" and "Questions answered: 1." in person.page.text
     person.post("/welcome-back")
     assert person.at == "/question" and person.key == key
     person.post("/answer", best=1)
