@@ -45,6 +45,7 @@ __all__ = ["Fallback", "PersonFit", "PersonPart", "fallback_scales", "fit_person
 _NEGLIGIBLE = 1e-3  # weight of a part below which predictions are made without it
 _LOG_SPREAD = 1.5  # standard deviation of the fallback's log scale
 _SCALES = np.linspace(-2.0, 2.0, 7)  # its points, in standard deviations
+_SWITCH = 0.5  # weight of the fallback above which it plans; earlier is no better (benchmarks.planning_switch)
 _BLOCK_NUMBERS = 1 << 23
 
 
@@ -150,7 +151,7 @@ class PersonFit:
 
         The fallback's large scales would otherwise make every direction seem uncertain that the population knows.
         """
-        if self.fallback_weight <= 0.5:
+        if self.fallback_weight <= _SWITCH:
             return self._mixed(slice(0, self.size))
         return self._mixed(slice(self.size, None)) if self.alone is None else self.alone.planned
 
