@@ -72,7 +72,7 @@ def _serve(options: StudyServe, token: str | None, public: str | None) -> None:
             queue = StudyQueue(config, store, materials, pictures=pictures)
             with closing(queue), closing(pictures) if pictures else nullcontext():
                 port = listening.getsockname()[1]
-                app = create_app(queue, public_url=public, hosts=_hosts(options, public))
+                app = create_app(queue, public_url=public, hosts=_hosts(options, public), admin_token=token)
                 _announce(options, port, public, token)
                 server = uvicorn.Server(
                     uvicorn.Config(

@@ -19,6 +19,7 @@ from starlette.staticfiles import StaticFiles
 from edpbrl_gym.study.queue import NotAskingError, StudyQueue
 from edpbrl_gym.study.records import UnknownParticipantError
 from edpbrl_gym.study.web import pages
+from edpbrl_gym.study.web.admin import admin_routes
 from edpbrl_gym.study.web.context import COOKIE, FOLDER, Site
 from edpbrl_gym.study.web.forms import parse_form
 from edpbrl_gym.study.web.guards import BodyTooLargeError, SecurityHeaders, is_cross_site, limited_body
@@ -62,13 +63,20 @@ class _Static(StaticFiles):
         return response
 
 
-def create_app(queue: StudyQueue, *, public_url: str | None = None, hosts: tuple[str, ...] = ("*",)) -> Starlette:
+def create_app(
+    queue: StudyQueue,
+    *,
+    public_url: str | None = None,
+    hosts: tuple[str, ...] = ("*",),
+    admin_token: str | None = None,
+) -> Starlette:
     """The web application of a study, for any ASGI server.
 
     Args:
         queue: The queue of the study; it stays open when the application stops.
         public_url: Address at which people reach the study; with https cookies are sent over TLS only.
         hosts: Names by which requests may call the server, against DNS rebinding.
+        admin_token: Secret of the researcher's pages; None: there are none.
 
     Returns:
         The application.
@@ -80,6 +88,7 @@ def create_app(queue: StudyQueue, *, public_url: str | None = None, hosts: tuple
         routes=[
             *routes,
             Route("/pictures/{name}/{option:int}.png", picture_endpoint(site)),
+            *admin_routes(site, admin_token),
             Route("/health", _health),
             Mount("/static", _Static(directory=FOLDER / "static")),
         ],

@@ -1,0 +1,184 @@
+"""The researcher's pages, behind a token: the report of the study as it stands, and the audit of a participant."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import io
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from itsdangerous import BadData, URLSafeTimedSerializer
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from edpbrl_gym.experiments.reporting.report import Picture, Report, Text
+from edpbrl_gym.study.audit import audit
+from edpbrl_gym.study.export_rows import pseudonym
+from edpbrl_gym.study.exported import facts_of, tables_of
+from edpbrl_gym.study.reporting.report import make_report
+from edpbrl_gym.study.web.context import Site
+from edpbrl_gym.study.web.forms import parse_form
+from edpbrl_gym.study.web.guards import RateLimit, is_cross_site, limited_body
+from edpbrl_gym.study.web.signing import BadTokenError
+
+__all__ = ["ADMIN_COOKIE", "Admin", "admin_routes"]
+
+ADMIN_COOKIE = "edpbrl_admin"
+_HOURS = 12  # after which the token is asked for again
+_FRESH = 5.0  # seconds for which a report is shown again without being made anew
+_LANGUAGE = "en"  # of the researcher's pages
+
+
+def admin_routes(site: Site, token: str | None) -> list[Route]:
+    """The routes of the researcher's pages; none without a token."""
+    if token is None:
+        return []
+    admin = Admin(site, token)
+    return [
+        Route("/admin", admin.page(admin.overview), methods=["GET"]),
+        Route("/admin", admin.sign_in, methods=["POST"]),
+        Route("/admin/figures/{name}.png", admin.page(admin.figure), methods=["GET"]),
+        Route("/admin/participants/{name}", admin.page(admin.participant), methods=["GET"]),
+    ]
+
+
+class Admin:
+    """The researcher's pages.
+
+    Args:
+        site: The site.
+        token: The secret that opens them.
+    """
+
+    def __init__(self, site: Site, token: str) -> None:
+        self._site = site
+        self._token = hashlib.sha256(token.encode()).digest()
+        secret = hmac.new(self._token, site.store.secret.encode(), hashlib.sha256).hexdigest()
+        self._cookies = URLSafeTimedSerializer(secret, salt="edpbrl study admin")  # another token closes all pages
+        self._attempts = RateLimit(burst=10, rate=0.2)
+        self._made: tuple[float, Report | None] = (0.0, None)
+        self._lock = threading.Lock()
+
+    def page(self, show: Callable[[Request], Response]) -> Callable[[Request], Any]:
+        """The endpoint of a page that is shown with a valid cookie; otherwise the form that asks for the token."""
+
+        async def endpoint(request: Request) -> Response:
+            if not self._is_open(request):
+                return self._form(401 if request.url.path != "/admin" else 200)
+            return await run_in_threadpool(show, request)
+
+        return endpoint
+
+    def _is_open(self, request: Request) -> bool:
+        try:
+            self._cookies.loads(request.cookies.get(ADMIN_COOKIE, ""), max_age=_HOURS * 3600)
+        except BadData:
+            return False
+        return True
+
+    def _form(self, status: int, notice: str | None = None) -> Response:
+        return self._site.page("admin_form.html", _LANGUAGE, status=status, notice=notice)
+
+    async def sign_in(self, request: Request) -> Response:
+        """Open the pages with the token.
+
+        Raises:
+            BadTokenError: It comes from another site, or the token is wrong.
+        """
+        site = self._site
+        if is_cross_site(request.headers, [site.public_url] if site.public_url else []):
+            raise BadTokenError("Expected the researcher's token from a page of the study, got it from another site")
+        if not self._attempts.allows("all"):
+            raise HTTPException(429, headers={"Retry-After": "5"})
+        form = parse_form(await limited_body(request))
+        if not hmac.compare_digest(hashlib.sha256(form.get("secret", "").encode()).digest(), self._token):
+            raise BadTokenError("Expected the researcher's token, got another one")
+        response = RedirectResponse("/admin", status_code=303)
+        response.set_cookie(
+            ADMIN_COOKIE,
+            str(self._cookies.dumps("open")),
+            max_age=_HOURS * 3600,
+            path="/admin",
+            httponly=True,
+            samesite="strict",
+            secure=site.secure,
+        )
+        return response
+
+    # the report
+
+    def overview(self, request: Request) -> Response:
+        """The report of the study as it stands, without predictions of the test answers, which take long."""
+        report = self._report()
+        store = self._site.store
+        people = [
+            {"name": pseudonym(store.secret, record.participant), "record": record, "answered": _answered(record)}
+            for record in store.records()
+        ]
+        return self._site.page(
+            "admin.html",
+            _LANGUAGE,
+            sections=[_section(one) for one in report.sections],
+            people=people,
+            has_tests=self._site.config.checks.test > 0,
+        )
+
+    def figure(self, request: Request) -> Response:
+        """A figure of the report."""
+        report = self._report()
+        name = request.path_params["name"]
+        figure = next((one.figure for one in report.sections if isinstance(one, Picture) and one.name == name), None)
+        if figure is None:
+            raise HTTPException(404)
+        image = io.BytesIO()
+        with self._lock:  # a figure is drawn by one thread
+            figure.savefig(image, format="png", dpi=144)
+        return Response(image.getvalue(), media_type="image/png")
+
+    def _report(self) -> Report:
+        with self._lock:
+            made, report = self._made
+            if report is None or time.monotonic() - made > _FRESH:
+                site, store = self._site, self._site.store
+                facts = facts_of(site.config, deleted=store.counts()["deleted"])
+                report = make_report(tables_of(store.records(), store.secret, facts))
+                self._made = (time.monotonic(), report)
+            return report
+
+    # one participant
+
+    def participant(self, request: Request) -> Response:
+        """The audit of a participant's session."""
+        name, store = request.path_params["name"], self._site.store
+        record = next((one for one in store.records() if pseudonym(store.secret, one.participant) == name), None)
+        if record is None:
+            raise HTTPException(404)
+        return self._site.page(
+            "admin_participant.html", _LANGUAGE, audit=audit(name, record, self._site.queue.materials)
+        )
+
+
+def _answered(record: Any) -> int:
+    return sum(answer is not None and question.kind == "normal" for question, answer in record.live)
+
+
+def _section(section: Any) -> dict[str, Any]:
+    """A section of the report for the template: a table, a figure, or paragraphs with code in backticks."""
+    if isinstance(section, Picture):
+        return {"kind": "figure", "name": section.name, "caption": section.caption}
+    if not isinstance(section, Text):
+        return {"kind": "table", "table": section}
+    lines = [line for line in section.lines if line.strip()]
+    items = [line.removeprefix("- ").replace("**", "") for line in lines]
+    return {
+        "kind": "text",
+        "title": section.title,
+        "is_list": all(line.startswith("- ") for line in lines),
+        "lines": [line.split("`") for line in items],  # every second part is code
+    }
