@@ -37,6 +37,15 @@ planner = "questions"
 file = "questions.csv"
 """
 
+TASTES = [
+    "an old map of an island, ink on yellowed paper",
+    "neon lights of a city at night in the rain",
+    "a quiet watercolour of a garden in spring",
+    "a storm over the sea, dramatic and dark",
+    "a child's drawing of animals in bright colours",
+    "black and white photograph of a street in the fifties",
+]
+
 
 @dataclass
 class Args:
@@ -83,8 +92,8 @@ class Participant:
     def __init__(self, number: int, address: str, args: Args, encoder: TextEncoder) -> None:
         self.number, self.address, self.scale, self.encoder = number, address, args.scale, encoder
         self.rng = np.random.default_rng([args.seed, number])
-        taste = self.rng.normal(size=encoder.dimension)
-        self.theta = taste / np.linalg.norm(taste)
+        likes, dislikes = encoder.encode(TASTES)[self.rng.permutation(len(TASTES))[:2]]
+        self.theta = likes - dislikes
         self.page = self.path = ""
         self.browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar()))
 
