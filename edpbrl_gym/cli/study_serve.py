@@ -22,8 +22,8 @@ __all__ = ["ADMIN_TOKEN", "StudyServe", "run"]
 
 ADMIN_TOKEN = "EDPBRL_ADMIN_TOKEN"
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")  # as requests write them
 _LEAST_TOKEN = 16  # characters
-_GRACE = 10  # seconds that open requests get when the server stops
 
 
 @dataclass(frozen=True)
@@ -53,13 +53,11 @@ def run(options: StudyServe) -> None:
 
 
 def _serve(options: StudyServe, token: str | None, public: str | None) -> None:
-    import uvicorn
-
     from edpbrl_gym.study.materials import Materials
     from edpbrl_gym.study.pictures import make_pictures
     from edpbrl_gym.study.queue import StudyQueue
     from edpbrl_gym.study.store import Store
-    from edpbrl_gym.study.web import create_app
+    from edpbrl_gym.study.web import create_app, make_server
 
     with bad_arguments():
         config = _config(options.folder)
@@ -74,19 +72,8 @@ def _serve(options: StudyServe, token: str | None, public: str | None) -> None:
                 port = listening.getsockname()[1]
                 app = create_app(queue, public_url=public, hosts=_hosts(options, public), admin_token=token)
                 _announce(options, port, public, token)
-                server = uvicorn.Server(
-                    uvicorn.Config(
-                        app,
-                        access_log=False,  # it would hold addresses of people
-                        log_level="warning",
-                        server_header=False,
-                        proxy_headers=False,  # addresses are neither used nor stored
-                        timeout_graceful_shutdown=_GRACE,
-                        lifespan="off",
-                    )
-                )
                 with suppress(KeyboardInterrupt):  # the server has stopped by then, and raises it again
-                    server.run(sockets=[listening])
+                    make_server(app).run(sockets=[listening])
     output().print("Stopped. Everything that was acknowledged is stored; serve again to go on.")
 
 
@@ -141,8 +128,9 @@ def _listen(host: str, port: int) -> socket.socket:
 def _hosts(options: StudyServe, public: str | None) -> tuple[str, ...]:
     """Names by which requests may call the server."""
     if public is not None:
-        return (str(urlsplit(public).hostname), *_LOOPBACK[:2])
-    return _LOOPBACK[:2] if options.host in _LOOPBACK else ("*",)
+        name = str(urlsplit(public).hostname)
+        return (f"[{name}]" if ":" in name else name, *_LOOPBACK_NAMES)
+    return _LOOPBACK_NAMES if options.host in _LOOPBACK else ("*",)
 
 
 def _announce(options: StudyServe, port: int, public: str | None, token: str | None) -> None:

@@ -109,20 +109,28 @@ class StudyQueue:
         """Store the consent to the current version of its text."""
         return self.store.consent(participant.id, self.config.consent_version)
 
-    def check_comprehension(self, participant: Participant, answers: Sequence[int]) -> bool:
-        """Whether these answers about the instructions are correct; too many attempts end the participation.
+    def check_comprehension(self, participant: Participant, answers: Sequence[int], attempt: int) -> bool:
+        """Whether the participant has answered correctly about the instructions; too many attempts end it all.
+
+        Args:
+            participant: The participant.
+            answers: A choice for each question.
+            attempt: Number of the attempt, from 0; sent twice, it counts once, and its first answers count.
 
         Raises:
             NotAskingError: The participation has ended.
+            ValueError: The attempts before it are missing.
         """
         self._check_asking(participant)
         practice = self.config.practice
         correct = list(answers) == [question.correct for question in practice.comprehension]
-        self.store.add_event(participant.id, "comprehension", {"answers": list(answers), "correct": correct})
-        attempts = sum(event["kind"] == "comprehension" for event in self.store.events(participant.id))
-        if not correct and attempts >= practice.attempts:
+        detail = {"answers": list(answers), "correct": correct}
+        self.store.add_event_number(attempt, participant.id, "comprehension", detail)
+        attempts = [one["detail"] for one in self.store.events(participant.id) if one["kind"] == "comprehension"]
+        passed = any(one["correct"] for one in attempts)
+        if not passed and len(attempts) >= practice.attempts:
             self.store.set_status(participant.id, "failed")
-        return correct
+        return passed
 
     def _check_asking(self, participant: Participant) -> Participant:
         return _asking(self.store.participant(participant.code))

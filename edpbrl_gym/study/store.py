@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from edpbrl_gym.likelihood import Response
@@ -386,6 +386,22 @@ class Store:
         with self.database.reading() as connection:
             row = connection.execute(wanted).first()
         return None if row is None else question_of(row)
+
+    def add_event_number(self, number: int, participant: int, kind: str, detail: Mapping[str, Any]) -> bool:
+        """Store event ``number`` of a kind, counted from 0; False if there is one with this number already.
+
+        Raises:
+            ValueError: The events before it are missing.
+        """
+        count = select(func.count()).where(events.c.participant == participant, events.c.kind == kind)
+        with self.database.writing() as connection:
+            _locked(connection, participant)
+            there = int(connection.execute(count).scalar_one())
+            if number > there:
+                raise ValueError(f"Expected event {there} of the kind {kind}, got event {number}")
+            if number == there:
+                _add_event(connection, participant, kind, dict(detail))
+            return number == there
 
     def events(self, participant: int) -> list[dict[str, Any]]:
         """The events of a participant in order: kind, at, detail."""

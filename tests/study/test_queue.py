@@ -246,12 +246,15 @@ def test_no_question_before_consent_and_none_after_a_failed_check(tmp_path, serv
     with pytest.raises(NotAskingError, match="consent"):
         queue.next_question(person)
     queue.consent(person)
-    assert not queue.check_comprehension(person, [0])
-    assert queue.check_comprehension(person, [1])
+    for _ in range(3):
+        assert not queue.check_comprehension(person, [0], 0)  # sent three times: one attempt
+    with pytest.raises(ValueError, match="event 1"):
+        queue.check_comprehension(person, [1], 2)
+    assert queue.check_comprehension(person, [1], 1)
     assert queue.next_question(person) is not None
     other = arrive(queue, id="y")
-    assert not queue.check_comprehension(other, [0]) and not queue.check_comprehension(other, [])
-    for refused in (queue.next_question, lambda one: queue.check_comprehension(one, [1])):
+    assert not queue.check_comprehension(other, [0], 0) and not queue.check_comprehension(other, [], 1)
+    for refused in (queue.next_question, lambda one: queue.check_comprehension(one, [1], 2)):
         with pytest.raises(NotAskingError, match="comprehension"):
             refused(other)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -15,14 +14,23 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
 
 from edpbrl_gym.study.queue import NotAskingError, StudyQueue
 from edpbrl_gym.study.records import UnknownParticipantError
 from edpbrl_gym.study.web import pages
 from edpbrl_gym.study.web.admin import admin_routes
-from edpbrl_gym.study.web.context import COOKIE, FOLDER, Site
-from edpbrl_gym.study.web.forms import parse_form
-from edpbrl_gym.study.web.guards import BodyTooLargeError, SecurityHeaders, is_cross_site, limited_body
+from edpbrl_gym.study.web.context import COOKIE, FOLDER, Site, see_other
+from edpbrl_gym.study.web.forms import BadFormError, parse_form
+from edpbrl_gym.study.web.guards import (
+    BodyTooLargeError,
+    BrokenBodyError,
+    RefusalLog,
+    SecurityHeaders,
+    is_cross_site,
+    limited_body,
+    refuse,
+)
 from edpbrl_gym.study.web.messages import preferred_language
 from edpbrl_gym.study.web.pages import Visit
 from edpbrl_gym.study.web.pictures import picture_endpoint
@@ -30,7 +38,6 @@ from edpbrl_gym.study.web.signing import BadTokenError
 
 __all__ = ["create_app"]
 
-_log = logging.getLogger(__name__)
 Page = Callable[[Visit], Response]
 
 # for everyone: method, path and page; then those for participants only
@@ -69,7 +76,7 @@ def create_app(
     public_url: str | None = None,
     hosts: tuple[str, ...] = ("*",),
     admin_token: str | None = None,
-) -> Starlette:
+) -> ASGIApp:
     """The web application of a study, for any ASGI server.
 
     Args:
@@ -84,7 +91,7 @@ def create_app(
     site = Site(queue, public_url=public_url)
     routes = [Route(path, _endpoint(site, page, method, False), methods=[method]) for method, path, page in _OPEN]
     routes += [Route(path, _endpoint(site, page, method, True), methods=[method]) for method, path, page in _PERSONAL]
-    return Starlette(
+    application = Starlette(
         routes=[
             *routes,
             Route("/pictures/{name}/{option:int}.png", picture_endpoint(site)),
@@ -92,12 +99,12 @@ def create_app(
             Route("/health", _health),
             Mount("/static", _Static(directory=FOLDER / "static")),
         ],
-        middleware=[
-            Middleware(SecurityHeaders, secure=site.secure),
-            Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts)),
-        ],
+        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False)],
         exception_handlers=_handlers(site),
     )
+    application.router.redirect_slashes = False  # it would redirect to whatever host a request names
+    # around the whole application, so that the pages of its own errors pass them too
+    return RefusalLog(SecurityHeaders(application, secure=site.secure))
 
 
 def _health(request: Request) -> Response:
@@ -140,6 +147,8 @@ def _serve(site: Site, page: Page, request: Request, form: dict[str, str], metho
             visitor = site.signer.new_visitor()
     if personal and participant is None:
         raise UnknownParticipantError("Expected a participant, got a request without a cookie")
+    if page is pages.agree and participant is not None:  # the form was sent twice; it carries the token of before
+        return see_other("/question")
     if method == "POST" and not site.signer.is_form_token(visitor, form.get("token", "")):
         raise BadTokenError("Expected a form of the study, got a post without the token of its visitor")
     return page(Visit(site, request, visitor, participant, form))
@@ -147,14 +156,15 @@ def _serve(site: Site, page: Page, request: Request, form: dict[str, str], metho
 
 # errors
 
-# by type: status, name of the message, whether it is written to the log
-_ERRORS: dict[type[Exception], tuple[int, str, bool]] = {
-    BadTokenError: (403, "error_forbidden", True),
-    UnknownParticipantError: (403, "error_unknown", True),
-    NotAskingError: (409, "error_form", True),
-    BodyTooLargeError: (413, "error_large", True),
-    TooManyRequestsError: (429, "error_fast", True),
-    ValueError: (400, "error_form", True),
+# by type: status and name of the message
+_ERRORS: dict[type[Exception], tuple[int, str]] = {
+    BadTokenError: (403, "error_forbidden"),
+    UnknownParticipantError: (403, "error_unknown"),
+    NotAskingError: (409, "error_form"),
+    BodyTooLargeError: (413, "error_large"),
+    BrokenBodyError: (408, "error_form"),
+    TooManyRequestsError: (429, "error_fast"),
+    BadFormError: (400, "error_form"),
 }
 
 
@@ -164,19 +174,18 @@ def _handlers(site: Site) -> dict[Any, Any]:
         return site.page("error.html", language, status=status, message=name, headers=headers)
 
     def known(request: Request, error: Exception) -> Response:
-        kind = next(one for one in type(error).__mro__ if one in _ERRORS)
-        status, name, logged = _ERRORS[kind]
-        if logged:
-            _log.warning("Refused %s %s (%d): %s", request.method, request.url.path[:80], status, str(error)[:200])
+        status, name = next(_ERRORS[kind] for kind in type(error).__mro__ if kind in _ERRORS)
+        refuse(request, error)
         return page(request, status, name, {"Retry-After": "5"} if status == 429 else None)
 
     def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         name = "error_not_found" if error.status_code in (404, 405) else "error_form"
+        refuse(request, error.detail)
         return page(request, error.status_code, name, dict(error.headers or {}))
 
     def unexpected(request: Request, error: Exception) -> Response:
-        _log.error("%s %s failed", request.method, request.url.path[:80], exc_info=error)
+        refuse(request, f"{type(error).__name__}: {error}")  # the server logs its traceback
         return page(request, 500, "error_server", {"Retry-After": "5"})
 
     return {**{kind: known for kind in _ERRORS}, HTTPException: http, Exception: unexpected}

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.study.records import Timing
 
-__all__ = ["FIELDS", "IncompleteAnswerError", "parse_form", "parse_response", "parse_timing"]
+__all__ = ["FIELDS", "BadFormError", "IncompleteAnswerError", "parse_form", "parse_response", "parse_timing"]
 
 _MAX_FIELDS = 64
 FIELDS = {
@@ -20,6 +20,10 @@ FIELDS = {
 """By format, the name of the message that says what an answer needs."""
 
 
+class BadFormError(ValueError):
+    """Fields that no form of the study sends."""
+
+
 class IncompleteAnswerError(ValueError):
     """A form in which something was not chosen, or chosen twice."""
 
@@ -28,25 +32,32 @@ def parse_form(body: bytes) -> dict[str, str]:
     """The fields of a form; of a field that occurs twice the last one.
 
     Raises:
-        ValueError: Too many fields.
+        BadFormError: Too many fields.
     """
     text = body.decode("utf-8", errors="replace")
-    pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=_MAX_FIELDS)
+    try:
+        pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=_MAX_FIELDS)
+    except ValueError:
+        raise BadFormError(f"Expected at most {_MAX_FIELDS} fields in a form, got more") from None
     return {name[:64]: value.replace("\x00", "\ufffd") for name, value in pairs}
 
 
-def parse_response(form: Mapping[str, str], format: str, num_options: int) -> Response:
+def parse_response(form: Mapping[str, str], format: str, num_options: int, *, cant_tell: bool = True) -> Response:
     """The answer of a form: field "best", fields "best" and "worst", or fields "place-0" to "place-(K-1)".
 
     Args:
         form: The fields.
         format: "best", "best_worst", "ranking" or "partial".
         num_options: Number of options K.
+        cant_tell: Whether "can't tell" is an answer.
 
     Raises:
+        BadFormError: It says "can't tell" where that is no answer.
         IncompleteAnswerError: Something is missing, or chosen twice.
     """
     if "cant_tell" in form:
+        if not cant_tell:
+            raise BadFormError('Expected an answer, got "can\'t tell" in a study without it')
         return Response.tie()
     if format == "best":
         return Response.best(_option(form, "best", num_options))

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["MAX_BODY", "BodyTooLargeError", "RateLimit", "SecurityHeaders", "is_cross_site", "limited_body"]
+__all__ = [
+    "MAX_BODY",
+    "BodyTooLargeError",
+    "BrokenBodyError",
+    "RateLimit",
+    "RefusalLog",
+    "SecurityHeaders",
+    "is_cross_site",
+    "limited_body",
+    "refuse",
+]
+
+_log = logging.getLogger(__name__)
 
 MAX_BODY = 16 * 1024  # bytes; the largest form, a ranking of twelve, has about 600
+_BODY_TIME = 20.0  # seconds until it must have arrived
 _NAMES = 10_000  # visitors that a rate limit remembers
 
 _HEADERS = {
@@ -26,6 +41,38 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
 }
+
+
+class RefusalLog:
+    """Writes every request that is refused to the log, with the reason that ``refuse`` noted.
+
+    A log is read line by line, perhaps on a terminal: what a visitor sent is ASCII without control characters there.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request."""
+
+        async def noting(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] >= 400:
+                status, reason = message["status"], scope.get(_REASON, "")
+                if status != _INCOMPLETE:
+                    method, path = ascii(scope["method"])[:20], ascii(scope["path"])[:80]
+                    _log.warning("Refused %s %s (%d): %s", method, path, status, reason)
+            await send(message)
+
+        await self._app(scope, receive, noting)
+
+
+_REASON = "edpbrl.refused"
+_INCOMPLETE = 422  # a form in which something was forgotten
+
+
+def refuse(request: Request, reason: object) -> None:
+    """Note why a request is refused, for the log."""
+    request.scope[_REASON] = ascii(str(reason))[1:-1][:200]
 
 
 class SecurityHeaders:
@@ -58,17 +105,28 @@ class BodyTooLargeError(ValueError):
     """A request with more bytes than any form of a study has."""
 
 
+class BrokenBodyError(ValueError):
+    """A request whose body did not arrive, or not in time."""
+
+
 async def limited_body(request: Request) -> bytes:
     """The body of a request.
 
     Raises:
         BodyTooLargeError: It has more than ``MAX_BODY`` bytes; the rest is not read.
+        BrokenBodyError: It did not arrive, or not in time.
     """
     body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_BODY:
-            raise BodyTooLargeError(f"Expected a form of at most {MAX_BODY} bytes, got a larger one")
+    try:
+        async with asyncio.timeout(_BODY_TIME):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > MAX_BODY:
+                    raise BodyTooLargeError(f"Expected a form of at most {MAX_BODY} bytes, got a larger one")
+    except ClientDisconnect:
+        raise BrokenBodyError(f"Expected a form, the connection ended after {len(body)} bytes of it") from None
+    except TimeoutError:
+        raise BrokenBodyError(f"Expected a form within {_BODY_TIME:g} s, got {len(body)} bytes of it") from None
     return bytes(body)
 
 
@@ -91,10 +149,11 @@ class RateLimit:
         with self._lock:
             left, then = self._buckets.pop(name, (self._burst, now))
             left = min(self._burst, left + (now - then) * self._rate)
-            self._buckets[name] = (max(0.0, left - 1.0), now)
+            allowed = left >= 1.0
+            self._buckets[name] = (left - 1.0 if allowed else left, now)  # what is refused uses nothing up
             while len(self._buckets) > _NAMES:
                 self._buckets.popitem(last=False)
-        return left >= 1.0
+        return allowed
 
 
 def is_cross_site(headers: Headers, origins: Sequence[str]) -> bool:

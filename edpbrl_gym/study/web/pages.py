@@ -15,7 +15,7 @@ from edpbrl_gym.study.records import Participant, StoredQuestion, StruckQuestion
 from edpbrl_gym.study.schedule import schedule
 from edpbrl_gym.study.style import STYLE_CHOICE
 from edpbrl_gym.study.web.context import Site, see_other
-from edpbrl_gym.study.web.forms import FIELDS, IncompleteAnswerError, parse_response, parse_timing
+from edpbrl_gym.study.web.forms import FIELDS, BadFormError, IncompleteAnswerError, parse_response, parse_timing
 from edpbrl_gym.study.web.messages import Messages, load_messages, preferred_language
 from edpbrl_gym.study.web.signing import BadTokenError, Visitor
 from edpbrl_gym.study.web.views import GroupView, view_groups, view_question
@@ -136,8 +136,6 @@ def _external(parameters: Mapping[str, str]) -> dict[str, str]:
 def agree(visit: Visit) -> Answer:
     """Consent: from here on the visitor is a participant."""
     site, entry = visit.site, visit.form.get("entry", "")
-    if visit.participant is not None:  # sent twice
-        return see_other("/question")
     external = site.signer.external(visit.visitor, entry)
     if visit.form.get("agree") != "yes":
         return _consent_page(visit, entry, status=422, notice="consent_needed")
@@ -154,7 +152,8 @@ def instructions(visit: Visit) -> Answer:
     site, practice = visit.site, visit.site.config.practice
     pending = visit.person.status == "consented" and not _was_instructed(visit)
     wrong = visit.request.query_params.get("notice") == "wrong"
-    left = practice.attempts - _count_events(visit, "comprehension")
+    attempt = _count_events(visit, "comprehension")
+    left = practice.attempts - attempt
     if visit.person.status == "failed":
         return see_other("/end")
     notice = None
@@ -167,6 +166,7 @@ def instructions(visit: Visit) -> Answer:
         paragraphs=site.text("instructions", visit.language),
         comprehension=practice.comprehension if pending else (),
         pending=pending,
+        attempt=attempt,
         notice=notice,
     )
 
@@ -182,14 +182,24 @@ def pass_instructions(visit: Visit) -> Answer:
         if not (value.isascii() and value.isdigit() and len(value) <= 3 and int(value) < len(one.choices)):
             return see_other("/instructions?notice=missing")
         answers.append(int(value))
-    if asked and not visit.site.queue.check_comprehension(visit.person, answers):
-        return see_other("/instructions?notice=wrong")
+    if asked:
+        attempt = visit.form.get("attempt", "")
+        if not (attempt.isascii() and attempt.isdigit() and int(attempt[:3]) <= _count_events(visit, "comprehension")):
+            raise BadFormError("Expected the number of the next attempt or of one before, got another one")
+        try:
+            passed = visit.site.queue.check_comprehension(visit.person, answers, int(attempt[:3]))
+        except NotAskingError:  # the last attempt, sent twice
+            return see_other("/end")
+        if not passed:
+            return see_other("/instructions?notice=wrong")
     visit.site.store.add_event(visit.person.id, "instructed")
     return see_other("/question")
 
 
 def _was_instructed(visit: Visit) -> bool:
-    return _count_events(visit, "instructed") > 0
+    events = visit.site.store.events(visit.person.id)
+    passed = (one["detail"]["correct"] for one in events if one["kind"] == "comprehension")
+    return any(passed) or any(one["kind"] == "instructed" for one in events)
 
 
 def _count_events(visit: Visit, kind: str) -> int:
@@ -240,7 +250,7 @@ def answer(visit: Visit) -> Answer:
     if visit.person.status not in ("asking", "finished"):  # finished: the last answer, sent again
         return see_other("/question")
     try:
-        response = parse_response(form, questions.format, questions.options)
+        response = parse_response(form, questions.format, questions.options, cant_tell=questions.cant_tell)
     except IncompleteAnswerError:
         return see_other(f"/question?notice={FIELDS[questions.format]}")
     try:

@@ -23,8 +23,14 @@ from tests.helpers.study_client import Person
 class Served:
     """A study that is served inside the process of the test."""
 
-    def __init__(self, folder, text=SMALL, pictures=None, languages=(), **options):
-        self.config = read_config(write_study(folder, text, languages=languages))
+    def __init__(self, folder, text=SMALL, pictures=None, languages=(), *, tokens=None, consent=None, **options):
+        write_study(folder, text, languages=languages)
+        for name, more in (tokens or {}).items():  # in the place of the first tokens of a step
+            path = folder / "words" / f"{name}.txt"
+            path.write_text("\n".join([*more, *path.read_text().splitlines()[len(more) :]]) + "\n")
+        if consent is not None:
+            (folder / "texts" / "consent.en.txt").write_text(consent)
+        self.config = read_config(folder)
         self.store = Store(self.config.database_url, config=self.config.fingerprint)
         materials = Materials(self.config, encoder=CountingEncoder())
         self.queue = StudyQueue(self.config, self.store, materials, pictures=pictures)

@@ -1,0 +1,396 @@
+"""Attacks on the pages of a study: each is refused and logged, and changes nothing."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+import types
+from contextlib import contextmanager
+from html.parser import HTMLParser
+
+import pytest
+
+from edpbrl_gym.study.web import guards
+from edpbrl_gym.study.web.context import COOKIE
+from tests.helpers.studies import SMALL
+from tests.helpers.study_server import dump
+from tests.study.web.test_pages import CHECKED
+
+SQL = (
+    "'; DROP TABLE answers; --",
+    "' OR '1'='1",
+    "1); DELETE FROM participants; --",
+    '" UNION SELECT value FROM facts',
+)
+ODD = ("\x00", "a\r\nSet-Cookie: x=1", "\ud7ff\uffff", "x" * 5000, "%00%ff", "-1", "1e9", "٣", "../../etc/passwd", "")
+
+
+@contextmanager
+def refused(served, caplog, *, count=None):
+    """What happens inside is refused, logged, and changes nothing in the database."""
+    before = dump(served.store)
+    caplog.clear()
+    yield
+    assert dump(served.store) == before
+    lines = [record.getMessage() for record in caplog.records if record.getMessage().startswith("Refused ")]
+    assert lines if count is None else len(lines) == count, caplog.text
+    assert all(line.isascii() and line.isprintable() for line in lines)
+
+
+@pytest.fixture
+def person(served):
+    """A participant who looks at the first question."""
+    one = served.person()
+    one.begin(PROLIFIC_PID="p1")
+    return one
+
+
+@pytest.fixture
+def unhurried(monkeypatch):
+    """A clock by which nobody is too fast."""
+    ticks = itertools.count(int(time.monotonic()) + 1000, 10)
+    monkeypatch.setattr(guards, "time", types.SimpleNamespace(monotonic=lambda: next(ticks)))
+
+
+def cookie_of(person):
+    return person.client.cookies[COOKIE]
+
+
+def answer_of(person):
+    """The fields of a complete answer to the question on the page."""
+    return {**person.form("/answer")["fields"], "best": "0"}
+
+
+# forged participants
+
+
+def forge_bytes(cookie, served, other):
+    return cookie[:-1] + ("A" if cookie[-1] != "A" else "B")
+
+
+def forge_code(cookie, served, other):
+    payload, _, signature = cookie.rpartition(".")
+    return f'["{other.store.participants()[0].code}",true].{signature}' if payload else ""
+
+
+FORGERIES = {
+    "a changed signature": forge_bytes,
+    "another participant under an old signature": forge_code,
+    "no signature": lambda cookie, served, other: cookie.rpartition(".")[0],
+    "plain JSON": lambda cookie, served, other: json.dumps([served.store.participants()[0].code, True]),
+    "the code alone": lambda cookie, served, other: served.store.participants()[0].code,
+    "a cookie of another study": lambda cookie, served, other: other.cookie,
+    "nothing": lambda cookie, served, other: "",
+    "four kilobytes": lambda cookie, served, other: "." * 4096,
+    "bytes that are no text": lambda cookie, served, other: b"\xff\xfe\x80".decode("latin-1"),
+}
+
+
+@pytest.mark.parametrize("forgery", FORGERIES.values(), ids=FORGERIES.keys())
+def test_a_forged_participant_is_refused(serve, served, person, caplog, forgery):
+    other = serve()
+    elsewhere = other.person()
+    elsewhere.begin(PROLIFIC_PID="p1")
+    other.cookie = cookie_of(elsewhere)
+    forged = f"{COOKIE}={forgery(cookie_of(person), served, other)}".encode("latin-1")
+    stranger = served.person(headers={"cookie": forged})
+    with refused(served, caplog, count=6):
+        for address in ("/question", "/instructions", "/end"):
+            assert stranger.get(address).status_code == 403
+        for address in ("/answer", "/undo", "/withdraw"):
+            assert stranger.client.post(address, data=answer_of(person)).status_code == 403
+    assert stranger.get("/").status_code == 200 and COOKIE in stranger.page.headers["set-cookie"]
+    assert person.get("/question").status_code == 200
+
+
+def test_what_the_study_signed_for_something_else_is_no_cookie(served, person, caplog):
+    stranger = served.person()
+    stranger.get("/")
+    entry = stranger.form("/consent")["fields"]["entry"]
+    with refused(served, caplog):
+        thief = served.person(headers={"cookie": f"{COOKIE}={entry}"})
+        assert thief.get("/question").status_code == 403
+        fields = {**stranger.form("/consent")["fields"], "agree": "yes", "entry": cookie_of(person)}
+        assert stranger.client.post("/consent", data=fields).status_code == 403
+        elsewhere = served.person()  # an entry that was made for another browser
+        elsewhere.get("/")
+        fields = {**elsewhere.form("/consent")["fields"], "agree": "yes", "entry": entry}
+        assert elsewhere.client.post("/consent", data=fields).status_code == 403
+
+
+# posts that a page of the participant did not send
+
+
+def test_a_post_with_what_belongs_to_another_participant_is_refused(served, person, caplog):
+    other = served.person()
+    other.begin(PROLIFIC_PID="p2")
+    mine, theirs = answer_of(person), answer_of(other)
+    with refused(served, caplog, count=4):
+        for fields in (
+            {**mine, "key": theirs["key"]},
+            {**mine, "token": theirs["token"]},
+            theirs,
+            {**mine, "key": "made-up"},
+        ):
+            assert person.client.post("/answer", data=fields).status_code == 403
+    with refused(served, caplog, count=0):
+        page = person.client.post("/undo", data={**mine, "undo_key": theirs["key"]})
+        assert "nothing to undo" in page.text
+
+
+def test_replayed_posts_count_once(served, person, caplog):
+    first = answer_of(person)
+    person.post("/answer", best=0)
+    undo = {**person.form("/answer")["fields"]}
+    person.post("/answer", to="/undo")
+    with refused(served, caplog, count=0):
+        for fields, address in itertools.product([first, undo], ["/answer", "/undo"]):
+            page = person.client.post(address, data={**fields, "undo_key": undo["undo_key"], "best": "1"})
+            assert page.status_code == 200 and page.url.path == "/question"
+    person.play()
+    with refused(served, caplog, count=0):
+        for _ in range(3):
+            assert person.client.post("/answer", data=first).url.path == "/end"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"origin": "https://evil.example"},
+        {"origin": "null"},
+        {"origin": "http://study.test.evil.example"},
+        {"origin": "http://study.test@evil.example"},
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site", "origin": "http://study.test"},
+    ],
+)
+def test_a_post_from_a_page_of_another_site_is_refused(served, person, caplog, headers):
+    stranger = served.person()
+    stranger.get("/")
+    with refused(served, caplog, count=4):
+        for address in ("/answer", "/undo", "/withdraw"):
+            assert person.client.post(address, data=answer_of(person), headers=headers).status_code == 403
+        fields = {**stranger.form("/consent")["fields"], "agree": "yes"}
+        assert stranger.client.post("/consent", data=fields, headers=headers).status_code == 403
+    own = {"origin": "http://study.test", "sec-fetch-site": "same-origin"}
+    key = person.key
+    assert person.post("/answer", headers=own, best=0).status_code == 200 and person.key != key
+
+
+def test_a_post_without_the_token_of_its_visitor_is_refused(served, person, caplog, unhurried):
+    stranger = served.person()
+    stranger.get("/")
+    good = answer_of(person)
+    tokens = (
+        "",
+        good["token"].upper(),
+        good["token"][:-1],
+        good["token"] + "0",
+        "\x00",
+        "é",
+        stranger.form("/consent"),
+    )
+    with refused(served, caplog, count=3 * len(tokens) + 1):
+        for token, address in itertools.product(tokens, ("/answer", "/undo", "/withdraw")):
+            token = token["fields"]["token"] if isinstance(token, dict) else token
+            assert person.client.post(address, data={**good, "token": token}).status_code == 403
+        assert person.client.post("/answer", json=good).status_code == 403
+
+
+def test_a_check_of_the_instructions_that_is_sent_twice_is_one_attempt(serve, caplog):
+    served = serve(CHECKED)
+    person = served.person()
+    person.arrive()
+    wrong = {**person.form("/instructions")["fields"], "check-0": "0"}
+    for _ in range(4):
+        assert "Attempts left: 1" in person.client.post("/instructions", data=wrong).text
+    with refused(served, caplog):
+        for attempt in ("2", "-1", "", "x", "99999999999"):
+            page = person.client.post("/instructions", data={**wrong, "attempt": attempt, "check-0": "1"})
+            assert page.status_code == 400
+    right = {**wrong, "attempt": "1", "check-0": "1"}
+    for _ in range(2):
+        assert person.client.post("/instructions", data=right).url.path == "/question"
+
+
+# script in what is shown
+
+
+class Elements(HTMLParser):
+    """What a browser would make of a page."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.found, self.text = [], ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.found.append((tag, dict(attributes)))
+
+    def handle_data(self, data):
+        self.text += data
+
+    def check(self):
+        """No code, and no element that only an injected text could have made."""
+        for tag, attributes in self.found:
+            assert tag not in ("img", "b", "iframe", "object", "style", "base"), (tag, attributes)
+            assert not any(name.startswith("on") or name == "style" for name in attributes), (tag, attributes)
+            if tag == "script":
+                assert attributes["src"].startswith("/static/"), attributes
+            for value in attributes.values():
+                assert not (value or "").strip().lower().startswith(("javascript:", "data:")), attributes
+
+
+MARKUP = (
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "'><b>&amp;",
+    "{{ 7 * 7 }} javascript:alert(1)",
+)
+
+
+def test_script_in_prompts_and_texts_is_shown_as_text(serve):
+    text = CHECKED.replace('text = "What?"', f"text = '''{MARKUP[0]}'''").replace("A small study", "<b>Study</b>")
+    served = serve(text, tokens={"2-ambient": MARKUP}, consent=MARKUP[1])
+    person = served.person()
+    pages, seen = [person.get("/").text], ""
+    person.post("/consent", agree="yes")
+    pages.append(person.page.text)
+    person.post("/instructions", **{"check-0": 1})
+    for _ in range(10):
+        pages.append(person.page.text)
+        person.post("/answer", best=0)
+    assert person.at == "/end"
+    for page in [*pages, person.page.text, person.get("/nowhere").text]:
+        elements = Elements(page)
+        elements.check()
+        seen += elements.text
+    assert all(one in seen for one in (*MARKUP, "<b>Study</b>"))  # as text
+
+
+def test_script_and_headers_in_parameters_go_nowhere(served, person, unhurried):
+    stranger = served.person()
+    for value in (*MARKUP, *SQL, *ODD):
+        for name in ("lang", "PROLIFIC_PID", "STUDY_ID", "SESSION_ID", "participant", "notice", "other", value[:50]):
+            for one, address in ((stranger, "/"), (person, "/question"), (person, "/instructions")):
+                page = one.client.get(address, params={name: value})
+                assert page.status_code == 200, (address, name, value)
+                Elements(page.text).check()
+                assert "49 javascript" not in page.text and "x" not in page.cookies
+
+
+# SQL and odd values
+
+
+def test_sql_in_every_field_is_data_or_refused(served, person, caplog, unhurried):
+    known = dump(served.store)
+    fields = [*answer_of(person), "agree", "entry", "language", "attempt", "check-0", "place-0", "worst"]
+    for name, value in itertools.product(fields, (*SQL, *ODD)):
+        for address in ("/answer", "/undo", "/instructions"):
+            sent = {**answer_of(person), name: value}
+            if name not in ("key", "token", "best"):
+                del sent["best"]  # else it would be an answer
+            page = person.client.post(address, data=sent)
+            assert page.status_code in (200, 403), (address, name, value, page.status_code)
+    assert dump(served.store) == known
+    assert caplog.records
+    for value in SQL:
+        other = served.person()
+        other.arrive(PROLIFIC_PID=value)
+        assert other.at == "/instructions"
+    names = [one.external.get("PROLIFIC_PID") for one in served.store.participants()]
+    assert names == ["p1", *SQL]  # stored as it was sent
+
+
+def test_sql_in_cookies_and_paths_is_refused(served, person, caplog):
+    for value in SQL:
+        with refused(served, caplog, count=3):
+            stranger = served.person(headers={"cookie": f"{COOKIE}={value}"})
+            assert stranger.get("/question").status_code == 403
+            assert person.client.get(f"/question/{value}").status_code == 404
+            assert person.client.get(f"/static/{value}").status_code == 404
+
+
+def test_nothing_is_asked_in_formats_or_ways_that_the_study_does_not_have(serve, caplog):
+    served = serve(SMALL.replace("options = 3", "options = 3\ncant_tell = false\nundo = false"))
+    person = served.person()
+    person.begin()
+    with refused(served, caplog, count=1):
+        assert person.client.post("/answer", data={**answer_of(person), "cant_tell": "1"}).status_code == 400
+    for best in ("3", "-1", "٣", "1.0", "0x1", "", "9" * 400):
+        with refused(served, caplog, count=0):
+            page = person.client.post("/answer", data={**answer_of(person), "best": best})
+            assert page.url.path == "/question" and "Choose an option" in page.text
+
+
+# sizes, fields, methods
+
+
+def test_large_forms_are_refused(served, person, caplog):
+    with refused(served, caplog, count=4):
+        large = {**answer_of(person), "answer_ms": "1" * guards.MAX_BODY}
+        assert person.client.post("/answer", data=large).status_code == 413
+        many = "&".join([f"a{number}=" for number in range(3000)])
+        assert person.client.post("/answer", content=many).status_code == 413
+        many = f"token={answer_of(person)['token']}&" + "a=&" * 100
+        assert person.client.post("/answer", content=many).status_code == 400
+        assert person.client.post("/consent", content=b"a" * 10_000_000).status_code == 413
+
+
+@pytest.mark.parametrize("body", [b"\xff\xfe=\x80&token=%ff", b"%00=%00", b"&&&===", b"\x00" * 999, b"{}", b"%"])
+def test_bytes_that_are_no_form_are_refused(served, person, caplog, body):
+    with refused(served, caplog, count=3):
+        for address in ("/answer", "/consent", "/instructions"):
+            served_by = person if address != "/consent" else served.person()
+            assert served_by.client.post(address, content=body).status_code == 403
+
+
+def test_other_methods_are_refused(served, person, caplog, unhurried):
+    methods = ("PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND", "BREW")
+    addresses = ("/", "/question", "/answer", "/undo", "/withdraw", "/static/study.css", "/health")
+    with refused(served, caplog, count=len(methods) * len(addresses) + 3):
+        for method, address in itertools.product(methods, addresses):
+            assert person.client.request(method, address, content=b"x").status_code == 405
+        for address in ("/answer", "/undo", "/consent"):
+            assert person.client.get(address).status_code == 405
+
+
+# address, and ways to present a wrong token of the researchers
+PRIVATE = list(itertools.product(
+    ["/admin", "/admin/", "/admin/export", "/export", "/export.csv", "/study.toml", "/study.db", "/.env", "/texts"],
+    [{}, {"authorization": "Bearer wrong"}, {"authorization": "Basic YWRtaW46YWRtaW4="}, {"cookie": "edpbrl_admin=x"}],
+))  # fmt: skip
+
+
+@pytest.mark.parametrize(("address", "headers"), PRIVATE)
+def test_what_is_the_researchers_is_nobody_elses(served, person, caplog, address, headers):
+    with refused(served, caplog, count=3):
+        for parameters in ({}, {"token": "wrong"}, {"token": ""}):
+            page = person.client.get(address, params=parameters, headers=headers)
+            assert page.status_code in (401, 403, 404)
+            assert "p1" not in page.text
+
+
+# a person's pace
+
+
+def test_requests_faster_than_a_person_are_refused_until_it_slows_down(served, person, caplog, monkeypatch):
+    now = [time.monotonic() + 100.0]
+    monkeypatch.setattr(guards, "time", types.SimpleNamespace(monotonic=lambda: now[0]))
+    other = served.person()
+    other.begin(PROLIFIC_PID="p2")
+    with refused(served, caplog, count=40):
+        statuses = [person.client.get("/end", follow_redirects=False).status_code for _ in range(100)]
+        assert statuses == [303] * 60 + [429] * 40
+    page = person.client.post("/answer", data=answer_of(person))
+    assert page.status_code == 429 and int(page.headers["retry-after"]) > 0
+    assert other.get("/question").status_code == 200  # another participant does not notice
+    now[0] += 5.0
+    assert person.get("/question").status_code == 200
+    now[0] += 0.05
+    statuses = []
+    for _ in range(200):  # who never stops gets as much as a person, not nothing
+        now[0] += 0.05
+        statuses.append(person.client.get("/end", follow_redirects=False).status_code)
+    assert statuses[-10:].count(303) == 5
