@@ -32,6 +32,11 @@ planner = "random"
 weight = 2
 """
 
+CHECKED = SMALL.replace(
+    "[checks]",
+    'attempts = 2\n[[practice.comprehension]]\ntext = "What?"\nchoices = ["this", "that"]\ncorrect = 2\n[checks]',
+)
+
 
 def write_study(folder: Path, text: str = SMALL, *, languages: Iterable[str] = ()) -> Path:
     """Write a study of three options about the small vocabulary, with texts in more languages; return its folder."""

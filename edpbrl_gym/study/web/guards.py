@@ -50,7 +50,7 @@ class RefusalLog:
     """
 
     def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+        self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
@@ -63,7 +63,7 @@ class RefusalLog:
                     _log.warning("Refused %s %s (%d): %s", method, path, status, reason)
             await send(message)
 
-        await self._app(scope, receive, noting)
+        await self.app(scope, receive, noting)
 
 
 _REASON = "edpbrl.refused"
@@ -79,7 +79,7 @@ class SecurityHeaders:
     """Adds the headers of security to every response, and forbids caches to keep what does not allow it itself."""
 
     def __init__(self, app: ASGIApp, *, secure: bool = False) -> None:
-        self._app = app
+        self.app = app
         self._headers = dict(_HEADERS)
         if secure:
             self._headers["Strict-Transport-Security"] = "max-age=31536000"
@@ -87,7 +87,7 @@ class SecurityHeaders:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
 
         async def with_headers(message: Message) -> None:
@@ -98,7 +98,7 @@ class SecurityHeaders:
                 headers.setdefault("Cache-Control", "no-store")
             await send(message)
 
-        await self._app(scope, receive, with_headers)
+        await self.app(scope, receive, with_headers)
 
 
 class BodyTooLargeError(ValueError):

@@ -52,4 +52,4 @@ def _text(site: Site, request: Request) -> str | None:
     else:
         question = site.store.question(participant.id, name)
         texts = () if question is None or question.shown_at is None else tuple(question.texts)
-    return texts[option] if option < len(texts) else None
+    return {str(number): text for number, text in enumerate(texts)}.get(option)

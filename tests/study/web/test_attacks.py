@@ -6,16 +6,15 @@ import itertools
 import json
 import time
 import types
-from contextlib import contextmanager
 from html.parser import HTMLParser
 
 import pytest
 
 from edpbrl_gym.study.web import guards
 from edpbrl_gym.study.web.context import COOKIE
-from tests.helpers.studies import SMALL
+from tests.helpers.studies import CHECKED, SMALL
+from tests.helpers.study_attacks import answer_of, cookie_of, refused
 from tests.helpers.study_server import dump
-from tests.study.web.test_pages import CHECKED
 
 SQL = (
     "'; DROP TABLE answers; --",
@@ -24,18 +23,6 @@ SQL = (
     '" UNION SELECT value FROM facts',
 )
 ODD = ("\x00", "a\r\nSet-Cookie: x=1", "\ud7ff\uffff", "x" * 5000, "%00%ff", "-1", "1e9", "٣", "../../etc/passwd", "")
-
-
-@contextmanager
-def refused(served, caplog, *, count=None):
-    """What happens inside is refused, logged, and changes nothing in the database."""
-    before = dump(served.store)
-    caplog.clear()
-    yield
-    assert dump(served.store) == before
-    lines = [record.getMessage() for record in caplog.records if record.getMessage().startswith("Refused ")]
-    assert lines if count is None else len(lines) == count, caplog.text
-    assert all(line.isascii() and line.isprintable() for line in lines)
 
 
 @pytest.fixture
@@ -51,15 +38,6 @@ def unhurried(monkeypatch):
     """A clock by which nobody is too fast."""
     ticks = itertools.count(int(time.monotonic()) + 1000, 10)
     monkeypatch.setattr(guards, "time", types.SimpleNamespace(monotonic=lambda: next(ticks)))
-
-
-def cookie_of(person):
-    return person.client.cookies[COOKIE]
-
-
-def answer_of(person):
-    """The fields of a complete answer to the question on the page."""
-    return {**person.form("/answer")["fields"], "best": "0"}
 
 
 # forged participants

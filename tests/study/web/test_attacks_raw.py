@@ -10,8 +10,8 @@ from starlette.testclient import TestClient
 
 from edpbrl_gym.study.web import guards
 from edpbrl_gym.study.web.context import COOKIE
+from tests.helpers.study_attacks import answer_of, cookie_of, refused
 from tests.helpers.study_server import dump, exchange, listening, status_of
-from tests.study.web.test_attacks import answer_of, cookie_of, refused
 
 HOST = b"Host: study.test\r\n"
 CLOSE = HOST + b"Connection: close\r\n\r\n"

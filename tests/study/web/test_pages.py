@@ -9,12 +9,7 @@ from sqlalchemy import update
 
 from edpbrl_gym.study.tables import questions
 from edpbrl_gym.study.web.views import LABELS
-from tests.helpers.studies import SMALL
-
-CHECKED = SMALL.replace(
-    "[checks]",
-    'attempts = 2\n[[practice.comprehension]]\ntext = "What?"\nchoices = ["this", "that"]\ncorrect = 2\n[checks]',
-)
+from tests.helpers.studies import CHECKED, SMALL
 
 
 def test_a_whole_study_is_played_and_stored(served):
