@@ -173,7 +173,7 @@ class _Target:
         self.config = config
         self.store = Store(f"sqlite:///{folder / f'fuzz{time.monotonic_ns()}.db'}", config=config.fingerprint)
         self.queue = StudyQueue(config, self.store, materials)
-        self.app = create_app(self.queue, hosts=("study.test",))
+        self.app = create_app(self.queue, hosts=("study.test",), admin_token="a secret of the researchers")
         self.paths = _addresses(self.app)
         self.people = [self.newcomer() for _ in range(PEOPLE)]
         self.seen: Counter[str] = Counter()

@@ -334,20 +334,54 @@ def test_other_methods_are_refused(served, person, caplog, unhurried):
             assert person.client.get(address).status_code == 405
 
 
-# address, and ways to present a wrong token of the researchers
-PRIVATE = list(itertools.product(
-    ["/admin", "/admin/", "/admin/export", "/export", "/export.csv", "/study.toml", "/study.db", "/.env", "/texts"],
-    [{}, {"authorization": "Bearer wrong"}, {"authorization": "Basic YWRtaW46YWRtaW4="}, {"cookie": "edpbrl_admin=x"}],
-))  # fmt: skip
+# addresses, and ways to present a wrong token of the researchers
+PRIVATE = [
+    *[
+        "/admin",
+        "/admin/",
+        "/admin/participants/p1",
+        "/admin/participants/%27%20OR%201=1",
+        "/admin/figures/answers.png",
+    ],
+    *["/admin/../../study.db", "/admin/export", "/export.csv", "/study.toml", "/study.db", "/.env", "/texts"],
+]
+TOKEN = "the secret of the researchers"
+WAYS = [
+    {},
+    {"authorization": "Bearer wrong"},
+    {"authorization": f"Bearer {TOKEN}"},  # the token opens the pages by their form only
+    {"cookie": "edpbrl_admin=x"},
+    {"cookie": f"edpbrl_admin={TOKEN}"},
+]
 
 
-@pytest.mark.parametrize(("address", "headers"), PRIVATE)
-def test_what_is_the_researchers_is_nobody_elses(served, person, caplog, address, headers):
-    with refused(served, caplog, count=3):
-        for parameters in ({}, {"token": "wrong"}, {"token": ""}):
-            page = person.client.get(address, params=parameters, headers=headers)
-            assert page.status_code in (401, 403, 404)
-            assert "p1" not in page.text
+@pytest.mark.parametrize("address", PRIVATE)
+def test_what_is_the_researchers_is_nobody_elses(serve, caplog, address):
+    served = serve(admin_token=TOKEN)
+    person = served.person()
+    person.begin(PROLIFIC_PID="p1")
+    before = dump(served.store)
+    own = {"cookie": f"edpbrl_admin={cookie_of(person)}"}  # signed by this study for something else
+    for headers, parameters in itertools.product([*WAYS, own], [{}, {"token": TOKEN}, {"secret": "wrong"}]):
+        page = served.person(headers=headers).client.get(address, params=parameters)
+        if address == "/admin":  # the form that asks for the token
+            assert page.status_code == 200 and "secret" in page.text
+        else:
+            assert page.status_code in (401, 404) and caplog.records
+        assert "p1" not in page.text and "adaptive" not in page.text
+    assert dump(served.store) == before
+
+
+@pytest.mark.parametrize("secret", ["", "wrong", TOKEN.upper(), TOKEN + " ", TOKEN[:-1], *SQL, *ODD])
+def test_a_wrong_token_of_the_researchers_opens_nothing(serve, caplog, secret):
+    served = serve(admin_token=TOKEN)
+    visitor = served.person()
+    with refused(served, caplog, count=2):
+        assert visitor.client.post("/admin", data={"secret": secret}).status_code == 403
+        right = {"secret": TOKEN}
+        headers = {"origin": "https://evil.example"}
+        assert visitor.client.post("/admin", data=right, headers=headers).status_code == 403
+    assert "edpbrl_admin" not in visitor.client.cookies
 
 
 # a person's pace
