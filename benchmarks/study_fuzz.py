@@ -114,7 +114,8 @@ def attempts(paths: list[str]) -> st.SearchStrategy[Attempt]:
                 "worst": st.sampled_from(["0", "1"]),
                 "place-0": st.sampled_from(["", "1", "2"]),
                 "place-1": st.sampled_from(["1", "2"]),
-            }
+            },
+            optional={"token": st.sampled_from([None, "wrong"]), "key": st.sampled_from([None, "wrong"])},
         ),
         body=nothing,
     )
