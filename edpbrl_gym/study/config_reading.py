@@ -69,7 +69,7 @@ def _study(table: Table, folder: Path, mistakes: list[str]) -> StudyConfig:
     consent = table.table("consent")
     version = consent.text("version", of="the version of the consent text")
     consent.refuse_others()
-    questions = _questions(table.table("questions"))
+    questions = _questions(table.table("questions"), pictures=table.has("renderer"))
     arms = _arms(table, folder, questions)
     config = StudyConfig(
         folder=folder,
@@ -97,7 +97,7 @@ def _study(table: Table, folder: Path, mistakes: list[str]) -> StudyConfig:
     return config
 
 
-def _questions(table: Table) -> QuestionsConfig:
+def _questions(table: Table, *, pictures: bool) -> QuestionsConfig:
     rule = None
     number = table.integer("number", 30, minimum=1, maximum=1000)
     if table.has("stop_when_sure"):
@@ -107,7 +107,7 @@ def _questions(table: Table) -> QuestionsConfig:
         encoder=table.text("encoder", "minilm", of="an encoder"),
         feedback=_feedback(table.choice("feedback", _FEEDBACKS, "prompt")),
         format=table.choice("format", FORMATS, "best"),
-        options=table.integer("options", 4, minimum=2, maximum=12),
+        options=table.integer("options", 9 if pictures else 4, minimum=2, maximum=12),
         number=number,
         stopping=rule,
         cant_tell=table.flag("cant_tell", True),

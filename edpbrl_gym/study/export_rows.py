@@ -110,7 +110,7 @@ IDENTIFYING = (
     Column("created_at", "time", "arrival, UTC"),
     Column("consented_at", "time", "consent, UTC"),
 )
-_OWN_EVENTS = ("consent", "comprehension", "status", "undo", "sure", "style_choice")
+_OWN_EVENTS = ("consent", "comprehension", "status", "undo", "forecast", "sure", "style_choice")
 
 
 def pseudonym(secret: str, participant: Participant) -> str:

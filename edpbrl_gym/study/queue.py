@@ -44,6 +44,9 @@ _NOT_ASKED = {
     "failed": "failed the comprehension check",
     "withdrawn": "has withdrawn",
 }
+FORECAST = "forecast"
+"""Kind of the events that say how many questions are left, if a stopping rule may end them."""
+
 _CHECK_EVERY = 6  # questions between two looks at the stopping rule
 
 
@@ -288,10 +291,24 @@ class StudyQueue:
         if (slot.index - rule.minimum) % _CHECK_EVERY:
             return False
         progress = seat.session(history).progress()
+        detail = {"questions": progress.questions, "accuracy": progress.accuracy}
         if progress.should_stop:
-            detail = {"questions": progress.questions, "accuracy": progress.accuracy, "reason": progress.reason}
-            self.store.add_event(participant.id, "sure", detail)
+            self.store.add_event(participant.id, "sure", {**detail, "reason": progress.reason})
+        else:
+            left = rule.questions_left(progress.answers, progress.further, progress.curve)
+            self.store.add_event(participant.id, FORECAST, {**detail, "number": len(history), "left": left})
         return progress.should_stop
+
+    def questions_left(self, participant: Participant, question: StoredQuestion) -> int | None:
+        """About how many questions are left after this one, by the last forecast; None: none yet, or beyond it."""
+        most = len(self._slots(participant)) - question.number - 1
+        if self.config.questions.stopping is None:
+            return most
+        made = [one["detail"] for one in self.store.events(participant.id) if one["kind"] == FORECAST]
+        made = [one for one in made if one["number"] <= question.number]
+        if not made or made[-1]["left"] is None:
+            return None
+        return int(min(most, max(0, made[-1]["left"] - (question.number - made[-1]["number"]) - 1)))
 
     def _add(self, participant: Participant, seat: Seat, slot: Slot, history: History) -> StoredQuestion:
         """Choose the question of a slot and store it."""

@@ -45,7 +45,8 @@ feedback = "prompt"
 # How a question is answered: "best", "best_worst", "ranking" (all options) or "partial" (the best few, in order).
 format = "best"
 
-# Options of a question: four texts are read in ten seconds; of pictures, nine can be compared.
+# Options of a question: four texts are read in ten seconds; of pictures, nine can be compared (2 to 12; without this
+# line 4, or 9 with a renderer).
 options = 4
 
 # Questions of a participant, without practice, attention checks and repeated questions.

@@ -226,12 +226,14 @@ def question(visit: Visit) -> Answer:
         return see_other("/welcome-back")
     notice = visit.request.query_params.get("notice", "")
     undo_key = site.store.last_key(person.id) if site.config.questions.undo and asked.number else None
+    at_most = site.config.questions.stopping is not None
     return visit.page(
         "question.html",
         question=view_question(asked, site.config, visit.messages, undo_key=undo_key, pictures=_pictures(site, asked)),
         number=asked.number + 1,
         total=len(schedule(site.config, person.number)),
-        at_most=site.config.questions.stopping is not None,
+        at_most=at_most,
+        left=site.queue.questions_left(person, asked) if at_most else None,
         notice=visit.messages(notice) if notice in _NOTICES else None,
     )
 

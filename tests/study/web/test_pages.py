@@ -219,3 +219,25 @@ def test_a_page_waits_for_the_question_of_an_oracle(serve):
     assert person.at == "/question" and "being prepared" in person.page.text
     assert person.page.headers["refresh"] == "3"
     assert person.get("/end").url.path == "/question"
+
+
+def test_the_page_forecasts_how_many_questions_are_left(serve):
+    rule = "number = 12\n[questions.stop_when_sure]\nminimum = 6\naccuracy = 1.0\ngain = 0.0\nlookahead = 1"
+    served = serve(SMALL.replace("number = 6", rule))
+    person = served.person()
+    person.begin()
+    assert "Question 1 of at most 16" in person.page.text and "left" not in person.page.text
+    [participant] = served.store.participants()
+    shown = []
+    while person.at == "/question":
+        question = served.store.history(participant.id)[-1][0]
+        expected = served.queue.questions_left(participant, question)
+        assert (expected is not None) == ("about" in person.page.text)
+        if expected is not None:
+            assert f"about {expected} left" in person.page.text
+            shown.append(expected)
+        person.post("/answer", best=0)
+    forecasts = [event["detail"] for event in served.store.events(participant.id) if event["kind"] == "forecast"]
+    assert forecasts and forecasts[0]["questions"] == 6
+    for earlier, later in zip(shown, shown[1:], strict=False):
+        assert later in (earlier - 1, 0)
