@@ -1,43 +1,34 @@
-"""Participants, questions and answers in a database: what was acknowledged is on the disk."""
+"""Questions and answers in a study's database: what was acknowledged is on the disk."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import secrets
-from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, func, insert, select, update
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import Connection, insert, select, update
 
 from edpbrl_gym.likelihood import Response
-from edpbrl_gym.study.database import Database
-from edpbrl_gym.study.deletion import delete_participant
+from edpbrl_gym.study.participants_store import ParticipantsStore
 from edpbrl_gym.study.posts import last_is_read
-from edpbrl_gym.study.reading import answer_of, event_of, participant_of, question_of, read_records
+from edpbrl_gym.study.reading import answer_of, question_of
 from edpbrl_gym.study.records import (
     AnswerReadError,
     History,
     HistoryChangedError,
-    Participant,
     QuestionKind,
     Receipt,
-    Record,
-    Status,
     StoredQuestion,
     StruckQuestionError,
     Timing,
-    UnknownParticipantError,
     UnknownQuestionError,
 )
-from edpbrl_gym.study.tables import answers, configs, counters, events, facts, participants, questions
+from edpbrl_gym.study.tables import answers, questions
+from edpbrl_gym.study.transactions import add_event_row, history_of, is_answered, live_questions, locked, now
 
 __all__ = ["History", "Store"]
 
 
-class Store:
+class Store(ParticipantsStore):
     """The database of a study.
 
     Every method is one transaction; when one that writes returns, what it wrote survives a kill and a power cut. Safe
@@ -54,162 +45,15 @@ class Store:
         FileNotFoundError, ValueError, ConnectionError: As for ``Database``.
     """
 
-    def __init__(self, url: str, *, config: str = "", document: str = "", create: bool = True) -> None:
-        self.database = Database(url, create=create)
-        self._origin = {"config": config, "code_version": _version()}
-        if config:
-            known = select(configs.c.fingerprint).where(configs.c.fingerprint == config)
-            with self.database.reading() as connection:
-                stored = connection.execute(known).first() is not None
-            if not stored:
-                self._try_insert(configs, {"fingerprint": config, "document": document, "first_used_at": _now()})
-        self.secret = self.claim("secret", secrets.token_urlsafe(32))
-
-    def close(self) -> None:
-        """Close the database."""
-        self.database.close()
-
-    def _try_insert(self, table: Any, row: dict[str, Any]) -> bool:
-        """Insert a row; return False if another process had done so."""
-        try:
-            with self.database.writing() as connection:
-                connection.execute(insert(table).values(**row))
-        except IntegrityError:
-            return False
-        return True
-
-    # what the study is
-
-    def claim(self, name: str, value: str) -> str:
-        """The value of a fact, which is ``value`` if it has none yet; it never changes."""
-        query = select(facts.c.value).where(facts.c.name == name)
-        with self.database.reading() as connection:
-            stored = connection.execute(query).scalar()
-        if stored is None:
-            self._try_insert(facts, {"name": name, "value": value})
-            with self.database.reading() as connection:
-                stored = connection.execute(query).scalar_one()
-        return str(stored)
-
-    def counts(self) -> dict[str, int]:
-        """Numbers of participants that ever arrived, and of those deleted on request."""
-        with self.database.reading() as connection:
-            return {row.name: row.value for row in connection.execute(select(counters))}
-
-    # participants
-
-    def enrol(self, external: Mapping[str, str], arm_of: Callable[[int], str], *, language: str = "en") -> Participant:
-        """The participant with these external identifiers, a new one if there is none yet.
-
-        Args:
-            external: Identifiers by name, such as PROLIFIC_PID; without any, every call is a new participant. The
-                SESSION_ID is kept but does not tell participants apart, unless it is the only one.
-            arm_of: Name of the arm by the participant's number.
-            language: Code of the language.
-        """
-        identity = None
-        if external:  # a platform's session is new whenever somebody comes back
-            names = [pair for pair in sorted(external.items()) if pair[0] != "SESSION_ID"]
-            identity = hashlib.sha256(json.dumps(names or sorted(external.items())).encode()).hexdigest()
-        same = participants.c.identity == identity
-        with self.database.writing() as connection:
-            counter = counters.c.name == "participants"
-            number = connection.execute(select(counters.c.value).where(counter).with_for_update()).scalar_one()
-            known = None if identity is None else connection.execute(select(participants).where(same)).first()
-            if known is not None:
-                return participant_of(known)
-            connection.execute(update(counters).where(counter).values(value=number + 1))
-            row = {
-                "number": number,
-                "code": secrets.token_urlsafe(16),
-                "identity": identity,
-                "external": dict(external),
-                "arm": arm_of(number),
-                "language": language,
-                "status": "enrolled",
-                "created_at": _now(),
-            }
-            return participant_of(connection.execute(insert(participants).values(**row).returning(participants)).one())
-
-    def participant(self, code: str) -> Participant:
-        """The participant with a public code.
-
-        Raises:
-            UnknownParticipantError: There is none.
-        """
-        with self.database.reading() as connection:
-            return participant_of(_by_code(connection, code))
-
-    def situation(self, code: str) -> tuple[Participant, History]:
-        """The participant with a public code, and their ``history`` at the same moment; raises as ``participant``."""
-        with self.database.reading() as connection:
-            row = _by_code(connection, code)
-            return participant_of(row), _history(connection, row.id, questions.c.struck_by.is_(None))
-
-    def participants(self) -> list[Participant]:
-        """All participants in the order of arrival."""
-        with self.database.reading() as connection:
-            rows = connection.execute(select(participants).order_by(participants.c.number)).all()
-        return [participant_of(row) for row in rows]
-
-    def records(self) -> list[Record]:
-        """Everything about all participants, in the order of arrival, in one state of the database."""
-        with self.database.reading() as connection:
-            return read_records(connection)
-
-    def record(self, participant: int) -> Record:
-        """Everything about a participant.
-
-        Raises:
-            UnknownParticipantError: There is none.
-        """
-        with self.database.reading() as connection:
-            found = read_records(connection, participant)
-        if not found:
-            raise UnknownParticipantError(f"Expected a participant of this study, got the unknown row {participant}")
-        return found[0]
-
-    def consent(self, participant: int, version: str) -> Participant:
-        """Store that a participant agreed to a version of the consent text; the first consent counts."""
-        with self.database.writing() as connection:
-            row = _locked(connection, participant)
-            if row.consented_at is None:
-                change = {"consent_version": version, "consented_at": _now(), "status": "consented"}
-                row = _changed(connection, participant, change)
-                _add_event(connection, participant, "consent", {"version": version})
-            return participant_of(row)
-
-    def set_status(self, participant: int, status: Status) -> Participant:
-        """Change the status of a participant; the change is kept as an event."""
-        with self.database.writing() as connection:
-            row = _locked(connection, participant)
-            if row.status != status:
-                _add_event(connection, participant, "status", {"from": row.status, "to": status})
-                row = _changed(connection, participant, {"status": status})
-            return participant_of(row)
-
-    def delete(self, participant: int) -> None:
-        """Delete everything about a participant; only the counter of deleted ones remembers it.
-
-        Raises:
-            UnknownParticipantError: There is none.
-        """
-        with self.database.writing() as connection:
-            _locked(connection, participant)
-            delete_participant(connection, participant)
-        self.database.empty_log()
-
-    # questions and answers
-
     def history(self, participant: int) -> History:
         """The questions of a participant with their answers, in order, without those taken back."""
         with self.database.reading() as connection:
-            return _history(connection, participant, questions.c.struck_by.is_(None))
+            return history_of(connection, participant, questions.c.struck_by.is_(None))
 
     def full_history(self, participant: int) -> History:
         """All questions that a participant was ever asked with their answers, in the order of asking."""
         with self.database.reading() as connection:
-            return _history(connection, participant, questions.c.id.is_not(None), by=questions.c.id)
+            return history_of(connection, participant, questions.c.id.is_not(None), by=questions.c.id)
 
     def last_key(self, participant: int) -> str | None:
         """Key of the last answer, which can be taken back; None: there is none, or an oracle has read it."""
@@ -246,9 +90,9 @@ class Store:
             HistoryChangedError: It isn't.
         """
         with self.database.writing() as connection:
-            _locked(connection, participant)
-            rows = _live(connection, participant)
-            waiting = bool(rows) and not _is_answered(connection, rows[-1].id)
+            locked(connection, participant)
+            rows = live_questions(connection, participant)
+            waiting = bool(rows) and not is_answered(connection, rows[-1].id)
             if waiting and number == len(rows) - 1:
                 return question_of(rows[-1])
             if waiting or number != len(rows):
@@ -268,7 +112,7 @@ class Store:
             **self._origin,
             "participant": participant,
             "key": secrets.token_urlsafe(16),
-            "created_at": _now(),
+            "created_at": now(),
         }
         return question_of(connection.execute(insert(questions).values(**full).returning(questions)).one())
 
@@ -276,7 +120,7 @@ class Store:
         """Store when a question was first shown."""
         with self.database.writing() as connection:
             change = update(questions).where(questions.c.id == question, questions.c.shown_at.is_(None))
-            connection.execute(change.values(shown_at=_now()))
+            connection.execute(change.values(shown_at=now()))
 
     def answer(self, participant: int, key: str, response: Response, timing: Timing | None = None) -> Receipt:
         """Answer the question with a key; when this returns, the answer is on the disk.
@@ -290,7 +134,7 @@ class Store:
             ValueError: The question doesn't have these options.
         """
         with self.database.writing() as connection:
-            _locked(connection, participant)
+            locked(connection, participant)
             wanted = select(questions).where(questions.c.key == key, questions.c.participant == participant)
             question = connection.execute(wanted).first()
             if question is not None:
@@ -302,7 +146,7 @@ class Store:
                     row = self._answer_row(participant, question.id, key, response, timing or Timing())
                     return Receipt(answer_of(connection.execute(row).one()), first=True)
             why = "unknown" if question is None else "struck"
-            _add_event(connection, participant, "refused", {"why": why, "key": key[:40]})
+            add_event_row(connection, participant, "refused", {"why": why, "key": key[:40]})
         if question is None:
             raise UnknownQuestionError("Expected the key of a question of this participant, got another one")
         raise StruckQuestionError("Expected the question that waits for an answer, got one that was taken back")
@@ -315,7 +159,7 @@ class Store:
                 question=question,
                 key=key,
                 response=response.as_json(),
-                answered_at=_now(),
+                answered_at=now(),
                 first_input_ms=timing.first_input_ms,
                 answer_ms=timing.answer_ms,
                 visibility_changes=timing.visibility_changes,
@@ -342,9 +186,9 @@ class Store:
             AnswerReadError: An oracle's loop has gone on with the answer.
         """
         with self.database.writing() as connection:
-            _locked(connection, participant)
-            rows = _live(connection, participant)
-            last = next((row for row in reversed(rows) if _is_answered(connection, row.id)), None)
+            locked(connection, participant)
+            rows = live_questions(connection, participant)
+            last = next((row for row in reversed(rows) if is_answered(connection, row.id)), None)
             pending = rows[-1] if rows and rows[-1] is not last else None
             if last is None or last.key != key:
                 wanted = select(questions.c.struck_by).where(
@@ -357,28 +201,11 @@ class Store:
                 raise AnswerReadError(
                     "Expected an answer that no oracle has read, this one can't be taken back any more"
                 )
-            event = _add_event(connection, participant, "undo", {"number": last.number})
+            event = add_event_row(connection, participant, "undo", {"number": last.number})
             struck = [row.id for row in (last, pending) if row is not None]
             connection.execute(update(questions).where(questions.c.id.in_(struck)).values(struck_by=event))
             names = ("number", "kind", "tokens", "texts", "positions", "expected", "repeat_of")
             return self._insert_question(connection, participant, {name: getattr(last, name) for name in names})
-
-    # events
-
-    def add_event(self, participant: int | None, kind: str, detail: Mapping[str, Any] | None = None) -> None:
-        """Store something that happened, such as a checkpoint after a day or a change of tabs."""
-        with self.database.writing() as connection:
-            _add_event(connection, participant, kind, dict(detail or {}))
-
-    def first_event(self, participant: int, kind: str, detail: Mapping[str, Any]) -> dict[str, Any]:
-        """Store something that happens to a participant once; the detail of the first time, whichever came first."""
-        with self.database.writing() as connection:
-            _locked(connection, participant)
-            same = select(events.c.detail).where(events.c.participant == participant, events.c.kind == kind)
-            stored = connection.execute(same.order_by(events.c.id).limit(1)).scalar()
-            if stored is None:
-                _add_event(connection, participant, kind, dict(detail))
-            return dict(detail if stored is None else stored)
 
     def question(self, participant: int, key: str) -> StoredQuestion | None:
         """The question of a participant with a key, also one taken back; None: there is none."""
@@ -386,77 +213,3 @@ class Store:
         with self.database.reading() as connection:
             row = connection.execute(wanted).first()
         return None if row is None else question_of(row)
-
-    def add_event_number(self, number: int, participant: int, kind: str, detail: Mapping[str, Any]) -> bool:
-        """Store event ``number`` of a kind, counted from 0; False if there is one with this number already.
-
-        Raises:
-            ValueError: The events before it are missing.
-        """
-        count = select(func.count()).where(events.c.participant == participant, events.c.kind == kind)
-        with self.database.writing() as connection:
-            _locked(connection, participant)
-            there = int(connection.execute(count).scalar_one())
-            if number > there:
-                raise ValueError(f"Expected event {there} of the kind {kind}, got event {number}")
-            if number == there:
-                _add_event(connection, participant, kind, dict(detail))
-            return number == there
-
-    def events(self, participant: int) -> list[dict[str, Any]]:
-        """The events of a participant in order: kind, at, detail."""
-        query = select(events).where(events.c.participant == participant).order_by(events.c.id)
-        with self.database.reading() as connection:
-            return [event_of(row) for row in connection.execute(query)]
-
-
-def _version() -> str:
-    from edpbrl_gym import __version__
-
-    return __version__
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="microseconds")
-
-
-def _locked(connection: Connection, participant: int) -> Any:
-    """The row of a participant, whose writes wait for each other until the transaction ends."""
-    row = connection.execute(select(participants).where(participants.c.id == participant).with_for_update()).first()
-    if row is None:
-        raise UnknownParticipantError(f"Expected a participant of this study, got the unknown row {participant}")
-    return row
-
-
-def _by_code(connection: Connection, code: str) -> Any:
-    row = connection.execute(select(participants).where(participants.c.code == code)).first()
-    if row is None:
-        raise UnknownParticipantError("Expected a participant of this study, got an unknown code")
-    return row
-
-
-def _history(connection: Connection, participant: int, condition: Any, by: Any = questions.c.number) -> History:
-    asked = select(questions).where(questions.c.participant == participant, condition).order_by(by)
-    told = select(answers).where(answers.c.participant == participant)
-    given = {row.question: answer_of(row) for row in connection.execute(told)}
-    return [(question_of(row), given.get(row.id)) for row in connection.execute(asked)]
-
-
-def _changed(connection: Connection, participant: int, change: dict[str, Any]) -> Any:
-    statement = update(participants).where(participants.c.id == participant).values(**change)
-    return connection.execute(statement.returning(participants)).one()
-
-
-def _add_event(connection: Connection, participant: int | None, kind: str, detail: dict[str, Any]) -> int:
-    row = {"participant": participant, "kind": kind, "at": _now(), "detail": detail}
-    return int(connection.execute(insert(events).values(**row).returning(events.c.id)).scalar_one())
-
-
-def _live(connection: Connection, participant: int) -> list[Any]:
-    """The questions that were not taken back, in order."""
-    live = select(questions).where(questions.c.participant == participant, questions.c.struck_by.is_(None))
-    return list(connection.execute(live.order_by(questions.c.number)).all())
-
-
-def _is_answered(connection: Connection, question: int) -> bool:
-    return connection.execute(select(answers.c.id).where(answers.c.question == question)).first() is not None
