@@ -3,19 +3,24 @@
 
 document.documentElement.classList.add("scripted");
 
-for (const form of document.querySelectorAll("form[data-once]")) {
-  form.addEventListener("submit", (event) => {
-    if (form.dataset.sent) event.preventDefault(); // a double click
-    form.dataset.sent = "1";
-  });
-}
 window.addEventListener("pageshow", (event) => {
   for (const form of document.querySelectorAll("form[data-once]")) delete form.dataset.sent;
   if (event.persisted && document.querySelector("form[data-question]")) location.reload(); // browser back
 });
+begin();
 
-const question = document.querySelector("form[data-question]");
-if (question) askQuestion(question);
+function begin() {
+  for (const form of document.querySelectorAll("form[data-once]")) {
+    form.addEventListener("submit", (event) => {
+      if (form.dataset.sent) event.preventDefault(); // a double click
+      form.dataset.sent = "1";
+    });
+  }
+  const question = document.querySelector("form[data-question]");
+  if (!question) return;
+  askQuestion(question);
+  for (const address of (question.dataset.preload ?? "").split(" ").filter(Boolean)) new Image().src = address;
+}
 
 function askQuestion(form) {
   const life = new AbortController(); // of this page
@@ -78,7 +83,10 @@ async function send(form, submitter, release) {
     }
     clearTimeout(slow);
     state.textContent = form.dataset.retrying;
-    await new Promise((go) => setTimeout(go, Math.min(8000, 500 * 2 ** attempt)));
+    await new Promise((go) => {
+      setTimeout(go, Math.min(8000, 500 * 2 ** attempt));
+      window.addEventListener("online", go, { once: true });
+    });
   }
 }
 
@@ -96,14 +104,40 @@ function replace(text) {
     document.title = page.title;
     document.documentElement.lang = page.documentElement.lang;
     document.documentElement.dir = page.documentElement.dir;
-    const body = document.importNode(page.body, true);
-    document.body.replaceWith(body);
     window.dispatchEvent(new Event("edpbrl-page"));
+    document.body.className = page.body.className;
+    const said = liveRegion();
+    for (const old of [...document.body.children]) if (old !== said) old.remove();
+    said.before(...[...page.body.children].map((one) => document.importNode(one, true)));
     window.scrollTo(0, 0);
-    document.getElementById("content")?.focus({ preventScroll: true });
-    const next = document.querySelector("form[data-question]");
-    if (next) askQuestion(next);
+    begin();
+    announce(said);
   });
+}
+
+// Whoever listens to the page goes on at its heading, and hears what is new: a notice, and the question's number.
+function announce(said) {
+  const heading = document.querySelector("h1");
+  if (heading) {
+    heading.tabIndex = -1;
+    heading.focus({ preventScroll: true });
+  }
+  const news = [...document.querySelectorAll(".practice, .notice, #progress")].map((one) => one.textContent);
+  setTimeout(() => (said.textContent = news.join(" ")), 100); // after the focus, which would interrupt it
+}
+
+// Stays when pages are replaced: a region that comes with its text is not read out.
+function liveRegion() {
+  let said = document.getElementById("announcement");
+  if (!said) {
+    said = document.createElement("div");
+    said.id = "announcement";
+    said.className = "visually-hidden";
+    said.setAttribute("role", "status");
+    document.body.append(said);
+  }
+  said.textContent = "";
+  return said;
 }
 
 function loaded(address) {
@@ -118,9 +152,9 @@ function loaded(address) {
 function keys(form, format, order, signal) {
   const options = [...form.querySelectorAll(".option")];
   const press = (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+    if (event.repeat || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
     if (event.target instanceof HTMLSelectElement) return;
-    const key = event.code.startsWith("Digit") ? event.code.slice(5) : event.code.startsWith("Numpad") ? event.code.slice(6) : event.key.toUpperCase();
+    const key = keyOf(event);
     const place = form.dataset.keys.indexOf(key);
     if (key.length === 1 && place >= 0) {
       const option = options[place];
@@ -137,6 +171,12 @@ function keys(form, format, order, signal) {
   };
   const click = (selector) => form.querySelector(selector + ":not(:disabled)")?.click();
   document.addEventListener("keydown", press, { signal });
+}
+
+// A digit is one on every layout and with Shift; a letter is read off the place of its key where a layout has none.
+function keyOf(event) {
+  const [, digit, letter] = /^(?:Digit|Numpad)(\d)$|^Key(.)$/.exec(event.code) ?? [];
+  return digit ?? (/^[a-z]$/i.test(event.key) ? event.key.toUpperCase() : letter ?? event.key);
 }
 
 // Options are tapped in order, the best first; tapping one again takes it out. The selects of the form keep the places.
@@ -162,7 +202,8 @@ function tapInOrder(form) {
     draw();
   };
   for (const option of options) {
-    option.dataset.name = option.querySelector("img")?.alt ?? option.querySelector(".words").textContent.replace(/\s+/g, " ").trim();
+    const parts = [...option.querySelectorAll(".card > .visually-hidden, .title, .rest")].map((part) => part.textContent.trim());
+    option.dataset.name = option.querySelector("img")?.alt ?? parts.join(" ");
     option.querySelector("select").required = false;
     const button = document.createElement("button");
     button.type = "button";
