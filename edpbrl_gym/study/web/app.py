@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 
 from edpbrl_gym.study.queue import NotAskingError, StudyQueue
 from edpbrl_gym.study.records import UnknownParticipantError
-from edpbrl_gym.study.web import pages
+from edpbrl_gym.study.web import asking, ending, entering
 from edpbrl_gym.study.web.admin import admin_routes
 from edpbrl_gym.study.web.context import COOKIE, FOLDER, Site, see_other
 from edpbrl_gym.study.web.forms import BadFormError, parse_form
@@ -32,28 +32,28 @@ from edpbrl_gym.study.web.guards import (
     refuse,
 )
 from edpbrl_gym.study.web.messages import preferred_language
-from edpbrl_gym.study.web.pages import Visit
 from edpbrl_gym.study.web.pictures import picture_endpoint
 from edpbrl_gym.study.web.signing import BadTokenError
+from edpbrl_gym.study.web.visits import Visit
 
 __all__ = ["create_app"]
 
 Page = Callable[[Visit], Response]
 
 # for everyone: method, path and page; then those for participants only
-_OPEN: list[tuple[str, str, Page]] = [("GET", "/", pages.enter), ("POST", "/consent", pages.agree)]
+_OPEN: list[tuple[str, str, Page]] = [("GET", "/", entering.enter), ("POST", "/consent", entering.agree)]
 _PERSONAL: list[tuple[str, str, Page]] = [
-    ("GET", "/instructions", pages.instructions),
-    ("POST", "/instructions", pages.pass_instructions),
-    ("GET", "/question", pages.question),
-    ("POST", "/answer", pages.answer),
-    ("POST", "/undo", pages.undo),
-    ("GET", "/welcome-back", pages.come_back),
-    ("POST", "/welcome-back", pages.go_on),
-    ("GET", "/withdraw", pages.ask_to_withdraw),
-    ("POST", "/withdraw", pages.withdraw),
-    ("GET", "/end", pages.end),
-    ("POST", "/prefer", pages.prefer),
+    ("GET", "/instructions", entering.instructions),
+    ("POST", "/instructions", entering.pass_instructions),
+    ("GET", "/question", asking.question),
+    ("POST", "/answer", asking.answer),
+    ("POST", "/undo", asking.undo),
+    ("GET", "/welcome-back", asking.come_back),
+    ("POST", "/welcome-back", asking.go_on),
+    ("GET", "/withdraw", ending.ask_to_withdraw),
+    ("POST", "/withdraw", ending.withdraw),
+    ("GET", "/end", ending.end),
+    ("POST", "/prefer", ending.prefer),
 ]
 
 
@@ -147,7 +147,7 @@ def _serve(site: Site, page: Page, request: Request, form: dict[str, str], metho
             visitor = site.signer.new_visitor()
     if personal and participant is None:
         raise UnknownParticipantError("Expected a participant, got a request without a cookie")
-    if page is pages.agree and participant is not None:  # the form was sent twice; it carries the token of before
+    if page is entering.agree and participant is not None:  # the form was sent twice; it carries the token of before
         return see_other("/question")
     if method == "POST" and not site.signer.is_form_token(visitor, form.get("token", "")):
         raise BadTokenError("Expected a form of the study, got a post without the token of its visitor")
