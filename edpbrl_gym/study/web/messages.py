@@ -28,7 +28,7 @@ class Messages:
         self._texts = texts
 
     def __call__(self, name: str, /, **values: Any) -> str:
-        """The text of a name with its values, which are read from left to right inside a text of the other direction."""
+        """The text of a name with its values; in a text from right to left they keep their own direction."""
         if self.direction == "rtl":
             values = {one: f"\u2066{value}\u2069" for one, value in values.items()}
         return self._texts[name].format(**values)
