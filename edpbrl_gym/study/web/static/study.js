@@ -158,9 +158,14 @@ function keys(form, format, order, signal) {
     const place = form.dataset.keys.indexOf(key);
     if (key.length === 1 && place >= 0) {
       const option = options[place];
-      if (order) order.toggle(option);
-      else if (format === "best_worst") option.querySelector(event.shiftKey ? "[name=worst]" : "[name=best]").click();
-      else option.querySelector("input").click();
+      if (order) {
+        order.toggle(option);
+        document.activeElement.blur(); // Enter goes on, whatever was pressed before
+      } else {
+        const input = option.querySelector(event.shiftKey && format === "best_worst" ? "[name=worst]" : "[name=best]");
+        input.click();
+        input.focus({ focusVisible: false, preventScroll: true });
+      }
       event.preventDefault();
     } else if (key === "U") click("[data-undo]");
     else if (key === "S") click("[data-cant-tell]");
@@ -200,6 +205,7 @@ function tapInOrder(form) {
     if (place >= 0) chosen.splice(place, 1);
     else chosen.push(option);
     draw();
+    liveRegion().textContent = option.querySelector(".tap").getAttribute("aria-label");
   };
   for (const option of options) {
     const parts = [...option.querySelectorAll(".card > .visually-hidden, .title, .rest")].map((part) => part.textContent.trim());

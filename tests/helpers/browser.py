@@ -1,0 +1,127 @@
+"""Chromium for the tests of the study's pages, and a participant in front of it."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+INSTALL = "apt-get install chromium"
+PHONE = {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2, "has_touch": True, "is_mobile": True}
+_SWITCHES = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
+             "--disable-sync", "--no-first-run", "--disable-quic")  # fmt: skip
+_PATIENCE = 20_000  # milliseconds
+
+
+def find_chromium() -> str | None:
+    """The program, as Debian and others name it."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    return next((found for name in names if (found := shutil.which(name))), None)
+
+
+def missing() -> str:
+    """Why no browser can be started; empty if one can."""
+    for package in ("playwright", "axe_playwright_python"):
+        if importlib.util.find_spec(package) is None:
+            return f"needs {package}: pip install 'edpbrl-gym[test]'"
+    return "" if find_chromium() else f"needs Chromium: {INSTALL}"
+
+
+@contextmanager
+def chromium() -> Iterator[Any]:
+    """A browser without a window."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as tool:
+        browser = tool.chromium.launch(executable_path=find_chromium(), args=list(_SWITCHES))
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+class Reader:
+    """A participant in front of a browser.
+
+    Args:
+        browser: The browser.
+        base: Address of the study.
+        options: Of the context: viewport, touch, colours, language, JavaScript.
+
+    Attributes:
+        context, page: Of the browser.
+        complaints: What the browser said: errors of the script, violations of the security policy, failed loads.
+        answered: By key of the question, what was answered: numbers of options.
+    """
+
+    def __init__(self, browser: Any, base: str, **options: Any) -> None:
+        self.base = base
+        self.context = browser.new_context(**options)
+        self.context.set_default_timeout(_PATIENCE)
+        self.scripted = options.get("java_script_enabled", True)
+        self.complaints: list[str] = []
+        self.answered: dict[str, tuple[int, ...]] = {}
+        self.page = self.open()
+
+    def open(self) -> Any:
+        """Another tab."""
+        page = self.context.new_page()
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on(
+            "console",
+            lambda said: self.complaints.append(said.text) if said.type in ("error", "warning") else None,
+        )
+        return page
+
+    def close(self) -> None:
+        """Close all tabs."""
+        self.context.close()
+
+    def go(self, address: str) -> None:
+        """Open a page of the study."""
+        self.page.goto(self.base + address)
+
+    def begin(self, name: str, *, language: str = "en") -> None:
+        """Agree, and read the instructions."""
+        self.go(f"/?PROLIFIC_PID={name}&lang={language}")
+        self.page.check("[name=agree]")
+        self.page.click("button.primary")
+        self.page.wait_for_url(re.compile("/instructions$"))
+        self.page.click("button.primary")
+        self.page.wait_for_url(re.compile("/question$"))
+
+    @property
+    def key(self) -> str | None:
+        """Key of the question on the page; None: there is none."""
+        found = self.page.locator("form[data-question] [name=key]")
+        return found.input_value() if found.count() else None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the page is the last one."""
+        return self.page.url.endswith("/end")
+
+    def options(self) -> list[int]:
+        """Numbers of the options in the order of the page."""
+        read = "all => all.map(one => +(one.value || one.name.slice(6)))"
+        inputs = self.page.eval_on_selector_all(".option :is([name=best], select)", read)
+        assert inputs, "no question"
+        return inputs
+
+    def wait_for_another(self, key: str | None) -> None:
+        """Wait until the page shows another question than that with a key, or the end."""
+        shown = "document.querySelector('form[data-question] [name=key]')?.value"
+        self.page.wait_for_function(f"key => document.querySelector('h1') && {shown} !== key", arg=key)
+
+    def next(self, press: Any) -> None:
+        """Do what sends the answer, and wait for what comes after it."""
+        key = self.key
+        if self.scripted:
+            press()
+            self.wait_for_another(key)
+        else:
+            with self.page.expect_navigation():
+                press()
