@@ -163,13 +163,14 @@ def hidden(page: str) -> dict[str, str]:
 class Crowd:
     """People who take part until a time is over."""
 
-    def __init__(self, ports: list[int], options: argparse.Namespace) -> None:
-        self._ports, self._options = ports, options
+    def __init__(self, servers: list[tuple[int, int]], options: argparse.Namespace) -> None:
+        self._ports, self._options = [port for port, _ in servers], options
+        self._processes = [process for _, process in servers]
         self._rng = np.random.default_rng(options.seed)
         self.times: dict[str, list[tuple[float, float]]] = defaultdict(list)
         self.errors: Counter[str] = Counter()
         self.acknowledged = 0
-        self.begin = self.end = 0.0
+        self.begin = self.end = self.cpu = 0.0
 
     async def play(self) -> None:
         """Let everybody take part."""
@@ -177,7 +178,14 @@ class Crowd:
         self.begin = time.perf_counter() + options.arrival
         self.end = self.begin + options.seconds
         arrivals = self._rng.uniform(0, options.arrival, options.people)
-        await asyncio.gather(*(self._stay(number, after) for number, after in enumerate(arrivals)))
+        await asyncio.gather(self._watch(), *(self._stay(number, after) for number, after in enumerate(arrivals)))
+
+    async def _watch(self) -> None:
+        """Note the CPU seconds of the servers while times count."""
+        await asyncio.sleep(self.begin - time.perf_counter())
+        before = sum(map(_cpu_seconds, self._processes))
+        await asyncio.sleep(self.end - time.perf_counter())
+        self.cpu = sum(map(_cpu_seconds, self._processes)) - before
 
     async def _stay(self, number: int, after: float) -> None:
         await asyncio.sleep(after)
@@ -250,13 +258,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "study"
         write_study(folder, options.arm, options.database)
-        before, crowd, used = os.getloadavg()[0], None, 0.0
+        before = os.getloadavg()[0]
         servers = [serving(folder) for _ in range(options.servers)]
         opened = [server.__enter__() for server in servers]
         try:
-            crowd = Crowd([port for port, _ in opened], options)
+            crowd = Crowd([(port, process.pid) for port, process in opened], options)
             asyncio.run(crowd.play())
-            used = sum(_cpu_seconds(process.pid) for _, process in opened)
         finally:
             for server in servers:
                 server.__exit__(None, None, None)
@@ -269,8 +276,11 @@ def main() -> None:
         print(
             f"{options.arm}, {options.people} people, {'PostgreSQL' if options.database else 'SQLite'}, "
             f"{options.servers} server(s): {requests / options.seconds:.0f} requests a second, errors: "
-            f"{dict(crowd.errors) or 'none'}; {crowd.acknowledged} answers acknowledged, {stored} stored; CPU of the "
-            f"servers {used:.0f} s, load average {before:.1f} before and {os.getloadavg()[0]:.1f} after"
+            f"{dict(crowd.errors) or 'none'}; {crowd.acknowledged} answers acknowledged, {stored} stored"
+        )
+        print(
+            f"The servers used {crowd.cpu / options.seconds:.2f} cores, {1000 * crowd.cpu / requests:.0f} ms a request; "
+            f"load average {before:.1f} before and {os.getloadavg()[0]:.1f} after"
         )
         if crowd.errors or stored < crowd.acknowledged:
             raise SystemExit(1)
