@@ -279,7 +279,7 @@ def main() -> None:
             f"{dict(crowd.errors) or 'none'}; {crowd.acknowledged} answers acknowledged, {stored} stored"
         )
         print(
-            f"The servers used {crowd.cpu / options.seconds:.2f} cores, {1000 * crowd.cpu / requests:.0f} ms a request; "
+            f"Servers: {crowd.cpu / options.seconds:.2f} cores, {1000 * crowd.cpu / requests:.0f} ms a request; "
             f"load average {before:.1f} before and {os.getloadavg()[0]:.1f} after"
         )
         if crowd.errors or stored < crowd.acknowledged:
