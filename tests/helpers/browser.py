@@ -59,7 +59,7 @@ class Reader:
 
     def __init__(self, browser: Any, base: str, **options: Any) -> None:
         self.base = base
-        self.context = browser.new_context(**options)
+        self.context = browser.new_context(reduced_motion="reduce", **options)  # nothing to wait for
         self.context.set_default_timeout(_PATIENCE)
         self.scripted = options.get("java_script_enabled", True)
         self.complaints: list[str] = []
