@@ -204,6 +204,7 @@ OWN_WRITERS = {
     "_places": "opens the lock of a folder",
     "features/shards": "writes under names that no file has",
     "language/tokenizer": "writes into the temporary folder of its caller",
+    "study/web/admin": "draws figures into memory",
 }
 WRITING = {"write_text", "write_bytes", "savefig", "to_csv", "savez", "savez_compressed", "save_file", "copyfile",
            "save_pretrained", "write_table", "rename", "replace", "mkstemp", "mkdtemp", "touch"}  # fmt: skip
