@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve, solve_triangular
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
 
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym._threads import one_blas_thread
@@ -125,10 +125,29 @@ class _Model:
             return
         prompts = np.array(list(known))
         matrix = self._covariance(prompts, prompts)
-        matrix[np.diag_indices_from(matrix)] += self.jitter
-        factor = cho_factor(matrix, lower=True)
+        factor = self._factor(matrix)
         residual = np.array(list(known.values())) - self._linear(prompts) @ self.linear_mean
         self.known = _Known(prompts, factor, cho_solve(factor, residual))
+
+    def _factor(self, matrix: Floats) -> tuple[Floats, bool]:
+        """The Cholesky factor of a covariance with a jitter.
+
+        Cosines cut at 0 are no covariance where many are negative, as in few dimensions; the jitter then grows until
+        they are one.
+        """
+        diagonal = np.diag_indices_from(matrix)
+        jitter = self.jitter
+        while True:
+            matrix[diagonal] += jitter
+            try:
+                factor = cho_factor(matrix, lower=True)
+            except LinAlgError:
+                if jitter > np.trace(matrix):  # the features are not finite
+                    raise
+                jitter *= 10.0
+            else:
+                self.jitter = jitter
+                return factor[0], bool(factor[1])
 
     def tables(self) -> list[Floats]:
         """The additive part of the posterior mean, for each token of each step, without the constant."""

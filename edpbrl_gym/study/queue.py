@@ -9,6 +9,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Any
 
 from edpbrl_gym.likelihood import Response
@@ -33,6 +34,7 @@ from edpbrl_gym.study.schedule import Slot, schedule
 from edpbrl_gym.study.seats import INDEPENDENT, Seat
 from edpbrl_gym.study.store import Store
 from edpbrl_gym.study.style import STYLE, STYLE_CHOICE, Choice, Style, make_style
+from edpbrl_gym.study.turns import Turns
 
 __all__ = ["AnswerReadError", "NotAskingError", "NotReadyError", "StudyQueue"]
 
@@ -47,6 +49,7 @@ _NOT_ASKED = {
 FORECAST = "forecast"
 """Kind of the events that say how many questions are left, if a stopping rule may end them."""
 
+_WAITED_FOR, _LAST, _AHEAD = 0, 1, 2  # whose turn it is first: a question, a learnt taste, planning ahead
 _CHECK_EVERY = 6  # questions between two looks at the stopping rule
 
 
@@ -83,6 +86,7 @@ class StudyQueue:
         self._arms = {arm.name: arm for arm in config.arms}
         self._seats: OrderedDict[int, Seat] = OrderedDict()
         self._lock = threading.Lock()
+        self._turns = Turns()
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="edpbrl-study")
         asking = hashlib.sha256(json.dumps(
             [config.asking_fingerprint, materials.vocabulary.fingerprint, materials.encoder.fingerprint]
@@ -217,7 +221,8 @@ class StudyQueue:
             if arm.planner == FIXED:  # which learns nothing; random questions are learnt from in the same way
                 seat = Seat(self.materials, participant, Arm(arm.name, "random", prior=arm.prior))
             session = seat.session(self.store.history(participant.id))
-            style = make_style(self.materials, participant, session, count)
+            with self._turns.turn(_LAST):
+                style = make_style(self.materials, participant, session, count)
         if style is None:
             return None
         style = Style.from_json(self.store.first_event(participant.id, STYLE, style.as_json()))
@@ -317,25 +322,31 @@ class StudyQueue:
             post = self._posts.find(participant.id, slot.index)
             if post is None:
                 raise NotReadyError("Expected a question that the oracle has posted, there is none yet; try again soon")
-        chosen = choose(self.materials, participant, slot, history, seat.choose, post)
+        with self._turns.turn(_WAITED_FOR) if slot.kind == "normal" else nullcontext():
+            chosen = choose(self.materials, participant, slot, history, seat.choose, post)
         question = self.store.add_question(participant.id, len(history), **vars(chosen))
         if self.pictures is not None:
             self.pictures.ahead(question.texts)
         return question
 
     def _think(self, participant: Participant) -> None:
-        """Let the planner work ahead while the question is read."""
+        """Let the planner work ahead while the question is read, unless somebody waits for a question."""
         seat = self._seat(participant)
-        with seat.lock:
-            history = self.store.history(participant.id)
-            waiting = _waiting(history)
-            if waiting is not None and waiting.kind == "normal":
-                session = seat.session(history)
-                session.ask()
-                if self.config.questions.stopping is None:
-                    session.planner.think()
-                else:
-                    session.think()
+        with self._turns.turn(_AHEAD):
+            if not seat.lock.acquire(blocking=False):  # the next question is being chosen already
+                return
+            try:
+                history = self.store.history(participant.id)
+                waiting = _waiting(history)
+                if waiting is not None and waiting.kind == "normal":
+                    session = seat.session(history)
+                    session.ask()
+                    if self.config.questions.stopping is None:
+                        session.planner.think()
+                    else:
+                        session.think()
+            finally:
+                seat.lock.release()
 
     # sessions and threads
 

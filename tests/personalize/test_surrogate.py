@@ -191,3 +191,19 @@ def test_the_method_is_checked():
     vocabulary = vocabulary_of((2, 2))
     with pytest.raises(ValueError, match=r"method.*beam"):
         best_prompts(vocabulary, SumEncoder(vocabulary), np.ones(DIMENSION), method="magic")
+
+
+def test_embeddings_of_two_dimensions_are_searched_too():
+    """Cosines cut at 0 are then no covariance; the search goes on with a larger jitter."""
+    vocabulary = vocabulary_of((30, 30, 30))
+    encoder = SumEncoder(vocabulary)
+    rng = np.random.default_rng(5)
+    encoder.rows = {token: np.append(rng.normal(size=2), np.zeros(DIMENSION - 2)) for token in vocabulary.all_tokens}
+    features = [np.array([encoder.rows[token] for token in tokens]) for tokens in vocabulary.tokens]
+    model = _Model(features, np.eye(DIMENSION)[0])
+    prompts = rng.integers(30, size=(120, 3))
+    matrix = model._covariance(prompts, prompts)
+    assert np.linalg.eigvalsh(matrix).min() < -model.jitter  # what the test is about
+    model.learn({tuple(prompt): float(rng.normal()) for prompt in prompts.tolist()})
+    assert all(np.isfinite(table).all() for table in model.tables())
+    assert len(best_prompts(vocabulary, encoder, np.eye(DIMENSION)[0], count=3, method="model")) == 3

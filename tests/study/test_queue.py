@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -392,3 +393,22 @@ def test_a_study_without_test_questions_keeps_its_fingerprint(config):
     assert with_tests(config, 0).asking_fingerprint == config.asking_fingerprint
     assert with_tests(config, 1).asking_fingerprint != config.asking_fingerprint
     assert "test" not in config._asking()["checks"]
+
+
+def test_planning_ahead_gives_way_to_whoever_waits_for_a_question(config, sqlite, server):
+    """While one participant's question is chosen, no planner works ahead, and then it does without harm."""
+    queue = server(config, sqlite)
+    people = [arrive(queue, id=str(number)) for number in range(3)]
+    with queue._turns.turn(0):  # somebody's question is being chosen
+        thoughts = [threading.Thread(target=queue._think, args=(person,)) for person in people]
+        for thought in thoughts:
+            thought.start()
+        assert all(thought.is_alive() for thought in thoughts)
+    for thought in thoughts:
+        thought.join(60)
+    with queue._seat(people[0]).lock:  # the next question is being chosen in another thread: nothing to wait for
+        thought = threading.Thread(target=queue._think, args=(people[0],))
+        thought.start()
+        thought.join(60)
+        assert not thought.is_alive()
+    assert len(answer_all(queue, people[0])) == 10

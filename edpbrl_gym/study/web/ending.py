@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from starlette.responses import Response as Answer
 
 from edpbrl_gym.study.style import STYLE_CHOICE
@@ -10,6 +12,8 @@ from edpbrl_gym.study.web.views import GroupView, view_groups
 from edpbrl_gym.study.web.visits import Visit
 
 __all__ = ["ask_to_withdraw", "end", "prefer", "withdraw"]
+
+_log = logging.getLogger(__name__)
 
 
 def ask_to_withdraw(visit: Visit) -> Answer:
@@ -36,7 +40,11 @@ def end(visit: Visit) -> Answer:
 
 def _thanks(visit: Visit) -> Answer:
     site = visit.site
-    style = site.queue.style(visit.person)
+    try:
+        style = site.queue.style(visit.person)
+    except Exception as error:  # the completion code is shown all the same
+        _log.error("A learnt taste could not be shown", exc_info=error)
+        style = None
     groups: list[GroupView] = []
     chosen = None
     if style is not None:

@@ -214,3 +214,14 @@ def test_a_real_pipeline_draws_the_options(tmp_path):
     again = make_pictures(config, config.renderer)
     assert again.get("a gate").result(60) == png and list((folder / "pictures").rglob("*.png"))
     again.close()
+
+
+def test_the_completion_code_is_shown_when_no_taste_can_be(served, monkeypatch, caplog):
+    def fail(*arguments):
+        raise np.linalg.LinAlgError("not positive definite")
+
+    monkeypatch.setattr("edpbrl_gym.study.queue.make_style", fail)
+    person = served.person()
+    finish(person)
+    assert person.at == "/end" and "C1" in person.page.text and "Group A" not in person.page.text
+    assert "could not be shown" in caplog.text
