@@ -12,7 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from edpbrl_gym.likelihood import Response
+from edpbrl_gym.planners.replay import ReplayPlanner
 from edpbrl_gym.study.arms import arm_of
 from edpbrl_gym.study.choosing import choose
 from edpbrl_gym.study.config import ORACLE, Arm, StudyConfig
@@ -314,6 +318,25 @@ class StudyQueue:
         if not made or made[-1]["left"] is None:
             return None
         return int(min(most, max(0, made[-1]["left"] - (question.number - made[-1]["number"]) - 1)))
+
+    def known_next(self, participant: Participant, history: History) -> list[str]:
+        """The options of the question after the one that waits, if the answer can't change them; otherwise none."""
+        slots, place = self._slots(participant), len(history)
+        if _waiting(history) is None or place >= len(slots):
+            return []
+        slot, arm = slots[place], self._arms[participant.arm]
+        if slot.kind == "normal" and arm.planner != FIXED:
+            return []
+        return choose(self.materials, participant, slot, history, lambda _: self._fixed(arm, slot.index)).texts
+
+    def _fixed(self, arm: Arm, index: int) -> NDArray[np.int64]:
+        """The options of a fixed question, (K, h + 1)."""
+        planner = self.materials.planner(arm, 0)
+        assert isinstance(planner, ReplayPlanner)
+        if self.config.questions.feedback == "prompt":
+            return planner.tokens[index]
+        episode, step = divmod(index, planner.horizon)
+        return planner.tokens[episode, :, : step + 1]
 
     def _add(self, participant: Participant, seat: Seat, slot: Slot, history: History) -> StoredQuestion:
         """Choose the question of a slot and store it."""

@@ -94,7 +94,7 @@ def create_app(
     application = Starlette(
         routes=[
             *routes,
-            Route("/pictures/{name}/{option}.png", picture_endpoint(site)),
+            Route("/pictures/{name}.png", picture_endpoint(site)),
             *admin_routes(site, admin_token),
             Route("/health", _health),
             Mount("/static", _Static(directory=FOLDER / "static")),

@@ -9,8 +9,9 @@ from starlette.responses import Response as Answer
 from edpbrl_gym.study.queue import AnswerReadError, NotAskingError, NotReadyError
 from edpbrl_gym.study.records import StoredQuestion, StruckQuestionError, UnknownQuestionError
 from edpbrl_gym.study.schedule import schedule
-from edpbrl_gym.study.web.context import Site, see_other
+from edpbrl_gym.study.web.context import see_other
 from edpbrl_gym.study.web.forms import FIELDS, IncompleteAnswerError, parse_response, parse_timing
+from edpbrl_gym.study.web.pictures import picture_addresses
 from edpbrl_gym.study.web.signing import BadTokenError
 from edpbrl_gym.study.web.views import view_question
 from edpbrl_gym.study.web.visits import Visit
@@ -42,7 +43,14 @@ def question(visit: Visit) -> Answer:
     at_most = site.config.questions.stopping is not None
     return visit.page(
         "question.html",
-        question=view_question(asked, site.config, visit.messages, undo_key=undo_key, pictures=_pictures(site, asked)),
+        question=view_question(
+            asked,
+            site.config,
+            visit.messages,
+            undo_key=undo_key,
+            pictures=picture_addresses(site, visit.visitor, asked.texts),
+        ),
+        preload=_preload(visit),
         number=asked.number + 1,
         total=len(schedule(site.config, person.number)),
         at_most=at_most,
@@ -51,11 +59,14 @@ def question(visit: Visit) -> Answer:
     )
 
 
-def _pictures(site: Site, asked: StoredQuestion) -> list[str] | None:
-    """Addresses of the pictures of the options, which tell nothing about them."""
+def _preload(visit: Visit) -> list[str]:
+    """Addresses of the pictures of the next question, where it is known before the answer to this one."""
+    site = visit.site
     if site.queue.pictures is None:
-        return None
-    return [f"/pictures/{asked.key}/{option}.png" for option in range(len(asked.texts))]
+        return []
+    texts = site.queue.known_next(visit.person, site.store.history(visit.person.id))
+    site.queue.pictures.ahead(texts)
+    return picture_addresses(site, visit.visitor, texts) or []
 
 
 def answer(visit: Visit) -> Answer:

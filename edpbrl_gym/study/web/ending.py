@@ -8,6 +8,7 @@ from starlette.responses import Response as Answer
 
 from edpbrl_gym.study.style import STYLE_CHOICE
 from edpbrl_gym.study.web.context import see_other
+from edpbrl_gym.study.web.pictures import picture_addresses
 from edpbrl_gym.study.web.views import GroupView, view_groups
 from edpbrl_gym.study.web.visits import Visit
 
@@ -50,7 +51,7 @@ def _thanks(visit: Visit) -> Answer:
     if style is not None:
         chosen = next((one["detail"]["chosen"] for one in site.store.events(visit.person.id)
                        if one["kind"] == STYLE_CHOICE), None)  # fmt: skip
-        groups = view_groups(style, pictures=site.queue.pictures is not None)
+        groups = view_groups(style, lambda texts: picture_addresses(site, visit.visitor, texts))
     return visit.page(
         "thanks.html",
         paragraphs=site.text("thanks", visit.language),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -12,16 +12,23 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
 from edpbrl_gym.study.web.context import COOKIE, FOLDER, Site
-from edpbrl_gym.study.web.signing import BadTokenError
+from edpbrl_gym.study.web.signing import BadTokenError, Visitor
 
-__all__ = ["picture_endpoint"]
+__all__ = ["picture_addresses", "picture_endpoint"]
 
+_SHOWN = 2  # questions back whose pictures a page may still load
 _KEEP = {"Cache-Control": "private, max-age=86400"}
-_GROUPS = ("style-0", "style-1")
+
+
+def picture_addresses(site: Site, visitor: Visitor, texts: Sequence[str]) -> list[str] | None:
+    """Addresses of the pictures of texts for a visitor; None: texts are shown."""
+    if site.queue.pictures is None:
+        return None
+    return [f"/pictures/{site.signer.picture(visitor, text)}.png" for text in texts]
 
 
 def picture_endpoint(site: Site) -> Callable[[Request], Any]:
-    """The endpoint of the pictures: by a question's key and an option, or by a group of the last question.
+    """The endpoint of the pictures that a participant is shown, or will be shown next.
 
     It waits until the picture is drawn, without a thread; a picture that the model's safety checker flagged is replaced
     by a sign.
@@ -44,12 +51,17 @@ def _text(site: Site, request: Request) -> str | None:
     visitor = site.signer.visitor(request.cookies.get(COOKIE, ""))
     if not visitor.is_participant:
         raise BadTokenError("Expected the cookie of a participant, got that of a visitor")
-    participant = site.store.participant(visitor.name)
-    name, option = request.path_params["name"], request.path_params["option"]
-    if name in _GROUPS:
+    participant, history = site.store.situation(visitor.name)
+    shown = [text for question, _ in history[-_SHOWN:] for text in question.texts]
+    shown += site.queue.known_next(participant, history)
+    name = request.path_params["name"]
+    found = _named(site, visitor, shown, name)
+    if found is None and participant.status == "finished":
         style = site.queue.style(participant)
-        texts = () if style is None else style.groups[_GROUPS.index(name)][1]
-    else:
-        question = site.store.question(participant.id, name)
-        texts = () if question is None or question.shown_at is None else tuple(question.texts)
-    return {str(number): text for number, text in enumerate(texts)}.get(option)
+        found = None if style is None else _named(site, visitor, [*style.learnt, *style.random], name)
+    return found
+
+
+def _named(site: Site, visitor: Visitor, texts: Sequence[str], name: str) -> str | None:
+    """The text whose picture has a name."""
+    return next((text for text in texts if site.signer.picture(visitor, text) == name), None)

@@ -71,6 +71,10 @@ class Signer:
         """Whether it is the visitor's token."""
         return hmac.compare_digest(self.form_token(visitor).encode(), token.encode())
 
+    def picture(self, visitor: Visitor, text: str) -> str:
+        """The name of a text's picture for a visitor; it tells nothing about the text."""
+        return hmac.new(self._key, f"{visitor.name} {text}".encode(), hashlib.sha256).hexdigest()[:32]
+
     def entry(self, visitor: Visitor, external: Mapping[str, str]) -> str:
         """The identifiers with which a visitor arrived, for the form that enrols them."""
         return str(self._entries.dumps([visitor.name, dict(external)]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from edpbrl_gym.study.config import StudyConfig
@@ -123,14 +124,11 @@ class GroupView:
     pictures: tuple[str, ...] | None
 
 
-def view_groups(style: Style, *, pictures: bool) -> list[GroupView]:
-    """What the last page shows of a learnt taste."""
-    return [
-        GroupView(
-            label,
-            name == "learnt",
-            tuple(tuple(text.split(SEPARATOR)) for text in prompts),
-            tuple(f"/pictures/style-{place}/{index}.png" for index in range(len(prompts))) if pictures else None,
-        )
-        for place, (label, (name, prompts)) in enumerate(zip("AB", style.groups, strict=True))
-    ]
+def view_groups(style: Style, pictures: Callable[[Sequence[str]], list[str] | None]) -> list[GroupView]:
+    """What the last page shows of a learnt taste; ``pictures`` gives the addresses of the pictures of prompts."""
+    views = []
+    for label, (name, prompts) in zip("AB", style.groups, strict=True):
+        addresses = pictures(prompts)
+        parts = tuple(tuple(text.split(SEPARATOR)) for text in prompts)
+        views.append(GroupView(label, name == "learnt", parts, None if addresses is None else tuple(addresses)))
+    return views

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from concurrent.futures import Future
 
@@ -127,6 +128,11 @@ def drawing(serve):
     pictures.close()
 
 
+def sources(person):
+    """Addresses of the pictures of the page."""
+    return re.findall(r'<img src="(/pictures/[^"]+)"', person.page.text)
+
+
 def test_options_are_pictures_whose_addresses_and_names_tell_nothing(drawing):
     served, _ = drawing
     person = served.person()
@@ -134,20 +140,18 @@ def test_options_are_pictures_whose_addresses_and_names_tell_nothing(drawing):
     [participant] = served.store.participants()
     question = served.store.history(participant.id)[-1][0]
     assert not any(text in person.page.text for text in question.texts)
-    for option, text in enumerate(question.texts):
-        answer = person.client.get(f"/pictures/{question.key}/{option}.png")
-        assert answer.content == f"PNG of {text}".encode() and answer.headers["content-type"] == "image/png"
-        assert "private" in answer.headers["cache-control"]
+    for option, address in zip(question.positions, sources(person), strict=True):
+        answer = person.client.get(address)
+        assert answer.content == f"PNG of {question.texts[option]}".encode()
+        assert answer.headers["content-type"] == "image/png" and "private" in answer.headers["cache-control"]
 
 
-@pytest.mark.parametrize(
-    "address", ["KEY/3.png", "x/0.png", "KEY/-1.png", "KEY/0.svg", "style-0/0.png", "..%2f..%2fstudy/0.png"]
-)
-def test_other_pictures_are_not_found(drawing, address):
+@pytest.mark.parametrize("name", ["0" * 32 + ".png", "x.png", "0.svg", "..%2f..%2fstudy.png", "\u00e4.png"])
+def test_other_pictures_are_not_found(drawing, name):
     served, _ = drawing
     person = served.person()
     person.begin()
-    assert person.client.get("/pictures/" + address.replace("KEY", person.key)).status_code == 404
+    assert person.client.get("/pictures/" + name).status_code == 404
 
 
 def test_nobody_sees_the_pictures_of_others(drawing):
@@ -155,8 +159,8 @@ def test_nobody_sees_the_pictures_of_others(drawing):
     person, other = served.person(), served.person()
     person.begin()
     other.begin()
-    assert other.client.get(f"/pictures/{person.key}/0.png").status_code == 404
-    assert served.person().client.get(f"/pictures/{person.key}/0.png").status_code == 403
+    assert other.client.get(sources(person)[0]).status_code == 404
+    assert served.person().client.get(sources(person)[0]).status_code == 403
 
 
 def test_the_last_question_has_pictures_too(drawing):
@@ -165,9 +169,40 @@ def test_the_last_question_has_pictures_too(drawing):
     person.begin()
     person.play()
     [style] = details(served, STYLE)
-    first = style["learnt" if style["learnt_first"] else "random"][0]
-    assert person.client.get("/pictures/style-0/0.png").content == f"PNG of {first}".encode()
+    shown = [person.client.get(address).content.decode().removeprefix("PNG of ") for address in sources(person)]
+    groups = [style["learnt"], style["random"]]
+    assert shown == [text for group in (groups if style["learnt_first"] else groups[::-1]) for text in group]
     assert not any(text in person.page.text for text in style["learnt"])
+
+
+@pytest.mark.parametrize("fixed", [False, True], ids=["planners", "fixed questions"])
+def test_pictures_of_a_known_next_question_are_loaded_ahead(serve, tmp_path, fixed):
+    vocabulary = load_vocabulary(write_vocabulary(tmp_path / "words"))
+    rng = np.random.default_rng(0)
+    asked = [(i, 2, [vocabulary.prompt(rng.integers(vocabulary.sizes)) for _ in range(3)]) for i in range(6)]
+    write_questions(tmp_path / "questions.csv", asked)
+    text = SMALL
+    if fixed:
+        text = SMALL[: SMALL.index("[[arms]]")]
+        text += f'[[arms]]\nname = "design"\nplanner = "questions"\nfile = "{tmp_path / "questions.csv"}"\n'
+    pictures = Pictures(Drawing(), seed=0)
+    served = serve(text, pictures=pictures)
+    person = served.person()
+    person.begin()
+    [participant] = served.store.participants()
+    offered, kinds = [], []
+    while person.at == "/question":
+        kinds.append(served.store.history(participant.id)[-1][0].kind)
+        if offered and offered[-1]:  # what was offered with the question before is shown now
+            assert sorted(offered[-1]) == sorted(sources(person))
+        found = re.search(r'data-preload="([^"]+)"', person.page.text)
+        offered.append(found[1].split() if found else [])
+        for address in offered[-1]:
+            assert person.client.get(address).status_code == 200
+        person.post("/answer", best=0)
+    known = [fixed or kind != "normal" for kind in kinds[1:]]
+    assert [bool(addresses) for addresses in offered[:-1]] == known and not offered[-1]
+    pictures.close()
 
 
 def test_what_is_waited_for_is_drawn_first_and_once():
