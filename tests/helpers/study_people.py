@@ -42,11 +42,11 @@ def _one(queue: StudyQueue, number: int, theta, noise: float, rng: np.random.Gen
     queue.consent(person)
     correct = [one.correct for one in config.practice.comprehension]
     if correct and number % FAILED == FAILED - 1:
-        for _ in range(config.practice.attempts):
-            queue.check_comprehension(person, [-1] * len(correct))
+        for attempt in range(config.practice.attempts):
+            queue.check_comprehension(person, [-1] * len(correct), attempt)
         return
     if correct:
-        queue.check_comprehension(person, correct)
+        queue.check_comprehension(person, correct, 0)
     leaves = rng.integers(3, 9) if number % LEFT == LEFT - 1 else None
     undone = number % 4 != 1
     answered = 0
