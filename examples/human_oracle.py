@@ -88,7 +88,8 @@ def ask(folder: Path, args: Args) -> None:
             return
         oracle.finish()
     result = eg.estimate(answers)
-    print(f"{len(answers)} answers by {answers.metadata['oracle']['participant']}; last: {answers.texts[-1]}")
+    last = answers.texts[-1] if answers.texts else "none"
+    print(f"{len(answers)} answers by {answers.metadata['oracle']['participant']}; last: {last}")
     print(f"estimate converged: {result.converged}, norm of theta {float((result.theta**2).sum() ** 0.5):.3f}")
 
 
