@@ -26,9 +26,9 @@ from edpbrl_gym.collection.collect import answer_again, collect
 from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.estimation import Diagnosis, estimate
 from edpbrl_gym.experiments.designs import make_lanes, train_tokens
-from edpbrl_gym.experiments.reporting.tables import TextTable
 from edpbrl_gym.experiments.settings import PAPER_USERS, SyntheticSettings
 from edpbrl_gym.oracles import SyntheticUser
+from edpbrl_gym.reporting.tables import TextTable
 
 AGENTS = ("random", "frank_wolfe")
 LAMBDAS = (100.0, 1.0, 0.1)

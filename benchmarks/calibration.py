@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks.common import make_parser, show, training_tokens
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym.estimation import GaussianPrior, Posterior, estimate, fit_posterior, fit_prior
-from edpbrl_gym.experiments.reporting.tables import TextTable
+from edpbrl_gym.reporting.tables import TextTable
 from edpbrl_gym.vocabulary import SEPARATOR
 
 NUM_OPTIONS = 4

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from edpbrl_gym.experiments.reporting.tables import TextTable
 from edpbrl_gym.features import TextEncoder, load_encoder
+from edpbrl_gym.reporting.tables import TextTable
 from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
 
 __all__ = ["clustered_items", "make_parser", "show", "training_tokens"]

@@ -28,8 +28,8 @@ from benchmarks.common import make_parser, show
 from edpbrl_gym.agents.deep import DeepDesignAgent
 from edpbrl_gym.agents.registry import make_agent
 from edpbrl_gym.design import Design, newton
-from edpbrl_gym.experiments.reporting.tables import TextTable
 from edpbrl_gym.features import save_precomputed
+from edpbrl_gym.reporting.tables import TextTable
 
 K, T, LAMBDA = 4, 60, 1.0
 TOKENS_PER_STEP, WHOLE = 67, 384

@@ -32,8 +32,8 @@ from edpbrl_gym.design import make_criterion
 from edpbrl_gym.design.moments import MomentProblem, PolicyMoments
 from edpbrl_gym.design.trees import EpisodeTrees, StepReward
 from edpbrl_gym.diffusion import enumerate_episodes
-from edpbrl_gym.experiments.reporting.tables import TextTable
 from edpbrl_gym.features.strokes import StrokeEncoder
+from edpbrl_gym.reporting.tables import TextTable
 
 ID = "edpbrl/DiffusionGuidance-v0"
 ARGUMENTS: dict[str, Any] = {"conditions": [0, 1, 7, 8], "blocks": 5, "steps": 5}

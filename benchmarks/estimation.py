@@ -24,8 +24,8 @@ from scipy.optimize import minimize
 from benchmarks.common import make_parser, show
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym.estimation import estimate
-from edpbrl_gym.experiments.reporting.tables import TextTable
 from edpbrl_gym.likelihood.choice import choice_probabilities
+from edpbrl_gym.reporting.tables import TextTable
 
 SIZES = ((200, 4, 10), (660, 4, 384))
 # ConditionalLogit sums over subsets by recursion and builds no Hessian of this size in reasonable time

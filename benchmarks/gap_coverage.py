@@ -24,7 +24,7 @@ from edpbrl_gym.design import make_criterion
 from edpbrl_gym.design.gaps import GapEstimate, enumerated_gap
 from edpbrl_gym.design.moments import MomentProblem, PolicyMoments, fully_corrective
 from edpbrl_gym.design.trees import EpisodeTrees
-from edpbrl_gym.experiments.reporting.tables import TextTable
+from edpbrl_gym.reporting.tables import TextTable
 
 POPULATION, NOISES, REPETITIONS, LEVEL = 300, 30, 100, 0.95
 ITERATIONS = 5  # of Frank-Wolfe

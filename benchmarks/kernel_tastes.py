@@ -19,8 +19,8 @@ import pandas
 
 from benchmarks.common import make_parser, show
 from edpbrl_gym.experiments.bench.settings import REGIMES
-from edpbrl_gym.experiments.reporting.statistics import PairedDifference, bracket
-from edpbrl_gym.experiments.reporting.tables import TextTable
+from edpbrl_gym.reporting.statistics import PairedDifference, bracket
+from edpbrl_gym.reporting.tables import TextTable
 
 PAIRS = (("kernel", "ridge-fit"), ("kernel-global", "global"))
 

@@ -26,10 +26,10 @@ from edpbrl_gym.experiments.people.estimators import Estimator, WithPopulation, 
 from edpbrl_gym.experiments.people.loading import load_all
 from edpbrl_gym.experiments.people.protocol import NewPerson, make_fold
 from edpbrl_gym.experiments.people.replay import judge
-from edpbrl_gym.experiments.reporting.figures import GREY, PALETTE, legend, new_figure, save_figure, set_title
-from edpbrl_gym.experiments.reporting.statistics import interval
-from edpbrl_gym.experiments.reporting.tables import TextTable
 from edpbrl_gym.features import load_encoder
+from edpbrl_gym.reporting.figures import GREY, PALETTE, legend, new_figure, save_figure, set_title
+from edpbrl_gym.reporting.statistics import interval
+from edpbrl_gym.reporting.tables import TextTable
 
 FOLDS, PEOPLE_PER_FOLD, HELD_OUT = 5, 70, 4
 COUNTS = (0, 1, 2, 4, 6, 8)

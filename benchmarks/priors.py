@@ -24,8 +24,8 @@ from benchmarks.common import make_parser, show
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym.estimation import GaussianPrior, choose_prior, estimate, fit_prior
 from edpbrl_gym.estimation.metrics import cosine_error, preference_error, sample_pairs
-from edpbrl_gym.experiments.reporting.tables import TextTable
 from edpbrl_gym.features import load_encoder
+from edpbrl_gym.reporting.tables import TextTable
 from edpbrl_gym.vocabulary import SEPARATOR, Vocabulary, load_vocabulary
 
 Fit = Callable[[Floats, NDArray[np.int64]], tuple[Floats, float, float]]  # theta, scale, power (NaN: not chosen)

@@ -38,7 +38,7 @@ from urllib.parse import urlencode
 import numpy as np
 
 from benchmarks.common import make_parser, show
-from edpbrl_gym.experiments.reporting.tables import TextTable
+from edpbrl_gym.reporting.tables import TextTable
 from edpbrl_gym.study.config_reading import read_config
 from edpbrl_gym.study.store import Store
 from edpbrl_gym.study.template import write_template

@@ -33,6 +33,7 @@ FLOORS = {
     "vocabulary": 1,
     "features": 1,
     "rendering": 1,
+    "reporting": 1,
     "comparisons": 2,
     "estimation": 2,
     "design": 2,
@@ -46,8 +47,8 @@ FLOORS = {
     "personalize": 5,
     "session": 6,
     "experiments": 7,
-    "study": 8,
-    "cli": 9,
+    "study": 7,
+    "cli": 8,
 }
 HEAVY = {
     "torch",

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.solvers.results import Line
 from benchmarks.solvers.tables import matching, time_to
-from edpbrl_gym.experiments.reporting.figures import PALETTE, STYLE
+from edpbrl_gym.reporting.figures import PALETTE, STYLE
 
 __all__ = ["gap_against_time", "time_against_size"]
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-    from edpbrl_gym.experiments.reporting.report import Report
+    from edpbrl_gym.reporting.report import Report
 
 __all__ = [
     "STANDARD_OUTPUT",

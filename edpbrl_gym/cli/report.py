@@ -11,7 +11,7 @@ import tyro
 from edpbrl_gym.cli.console import output, shown
 
 if TYPE_CHECKING:
-    from edpbrl_gym.experiments.reporting.report import Report as MadeReport
+    from edpbrl_gym.reporting.report import Report as MadeReport
 
 __all__ = ["Report", "run"]
 

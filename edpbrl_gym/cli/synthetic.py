@@ -37,10 +37,10 @@ def run(options: Synthetic) -> None:
     """Run or resume the experiment; print the table, the verdict and where the files are."""
     from edpbrl_gym.experiments.framework import run_experiment
     from edpbrl_gym.experiments.registry import write_report
-    from edpbrl_gym.experiments.reporting.report import design_lines
-    from edpbrl_gym.experiments.reporting.statistics import mean_over
+    from edpbrl_gym.experiments.sections import design_lines
     from edpbrl_gym.experiments.synthetic import SYNTHETIC
     from edpbrl_gym.experiments.synthetic_report import setting_line, verdict
+    from edpbrl_gym.reporting.statistics import mean_over
 
     start = time.monotonic()
     settings = options.settings
@@ -68,9 +68,9 @@ def _table(results: Any) -> Any:
     from rich.table import Table
     from rich.text import Text
 
-    from edpbrl_gym.experiments.reporting.statistics import plus_minus
     from edpbrl_gym.experiments.settings import UserSettings, agent_labels
     from edpbrl_gym.experiments.synthetic_report import METRICS, curves
+    from edpbrl_gym.reporting.statistics import plus_minus
 
     agents = agent_labels(results.config)
     summary = curves(results.table)

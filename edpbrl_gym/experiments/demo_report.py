@@ -6,18 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edpbrl_gym.experiments.reporting.figures import GREY, legend, look, new_figure, set_title
-from edpbrl_gym.experiments.reporting.report import (
-    Picture,
-    Report,
-    Section,
-    Text,
-    bullets,
-    provenance_section,
-)
-from edpbrl_gym.experiments.reporting.tables import TextTable
 from edpbrl_gym.experiments.runs import Results
+from edpbrl_gym.experiments.sections import provenance_section
 from edpbrl_gym.experiments.settings import UserSettings
+from edpbrl_gym.reporting.figures import GREY, legend, look, new_figure, set_title
+from edpbrl_gym.reporting.report import Picture, Report, Section, Text, bullets
+from edpbrl_gym.reporting.tables import TextTable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

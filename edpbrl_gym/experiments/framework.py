@@ -17,7 +17,7 @@ from edpbrl_gym.features import TextEncoder, load_encoder
 from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
 
 if TYPE_CHECKING:
-    from edpbrl_gym.experiments.reporting.report import Report
+    from edpbrl_gym.reporting.report import Report
 
 __all__ = ["Experiment", "Inputs", "Run", "Unit", "gather", "run_experiment", "sorted_by", "text_inputs"]
 

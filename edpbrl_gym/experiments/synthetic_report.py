@@ -6,21 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from edpbrl_gym.experiments.reporting.figures import Curve, Level, Panel, curves_figure, look
-from edpbrl_gym.experiments.reporting.report import (
-    Picture,
-    Report,
-    Text,
-    bullets,
-    convergence_line,
-    designs_section,
-    provenance_section,
-    sentences_line,
-)
-from edpbrl_gym.experiments.reporting.statistics import PairedDifference, mean_over, plus_minus
-from edpbrl_gym.experiments.reporting.tables import TextTable
 from edpbrl_gym.experiments.runs import Results
+from edpbrl_gym.experiments.sections import convergence_line, designs_section, provenance_section, sentences_line
 from edpbrl_gym.experiments.settings import UserSettings, agent_labels
+from edpbrl_gym.reporting.figures import Curve, Level, Panel, curves_figure, look
+from edpbrl_gym.reporting.report import Picture, Report, Text, bullets
+from edpbrl_gym.reporting.statistics import PairedDifference, mean_over, plus_minus
+from edpbrl_gym.reporting.tables import TextTable
 
 __all__ = ["METRICS", "Comparison", "comparisons", "curves", "errors_table", "make_report", "setting_line", "verdict"]
 

@@ -20,7 +20,7 @@ from rich.table import Table
 from edpbrl_gym.cli import console as consoles
 from edpbrl_gym.cli import main
 from edpbrl_gym.cli.console import bullet, command, output, printable
-from edpbrl_gym.experiments.reporting.tables import TextTable
+from edpbrl_gym.reporting.tables import TextTable
 from tests.helpers.small_vocabulary import write_vocabulary
 
 EVIL = "\x1b]0;title\x07\x1b[2Jred\x9b31m \u202etxt\u2069\rover [bold]fog[/bold] :fire: [/]"

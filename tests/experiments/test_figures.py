@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edpbrl_gym.experiments.reporting.figures import Curve, Look, Panel, curves_figure
+from edpbrl_gym.reporting.figures import Curve, Look, Panel, curves_figure
 
 
 def test_labels_of_a_log_axis_leave_room():

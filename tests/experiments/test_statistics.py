@@ -12,9 +12,9 @@ from edpbrl_gym.experiments.bench.efficiency import Comparison, Needed, Piece
 from edpbrl_gym.experiments.bench.efficiency_tables import comparison_cell, factor_cell, share_cell
 from edpbrl_gym.experiments.llm.summary import by_style, difference, points
 from edpbrl_gym.experiments.reinforce.report import deviations, error_difference, similarity_change, similarity_table
-from edpbrl_gym.experiments.reporting.statistics import PairedDifference, bracket, mean_over, plus_minus, standard_error
 from edpbrl_gym.experiments.runs import Results
 from edpbrl_gym.experiments.synthetic_report import METRICS, errors_table, make_report
+from edpbrl_gym.reporting.statistics import PairedDifference, bracket, mean_over, plus_minus, standard_error
 
 
 def test_text_of_means_with_errors_and_intervals():

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from edpbrl_gym.experiments.framework import Experiment, Run
-from edpbrl_gym.experiments.reporting.report import Report
 from edpbrl_gym.experiments.runs import write_atomically
+from edpbrl_gym.reporting.report import Report
 
 _at_work: list[str] = []
 

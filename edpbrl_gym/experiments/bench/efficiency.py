@@ -17,7 +17,7 @@ from edpbrl_gym._arrays import Floats
 from edpbrl_gym.experiments.bench.arms import get_arm
 from edpbrl_gym.experiments.bench.measuring import METRICS
 from edpbrl_gym.experiments.bench.settings import REGIMES
-from edpbrl_gym.experiments.reporting.statistics import PairedDifference, episodes_to_reach, interval
+from edpbrl_gym.reporting.statistics import PairedDifference, episodes_to_reach, interval
 
 __all__ = [
     "ADAPTIVE",

@@ -22,10 +22,10 @@ from edpbrl_gym.experiments.bench.efficiency_tables import (
 )
 from edpbrl_gym.experiments.bench.measuring import METRICS
 from edpbrl_gym.experiments.bench.settings import REGIMES
-from edpbrl_gym.experiments.reporting.figures import PALETTE, Curve, Level, Look, Panel, curves_figure, look
-from edpbrl_gym.experiments.reporting.forest import ForestPanel, Point, forest_figure
-from edpbrl_gym.experiments.reporting.report import Picture, Section, Text, bullets
-from edpbrl_gym.experiments.reporting.statistics import interval
+from edpbrl_gym.reporting.figures import PALETTE, Curve, Level, Look, Panel, curves_figure, look
+from edpbrl_gym.reporting.forest import ForestPanel, Point, forest_figure
+from edpbrl_gym.reporting.report import Picture, Section, Text, bullets
+from edpbrl_gym.reporting.statistics import interval
 
 __all__ = ["efficiency_sections"]
 

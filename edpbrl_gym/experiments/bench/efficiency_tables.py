@@ -24,8 +24,8 @@ from edpbrl_gym.experiments.bench.efficiency import (
 )
 from edpbrl_gym.experiments.bench.measuring import METRICS
 from edpbrl_gym.experiments.bench.settings import REGIMES
-from edpbrl_gym.experiments.reporting.statistics import UNDEFINED, bracket
-from edpbrl_gym.experiments.reporting.tables import TextTable
+from edpbrl_gym.reporting.statistics import UNDEFINED, bracket
+from edpbrl_gym.reporting.tables import TextTable
 
 __all__ = [
     "MAIN_SERIES",

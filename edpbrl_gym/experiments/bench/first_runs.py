@@ -16,7 +16,7 @@ from edpbrl_gym._arrays import Floats
 from edpbrl_gym.experiments.bench.arms import get_arm
 from edpbrl_gym.experiments.bench.first_metrics import FIRST_METRICS, POSTERIOR_METRICS
 from edpbrl_gym.experiments.bench.settings import REGIMES
-from edpbrl_gym.experiments.reporting.statistics import episodes_to_reach, nested_interval, nested_mean
+from edpbrl_gym.reporting.statistics import episodes_to_reach, nested_interval, nested_mean
 
 __all__ = ["Estimated", "FirstRuns", "Series", "taps_of"]
 

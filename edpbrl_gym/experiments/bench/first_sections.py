@@ -19,10 +19,11 @@ from edpbrl_gym.experiments.bench.first_tables import (
 )
 from edpbrl_gym.experiments.bench.settings import REGIMES
 from edpbrl_gym.experiments.bench.tastes import TASTES
-from edpbrl_gym.experiments.reporting.figures import PALETTE, Curve, Look, Panel, curves_figure
-from edpbrl_gym.experiments.reporting.report import Picture, Section, Text, convergence_line, sentences_line
-from edpbrl_gym.experiments.reporting.tables import TextTable
 from edpbrl_gym.experiments.runs import Results
+from edpbrl_gym.experiments.sections import convergence_line, sentences_line
+from edpbrl_gym.reporting.figures import PALETTE, Curve, Look, Panel, curves_figure
+from edpbrl_gym.reporting.report import Picture, Section, Text
+from edpbrl_gym.reporting.tables import TextTable
 
 __all__ = ["first_headline", "first_notes", "first_sections"]
 

@@ -13,7 +13,7 @@ from edpbrl_gym.experiments.bench.first_runs import Estimated, FirstRuns, Series
 from edpbrl_gym.experiments.bench.regime import Regime
 from edpbrl_gym.experiments.bench.settings import REGIMES
 from edpbrl_gym.experiments.bench.tastes import TASTES
-from edpbrl_gym.experiments.reporting.tables import TextTable
+from edpbrl_gym.reporting.tables import TextTable
 
 __all__ = [
     "calibration_table",

@@ -17,12 +17,12 @@ from edpbrl_gym.experiments.bench.rank_tables import (
     scored_by,
 )
 from edpbrl_gym.experiments.bench.settings import get_regime
-from edpbrl_gym.experiments.reporting.figures import PALETTE, Curve, Look, Panel, curves_figure
-from edpbrl_gym.experiments.reporting.rank_figures import ArmLabel, heat_figure, ranks_figure
-from edpbrl_gym.experiments.reporting.ranks import AverageRanks
-from edpbrl_gym.experiments.reporting.report import Picture, Section, Text, bullets
-from edpbrl_gym.experiments.reporting.tables import TextTable
 from edpbrl_gym.experiments.runs import Results
+from edpbrl_gym.reporting.figures import PALETTE, Curve, Look, Panel, curves_figure
+from edpbrl_gym.reporting.rank_figures import ArmLabel, heat_figure, ranks_figure
+from edpbrl_gym.reporting.ranks import AverageRanks
+from edpbrl_gym.reporting.report import Picture, Section, Text, bullets
+from edpbrl_gym.reporting.tables import TextTable
 
 __all__ = ["LIMITS", "rank_sections"]
 

@@ -12,9 +12,9 @@ from edpbrl_gym.experiments.bench.arms import get_arm
 from edpbrl_gym.experiments.bench.measuring import KNOWLEDGE, METRICS
 from edpbrl_gym.experiments.bench.settings import REGIMES, get_regime
 from edpbrl_gym.experiments.bench.studies import STUDIES
-from edpbrl_gym.experiments.reporting.ranks import AverageRanks, Blocks, average_ranks, block_values, rank_blocks
-from edpbrl_gym.experiments.reporting.statistics import PairedDifference, bracket, interval
-from edpbrl_gym.experiments.reporting.tables import TextTable
+from edpbrl_gym.reporting.ranks import AverageRanks, Blocks, average_ranks, block_values, rank_blocks
+from edpbrl_gym.reporting.statistics import PairedDifference, bracket, interval
+from edpbrl_gym.reporting.tables import TextTable
 
 __all__ = [
     "ADAPTIVE_FOR",

@@ -12,18 +12,10 @@ from edpbrl_gym.experiments.bench.first_sections import first_headline, first_no
 from edpbrl_gym.experiments.bench.rank_sections import LIMITS, rank_sections
 from edpbrl_gym.experiments.bench.rank_tables import rank_headline, summarise_ranks, time_tables
 from edpbrl_gym.experiments.bench.settings import get_regime
-from edpbrl_gym.experiments.reporting.report import (
-    Report,
-    Section,
-    Text,
-    bullets,
-    code_line,
-    convergence_line,
-    provenance_section,
-    sentences_line,
-)
-from edpbrl_gym.experiments.reporting.tables import TextTable
 from edpbrl_gym.experiments.runs import Results
+from edpbrl_gym.experiments.sections import code_line, convergence_line, provenance_section, sentences_line
+from edpbrl_gym.reporting.report import Report, Section, Text, bullets
+from edpbrl_gym.reporting.tables import TextTable
 
 __all__ = ["make_report"]
 

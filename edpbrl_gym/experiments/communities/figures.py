@@ -10,7 +10,7 @@ import numpy as np
 from edpbrl_gym.experiments.communities.settings import ESTIMATORS
 from edpbrl_gym.experiments.communities.summary import METRICS, Communities
 from edpbrl_gym.experiments.people.summary import Series
-from edpbrl_gym.experiments.reporting.figures import Curve, Look, Panel, curves_figure, look
+from edpbrl_gym.reporting.figures import Curve, Look, Panel, curves_figure, look
 
 __all__ = ["learning_figure"]
 

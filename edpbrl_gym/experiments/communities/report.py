@@ -18,8 +18,9 @@ from edpbrl_gym.experiments.communities.tables import (
     times_table,
     verdict,
 )
-from edpbrl_gym.experiments.reporting.report import Picture, Report, Section, Text, bullets, provenance_section
 from edpbrl_gym.experiments.runs import Results
+from edpbrl_gym.experiments.sections import provenance_section
+from edpbrl_gym.reporting.report import Picture, Report, Section, Text, bullets
 
 __all__ = ["make_report"]
 

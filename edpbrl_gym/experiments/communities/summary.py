@@ -15,7 +15,7 @@ from edpbrl_gym._arrays import Floats
 from edpbrl_gym.experiments.bench.first_runs import Estimated
 from edpbrl_gym.experiments.communities.settings import ESTIMATORS, KINDS, REGIMES, RULES
 from edpbrl_gym.experiments.people.summary import Series
-from edpbrl_gym.experiments.reporting.statistics import episodes_to_reach, nested_interval, nested_mean
+from edpbrl_gym.reporting.statistics import episodes_to_reach, nested_interval, nested_mean
 
 __all__ = ["METRICS", "Communities", "worse"]
 

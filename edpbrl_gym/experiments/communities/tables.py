@@ -8,8 +8,8 @@ from edpbrl_gym.experiments.bench.first_runs import Estimated
 from edpbrl_gym.experiments.communities.settings import POPULATION
 from edpbrl_gym.experiments.communities.summary import METRICS, Communities, worse
 from edpbrl_gym.experiments.people.summary import Series
-from edpbrl_gym.experiments.reporting.statistics import bracket
-from edpbrl_gym.experiments.reporting.tables import TextTable
+from edpbrl_gym.reporting.statistics import bracket
+from edpbrl_gym.reporting.tables import TextTable
 
 __all__ = [
     "contenders_table",

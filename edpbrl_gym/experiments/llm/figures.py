@@ -10,7 +10,8 @@ import numpy as np
 from edpbrl_gym.experiments.llm.measuring import GUIDANCE, WORDS, estimator_names
 from edpbrl_gym.experiments.llm.styles import PAPER_AVERAGE, PAPER_RESULTS
 from edpbrl_gym.experiments.llm.summary import by_style, curves, headline
-from edpbrl_gym.experiments.reporting.figures import (
+from edpbrl_gym.experiments.settings import agent_labels
+from edpbrl_gym.reporting.figures import (
     GREY,
     PALETTE,
     Curve,
@@ -23,8 +24,7 @@ from edpbrl_gym.experiments.reporting.figures import (
     new_figure,
     set_title,
 )
-from edpbrl_gym.experiments.reporting.statistics import mean_over
-from edpbrl_gym.experiments.settings import agent_labels
+from edpbrl_gym.reporting.statistics import mean_over
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,20 +12,12 @@ from edpbrl_gym.experiments.llm.figures import accuracy_figure, bars_figure, sty
 from edpbrl_gym.experiments.llm.measuring import GUIDANCE, estimator_names
 from edpbrl_gym.experiments.llm.styles import PAPER_AVERAGE, PAPER_RESULTS, PaperResult
 from edpbrl_gym.experiments.llm.summary import accounts, by_style, curves, difference, findings, headline, points
-from edpbrl_gym.experiments.reporting.report import (
-    Picture,
-    Report,
-    Section,
-    Text,
-    bullets,
-    convergence_line,
-    designs_section,
-    provenance_section,
-)
-from edpbrl_gym.experiments.reporting.statistics import mean_over, plus_minus
-from edpbrl_gym.experiments.reporting.tables import TextTable
 from edpbrl_gym.experiments.runs import Results
+from edpbrl_gym.experiments.sections import convergence_line, designs_section, provenance_section
 from edpbrl_gym.experiments.settings import agent_labels
+from edpbrl_gym.reporting.report import Picture, Report, Section, Text, bullets
+from edpbrl_gym.reporting.statistics import mean_over, plus_minus
+from edpbrl_gym.reporting.tables import TextTable
 
 __all__ = ["account_line", "make_report", "setting_line", "styles_table"]
 

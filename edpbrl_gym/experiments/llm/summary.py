@@ -9,8 +9,8 @@ import numpy as np
 
 from edpbrl_gym.experiments.llm.measuring import GUIDANCE, WORDS, estimator_names
 from edpbrl_gym.experiments.llm.styles import PAPER_AVERAGE, PAPER_RESULTS
-from edpbrl_gym.experiments.reporting.statistics import PairedDifference, plus_minus
 from edpbrl_gym.experiments.settings import agent_labels
+from edpbrl_gym.reporting.statistics import PairedDifference, plus_minus
 
 __all__ = ["accounts", "by_style", "curves", "difference", "findings", "headline", "points"]
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from edpbrl_gym.experiments.people.estimators import ESTIMATORS
 from edpbrl_gym.experiments.people.summary import MEASURES, Replays, Series
-from edpbrl_gym.experiments.reporting.figures import (
+from edpbrl_gym.reporting.figures import (
     GREY,
     Curve,
     Look,
@@ -19,7 +19,7 @@ from edpbrl_gym.experiments.reporting.figures import (
     new_figure,
     set_title,
 )
-from edpbrl_gym.experiments.reporting.statistics import interval
+from edpbrl_gym.reporting.statistics import interval
 
 __all__ = ["learning_figure", "reliability_figure"]
 

@@ -16,8 +16,9 @@ from edpbrl_gym.experiments.people.tables import (
     rules_table,
     times_table,
 )
-from edpbrl_gym.experiments.reporting.report import Picture, Report, Section, Text, bullets, provenance_section
 from edpbrl_gym.experiments.runs import Results
+from edpbrl_gym.experiments.sections import provenance_section
+from edpbrl_gym.reporting.report import Picture, Report, Section, Text, bullets
 
 __all__ = ["make_report"]
 

@@ -11,7 +11,7 @@ import numpy as np
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym.experiments.people.asking import RULES
 from edpbrl_gym.experiments.people.estimators import ALONE, ESTIMATORS
-from edpbrl_gym.experiments.reporting.statistics import PairedDifference, episodes_to_reach, interval
+from edpbrl_gym.reporting.statistics import PairedDifference, episodes_to_reach, interval
 
 __all__ = ["BINS", "MEASURES", "Bins", "Replays", "Series", "calibration_error"]
 

@@ -6,8 +6,8 @@ import math
 
 from edpbrl_gym.experiments.people.estimators import ALONE, HIERARCHICAL_BAYES
 from edpbrl_gym.experiments.people.summary import MEASURES, Replays, Series
-from edpbrl_gym.experiments.reporting.statistics import PairedDifference, bracket
-from edpbrl_gym.experiments.reporting.tables import TextTable
+from edpbrl_gym.reporting.statistics import PairedDifference, bracket
+from edpbrl_gym.reporting.tables import TextTable
 
 __all__ = [
     "anchor_table",

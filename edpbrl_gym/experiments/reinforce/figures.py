@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edpbrl_gym.experiments.reporting.figures import (
+from edpbrl_gym.experiments.settings import UserSettings
+from edpbrl_gym.reporting.figures import (
     GREY,
     MARKERS,
     PALETTE,
@@ -18,7 +19,6 @@ from edpbrl_gym.experiments.reporting.figures import (
     new_figure,
     set_title,
 )
-from edpbrl_gym.experiments.settings import UserSettings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -16,21 +16,14 @@ from edpbrl_gym.experiments.reinforce.figures import (
     taste_figure,
 )
 from edpbrl_gym.experiments.reinforce.tastes import ESTIMATORS
-from edpbrl_gym.experiments.reporting.report import (
-    Picture,
-    Report,
-    Text,
-    bullets,
-    convergence_line,
-    provenance_section,
-    sentences_line,
-)
-from edpbrl_gym.experiments.reporting.statistics import PairedDifference, plus_minus, standard_error
-from edpbrl_gym.experiments.reporting.tables import TextTable
 from edpbrl_gym.experiments.runs import Results
+from edpbrl_gym.experiments.sections import convergence_line, provenance_section, sentences_line
 from edpbrl_gym.experiments.settings import UserSettings
 from edpbrl_gym.language.divergence import collapse
 from edpbrl_gym.language.training_log import Evaluation
+from edpbrl_gym.reporting.report import Picture, Report, Text, bullets
+from edpbrl_gym.reporting.statistics import PairedDifference, plus_minus, standard_error
+from edpbrl_gym.reporting.tables import TextTable
 
 __all__ = ["deviations", "error_difference", "findings", "make_report", "similarity_change", "similarity_table"]
 

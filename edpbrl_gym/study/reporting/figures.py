@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edpbrl_gym.experiments.reporting.figures import (
+from edpbrl_gym.reporting.figures import (
     GREY,
     Curve,
     Level,

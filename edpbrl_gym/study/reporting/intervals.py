@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from edpbrl_gym._arrays import Floats
-from edpbrl_gym.experiments.reporting.statistics import interval
+from edpbrl_gym.reporting.statistics import interval
 
 __all__ = ["Measured", "difference_of_means", "mean_of", "share_of", "wilson"]
 

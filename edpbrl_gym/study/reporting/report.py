@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from edpbrl_gym.experiments.reporting.report import Picture, Report, Section, Text, bullets
-from edpbrl_gym.experiments.reporting.statistics import bracket
-from edpbrl_gym.experiments.reporting.tables import TextTable
+from edpbrl_gym.reporting.report import Picture, Report, Section, Text, bullets
+from edpbrl_gym.reporting.statistics import bracket
+from edpbrl_gym.reporting.tables import TextTable
 from edpbrl_gym.study.exported import StudyTables
 from edpbrl_gym.study.reporting.comparing import MEASURES, Compared, compare_arms
 from edpbrl_gym.study.reporting.figures import arms_figure, funnel_figure, learning_figure, times_figure

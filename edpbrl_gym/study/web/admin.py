@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from edpbrl_gym.experiments.reporting.report import Picture, Report, Text
+from edpbrl_gym.reporting.report import Picture, Report, Text
 from edpbrl_gym.study.audit import audit
 from edpbrl_gym.study.export_rows import pseudonym
 from edpbrl_gym.study.exported import facts_of, tables_of

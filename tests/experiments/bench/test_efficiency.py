@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from edpbrl_gym.experiments.bench.efficiency import RunIndex, compare, curves_of, needed, piece, with_series
 from edpbrl_gym.experiments.bench.efficiency_tables import TARGETS_A, headline_tables, summarise_efficiency
-from edpbrl_gym.experiments.reporting.statistics import episodes_to_reach, interval
+from edpbrl_gym.reporting.statistics import episodes_to_reach, interval
 
 
 def table(**series: list[list[float]]) -> pandas.DataFrame:

@@ -27,9 +27,9 @@ from edpbrl_gym.experiments.bench.run import plan_units
 from edpbrl_gym.experiments.bench.settings import REGIMES, STUDY_SETTINGS, BenchSettings, get_regime
 from edpbrl_gym.experiments.bench.studies import STUDIES
 from edpbrl_gym.experiments.bench.worlds import World
-from edpbrl_gym.experiments.reporting.statistics import nested_interval, nested_mean
 from edpbrl_gym.experiments.runs import read_results
 from edpbrl_gym.planners import ReplayPlanner
+from edpbrl_gym.reporting.statistics import nested_interval, nested_mean
 from edpbrl_gym.vocabulary import Vocabulary
 from edpbrl_gym.vocabulary.heads import head_word
 from tests.helpers.commands import refused

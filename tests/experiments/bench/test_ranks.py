@@ -18,7 +18,7 @@ from edpbrl_gym.experiments.bench.rank_tables import (
     summarise_ranks,
     time_tables,
 )
-from edpbrl_gym.experiments.reporting.ranks import (
+from edpbrl_gym.reporting.ranks import (
     Blocks,
     average_ranks,
     block_values,

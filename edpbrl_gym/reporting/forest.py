@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edpbrl_gym.experiments.reporting.figures import GREY, Look, new_figure, set_title
+from edpbrl_gym.reporting.figures import GREY, Look, new_figure, set_title
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

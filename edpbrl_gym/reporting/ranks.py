@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym._arrays import Floats
-from edpbrl_gym.experiments.reporting.statistics import resampled_means
+from edpbrl_gym.reporting.statistics import resampled_means
 
 __all__ = [
     "AverageRanks",

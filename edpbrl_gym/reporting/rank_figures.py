@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from edpbrl_gym.experiments.reporting.figures import new_figure, set_title
-from edpbrl_gym.experiments.reporting.ranks import AverageRanks, groups
+from edpbrl_gym.reporting.figures import new_figure, set_title
+from edpbrl_gym.reporting.ranks import AverageRanks, groups
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
