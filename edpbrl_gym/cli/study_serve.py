@@ -7,16 +7,12 @@ import socket
 from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from tyro.conf import Positional
 
 from edpbrl_gym.cli.console import bullet, output, quiet_libraries
 from edpbrl_gym.cli.errors import UsageError, bad_arguments
-
-if TYPE_CHECKING:
-    from edpbrl_gym.study.config import StudyConfig
 
 __all__ = ["ADMIN_TOKEN", "StudyServe", "run"]
 
@@ -53,6 +49,7 @@ def run(options: StudyServe) -> None:
 
 
 def _serve(options: StudyServe, token: str | None, public: str | None) -> None:
+    from edpbrl_gym.study.config_reading import read_config
     from edpbrl_gym.study.materials import Materials
     from edpbrl_gym.study.pictures import make_pictures
     from edpbrl_gym.study.queue import StudyQueue
@@ -60,11 +57,11 @@ def _serve(options: StudyServe, token: str | None, public: str | None) -> None:
     from edpbrl_gym.study.web import create_app, make_server
 
     with bad_arguments():
-        config = _config(options.folder)
+        config = read_config(options.folder)
         listening = _listen(options.host, options.port)
     with listening, bad_arguments():
         materials = Materials(config)
-        store = Store(config.database_url, config=config.fingerprint, document=config_text(options.folder))
+        store = Store(config.database_url, config=config.fingerprint, document=_text(options.folder))
         with closing(store):
             pictures = None if config.renderer is None else make_pictures(config, config.renderer)
             queue = StudyQueue(config, store, materials, pictures=pictures)
@@ -77,17 +74,11 @@ def _serve(options: StudyServe, token: str | None, public: str | None) -> None:
     output().print("Stopped. Everything that was acknowledged is stored; serve again to go on.")
 
 
-def config_text(folder: Path) -> str:
+def _text(folder: Path) -> str:
     """The configuration as it was written, kept in the database with its fingerprint."""
     from edpbrl_gym.study.config import CONFIG
 
     return (folder / CONFIG).read_text(encoding="utf-8-sig")
-
-
-def _config(folder: Path) -> StudyConfig:
-    from edpbrl_gym.study.config_reading import read_config
-
-    return read_config(folder)
 
 
 def _admin_token() -> str | None:

@@ -22,17 +22,7 @@ __all__ = ["ParticipantsStore"]
 
 
 class ParticipantsStore:
-    """What the study is, its participants, and what happened to them; the base of ``Store``.
-
-    Args:
-        url: See ``Database``.
-        config: Fingerprint of the configuration, written beside every question and answer; "" adds none of them.
-        document: The configuration as text, stored once for each fingerprint.
-        create: Create a file that isn't there.
-
-    Raises:
-        FileNotFoundError, ValueError, ConnectionError: As for ``Database``.
-    """
+    """What the study is, its participants, and what happened to them; ``Store`` adds questions and answers."""
 
     def __init__(self, url: str, *, config: str = "", document: str = "", create: bool = True) -> None:
         self.database = Database(url, create=create)

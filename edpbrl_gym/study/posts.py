@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import Connection, func, insert, select, update
@@ -21,6 +20,7 @@ from edpbrl_gym.study.records import (
     Post,
 )
 from edpbrl_gym.study.tables import answers, oracles, participants, posts, questions
+from edpbrl_gym.study.transactions import now
 
 __all__ = ["Posts", "Replies", "last_is_read"]
 
@@ -79,7 +79,7 @@ class Posts:
                 with self._database.writing() as connection:
                     found, claimed = self._find(connection, name, arm, wanted)
                     if found is not None and not claimed:
-                        connection.execute(insert(oracles).values(name=name, participant=found, claimed_at=_now()))
+                        connection.execute(insert(oracles).values(name=name, participant=found, claimed_at=now()))
                 return found
             except IntegrityError:  # another oracle was faster
                 continue
@@ -117,7 +117,7 @@ class Posts:
         """Store that an oracle posts no more questions; False if it has no participant yet."""
         change = update(oracles).where(oracles.c.name == name)
         with self._database.writing() as connection:
-            connection.execute(change.where(oracles.c.finished_at.is_(None)).values(finished_at=_now()))
+            connection.execute(change.where(oracles.c.finished_at.is_(None)).values(finished_at=now()))
             return connection.execute(select(oracles.c.name).where(oracles.c.name == name)).first() is not None
 
     # questions
@@ -134,15 +134,14 @@ class Posts:
             if not _new(connection, participant, wanted):
                 return
         with self._database.writing() as connection:
-            locked = select(participants.c.status).where(participants.c.id == participant).with_for_update()
-            _check_present(connection.execute(locked).scalar())
+            _check_present(_status(connection, participant, lock=True))
             new = _new(connection, participant, wanted)
             if new and _is_finished(connection, participant):
                 raise LoopFinishedError(
                     "Expected no further question after finish(), got one; begin another loop with another name"
                 )
             for post in new:
-                row = {"texts": post.texts, "episode": post.episode, "step": post.step, "posted_at": _now()}
+                row = {"texts": post.texts, "episode": post.episode, "step": post.step, "posted_at": now()}
                 connection.execute(insert(posts).values(participant=participant, number=post.number, **row))
 
     def find(self, participant: int, number: int) -> Post | None:
@@ -183,12 +182,11 @@ class Posts:
         """
         among = (posts.c.participant == participant, posts.c.number >= start, posts.c.number < start + count)
         with self._database.writing() as connection:
-            locked = select(participants.c.status).where(participants.c.id == participant).with_for_update()
-            found = _replies(connection, participant, connection.execute(locked).scalar())
+            found = _replies(connection, participant, _status(connection, participant, lock=True))
             if len(found.responses) < start + count:
                 return None
             unread = update(posts).where(*among, posts.c.read_at.is_(None))
-            connection.execute(unread.values(read_at=_now()))
+            connection.execute(unread.values(read_at=now()))
             return found.responses[start : start + count]
 
 
@@ -234,8 +232,10 @@ def _replies(connection: Connection, participant: int, status: str | None) -> Re
     return Replies(str(status), total, tuple(Response.from_json(response) for response in given))
 
 
-def _status(connection: Connection, participant: int) -> Any:
-    return connection.execute(select(participants.c.status).where(participants.c.id == participant)).scalar()
+def _status(connection: Connection, participant: int, *, lock: bool = False) -> Any:
+    """The status of a participant, None if there is none; with a lock, other writes wait for this transaction."""
+    query = select(participants.c.status).where(participants.c.id == participant)
+    return connection.execute(query.with_for_update() if lock else query).scalar()
 
 
 def _check_present(status: str | None) -> None:
@@ -244,7 +244,3 @@ def _check_present(status: str | None) -> None:
         raise ParticipantLeftError(
             f"Expected a participant who answers, this one {why}; begin another loop with another name and participant"
         )
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="microseconds")

@@ -12,11 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from edpbrl_gym.likelihood import Response
-from edpbrl_gym.planners.replay import ReplayPlanner
 from edpbrl_gym.study.arms import arm_of
 from edpbrl_gym.study.choosing import choose
 from edpbrl_gym.study.config import ORACLE, Arm, StudyConfig
@@ -36,6 +32,7 @@ from edpbrl_gym.study.records import (
 )
 from edpbrl_gym.study.schedule import Slot, schedule
 from edpbrl_gym.study.seats import INDEPENDENT, Seat
+from edpbrl_gym.study.stopping import Stopping
 from edpbrl_gym.study.store import Store
 from edpbrl_gym.study.style import STYLE, STYLE_CHOICE, Choice, Style, make_style
 from edpbrl_gym.study.turns import Turns
@@ -50,11 +47,7 @@ _NOT_ASKED = {
     "failed": "failed the comprehension check",
     "withdrawn": "has withdrawn",
 }
-FORECAST = "forecast"
-"""Kind of the events that say how many questions are left, if a stopping rule may end them."""
-
 _WAITED_FOR, _LAST, _AHEAD = 0, 1, 2  # whose turn it is first: a question, a learnt taste, planning ahead
-_CHECK_EVERY = 6  # questions between two looks at the stopping rule
 
 
 class StudyQueue:
@@ -87,6 +80,7 @@ class StudyQueue:
         self.pictures = pictures
         self.config, self.store, self.materials = config, store, materials
         self._posts = Posts(store.database)
+        self._stopping = Stopping(config.questions.stopping, store)
         self._arms = {arm.name: arm for arm in config.arms}
         self._seats: OrderedDict[int, Seat] = OrderedDict()
         self._lock = threading.Lock()
@@ -272,13 +266,20 @@ class StudyQueue:
                 return None
             slots, place = self._slots(participant), len(history)
             slot = slots[place] if place < len(slots) else None
-            if slot is None or self._is_sure(participant, seat, slot, history):
+            if slot is None or self._is_over(participant, seat, slot, history):
                 self.store.set_status(participant.id, "finished")
                 self._work(self.style, participant)
                 return None
             if status == "consented":
                 self.store.set_status(participant.id, "asking")
             return self._add(participant, seat, slot, history)
+
+    def _is_over(self, participant: Participant, seat: Seat, slot: Slot, history: History) -> bool:
+        """Whether the stopping rule ends the questions before this one."""
+        if not self._stopping.is_due(slot):
+            return False
+        with self._turns.turn(_WAITED_FOR):
+            return self._stopping.decide(participant, seat.session(history).progress(), len(history))
 
     def _is_oracle(self, participant: Participant) -> bool:
         """Whether an oracle posts the participant's questions that count."""
@@ -292,51 +293,20 @@ class StudyQueue:
             return slots
         return [slot for slot in slots if slot.kind not in ("normal", "repeat") or slot.index < count]
 
-    def _is_sure(self, participant: Participant, seat: Seat, slot: Slot, history: History) -> bool:
-        """Whether the stopping rule ends the questions before this one."""
-        rule = self.config.questions.stopping
-        if rule is None or slot.kind != "normal" or slot.index < rule.minimum:
-            return False
-        if (slot.index - rule.minimum) % _CHECK_EVERY:
-            return False
-        progress = seat.session(history).progress()
-        detail = {"questions": progress.questions, "accuracy": progress.accuracy}
-        if progress.should_stop:
-            self.store.add_event(participant.id, "sure", {**detail, "reason": progress.reason})
-        else:
-            left = rule.questions_left(progress.answers, progress.further, progress.curve)
-            self.store.add_event(participant.id, FORECAST, {**detail, "number": len(history), "left": left})
-        return progress.should_stop
-
     def questions_left(self, participant: Participant, question: StoredQuestion) -> int | None:
-        """About how many questions are left after this one, by the last forecast; None: none yet, or beyond it."""
+        """About how many questions are left after this one; None: nobody knows."""
         most = len(self._slots(participant)) - question.number - 1
-        if self.config.questions.stopping is None:
-            return most
-        made = [one["detail"] for one in self.store.events(participant.id) if one["kind"] == FORECAST]
-        made = [one for one in made if one["number"] <= question.number]
-        if not made or made[-1]["left"] is None:
-            return None
-        return int(min(most, max(0, made[-1]["left"] - (question.number - made[-1]["number"]) - 1)))
+        return self._stopping.questions_left(participant, question, most)
 
     def known_next(self, participant: Participant, history: History) -> list[str]:
         """The options of the question after the one that waits, if the answer can't change them; otherwise none."""
         slots, place = self._slots(participant), len(history)
         if _waiting(history) is None or place >= len(slots):
             return []
-        slot, arm = slots[place], self._arms[participant.arm]
-        if slot.kind == "normal" and arm.planner != FIXED:
+        slot, seat = slots[place], self._seat(participant)
+        if slot.kind == "normal" and not seat.is_independent:
             return []
-        return choose(self.materials, participant, slot, history, lambda _: self._fixed(arm, slot.index)).texts
-
-    def _fixed(self, arm: Arm, index: int) -> NDArray[np.int64]:
-        """The options of a fixed question, (K, h + 1)."""
-        planner = self.materials.planner(arm, 0)
-        assert isinstance(planner, ReplayPlanner)
-        if self.config.questions.feedback == "prompt":
-            return planner.tokens[index]
-        episode, step = divmod(index, planner.horizon)
-        return planner.tokens[episode, :, : step + 1]
+        return choose(self.materials, participant, slot, history, seat.choose).texts
 
     def _add(self, participant: Participant, seat: Seat, slot: Slot, history: History) -> StoredQuestion:
         """Choose the question of a slot and store it."""
@@ -345,7 +315,8 @@ class StudyQueue:
             post = self._posts.find(participant.id, slot.index)
             if post is None:
                 raise NotReadyError("Expected a question that the oracle has posted, there is none yet; try again soon")
-        with self._turns.turn(_WAITED_FOR) if slot.kind == "normal" else nullcontext():
+        planned = slot.kind == "normal" and post is None and not seat.is_independent
+        with self._turns.turn(_WAITED_FOR) if planned else nullcontext():
             chosen = choose(self.materials, participant, slot, history, seat.choose, post)
         question = self.store.add_question(participant.id, len(history), **vars(chosen))
         if self.pictures is not None:

@@ -41,12 +41,17 @@ class Seat:
         self._session: Session | None = None
         self._told: list[int] = []  # rows of the answers that the session knows
 
+    @property
+    def is_independent(self) -> bool:
+        """Whether questions depend on their number alone, not on answers."""
+        return self._arm.planner in INDEPENDENT and self._materials.config.questions.stopping is None
+
     def choose(self, history: History) -> NDArray[np.int64]:
         """Prompts (K, h + 1) of the next question that counts, after a history without a waiting question.
 
-        Where questions depend on their number alone, answers are not told and nothing is embedded.
+        Of an independent arm a question may wait: answers are not told, and nothing is embedded.
         """
-        if self._arm.planner not in INDEPENDENT or self._materials.config.questions.stopping is not None:
+        if not self.is_independent:
             return self.session(history).choose()
         asked = [question for question, _ in history if question.kind == "normal"]
         planner, maker = self._materials.planner(self._arm, self._number), self._materials.maker

@@ -8,6 +8,7 @@ import io
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from itsdangerous import BadData, URLSafeTimedSerializer
@@ -20,7 +21,7 @@ from starlette.routing import Route
 from edpbrl_gym.reporting.report import Picture, Report, Text
 from edpbrl_gym.study.audit import audit
 from edpbrl_gym.study.export_rows import pseudonym
-from edpbrl_gym.study.exported import facts_of, tables_of
+from edpbrl_gym.study.exported import StudyTables, facts_of, tables_of
 from edpbrl_gym.study.reporting.report import make_report
 from edpbrl_gym.study.web.context import Site
 from edpbrl_gym.study.web.forms import parse_form
@@ -48,6 +49,15 @@ def admin_routes(site: Site, token: str | None) -> list[Route]:
     ]
 
 
+@dataclass(frozen=True, eq=False)
+class _State:
+    """The study at a time."""
+
+    made: float
+    tables: StudyTables
+    report: Report
+
+
 class Admin:
     """The researcher's pages.
 
@@ -62,7 +72,7 @@ class Admin:
         secret = hmac.new(self._token, site.store.secret.encode(), hashlib.sha256).hexdigest()
         self._cookies = URLSafeTimedSerializer(secret, salt="edpbrl study admin")  # another token closes all pages
         self._attempts = RateLimit(burst=10, rate=0.2)
-        self._made: tuple[float, Report | None] = (0.0, None)
+        self._last: _State | None = None
         self._lock = threading.Lock()
 
     def page(self, show: Callable[[Request], Response]) -> Callable[[Request], Any]:
@@ -70,7 +80,9 @@ class Admin:
 
         async def endpoint(request: Request) -> Response:
             if not self._is_open(request):
-                return self._form(401 if request.url.path != "/admin" else 200)
+                return self._site.page(
+                    "admin_form.html", _LANGUAGE, status=401 if request.url.path != "/admin" else 200
+                )
             return await run_in_threadpool(show, request)
 
         return endpoint
@@ -81,9 +93,6 @@ class Admin:
         except BadData:
             return False
         return True
-
-    def _form(self, status: int, notice: str | None = None) -> Response:
-        return self._site.page("admin_form.html", _LANGUAGE, status=status, notice=notice)
 
     async def sign_in(self, request: Request) -> Response:
         """Open the pages with the token.
@@ -115,25 +124,20 @@ class Admin:
 
     def overview(self, request: Request) -> Response:
         """The report of the study as it stands, without predictions of the test answers, which take long."""
-        report = self._report()
-        store = self._site.store
-        people = [
-            {"name": pseudonym(store.secret, record.participant), "record": record, "answered": _answered(record)}
-            for record in store.records()
-        ]
+        state = self._state()
         return self._site.page(
             "admin.html",
             _LANGUAGE,
-            sections=[_section(one) for one in report.sections],
-            people=people,
+            sections=[_section(one) for one in state.report.sections],
+            people=state.tables.participants,
             has_tests=self._site.config.checks.test > 0,
         )
 
     def figure(self, request: Request) -> Response:
         """A figure of the report."""
-        report = self._report()
+        sections = self._state().report.sections
         name = request.path_params["name"]
-        figure = next((one.figure for one in report.sections if isinstance(one, Picture) and one.name == name), None)
+        figure = next((one.figure for one in sections if isinstance(one, Picture) and one.name == name), None)
         if figure is None:
             raise HTTPException(404)
         image = io.BytesIO()
@@ -141,15 +145,14 @@ class Admin:
             figure.savefig(image, format="png", dpi=144)
         return Response(image.getvalue(), media_type="image/png")
 
-    def _report(self) -> Report:
+    def _state(self) -> _State:
         with self._lock:
-            made, report = self._made
-            if report is None or time.monotonic() - made > _FRESH:
+            if self._last is None or time.monotonic() - self._last.made > _FRESH:
                 site, store = self._site, self._site.store
                 facts = facts_of(site.config, deleted=store.counts()["deleted"])
-                report = make_report(tables_of(store.records(), store.secret, facts))
-                self._made = (time.monotonic(), report)
-            return report
+                tables = tables_of(store.records(), store.secret, facts)
+                self._last = _State(time.monotonic(), tables, make_report(tables))
+            return self._last
 
     # one participant
 
@@ -162,10 +165,6 @@ class Admin:
         return self._site.page(
             "admin_participant.html", _LANGUAGE, audit=audit(name, record, self._site.queue.materials)
         )
-
-
-def _answered(record: Any) -> int:
-    return sum(answer is not None and question.kind == "normal" for question, answer in record.live)
 
 
 def _section(section: Any) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from edpbrl_gym.study.config import StudyConfig
 from edpbrl_gym.study.queue import StudyQueue
 from edpbrl_gym.study.records import Participant
 from edpbrl_gym.study.web.guards import RateLimit
-from edpbrl_gym.study.web.messages import Messages, load_messages
+from edpbrl_gym.study.web.messages import load_messages
 from edpbrl_gym.study.web.signing import Signer, Visitor
 
 __all__ = ["COOKIE", "FOLDER", "Site", "see_other"]
@@ -54,10 +54,6 @@ class Site:
             lstrip_blocks=True,
         )
 
-    def messages(self, language: str) -> Messages:
-        """The texts of the pages in a language of the study."""
-        return load_messages(language)
-
     def page(
         self,
         template: str,
@@ -69,7 +65,7 @@ class Site:
         **values: Any,
     ) -> HTMLResponse:
         """A page made of a template; with a visitor, its forms carry the visitor's token."""
-        messages = self.messages(language)
+        messages = load_messages(language)
         text = self._templates.get_template(template).render(
             t=messages,
             language=language,

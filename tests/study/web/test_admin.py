@@ -58,7 +58,7 @@ def test_before_anybody_came_the_page_says_so(admin):
 
 
 def test_the_report_and_the_audit_of_the_answers_are_shown(admin):
-    for name in ("p1", "p2", "p3"):
+    for name in ("prolific-1", "prolific-2", "prolific-3"):
         person = admin.person()
         person.begin(PROLIFIC_PID=name)
         person.play()
@@ -66,7 +66,7 @@ def test_the_report_and_the_audit_of_the_answers_are_shown(admin):
     text = researcher.page.text
     for words in ("3 participants arrived and 3 finished; 18 answers count", "adaptive", "random", "Agreement"):
         assert words in text
-    assert "p1" not in text  # people are named by pseudonyms
+    assert "prolific" not in text  # people are named by pseudonyms
     for name in ("funnel", "times", "arms"):
         figure = researcher.client.get(f"/admin/figures/{name}.png")
         assert figure.status_code == 200 and figure.content.startswith(b"\x89PNG")

@@ -359,7 +359,7 @@ WAYS = [
 def test_what_is_the_researchers_is_nobody_elses(serve, caplog, address):
     served = serve(admin_token=TOKEN)
     person = served.person()
-    person.begin(PROLIFIC_PID="p1")
+    person.begin(PROLIFIC_PID="prolific-1")
     before = dump(served.store)
     own = {"cookie": f"edpbrl_admin={cookie_of(person)}"}  # signed by this study for something else
     for headers, parameters in itertools.product([*WAYS, own], [{}, {"token": TOKEN}, {"secret": "wrong"}]):
@@ -368,7 +368,7 @@ def test_what_is_the_researchers_is_nobody_elses(serve, caplog, address):
             assert page.status_code == 200 and "secret" in page.text
         else:
             assert page.status_code in (401, 404) and caplog.records
-        assert "p1" not in page.text and "adaptive" not in page.text
+        assert "prolific-1" not in page.text and "adaptive" not in page.text
     assert dump(served.store) == before
 
 

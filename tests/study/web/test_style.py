@@ -175,16 +175,14 @@ def test_the_last_question_has_pictures_too(drawing):
     assert not any(text in person.page.text for text in style["learnt"])
 
 
-@pytest.mark.parametrize("fixed", [False, True], ids=["planners", "fixed questions"])
-def test_pictures_of_a_known_next_question_are_loaded_ahead(serve, tmp_path, fixed):
+@pytest.mark.parametrize("arm", ["adaptive", "random", "design"])
+def test_pictures_of_a_known_next_question_are_loaded_ahead(serve, tmp_path, arm):
     vocabulary = load_vocabulary(write_vocabulary(tmp_path / "words"))
     rng = np.random.default_rng(0)
     asked = [(i, 2, [vocabulary.prompt(rng.integers(vocabulary.sizes)) for _ in range(3)]) for i in range(6)]
     write_questions(tmp_path / "questions.csv", asked)
-    text = SMALL
-    if fixed:
-        text = SMALL[: SMALL.index("[[arms]]")]
-        text += f'[[arms]]\nname = "design"\nplanner = "questions"\nfile = "{tmp_path / "questions.csv"}"\n'
+    planner = f'"questions"\nfile = "{tmp_path / "questions.csv"}"' if arm == "design" else f'"{arm}"'
+    text = SMALL[: SMALL.index("[[arms]]")] + f'[[arms]]\nname = "{arm}"\nplanner = {planner}\n'
     pictures = Pictures(Drawing(), seed=0)
     served = serve(text, pictures=pictures)
     person = served.person()
@@ -200,7 +198,7 @@ def test_pictures_of_a_known_next_question_are_loaded_ahead(serve, tmp_path, fix
         for address in offered[-1]:
             assert person.client.get(address).status_code == 200
         person.post("/answer", best=0)
-    known = [fixed or kind != "normal" for kind in kinds[1:]]
+    known = [arm != "adaptive" or kind != "normal" for kind in kinds[1:]]
     assert [bool(addresses) for addresses in offered[:-1]] == known and not offered[-1]
     pictures.close()
 
