@@ -142,8 +142,8 @@ class RewardLanes:
         observations, _, terminations, truncations, infos = self.env.step(taken)
         done = np.logical_or(terminations, truncations)
         reached = np.array(observations)
-        for lane in np.flatnonzero(done):
-            reached[lane] = infos["final_obs"][lane]
+        if done.any():
+            reached[done] = np.stack(infos["final_obs"][done])
         self.features = shown_features(
             self.base, self.feedback, reached=reached, previous=self._observations, actions=taken
         )

@@ -21,11 +21,11 @@ from edpbrl_gym.envs.common import (
     check_complete,
     check_lane_actions,
     check_limit,
-    final_infos,
     first_seed,
     lanes_to_reset,
     parse_autoreset_mode,
 )
+from edpbrl_gym.envs.infos import LaneInfos, final_infos
 
 __all__ = ["RENDER_MODES", "ArrayLanes", "ModelEnvironment", "integer_action"]
 
@@ -87,6 +87,8 @@ class ArrayLanes(ModelEnvironment, VectorEnv):
     """``num_envs`` lanes in one array.
 
     It gives the same observations, rewards, ends and infos as Gymnasium's ``SyncVectorEnv`` over single environments.
+    The infos are a dict (``LaneInfos``) whose texts and masks are made when they are read, and show their own step
+    whenever that is.
 
     Args:
         num_envs: Number of lanes.
@@ -112,6 +114,7 @@ class ArrayLanes(ModelEnvironment, VectorEnv):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._was_reset = False
+        self._all_lanes: Indices = np.arange(num_envs)
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -140,15 +143,19 @@ class ArrayLanes(ModelEnvironment, VectorEnv):
         chosen = check_lane_actions(actions, self.num_envs)
         restarting = self._complete().copy()
         check_complete(restarting, self.autoreset_mode)
-        active = np.flatnonzero(~restarting)
-        self._take(active, chosen[active])
-        self._restart(restarting)
+        if restarting.any():
+            active = np.flatnonzero(~restarting)
+            self._take(active, chosen[active])
+            self._restart(restarting)
+        else:
+            self._take(self._all_lanes, chosen)
         terminations = self._complete().copy()
-        infos: dict[str, Any] = {}
+        final: dict[str, Any] = {}
         if self.autoreset_mode is AutoresetMode.SAME_STEP and terminations.any():
-            infos = final_infos(self._observations, self._infos(terminations), terminations)
+            final = final_infos(self._observations, self._infos(terminations), terminations)
             self._restart(terminations)
-        infos.update(self._infos(np.ones(self.num_envs, dtype=np.bool_)))
+        infos = self._infos(np.ones(self.num_envs, dtype=np.bool_))
+        infos.update(final)
         truncations = np.zeros(self.num_envs, dtype=np.bool_)
         return self._observations.copy(), np.zeros(self.num_envs), terminations, truncations, infos
 
@@ -178,8 +185,8 @@ class ArrayLanes(ModelEnvironment, VectorEnv):
         self._restart(mask)
 
     @abstractmethod
-    def _infos(self, mask: Booleans) -> dict[str, Any]:
-        """Infos of the masked lanes."""
+    def _infos(self, mask: Booleans) -> LaneInfos:
+        """Infos of the masked lanes as they are now, whatever is read of them later."""
 
     def _check_was_reset(self) -> None:
         if not self._was_reset:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -12,7 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._arrays import Booleans, Floats32, Indices
 from edpbrl_gym.envs.array_lanes import ArrayLanes, ModelEnvironment
-from edpbrl_gym.envs.common import lane_infos, shared_encoder
+from edpbrl_gym.envs.common import shared_encoder
+from edpbrl_gym.envs.infos import LaneInfos, lane_infos
 from edpbrl_gym.envs.spaces import LegalDiscrete
 from edpbrl_gym.features import TextEncoder
 
@@ -55,8 +57,16 @@ class WritingModel:
         self._encoder = encoder
 
     @abstractmethod
+    def checked(self, observations: ArrayLike) -> Indices:
+        """Return observations, one or many, as integers (n, horizon), else a ValueError."""
+
+    @abstractmethod
+    def texts(self, observations: Indices) -> list[str]:
+        """``trajectory_texts`` of checked observations."""
+
     def trajectory_texts(self, observations: ArrayLike) -> list[str]:
         """Partial prompt of each lane, "" where nothing is written yet."""
+        return self.texts(self.checked(observations))
 
     def trajectory_features(self, observations: ArrayLike) -> Floats32:
         """Embedding of each partial prompt, shape (n, d); one encoder call for all lanes."""
@@ -137,9 +147,13 @@ class PromptLanes(PromptEnvironment, ArrayLanes):
     def _counts(self) -> dict[str, Indices]:
         """Entries of the infos besides the mask and the prompt, (num_envs,) each."""
 
+    @abstractmethod
+    def _legal_state(self) -> Any:
+        """A copy of what the model's ``masks`` takes."""
+
     def _take(self, lanes: Indices, actions: Indices) -> None:
         self.append(lanes, actions)
 
-    def _infos(self, mask: Booleans) -> dict[str, Any]:
-        texts = self.model.trajectory_texts(self._observations[mask])
-        return lane_infos(mask, texts, self.action_masks(), self._counts())
+    def _infos(self, mask: Booleans) -> LaneInfos:
+        texts = partial(self.model.texts, self._observations[mask])
+        return lane_infos(mask, texts, partial(self.model.masks, self._legal_state()), self._counts())

@@ -22,9 +22,7 @@ __all__ = [
     "check_lane_actions",
     "check_limit",
     "check_observations",
-    "final_infos",
     "first_seed",
-    "lane_infos",
     "lanes_to_reset",
     "parse_autoreset_mode",
     "shared_encoder",
@@ -136,7 +134,7 @@ def check_observations(observations: ArrayLike, horizon: int, padding: int, *, l
     if (
         lanes.ndim != 2
         or lanes.shape[1] != horizon
-        or not np.issubdtype(lanes.dtype, np.integer)
+        or lanes.dtype.kind not in "iu"
         or (lanes.size and (lanes.min() < 0 or lanes.max() > padding))
     ):
         raise ValueError(
@@ -180,40 +178,8 @@ def check_complete(complete: NDArray[np.bool_], mode: AutoresetMode) -> None:
 def check_lane_actions(actions: ArrayLike, num_envs: int) -> NDArray[np.int64]:
     """Return one action for each lane as integers (num_envs,), else a ValueError."""
     array = np.asarray(actions)
-    if array.shape != (num_envs,) or not np.issubdtype(array.dtype, np.integer):
+    if array.shape != (num_envs,) or array.dtype.kind not in "iu":
         raise ValueError(
             f"Expected actions as integers of shape ({num_envs},), got {array.dtype} of shape {array.shape}."
         )
     return array.astype(np.int64)
-
-
-def lane_infos(
-    mask: NDArray[np.bool_],
-    texts: list[str],
-    masks: NDArray[np.int8],
-    counts: dict[str, NDArray[np.int64]],
-    *,
-    text: str = "prompt",
-) -> dict[str, Any]:
-    """Return Gymnasium's vector infos: an array over lanes for each key, and which lanes it holds for under "_key".
-
-    Args:
-        mask: Lanes that have infos, (n,).
-        texts: Their prompts, or another text.
-        masks: Legal actions of all lanes, (n, V).
-        counts: Numbers of all lanes by their key, (n,).
-        text: Key of the texts.
-    """
-    lane_texts = np.full(len(mask), None, dtype=object)
-    lane_texts[mask] = texts
-    values = {"action_mask": np.where(mask[:, None], masks, np.int8(0)), text: lane_texts}
-    values |= {key: np.where(mask, count, 0) for key, count in counts.items()}
-    return {name: part for key, value in values.items() for name, part in ((key, value), (f"_{key}", mask.copy()))}
-
-
-def final_infos(observations: NDArray[Any], infos: dict[str, Any], mask: NDArray[np.bool_]) -> dict[str, Any]:
-    """Return Gymnasium's infos about lanes that terminate and restart in the same step."""
-    final = np.full(len(mask), None, dtype=object)
-    for lane in np.flatnonzero(mask):
-        final[lane] = observations[lane].copy()
-    return {"final_obs": final, "_final_obs": mask.copy(), "final_info": infos, "_final_info": mask.copy()}

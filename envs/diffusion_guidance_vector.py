@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,8 @@ from edpbrl_gym._arrays import Booleans, Floats32, Indices
 from edpbrl_gym._validation import check_count
 from edpbrl_gym.diffusion.denoiser import Condition
 from edpbrl_gym.envs.array_lanes import RENDER_MODES, ArrayLanes
-from edpbrl_gym.envs.common import lane_infos
 from edpbrl_gym.envs.diffusion_model import GuidanceAttributes, GuidanceModel
+from edpbrl_gym.envs.infos import LaneInfos, lane_infos
 
 __all__ = ["DiffusionGuidanceVectorEnv"]
 
@@ -97,7 +98,7 @@ class DiffusionGuidanceVectorEnv(GuidanceAttributes, ArrayLanes):
         """One image ("rgb_array") or text ("ansi") for each lane."""
         self._check_was_reset()
         images = self.model.trajectory_images(self._states) if self.render_mode == "rgb_array" else ()
-        rendered = self._rendered(self._texts(np.arange(self.num_envs)), lambda _: [*map(self.model.frame, images)])
+        rendered = self._rendered(self._texts(self._actions, self._steps), lambda _: [*map(self.model.frame, images)])
         return None if rendered is None else tuple(rendered)
 
     @property
@@ -149,10 +150,10 @@ class DiffusionGuidanceVectorEnv(GuidanceAttributes, ArrayLanes):
             known = self._generators[lane] = seeding.np_random()[0]
         return known
 
-    def _texts(self, lanes: Indices) -> list[str]:
-        return [self.model.describe(self._actions[lane, : self._steps[lane]].tolist()) for lane in lanes]
+    def _texts(self, actions: Indices, steps: Indices) -> list[str]:
+        return [self.model.describe(row[:step].tolist()) for row, step in zip(actions, steps, strict=True)]
 
-    def _infos(self, mask: Booleans) -> dict[str, Any]:
+    def _infos(self, mask: Booleans) -> LaneInfos:
         counts = {"step": self._steps, "noise_seed": self._noise_seeds}
-        texts = self._texts(np.flatnonzero(mask))
-        return lane_infos(mask, texts, self.action_masks(), counts, text="directions")
+        texts = partial(self._texts, self._actions[mask], self._steps[mask])
+        return lane_infos(mask, texts, partial(self.model.masks, self._steps.copy()), counts, text="directions")

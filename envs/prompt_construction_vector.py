@@ -88,3 +88,6 @@ class PromptConstructionVectorEnv(PromptAttributes, PromptLanes):
 
     def _counts(self) -> dict[str, Indices]:
         return {"step": self._steps}
+
+    def _legal_state(self) -> Indices:
+        return self._steps.copy()

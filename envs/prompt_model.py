@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from edpbrl_gym.envs.common import check_encoder_argument, check_jsonable, check
 from edpbrl_gym.envs.spaces import LegalDiscrete
 from edpbrl_gym.features import TextEncoder
 from edpbrl_gym.mdp import PromptMDP
-from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
+from edpbrl_gym.vocabulary import SEPARATOR, Vocabulary, load_vocabulary
 
 __all__ = ["PromptAttributes", "PromptModel"]
 
@@ -77,6 +78,7 @@ class PromptModel(WritingModel):
         self.horizon = int(self.sizes.size)
         self.padding = int(self.sizes.max())
         self.offsets: Indices = np.concatenate(([0], np.cumsum(self.sizes)))
+        self._masks: NDArray[np.int8] = (np.arange(self.padding) < np.append(self.sizes, 0)[:, None]).astype(np.int8)
         self.mdp = PromptMDP(tuple(int(size) for size in self.sizes))
         self._features: Floats32 | None = None
 
@@ -102,24 +104,29 @@ class PromptModel(WritingModel):
 
     def masks(self, steps: ArrayLike) -> NDArray[np.int8]:
         """Legal actions at each lane's step, int8 of shape (n, V); all zero for a complete prompt."""
-        sizes = np.append(self.sizes, 0)[np.asarray(steps, dtype=np.int64)]
-        return (np.arange(self.padding) < sizes[:, None]).astype(np.int8)
+        return self._masks[np.asarray(steps, dtype=np.int64)]
 
     def mdp_step(self, observations: ArrayLike) -> Indices:
         """Number of tokens chosen so far, shape (n,), H for a complete prompt."""
-        return (self._lanes(observations) != self.padding).sum(axis=1)
+        return self._num_chosen(self._lanes(observations))
 
     def mdp_state(self, observations: ArrayLike) -> Indices:
         """State of the MDP, shape (n,): the step, as the prompt MDP's state is its step."""
         return self.mdp_step(observations)
 
-    def trajectory_texts(self, observations: ArrayLike) -> list[str]:
-        """Partial prompt of each lane, "" where nothing is chosen yet."""
+    def checked(self, observations: ArrayLike) -> Indices:
+        """Return observations, one or many, as integers (n, H), else a ValueError."""
         lanes = self._lanes(observations)
-        return [
-            self.vocabulary.prompt([int(token) for token in lane[:step]]) if step else ""
-            for lane, step in zip(lanes, self.mdp_step(lanes), strict=True)
-        ]
+        outside = (lanes >= self.sizes) & (np.arange(self.horizon) < self._num_chosen(lanes)[:, None])
+        if outside.any():
+            self.vocabulary.prompt(lanes[int(np.argmax(outside.any(axis=1)))])  # raises
+        return lanes
+
+    def texts(self, observations: Indices) -> list[str]:
+        """``trajectory_texts`` of checked observations."""
+        tokens, steps = self.vocabulary.tokens, self._num_chosen(observations)
+        lanes = zip(observations.tolist(), steps.tolist(), strict=True)
+        return [SEPARATOR.join(map(operator.getitem, tokens, lane[:step])) for lane, step in lanes]
 
     def state_texts(self, observations: ArrayLike) -> list[str]:
         """Token chosen last in each lane."""
@@ -142,6 +149,9 @@ class PromptModel(WritingModel):
 
     def _lanes(self, observations: ArrayLike) -> Indices:
         return check_observations(observations, self.horizon, self.padding, length="H")
+
+    def _num_chosen(self, lanes: Indices) -> Indices:
+        return np.asarray((lanes != self.padding).sum(axis=1))
 
     def _last_rows(self, observations: ArrayLike) -> Indices:
         lanes = self._lanes(observations)

@@ -14,7 +14,7 @@ from edpbrl_gym._arrays import Indices
 from edpbrl_gym._validation import check_count
 from edpbrl_gym.envs.array_lanes import RENDER_MODES
 from edpbrl_gym.envs.bases import PromptLanes
-from edpbrl_gym.envs.text_model import TextAttributes, TextModel
+from edpbrl_gym.envs.text_model import Lanes, TextAttributes, TextModel
 
 __all__ = ["TextGenerationVectorEnv"]
 
@@ -83,8 +83,8 @@ class TextGenerationVectorEnv(TextAttributes, PromptLanes):
             raise ValueError(f"Expected actions as integers, got {actions.dtype}.")
         if self.state.ended[rows].any():
             raise ResetNeeded(f"Lanes {rows[self.state.ended[rows]].tolist()} are complete; reset them first.")
-        for lane, token in zip(rows.tolist(), actions.tolist(), strict=True):
-            self.model.check_action(token, self.state, lane)
+        for index in np.flatnonzero(~self.model.legal(self.state, rows, actions)):
+            self.model.check_action(int(actions[index]), self.state, int(rows[index]))  # raises
         self.model.append(self.state, rows, actions.astype(np.int64))
 
     def action_masks(self) -> NDArray[np.int8]:
@@ -115,3 +115,6 @@ class TextGenerationVectorEnv(TextAttributes, PromptLanes):
 
     def _counts(self) -> dict[str, Indices]:
         return {"step": self.state.steps, "word": self.state.complete_words()}
+
+    def _legal_state(self) -> Lanes:
+        return self.state.copy()

@@ -55,6 +55,12 @@ class Lanes:
     inside: NDArray[np.bool_]
     ended: NDArray[np.bool_]
 
+    def copy(self) -> Lanes:
+        """A copy that later tokens don't change."""
+        return Lanes(
+            self.tokens.copy(), self.steps.copy(), self.num_words.copy(), self.inside.copy(), self.ended.copy()
+        )
+
     def complete_words(self) -> Indices:
         """Number of words that later tokens can't change, (n,)."""
         return self.num_words - (self.inside & ~self.ended)
@@ -134,9 +140,19 @@ class TextModel(WritingModel):
     def masks(self, lanes: Lanes) -> NDArray[np.int8]:
         """Legal actions of each lane, int8 of shape (n, V); all zero for a complete prompt."""
         masks = np.zeros((len(lanes.steps), self.padding), dtype=np.int8)
-        for lane in np.flatnonzero(~lanes.ended):
-            masks[lane] = self.rules.legal_mask(int(lanes.num_words[lane]), bool(lanes.inside[lane]), self.words)
+        open_lanes = np.flatnonzero(~lanes.ended)
+        states = 2 * lanes.num_words[open_lanes] + lanes.inside[open_lanes]
+        for state in np.unique(states).tolist():
+            masks[open_lanes[states == state]] = self.rules.legal_mask(state // 2, bool(state % 2), self.words)
         return masks
+
+    def legal(self, lanes: Lanes, rows: Indices, actions: Indices) -> NDArray[np.bool_]:
+        """Whether an action (m,) is legal in each of the given rows (m,) of ``lanes``, which must not be complete."""
+        known = (actions >= 0) & (actions < self.padding)
+        tokens = np.where(known, actions, self.rules.eos)
+        num_words = lanes.num_words[rows] + self.rules.started(tokens, lanes.inside[rows])
+        fits = self.rules.allowed[tokens] & (num_words <= self.words)
+        return known & (fits | (tokens == self.rules.eos))
 
     def check_action(self, action: int, lanes: Lanes, lane: int, *, named: bool = True) -> None:
         """Raise a ValueError that says what is legal if ``action`` isn't; ``named``: with the lane's number."""
@@ -205,12 +221,13 @@ class TextModel(WritingModel):
         pairs = zip(lanes.tokens[rows].tolist(), lanes.steps[rows].tolist(), strict=True)
         return [[start, *tokens[:step]] for tokens, step in pairs]
 
-    def trajectory_texts(self, observations: ArrayLike) -> list[str]:
-        """Partial prompt of each lane without white space around, "" where nothing is written yet."""
-        return [self.rules.text(token for token in lane if token != self.padding) for lane in self._rows(observations)]
+    def checked(self, observations: ArrayLike) -> Indices:
+        """Return observations, one or many, as integers (n, L), else a ValueError."""
+        return check_observations(observations, self.horizon, self.padding, length="L")
 
-    def _rows(self, observations: ArrayLike) -> list[list[int]]:
-        return list(check_observations(observations, self.horizon, self.padding, length="L").tolist())
+    def texts(self, observations: Indices) -> list[str]:
+        """``trajectory_texts`` of checked observations, without white space around."""
+        return [self.rules.text([token for token in lane if token != self.padding]) for lane in observations.tolist()]
 
 
 class TextAttributes(PromptEnvironment):

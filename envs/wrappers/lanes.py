@@ -86,7 +86,7 @@ class LaneTracker:
             self._ended = ended
             return observations
         reached = np.array(observations)
-        for lane in np.flatnonzero(ended):
-            reached[lane] = infos["final_obs"][lane]
+        if ended.any():
+            reached[ended] = np.stack(infos["final_obs"][ended])
         self._num_actions[ended] = 0
         return reached

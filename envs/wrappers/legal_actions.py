@@ -42,15 +42,24 @@ def legal_actions(mask: ArrayLike) -> Actions:
     return table
 
 
+def _table(mask: Booleans) -> Actions:
+    """``legal_actions`` of a mask; every action stands for itself where none is legal (an episode's end)."""
+    return legal_actions(mask) if mask.any() else np.arange(mask.size)
+
+
+def _check_range(action: int, count: int) -> int:
+    if not 0 <= action < count:
+        raise ValueError(f"Expected an action in 0..{count - 1}, got {action}.")
+    return action
+
+
 def _played(action: Any, mask: Booleans) -> int:
-    """Return the legal action that an action stands for; the action itself where none is legal (an episode's end)."""
+    """Return the action that one stands for under a mask."""
     try:
         index = operator.index(action)
     except TypeError:
         raise TypeError(f"Expected an integer action, got {type(action).__name__}: {action!r}.") from None
-    if not 0 <= index < mask.size:
-        raise ValueError(f"Expected an action in 0..{mask.size - 1}, got {index}.")
-    return int(legal_actions(mask)[index]) if mask.any() else index
+    return int(_table(mask)[_check_range(index, mask.size)])
 
 
 class LegalActions(gymnasium.Wrapper, RecordConstructorArgs):
@@ -131,11 +140,15 @@ class LegalActionsVector(VectorWrapper, RecordConstructorArgs):
         Raises:
             ValueError: Actions that are not integers in 0..V-1 of shape (num_envs,).
         """
-        pairs = zip(check_lane_actions(actions, self.num_envs).tolist(), self._masks, strict=True)
-        played = np.array([_played(action, mask) for action, mask in pairs], dtype=np.int64)
+        chosen = check_lane_actions(actions, self.num_envs)
+        keys = [mask.tobytes() for mask in self._masks]
+        tables = {key: _table(mask) for key, mask in dict(zip(keys, self._masks, strict=True)).items()}
+        pairs = zip(chosen.tolist(), keys, strict=True)
+        played = np.array([tables[key][_check_range(action, self._count)] for action, key in pairs], dtype=np.int64)
         observations, rewards, terminations, truncations, infos = self.env.step(played)
         self._update_masks(infos)
-        return observations, rewards, terminations, truncations, {**infos, "played_action": played}
+        infos["played_action"] = played
+        return observations, rewards, terminations, truncations, infos
 
     def _update_masks(self, infos: dict[str, Any]) -> None:
         """Update the masks of the lanes in the infos."""

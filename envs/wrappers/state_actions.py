@@ -226,8 +226,9 @@ class StateActionFeaturesVector(_StateActions, VectorWrapper, RecordConstructorA
         if not ended.any():
             return infos
         final = np.full(self.num_envs, None, dtype=object)
-        for lane in np.flatnonzero(ended):
-            final[lane] = self._augmentation.augmented(np.asarray(infos["final_obs"][lane])[None], self._last[[lane]])[
-                0
-            ]
-        return {**infos, "final_obs": final}
+        lanes = np.flatnonzero(ended)
+        rows = self._augmentation.augmented(np.stack(infos["final_obs"][lanes]), self._last[lanes])
+        for lane, row in zip(lanes.tolist(), rows, strict=True):
+            final[lane] = row
+        infos["final_obs"] = final
+        return infos

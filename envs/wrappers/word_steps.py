@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._arrays import Booleans, Indices
 from edpbrl_gym._validation import check_number
-from edpbrl_gym.envs.common import check_complete, check_lane_actions, final_infos, lane_infos
+from edpbrl_gym.envs.common import check_complete, check_lane_actions
+from edpbrl_gym.envs.infos import LaneInfos, final_infos, lane_infos
 from edpbrl_gym.envs.text_generation_vector import TextGenerationVectorEnv
 from edpbrl_gym.language.decoding import PrefixDecoder
 from edpbrl_gym.language.model import LanguageModel
@@ -117,13 +119,14 @@ class WordSteps(VectorWrapper, RecordConstructorArgs):
         self._write(np.flatnonzero(active), policies)
         self._steps[active] += 1
         observations, terminations = self._observations(), self._steps == self.words
-        infos: dict[str, Any] = {}
+        final: dict[str, Any] = {}
         if mode is AutoresetMode.SAME_STEP and terminations.any():
-            infos = final_infos(observations, self._infos(terminations), terminations)
+            final = final_infos(observations, self._infos(terminations), terminations)
             self.lanes_env.reset(options={"reset_mask": terminations})
             self._begin(terminations)
             observations = self._observations()
-        infos.update(self._infos(np.ones(self.num_envs, dtype=np.bool_)))
+        infos = self._infos(np.ones(self.num_envs, dtype=np.bool_))
+        infos.update(final)
         return observations, np.zeros(self.num_envs), terminations, np.zeros_like(terminations), infos
 
     def _write(self, rows: Indices, policies: Indices) -> None:
@@ -202,8 +205,11 @@ class WordSteps(VectorWrapper, RecordConstructorArgs):
             )
         return chosen
 
-    def _infos(self, mask: Booleans) -> dict[str, Any]:
+    def _infos(self, mask: Booleans) -> LaneInfos:
         lanes = self.lanes_env.state
-        texts = self.lanes_env.trajectory_texts(lanes.tokens[mask])
-        masks = np.ones((self.num_envs, len(self.policies)), dtype=np.int8)
-        return lane_infos(mask, texts, masks, {"step": self._steps, "word": lanes.num_words})
+        texts = partial(self.lanes_env.trajectory_texts, lanes.tokens[mask])
+        counts = {"step": self._steps, "word": lanes.num_words}
+        return lane_infos(mask, texts, self._all_legal, counts)
+
+    def _all_legal(self) -> NDArray[np.int8]:
+        return np.ones((self.num_envs, len(self.policies)), dtype=np.int8)

@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 import warnings
+from copy import deepcopy
 
 import gymnasium
 import numpy as np
@@ -151,6 +152,19 @@ def test_module_form_of_the_id_imports_the_package(env_id, arguments):
     code = f"import gymnasium; print(gymnasium.make('edpbrl_gym:{env_id}', **{arguments}).spec.id)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == env_id
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+def test_infos_that_are_read_late_are_those_of_their_step(env_id, arguments, mode):
+    lanes = [gymnasium.make_vec(env_id, num_envs=3, autoreset_mode=mode, **arguments) for _ in range(2)]
+    at_once, late = ([env.reset(seed=5)] for env in lanes)
+    for _ in range(12):
+        lanes[0].action_space.seed(0)
+        actions = lanes[0].action_space.sample(mask=tuple(lanes[0].unwrapped.action_masks()))
+        at_once[-1] = deepcopy(at_once[-1])  # a plain dict
+        at_once.append(lanes[0].step(actions))
+        late.append(lanes[1].step(actions))
+    assert data_equivalence(deepcopy(at_once), deepcopy(late), exact=True)
 
 
 def test_async_lanes_with_spawn_equal_sync_lanes(env_id, arguments):

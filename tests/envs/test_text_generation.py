@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 import warnings
+from copy import deepcopy
 
 import gymnasium
 import numpy as np
@@ -137,15 +138,15 @@ def test_vector_steps_are_those_of_single_environments(folder, mode, render_mode
     assert own.metadata == serial.metadata
     rng = np.random.default_rng(2)
     first, second = own.reset(seed=3), serial.reset(seed=3)
-    assert data_equivalence(first, second, exact=True)
+    assert data_equivalence(deepcopy(first), second, exact=True)
     for step in range(40):
         if mode == "disabled" and step and first[2].any():
             mask = first[2]
             first, second = (env.reset(options={"reset_mask": mask.copy()}) for env in (own, serial))
-            assert data_equivalence(first, second, exact=True)
+            assert data_equivalence(deepcopy(first), second, exact=True)
         actions = draw(rng, own.action_masks(), own.rules)
         first, second = own.step(actions), serial.step(actions)
-        assert data_equivalence(first, second, exact=True)
+        assert data_equivalence(deepcopy(first), second, exact=True)
         if render_mode:
             assert own.render() == tuple(serial.render())
 
