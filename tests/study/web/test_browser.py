@@ -203,8 +203,10 @@ def test_a_double_click_answers_once(study, arrive, options):
     for _ in range(3):
         reader.answered[reader.key] = (reader.options()[0],)
         reader.page.locator(".card").first.click()
-        reader.next(lambda: reader.page.locator("[data-next]").dblclick())
-        reader.page.wait_for_load_state()
+        key = reader.key
+        reader.page.locator("[data-next]").dblclick()  # without JavaScript the second click may abort the first request
+        reader.wait_for_another(key)
+        reader.page.wait_for_load_state("networkidle")
     study.check(reader, name, finished=False)
 
 
