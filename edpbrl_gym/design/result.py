@@ -37,7 +37,7 @@ _FORMAT_ONE_STEP = "edpbrl-gym design 2"  # the occupancies of one step stand fo
 _FEASIBILITY_TOLERANCE = 1e-8
 _STORED = (
     *("value", "upper_bound", "gap", "gain", "relative_gap", "efficiency"),
-    *("status", "solver", "iterations", "oracle_calls", "seconds", "warnings"),
+    *("status", "solver", "iterations", "oracle_calls", "seconds", "warnings", "rounding"),
 )
 
 
@@ -80,14 +80,15 @@ class Design:
         gain: value minus the value without data; inf if the prior is singular.
         relative_gap: gap / gain (see `DesignProblem.relative_gap`).
         efficiency: Certified lower bound on the efficiency (see `Criterion.efficiency`).
-        status: "converged", "iteration_limit", "time_limit", "interrupted" (by the callback or Ctrl-C), or another
-            word of the solver.
+        status: "converged", "iteration_limit", "time_limit", "interrupted" (by the callback or Ctrl-C),
+            "precision_reached" (float64 allows no further progress), or another word of the solver.
         solver: Name of the solver.
         iterations: Steps taken.
         oracle_calls: Calls of the linear oracle (value iteration).
         seconds: Wall-clock time.
         history: One record for each iteration.
         warnings: What to know before asking these questions (see `design_warnings`).
+        rounding: The allowance for rounding in the gap.
     """
 
     problem: DesignProblem
@@ -105,6 +106,7 @@ class Design:
     seconds: float
     history: tuple[IterationRecord, ...] = ()
     warnings: tuple[str, ...] = ()
+    rounding: float = 0.0
 
     @property
     def mean_occupancy(self) -> Floats:
@@ -339,6 +341,7 @@ def assemble(
         seconds=seconds,
         history=history,
         warnings=design_warnings(problem, _mean_rows(problem, distinct), balance=balance),
+        rounding=rounding.gap,
     )
 
 

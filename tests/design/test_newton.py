@@ -32,6 +32,7 @@ from edpbrl_gym.mdp import PromptMDP
 from tests.helpers.design_cases import (
     DESIGN_CRITERIA,
     check_repeats_and_starts,
+    check_steps,
     hard_prompt_problems,
     problem_from,
     prompt_problem,
@@ -243,13 +244,13 @@ def test_bounds_of_frank_wolfe_hold(criterion):
 @given(hard_prompt_problems())
 def test_the_verifier_confirms_the_certificate_of_hard_problems(problem):
     design = newton(problem)
-    assert design.status in ("converged", "stalled")
+    assert design.status in ("converged", "precision_reached")
     verification = verify(problem, design)
     assert verification.messages == ()
     if rounding_of_the_gap(problem, design) <= 1e-7 * design.gain:
         assert design.status == "converged"
         assert design.relative_gap <= 1e-6
-    elif design.status == "stalled":
+    elif design.status == "precision_reached":
         assert design.gap <= 1e-6 * design.gain + 10 * rounding_of_the_gap(problem, design)
 
 
@@ -283,10 +284,12 @@ def test_same_result_twice_and_from_any_start(criterion):
 
 def test_callback_history_and_iteration_limit():
     problem = prompt_problem("D", 0, sizes=(200, 200), dimension=20)
-    states: list[NewtonState] = []
-    design = newton(problem, callback=states.append)
+    seen: list[NewtonState] = []
+    design = newton(problem, callback=seen.append)
     assert design.status == "converged"
     assert design.solver == "newton"
+    check_steps(seen, design)
+    states = [state for state in seen if state.step == 0]
     assert len(states) == design.iterations  # the last, converged point is not announced
     assert len(design.history) == design.iterations + 1
     assert [record.iteration for record in design.history] == list(range(design.iterations + 1))
@@ -311,7 +314,7 @@ def test_callback_history_and_iteration_limit():
 def test_tolerance_zero_goes_as_far_as_float64_allows():
     problem = prompt_problem("A", 0, sizes=(80, 70), dimension=10)
     design = newton(problem, tolerance=0.0)
-    assert design.status in ("stalled", "converged")
+    assert design.status in ("precision_reached", "converged")
     assert design.relative_gap <= 1e-9
 
 
@@ -319,6 +322,17 @@ def test_a_callback_stops_with_the_certified_best_so_far():
     problem = prompt_problem("D", 0, sizes=(200, 200), dimension=20)
     design = newton(problem, callback=lambda state: state.iteration == 2)
     assert (design.status, design.iterations) == ("interrupted", 2)
+    assert verify(problem, design).confirmed
+
+
+def test_a_callback_stops_between_the_newton_steps():
+    problem = prompt_problem("D", 0, sizes=(200, 200), dimension=20)
+    seen: list[NewtonState] = []
+    design = newton(problem, callback=lambda state: seen.append(state) or state.step == 2)
+    assert (design.status, seen[-1].step) == ("interrupted", 2)
+    assert design.value == seen[-1].value
+    assert len(design.history) == design.iterations + 1
+    assert design.history[-1].value == design.value
     assert verify(problem, design).confirmed
 
 
@@ -350,7 +364,7 @@ def test_ctrl_c_inside_the_newton_steps(monkeypatch):
     problem = prompt_problem("D", 0, sizes=(200, 200), dimension=20)
     design = newton(problem)
     assert design.status == "interrupted"
-    assert len(design.history) == design.iterations >= 1
+    assert len(design.history) == design.iterations + 1 >= 2
     assert verify(problem, design).confirmed
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 
 from edpbrl_gym.design import Design, DesignProblem, make_criterion, newton, token_difference_matrix
+from edpbrl_gym.design.solvers.state import NewtonState
 from edpbrl_gym.mdp import FiniteHorizonMDP, PromptMDP
 
 DESIGN_CRITERIA = ["D", "A", "V", "V1"]  # V1: V of rank one
@@ -49,6 +53,19 @@ def prompt_problem(criterion: str, seed=0, *, sizes=(12, 9, 10), dimension=5, **
 def random_occupancy(mdp: FiniteHorizonMDP, rng: np.random.Generator) -> np.ndarray:
     weights = rng.random((mdp.horizon, mdp.num_pairs)) ** 3 * mdp.admissible
     return mdp.occupancy(mdp.policy_from_occupancy(weights))
+
+
+def check_steps(seen: list[NewtonState], design: Design) -> None:
+    """A callback sees every Newton step: the objective rises, under an upper bound that holds."""
+    assert max(state.step for state in seen) >= 1
+    for before, state in pairwise(seen):
+        assert (state.iteration, state.step) in ((before.iteration, before.step + 1), (before.iteration + 1, 0))
+        assert state.value >= before.value
+        assert state.upper_bound == before.upper_bound or state.step == 0
+    for state in seen:
+        assert state.upper_bound >= design.value
+        assert state.gap == max(0.0, state.upper_bound - state.value)
+        assert state.occupancy.sum(axis=1) == pytest.approx(1.0)
 
 
 def check_repeats_and_starts(problem: DesignProblem) -> None:

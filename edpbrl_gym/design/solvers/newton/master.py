@@ -78,6 +78,7 @@ def improve(
     target: float,
     max_steps: int,
     deadline: Deadline = NEVER,
+    observe: Callable[[Floats, float], object] = lambda *_: False,
     gradient_first: bool = False,
 ) -> tuple[Floats, float, float]:
     """Newton steps until the gap over the working set is at most `target`.
@@ -88,6 +89,7 @@ def improve(
         target: Gap to reach.
         max_steps: Steps at most.
         deadline: When to return what has been reached; the steps look at it, and what they solve.
+        observe: Called with the weights and their value after every step; a true return value ends the steps.
         gradient_first: Whether to look at the gradient alone after every step, which may save the last Hessian.
 
     Returns:
@@ -127,6 +129,8 @@ def improve(
         if improvement is None:
             break
         weights, value, step = improvement
+        if observe(weights, value):
+            break
     return weights, value, step
 
 

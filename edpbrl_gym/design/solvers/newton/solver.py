@@ -53,7 +53,8 @@ def newton(
         tolerance: Stop when gap / gain is at most this, over all policies in float64, and the certified efficiency at
             least 0.99 (1 - tolerance for a tolerance above 0.01). 0 goes on until float64 allows no more.
         max_iterations: Working sets at most.
-        callback: Called with a `NewtonState` in every iteration; a true return value stops ("interrupted").
+        callback: Called with a `NewtonState` in every iteration and after every Newton step inside; a true return value
+            stops ("interrupted").
         start: A feasible occupancy, shape (H, M); None takes uniform weights on the tokens or paths that a random
             sample finds most informative, or the uniform policy where transitions are stochastic.
         seed: Seed of that sample.
@@ -64,8 +65,10 @@ def newton(
             certificate, which takes one more pass over all rows ("time_limit"). None is no limit.
 
     Returns:
-        The design: K identical occupancies. Status "converged", "iteration_limit", "time_limit", "interrupted" (by the
-        callback, or by Ctrl-C once one iteration has been finished), or "stalled": rounding allows no further progress.
+        The design: K identical occupancies. Its status is "converged" where its certificate meets the tolerance,
+        whatever ended the run; else "iteration_limit", "time_limit", "interrupted" (by the callback, or by Ctrl-C once
+        one iteration has been finished), "precision_reached": rounding allows no further progress; or "stalled": no
+        progress, which rounding does not explain.
 
     Raises:
         TypeError: If the problem is no `DesignProblem`.

@@ -30,6 +30,7 @@ _SMALLEST_BUDGET = 64  # to add at once
 _RESTRICTED_SHARE = 0.1  # the restricted problem is solved to this share of the full gap
 _MASTER_STEPS = 10
 _PATIENCE = 3  # iterations without progress before giving up
+_HIDDEN = 4.0  # allowances for the rounding of value and gap: a smaller gap is noise
 
 
 class Point(Protocol):
@@ -71,7 +72,7 @@ class Run(Generic[PointT]):
     oracle_calls: int = 0
     history: list[IterationRecord] = field(default_factory=list)
     steps: int = 0
-    status: str = "iteration_limit"
+    status: str = ""
     slow: int = 0  # iterations in a row without progress
 
     def report(self) -> dict[str, Any]:
@@ -105,9 +106,19 @@ class Engine(ABC, Generic[PointT, PricesT]):
 
     @abstractmethod
     def advanced(
-        self, run: Run[PointT], prices: PricesT, *, target: float, max_steps: int, deadline: Deadline
+        self,
+        run: Run[PointT],
+        prices: PricesT,
+        *,
+        target: float,
+        max_steps: int,
+        deadline: Deadline,
+        observe: Callable[[PointT], object],
     ) -> tuple[PointT, float]:
-        """A point on the next working set after Newton steps to a restricted gap of `target`, and the last step."""
+        """A point on the next working set after Newton steps to a restricted gap of `target`, and the last step.
+
+        `observe` is called with the point after every Newton step; a true return value ends them.
+        """
 
     @abstractmethod
     def occupancy(self, point: PointT) -> Floats:
@@ -145,8 +156,8 @@ def solve_by_working_sets(
     problem = engine.problem
     run = engine.run_from(*engine.first(start, seed, deadline))
 
-    def observe(run: Run[PointT], gap: float) -> object:
-        return callback is not None and callback(_state(engine, run, gap, time.perf_counter() - begin))
+    def observe(run: Run[PointT], point: PointT, bound: float, step: int) -> object:
+        return callback is not None and callback(_state(engine, run, point, bound, step, time.perf_counter() - begin))
 
     def certified() -> Design:
         return replace(engine.certified(run), seconds=time.perf_counter() - begin)
@@ -156,19 +167,18 @@ def solve_by_working_sets(
         for attempt in itertools.count(1):
             iterate(engine, run, aim, max_iterations, observe, deadline)
             design = certified()
-            if run.status == "time_limit":
-                return _closed(design, tolerance)
             if run.status != "converged" or problem.converged(design.gap, design.value, tolerance):
                 break
             if not engine.resume(run, attempt):
-                return replace(design, status="stalled")
+                run.status = "stalled"
+                break
             aim /= 4.0  # the rest is for rounding
     except KeyboardInterrupt:
         if not run.history:
             raise
         run.status = "interrupted"
-        return certified()
-    return design
+        design = certified()
+    return _finished(design, run.status, tolerance)
 
 
 def iterate(
@@ -176,7 +186,7 @@ def iterate(
     run: Run[PointT],
     tolerance: float,
     max_iterations: int,
-    observe: Callable[[Run[PointT], float], object],
+    observe: Callable[[Run[PointT], PointT, float, int], object] = lambda *_: False,
     deadline: Deadline = NEVER,
 ) -> None:
     """Run the iterations; `run` is valid whenever an exception leaves.
@@ -186,8 +196,12 @@ def iterate(
         run: Where to begin.
         tolerance: As in `newton`.
         max_iterations: As in `newton`.
-        observe: Called with the run and its gap in every iteration that goes on; a true return value stops.
-        deadline: When to leave, with status "time_limit" and a point that has not been priced.
+        observe: Called with the run, a point, an upper bound of the objective and the number of Newton steps since the
+            last pricing, in every iteration that goes on and after every Newton step; a true return value stops.
+        deadline: When to leave.
+
+    A run that ends inside an iteration (by an exception, the deadline or the observer) has a point that has not been
+    priced, and no record of it.
     """
     problem = engine.problem
     while True:
@@ -206,17 +220,26 @@ def iterate(
             run.status = "iteration_limit"
         elif run.slow >= _PATIENCE and run.exact:
             run.status = "stalled"
-        elif observe(run, gap):
+        elif observe(run, run.point, value + gap, 0):
             run.status = "interrupted"
         else:
             if run.slow >= _PATIENCE:  # perhaps float32 hides what to add
                 run.exact, run.slow = True, 0
+            watch = _Watch(run, value + gap, observe)
             run.point, step = engine.advanced(
-                run, prices, target=_RESTRICTED_SHARE * gap, max_steps=_MASTER_STEPS, deadline=deadline
+                run,
+                prices,
+                target=_RESTRICTED_SHARE * gap,
+                max_steps=_MASTER_STEPS,
+                deadline=deadline,
+                observe=watch,
             )
             run.history.append(IterationRecord(run.steps, value, gap, step, time.perf_counter() - began))
             run.steps += 1
-            continue
+            if not watch.stopped:
+                continue
+            run.status = "interrupted"
+            return
         run.history.append(IterationRecord(run.steps, value, gap, 0.0, time.perf_counter() - began))
         return
 
@@ -233,16 +256,46 @@ def _note_progress(engine: Engine[PointT, PricesT], run: Run[PointT], gap: float
         run.budget = int(max(run.budget, min(2 * run.budget, engine.largest_budget(run.point))))
 
 
-def _closed(design: Design, tolerance: float) -> Design:
-    """A design of a run that ended early, with the record of its certificate; converged if its last steps sufficed."""
-    record = IterationRecord(design.iterations, design.value, design.gap, 0.0, 0.0)
-    status = "converged" if design.problem.converged(design.gap, design.value, tolerance) else design.status
-    return replace(design, status=status, history=(*design.history, record))
+class _Watch(Generic[PointT]):
+    """Counts the Newton steps of an iteration, shows them to an observer and remembers whether it stopped them."""
+
+    def __init__(
+        self, run: Run[PointT], bound: float, observe: Callable[[Run[PointT], PointT, float, int], object]
+    ) -> None:
+        self._run, self._bound, self._observe = run, bound, observe
+        self._steps = 0
+        self.stopped = False
+
+    def __call__(self, point: PointT) -> bool:
+        self._steps += 1
+        self.stopped = bool(self._observe(self._run, point, self._bound, self._steps))
+        return self.stopped
 
 
-def _state(engine: Engine[PointT, PricesT], run: Run[PointT], gap: float, seconds: float) -> NewtonState:
-    point, occupancy = run.point, engine.occupancy(run.point)
+def _finished(design: Design, status: str, tolerance: float) -> Design:
+    """A certified design with the status that its certificate bears out, and a record of that if it has none.
+
+    Whatever ended the run, its last steps may have sufficed; and a lack of progress is a matter of precision only where
+    the gap is within the tolerance but for the allowance for rounding, or so small that rounding may hide it.
+    """
+    problem, history, word = design.problem, design.history, status
+    if len(history) == design.iterations:
+        history = (*history, IterationRecord(design.iterations, design.value, design.gap, 0.0, 0.0))
+    computed = max(0.0, design.gap - design.rounding)
+    hidden = _HIDDEN * (design.upper_bound - design.value - computed)
+    if problem.converged(design.gap, design.value, tolerance):
+        word = "converged"
+    elif status == "stalled" and (computed <= hidden or problem.converged(computed, design.value, tolerance)):
+        word = "precision_reached"
+    return replace(design, status=word, history=history)
+
+
+def _state(
+    engine: Engine[PointT, PricesT], run: Run[PointT], point: PointT, bound: float, step: int, seconds: float
+) -> NewtonState:
+    occupancy = engine.occupancy(point)
     occupancy.setflags(write=False)
+    gap = max(0.0, bound - point.value)
     return NewtonState(
         iteration=run.steps,
         value=point.value,
@@ -250,7 +303,8 @@ def _state(engine: Engine[PointT, PricesT], run: Run[PointT], gap: float, second
         relative_gap=engine.problem.relative_gap(gap, point.value),
         seconds=seconds,
         occupancy=occupancy,
-        upper_bound=point.value + gap,
+        upper_bound=bound,
         support=len(point.support),
         oracle_calls=run.oracle_calls,
+        step=step,
     )

@@ -17,6 +17,7 @@ blocks, which changes nothing on the simplices:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -264,16 +265,28 @@ class ColumnMaster:
     # -- Newton's method -----------------------------------------------------------------------------------------
 
     def improve(
-        self, point: ColumnPoint, *, target: float, max_steps: int, deadline: Deadline = NEVER
+        self,
+        point: ColumnPoint,
+        *,
+        target: float,
+        max_steps: int,
+        deadline: Deadline = NEVER,
+        observe: Callable[[ColumnPoint], object] = lambda _: False,
     ) -> tuple[ColumnPoint, float]:
-        """Newton steps until the gap over the working set is at most `target`, or the time is up.
+        """Newton steps until the gap over the working set is at most `target`, the time is up or `observe` says so.
 
         Returns:
             The last point and the size of its last step (0 if none).
         """
         restricted = _Restricted(self, point)
         weights, _, step = improve(
-            restricted, point.weights, target=target, max_steps=max_steps, deadline=deadline, gradient_first=True
+            restricted,
+            point.weights,
+            target=target,
+            max_steps=max_steps,
+            deadline=deadline,
+            observe=lambda weights, _: observe(restricted.at(weights)),
+            gradient_first=True,
         )
         return restricted.at(weights), step
 

@@ -8,6 +8,7 @@ weights by Newton's method (`master`). With deterministic transitions the column
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -114,14 +115,21 @@ class ColumnSolver(Engine[ColumnPoint, ColumnPrices]):
         return ColumnPrices(float(np.maximum(best - levels, 0.0).sum()), columns)
 
     def advanced(
-        self, run: Run[ColumnPoint], prices: ColumnPrices, *, target: float, max_steps: int, deadline: Deadline
+        self,
+        run: Run[ColumnPoint],
+        prices: ColumnPrices,
+        *,
+        target: float,
+        max_steps: int,
+        deadline: Deadline,
+        observe: Callable[[ColumnPoint], object],
     ) -> tuple[ColumnPoint, float]:
         """See `Engine`."""
         point, columns = run.point, prices.columns
         more = [] if deadline.passed else self._family.more(self._master, point, columns)
         run.oracle_calls += len(more)
         wider = self._master.moved(point, ColumnSet(self.problem.mdp, [*point.support, *columns, *more]))
-        return self._master.improve(wider, target=target, max_steps=max_steps, deadline=deadline)
+        return self._master.improve(wider, target=target, max_steps=max_steps, deadline=deadline, observe=observe)
 
     def occupancy(self, point: ColumnPoint) -> Floats:
         """See `Engine`."""

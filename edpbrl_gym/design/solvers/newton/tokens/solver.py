@@ -13,6 +13,7 @@ the returned weights. Where float32 hides what to add, the solver goes on with a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -197,12 +198,30 @@ class TokenSolver(Engine[TokenPoint, TokenPrices]):
         return self.pricing(point.space, point.weights, exact=exact)
 
     def advanced(
-        self, run: Run[TokenPoint], prices: TokenPrices, *, target: float, max_steps: int, deadline: Deadline
+        self,
+        run: Run[TokenPoint],
+        prices: TokenPrices,
+        *,
+        target: float,
+        max_steps: int,
+        deadline: Deadline,
+        observe: Callable[[TokenPoint], object],
     ) -> tuple[TokenPoint, float]:
         """See `Engine`."""
         space, weights = self._next(run, prices)
-        weights, value, step = improve(space, weights, target=target, max_steps=max_steps, deadline=deadline)
-        return TokenPoint(space, weights, value + space.offset), step
+
+        def point(weights: Floats, value: float) -> TokenPoint:
+            return TokenPoint(space, weights, value + space.offset)
+
+        weights, value, step = improve(
+            space,
+            weights,
+            target=target,
+            max_steps=max_steps,
+            deadline=deadline,
+            observe=lambda weights, value: observe(point(weights, value)),
+        )
+        return point(weights, value), step
 
     def occupancy(self, point: TokenPoint) -> Floats:
         """See `Engine`."""

@@ -3,11 +3,13 @@
 With I = Lambda + sum_i c w_i z_i z_i', z_i = x_i - m_b (m_b the mean of its block b), and V = B B',
 
     K_ij = z_i' I^-1 z_j,   A_ij = z_i' I^-1 V I^-1 z_j,   S_ij = [same block] / c,
-    D:     gradient c K_ii,  Hessian of -s  c c' (K + S) o (K + S)
+    D:     gradient c K_ii,  Hessian of -s  c c' K o (K + 2 S)
     A, V:  gradient c A_ii,  Hessian of -s  2 c c' (K + S) o A
 
 (o elementwise). These are the derivatives of the lifted problem, in which s is concave in the weights and the mean
-does not appear: phi~ = (phi; e_b) with M~ = sum_i c w_i phi~_i phi~_i' + diag(Lambda, 0) has (M~^-1)_11 = I^-1.
+does not appear: phi~ = (phi; e_b) with M~ = sum_i c w_i phi~_i phi~_i' + diag(Lambda, 0) has (M~^-1)_11 = I^-1. The
+square of S is left out of D's Hessian: it vanishes on changes that sum to 0 in every block, and where answers say
+little, nothing but rounding would be left of the rest.
 
 `FeatureSpace` works with the d x d matrix I and takes any prior. `TokenSpace` works with k x k matrices of inner
 products in the metric of a proper prior, which is less when the working set is smaller than the dimension: with
@@ -110,14 +112,11 @@ class Space(ABC):
         """The scores of all tokens at these weights, as a quadratic form of their features less the block's mean."""
 
     def _hessian(self, inner: Floats, score_gram: Floats | None) -> Floats:
-        """Hessian of -s from K and A (None for D); overwrites K."""
+        """Hessian of -s from K and A (None for D), without S o S: it vanishes on feasible changes; overwrites K."""
+        factor = inner.copy() if score_gram is None else 2.0 * score_gram
         for number, part in enumerate(self.parts):
-            inner[part, part] += 1.0 / self._block_scale[number]
-        if score_gram is None:
-            inner *= inner
-        else:
-            inner *= score_gram
-            inner *= 2.0
+            inner[part, part] += (2.0 if score_gram is None else 1.0) / self._block_scale[number]
+        inner *= factor
         if self.scale[0] == self.scale[-1] and self.scale.min() == self.scale.max():
             inner *= self.scale[0] ** 2
         else:
