@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks.solvers import results, suites, vocabularies
+from benchmarks.solvers import general, results, suites, vocabularies
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "solvers.jsonl"
@@ -77,9 +77,12 @@ def run_all(given: argparse.Namespace) -> int:
 def prepare(run: suites.Run, folder: Path) -> None:
     """Make the features in a process of their own, so that no run pays for it in time or memory."""
     case = run.case
-    if vocabularies.features_file(case.source, case.tokens, case.dimension, folder).exists():
+    file = vocabularies.features_file(case.source, case.tokens, case.dimension, case.seed, folder)
+    if case.source in general.SOURCES or file.exists():
         return
-    call = f"prepare({case.source!r}, {case.tokens}, {case.dimension}, {case.split}, Path({str(folder)!r}))"
+    call = (
+        f"prepare({case.source!r}, {case.tokens}, {case.dimension}, {case.split}, {case.seed}, Path({str(folder)!r}))"
+    )
     code = f"from pathlib import Path; from benchmarks.solvers.vocabularies import prepare; {call}"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=_environment(), check=True)
 

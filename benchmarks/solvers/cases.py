@@ -27,13 +27,14 @@ class Case:
     """What defines a problem, in words that fit on a line of the results.
 
     Attributes:
-        source: Features, see `vocabularies.prepare`.
-        tokens: n.
+        source: Features, see `vocabularies`, or an MDP that builds no prompts, see `general`.
+        tokens: n, or the states of an MDP.
         dimension: d.
         split: Distinct vocabularies: 1 (all H = 6 steps show the same tokens) or 6 (each step its own).
         criterion: "D", "A", "V16" (V = B B', the columns of B 16 random differences of two tokens of a vocabulary) or
-            "V" (the paper's: all differences of two tokens of a category, the bases left out).
+            "V" (the paper's: all differences of two tokens of a category, the bases left out where there are others).
         regularization: lambda.
+        seed: Of synthetic features.
     """
 
     source: str
@@ -42,13 +43,13 @@ class Case:
     split: int
     criterion: str
     regularization: float
+    seed: int = SEED
 
     @property
     def name(self) -> str:
         """The case as one word."""
-        return (
-            f"{self.source}-{self.tokens}x{self.dimension}-split{self.split}-{self.criterion}-{self.regularization:g}"
-        )
+        size = f"{self.tokens}x{self.dimension}-split{self.split}"
+        return f"{self.source}-{size}-{self.criterion}-{self.regularization:g}-{self.seed}"
 
     def settings(self) -> dict[str, Any]:
         """The fields, for a line of the results."""
@@ -80,7 +81,7 @@ class Instance:
 
     def __init__(self, case: Case, folder: Path) -> None:
         self.case = case
-        self.vocabulary: Vocabulary = prepare(case.source, case.tokens, case.dimension, case.split, folder)
+        self.vocabulary: Vocabulary = prepare(case.source, case.tokens, case.dimension, case.split, case.seed, folder)
         self.blocks: tuple[slice, ...] = self.vocabulary.blocks
         self.scale = float(EPISODES * HORIZON // len(self.blocks))  # T times the steps of a block
 
@@ -95,7 +96,7 @@ class Instance:
         if self.case.criterion == "A":
             return np.eye(self.case.dimension)
         if self.case.criterion == "V16":
-            rng = np.random.default_rng([SEED, self.case.tokens, self.case.dimension])
+            rng = np.random.default_rng([self.case.seed, self.case.tokens, self.case.dimension])
             differences = []
             for number in range(TARGET_RANK):
                 own = self.blocks[number % len(self.blocks)]
@@ -104,7 +105,8 @@ class Instance:
             columns = np.stack(differences, axis=1)
             return np.asarray(columns @ columns.T)
         if self.case.criterion == "V":
-            return token_difference_matrix(self.features, [np.arange(own.start, own.stop) for own in self.blocks[1:]])
+            groups = self.blocks[1:] or self.blocks
+            return token_difference_matrix(self.features, [np.arange(own.start, own.stop) for own in groups])
         raise ValueError(f"The criterion {self.case.criterion} has no target matrix V.")
 
     @cached_property

@@ -22,7 +22,7 @@ from scipy.linalg import blas
 from benchmarks.solvers.cases import Block, Instance
 from edpbrl_gym._arrays import Floats
 
-__all__ = ["Certificate", "certificate", "information", "score_factor"]
+__all__ = ["Certificate", "certificate", "gain_of", "information", "objective", "score_factor"]
 
 
 CHUNK = 4096
@@ -30,7 +30,11 @@ CHUNK = 4096
 
 @dataclass(frozen=True)
 class Certificate:
-    """Value, gain over the prior alone and gap of a design; `relative_gap` is gap / gain."""
+    """Value and gap of a design, and what the gap is divided by: its gain over the prior alone.
+
+    Without a prior that is infinite; then it is d for D and |value| for A and V, which makes gap / gain the loss of
+    efficiency to first order.
+    """
 
     value: float
     gain: float
@@ -57,9 +61,16 @@ def certificate(instance: Instance, design: Sequence[Block]) -> Certificate:
     means = [_mean(instance, block) for block in design]
     matrix = information(instance, design, means)
     value = objective(instance, matrix)
-    dimension = instance.case.dimension
-    gain = value - objective(instance, instance.case.regularization * np.eye(dimension))
+    gain = gain_of(instance, value)
     return Certificate(value, gain, _gap(instance, design, means, _triangular(score_factor(instance, matrix))))
+
+
+def gain_of(instance: Instance, value: float) -> float:
+    """What gaps are divided by, see `Certificate`."""
+    case = instance.case
+    if case.regularization == 0.0:
+        return float(case.dimension) if instance.kind == "D" else abs(value)
+    return value - objective(instance, case.regularization * np.eye(case.dimension))
 
 
 def information(instance: Instance, design: Sequence[Block], means: Sequence[Floats]) -> Floats:

@@ -7,8 +7,8 @@ from math import log10
 from pathlib import Path
 from typing import Any
 
+from benchmarks.solvers.cells import matching, time_to
 from benchmarks.solvers.results import Line
-from benchmarks.solvers.tables import matching, time_to
 from edpbrl_gym.reporting.figures import PALETTE, STYLE
 
 __all__ = ["gap_against_time", "time_against_size"]

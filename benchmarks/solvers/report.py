@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from benchmarks.solvers import figures, results, tables
+from benchmarks.solvers import cells, figures, results, tables
 
 __all__ = ["filled", "write"]
 
@@ -19,7 +19,7 @@ def write(source: Path, page: Path) -> None:
     """
     if not source.exists():
         raise FileNotFoundError(f"Expected results in {source}; make them with: python -m benchmarks.solvers run.")
-    lines = tables.with_units(results.read(source).values())
+    lines = cells.with_units(results.read(source).values())
     text = page.read_text(encoding="utf-8")
     page.write_text(filled(text, lines), encoding="utf-8")
     figures.time_against_size(lines, page.with_name("performance-scaling.png"))
@@ -29,7 +29,7 @@ def write(source: Path, page: Path) -> None:
 
 def filled(text: str, lines: list[results.Line]) -> str:
     """The page with everything between ``<!-- table: name -->`` and ``<!-- end -->`` made anew."""
-    measured = tables.with_units(lines)
+    measured = cells.with_units(lines)
 
     def table(match: re.Match[str]) -> str:
         name = match[1]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from benchmarks.solvers import general
 from benchmarks.solvers.cases import Case
 
 __all__ = ["SUITES", "Run", "suite"]
@@ -14,6 +15,11 @@ TARGET = 1e-6
 COMPARED = ("newton", "pairwise", "frank_wolfe", "paper", "multiplicative", "copt")
 PAPER_ITERATIONS = 100
 SIZES = (500, 5_000, 50_000, 200_000, 1_000_000)
+SEEDS = (2026, 2027)
+SPREAD = ("clip", "clip+float16", "decaying", "clustered", "heavy-tailed", "isotropic")
+SPREAD_SIZE = (5_000, 384)
+DEGENERATE = ((3_000, 20, 1.0), (4_000, 60, 1e4))  # tokens, dimension, lambda
+CLASSICAL = (10, 30)  # dimensions in which the design problem has no prior
 FULL_LIMIT = 60.0
 
 
@@ -46,11 +52,11 @@ def suite(name: str, time_limit: float | None = None) -> list[Run]:
     """The runs of a suite, "quick", "default" or "full".
 
     Args:
-        name: quick: a few seconds, small problems. default: about 15 minutes on one core. full: every solver up to
+        name: quick: a few seconds, small problems. default: about 35 minutes on one core. full: every solver up to
             200,000 tokens and a minute for each, several hours.
         time_limit: In place of the suite's own limits of the solvers other than newton.
     """
-    runs = list(SUITES[name]())
+    runs = list(dict.fromkeys(SUITES[name]()))  # some stand in several tables
     if time_limit is not None:
         runs = [run if run.solver == "newton" else replace(run, time_limit=time_limit) for run in runs]
     return runs
@@ -77,6 +83,11 @@ def _quick() -> Iterator[Run]:
     yield from _side_by_side(case, 0.3, (*COMPARED, "cvxpy"))
     yield from _side_by_side(replace(case, criterion="A", split=6), 0.3, ("newton", "pairwise"))
     yield from _side_by_side(replace(case, criterion="V16", tokens=3000), 0.3, ("newton", "pairwise"))
+    for source in (*SPREAD[1:], "isotropic+offset"):
+        yield Run(replace(case, source=source, seed=1), "newton", 0.3)
+    yield Run(Case("gauss", 300, 5, 1, "D", 0.0), "newton", 0.3)
+    for source in general.SOURCES:
+        yield from _side_by_side(Case(source, 12, 4, 1, "D", 1.0), 0.3, ("newton", "frank_wolfe"))
 
 
 def _default() -> Iterator[Run]:
@@ -101,6 +112,39 @@ def _default() -> Iterator[Run]:
         for criterion in ("D", "A"):
             yield from _side_by_side(replace(case, criterion=criterion), 6.0, ("newton", "cvxpy"))
     yield Run(_clip(500, 384), "cvxpy", 6.0)  # it refuses, and says why
+    yield from _spread()
+    yield from _weak()
+
+
+def _spread() -> Iterator[Run]:
+    """`newton` on features of every kind, drawn twice."""
+    for source in SPREAD:
+        for seed in SEEDS:
+            for criterion in ("D", "A", "V16"):
+                for regularization in (100.0, 1.0):
+                    yield Run(Case(source, *SPREAD_SIZE, 1, criterion, regularization, seed), "newton", FULL_LIMIT)
+
+
+def _weak() -> Iterator[Run]:
+    """Where `newton` was slow."""
+    for seed in SEEDS:
+        yield Run(Case("decaying", 5_000, 384, 1, "V", 1.0, seed), "newton", FULL_LIMIT)
+        for criterion in ("D", "A"):
+            yield Run(Case("isotropic", 5_000, 768, 1, criterion, 1.0, seed), "newton", FULL_LIMIT)
+            yield Run(Case("isotropic", 60_000, 256, 1, criterion, 1.0, seed), "newton", 2 * FULL_LIMIT)
+        for tokens, dimension, regularization in DEGENERATE:
+            for change in ("", "+float16", "+offset"):
+                case = Case(f"isotropic{change}", tokens, dimension, 1, "D", regularization, seed)
+                yield Run(case, "newton", FULL_LIMIT)
+        for dimension in CLASSICAL:
+            for regularization in (0.0, 1e-9):
+                yield Run(Case("gauss", 5_000, dimension, 1, "D", regularization, seed), "newton", FULL_LIMIT)
+        for source, tokens, dimension in (("stochastic", 300, 16), ("graph", 3_000, 64)):
+            for criterion in ("D", "A"):
+                case = Case(source, tokens, dimension, 1, criterion, 1.0, seed)
+                yield from _side_by_side(
+                    case, FULL_LIMIT, ("newton", "frank_wolfe") if criterion == "D" else ("newton",)
+                )
 
 
 def _scaling(limits: dict[int, float]) -> Iterator[Run]:
@@ -118,7 +162,7 @@ def _scaling(limits: dict[int, float]) -> Iterator[Run]:
 def _full() -> Iterator[Run]:
     done = set()
     for run in _default():
-        alone = run.case.tokens == 1_000_000 or run.solver == "cvxpy"
+        alone = run.case.tokens == 1_000_000 or run.solver == "cvxpy" or run.case.source in general.SOURCES
         for solver in (run.solver,) if alone else dict.fromkeys((run.solver, *COMPARED)):
             if (run.case, solver) not in done:
                 done.add((run.case, solver))

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.solvers.cases import Case, Instance
-from benchmarks.solvers.certificate import certificate
 from benchmarks.solvers.competitors import SOLVERS
 from benchmarks.solvers.conditional_gradient import MissingSolverError
+from benchmarks.solvers.general import certified, make_instance
 from benchmarks.solvers.measures import peak_memory, yardstick
 from benchmarks.solvers.recorder import Recorder
 
@@ -34,7 +34,7 @@ def solve(order: dict[str, Any]) -> dict[str, Any]:
     case = Case(**order["case"])
     folder = Path(order["folder"])
     before = peak_memory()
-    instance = Instance(case, folder)
+    instance = make_instance(case, folder)
     limits = {key: order[key] for key in ("target", "time_limit", "max_iterations")}
     line: dict[str, Any] = {"case": case.settings(), "solver": order["solver"], "limits": limits}
     try:
@@ -44,7 +44,7 @@ def solve(order: dict[str, Any]) -> dict[str, Any]:
     except ValueError as error:  # a solver that refuses the problem says why
         return line | {"status": "refused", "message": str(error)}
     best = min(runs, key=lambda run: run["seconds"])
-    checked = certificate(instance, design)
+    checked = certified(instance, design)
     median, least = yardstick(instance.features)
     return line | {
         "status": "reached" if checked.relative_gap <= limits["target"] else "stopped",

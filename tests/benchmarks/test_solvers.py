@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.solvers import report, results, suites, tables, vocabularies
+from benchmarks.solvers import cells, general, report, results, suites, tables, vocabularies
 from benchmarks.solvers.cases import Block, Case, Instance
 from benchmarks.solvers.certificate import certificate
 from benchmarks.solvers.competitors import SOLVERS
@@ -105,15 +105,82 @@ def test_the_multiplicative_algorithm_never_lowers_the_objective(folder):
 
 
 def test_synthetic_features_are_what_the_page_says(folder):
-    vocabulary = vocabularies.prepare("clip", 6000, 64, 6, folder)
+    vocabulary = vocabularies.prepare("clip", 6000, 64, 6, 2026, folder)
     rows = np.asarray(vocabulary.features, dtype=np.float64)
     assert vocabulary.features.dtype == np.float32
     assert sum(vocabulary.sizes) == 6000
     np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1.0, atol=1e-6)
     cosines = rows[:3000] @ rows[3000:].T
     assert 0.66 < cosines.mean() < 0.74
-    smaller = vocabularies.prepare("clip", 500, 64, 1, folder)
+    smaller = vocabularies.prepare("clip", 500, 64, 1, 2026, folder)
     np.testing.assert_array_equal(smaller.features, vocabulary.features[:500])
+    other = vocabularies.prepare("clip", 500, 64, 1, 2027, folder)
+    assert abs(np.corrcoef(other.features.ravel(), smaller.features.ravel())[0, 1]) < 0.5
+
+
+def test_every_source_has_the_structure_of_its_name(folder):
+    def rows(source):
+        return np.asarray(vocabularies.prepare(source, 5000, 32, 1, 1, folder).features, dtype=np.float64)
+
+    spectrum = np.linalg.eigvalsh(np.cov(rows("decaying").T))
+    assert spectrum[-1] > 15 * spectrum[0]
+    assert np.ptp(np.linalg.eigvalsh(np.cov(rows("isotropic").T))) < 0.3 / 32
+    nearest = np.sort(rows("clustered") @ rows("clustered")[:50].T, axis=0)[-30:-1]
+    assert nearest.min() > 0.8  # the 29 nearest of 5,000 are of the same cluster, one of 100
+    lengths = np.linalg.norm(rows("heavy-tailed"), axis=1)
+    assert lengths.max() > 6 * np.median(lengths)
+    assert rows("gauss").std() == pytest.approx(1.0, abs=0.02)
+    np.testing.assert_array_equal(rows("clip+float16"), rows("clip").astype(np.float16))
+    moved = rows("isotropic+offset") - rows("isotropic")
+    np.testing.assert_allclose(moved, np.broadcast_to(moved[0], moved.shape), atol=1e-4)
+    assert np.linalg.norm(moved[0]) == pytest.approx(1000.0, rel=1e-4)
+    for wrong in ("nothing", "clip+float8"):
+        with pytest.raises(ValueError, match="Expected a source of"):
+            vocabularies.prepare(wrong, 10, 4, 1, 1, folder)
+
+
+@pytest.mark.parametrize("criterion", ["D", "A", "V16"])
+@pytest.mark.parametrize("source", general.SOURCES)
+def test_certificate_of_other_mdps_agrees_with_the_linear_program(folder, source, criterion):
+    instance = general.make_instance(Case(source, 15, 4, 1, criterion, 1.0, 3), folder)
+    problem = instance.design_problem()
+    design = frank_wolfe(problem, max_iterations=4, tolerance=0.0)
+    checked = general.certified(instance, instance.of_design(design))
+    assert checked.value == pytest.approx(design.value, rel=1e-9)
+    assert checked.relative_gap == pytest.approx(design.relative_gap, rel=1e-7)
+    assert checked.gap == pytest.approx(verify(problem, design).gap, rel=1e-6)
+    blocks = instance.of_design(design)
+    blocks[1].weights[:] = blocks[1].weights[::-1].copy()
+    with pytest.raises(ValueError, match="that flow"):
+        general.certified(instance, blocks)
+
+
+def test_without_a_prior_the_gap_is_the_loss_of_efficiency(folder):
+    instance = Instance(Case("gauss", 200, 4, 1, "D", 0.0, 3), folder)
+    problem = instance.design_problem()
+    design = frank_wolfe(problem, max_iterations=20, tolerance=0.0)
+    assert certificate(instance, instance.of_design(design)).relative_gap == pytest.approx(design.relative_gap)
+
+
+def test_what_was_asked_is_judged_on_every_draw():
+    def line(seed, seconds, source="isotropic", solver="newton", status="reached", points=((1.0, 1e-4, 1),), **case):
+        case = {"source": source, "tokens": 5000, "dimension": 768, "split": 1, "criterion": "D", **case}
+        ran = {"seconds": seconds, "unit": 1.0, "points": points, "certified_gap": 1e-7, "limits": {"target": 1e-6}}
+        return {"case": {"regularization": 1.0, "seed": seed, **case}, "solver": solver, "status": status, **ran}
+
+    table = tables.weak([line(2027, 16.0), line(2026, 14.0)])
+    assert "| isotropic 5,000 x 768, D, lambda = 1: at most 15 Phi G | 14 and 16 | **not met** |" in table
+    assert "| 14 and 15 | met |" in tables.weak([line(2026, 14.0), line(2027, 15.0)])
+    assert "| 14 | **not met** |" in tables.weak([line(2026, 14.0, status="stopped")])
+    small = {"tokens": 3000, "dimension": 20}
+    pair = [line(1, 4.0, **small), line(1, 7.0, "isotropic+offset", **small)]
+    assert "the same rows unchanged | 1.8 | met |" in tables.weak(pair)
+    walk = [line(1, 1.8, "stochastic"), line(1, 60.0, "stochastic", "frank_wolfe", points=((9.0, 1e-4, 1),))]
+    table = tables.weak(walk)
+    assert "10 times faster than plain Frank-Wolfe | 9 | **not met** |" in table
+    assert "at most twice the time to 1e-4 | 1.8 | met |" in table
+    grid = [line(seed, seconds, "decaying", dimension=384) for seed, seconds in ((1, 4.0), (2, 7.0))]
+    assert "| decaying |  |  |  | 4 to 7 |  |  |" in tables.spread(grid)
 
 
 def test_suites_name_every_run_once():
@@ -133,7 +200,7 @@ def quick_lines(tmp_path_factory, folder):
     command = [sys.executable, "-m", "benchmarks.solvers", "run", "--quick", "--time-limit", "0.1"]
     command += ["--results", str(path), "--folder", str(folder), "--only"]
     printed = ""
-    for pattern in ("split1-D.* newton$", "split1-D.* (newton|multiplicative)$"):
+    for pattern in ("^clip-.*-D-.* newton$", "^clip-.*-D-.* (newton|multiplicative)$"):
         done = subprocess.run([*command, pattern], cwd=ROOT, capture_output=True, text=True, env=dict(os.environ))
         assert done.returncode == 0, done.stderr
         printed += done.stdout
@@ -152,7 +219,7 @@ def test_quick_run_measures_and_resumes(quick_lines):
         assert line["memory"] >= line["memory_before"] > 1e7
         assert 0 < line["yardstick_least"] <= line["yardstick"]
         assert 0 < line["seconds"]
-    (fast,) = tables.matching(lines.values(), solver="newton")
+    (fast,) = cells.matching(lines.values(), solver="newton")
     assert fast["status"] == "reached" and fast["certified_gap"] <= 1e-6
 
 
@@ -178,10 +245,10 @@ def test_times_to_a_gap_and_speedups_by_hand():
     slow = {"points": [[1.0, 0.2, 0], [60.0, 0.09, 1], [80.0, 0.02, 2]], "seconds": 80.0}
     fast |= {"limits": limits, "certified_gap": 1e-7}
     slow |= {"limits": limits, "certified_gap": 0.02}
-    assert tables.time_to(fast, 1e-2) == 1.0
-    assert tables.time_to(fast, 1e-6) == 3.0, "the design's own certificate belongs to the time"
-    assert tables.time_to(fast | {"certified_gap": 1e-5}, 1e-6) is None
-    assert tables.time_to(slow, 1e-2) is None
+    assert cells.time_to(fast, 1e-2) == 1.0
+    assert cells.time_to(fast, 1e-6) == 3.0, "the design's own certificate belongs to the time"
+    assert cells.time_to(fast | {"certified_gap": 1e-5}, 1e-6) is None
+    assert cells.time_to(slow, 1e-2) is None
     assert tables.smallest_speedup(fast, slow) == 60.0
 
 
