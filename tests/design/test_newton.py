@@ -219,6 +219,26 @@ def test_a_nearly_singular_quadratic_program_keeps_its_sums(seed):
     np.testing.assert_allclose([found[own].sum() for own in blocks], 1.0, atol=1e-12)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_a_quadratic_program_that_rounding_has_made_indefinite_still_moves(seed):
+    """Where prior and data differ by many digits, cancellation leaves small negative eigenvalues."""
+    rng = np.random.default_rng(seed)
+    half = rng.standard_normal((30, 5))
+    exact = half @ half.T
+    noise = rng.standard_normal((30, 30))
+    gradient, weights = rng.standard_normal(30), rng.dirichlet(np.ones(30))
+    gradient -= weights @ gradient
+    found = solve_simplex_qp(exact + 1e-8 * (noise + noise.T), gradient, weights, [slice(0, 30)], tolerance=1e-9)
+    best = solve_simplex_qp(exact + 1e-7 * np.eye(30), gradient, weights, [slice(0, 30)], tolerance=1e-9)
+    assert found.min() >= 0 and found.sum() == pytest.approx(1.0)
+
+    def value(point):
+        step = point - weights
+        return 0.5 * step @ exact @ step - gradient @ step
+
+    assert value(found) <= value(best) + 1e-4 * abs(value(best))
+
+
 def test_a_quadratic_program_without_curvature_is_feasible():
     weights = np.full(6, 1 / 6)
     found = solve_simplex_qp(np.zeros((6, 6)), np.arange(6.0), weights, [slice(0, 6)], tolerance=1e-9)

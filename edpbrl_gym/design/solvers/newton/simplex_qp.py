@@ -12,6 +12,7 @@ __all__ = ["solve_simplex_qp"]
 
 
 _JITTER = 1e-10  # relative; equal tokens make the Hessian singular
+_LARGEST_JITTER = 1e-4  # where cancellation has left it indefinite, more is added, 100 times as much each time
 
 
 def solve_simplex_qp(
@@ -32,7 +33,8 @@ def solve_simplex_qp(
     freed. The objective never rises, so a program cut short still returns a feasible point at least as good as w.
 
     Args:
-        hessian: H, symmetric positive semidefinite, shape (k, k); its diagonal is enlarged in place (relative 1e-10).
+        hessian: H, symmetric positive semidefinite, shape (k, k); its diagonal is enlarged in place (relative 1e-10, or
+            more where rounding has made it indefinite).
         gradient: g, shape (k,).
         weights: w, feasible, shape (k,).
         blocks: Entries of each block, in order.
@@ -44,7 +46,9 @@ def solve_simplex_qp(
         v, shape (k,), feasible.
     """
     diagonal = np.einsum("ii->i", hessian)
-    diagonal += _JITTER * (diagonal + diagonal.mean()) + np.finfo(float).tiny
+    size = diagonal + diagonal.mean()
+    jitter = _JITTER
+    diagonal += jitter * size + np.finfo(float).tiny
     current = weights.copy()
     slope = gradient.copy()  # g - H (v - w), minus the gradient of the objective at v
     free = (weights > 0) | (gradient > _levels(weights, gradient, blocks) + tolerance)
@@ -53,7 +57,12 @@ def solve_simplex_qp(
             break
         target = minimiser(hessian, slope, current, free, blocks)
         if target is None:
-            break
+            if jitter >= _LARGEST_JITTER:
+                break
+            jitter *= 100.0
+            diagonal += jitter * size
+            slope = gradient - hessian @ (current - weights)
+            continue
         negative = target < 0
         if negative.any():
             current, slope, free = _restrict(hessian, gradient, weights, current, slope, target, free, blocks)
