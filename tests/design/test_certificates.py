@@ -7,12 +7,11 @@ import importlib
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from edpbrl_gym.design import DesignProblem, certify, make_criterion, newton, verify
+from edpbrl_gym.design import DesignProblem, certify, newton, verify
 from edpbrl_gym.design.rounding import rounding_of
 from edpbrl_gym.design.solvers.newton.tokens.layout import PromptLayout
-from edpbrl_gym.mdp import PromptMDP
+from tests.helpers.hard_designs import dense_scores, gap_of, repeated_problem, screened_problems
 
 solver = importlib.import_module("edpbrl_gym.design.solvers.newton.tokens.solver")
 screening = importlib.import_module("edpbrl_gym.design.solvers.newton.tokens.screening")
@@ -22,44 +21,6 @@ screening = importlib.import_module("edpbrl_gym.design.solvers.newton.tokens.scr
 def screen_small_problems(monkeypatch):
     monkeypatch.setattr(solver, "SCREENED", 60)
     monkeypatch.setattr(solver, "POOL", 40)
-
-
-def problem_of(features, sizes, criterion="D", target=None, **options) -> DesignProblem:
-    options = {"num_policies": 2, "episodes": 60} | options
-    mdp = PromptMDP.repeated(sizes, 6) if isinstance(sizes, int) else PromptMDP(sizes)
-    return DesignProblem(mdp=mdp, features=features, criterion=make_criterion(criterion, target), **options)
-
-
-def dense(problem: DesignProblem, occupancy) -> tuple[list[np.ndarray], list[float], float]:
-    """Scores of the tokens at each step, their mean under the weights, and an allowance for float64, summed."""
-    features, matrix, centred = problem.features.astype(np.float64), np.array(problem.prior), []
-    for mass in occupancy:
-        used = np.flatnonzero(mass)
-        shift = features[used[0]]  # differences of equal magnitude: exact for a large common mean
-        moved = features - shift
-        rows = moved - mass[used] @ moved[used]
-        matrix += problem.episodes * (rows[used].T * mass[used]) @ rows[used]
-        centred.append(rows)
-    inverse = np.linalg.inv(matrix)
-    weight = inverse
-    if problem.criterion.name != "D":
-        target = np.eye(len(matrix)) if problem.criterion.name == "A" else problem.criterion.matrix
-        weight = inverse @ target @ inverse
-    scores, levels = [], []
-    for step, (mass, rows) in enumerate(zip(occupancy, centred, strict=True)):
-        own = problem.mdp.step_pairs(step)
-        scores.append(problem.episodes * np.einsum("nd,nd->n", rows[own] @ weight, rows[own]))
-        levels.append(float(mass[own] @ scores[-1]))
-    # an error E of the matrix, eps of its largest entries, moves the scores by |G| |E| and |I^-1| |E| of themselves
-    error = 64 * np.finfo(float).eps * np.linalg.norm(matrix, 2)
-    largest = sum(float(own.max()) for own in scores)
-    rounding = error * (np.linalg.norm(weight, 2) + np.linalg.norm(inverse, 2) * largest)
-    return scores, levels, float(rounding)
-
-
-def gap_of(problem: DesignProblem, occupancy) -> tuple[float, float]:
-    scores, levels, rounding = dense(problem, occupancy)
-    return sum(float(own.max()) - level for own, level in zip(scores, levels, strict=True)), rounding
 
 
 @pytest.fixture
@@ -72,7 +33,7 @@ def watch(monkeypatch):
         prices = price(self, space, weights, exact=exact)
         problem = state["problem"]
         layout = PromptLayout(problem)
-        scores, levels, rounding = dense(problem, layout.occupancy(space.tokens, weights))
+        scores, levels, rounding = dense_scores(problem, layout.occupancy(space.tokens, weights))
         true = np.concatenate([scores[steps[0]] * len(steps) for steps in layout.steps])
         level = np.concatenate([np.full(len(scores[s[0]]), levels[s[0]] * len(s)) for s in layout.steps])
         assert (true <= self.upper + rounding + 1e-9 * level).all(), "a bound is below the score"
@@ -96,41 +57,6 @@ def solve_and_check(problem, watch, tolerance=1e-6):
     return design
 
 
-@st.composite
-def screened_problems(draw) -> DesignProblem:
-    """More tokens than `SCREENED`; what float32 finds hard; several blocks, one of them perhaps a single token."""
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    repeated = draw(st.booleans())
-    sizes = draw(st.sampled_from([[90], [70, 40], [100, 1], [50, 30, 20]]))
-    count, dimension = sum(sizes), draw(st.sampled_from([2, 5, 12, 150]))
-    features = rng.standard_normal((count, dimension))
-    features *= np.arange(1, dimension + 1) ** -draw(st.sampled_from([0.0, 1.0, 3.0]))
-    features = features @ np.linalg.qr(rng.standard_normal((dimension, dimension)))[0]
-    features *= draw(st.sampled_from([1.0, 30.0]))
-    for kind in draw(st.lists(st.sampled_from(["equal", "nearly equal", "zero"]), max_size=2)):
-        chosen, source = rng.integers(count, size=(2, count // 3))
-        features[chosen] = 0.0 if kind == "zero" else features[source]
-        if kind == "nearly equal":
-            features[chosen] += 1e-7 * rng.standard_normal((count // 3, dimension))
-    features += draw(st.sampled_from([0.0, 1.0, 1e3, 1e5])) * rng.standard_normal(dimension)
-    criterion, target = draw(st.sampled_from(["D", "A", "V1", "V"])), None
-    if criterion[0] == "V":
-        factor = rng.standard_normal((dimension, 1 if criterion == "V1" else dimension))
-        target = factor @ factor.T
-    options: dict = {"regularization": draw(st.sampled_from([1e-3, 1e-1, 1.0, 1e2, 1e3]))}
-    if draw(st.booleans()):
-        root = rng.standard_normal((dimension, dimension))
-        options = {"prior_precision": options["regularization"] * (root @ root.T + 1e-2 * np.eye(dimension))}
-    single = draw(st.booleans())
-    return problem_of(
-        features.astype(np.float32) if single else features,
-        count if repeated else sizes,
-        criterion[0],
-        target,
-        **options,
-    )
-
-
 @settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(problem=screened_problems())
 def test_bounds_and_gaps_of_hard_problems(problem, watch):
@@ -144,7 +70,7 @@ def test_ill_conditioned_features(criterion, power, watch):
     rng = np.random.default_rng(0)
     features = 30 * rng.standard_normal((400, 12)) * np.arange(1, 13) ** -power
     features = features @ np.linalg.qr(rng.standard_normal((12, 12)))[0]
-    solve_and_check(problem_of(features, 400, criterion, regularization=1e-3), watch)
+    solve_and_check(repeated_problem(features, 400, criterion, regularization=1e-3), watch)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -153,7 +79,7 @@ def test_a_target_in_directions_that_vary_little(dtype, watch):
     basis = np.linalg.qr(rng.standard_normal((12, 12)))[0]
     features = rng.standard_normal((400, 12)) * np.r_[np.full(3, 1e3), np.ones(9)] @ basis
     target = np.outer(basis[11], basis[11])
-    solve_and_check(problem_of(features.astype(dtype), 400, "V", target, regularization=1.0), watch)
+    solve_and_check(repeated_problem(features.astype(dtype), 400, "V", target, regularization=1.0), watch)
 
 
 @pytest.mark.parametrize("criterion", ["D", "A"])
@@ -163,7 +89,7 @@ def test_a_prior_that_knows_what_the_features_show(criterion, precision, watch):
     basis = np.linalg.qr(rng.standard_normal((20, 20)))[0]
     prior = (basis.T * np.r_[np.full(6, precision), np.ones(14)]) @ basis
     features = rng.standard_normal((400, 6)) @ basis[:6]
-    solve_and_check(problem_of(features, 400, criterion, prior_precision=(prior + prior.T) / 2), watch)
+    solve_and_check(repeated_problem(features, 400, criterion, prior_precision=(prior + prior.T) / 2), watch)
 
 
 def test_tokens_near_the_ellipsoid(watch):
@@ -172,7 +98,7 @@ def test_tokens_near_the_ellipsoid(watch):
     features = rng.standard_normal((3000, 8))
     features *= 100 * np.arange(1, 9) ** -5.0 / np.linalg.norm(features, axis=1, keepdims=True)
     features = features @ np.linalg.qr(rng.standard_normal((8, 8)))[0]
-    solve_and_check(problem_of(features, 3000, regularization=1e-3), watch)
+    solve_and_check(repeated_problem(features, 3000, regularization=1e-3), watch)
 
 
 @pytest.mark.parametrize(("criterion", "name"), [("D", "largest_ratio"), ("A", "information_in")])
@@ -181,7 +107,7 @@ def test_ctrl_c_while_bounds_are_carried(criterion, name, call, monkeypatch, wat
     """Bounds that belong to an earlier design must not certify the one that is returned."""
     rng = np.random.default_rng(0)
     features = rng.standard_normal((3000, 20)) * np.arange(1, 21) ** -0.5
-    problem = problem_of(features, 3000, criterion, regularization=1.0)
+    problem = repeated_problem(features, 3000, criterion, regularization=1.0)
     exact, calls = getattr(screening, name), []
 
     def interrupted(*arguments):
@@ -198,7 +124,7 @@ def test_ctrl_c_while_bounds_are_carried(criterion, name, call, monkeypatch, wat
 def test_deleted_tokens_are_in_no_optimal_support(seed, monkeypatch):
     rng = np.random.default_rng(seed)
     features = rng.standard_normal((300, 10)) * np.arange(1, 11) ** -0.5
-    problem = problem_of(features, (200, 100), regularization=[1e-2, 1.0, 1e2][seed % 3])
+    problem = repeated_problem(features, (200, 100), regularization=[1e-2, 1.0, 1e2][seed % 3])
     kept, build = [], screening.ScreenedPricing.__init__
 
     def noted(self, *arguments):
@@ -217,7 +143,7 @@ def test_deleted_tokens_are_in_no_optimal_support(seed, monkeypatch):
 def test_without_a_prior_the_pool_grows_until_it_reaches_every_direction():
     features = np.random.default_rng(0).standard_normal((3000, 4))
     features[:, 3] = np.arange(3000) == 7
-    design = newton(problem_of(features, 3000, regularization=0.0))
+    design = newton(repeated_problem(features, 3000, regularization=0.0))
     assert design.status == "converged"
     assert design.mean_occupancy[0, 7] > 0
 
@@ -263,7 +189,7 @@ def test_a_gap_is_not_short_where_the_prior_and_v_cancel(seed, watch):
     features = features @ np.linalg.qr(rng.standard_normal((150, 150)))[0]
     target, root = rng.standard_normal((2, 150, 150))
     prior = 1e-3 * (root @ root.T + 1e-2 * np.eye(150))
-    problem = problem_of(features, [90], "V", target @ target.T, prior_precision=prior)
+    problem = repeated_problem(features, [90], "V", target @ target.T, prior_precision=prior)
     assert_covers(problem, solve_and_check(problem, watch))
 
 
@@ -274,7 +200,7 @@ def test_a_common_part_of_the_features_costs_no_digits(criterion, rank, shift):
     rng = np.random.default_rng(0)
     features = rng.standard_normal((90, 12)) * np.arange(1, 13) ** -1.0 + shift * rng.standard_normal(12)
     factor = rng.standard_normal((12, rank))
-    problem = problem_of(features, 90, criterion, factor @ factor.T if rank else None, regularization=1e-3)
+    problem = repeated_problem(features, 90, criterion, factor @ factor.T if rank else None, regularization=1e-3)
     found = newton(problem)
     options = {"status": "given", "solver": "by hand", "iterations": 0, "oracle_calls": 0, "seconds": 0.0}
     for design in (found, certify(problem, found.mean_occupancy, **options)):
@@ -283,7 +209,7 @@ def test_a_common_part_of_the_features_costs_no_digits(criterion, rank, shift):
 
 @pytest.mark.parametrize("criterion", ["D", "A"])
 def test_sums_of_squares_that_rounding_made_negative_leave_an_allowance(criterion):
-    problem = problem_of(np.eye(3), [3], criterion, regularization=1.0)
+    problem = repeated_problem(np.eye(3), [3], criterion, regularization=1.0)
     found = rounding_of(problem, condition=2.0, value=-1.0, learned=-1e-18, reward=-1e-30, magnitude=1.0)
     assert 0.0 < found.gap < 1e-14 and 0.0 < found.value < 1e-14
     if criterion == "A":

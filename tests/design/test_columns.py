@@ -9,7 +9,6 @@ import signal
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from edpbrl_gym.agents.registry import make_agent
 from edpbrl_gym.design import DesignProblem, NewtonState, frank_wolfe, make_criterion, newton, reference, verify
@@ -25,31 +24,11 @@ from tests.helpers.design_cases import (
     problem_of,
     random_mdp_problem,
     rounding_of_the_gap,
-    stochastic_mdp,
 )
+from tests.helpers.hard_designs import deterministic_mdp, hard_mdp_problems, make_mdp
 from tests.helpers.lane_environments import ChainEnv
 
 CRITERIA = ["D", "A", "V"]
-
-
-def deterministic_mdp(seed, *, states=20, actions=3, horizon=4, rows="state", masked=False, roots=1):
-    """Every pair has one random successor; the mass starts in one or several states."""
-    rng = np.random.default_rng(seed)
-    transitions = np.zeros((states, actions, states))
-    np.put_along_axis(transitions, rng.integers(states, size=(states, actions, 1)), 1.0, axis=2)
-    admissible = None
-    if masked:
-        admissible = rng.random((horizon, states, actions)) < 0.7
-        admissible[..., 0] |= ~admissible.any(axis=-1)
-    initial = np.zeros(states)
-    initial[:roots] = rng.dirichlet(np.ones(roots))
-    return FiniteHorizonMDP.from_dense(
-        transitions, initial, horizon, admissible=admissible, rows=rows, allow_unreachable=True
-    )
-
-
-def make_mdp(kind, seed, **options):
-    return deterministic_mdp(seed, **options) if kind == "paths" else stochastic_mdp(seed, **options)
 
 
 def check(problem, **options):
@@ -218,43 +197,8 @@ def test_a_prompt_mdp_written_as_a_general_one():
 # -- hard problems --------------------------------------------------------------------------------------------------
 
 
-@st.composite
-def hard_problems(draw) -> DesignProblem:
-    """Duplicates, zero rows, a strong common mean, inadmissible pairs, one action, one step, any prior."""
-    seed = draw(st.integers(0, 2**32 - 1))
-    rng = np.random.default_rng(seed)
-    kind = draw(st.sampled_from(["paths", "policies"]))
-    mdp = make_mdp(
-        kind,
-        seed,
-        states=draw(st.sampled_from([1, 2, 6, 15])),
-        actions=draw(st.sampled_from([1, 2, 4])),
-        horizon=draw(st.sampled_from([1, 2, 4])),
-        rows=draw(st.sampled_from(["state", "pair"])),
-        masked=draw(st.booleans()),
-    )
-    dimension = draw(st.sampled_from([1, 2, 5]))
-    features = rng.standard_normal((mdp.num_rows, dimension))
-    if draw(st.booleans()):
-        features += draw(st.sampled_from([1.0, 30.0])) * rng.standard_normal(dimension)
-    for change in draw(st.lists(st.sampled_from(["equal", "zero"]), max_size=2)):
-        chosen = rng.integers(len(features), size=max(1, len(features) // 3))
-        source = features[rng.integers(len(features), size=len(chosen))]
-        features[chosen] = 0.0 if change == "zero" else source
-    criterion = draw(st.sampled_from(CRITERIA))
-    factor = rng.standard_normal((dimension, draw(st.integers(1, dimension))))
-    return DesignProblem(
-        mdp=mdp,
-        features=features,
-        num_policies=3,
-        episodes=draw(st.sampled_from([1, 60])),
-        criterion=make_criterion(criterion, factor @ factor.T if criterion == "V" else None),
-        regularization=draw(st.sampled_from([1e-3, 1.0, 1e2, 1e3])),
-    )
-
-
 @settings(deadline=None, max_examples=150)
-@given(hard_problems())
+@given(hard_mdp_problems())
 def test_the_verifier_confirms_the_certificate_of_hard_problems(problem):
     design = newton(problem)
     verification = verify(problem, design)

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from edpbrl_gym.design import DesignProblem, SingularInformationError, frank_wolfe, newton, reference, verify
 from edpbrl_gym.design.solvers.newton.tokens import spaces
 from edpbrl_gym.mdp import PromptMDP
-from tests.design.test_certificates import gap_of, screened_problems
-from tests.design.test_columns import hard_problems
 from tests.helpers.design_cases import hard_prompt_problems, rounding_of_the_gap
+from tests.helpers.hard_designs import gap_of, hard_mdp_problems, screened_problems
 
 tokens_solver = importlib.import_module("edpbrl_gym.design.solvers.newton.tokens.solver")
 PROBLEMS = int(os.environ.get("EDPBRL_TEST_PROBLEMS", "60"))
@@ -78,7 +77,7 @@ SOLVERS = (
 
 @settings(deadline=None, max_examples=PROBLEMS)
 @given(
-    problem=st.one_of(hard_prompt_problems(), screened_problems(), hard_problems()),
+    problem=st.one_of(hard_prompt_problems(), screened_problems(), hard_mdp_problems()),
     solver=st.sampled_from(SOLVERS),
 )
 def test_no_certificate_is_wrong(problem: DesignProblem, solver):
