@@ -6,7 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -104,7 +104,7 @@ class BatchedEncoder(ABC):
         batch_size: Maximum number of texts per call of the model.
     """
 
-    PADDING_SLACK = 64
+    PADDING_SLACK: float = 64
 
     name: str
     dimension: int
@@ -113,17 +113,21 @@ class BatchedEncoder(ABC):
     def __init__(self, *, batch_size: int) -> None:
         self.batch_size = check_count(batch_size, "batch_size")
 
+    def _prepare(self, texts: list[str]) -> Sequence[Any]:
+        """Return each text in the form that the other methods take, such as token ids: made once for each text."""
+        return texts
+
     @abstractmethod
-    def _lengths(self, texts: list[str]) -> Sequence[int]:
+    def _lengths(self, prepared: Sequence[Any]) -> Sequence[int]:
         """Return the length of each text in the model; it affects only the batches."""
 
     @abstractmethod
-    def _encode_batch(self, texts: list[str]) -> ArrayLike:
+    def _encode_batch(self, prepared: Sequence[Any]) -> ArrayLike:
         """Return raw embeddings of one batch, shape (n, d)."""
 
-    def _batches(self, texts: list[str]) -> list[list[int]]:
+    def _batches(self, prepared: Sequence[Any]) -> list[list[int]]:
         """Return indices in batches of similar length, long texts first (a progress bar is then not too optimistic)."""
-        lengths = np.asarray(self._lengths(texts))
+        lengths = np.asarray(self._lengths(prepared))
         batches: list[list[int]] = []
         padding = longest = 0
         for index in np.argsort(-lengths, kind="stable").tolist():
@@ -155,9 +159,10 @@ class BatchedEncoder(ABC):
         unique = list(dict.fromkeys(checked_texts))
         rows = np.empty((len(unique), self.dimension), dtype=np.float32)
         with tqdm(total=len(unique), desc=f"encode ({self.name})", unit="text", disable=not progress) as bar:
-            for batch in self._batches(unique) if unique else []:
-                chunk = [unique[i] for i in batch]
-                rows[batch] = normalise(self._encode_batch(chunk), chunk, self.dimension, self.name)
+            prepared = self._prepare(unique) if unique else []
+            for batch in self._batches(prepared) if unique else []:
+                raw = self._encode_batch([prepared[i] for i in batch])
+                rows[batch] = normalise(raw, [unique[i] for i in batch], self.dimension, self.name)
                 bar.update(len(batch))
         if len(unique) == len(checked_texts):
             return rows

@@ -135,17 +135,53 @@ class OpenClipEncoder(BatchedEncoder):
                 "weights": hash_state_dict(self.model.state_dict()),
             }
         )
-        self.dimension = int(np.asarray(self._encode_batch(["dimension"])).shape[1])
+        self._causal = _is_causal(self.model)
+        self.dimension = int(np.asarray(self._encode_batch(self._prepare(["dimension"]))).shape[1])
 
-    def _lengths(self, texts: list[str]) -> Sequence[int]:
-        return [0] * len(texts)  # every text is padded to the context length
+    def _prepare(self, texts: list[str]) -> Any:
+        return self.tokenizer(texts)
 
-    def _encode_batch(self, texts: list[str]) -> ArrayLike:
+    def _lengths(self, prepared: Any) -> Sequence[int]:
+        tokens = np.asarray(prepared)  # padded to the context length
+        if not self._causal:
+            return [0] * len(tokens)
+        return [int(end) + 1 for end in tokens.argmax(axis=1)]  # the token of the end has the highest id
+
+    def _encode_batch(self, prepared: Sequence[Any]) -> ArrayLike:
         import torch
 
+        tokens = torch.stack(list(prepared)).to(self.device)
         with torch.inference_mode():
-            rows = self.model.encode_text(self.tokenizer(texts).to(self.device))
+            if self._causal:
+                rows = _encode_to_the_end(self.model, tokens[:, : max(self._lengths(prepared))])
+            else:
+                rows = self.model.encode_text(tokens)
         return rows.float().cpu().numpy()
+
+
+def _is_causal(model: Any) -> bool:
+    """Whether a text tower is CLIP's own: each token sees those before it, and the state at the end is the feature."""
+    return (
+        type(model).__name__ == "CLIP"
+        and getattr(model, "text_pool_type", None) == "argmax"
+        and getattr(model, "attn_mask", None) is not None
+    )
+
+
+def _encode_to_the_end(model: Any, tokens: Any) -> Any:
+    """``encode_text`` of a causal tower on the first tokens only (n, length), as far as the longest text goes.
+
+    What comes after a text's end can't change the state there, so this is the same feature. A prompt is 10 to 40 tokens
+    of the 77 to which CLIP pads.
+    """
+    length = tokens.shape[1]
+    hidden = model.token_embedding(tokens) + model.positional_embedding[:length]
+    hidden = model.ln_final(model.transformer(hidden, attn_mask=model.attn_mask[:length, :length]))
+    ends = hidden[range(len(tokens)), tokens.argmax(dim=1)]
+    projection = model.text_projection
+    if projection is None:
+        return ends
+    return projection(ends) if callable(projection) else ends @ projection
 
 
 _PROBE = "A half-open window, Zurich 1920s; it's 25% off!"  # its tokens distinguish tokenizers

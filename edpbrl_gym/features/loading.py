@@ -12,12 +12,14 @@ __all__ = ["ENCODER_FORMS", "check_encoder_spec", "is_own_encoder", "load_encode
 
 ENCODER_FORMS = {
     "minilm": "all-MiniLM-L6-v2, 384 features, works offline (the default)",
+    "minilm:bfloat16": "the same with bfloat16 products: faster on processors made for them, off by up to 0.002",
     "sentence-transformers:<hub id or local folder>": "any sentence-transformers model",
     "open_clip:<model>/<pretrained tag or weights file>": "a CLIP text tower, such as open_clip:ViT-L-14/openai",
     "open_clip:local-dir:<folder>": "the same from a folder with open_clip_config.json and weights",
     "precomputed:<file.npz or file.safetensors>": "embeddings that you computed elsewhere",
     "package.module:Class": "an encoder of your own, made without arguments",
 }
+_MINILM = ("minilm", "minilm:bfloat16")
 _SOURCES = ("sentence-transformers", "open_clip", "precomputed")  # forms with a source behind the colon
 _IMPORT_STRING = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
@@ -35,7 +37,7 @@ def check_encoder_spec(spec: object) -> str:
     """
     if isinstance(spec, str):
         kind, _, source = spec.partition(":")
-        if spec == "minilm" or (kind in _SOURCES and source):
+        if spec in _MINILM or (kind in _SOURCES and source):
             return spec
         if is_own_encoder(spec):
             return spec
@@ -73,10 +75,10 @@ def load_encoder(
     """
     kind, _, source = check_encoder_spec(spec).partition(":")
     encoder: TextEncoder
-    if spec == "minilm":
+    if spec in _MINILM:
         from edpbrl_gym.features.minilm import MiniLMEncoder
 
-        encoder = MiniLMEncoder(batch_size=batch_size, device=device)
+        encoder = MiniLMEncoder(batch_size=batch_size, device=device, precision=source or "float32")
     elif kind == "sentence-transformers":
         from edpbrl_gym.features.sentence import SentenceTransformerEncoder
 

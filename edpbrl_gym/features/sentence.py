@@ -98,11 +98,11 @@ class SentenceTransformerEncoder(BatchedEncoder):
         self.fingerprint = _model_fingerprint(self.model)
         self.dimension = int(np.asarray(_run(self.model, ["dimension"])).shape[1])
 
-    def _lengths(self, texts: list[str]) -> Sequence[int]:
-        return _token_counts(self.model, texts)
+    def _lengths(self, prepared: Sequence[str]) -> Sequence[int]:
+        return _token_counts(self.model, list(prepared))
 
-    def _encode_batch(self, texts: list[str]) -> ArrayLike:
-        return _run(self.model, texts)
+    def _encode_batch(self, prepared: Sequence[str]) -> ArrayLike:
+        return _run(self.model, list(prepared))
 
 
 def _model_fingerprint(model: Any) -> str:

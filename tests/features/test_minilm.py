@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -9,11 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from edpbrl_gym._compat import declare_torchvision_schemas
 from edpbrl_gym.features import TextEncoder, load_encoder
-from edpbrl_gym.features.minilm import MINILM_SHA256, MiniLMEncoder
+from edpbrl_gym.features.minilm import MINILM_SHA256, MiniLMEncoder, _Bert, _passes
 from edpbrl_gym.vocabulary import load_vocabulary
+from tests.helpers.encoders import save_tiny_sentence_model
 
 TEXTS = [
     "a lighthouse on a rocky coast",
@@ -71,6 +75,62 @@ def test_equals_sentence_transformers_batch_by_batch():
     for batch in (["fog"], equal, padded, tokens):  # all tokens are more than one pass takes
         theirs = package.encode(batch, batch_size=len(batch), convert_to_numpy=True, show_progress_bar=False)
         np.testing.assert_allclose(ours.embed(ours.tokenise(batch)), theirs, atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    """A BERT with random weights: as sentence-transformers runs it, and as the encoder does in either precision."""
+    declare_torchvision_schemas()
+    from sentence_transformers import SentenceTransformer
+
+    folder = save_tiny_sentence_model(tmp_path_factory.mktemp("tiny"))
+    package = SentenceTransformer(str(folder), device="cpu")
+    (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": package.max_seq_length}))
+    return package, {precision: _Bert(folder, "cpu", precision) for precision in ("float32", "bfloat16")}
+
+
+@settings(max_examples=40, deadline=None)
+@given(texts=st.lists(st.text("abc1, ", max_size=90), min_size=1, max_size=12))
+def test_texts_of_any_lengths_equal_sentence_transformers_on_a_model_of_random_weights(tiny, texts):
+    package, ours = tiny
+    theirs = package.encode(texts, normalize_embeddings=True, show_progress_bar=False)
+    for precision, tolerance in (("float32", 1e-6), ("bfloat16", 0.03)):
+        bert = ours[precision]
+        np.testing.assert_allclose(bert.embed(bert.tokenise(texts)), theirs, atol=tolerance)
+
+
+@given(lengths=st.lists(st.integers(2, 64), min_size=1, max_size=40), most=st.integers(1, 200))
+def test_passes_take_every_text_once_and_no_more_tokens_than_fit(lengths, most):
+    passes = _passes(lengths, most)
+    assert [text for part in passes for text in range(len(lengths))[part]] == list(range(len(lengths)))
+    assert all(sum(lengths[part]) <= most or len(lengths[part]) == 1 for part in passes)
+    # none could have been joined with the next
+    assert all(sum(lengths[a.start : b.start + 1]) > most for a, b in zip(passes, passes[1:], strict=False))
+
+
+def test_every_distinct_text_is_tokenised_once(monkeypatch):
+    encoder, seen = MiniLMEncoder(batch_size=2), []
+    tokenise = encoder.model.tokenise
+    monkeypatch.setattr(encoder.model, "tokenise", lambda texts: seen.extend(texts) or tokenise(texts))
+    encoder.encode(["fog", "sun", "fog", "a long way home", "rain"])
+    assert sorted(seen) == ["a long way home", "fog", "rain", "sun"]
+
+
+def test_bfloat16_is_another_encoder_close_to_the_exact_one(plain, tmp_path):
+    fast = load_encoder("minilm:bfloat16", cache_folder=tmp_path)
+    assert isinstance(fast, TextEncoder) and fast.name == "minilm:bfloat16"
+    assert fast.fingerprint != plain.fingerprint  # so they share neither cache nor tastes
+    vocabulary, rng = load_vocabulary(), np.random.default_rng(3)
+    prompts = [vocabulary.prompt([int(rng.integers(size)) for size in vocabulary.sizes]) for _ in range(60)]
+    exact, rows = plain.encode(prompts), fast.encode(prompts)
+    assert 1e-6 < np.abs(rows - exact).max() < 4e-3
+    np.testing.assert_allclose(np.linalg.norm(rows.astype(np.float64), axis=1), 1.0, atol=1e-6)
+    pairs = rng.integers(len(prompts), size=(10_000, 2, 2))
+    cosines = [(found[pairs[..., 0]] * found[pairs[..., 1]]).sum(-1) for found in (exact, rows)]
+    exact_order, order = (np.sign(found[:, 0] - found[:, 1]) for found in cosines)
+    assert (exact_order == order).mean() > 0.995
+    with pytest.raises(ValueError, match="precision as one of 'float32', 'bfloat16', got 'int8'"):
+        MiniLMEncoder(precision="int8")
 
 
 def test_threads_change_no_bit_and_are_left_as_they_were():

@@ -99,6 +99,26 @@ def test_clip_from_a_local_folder_and_from_a_weights_file(clip_folder):
     np.testing.assert_allclose(one_by_one.encode(TEXTS), rows, atol=1e-5)
 
 
+def test_clip_stops_at_the_end_of_the_longest_text(clip_folder, monkeypatch):
+    import torch
+
+    encoder = load_encoder(f"open_clip:local-dir:{clip_folder}", cache=False)
+    texts = [*TEXTS, "fog " * 100]  # the last fills the context
+    with torch.inference_mode():
+        whole = encoder.model.encode_text(encoder.tokenizer(texts), normalize=True).numpy()
+    lengths, run = [], encoder.model.transformer.forward
+    monkeypatch.setattr(
+        encoder.model.transformer, "forward", lambda x, **rest: lengths.append(x.shape[1]) or run(x, **rest)
+    )
+    np.testing.assert_allclose(encoder.encode(texts), whole, atol=1e-5)
+    assert lengths[0] == 77 and min(lengths) < 20
+    # a tower that doesn't take the feature from the end of the text runs as it is
+    encoder._causal = False
+    lengths.clear()
+    np.testing.assert_allclose(encoder.encode(texts), whole, atol=1e-5)
+    assert lengths == [77]
+
+
 def test_clip_fingerprint_sees_weights_and_activation(clip_folder, tmp_path):
     def fingerprint(folder):
         return load_encoder(f"open_clip:local-dir:{folder}", cache=False).fingerprint
