@@ -4,8 +4,8 @@ With the information I = Lambda + T sum_i d_i z_i z_i' = L L', d = E w the masse
 z_i = x_i - m_h (m_h the mean of its step) and V = B B', the derivatives on the nodes are those of the lifted problem
 
     K_ij = z_i' I^-1 z_j + [same step] / T,    A_ij = z_i' I^-1 V I^-1 z_j,
-    D:     gradient T (K_ii - 1/T),  Hessian of -s  T^2 K o K
-    A, V:  gradient T A_ii,          Hessian of -s  2 T^2 K o A             (o elementwise)
+    D:     gradient T (K_ii - 1/T),  Hessian of -s  T^2 K o K               (o elementwise; less its constant part)
+    A, V:  gradient T A_ii,          Hessian of -s  2 T^2 K o A
 
 and on the columns E'g and E' N E. Where the columns visit many nodes the same Hessian comes from their moments
 S_a = sum_i E_ia z_i z_i' and c_a,h = sum of E_ia z_i over the nodes i of step h, up to a constant on each pair of
@@ -30,6 +30,7 @@ from edpbrl_gym.design import information
 from edpbrl_gym.design.criteria import (
     ACriterion,
     DCriterion,
+    SingularInformationError,
     VCriterion,
     cholesky,
 )
@@ -140,6 +141,21 @@ class ColumnMaster:
         """The same combination on another working set that holds all columns with weight."""
         return ColumnPoint(columns, columns.weights_of(point.columns, point.weights), point.local)
 
+    def leapt(self, point: ColumnPoint, column: Column) -> ColumnPoint:
+        """All weight on a column of the only block if that is at least as good as the point, else the point.
+
+        The objective is concave: it is if it falls from there towards the point. Newton's method on the weights could
+        not see the difference of two columns that are nearly the same.
+        """
+        columns = point.columns
+        weights = np.array([float(one.key == column.key) for one in columns.columns])
+        try:
+            alone = self.point(columns, weights)
+        except SingularInformationError:  # only without a proper prior
+            return point
+        scores = self.scores(alone.local)
+        return alone if self.levels(alone, scores)[0] >= self.levels(point, scores)[0] else point
+
     def towards(self, local: Local, column: Column) -> Local:
         """The objective after an exact Frank-Wolfe step to a column of the only block."""
         second, means = self._moments_of(column)
@@ -219,13 +235,13 @@ class ColumnMaster:
         if not hessian:
             return gradient, np.empty((0, 0))
         inner = solved.T @ solved
+        # the square of [same step] / T would vanish on the simplices but for rounding
+        factor = inner.copy() if local.half is None else 2.0 * (scored.T @ scored)
+        share = (2.0 if local.half is None else 1.0) / episodes
         for step in range(self._problem.horizon):  # nodes are sorted by step
             low, high = np.searchsorted(columns.steps, [step, step + 1])
-            inner[low:high, low:high] += 1.0 / episodes
-        if local.half is None:
-            inner *= inner
-        else:
-            inner *= 2.0 * (scored.T @ scored)
+            inner[low:high, low:high] += share
+        inner *= factor
         inner *= episodes**2
         if _SPARSE_COST * columns.incidence.nnz < inner.shape[0] * len(columns):
             return gradient, np.asarray(columns.incidence.T @ (columns.incidence.T @ inner).T)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from edpbrl_gym._arrays import Floats, Positions
+from edpbrl_gym.design.deadline import Deadline
 from edpbrl_gym.design.solvers.newton.columns.columns import Column
 from edpbrl_gym.design.solvers.newton.columns.master import ColumnMaster, ColumnPoint
 from edpbrl_gym.mdp import FiniteHorizonMDP
@@ -30,7 +31,10 @@ class PathPricing:
 
     Attributes:
         masses: Mass of each block, the probability of its initial state, shape (B,).
+        share: Of the gap that is asked of it, to which the weights are solved.
     """
+
+    share = 1.0
 
     def __init__(self, mdp: FiniteHorizonMDP) -> None:
         self._mdp = mdp
@@ -86,9 +90,11 @@ class PathPricing:
         candidates.sort(key=lambda item: -item[0])
         return best, columns + [column for _, column in candidates[:budget]]
 
-    def more(self, master: ColumnMaster, point: ColumnPoint, first: list[Column]) -> list[Column]:
+    def more(
+        self, master: ColumnMaster, point: ColumnPoint, gap: float, first: list[Column], deadline: Deadline
+    ) -> tuple[list[Column], bool]:
         """None: `price` finds many at once."""
-        return []
+        return [], False
 
     def start(self, rng: np.random.Generator, count: int) -> list[Column]:
         """Paths through `count` random nodes of each block (all of them if there are fewer), otherwise random."""

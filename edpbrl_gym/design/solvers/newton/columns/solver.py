@@ -3,7 +3,8 @@
 Each iteration of the loop (`newton.working_set`) scores every row at every step with the gradient, prices the columns
 (value iteration over all policies: this is the certificate), adds the best to those with weight and solves for the
 weights by Newton's method (`master`). With deterministic transitions the columns are paths, many of them at once
-(`paths`); with stochastic ones they are policies (`policies`): Frank-Wolfe with full correction after every few steps.
+(`paths`); with stochastic ones they are policies (`policies`): Frank-Wolfe with full correction after every few steps,
+and Newton steps on the action probabilities of all states (`policy_steps`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from edpbrl_gym.design.result import Design, certify, check_occupancy
 from edpbrl_gym.design.solvers.newton.columns.columns import Column, ColumnOracle, ColumnSet
 from edpbrl_gym.design.solvers.newton.columns.master import ColumnMaster, ColumnPoint
 from edpbrl_gym.design.solvers.newton.columns.paths import PathPricing
-from edpbrl_gym.design.solvers.newton.columns.policies import PolicyPricing
+from edpbrl_gym.design.solvers.newton.columns.policies import PolicyColumns
 from edpbrl_gym.design.solvers.newton.master import uniform_weights
 from edpbrl_gym.design.solvers.newton.working_set import Engine, Prices, Run
 
@@ -39,8 +40,11 @@ class _Family(ColumnOracle, Protocol):
     """Further operations of the solver on a family of columns."""
 
     masses: Floats
+    share: float
 
-    def more(self, master: ColumnMaster, point: ColumnPoint, first: list[Column]) -> list[Column]: ...
+    def more(
+        self, master: ColumnMaster, point: ColumnPoint, gap: float, first: list[Column], deadline: Deadline
+    ) -> tuple[list[Column], bool]: ...
 
     def start(self, rng: np.random.Generator, count: int) -> list[Column]: ...
 
@@ -70,7 +74,7 @@ class ColumnSolver(Engine[ColumnPoint, ColumnPrices]):
         super().__init__(problem)
         mdp = problem.mdp
         by_paths = PathPricing.applies(mdp, _most_path_blocks(tolerance))
-        self._family: _Family = PathPricing(mdp) if by_paths else PolicyPricing(mdp)
+        self._family: _Family = PathPricing(mdp) if by_paths else PolicyColumns(problem)
         self._master = ColumnMaster(problem, self._family.masses)
 
     def first(self, start: ArrayLike | None, seed: int, deadline: Deadline) -> tuple[ColumnPoint, int]:
@@ -126,9 +130,12 @@ class ColumnSolver(Engine[ColumnPoint, ColumnPrices]):
     ) -> tuple[ColumnPoint, float]:
         """See `Engine`."""
         point, columns = run.point, prices.columns
-        more = [] if deadline.passed else self._family.more(self._master, point, columns)
+        more, leap = self._family.more(self._master, point, prices.gap, columns, deadline)
         run.oracle_calls += len(more)
         wider = self._master.moved(point, ColumnSet(self.problem.mdp, [*point.support, *columns, *more]))
+        if leap:
+            wider = self._master.leapt(wider, more[0])
+        target *= self._family.share
         return self._master.improve(wider, target=target, max_steps=max_steps, deadline=deadline, observe=observe)
 
     def occupancy(self, point: ColumnPoint) -> Floats:

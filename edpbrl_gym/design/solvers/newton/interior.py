@@ -1,0 +1,245 @@
+"""A convex quadratic program over a product of simplices by an interior point, for many blocks or many changes.
+
+The method is Mehrotra's predictor and corrector (SIAM J. Optim. 2, 1992). It takes some ten factors whatever the
+solution looks like, where an active set (`simplex_qp`) takes one for nearly every entry that leaves the support.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from scipy import sparse
+from scipy.linalg import lapack
+
+from edpbrl_gym._arrays import Floats, Positions
+from edpbrl_gym.design.deadline import NEVER, Deadline
+
+__all__ = ["FACTORS", "DenseHessian", "Hessian", "LowRankHessian", "solve_by_interior_point"]
+
+
+FACTORS = 12  # that a solution takes, about
+_MAX_FACTORS = 50
+_TO_BOUNDARY = 0.99  # share of the longest step
+_SHORTEST = 1e-6  # steps below make no progress any more
+_VANISHED = 1e-4  # share of a block below which an entry with a slack to match is 0
+
+
+class Hessian(Protocol):
+    """A positive semidefinite matrix H, shape (k, k), for the interior point."""
+
+    def product(self, vector: Floats) -> Floats:
+        """H v, shape (k,)."""
+        ...
+
+    def factor(self, root: Floats, blocks: _Blocks) -> _Factor | None:
+        """What solves with I + S' H S, S = C' diag(root), C the projection of `_Blocks.centred`; None if it fails."""
+        ...
+
+
+class _Factor(Protocol):
+    def solve(self, right: Floats) -> Floats:
+        """(I + S' H S)^-1 v for v = S' H p, from p."""
+        ...
+
+
+class _Blocks:
+    """Sums over consecutive entries in the metric of weights t: C = I - E' (E diag(t) E')^-1 E diag(t).
+
+    Args:
+        sizes: Entries of each block, shape (B,).
+        weights: t, shape (k,).
+    """
+
+    def __init__(self, sizes: Positions, weights: Floats) -> None:
+        self.weights = weights
+        self._owner = np.repeat(np.arange(len(sizes)), sizes)
+        self._bounds = np.concatenate(([0], np.cumsum(sizes)))
+        self.totals = self.sums(weights)
+
+    def spread(self, values: Floats) -> Floats:
+        """Values of the blocks for their entries."""
+        return values[self._owner]
+
+    def sums(self, values: Floats) -> Floats:
+        """Sum of each block."""
+        return np.asarray(np.add.reduceat(values, self._bounds[:-1]))
+
+    def centred(self, values: Floats) -> Floats:
+        """C values: less the weighted mean of each block."""
+        shares = self.weights / self.spread(self.totals)
+        shape = (len(self.totals), len(shares))
+        means = sparse.csr_array((shares, np.arange(len(shares)), self._bounds), shape=shape) @ values
+        return np.asarray(values - means[self._owner])
+
+    def scattered(self, values: Floats, root: Floats) -> Floats:
+        """S values with S = C' diag(root)."""
+        scaled = root * values
+        return np.asarray(scaled - self.weights * self.spread(self.sums(scaled) / self.totals))
+
+
+class DenseHessian:
+    """H as a matrix.
+
+    Args:
+        matrix: H, shape (k, k).
+    """
+
+    def __init__(self, matrix: Floats) -> None:
+        self._matrix = matrix
+
+    def product(self, vector: Floats) -> Floats:
+        """See `Hessian`."""
+        return np.asarray(self._matrix @ vector)
+
+    def factor(self, root: Floats, blocks: _Blocks) -> _Factor | None:
+        """See `Hessian`: a Cholesky factor of k rows."""
+        inner = blocks.centred(np.ascontiguousarray(blocks.centred(self._matrix).T))
+        inner *= root[:, None]
+        inner *= root
+        lower = _cholesky_of_identity_plus(inner)
+        return None if lower is None else _DenseFactor(self, lower, root, blocks)
+
+
+@dataclass(frozen=True)
+class _DenseFactor:
+    hessian: DenseHessian
+    lower: Floats
+    root: Floats
+    blocks: _Blocks
+
+    def solve(self, right: Floats) -> Floats:
+        product = self.root * self.blocks.centred(self.hessian.product(right))
+        return np.asarray(lapack.dpotrs(self.lower, product, lower=1)[0])
+
+
+class LowRankHessian:
+    """H = Z Z' of fewer columns than rows.
+
+    Args:
+        rows: Z, shape (k, r).
+    """
+
+    def __init__(self, rows: Floats) -> None:
+        self._rows = rows
+
+    def product(self, vector: Floats) -> Floats:
+        """See `Hessian`."""
+        return np.asarray(self._rows @ (self._rows.T @ vector))
+
+    def factor(self, root: Floats, blocks: _Blocks) -> _Factor | None:
+        """See `Hessian`: a Cholesky factor of r rows."""
+        scaled = blocks.centred(self._rows)
+        scaled *= root[:, None]
+        lower = _cholesky_of_identity_plus(scaled.T @ scaled)
+        return None if lower is None else _LowRankFactor(self._rows, scaled, lower)
+
+
+@dataclass(frozen=True)
+class _LowRankFactor:
+    rows: Floats
+    scaled: Floats
+    lower: Floats
+
+    def solve(self, right: Floats) -> Floats:
+        return np.asarray(self.scaled @ lapack.dpotrs(self.lower, self.rows.T @ right, lower=1)[0])
+
+
+def _cholesky_of_identity_plus(matrix: Floats) -> Floats | None:
+    matrix[np.diag_indices(len(matrix))] += 1.0
+    lower, failed = lapack.dpotrf(matrix.T, lower=1, overwrite_a=1, clean=0)
+    return None if failed else lower
+
+
+def solve_by_interior_point(
+    hessian: Hessian,
+    gradient: Floats,
+    sizes: Positions,
+    totals: Floats,
+    *,
+    share: float,
+    offset: float = 0.0,
+    smallest: float = 0.0,
+    deadline: Deadline = NEVER,
+) -> Floats | None:
+    """Maximise q(v) = g'v - v' H v / 2 over v >= 0 whose entries sum to a given total in every block.
+
+    All points are feasible, so their complementarity, v's with the slack s, bounds the distance from the largest value.
+
+    Args:
+        hessian: H.
+        gradient: g, shape (k,).
+        sizes: Consecutive entries of each block, at least 1, shape (B,).
+        totals: Their sums, positive, shape (B,).
+        share: Stop at a complementarity of this share of q + offset.
+        offset: Added to q, which makes it the gain over where one was.
+        smallest: Stop at this complementarity in any case.
+        deadline: When to give up.
+
+    Returns:
+        v, shape (k,), 0 where the slack outweighs what is left; None if the deadline passed or rounding ended the steps
+        before the first complementarity was halved.
+    """
+    blocks = _Blocks(sizes, np.repeat(totals / sizes, sizes))
+    point = blocks.weights
+    product = hessian.product(point)
+    slope = gradient - product
+    level = np.maximum.reduceat(slope, np.concatenate(([0], np.cumsum(sizes)[:-1])))
+    typical = float((blocks.spread(level) - slope) @ point) / float(totals.sum())
+    slack = blocks.spread(level) - slope + max(typical, np.finfo(float).tiny)
+    first = left = float(point @ slack)
+    for _ in range(_MAX_FACTORS):
+        left = float(point @ slack)
+        if left <= max(smallest, share * (offset + float(point @ (gradient - 0.5 * product)))):
+            break
+        if deadline.passed:
+            return None
+        blocks = _Blocks(sizes, point / slack)
+        root = np.sqrt(blocks.weights)
+        factor = hessian.factor(root, blocks)
+        if factor is None:
+            break
+        step = _Step(hessian, factor, blocks, root, blocks.sums(point) - totals)
+        # predictor: as if all complementarity could go at once
+        change, _, dual = step.towards(-slack)
+        length = min(_longest(point, change), _longest(slack, dual))
+        centring = (float((point + length * change) @ (slack + length * dual)) / left) ** 3
+        change, change_product, dual = step.towards(-slack + (centring * left / len(point) - change * dual) / point)
+        length = _TO_BOUNDARY * min(_longest(point, change), _longest(slack, dual))
+        if not length > _SHORTEST:
+            break
+        point = point + length * change
+        product = product + length * change_product
+        slack = slack + length * dual
+    if not left <= 0.5 * first:
+        return None
+    # on the central path, where point * slack is the same everywhere, these are the entries below a share of the total
+    scale = left / len(point) / blocks.spread(totals) ** 2
+    point = np.where(point * scale < _VANISHED**2 * slack, 0.0, point)
+    return np.asarray(point * blocks.spread(totals / blocks.sums(point)))
+
+
+@dataclass(frozen=True)
+class _Step:
+    """Newton steps of one factor: D dv + H dv - E' dy = r, E dv = -residual, with D = diag(slack / point)."""
+
+    hessian: Hessian
+    factor: _Factor
+    blocks: _Blocks
+    root: Floats
+    residual: Floats  # of the sums, rounding
+
+    def towards(self, right: Floats) -> tuple[Floats, Floats, Floats]:
+        """Change of the point, H times it, and change of the slack."""
+        blocks, weights = self.blocks, self.blocks.weights
+        direct = weights * blocks.centred(right) - weights * blocks.spread(self.residual / blocks.totals)
+        change = direct - blocks.scattered(self.factor.solve(direct), self.root)
+        product = self.hessian.product(change)
+        level = (self.residual + blocks.sums(weights * (right - product))) / blocks.totals
+        return change, product, product + blocks.spread(level)
+
+
+def _longest(values: Floats, change: Floats) -> float:
+    """Longest step up to 1 that keeps positive values from becoming negative."""
+    return float(1.0 / max(1.0, float((-change / values).max())))
