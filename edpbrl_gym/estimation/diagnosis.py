@@ -50,8 +50,9 @@ from scipy.linalg import cho_factor, cho_solve
 
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym._validation import check_array, check_count, check_number
+from edpbrl_gym.estimation.newton import posterior_precision
 from edpbrl_gym.estimation.posterior import Posterior
-from edpbrl_gym.likelihood.choice import information_from_differences, log_softmax
+from edpbrl_gym.likelihood.choice import log_softmax
 
 if TYPE_CHECKING:
     from edpbrl_gym.estimation.map_estimate import Estimate, Fitted
@@ -200,7 +201,7 @@ def _precision(fitted: Fitted, theta: Floats) -> Floats:
     if fitted.offsets is not None:
         values += fitted.offsets
     probabilities = np.exp(log_softmax(_with_chosen(values)))
-    return information_from_differences(fitted.differences, probabilities) + fitted.prior.precision
+    return posterior_precision(fitted.differences, probabilities, fitted.prior.precision)
 
 
 def _distances(precision: Floats, rows: Floats) -> Floats:

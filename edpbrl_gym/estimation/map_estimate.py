@@ -8,14 +8,18 @@ concave, so there is exactly one maximum. Without a prior (lambda = 0) it may no
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from edpbrl_gym._arrays import Floats
+from edpbrl_gym._lazy import MadeWhenRead
 from edpbrl_gym._validation import check_array, check_count, check_number
+from edpbrl_gym.estimation.conjugate import climb
 from edpbrl_gym.estimation.data import Data, answer_differences
 from edpbrl_gym.estimation.newton import Maximum, log_posterior, maximise
 from edpbrl_gym.estimation.prior import GaussianPrior
@@ -49,6 +53,7 @@ class Estimate:
         log_likelihood: Log-likelihood of the answers at theta.
         log_posterior: log_likelihood - 1/2 (theta - m)' P (theta - m) (without the normalising constants).
         precision: Fisher information at theta plus the prior precision, (d, d): the precision of the Laplace posterior.
+            It may be given as a function without arguments, which is called when the precision is first read.
         reason: Why the iteration did not converge; "" if it did.
         fitted: The answers and the prior, for :meth:`diagnose`; None for an estimate made by other means.
     """
@@ -59,9 +64,14 @@ class Estimate:
     gradient_norm: float
     log_likelihood: float
     log_posterior: float
-    precision: Floats
+    precision: MadeWhenRead[Floats] = MadeWhenRead()
     reason: str = ""
     fitted: Fitted | None = field(default=None, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All fields, the precision made."""
+        _ = self.precision
+        return self.__dict__
 
     def covariance(self) -> Floats:
         """Covariance of the Laplace approximation of the posterior, the inverse of ``precision``, (d, d).
@@ -130,9 +140,11 @@ def estimate(
     sum of multinomial logits with offsets. ``Estimate.precision`` then contains the observed information, minus the
     Hessian. Skips carry no information.
 
-    Newton's method with the exact gradient and Hessian, a Cholesky factor and backtracking. It has converged when the
-    Newton decrement sqrt(g' H^-1 g), the length of the next step in posterior standard deviations, is at most
-    ``tolerance``; this does not depend on the scale of the features.
+    Newton's method with the exact gradient and backtracking. With a proper prior its steps are those of conjugate
+    gradients (:mod:`~edpbrl_gym.estimation.conjugate`), and the Hessian is computed when ``precision`` is first read;
+    without one, or where these don't converge, of a Cholesky factor. It has converged when the Newton decrement
+    sqrt(g' H^-1 g), the length of the next step in posterior standard deviations, is at most ``tolerance``; this does
+    not depend on the scale of the features.
 
     Without a proper prior the maximum exists if and only if the differences of the options span the features and no
     direction ranks every chosen option at least as high as the others (Albert & Anderson, 1984). If the first condition
@@ -207,15 +219,22 @@ def _solve(
         )
         theta = theta if at_warm < at_mean else warm
     smallest = 0.0 if prior.proper else smallest_singular_value(differences, prior.null_space)
-    maximum = maximise(
-        differences,
-        prior.precision,
-        theta,
-        tolerance=tolerance,
-        max_iterations=max_iterations,
-        offsets=offsets,
-        prior_mean=mean,
-    )
+    maximum: Maximum | None = None
+    if prior.proper:
+        most = max_iterations // 2  # should products be too inaccurate to converge, dense steps still can
+        maximum = climb(differences, prior, theta, tolerance=tolerance, max_iterations=most, offsets=offsets)
+        theta = maximum.theta
+    if maximum is None or maximum.reason:
+        maximum = maximise(
+            differences,
+            prior.precision,
+            theta,
+            tolerance=tolerance,
+            max_iterations=max_iterations,
+            offsets=offsets,
+            prior_mean=mean,
+            taken=0 if maximum is None else maximum.iterations,
+        )
     reason = maximum.reason
     if not prior.proper and is_separable(*_present(differences, offsets, prior.null_space, maximum), smallest):
         reason = (
@@ -229,7 +248,7 @@ def _solve(
         gradient_norm=maximum.gradient_norm,
         log_likelihood=maximum.log_likelihood,
         log_posterior=maximum.log_posterior,
-        precision=maximum.precision,
+        precision=partial(attrgetter("precision"), maximum),
         reason=reason,
         fitted=Fitted(differences, offsets, prior),
     )

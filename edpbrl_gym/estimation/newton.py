@@ -8,25 +8,36 @@ numerically stable reference (its probability is the largest where the fit is go
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from edpbrl_gym._arrays import Floats
+from edpbrl_gym._lazy import MadeWhenRead
 from edpbrl_gym.likelihood.choice import information_from_differences, log_softmax
 
-__all__ = ["Maximum", "log_posterior", "maximise"]
+__all__ = [
+    "SMALL_CHANGE",
+    "Maximum",
+    "Objective",
+    "Point",
+    "log_posterior",
+    "maximise",
+    "posterior_precision",
+    "step_length",
+]
 
 
 _EPSILON = float(np.finfo(np.float64).eps)
 _SUFFICIENT = 1e-4  # Armijo: share of the predicted gain that a step must reach
 _SMALLEST_STEP = 1e-16
 _GOOD_RATE = 0.1  # a factor is reused while each step multiplies the decrement by at most this
-_SMALL_CHANGE = (
-    1e-3  # if no utility changes by more than this, the Hessian is constant to 0.1% and Newton must converge:
-)
+# if no utility changes by more than this, the Hessian is constant to 0.1% and Newton must converge:
+SMALL_CHANGE = 1e-3
 _PATIENCE = 3  # then this many new factors without a halved decrement mean that only rounding remains
 
 
@@ -44,8 +55,28 @@ class Maximum:
     gradient_norm: float
     log_likelihood: float
     log_posterior: float
-    precision: Floats
     probabilities: Floats
+    precision: MadeWhenRead[Floats] = MadeWhenRead()
+
+    @classmethod
+    def at(cls, point: Point, precision: Floats | Callable[[], Floats], *, reason: str, iterations: int) -> Maximum:
+        """The fields of a point, with minus its Hessian (d, d), or a function that returns it."""
+        return cls(
+            theta=point.theta,
+            reason=reason,
+            iterations=iterations,
+            score=point.score,
+            gradient_norm=float(np.linalg.norm(point.gradient)),
+            log_likelihood=point.log_likelihood,
+            log_posterior=point.log_posterior,
+            probabilities=point.probabilities,
+            precision=precision,
+        )
+
+
+def posterior_precision(differences: NDArray[np.floating], probabilities: Floats, prior_precision: Floats) -> Floats:
+    """Minus the Hessian of the objective, (d, d), from the probabilities with the chosen option first, (n, K)."""
+    return information_from_differences(differences, probabilities) + prior_precision
 
 
 def _log_probabilities(values: Floats) -> Floats:
@@ -63,6 +94,7 @@ def maximise(
     offsets: Floats | None = None,
     prior_mean: Floats | None = None,
     factor: tuple[Floats, bool] | None = None,
+    taken: int = 0,
 ) -> Maximum:
     """Maximise log-likelihood - 1/2 (theta - m)' P (theta - m).
 
@@ -79,21 +111,22 @@ def maximise(
             option (its difference must be finite). None: no offsets.
         prior_mean: m, (d,); None: 0.
         factor: Cholesky factor of the Hessian near the start, from ``cho_factor``, tried first; None: computed there.
+        taken: Steps that led to the start, counted among the iterations.
 
     Returns:
         The last point; ``reason`` is empty if it converged.
     """
-    objective = _Objective(differences, prior_precision, offsets, prior_mean)
+    objective = Objective(differences, prior_precision.dot, offsets, prior_mean)
     point = objective.at(start)
     reason: str | None = None
-    iteration, previous, best, stalled = 0, np.inf, np.inf, 0
+    iteration, previous, best, stalled = taken, np.inf, np.inf, 0
     while True:
         fresh = factor is None or iteration == max_iterations
         if factor is not None and not fresh:
             step, decrement = _newton_step(factor, point.gradient)
             fresh = not tolerance < decrement <= _GOOD_RATE * previous
         if fresh:
-            precision = information_from_differences(differences, point.probabilities) + prior_precision
+            precision = posterior_precision(differences, point.probabilities, prior_precision)
             try:
                 factor = cho_factor(precision, lower=True, check_finite=False)
             except LinAlgError:
@@ -106,34 +139,24 @@ def maximise(
             if reason is not None:
                 break
         changes = (objective.rows @ step).reshape(point.values.shape)
-        length = _step_length(point, changes, step, prior_precision @ step, decrement)
+        length = step_length(point, changes, step, prior_precision @ step, decrement)
         if length == 0.0:
             if fresh:
                 reason = f"no step raises the log posterior (Newton decrement {decrement:.2e})"
                 break
             factor = None
             continue
-        if length * float(np.abs(changes).max(initial=0.0)) > _SMALL_CHANGE:
+        if length * float(np.abs(changes).max(initial=0.0)) > SMALL_CHANGE:
             best, stalled = (
                 np.inf,
                 0,
             )  # the Hessian still changes, so that a decrement that does not fall is no sign of rounding
         point = objective.at(point.theta + length * step)
         iteration, previous = iteration + 1, decrement
-    return Maximum(
-        theta=point.theta,
-        reason=reason or "",
-        iterations=iteration,
-        score=point.score,
-        gradient_norm=float(np.linalg.norm(point.gradient)),
-        log_likelihood=point.log_likelihood,
-        log_posterior=point.log_posterior,
-        precision=precision,
-        probabilities=point.probabilities,
-    )
+    return Maximum.at(point, precision, reason=reason or "", iterations=iteration)
 
 
-class _Point(NamedTuple):
+class Point(NamedTuple):
     """The objective at a theta: utilities of the others (n, K - 1), probabilities, derivatives without the Hessian."""
 
     theta: Floats
@@ -146,19 +169,24 @@ class _Point(NamedTuple):
     gradient: Floats
 
 
-class _Objective:
-    """The objective as a function of theta, for fixed data and prior."""
+class Objective:
+    """The objective as a function of theta, for fixed data and prior, which is given as its products with vectors."""
 
     def __init__(
-        self, differences: Floats, prior_precision: Floats, offsets: Floats | None, prior_mean: Floats | None
+        self,
+        differences: Floats,
+        times_prior: Callable[[Floats], Floats],
+        offsets: Floats | None,
+        prior_mean: Floats | None,
     ) -> None:
         self.rows = differences.reshape(-1, differences.shape[2])
         self._shape = differences.shape[:2]
         self._offsets = offsets
-        self._precision = prior_precision
+        self._times_prior = times_prior
         self._mean = prior_mean
 
-    def at(self, theta: Floats) -> _Point:
+    def at(self, theta: Floats) -> Point:
+        """The objective at theta, (d,)."""
         values = (self.rows @ theta).reshape(self._shape)
         if self._offsets is not None:
             values += self._offsets
@@ -166,10 +194,10 @@ class _Objective:
         probabilities = np.exp(logs)
         score = -(probabilities[:, 1:].ravel() @ self.rows)
         deviation = theta if self._mean is None else theta - self._mean
-        slope = self._precision @ deviation
+        slope = self._times_prior(deviation)
         log_likelihood = float(logs[:, 0].sum())
         log_posterior = log_likelihood - 0.5 * float(deviation @ slope)
-        return _Point(theta, values, probabilities, log_likelihood, log_posterior, score, slope, score - slope)
+        return Point(theta, values, probabilities, log_likelihood, log_posterior, score, slope, score - slope)
 
 
 def log_posterior(
@@ -181,7 +209,7 @@ def log_posterior(
     prior_mean: Floats | None = None,
 ) -> float:
     """The objective of :func:`maximise` at theta, (d,)."""
-    return _Objective(differences, prior_precision, offsets, prior_mean).at(theta).log_posterior
+    return Objective(differences, prior_precision.dot, offsets, prior_mean).at(theta).log_posterior
 
 
 def _reason_to_stop(
@@ -203,7 +231,7 @@ def _newton_step(factor: tuple[Floats, bool], gradient: Floats) -> tuple[Floats,
     return step, float(np.sqrt(max(0.0, float(gradient @ step))))
 
 
-def _step_length(point: _Point, changes: Floats, step: Floats, prior_step: Floats, decrement: float) -> float:
+def step_length(point: Point, changes: Floats, step: Floats, prior_step: Floats, decrement: float) -> float:
     """Backtrack from 1 to a step length with a sufficient gain; 0 if there is none.
 
     ``changes`` (n, K - 1) are the changes of the utilities by the full step, ``prior_step`` is P step: the cost is that

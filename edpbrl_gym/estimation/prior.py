@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import LinAlgError, lapack
+from scipy.linalg.blas import dtrsv
 
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym._validation import check_array, check_count, check_number
@@ -37,6 +40,7 @@ class GaussianPrior:
     null_space: Floats = field(init=False, repr=False)
     log_determinant: float = field(init=False, repr=False)
     _root: Floats | None = field(init=False, repr=False, default=None)  # of the covariance, once it is known
+    _ridge: float | None = field(init=False, repr=False, default=None)  # lambda, where the precision is lambda I
 
     def __post_init__(self) -> None:
         matrix = check_array(self.precision, "precision", shape=("d", "d"))
@@ -46,11 +50,19 @@ class GaussianPrior:
         asymmetry = float(np.abs(matrix - matrix.T).max())
         if asymmetry > 1e-8 * size:
             raise ValueError(f"Expected a symmetric precision matrix, got entries that differ by {asymmetry:.3g}")
-        null_space, log_determinant = _null_space(matrix := (matrix + matrix.T) / 2)
-        self._set(matrix, _checked_mean(self.mean, len(matrix)), null_space, log_determinant)
+        matrix = (matrix + matrix.T) / 2
+        ridge = _ridge_of(matrix)
+        null_space, log_determinant = _null_space(matrix) if ridge is None else _null_space_of_ridge(len(matrix), ridge)
+        self._set(matrix, _checked_mean(self.mean, len(matrix)), null_space, log_determinant, ridge=ridge)
 
     def _set(
-        self, precision: Floats, mean: Floats, null_space: Floats, log_determinant: float, root: Floats | None = None
+        self,
+        precision: Floats,
+        mean: Floats,
+        null_space: Floats,
+        log_determinant: float,
+        root: Floats | None = None,
+        ridge: float | None = None,
     ) -> None:
         for array in (precision, mean):
             array.flags.writeable = False  # the fields computed from them must stay valid
@@ -59,6 +71,7 @@ class GaussianPrior:
         object.__setattr__(self, "null_space", null_space)
         object.__setattr__(self, "log_determinant", log_determinant)
         object.__setattr__(self, "_root", root)
+        object.__setattr__(self, "_ridge", ridge)
 
     @classmethod
     def isotropic(cls, dimension: int, regularization: float) -> GaussianPrior:
@@ -72,7 +85,10 @@ class GaussianPrior:
             ValueError: d < 1 or lambda < 0.
         """
         ridge = check_number(regularization, "regularization (lambda)", minimum=0.0)
-        return cls(ridge * np.eye(check_count(dimension, "dimension")))
+        size = check_count(dimension, "dimension")
+        prior = object.__new__(cls)
+        prior._set(ridge * np.eye(size), np.zeros(size), *_null_space_of_ridge(size, ridge), ridge=ridge)
+        return prior
 
     @classmethod
     def from_precision(cls, matrix: ArrayLike, mean: ArrayLike | None = None) -> GaussianPrior:
@@ -237,8 +253,27 @@ class GaussianPrior:
             self.null_space,
             self.log_determinant - rank * np.log(factor),
             None if self._root is None else np.sqrt(factor) * self._root,
+            None if self._ridge is None else self._ridge / factor,
         )
         return scaled_prior
+
+    def times(self, vector: Floats) -> Floats:
+        """The precision times a vector (d,)."""
+        return np.asarray(self.precision @ vector if self._ridge is None else self._ridge * vector)
+
+    def solver(self) -> Callable[[Floats], Floats] | None:
+        """A function that multiplies a vector (d,) by the covariance; None if the precision has no Cholesky factor."""
+        if self._ridge:
+            return partial(np.multiply, 1.0 / self._ridge)
+        factor, status = lapack.dpotrf(self.precision, lower=1)
+        if status != 0:
+            return None
+
+        def solve(vector: Floats) -> Floats:
+            half = dtrsv(factor, vector, lower=1)
+            return np.asarray(dtrsv(factor, half, lower=1, trans=1, overwrite_x=1))
+
+        return solve
 
     @property
     def covariance(self) -> Floats:
@@ -289,14 +324,23 @@ def _checked_mean(mean: Any, dimension: int) -> Floats:
     return np.array(check_array(mean, "mean", shape=(dimension,), hint=hint))
 
 
+def _ridge_of(matrix: Floats) -> float | None:
+    """Lambda >= 0 of a matrix lambda I, None for another."""
+    diagonal = np.diagonal(matrix)
+    plain = np.count_nonzero(matrix - np.diag(diagonal)) == 0 and np.ptp(diagonal) == 0 and diagonal[0] >= 0
+    return float(diagonal[0]) if plain else None
+
+
+def _null_space_of_ridge(dimension: int, ridge: float) -> tuple[Floats, float]:
+    """``_null_space`` of lambda I, which needs no decomposition."""
+    if ridge > 0:
+        return np.zeros((dimension, 0)), dimension * float(np.log(ridge))
+    return np.eye(dimension), 0.0
+
+
 def _null_space(matrix: Floats) -> tuple[Floats, float]:
     """Orthonormal basis (d, r) of the null space of a positive semidefinite matrix; log det on its complement."""
     dimension = len(matrix)
-    diagonal = np.diagonal(matrix)
-    if np.count_nonzero(matrix - np.diag(diagonal)) == 0 and np.ptp(diagonal) == 0 and diagonal[0] >= 0:
-        if diagonal[0] > 0:  # a ridge needs no decomposition
-            return np.zeros((dimension, 0)), dimension * float(np.log(diagonal[0]))
-        return np.eye(dimension), 0.0
     factor, status = lapack.dpotrf(matrix, lower=1)
     relative = dimension * np.finfo(np.float64).eps
     if status == 0:  # if the estimated condition is good, eigenvalues (ten times as expensive) are not needed

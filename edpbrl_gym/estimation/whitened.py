@@ -8,16 +8,17 @@ for each row of D (the span of the answers, as in Gaussian process classificatio
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, qr
 from scipy.linalg.blas import dtrmm
 
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym.estimation.map_estimate import Estimate, Fitted
-from edpbrl_gym.estimation.newton import Maximum, maximise
+from edpbrl_gym.estimation.newton import Maximum, maximise, posterior_precision
 from edpbrl_gym.estimation.prior import GaussianPrior
 from edpbrl_gym.estimation.variational import GaussianFit, fit_gaussian, importance_log_evidence
-from edpbrl_gym.likelihood.choice import information_from_differences
 
 __all__ = ["WhitenedAnswers"]
 
@@ -85,7 +86,7 @@ class WhitenedAnswers:
             gradient_norm=float(np.linalg.norm(gradient)),
             log_likelihood=maximum.log_likelihood,
             log_posterior=maximum.log_posterior,
-            precision=information_from_differences(self._differences, maximum.probabilities) + prior.precision,
+            precision=partial(posterior_precision, self._differences, maximum.probabilities, prior.precision),
             reason=maximum.reason,
             fitted=Fitted(self._differences, self._offsets, prior),
         )

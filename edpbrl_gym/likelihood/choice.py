@@ -171,7 +171,7 @@ def fisher_information(options: ArrayLike, theta: ArrayLike | None = None) -> Fl
     return information
 
 
-def information_from_differences(differences: Floats, probabilities: Floats) -> Floats:
+def information_from_differences(differences: NDArray[np.floating], probabilities: Floats) -> Floats:
     """Fisher information from differences to a reference option, by one symmetric BLAS product per block.
 
     A covariance of K points has rank K - 1. Adding the points one at a time (West, 1979) writes it as K - 1 squares,
@@ -182,14 +182,15 @@ def information_from_differences(differences: Floats, probabilities: Floats) -> 
     cancels and the result is positive semidefinite up to the rounding of the product.
 
     Args:
-        differences: x_k - x_reference for the other K - 1 options, (n, K - 1, d).
+        differences: x_k - x_reference for the other K - 1 options, (n, K - 1, d), whose precision that of the products
+            is.
         probabilities: Probabilities of the K options, the reference first, (n, K).
 
     Returns:
         Sum over the questions, (d, d).
     """
     num_questions, others, dimension = differences.shape
-    factor = _running_factor(probabilities)
+    factor = _running_factor(probabilities).astype(differences.dtype, copy=False)
     information = np.zeros((dimension, dimension))
     block = max(1, _BLOCK_ROWS // others)
     for start in range(0, num_questions, block):

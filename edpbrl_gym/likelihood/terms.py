@@ -101,7 +101,8 @@ class Terms:
         others = np.arange(self.rows.shape[1] - 1)[None, :]
         others = others + (others >= self.chosen[:, None])
         offsets = self.offsets[index[:, None], others] - self.offsets[index, self.chosen][:, None]
-        differences = self.rows[index[:, None], others] - self.rows[index, self.chosen][:, None, :]
+        differences = self.rows[index[:, None], others]
+        differences -= self.rows[index, self.chosen][:, None, :]
         differences[np.isneginf(offsets)] = 0.0
         return differences, offsets
 
