@@ -32,6 +32,7 @@ from edpbrl_gym.design.chunks import Features, row_chunks
 from edpbrl_gym.design.criteria import cholesky
 from edpbrl_gym.design.solvers.newton.columns.columns import ColumnSet
 from edpbrl_gym.design.solvers.newton.master import ByProducts
+from edpbrl_gym.design.solvers.newton.quasi_newton import Renewed
 
 __all__ = ["BlockSpace", "CentredFeatures", "Local", "Moments", "Surroundings"]
 
@@ -209,7 +210,7 @@ class BlockSpace:
         self, features: CentredFeatures, around: Surroundings, columns: ColumnSet, target: Floats | None
     ) -> None:
         self.parts = columns.slices
-        self.by_products: ByProducts | None = ByProducts(BlockSpace.curvature, above=FEW, share=0.1, stale=0.0)
+        self.by_products: ByProducts | None = Renewed(BlockSpace.curvature, above=FEW, share=0.1)
         self._around = around
         self._target = target
         self._rows = features.rows(columns.rows) - around.centres[columns.steps]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,31 +18,31 @@ __all__ = ["ByProducts", "Objective", "centred_gradient", "cleaned", "improve", 
 
 _SMALLEST = 1e-13  # smaller weights are set to 0
 _ARMIJO = 0.1
-_ROUNDING = 1e-13  # relative, of the objective
+ROUNDING = 1e-13  # relative, of the objective
 _QP_SHARE = 1e-2  # the quadratic program is solved to this share of the restricted gap
 
 
-@dataclass
-class ByProducts:
+class ByProducts(Protocol):
     """How an objective of many weights is maximised: by products with its Hessian, not by its factors.
 
     The active-set program of `simplex_qp` takes a factor for nearly every entry that leaves the support; from hundreds
     on accelerated projected gradients (`projected`), a few dozen products, are ten times as fast or more.
 
     Attributes:
-        curvature: Makes the Hessian of the negative, of an objective and weights (no bound method: objectives hold
-            large arrays, which a cycle would keep).
         above: Weights above which products are cheaper.
         share: Of the gap, to which the quadratic program is solved.
-        stale: Keep the Hessian while a step lowers the gap to less than this share.
-        last: The Hessian made last.
     """
 
-    curvature: Callable[[Any, Floats], Curvature]
     above: int
     share: float
-    stale: float
-    last: Curvature | None = None
+
+    def at(self, space: Any, weights: Floats, gradient: Floats, gap: float) -> Curvature:
+        """Hessian of the negative at weights, where the gradient (up to a constant in every block) has this gap."""
+        ...
+
+    def renew(self) -> bool:
+        """Whether there is more to know of the Hessian than the last step, which failed, was told."""
+        ...
 
 
 class Objective(Protocol):
@@ -80,6 +78,7 @@ def improve(
     deadline: Deadline = NEVER,
     observe: Callable[[Floats, float], object] = lambda *_: False,
     gradient_first: bool = False,
+    rounding: float = ROUNDING,
 ) -> tuple[Floats, float, float]:
     """Newton steps until the gap over the working set is at most `target`.
 
@@ -91,12 +90,15 @@ def improve(
         deadline: When to return what has been reached; the steps look at it, and what they solve.
         observe: Called with the weights and their value after every step; a true return value ends the steps.
         gradient_first: Whether to look at the gradient alone after every step, which may save the last Hessian.
+        rounding: Relative, of the values; among smaller changes the slope decides on a step.
 
     Returns:
         The weights, their value in the space, and the size of the last step (0 if none).
     """
     value, step = space.value(weights), 0.0
-    last = np.inf
+    products = space.by_products
+    if products is not None and len(weights) <= products.above:
+        products = None
     for number in range(max_steps):
         if deadline.passed:
             break
@@ -104,19 +106,14 @@ def improve(
             gradient = centred_gradient(space.gradient(weights), weights, space.parts)
             if restricted_gap(gradient, space.parts) <= target:
                 break
-        if space.by_products is not None and len(weights) > space.by_products.above:
-            products = space.by_products
+        if products is not None:
             gradient = centred_gradient(space.gradient(weights), weights, space.parts)
             gap = restricted_gap(gradient, space.parts)
             if gap <= target:
                 break
-            if products.last is None or not gap <= products.stale * last:
-                products.last = products.curvature(space, weights)
-            last = gap
+            curvature = products.at(space, weights, gradient, gap)
             tolerance = max(products.share * gap, 0.5 * target)
-            aim = solve_by_gradients(
-                products.last, gradient, weights, space.parts, tolerance=tolerance, deadline=deadline
-            )
+            aim = solve_by_gradients(curvature, gradient, weights, space.parts, tolerance=tolerance, deadline=deadline)
         else:
             gradient, hessian = space.derivatives(weights)
             gradient = centred_gradient(gradient, weights, space.parts)
@@ -125,8 +122,10 @@ def improve(
                 break
             tolerance = max(_QP_SHARE * gap, 0.5 * target) / len(space.parts)
             aim = solve_simplex_qp(hessian, gradient, weights, space.parts, tolerance=tolerance, deadline=deadline)
-        improvement = _search(space, weights, value, aim, gradient, deadline)
+        improvement = _search(space, weights, value, aim, gradient, deadline, rounding)
         if improvement is None:
+            if products is not None and products.renew():
+                continue
             break
         weights, value, step = improvement
         if observe(weights, value):
@@ -168,6 +167,7 @@ def _search(
     aim: Floats,
     gradient: Floats,
     deadline: Deadline,
+    rounding: float,
 ) -> tuple[Floats, float, float] | None:
     """Backtrack from the full step; None if no step raises the objective, or the time is up before one is found."""
     aim = cleaned(aim, space.parts)
@@ -184,13 +184,15 @@ def _search(
         except SingularInformationError:  # only without a proper prior
             step /= 4
             continue
-        if new_value >= value + _ARMIJO * step * slope and new_value > value:
+        rise = new_value - value
+        if rise >= _ARMIJO * step * slope and rise > 0:
             return candidate, new_value, step
         # the objective is flat to rounding long before the gap is small: then the slope decides, as in the
         # approximate Wolfe condition of Hager and Zhang (2005)
-        if new_value >= value - _ROUNDING * max(1.0, abs(value)):
+        if new_value >= value - rounding * max(1.0, abs(value)):
             end = float(centred_gradient(space.gradient(candidate), candidate, space.parts) @ (aim - weights))
             if end >= -(1.0 - 2.0 * _ARMIJO) * slope:
                 return candidate, new_value, step
-        step /= 2
+        # where the parabola through what is known has its top
+        step *= float(np.clip(0.5 * step * slope / (step * slope - rise), 0.1, 0.5)) if np.isfinite(rise) else 0.1
     return None

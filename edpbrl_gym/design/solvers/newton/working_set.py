@@ -29,6 +29,7 @@ __all__ = ["Engine", "Point", "Prices", "Run", "iterate", "solve_by_working_sets
 _SMALLEST_BUDGET = 64  # to add at once
 _RESTRICTED_SHARE = 0.1  # the restricted problem is solved to this share of the full gap
 _MASTER_STEPS = 10
+_SMALLEST_GOAL = 1e-12  # of the gap
 _PATIENCE = 3  # iterations without progress before giving up
 _HIDDEN = 4.0  # allowances for the rounding of value and gap: a smaller gap is noise
 
@@ -74,6 +75,7 @@ class Run(Generic[PointT]):
     steps: int = 0
     status: str = ""
     slow: int = 0  # iterations in a row without progress
+    goal: float = 0.0  # a gap that would do at the present value
 
     def report(self) -> dict[str, Any]:
         """Fields of a design that describe its run, except the time."""
@@ -225,6 +227,7 @@ def iterate(
         else:
             if run.slow >= _PATIENCE:  # perhaps float32 hides what to add
                 run.exact, run.slow = True, 0
+            run.goal = _goal(problem, gap, value, tolerance)
             watch = _Watch(run, value + gap, observe)
             run.point, step = engine.advanced(
                 run,
@@ -242,6 +245,16 @@ def iterate(
             return
         run.history.append(IterationRecord(run.steps, value, gap, 0.0, time.perf_counter() - began))
         return
+
+
+def _goal(problem: DesignProblem, gap: float, value: float, tolerance: float) -> float:
+    """About the largest gap with which a design of this value would have converged; 0 if no gap would do."""
+    goal = gap
+    while goal > _SMALLEST_GOAL * gap:
+        goal *= 0.8
+        if problem.converged(goal, value, tolerance):
+            return goal
+    return 0.0
 
 
 def _note_progress(engine: Engine[PointT, PricesT], run: Run[PointT], gap: float) -> None:

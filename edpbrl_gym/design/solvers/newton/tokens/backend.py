@@ -86,14 +86,19 @@ class NumpyBackend(ArrayBackend):
         return values
 
     def factor_squares(self, rows: NDArray, factor: NDArray, triangle: str | None) -> NDArray:
-        """See the base class; a triangular factor takes half the work."""
-        if triangle is None:
-            product = rows @ factor.T
-        else:
-            multiply = blas.strmm if rows.dtype == np.float32 else blas.dtrmm
-            # BLAS takes the transposes of C-ordered arrays as they are, and overwrites the rows in place
-            product = multiply(1.0, factor.T, rows.T, lower=triangle != "lower", trans_a=1, overwrite_b=True).T
+        """See the base class."""
+        product = self.factor_product(rows, factor, triangle)
         return np.asarray(np.einsum("nr,nr->n", product, product))
+
+    @staticmethod
+    def factor_product(rows: NDArray, factor: NDArray, triangle: str | None) -> NDArray:
+        """F x for rows x, shape (m, r); a triangular factor takes half the work. Arguments as in `factor_squares`."""
+        if triangle is None:
+            return np.asarray(rows @ factor.T)
+        multiply = blas.strmm if rows.dtype == np.float32 else blas.dtrmm
+        # BLAS takes the transposes of C-ordered arrays as they are, and overwrites the rows in place
+        product = multiply(1.0, factor.T, rows.T, lower=triangle != "lower", trans_a=1, overwrite_b=True)
+        return np.asarray(product.T)
 
     def resident(self, size: int, dtype: np.dtype) -> bool:
         """See the base class: a copy costs memory, subtracting the centre in every pass costs little."""

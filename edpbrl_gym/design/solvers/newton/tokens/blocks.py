@@ -89,12 +89,15 @@ class TokenBlocks:
         bounds = np.searchsorted(tokens, self.starts)
         return [slice(int(begin), int(end)) for begin, end in zip(bounds[:-1], bounds[1:], strict=True)]
 
-    def centred(self, tokens: Positions) -> Floats:
-        """Features of some sorted tokens less the centre of their block, float64, shape (k, d)."""
-        result = np.empty((len(tokens), self._features.shape[1]))
+    def centred(self, tokens: Positions, dtype: DTypeLike = np.float64) -> NDArray:
+        """Features of some sorted tokens less the centre of their block, shape (k, d)."""
+        kind = np.dtype(dtype)
+        result = np.empty((len(tokens), self._features.shape[1]), dtype=kind)
         for number, part in enumerate(self.parts(tokens)):
-            rows = tokens[part] - self.starts[number] + self._rows[number].start
-            np.subtract(self._features[rows], self._centre[number], out=result[part], dtype=np.float64)
+            local = tokens[part] - self.starts[number]
+            for begin in range(0, len(local), CHUNK):
+                chunk = local[begin : begin + CHUNK]
+                result[part][begin : begin + CHUNK] = self._centred_rows(number, chunk, kind)
         return result
 
     def scores(

@@ -22,7 +22,7 @@ from scipy.linalg import blas
 
 from edpbrl_gym._arrays import Floats, Floats32
 
-__all__ = ["LARGEST_MATRIX", "Curvature", "ImplicitCurvature", "MatrixCurvature"]
+__all__ = ["LARGEST_MATRIX", "Curvature", "DiagonalCurvature", "ImplicitCurvature", "MatrixCurvature"]
 
 
 LARGEST_MATRIX = 6000  # tokens; 144 MB in float32
@@ -42,6 +42,21 @@ class Curvature(Protocol):
     def product(self, vector: Floats) -> Floats:
         """H v, shape (k,)."""
         ...
+
+
+class DiagonalCurvature:
+    """A diagonal.
+
+    Args:
+        diagonal: Shape (k,).
+    """
+
+    def __init__(self, diagonal: Floats) -> None:
+        self.diagonal = diagonal
+
+    def product(self, vector: Floats) -> Floats:
+        """See `Curvature`."""
+        return np.asarray(self.diagonal * vector)
 
 
 class MatrixCurvature:

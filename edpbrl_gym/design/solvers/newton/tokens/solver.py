@@ -26,14 +26,15 @@ from edpbrl_gym.design.diagnostics import PriorBalance
 from edpbrl_gym.design.metric import PriorMetric
 from edpbrl_gym.design.problem import DesignProblem
 from edpbrl_gym.design.result import Design, assemble, check_occupancy
-from edpbrl_gym.design.solvers.newton.master import improve, uniform_weights
+from edpbrl_gym.design.solvers.newton.master import centred_gradient, improve, uniform_weights
+from edpbrl_gym.design.solvers.newton.quasi_newton import IDLE
 from edpbrl_gym.design.solvers.newton.tokens.backend import ArrayBackend
 from edpbrl_gym.design.solvers.newton.tokens.blocks import TokenBlocks
 from edpbrl_gym.design.solvers.newton.tokens.certificate import certified_gap
 from edpbrl_gym.design.solvers.newton.tokens.layout import PromptLayout
-from edpbrl_gym.design.solvers.newton.tokens.pricing import FullPricing, Pricing, TokenPrices
+from edpbrl_gym.design.solvers.newton.tokens.pricing import FullPricing, Pricing, TokenPrices, levels_of
 from edpbrl_gym.design.solvers.newton.tokens.screening import ScreenedPricing
-from edpbrl_gym.design.solvers.newton.tokens.spaces import FeatureSpace, Space, TokenSpace
+from edpbrl_gym.design.solvers.newton.tokens.spaces import LARGE, FeatureSpace, Space, TokenSpace
 from edpbrl_gym.design.solvers.newton.working_set import Engine, Run, iterate
 
 __all__ = ["TokenPoint", "TokenSolver"]
@@ -50,7 +51,12 @@ _DENSE_SHARE = 0.4  # of all tokens: if so many improve the design, and it may n
 _DENSE_AT_ONCE = 0.9  # a share that needs no patience
 _DENSE_PATIENCE = 3  # the first small working sets leave many tokens better off, whatever the support
 _DENSE_LIMIT = 50_000_000  # numbers in the features of so many tokens, in float64
-_SHRINK = 0.7  # of all tokens: keep them all while at least so many have mass or would improve the design
+_FACTORED = 3000  # tokens whose Hessian is factored where products with it make no progress
+_STUCK = 3  # iterations on one working set that do not halve the gap
+_SINGLE = 1e-5  # of the mean scores: to smaller gaps float32 gives no direction
+_SINGLE_STEPS = 4
+_SINGLE_ROUNDING = 1e-6  # of their values
+_LARGE_SHARE = 0.02
 
 
 @dataclass(frozen=True)
@@ -209,6 +215,17 @@ class TokenSolver(Engine[TokenPoint, TokenPrices]):
     ) -> tuple[TokenPoint, float]:
         """See `Engine`."""
         space, weights = self._next(run, prices)
+        recent = run.history[-_STUCK:]
+        stuck = space is run.point.space and len(recent) == _STUCK and prices.gap > 0.5 * recent[0].gap
+        if (run.exact or stuck) and isinstance(space, FeatureSpace) and len(space.tokens) <= _FACTORED:
+            space.by_products.above = _FACTORED  # where nearly equal tokens decide, only factors tell them apart
+        if isinstance(space, FeatureSpace) and len(space.tokens) > space.by_products.above:
+            target = max(_LARGE_SHARE * prices.gap, 0.5 * run.goal)
+            space, weights, rough = self._roughly(run, prices.gap, space, weights, target, deadline)
+            if len(space.tokens) == len(self.blocks):
+                max_steps = 1  # the next prices cost nothing, and may tell that fewer tokens do
+            if rough is not None and observe(rough):
+                return rough, 1.0
 
         def point(weights: Floats, value: float) -> TokenPoint:
             return TokenPoint(space, weights, value + space.offset)
@@ -222,6 +239,56 @@ class TokenSolver(Engine[TokenPoint, TokenPrices]):
             observe=lambda weights, value: observe(point(weights, value)),
         )
         return point(weights, value), step
+
+    def _roughly(
+        self,
+        run: Run[TokenPoint],
+        gap: float,
+        space: FeatureSpace,
+        weights: Floats,
+        target: float,
+        deadline: Deadline,
+    ) -> tuple[Space, Floats, TokenPoint | None]:
+        """Steps with sums in float32, at half the price, as long as they tell where to go.
+
+        Returns:
+            The working set, or what matters of it; weights there; and the same as a point if they are better.
+        """
+        space.by_products.goal = run.goal
+        point = run.point
+        enough = _SINGLE * float(levels_of(point.space, point.weights, point.space.gradient(point.weights)).sum())
+        if gap <= enough:
+            return space, weights, None
+        single = FeatureSpace(self.blocks, space.tokens, self.problem.prior, self._target, np.float32)
+        single.by_products = space.by_products
+        whole = len(space.tokens) == len(self.blocks)
+        try:
+            if whole and space is not point.space:
+                even = uniform_weights(space.parts)
+                weights = even if single.value(even) > point.value else weights
+            goal = max(run.goal, enough) if whole else max(target, enough)
+            rough, _, _ = improve(
+                single,
+                weights,
+                target=goal,
+                max_steps=_SINGLE_STEPS,
+                deadline=deadline,
+                rounding=_SINGLE_ROUNDING,
+            )
+            gradient = centred_gradient(single.gradient(rough), rough, single.parts)
+        except SingularInformationError:
+            return space, weights, None
+        needed = np.flatnonzero((rough > 0) | (gradient > 0))
+        better: Space = space
+        if len(needed) <= IDLE * len(rough):
+            better, rough = self.space(space.tokens[needed]), rough[needed]
+            if isinstance(better, FeatureSpace):
+                better.by_products.inherit(single.by_products)
+                better.by_products.goal = run.goal
+        value = better.value(rough) + better.offset
+        if value > point.value:
+            return better, rough, TokenPoint(better, rough, value)
+        return space, weights, None
 
     def occupancy(self, point: TokenPoint) -> Floats:
         """See `Engine`."""
@@ -257,17 +324,22 @@ class TokenSolver(Engine[TokenPoint, TokenPrices]):
         dense = fits and share > (_DENSE_SHARE if run.steps >= _DENSE_PATIENCE else _DENSE_AT_ONCE)
         if len(point.space.tokens) == count:  # a dense support
             tokens = np.union1d(support, prices.tokens)
-            if len(tokens) > _SHRINK * count:
+            if len(tokens) > IDLE * count:
                 return point.space, point.weights
             dense = False
         elif dense:
             tokens = np.arange(count)
         else:
             tokens = np.union1d(support, self._added(prices, run.budget))
+            if (
+                len(tokens) > IDLE * len(point.space.tokens) > IDLE * LARGE
+                and np.isin(tokens, point.space.tokens, assume_unique=True).all()
+            ):
+                return point.space, point.weights  # with its curvature
         space = self.space(tokens)
         weights = np.zeros(len(tokens))
         weights[np.searchsorted(tokens, support)] = point.weights[point.weights > 0]
-        return space, _more_even(space, weights) if dense else weights
+        return space, weights
 
     def _added(self, prices: TokenPrices, budget: int) -> Positions:
         """The tokens with the largest excess, `budget` in all, and the best of every block; sorted."""
@@ -280,12 +352,6 @@ class TokenSolver(Engine[TokenPoint, TokenPrices]):
             if part.stop > part.start
         ]
         return np.unique(prices.tokens[np.concatenate([best, tops])])
-
-
-def _more_even(space: Space, weights: Floats) -> Floats:
-    """The better of some weights and uniform ones."""
-    even = uniform_weights(space.parts)
-    return even if space.value(even) > space.value(weights) else weights
 
 
 def _balance(problem: DesignProblem, point: TokenPoint) -> PriorBalance:
