@@ -285,6 +285,27 @@ def test_working_sets_smaller_than_the_vocabulary(seed, criterion, regularizatio
     assert verify(problem, design).confirmed
 
 
+@pytest.mark.parametrize(("columns", "optimum"), [(11, 2.37326535), (31, 1.5625865117)])
+def test_published_optima_of_the_classical_problem(columns, optimum):
+    """D-optimal designs without a prior on the rows (phi, 1), det(M)^(1/m) as computed by REX.
+
+    Harman, Filova and Richtarik (2020), "A randomized exchange algorithm for computing optimal approximate designs of
+    experiments". With a mean subtracted, det of the d x d information is that of M, the moments of the rows (phi, 1).
+    """
+    features = np.random.default_rng(0).standard_normal((5000, columns - 1))
+    problem = problem_from(features, (5000,), regularization=0.0, episodes=1)
+    design = newton(problem, tolerance=1e-9)
+    assert design.status == "converged"
+    digits = 0.5 * 10.0 ** (len(str(int(optimum))) + 1 - len(str(optimum)))
+    assert abs(np.exp(design.value / columns) - optimum) <= digits
+    rows = np.column_stack([features, np.ones(5000)])
+    moments = rows.T @ (design.mean_rows[0][:, None] * rows)
+    assert np.linalg.det(moments) ** (1.0 / columns) == pytest.approx(optimum, abs=digits)
+    # the equivalence theorem of Kiefer and Wolfowitz: no row has a variance above m
+    variances = np.einsum("nm,nm->n", rows, np.linalg.solve(moments, rows.T).T)
+    assert variances.max() <= columns + 1e-6
+
+
 def test_nothing_to_learn():
     """One token at every step, and equal tokens: no design has information, and that is no crash."""
     for features, sizes in [(np.eye(2), (1, 1)), (np.ones((6, 2)), (3, 3)), (np.zeros((4, 2)), (4,))]:

@@ -133,8 +133,8 @@ def test_it_ends_between_the_factors_of_a_quadratic_program(clock, monkeypatch):
 def test_it_ends_between_the_products_of_the_first_order_program(clock, monkeypatch):
     features = np.random.default_rng(0).standard_normal((900, 120))
     problem = problem_from(features / np.linalg.norm(features, axis=1, keepdims=True), [900])
-    module = importlib.import_module("edpbrl_gym.design.solvers.newton.tokens.curvature")
-    monkeypatch.setattr(module.MatrixCurvature, "product", clock.moved_by(module.MatrixCurvature.product))
+    module = importlib.import_module("edpbrl_gym.design.solvers.newton.quasi_newton")
+    monkeypatch.setattr(module.Secants, "product", clock.moved_by(module.Secants.product))
     for limit in (6, 9, 20):
         clock.now = 0.0
         design = newton(problem, tolerance=0.0, time_limit=limit - 0.5)

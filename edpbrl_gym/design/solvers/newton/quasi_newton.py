@@ -123,7 +123,7 @@ class Secants:
         self._correction = np.concatenate([products, changes], axis=1), middle * np.outer(scale, scale)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Renewed:
     """A Hessian that is made at every point.
 

@@ -218,8 +218,8 @@ class TokenSolver(Engine[TokenPoint, TokenPrices]):
         recent = run.history[-_STUCK:]
         stuck = space is run.point.space and len(recent) == _STUCK and prices.gap > 0.5 * recent[0].gap
         if (run.exact or stuck) and isinstance(space, FeatureSpace) and len(space.tokens) <= _FACTORED:
-            space.by_products.above = _FACTORED  # where nearly equal tokens decide, only factors tell them apart
-        if isinstance(space, FeatureSpace) and len(space.tokens) > space.by_products.above:
+            space.curvatures.above = _FACTORED  # where nearly equal tokens decide, only factors tell them apart
+        if isinstance(space, FeatureSpace) and len(space.tokens) > space.curvatures.above:
             target = max(_LARGE_SHARE * prices.gap, 0.5 * run.goal)
             space, weights, rough = self._roughly(run, prices.gap, space, weights, target, deadline)
             if len(space.tokens) == len(self.blocks):
@@ -254,13 +254,13 @@ class TokenSolver(Engine[TokenPoint, TokenPrices]):
         Returns:
             The working set, or what matters of it; weights there; and the same as a point if they are better.
         """
-        space.by_products.goal = run.goal
+        space.curvatures.goal = run.goal
         point = run.point
         enough = _SINGLE * float(levels_of(point.space, point.weights, point.space.gradient(point.weights)).sum())
         if gap <= enough:
             return space, weights, None
         single = FeatureSpace(self.blocks, space.tokens, self.problem.prior, self._target, np.float32)
-        single.by_products = space.by_products
+        single.curvatures = single.by_products = space.curvatures
         whole = len(space.tokens) == len(self.blocks)
         try:
             if whole and space is not point.space:
@@ -283,8 +283,8 @@ class TokenSolver(Engine[TokenPoint, TokenPrices]):
         if len(needed) <= IDLE * len(rough):
             better, rough = self.space(space.tokens[needed]), rough[needed]
             if isinstance(better, FeatureSpace):
-                better.by_products.inherit(single.by_products)
-                better.by_products.goal = run.goal
+                better.curvatures.inherit(single.curvatures)
+                better.curvatures.goal = run.goal
         value = better.value(rough) + better.offset
         if value > point.value:
             return better, rough, TokenPoint(better, rough, value)

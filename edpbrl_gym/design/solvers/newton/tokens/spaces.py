@@ -32,6 +32,7 @@ from edpbrl_gym._arrays import Floats, Positions
 from edpbrl_gym.design.criteria import cholesky
 from edpbrl_gym.design.metric import PriorMetric
 from edpbrl_gym.design.rounding import factor_condition, woodbury_condition
+from edpbrl_gym.design.solvers.newton.master import ByProducts
 from edpbrl_gym.design.solvers.newton.quasi_newton import Costs, CurvatureModel
 from edpbrl_gym.design.solvers.newton.tokens.backend import NumpyBackend
 from edpbrl_gym.design.solvers.newton.tokens.blocks import CHUNK, TokenBlocks
@@ -69,7 +70,7 @@ class Space(ABC):
     """
 
     offset = 0.0
-    by_products: CurvatureModel | None = None
+    by_products: ByProducts | None = None
 
     def __init__(self, blocks: TokenBlocks, tokens: Positions, dtype: DTypeLike = np.float64) -> None:
         self.tokens = tokens
@@ -144,6 +145,9 @@ class FeatureSpace(Space):
         prior: Lambda, shape (d, d).
         target: B with V = B B' for A and V, shape (d, r); None for D.
         dtype: Of the sums over tokens; float32 takes half the time and is enough far from the optimum.
+
+    Attributes:
+        curvatures: What is known of the Hessian, the `by_products` of this space.
     """
 
     def __init__(
@@ -160,9 +164,8 @@ class FeatureSpace(Space):
         self._identity = target is not None and np.array_equal(target, np.eye(len(target)))
         self._cache: tuple[Floats, _Factored] | None = None
         self._leverages: Floats | None = None  # c K_ii at the first weights that the curvature was needed at
-        self.by_products: CurvatureModel = CurvatureModel(
-            FeatureSpace.diagonal, FeatureSpace.curvature, FeatureSpace.costs, above=LARGE
-        )
+        self.curvatures = CurvatureModel(FeatureSpace.diagonal, FeatureSpace.curvature, FeatureSpace.costs, above=LARGE)
+        self.by_products = self.curvatures
 
     def value(self, weights: Floats) -> float:
         """See the base class."""
