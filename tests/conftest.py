@@ -6,11 +6,16 @@ import os
 import signal
 
 import pytest
+from hypothesis import settings
 
 from edpbrl_gym.features import TextEncoder, load_encoder
 
 # read when huggingface_hub is imported: no test may wait for a model hub
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+# no test fails because a machine is slow
+settings.register_profile("no deadline", deadline=None)
+settings.load_profile("no deadline")
 
 
 @pytest.fixture(scope="session", autouse=True)
