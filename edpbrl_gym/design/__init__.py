@@ -43,8 +43,11 @@ from edpbrl_gym.design.query_sets import (
 from edpbrl_gym.design.result import Design, certify
 from edpbrl_gym.design.solvers import (
     SOLVERS,
+    BatchDesigns,
+    BatchState,
     IterationState,
     NewtonState,
+    batch_designs,
     frank_wolfe,
     newton,
     reference,
@@ -57,6 +60,8 @@ from edpbrl_gym.design.verify import Verification, verify
 __all__ = [
     "SOLVERS",
     "ACriterion",
+    "BatchDesigns",
+    "BatchState",
     "Criterion",
     "DCriterion",
     "Design",
@@ -76,6 +81,7 @@ __all__ = [
     "VCriterion",
     "Verification",
     "achieved_gap",
+    "batch_designs",
     "certify",
     "describe_design",
     "enumerated_gap",

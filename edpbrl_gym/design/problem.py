@@ -158,32 +158,39 @@ class DesignProblem(CriterionAndPrior):
         curvature = self.criterion.gradient(self.information(rows))
         return information.gradient(self.features, rows, curvature, self.episodes)
 
-    def relative_gap(self, gap: float, value: float) -> float:
+    def relative_gap(self, gap: float, value: float, *, baseline: float | None = None) -> float:
         """Gap relative to the gain over no data; 0 where float64 can't tell the best gain, gain + gap, from 0.
 
         When the prior is singular there is no finite value without data; then it is the certified loss of efficiency
         to first order, gap / d for D and gap / |value| for the others.
+
+        Args:
+            gap: Certified gap.
+            value: Objective.
+            baseline: Value without data, of another prior than this problem's.
         """
-        gain = value - self.baseline
+        if baseline is None:
+            baseline = self.baseline
+        gain = value - baseline
         volume = self.criterion.name == "D"  # a logarithm: rounding is absolute
         if not np.isfinite(gain):
             return gap / (self.dimension if volume else max(abs(value), np.finfo(float).tiny))
-        rounding = float(np.finfo(np.float64).eps) * max(float(volume), abs(self.baseline))
+        rounding = float(np.finfo(np.float64).eps) * max(float(volume), abs(baseline))
         if self.uninformative or gain + gap <= rounding:
             return 0.0
         return gap / gain if gain > 0 else np.inf
 
-    def converged(self, gap: float, value: float, tolerance: float) -> bool:
+    def converged(self, gap: float, value: float, tolerance: float, *, baseline: float | None = None) -> bool:
         """Whether a solver may call a design converged.
 
         The gap must be at most `tolerance` of the gain, and the certified efficiency at least 0.99 (1 - tolerance for
         a tolerance above 0.01): with a weak prior the gain over no data is so large that a small share says little.
-        Where no answer can say anything every design is optimal.
+        Where no answer can say anything every design is optimal. `baseline` as in `relative_gap`.
         """
         if self.uninformative:
             return True
         loss = 1.0 - self.criterion.efficiency(value, value + gap, self.dimension)
-        return bool(self.relative_gap(gap, value) <= tolerance and loss <= max(tolerance, _EFFICIENCY_LOSS))
+        return bool(self.relative_gap(gap, value, baseline=baseline) <= tolerance and loss <= max(tolerance, _EFFICIENCY_LOSS))
 
     @cached_property
     def fingerprint(self) -> str:

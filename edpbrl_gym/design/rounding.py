@@ -38,10 +38,10 @@ from edpbrl_gym.design.criteria import ACriterion, VCriterion
 from edpbrl_gym.design.metric import PriorMetric
 from edpbrl_gym.design.problem import DesignProblem
 
-__all__ = ["EXACT", "Rounding", "factor_condition", "rounding_of", "woodbury_condition"]
+__all__ = ["CONDITION_STEPS", "EXACT", "Rounding", "factor_condition", "rounding_of", "woodbury_condition"]
 
 
-_STEPS = 24  # of the power method
+CONDITION_STEPS = 24  # of the power method
 
 
 class Rounding(NamedTuple):
@@ -136,7 +136,7 @@ def _condition(diagonal: Floats, solve: Callable[[Floats], Floats]) -> float:
     root = np.sqrt(diagonal)
     vector = np.random.default_rng(0).standard_normal(len(root))
     largest = 1.0  # kappa is never less
-    for _ in range(_STEPS):
+    for _ in range(CONDITION_STEPS):
         vector /= np.linalg.norm(vector)
         image = root * solve(root * vector)
         largest = max(largest, float(vector @ image))
