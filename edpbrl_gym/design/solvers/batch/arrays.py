@@ -13,7 +13,7 @@ from edpbrl_gym.design.solvers.newton.tokens.backend import ArrayBackend, NumpyB
 __all__ = ["Arrays", "arrays_of"]
 
 
-_BYTES_NUMPY = 6 * 2**20  # of the Hessians of a chunk: about what stays in the caches of a processor
+_BYTES_NUMPY = 8 * 2**20  # of the Hessians of a chunk: about what stays in the caches of a processor
 _BYTES_TORCH = {"cpu": _BYTES_NUMPY, "cuda": 2**31}
 
 

@@ -22,9 +22,10 @@ _SHARE = 0.05  # of the gap, to which the restricted problems are solved
 _ENOUGH = 0.3  # of the gap that is still needed
 _ARMIJO = 0.1
 _ROUNDING = 1e-13  # relative, of the objective
-_SMALLEST = 1e-9  # smaller weights are set to 0
+_SMALLEST = {True: 1e-9, False: 1e-13}  # smaller weights are set to 0; for steps in float32, and in float64
 _HALVINGS = 30
 _PATIENCE = 3  # steps without progress before giving up
+_PROGRESS = 0.01  # of the gap: what the objective should rise by in a step
 _EPS = float(np.finfo(np.float64).eps)
 
 
@@ -127,8 +128,8 @@ class Chunk:
             self._step(pricing, gap[rest], value[rest] - self._baseline)
 
     def _stalls(self, value: Floats, gap: Floats) -> Booleans:
-        """Who has neither raised the objective beyond rounding nor lowered the gap, several times in a row."""
-        still = value - self._last_value <= 8.0 * _EPS * np.maximum(1.0, np.abs(value))
+        """Who has neither raised the objective by a share of the gap nor lowered the gap, several times in a row."""
+        still = value - self._last_value <= np.maximum(_PROGRESS * gap, 8.0 * _EPS * np.maximum(1.0, np.abs(value)))
         self._slow = np.where(still & ~(gap <= 0.5 * self._best_gap), self._slow + 1, 0)
         self._best_gap = np.minimum(self._best_gap, gap)
         self._last_value = value
@@ -168,7 +169,7 @@ class Chunk:
                 deadline=self._settings.deadline,
             )
         aim = weights + arrays.cast(change, False)
-        aim = arrays.namespace.where(aim < _SMALLEST, 0.0, aim)
+        aim = arrays.namespace.where(aim < _SMALLEST[single], 0.0, aim)
         for part in parts:
             aim[:, part] /= aim[:, part].sum(1)[:, None]
         self._move(index, weights, aim - weights, excess)

@@ -184,14 +184,20 @@ class SharedTokens:
         halves = rows @ cast(evaluation.inverse, single)
         hessians = halves @ rows.swapaxes(1, 2)
         if self._target is None:
-            other = hessians * hessians  # K o K; then + 2 K within the blocks
-            for part in parts:
-                other[:, part, part] += 2.0 * hessians[:, part, part]
-            return other
+            hessians *= hessians + self._same_block(parts, 2.0, single)
+            return hessians
         if not self._isotropic:
             halves = halves @ cast(self._target, single)
-        for part in parts:
-            hessians[:, part, part] += 1.0
+        halves *= 2.0**0.5
+        hessians += self._same_block(parts, 1.0, single)
         hessians *= halves @ halves.swapaxes(1, 2)
-        hessians *= 2.0
         return hessians
+
+    def _same_block(self, parts: list[slice], value: float, single: bool) -> Any:
+        """A value within the blocks and 0 between them, shape (k, k), or a number if there is one block."""
+        if len(parts) == 1:
+            return value
+        result = np.zeros((parts[-1].stop, parts[-1].stop))
+        for part in parts:
+            result[part, part] = value
+        return self.arrays.cast(self.arrays.array(result), single)
