@@ -6,7 +6,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from edpbrl_gym.design import (
@@ -103,6 +103,7 @@ def test_every_certificate_is_true(name, sizes, backend):
     tolerance=st.sampled_from([1e-3, 1e-6, 1e-8]),
     backend=st.sampled_from(BACKENDS),
 )
+@example(0, "D", 5, [3], -3.0, "no", 1e-3, "numpy")  # inverses by LU lose digits that the certificate needs
 def test_hard_problems(seed, name, dimension, sizes, strength, spoilt, tolerance, backend):
     rng = np.random.default_rng(seed)
     features = rng.standard_normal((sum(sizes), dimension)) * rng.uniform(0.1, 3.0, dimension)
@@ -123,7 +124,8 @@ def test_hard_problems(seed, name, dimension, sizes, strength, spoilt, tolerance
         tolerance=tolerance,
         backend=backend,
     )
-    assert set(batch.status) <= {"converged", "precision_reached"}
+    together = [word for word, alone in zip(batch.status, batch.alone, strict=True) if not alone]
+    assert set(together) <= {"converged"}  # the others are newton's
     check(batch)
 
 

@@ -10,11 +10,13 @@ from numpy.typing import NDArray
 
 from edpbrl_gym.design.solvers.newton.tokens.backend import ArrayBackend, NumpyBackend, TorchBackend
 
-__all__ = ["Arrays", "arrays_of"]
+__all__ = ["Arrays", "arrays_of", "inverse_of_factors"]
 
 
-_BYTES_NUMPY = 8 * 2**20  # of the Hessians of a chunk: about what stays in the caches of a processor
-_BYTES_TORCH = {"cpu": _BYTES_NUMPY, "cuda": 2**31}
+_CHUNK = 8 * 2**20  # of the Hessians of a chunk: about what stays in the caches of a processor
+_STRIP = 2**18  # of those that are computed at once: about what stays in a core's own cache
+_CUDA = 2**31
+_DIRECT = 8  # dimensions up to which triangular matrices are inverted directly
 
 
 class Arrays(Protocol):
@@ -23,10 +25,12 @@ class Arrays(Protocol):
     Attributes:
         namespace: The module numpy or torch.
         chunk_bytes: Of the Hessians of the users that are solved for at once.
+        strip_bytes: Of the Hessians that are computed at once.
     """
 
     namespace: Any
     chunk_bytes: int
+    strip_bytes: int
 
     def array(self, values: NDArray) -> Any:
         """A native array with these values and their type."""
@@ -38,6 +42,14 @@ class Arrays(Protocol):
 
     def cast(self, values: Any, single: bool) -> Any:
         """The values in float32 or in float64."""
+        ...
+
+    def empty(self, values: Any, shape: tuple[int, ...]) -> Any:
+        """An array to be filled, of the type of another."""
+        ...
+
+    def cholesky(self, matrices: Any) -> Any:
+        """Lower Cholesky factors, shape (U, d, d); NaN where a matrix is not positive definite."""
         ...
 
     def taken(self, values: Any, index: Any) -> Any:
@@ -59,7 +71,8 @@ class Arrays(Protocol):
 
 class _NumpyArrays:
     namespace: Any = np
-    chunk_bytes = _BYTES_NUMPY
+    chunk_bytes = _CHUNK
+    strip_bytes = _STRIP
 
     def __init__(self, backend: ArrayBackend) -> None:
         self.full_precision = backend.full_precision
@@ -72,6 +85,17 @@ class _NumpyArrays:
 
     def cast(self, values: NDArray, single: bool) -> NDArray:
         return values.astype(np.float32 if single else np.float64, copy=False)
+
+    def empty(self, values: NDArray, shape: tuple[int, ...]) -> NDArray:
+        return np.empty(shape, dtype=values.dtype)
+
+    def cholesky(self, matrices: NDArray) -> NDArray:
+        try:
+            return np.linalg.cholesky(matrices)
+        except np.linalg.LinAlgError:  # of any of them
+            if len(matrices) == 1:
+                return np.full_like(matrices, np.nan)
+            return np.concatenate([self.cholesky(matrix[None]) for matrix in matrices])
 
     def taken(self, values: NDArray, index: NDArray) -> NDArray:
         return np.take_along_axis(values, index, 1)
@@ -91,7 +115,8 @@ class _TorchArrays:
 
         self.namespace: Any = torch
         self.full_precision = backend.full_precision
-        self.chunk_bytes = _BYTES_TORCH[backend.device.type]
+        cpu = backend.device.type == "cpu"
+        self.chunk_bytes, self.strip_bytes = (_CHUNK, _STRIP) if cpu else (_CUDA, _CUDA)
         self._device = backend.device
 
     def array(self, values: NDArray) -> Any:
@@ -102,6 +127,13 @@ class _TorchArrays:
 
     def cast(self, values: Any, single: bool) -> Any:
         return values.to(self.namespace.float32 if single else self.namespace.float64)
+
+    def empty(self, values: Any, shape: tuple[int, ...]) -> Any:
+        return values.new_empty(shape)
+
+    def cholesky(self, matrices: Any) -> Any:
+        factors, failed = self.namespace.linalg.cholesky_ex(matrices)
+        return self.namespace.where((failed > 0)[:, None, None], np.nan, factors)
 
     def taken(self, values: Any, index: Any) -> Any:
         return self.namespace.take_along_dim(values, index, 1)
@@ -124,3 +156,18 @@ def arrays_of(backend: ArrayBackend) -> Arrays:
     if isinstance(backend, NumpyBackend):
         return _NumpyArrays(backend)
     raise ValueError(f'Expected the backend "numpy", "torch" or "torch:cuda", got {backend.name!r}.')
+
+
+def inverse_of_factors(arrays: Arrays, factors: Any) -> Any:
+    """L^-1 of lower triangular matrices L, shape (U, d, d), by blocks: products are faster than substitutions."""
+    dimension = factors.shape[1]
+    if dimension <= _DIRECT:
+        return arrays.namespace.linalg.inv(factors)
+    half = dimension // 2
+    result = arrays.namespace.zeros_like(factors)
+    first = inverse_of_factors(arrays, factors[:, :half, :half])
+    second = inverse_of_factors(arrays, factors[:, half:, half:])
+    result[:, :half, :half] = first
+    result[:, half:, half:] = second
+    result[:, half:, :half] = -second @ (factors[:, half:, :half] @ first)
+    return result

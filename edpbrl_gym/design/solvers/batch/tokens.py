@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from edpbrl_gym._arrays import Floats
-from edpbrl_gym.design.criteria import ACriterion, SingularInformationError, VCriterion
+from edpbrl_gym.design.criteria import ACriterion, VCriterion
 from edpbrl_gym.design.problem import DesignProblem
-from edpbrl_gym.design.solvers.batch.arrays import Arrays
+from edpbrl_gym.design.solvers.batch.arrays import Arrays, inverse_of_factors
 from edpbrl_gym.design.solvers.newton.tokens.layout import PromptLayout
 
 __all__ = ["Evaluation", "SharedTokens"]
@@ -107,7 +107,7 @@ class SharedTokens:
         return self.blocks[-1].stop
 
     def evaluate(self, weights: Any, prior: Any) -> Evaluation:
-        """Evaluate weights (U, n) with the priors (U, d, d); the value is -inf where rounding has lost the prior."""
+        """Evaluate weights (U, n) with the priors (U, d, d); the value is NaN where rounding has lost the prior."""
         xp = self.arrays.namespace
         means = xp.stack([weights[:, block] @ self._rows[block] for block in self.blocks], 1)
         information = ((weights * self._scale) @ self._products)[:, self._unpacked]
@@ -115,23 +115,18 @@ class SharedTokens:
             mean = means[:, number]
             information -= (scale * mean)[:, :, None] * mean[:, None, :]
         information += prior
-        try:
-            inverse = xp.linalg.inv(information)
-        except xp.linalg.LinAlgError:
-            raise SingularInformationError(
-                "Expected information matrices that float64 can invert, got one that is singular because rounding has "
-                "lost the prior; use larger prior_precisions, or divide the features by a constant and keep the priors."
-            ) from None
-        return Evaluation(prior, weights, self._value(information, inverse), information, inverse, means)
+        factors = self.arrays.cholesky(information)
+        roots = inverse_of_factors(self.arrays, factors)
+        value = self._value(factors, roots)
+        return Evaluation(prior, weights, value, information, roots.swapaxes(1, 2) @ roots, means)
 
-    def _value(self, information: Any, inverse: Any) -> Any:
-        xp = self.arrays.namespace
+    def _value(self, factors: Any, roots: Any) -> Any:
+        """s(I) from L of I = L L' and L^-1."""
         if self._target is None:
-            sign, logarithm = xp.linalg.slogdet(information)
-            return xp.where(sign > 0, logarithm, -np.inf)
-        if self._isotropic:
-            return -xp.diagonal(inverse, 0, 1, 2).sum(1)
-        return -((inverse @ self._target) * self._target).sum((1, 2))
+            xp = self.arrays.namespace
+            return 2.0 * xp.log(xp.diagonal(factors, 0, 1, 2)).sum(1)
+        half = roots if self._isotropic else roots @ self._target
+        return -(half * half).sum((1, 2))
 
     def curvature(self, evaluation: Evaluation) -> Any:
         """G = ds/dI, shape (U, d, d)."""
@@ -182,15 +177,22 @@ class SharedTokens:
         for part, scale, mean in zip(parts, self.scale, evaluation.means.swapaxes(0, 1), strict=True):
             rows[:, part] -= cast(scale**0.5 * mean, single)[:, None, :]
         halves = rows @ cast(evaluation.inverse, single)
-        hessians = halves @ rows.swapaxes(1, 2)
-        if self._target is None:
-            hessians *= hessians + self._same_block(parts, 2.0, single)
-            return hessians
-        if not self._isotropic:
-            halves = halves @ cast(self._target, single)
-        halves *= 2.0**0.5
-        hessians += self._same_block(parts, 1.0, single)
-        hessians *= halves @ halves.swapaxes(1, 2)
+        others = None  # whose inner products are 2 A
+        if self._target is not None:
+            others = 2.0**0.5 * (halves if self._isotropic else halves @ cast(self._target, single))
+        same = self._same_block(parts, 2.0 if others is None else 1.0, single)
+        users, count = len(rows), rows.shape[1]
+        hessians = self.arrays.empty(rows, (users, count, count))
+        size = max(1, self.arrays.strip_bytes // (rows.itemsize * count**2))
+        for begin in range(0, users, size):  # so few that they stay in a cache
+            some = slice(begin, begin + size)
+            products = hessians[some]
+            self.arrays.namespace.matmul(halves[some], rows[some].swapaxes(1, 2), out=products)
+            if others is None:
+                products *= products + same
+            else:
+                products += same
+                products *= others[some] @ others[some].swapaxes(1, 2)
         return hessians
 
     def _same_block(self, parts: list[slice], value: float, single: bool) -> Any:
