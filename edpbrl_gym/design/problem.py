@@ -190,7 +190,8 @@ class DesignProblem(CriterionAndPrior):
         if self.uninformative:
             return True
         loss = 1.0 - self.criterion.efficiency(value, value + gap, self.dimension)
-        return bool(self.relative_gap(gap, value, baseline=baseline) <= tolerance and loss <= max(tolerance, _EFFICIENCY_LOSS))
+        share = self.relative_gap(gap, value, baseline=baseline)
+        return bool(share <= tolerance and loss <= max(tolerance, _EFFICIENCY_LOSS))
 
     @cached_property
     def fingerprint(self) -> str:

@@ -190,16 +190,13 @@ class Chunk:
     def _move(self, index: Any, weights: Any, change: Any, excess: Any) -> None:
         """Go as far along the changes as the objective rises as it should; who can't stays."""
         arrays, before = self._arrays, self._evaluation
-        xp = arrays.namespace
         slope = (excess * change).sum(1)
         least = before.value - _ROUNDING * abs(before.value)
         left = arrays.array(np.arange(len(self._users)))
         after: Evaluation | None = None
         length = 1.0
         for _ in range(_HALVINGS):
-            trial = arrays.replaced(
-                before.weights[left], index[left], weights[left] + length * change[left]
-            )
+            trial = arrays.replaced(before.weights[left], index[left], weights[left] + length * change[left])
             found = self._tokens.evaluate(trial, before.prior[left])
             good = found.value >= least[left] + _ARMIJO * length * slope[left]
             after = found if after is None else after.with_users(left[good], found.of(good))

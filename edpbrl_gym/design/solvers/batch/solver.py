@@ -37,10 +37,10 @@ _SMALLEST_CHUNK, _LARGEST_CHUNK = 8, 1024  # users
 
 @dataclass(frozen=True)
 class BatchState:
-    """What the callback of `batch_designs` receives, before every step of every chunk of users.
+    """What the callback of `batch_designs` receives.
 
     Attributes:
-        finished: Users who need no further step.
+        finished: Users who have left their chunk.
         users: Users in all.
         seconds: Time since the start.
     """
@@ -86,7 +86,8 @@ def batch_designs(
             a time as BLAS had threads.
         users_at_once: Users of a chunk, which bounds the memory: about 3 k^2 float32 numbers each for working sets of k
             tokens. None fits them into the caches of a processor, or a few GB of a CUDA device.
-        callback: Called with a `BatchState` before every step; a true return value stops ("interrupted").
+        callback: Called with a `BatchState` before every step of a chunk and every user of `newton`, from one thread at
+            a time; a true return value stops ("interrupted").
         time_limit: Seconds; then every user has the best design so far with its certificate ("time_limit").
 
     Returns:
@@ -201,7 +202,7 @@ class _Run:
     def finish_alone(self, deadline: Deadline) -> None:
         """Solve by `newton` for users who made no progress together with others."""
         for user in [number for number, word in enumerate(self._words) if word == "stalled"]:
-            if deadline.passed or self._stopped:
+            if deadline.passed or self.observe(0):
                 self._words[user] = "time_limit" if deadline.passed else "interrupted"
                 continue
             try:

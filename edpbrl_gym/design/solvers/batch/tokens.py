@@ -7,8 +7,11 @@ the scores z' G z. In the lifted coordinates (docs/method.md) the Hessian of the
     D:     (K + E) o (K + E),       K_ij = sqrt(c_i c_j) z_i' I^-1 z_j,   E_ij = 1 within a block, else 0
     A, V:  2 (K + E) o A,           A_ij = sqrt(c_i c_j) z_i' I^-1 V I^-1 z_j
 
-Changes of weights sum to 0 in every block, so E o E, constant within a block, is left out: K o (K + 2 E) keeps the digits
-of a small K.
+Changes of weights sum to 0 in every block, so E o E, constant within a block, is left out: K o (K + 2 E) keeps the
+digits of a small K.
+
+The inverse comes from the Cholesky factor: its errors are of both sides, z' I^-1 E I^-1 z, as the analysis in
+`design.rounding` asks. That of an LU factor has errors of one side, which weak priors make a hundred times as large.
 """
 
 from __future__ import annotations
@@ -18,7 +21,6 @@ from typing import Any
 
 import numpy as np
 
-from edpbrl_gym._arrays import Floats
 from edpbrl_gym.design.criteria import ACriterion, VCriterion
 from edpbrl_gym.design.problem import DesignProblem
 from edpbrl_gym.design.solvers.batch.arrays import Arrays, inverse_of_factors
@@ -57,7 +59,6 @@ class Evaluation:
             self.inverse[users],
             self.means[users],
         )
-
 
     def with_users(self, users: Any, other: Evaluation) -> Evaluation:
         """This one, changed in place at some users to another of them."""
