@@ -23,10 +23,25 @@ def stochastic_mdp(
     seed: int,
     spectrum: str = "decaying",
     successors: int = 10,
+    *,
+    concentration: float = 1.0,
+    one_start: bool = False,
 ) -> tuple[FiniteHorizonMDP, Floats]:
-    """Every action leads to some random states, with probabilities from the flat Dirichlet distribution.
+    """Every action leads to some random states, with probabilities from a symmetric Dirichlet distribution.
 
-    The mass starts in all states, with such probabilities too.
+    Where it leads to many, all policies visit nearly the same states, and a dozen Frank-Wolfe steps come within 1e-4 of
+    the optimum. Where it leads to few (3 successors, concentration 0.2, one start), it takes thousands.
+
+    Args:
+        states: Number of states S.
+        actions: Number of actions A in every state.
+        horizon: Number of steps H.
+        dimension: Number of features d.
+        seed: Seed of everything random.
+        spectrum: "decaying" or "isotropic".
+        successors: States that an action may lead to.
+        concentration: Of the Dirichlet distribution: 1 is flat, small is nearly deterministic.
+        one_start: Whether the mass starts in the first state, not in all states with random probabilities.
 
     Returns:
         The MDP and the features of its states, shape (S, d).
@@ -34,8 +49,11 @@ def stochastic_mdp(
     rng = np.random.default_rng(seed)
     count = min(successors, states)
     targets = np.concatenate([rng.choice(states, count, replace=False) for _ in range(states * actions)])
-    chances = rng.dirichlet(np.ones(count), size=states * actions).ravel()
-    mdp = _mdp(targets, chances, states, actions, horizon, rng.dirichlet(np.ones(states)))
+    chances = rng.dirichlet(np.full(count, concentration), size=states * actions).ravel()
+    initial = rng.dirichlet(np.ones(states))
+    if one_start:
+        initial = np.eye(states)[0]
+    mdp = _mdp(targets, chances, states, actions, horizon, initial)
     return mdp, _features(rng, states, dimension, spectrum)
 
 

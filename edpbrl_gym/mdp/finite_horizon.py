@@ -191,8 +191,8 @@ class FiniteHorizonMDP:
             value = self._segment_max(q_value)
             is_best = (q_value == value[self.pair_state]) & self.admissible[step]
             best = np.flatnonzero(is_best)
-            _, first_index = np.unique(self.pair_state[best], return_index=True)
-            policy[step, best[first_index]] = 1.0
+            first = np.flatnonzero(np.diff(self.pair_state[best], prepend=-1))  # pairs are sorted by state
+            policy[step, best[first]] = 1.0
             value[~np.isfinite(value)] = 0.0  # a state without actions at this step: proven unreachable at construction
         return policy, float(self.initial @ value)
 
@@ -218,10 +218,11 @@ class FiniteHorizonMDP:
         table = self._check_policy(policy)
         result = np.empty_like(table)
         state_mass = self.initial
+        arrivals = self.transitions.T
         for step in range(self.horizon):
             result[step] = state_mass[self.pair_state] * table[step]
             if step < self.horizon - 1:
-                state_mass = self.transitions.T @ result[step]
+                state_mass = arrivals @ result[step]
         return result
 
     def policy_from_occupancy(self, occupancy: ArrayLike) -> Floats:

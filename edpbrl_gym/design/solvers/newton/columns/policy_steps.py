@@ -32,7 +32,7 @@ _QP_SHARE = 0.1  # of what a step gains, that the quadratic program may leave
 _QP_FLOOR = 1e-8  # of the gap, below which it stops in any case
 _NEGLIGIBLE = 0.03  # share of the last step's gain at stake in all states together that are left to their best action
 _LEAST_MASS = 1e-14  # of a state that is not
-_SUPPORTED = 1e-6  # probability from which on a pair is a candidate whatever its advantage
+_SUPPORTED = 1e-3  # probability from which on a pair is a candidate whatever its advantage
 _FARTHEST = 10.0  # gaps below the best advantage up to which other pairs are candidates
 _MEMORY = 5  # steps for which a pair that was best stays one: else two sets of candidates may alternate
 
