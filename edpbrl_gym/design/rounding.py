@@ -93,7 +93,8 @@ def factor_condition(factor: Floats, means: Floats, scale: Floats) -> float:
         scale: Shape (B,).
     """
     diagonal = np.einsum("ij,ij->i", factor, factor) + scale @ means**2
-    return _condition(diagonal, lambda vector: cho_solve((factor, True), vector, check_finite=False))
+    columns = np.asfortranarray(factor)  # or every solution would copy it
+    return _condition(diagonal, lambda vector: cho_solve((columns, True), vector, check_finite=False))
 
 
 def woodbury_condition(metric: PriorMetric, prior: Floats, roots: Floats, means: Floats, scale: Floats) -> float:
@@ -109,7 +110,7 @@ def woodbury_condition(metric: PriorMetric, prior: Floats, roots: Floats, means:
     half = metric.half(roots)
     inner = half @ half.T
     inner.flat[:: len(inner) + 1] += 1.0
-    factor = np.linalg.cholesky(inner)
+    factor = np.asfortranarray(np.linalg.cholesky(inner))  # or every solution would copy it
 
     def solve(vector: Floats) -> Floats:
         product = metric.half(vector[None])[0]

@@ -27,7 +27,7 @@ __all__ = ["LARGEST_MATRIX", "Curvature", "DiagonalCurvature", "ImplicitCurvatur
 
 LARGEST_MATRIX = 6000  # tokens; 144 MB in float32
 _CHUNK = 2048
-_TILE = 512
+_TILE = 256
 
 
 class Curvature(Protocol):
@@ -72,24 +72,21 @@ class MatrixCurvature:
     def __init__(self, solved: Floats32, scored: Floats32 | None, scale: Floats, parts: list[slice]) -> None:
         size = len(solved)
         self._matrix = np.empty((size, size), dtype=np.float32)  # only its upper triangle is filled
-        weight = scale.astype(np.float32)
-        inverse = (1.0 / scale).astype(np.float32)
+        # with sqrt(c) y and sqrt(2 c) u: D (K + 2 [same block]) o K, A and V (K + [same block]) o A, in few passes
+        root = np.sqrt(scale).astype(np.float32)[:, None]
+        solved = solved * root
+        scored = None if scored is None else scored * (np.float32(np.sqrt(2.0)) * root)
         shift = np.float32(2.0 if scored is None else 1.0)
         for begin in range(0, size, _TILE):
             rows = slice(begin, min(begin + _TILE, size))
             tile = solved[rows] @ solved[begin:].T
-            scored_tile = tile.copy() if scored is None else scored[rows] @ scored[begin:].T
+            second = tile.copy() if scored is None else scored[rows] @ scored[begin:].T
             for part in parts:  # the tokens of the tile's own blocks
                 overlap = slice(max(part.start, rows.start), min(part.stop, rows.stop))
                 if overlap.start < overlap.stop:
                     across = slice(max(part.start, begin) - begin, part.stop - begin)
-                    tile[overlap.start - begin : overlap.stop - begin, across] += shift * inverse[overlap.start]
-            tile *= scored_tile
-            if scored is not None:
-                tile *= np.float32(2.0)
-            tile *= weight[rows, None]
-            tile *= weight[begin:]
-            self._matrix[rows, begin:] = tile
+                    tile[overlap.start - begin : overlap.stop - begin, across] += shift
+            np.multiply(tile, second, out=self._matrix[rows, begin:])
         self.diagonal: Floats = np.diag(self._matrix).astype(np.float64)
 
     def product(self, vector: Floats) -> Floats:

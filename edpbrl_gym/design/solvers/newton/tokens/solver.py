@@ -356,6 +356,5 @@ class TokenSolver(Engine[TokenPoint, TokenPrices]):
 
 def _balance(problem: DesignProblem, point: TokenPoint) -> PriorBalance:
     """`prior_balance` from what is known on the support."""
-    roots = point.space.roots(point.weights)
-    learned = point.space.learned(point.weights)
-    return PriorBalance.of(problem, learned=learned, trace=float(np.vdot(roots, roots)))
+    learned, trace = point.space.learned(point.weights), point.space.trace(point.weights)
+    return PriorBalance.of(problem, learned=learned, trace=trace)

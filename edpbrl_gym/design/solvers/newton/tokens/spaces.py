@@ -29,7 +29,7 @@ from numpy.typing import DTypeLike, NDArray
 from scipy.linalg import lapack, solve_triangular
 
 from edpbrl_gym._arrays import Floats, Positions
-from edpbrl_gym.design.criteria import cholesky
+from edpbrl_gym.design.criteria import SingularInformationError, cholesky
 from edpbrl_gym.design.metric import PriorMetric
 from edpbrl_gym.design.rounding import factor_condition, woodbury_condition
 from edpbrl_gym.design.solvers.newton.master import ByProducts
@@ -49,6 +49,7 @@ __all__ = ["FeatureSpace", "Space", "TokenSpace"]
 
 LARGE = 700  # tokens above which products with the Hessian are cheaper than its factors
 _LARGEST_CANCELLATION = 50.0  # prior's part of a score to the largest score: float32 then errs by about 1e-5 of it
+_SINGULAR_SINGLE = "Expected an information matrix that float32 can invert, got a singular one; use float64."
 _PRODUCTS = 20.0  # with the Hessian, in a quadratic program
 _NUMPY = NumpyBackend()
 
@@ -105,6 +106,11 @@ class Space(ABC):
     @abstractmethod
     def learned(self, weights: Floats) -> float:
         """tr(I^-1 I_data): the effective number of parameters that the data determine."""
+
+    def trace(self, weights: Floats) -> float:
+        """tr(I_data)."""
+        roots = self.roots(weights)
+        return float(np.vdot(roots, roots))
 
     @abstractmethod
     def condition(self, weights: Floats) -> float:
@@ -189,8 +195,16 @@ class FeatureSpace(Space):
 
     def learned(self, weights: Floats) -> float:
         """See the base class."""
+        if self._target is None:
+            return float(weights @ self.gradient(weights))
         at = self._at(weights)
-        return float(np.vdot(at.inverse @ at.data, at.inverse))
+        if at.learned is None:
+            at.learned = float(np.vdot(at.inverse @ at.data, at.inverse))
+        return at.learned
+
+    def trace(self, weights: Floats) -> float:
+        """See the base class."""
+        return float(np.trace(self._at(weights).data))
 
     def condition(self, weights: Floats) -> float:
         """See the base class."""
@@ -254,7 +268,9 @@ class FeatureSpace(Space):
 
     def _form(self, at: _Factored) -> ScoreForm:
         if at.form is None:
-            at.form = _factor_form(at.inverse, at.half)
+            kind = self.rows.dtype
+            half = None if at.half is None else at.half.astype(kind, copy=False)
+            at.form = _factor_form(at.inverse.astype(kind, copy=False), half)
         return at.form
 
     def _centred(self, at: _Factored) -> Iterator[tuple[slice, Floats]]:
@@ -277,8 +293,7 @@ class FeatureSpace(Space):
                 data += root.T @ root
             weighted = means * np.sqrt(self._block_scale)[:, None]
             data -= weighted.T @ weighted
-            factor = cholesky(data + self._prior)
-            inverse = np.tril(lapack.dtrtri(factor, lower=1)[0])
+            factor, inverse = _factored(data + self._prior, self.rows.dtype)
             half = None
             if self._target is not None:
                 half = inverse if self._identity else inverse @ self._target
@@ -298,6 +313,7 @@ class _Factored:
         half: L^-1 B for A and V, shape (d, r).
         form: The scores as a quadratic form, once it is needed.
         gradient: Scores of the working set, once they are needed.
+        learned: tr(I^-1 I_data), once it is needed.
     """
 
     means: Floats
@@ -307,6 +323,7 @@ class _Factored:
     half: Floats | None
     form: ScoreForm | None = None
     gradient: Floats | None = None
+    learned: float | None = None
 
 
 class TokenSpace(Space):
@@ -498,11 +515,24 @@ class TokenSpace(Space):
         return np.asarray(self._columns - means[self._block])
 
 
+def _factored(information: Floats, dtype: np.dtype) -> tuple[Floats, Floats]:
+    """Cholesky factor L of I and its inverse, computed in a precision, both float64."""
+    factorise, invert = (lapack.spotrf, lapack.strtri) if dtype == np.float32 else (lapack.dpotrf, lapack.dtrtri)
+    upper, failed = factorise(information.astype(dtype).T, lower=0, clean=1, overwrite_a=1)  # L', in columns
+    pivots = np.diag(upper)
+    if failed or pivots.min() ** 2 <= len(pivots) * np.finfo(dtype).eps * pivots.max() ** 2:
+        if dtype == np.float32:
+            raise SingularInformationError(_SINGULAR_SINGLE)
+        upper = np.asarray(cholesky(information)).T  # which says what is wrong
+    inverse, _ = invert(upper, lower=0)
+    return np.asarray(upper.T, dtype=np.float64), np.asarray(inverse.T, dtype=np.float64)
+
+
 def _factor_form(inverse: Floats, half: Floats | None) -> ScoreForm:
     """L^-1 for D, B' I^-1 for A and V (its triangular factor if that is less), from L^-1 and L^-1 B."""
     if half is None:
         return ScoreForm.of_factor(inverse)
     product = np.asarray(half.T @ inverse)
     if 2 * product.shape[0] > product.shape[1]:
-        product = np.asarray(np.linalg.qr(product, mode="r"), dtype=np.float64)
+        product = np.asarray(np.linalg.qr(product, mode="r"))
     return ScoreForm.of_factor(product)
