@@ -50,6 +50,8 @@ _LARGEST_RATIO = 1e6  # data to prior, up to which inner products in the metric 
 _DENSE_SHARE = 0.4  # of all tokens: if so many improve the design, and it may need all of them, take them all
 _DENSE_AT_ONCE = 0.9  # a share that needs no patience
 _DENSE_PATIENCE = 3  # the first small working sets leave many tokens better off, whatever the support
+_DENSE_SUPPORT = 0.2  # of all tokens have mass: the rest is not much more to compute with
+_SUPPORTS = 4  # of the size that suffices for an optimal design: with more tokens than that most have no mass
 _DENSE_LIMIT = 50_000_000  # numbers in the features of so many tokens, in float64
 _FACTORED = 3000  # tokens whose Hessian is factored where products with it make no progress
 _STUCK = 3  # iterations on one working set that do not halve the gap
@@ -201,7 +203,9 @@ class TokenSolver(Engine[TokenPoint, TokenPrices]):
 
     def price(self, point: TokenPoint, *, budget: int, exact: bool) -> TokenPrices:
         """See `Engine`; the budget limits what is added of the tokens priced here."""
-        return self.pricing(point.space, point.weights, exact=exact)
+        # with all tokens in the working set no score is left to bound
+        pricing = FullPricing(self.blocks) if len(point.space.tokens) == len(self.blocks) else self.pricing
+        return pricing(point.space, point.weights, exact=exact)
 
     def advanced(
         self,
@@ -319,9 +323,15 @@ class TokenSolver(Engine[TokenPoint, TokenPrices]):
         """The next working set and the weights to begin with there."""
         point, count = run.point, len(self.blocks)
         support = point.support
-        fits = count <= self._largest_support and count * self.problem.dimension <= _DENSE_LIMIT
+        fits = (
+            count <= (_SUPPORTS if count > SCREENED else 1) * self._largest_support
+            and count * self.problem.dimension <= _DENSE_LIMIT
+        )
         share = len(prices.tokens) / count
-        dense = fits and share > (_DENSE_SHARE if run.steps >= _DENSE_PATIENCE else _DENSE_AT_ONCE)
+        dense = fits and (
+            share > (_DENSE_SHARE if run.steps >= _DENSE_PATIENCE else _DENSE_AT_ONCE)
+            or (count > SCREENED and len(support) > _DENSE_SUPPORT * count)
+        )
         if len(point.space.tokens) == count:  # a dense support
             tokens = np.union1d(support, prices.tokens)
             if len(tokens) > IDLE * count:
