@@ -25,7 +25,13 @@ __all__ = [
     "with_units",
 ]
 
-_SOURCES = {"minilm": "built-in", "clip": "CLIP-like", "stochastic": "stochastic MDP", "graph": "deterministic graph"}
+_SOURCES = {
+    "minilm": "built-in",
+    "clip": "CLIP-like",
+    "stochastic": "stochastic MDP",
+    "uneven": "uneven stochastic MDP",
+    "graph": "deterministic graph",
+}
 _CHANGES = {"": "", "float16": " in float16", "offset": " with a common vector"}
 
 

@@ -1,6 +1,7 @@
 """Problems whose MDP builds no prompts: random transitions, random graphs; and their certificate.
 
-    stochastic  S states, A = 10 actions, H = 20 steps, every action with 10 random successors
+    stochastic  S states, A = 10 actions, H = 20 steps, every action with 10 random successors; mass starts everywhere
+    uneven      the same with 3 successors, one of them much likelier than the others; mass starts in one state
     graph       S states with 5 successors each, H = 6 steps, deterministic
 
 The rows are the states, with features of a decaying spectrum (`benchmarks.mdps`). The certificate shares no code with
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -23,9 +25,10 @@ from edpbrl_gym.design import Design, DesignProblem, make_criterion
 
 __all__ = ["SOURCES", "GeneralInstance", "certified", "make_instance"]
 
-SOURCES = ("stochastic", "graph")
+SOURCES = ("stochastic", "uneven", "graph")
 ACTIONS, STEPS = 10, 20
 SUCCESSORS, GRAPH_STEPS = 5, 6
+UNEVEN: dict[str, Any] = {"successors": 3, "concentration": 0.2, "one_start": True}
 _FEASIBLE = 1e-8
 
 
@@ -38,6 +41,8 @@ class GeneralInstance(Instance):
         shape = (case.dimension, case.seed)
         if case.source == "stochastic":
             self.mdp, self._features = mdps.stochastic_mdp(case.tokens, ACTIONS, STEPS, *shape)
+        elif case.source == "uneven":
+            self.mdp, self._features = mdps.stochastic_mdp(case.tokens, ACTIONS, STEPS, *shape, **UNEVEN)
         else:
             self.mdp, self._features = mdps.graph(case.tokens, SUCCESSORS, GRAPH_STEPS, *shape)
 

@@ -19,6 +19,13 @@ SEEDS = (2026, 2027)
 SPREAD = ("clip", "clip+float16", "decaying", "clustered", "heavy-tailed", "isotropic")
 SPREAD_SIZE = (5_000, 384)
 DEGENERATE = ((3_000, 20, 1.0), (4_000, 60, 1e4))  # tokens, dimension, lambda
+GENERAL = (
+    ("stochastic", 300, 16, 1.0),
+    ("uneven", 300, 16, 100.0),
+    ("uneven", 300, 16, 1.0),
+    ("graph", 3_000, 64, 1.0),
+)
+"""MDPs that build no prompts: states, dimension, lambda."""
 CLASSICAL = (10, 30)  # dimensions in which the design problem has no prior
 FULL_LIMIT = 60.0
 
@@ -139,9 +146,9 @@ def _weak() -> Iterator[Run]:
         for dimension in CLASSICAL:
             for regularization in (0.0, 1e-9):
                 yield Run(Case("gauss", 5_000, dimension, 1, "D", regularization, seed), "newton", FULL_LIMIT)
-        for source, tokens, dimension in (("stochastic", 300, 16), ("graph", 3_000, 64)):
+        for source, tokens, dimension, regularization in GENERAL:
             for criterion in ("D", "A"):
-                case = Case(source, tokens, dimension, 1, criterion, 1.0, seed)
+                case = Case(source, tokens, dimension, 1, criterion, regularization, seed)
                 yield from _side_by_side(
                     case, FULL_LIMIT, ("newton", "frank_wolfe") if criterion == "D" else ("newton",)
                 )

@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.solvers.cells import describe_source, in_seconds, make_table, matching, ran, time_to, units, verdict
 from benchmarks.solvers.results import Line
-from benchmarks.solvers.suites import CLASSICAL, DEGENERATE, SPREAD, SPREAD_SIZE
+from benchmarks.solvers.suites import CLASSICAL, DEGENERATE, GENERAL, SPREAD, SPREAD_SIZE
 
 __all__ = ["spread", "weak"]
 
@@ -80,18 +80,16 @@ def _classical(lines: Sequence[Line]) -> list[list[str]]:
 
 def _general(lines: Sequence[Line]) -> list[list[str]]:
     rows = []
-    for source, text in (
-        ("stochastic", "stochastic MDP, S = 300, A = 10, H = 20, d = 16"),
-        ("graph", "deterministic graph, S = 3,000, H = 6, d = 64"),
-    ):
+    for source, states, dimension, regularization in GENERAL:
         for criterion in ("D", "A"):
-            found = _runs(lines, source=source, criterion=criterion)
+            case = {"source": source, "criterion": criterion, "regularization": regularization}
+            found = _runs(lines, **case)
+            text = f"{describe_source(source)} {states:,} x {dimension}, {criterion}, lambda = {regularization:g}"
             if source == "graph":
-                asked = f"{text}, {criterion}: gap 1e-6 within 8.6 s"
+                asked = f"{text}: gap 1e-6 within 8.6 s"
                 rows += _row(asked, found, lambda line: line["seconds"], 8.6, in_seconds)
-                continue
-            plain = matching(lines, solver="frank_wolfe", source=source, criterion=criterion)
-            rows += _against_plain(f"{text}, {criterion}", found, plain)
+            else:
+                rows += _against_plain(text, found, matching(lines, solver="frank_wolfe", **case))
     return rows
 
 
