@@ -11,9 +11,9 @@ from scipy.special import softmax
 
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym._validation import check_count
-from edpbrl_gym.estimation.map_estimate import estimate
+from edpbrl_gym.estimation.data import answer_differences
 from edpbrl_gym.estimation.posterior import Posterior
-from edpbrl_gym.estimation.prior import GaussianPrior
+from edpbrl_gym.estimation.whitened import WhitenedAnswers
 from edpbrl_gym.likelihood import Terms
 
 __all__ = ["MixturePosterior", "after_answers"]
@@ -91,11 +91,10 @@ def after_answers(posterior: Posterior, terms: Terms) -> Posterior:
         (posterior.parts, posterior.weights) if isinstance(posterior, MixturePosterior) else ((posterior,), np.ones(1))
     )
     found, logs = [], np.log(weights)
+    differences, offsets = answer_differences(terms)
     for number, part in enumerate(parts):
-        prior = GaussianPrior.from_precision(part.precision, part.mean)
-        new = estimate(terms, prior=prior, start=part.mean)
+        # few answers: the estimate is one of as many numbers as they have differences, not of d
+        new, _, log_evidence = WhitenedAnswers(differences, offsets, part.as_prior()).estimate(1.0)
         found.append(Posterior.from_estimate(new))
-        if len(parts) > 1:
-            log_determinant = float(np.linalg.slogdet(new.precision)[1])
-            logs[number] += new.log_posterior + 0.5 * (prior.log_determinant - log_determinant)
+        logs[number] += log_evidence
     return found[0] if len(found) == 1 else MixturePosterior.of(found, softmax(logs))

@@ -157,8 +157,11 @@ class VocabularyPrior:
         near: float = 0.3,
     ) -> None:
         self.features = check_array(features, "features", shape=("N", "d"))
-        self.intensity = ledoit_wolf_intensity(self.features)
-        self.base = GaussianPrior.from_embeddings(self.features, power=power, centred=False, shrunk=self.intensity)
+        gram = self.features.T @ self.features
+        self.intensity = ledoit_wolf_intensity(self.features, gram)
+        self.base = GaussianPrior.from_embeddings(
+            self.features, power=power, centred=False, shrunk=self.intensity, gram=gram
+        )
         size = len(self.features)
         if neighbours is None:
             counts = [min(count, -(-size // divisor)) for count, divisor in zip(_NEIGHBOURS, _DIVISORS, strict=True)]
@@ -175,11 +178,14 @@ class VocabularyPrior:
         if self.isotropic >= 1.0 or self.near_weight >= 1.0:
             raise ValueError(f"Expected isotropic and near below 1, got {isotropic} and {near}")
         self.share = largest_share * (1.0 - self.intensity)
-        norms = np.linalg.norm(self.features, axis=1, keepdims=True)
-        self._unit: Floats = self.features / np.where(norms > 0, norms, 1.0)
-        self._covariance = self.base.covariance
+        norms = np.sqrt(np.einsum("nd,nd->n", self.features, self.features))
+        self._norms: Floats = np.where(norms > 0, norms, 1.0)
         self._isotropic = GaussianPrior.isotropic(self.base.dimension, 1.0)
         self._prequential = Prequential(self._compared)
+
+    @functools.cached_property
+    def _covariance(self) -> Floats:
+        return self.base.covariance
 
     def near(self, theta: ArrayLike, count: int) -> NDArray[np.intp]:
         """Rows of the ``count`` tokens with the largest cosine to theta, nearest first.
@@ -187,7 +193,7 @@ class VocabularyPrior:
         Raises:
             ValueError: Another dimension, or NaN.
         """
-        values = self._unit @ check_array(theta, "theta", shape=(self.base.dimension,))
+        values = self.features @ check_array(theta, "theta", shape=(self.base.dimension,)) / self._norms
         return np.argsort(-values, kind="stable")[:count]
 
     def around(self, tokens: ArrayLike) -> GaussianPrior:

@@ -6,18 +6,20 @@ prior's precision (MacKay, 1992): see ``Posterior.from_estimate``.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, lapack, solve_triangular
 from scipy.special import ndtr, ndtri
 
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym._validation import check_array, check_choice_of, check_count, check_number
 from edpbrl_gym.estimation.map_estimate import Estimate
+from edpbrl_gym.estimation.prior import GaussianPrior
 from edpbrl_gym.estimation.variational import normal_points, symmetric_roots
 from edpbrl_gym.likelihood.choice import check_options, log_softmax
 
@@ -99,10 +101,20 @@ class Posterior:
         """Number of features d."""
         return len(self.mean)
 
+    @functools.cached_property
+    def inverse_factor(self) -> Floats:
+        """L^-1 of the lower triangular L with precision = L L': |L^-1 x| is the deviation of theta . x, (d, d)."""
+        root = np.asarray(lapack.dtrtri(self._factor.T)[0].T)  # the factor has no zeros on its diagonal
+        root.flags.writeable = False
+        return root
+
     def covariance(self) -> Floats:
         """Inverse of the precision, (d, d)."""
-        inverse = solve_triangular(self._factor, np.eye(self.dimension), lower=True, check_finite=False)
-        return np.asarray(inverse.T @ inverse)
+        return np.asarray(self.inverse_factor.T @ self.inverse_factor)
+
+    def as_prior(self) -> GaussianPrior:
+        """The same Gaussian as a prior of further answers, without a new decomposition."""
+        return GaussianPrior.from_root(self.precision, self.inverse_factor.T, self.mean)
 
     def scaled(self, factor: float) -> Posterior:
         """The posterior of ``factor`` * theta, factor > 0.

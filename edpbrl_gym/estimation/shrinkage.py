@@ -13,7 +13,7 @@ __all__ = ["ledoit_wolf_intensity", "shrunk_covariance"]
 _LEAST_INTENSITY = 1e-3  # n > d + 1 users may need none, but a prior must not rule out any direction
 
 
-def ledoit_wolf_intensity(rows: Floats) -> float:
+def ledoit_wolf_intensity(rows: Floats, gram: Floats | None = None) -> float:
     """The share of the target in the best linear combination of S = X'X / n and m I, m = tr(S) / d.
 
     Best in expected squared Frobenius error (Ledoit & Wolf, 2004, Lemma 3.2 to 3.4): a = min(b2, d2) / d2 with
@@ -21,11 +21,12 @@ def ledoit_wolf_intensity(rows: Floats) -> float:
 
     Args:
         rows: X, n vectors minus the centre of S (their mean or 0), (n, d), not all 0.
+        gram: X'X, (d, d), where it is known.
     """
     count, dimension = rows.shape
-    squares = np.square(rows).sum(axis=1)
-    # |S|^2 by the smaller Gram matrix
-    gram = rows @ rows.T if count <= dimension else rows.T @ rows
+    squares = np.einsum("nd,nd->n", rows, rows)
+    if gram is None:  # |S|^2 by the smaller Gram matrix
+        gram = rows @ rows.T if count <= dimension else rows.T @ rows
     size = float(np.square(gram).sum()) / count**2
     distance = size - (float(squares.sum()) / count) ** 2 / dimension
     noise = (float(np.square(squares).sum()) / count - size) / count

@@ -28,6 +28,7 @@ from edpbrl_gym.planners.scores import (
     MutualInformation,
     QuestionScore,
 )
+from edpbrl_gym.planners.shortlist import Knowledge, Shortlists
 from edpbrl_gym.planners.tracked import TrackedPlanner
 from edpbrl_gym.planners.tracking import TastePrior, TasteTracker
 
@@ -45,6 +46,7 @@ SCORES: tuple[Score, ...] = ("information", "trace", "variance", "mutual")
 _SWEEPS = 3  # in prompts of several steps; on a pool a search runs until it gains nothing
 _POOL_SWEEPS = 50
 _POOL_DRAWS = 64
+_LARGE = 2000  # tokens of a step above which the search is among shortlists of them
 _POOL_TOKENS = 20_000  # candidates of all starts together: bounds the time of a question on a large pool
 
 
@@ -145,11 +147,12 @@ class AdaptivePlanner(TrackedPlanner):
         self._initial_rules = _rules(vocabulary, restrictions)
         self._taste = TasteTracker(prior, self.model, self.num_options, self.memory)
         self.dimension = self._taste.dimension
-        self._tokens = _tables(options, self.dimension)
+        self._tokens, self._lists = _tables(options, self.dimension)
         self._prompts = None
         if isinstance(options, PromptFeatures):
             self._prompts = PlannedPrompts(options, self._tokens, self.num_options)
         self._contrasts = _contrasts(self._tokens) if self.score == "variance" else None
+        self._lowers_variance = self.score in ("trace", "variance")
         self.reset()
 
     @classmethod
@@ -175,7 +178,6 @@ class AdaptivePlanner(TrackedPlanner):
         self._taste.reset()
         if self._prompts is not None:
             self._prompts.plans = []
-        self._root: Floats | None = None  # of the covariance of the planning posterior
 
     def state(self) -> dict[str, Any]:
         """All that has changed since the planner was made; later calls don't change it. See ``restore``."""
@@ -229,7 +231,6 @@ class AdaptivePlanner(TrackedPlanner):
         """Count a question, and decide which answers it is planned with."""
         if self._taste.waiting >= (1 if step == 0 else len(self.sizes)):
             self._taste.refresh()
-            self._root = None
         self._taste.asked()
         self._ends = step + 1 == len(self.sizes)
         self.asked += 1
@@ -242,12 +243,18 @@ class AdaptivePlanner(TrackedPlanner):
             return self._shared_token(before, rng)
         if self._prompts is not None:
             return self._prompts.next_tokens(before, self._rules, lambda: self._question_score(rng), rng)
-        score = self._question_score(rng)
-        score.prepare(self._tokens[step], self.options.offsets(before))
+        score, offsets = self._question_score(rng), self.options.offsets(before)
 
         def allowed(lane: int, question: NDArray[np.int64]) -> NDArray[np.bool_]:
             return self._allowed(before, question, lane)
 
+        if self.sizes[step] > _LARGE and self.mode == "learn":
+            if step not in self._lists:
+                self._lists[step] = Shortlists(self._tokens[step])
+            known = Knowledge(self._taste.planned, self._lowers_variance, self._contrasts)
+            starts = [self._start(before, step, rng) for _ in range(self.starts)]
+            return self._lists[step].search(score, known, offsets, allowed, starts, sweeps=self._sweeps, rng=rng)
+        score.prepare(self._tokens[step], offsets)
         results = [
             exchange(score, allowed, self._start(before, step, rng), sweeps=self._sweeps, rng=rng)
             for _ in range(self.starts)
@@ -270,6 +277,7 @@ class AdaptivePlanner(TrackedPlanner):
             raise ValueError(f"Expected a planner for a pool, a vocabulary of one step, got {len(self.sizes)} steps")
         shape = (self.sizes[0], self.dimension)
         self._tokens = [check_array(features, "features", shape=shape, hint="one row for each item").astype(np.float32)]
+        self._lists = {}
         if self._contrasts is not None:
             self._contrasts = _contrasts(self._tokens)
 
@@ -289,11 +297,9 @@ class AdaptivePlanner(TrackedPlanner):
             return ExpectedBest(draws)
         if self.score == "mutual":
             return MutualInformation(draws)
-        if self._root is None:
-            self._root = ExpectedInformation.covariance_root(posterior.precision)
         if self.score == "information":
-            return ExpectedInformation(draws, self._root)
-        return ExpectedVariance(draws, self._root, contrasts=self._contrasts)
+            return ExpectedInformation(draws, posterior.inverse_factor)
+        return ExpectedVariance(draws, posterior.inverse_factor, contrasts=self._contrasts)
 
     def _shared_token(self, before: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
         """One random first token for all lanes, fixed for later episodes where all share it."""
@@ -324,20 +330,24 @@ def _default_score(prior: TastePrior, pool: bool, draws: int | None) -> Score:
     return "trace" if pool else "information"
 
 
-_shared_tables: WeakKeyDictionary[OptionFeatures, list[NDArray[np.float32]]] = WeakKeyDictionary()
+_Lists = dict[int, Shortlists]
+_shared_tables: WeakKeyDictionary[OptionFeatures, tuple[list[NDArray[np.float32]], _Lists]] = WeakKeyDictionary()
 
 
-def _tables(options: OptionFeatures, dimension: int) -> list[NDArray[np.float32]]:
-    """Candidates of each step in float32, which halves the time of products; all planners share those of one object."""
+def _tables(options: OptionFeatures, dimension: int) -> tuple[list[NDArray[np.float32]], _Lists]:
+    """Candidates of each step in float32, which halves the time of products, and the shortlists of large steps.
+
+    All planners share those of one object; the shortlists are made when they are first needed.
+    """
     shared = options.__hash__ is not None
-    tables = _shared_tables.get(options) if shared else None
+    tables, lists = _shared_tables.get(options, (None, {})) if shared else (None, {})
     if tables is None:
         tables = [options.tokens(step).astype(np.float32) for step in range(len(options.sizes))]
         if shared:
-            _shared_tables[options] = tables
+            _shared_tables[options] = tables, lists
     for table in tables:
         check_array(table, "the options' features", shape=("n", dimension), keep=(np.float32,), hint="the prior's")
-    return list(tables)
+    return list(tables), lists
 
 
 def _contrasts(tables: Sequence[NDArray[np.float32]]) -> Floats:

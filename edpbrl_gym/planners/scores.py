@@ -21,7 +21,6 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
 from scipy.linalg.blas import dtrmm, strmm
 from scipy.special import expit
 
@@ -83,24 +82,20 @@ class _InformationScore(QuestionScore):
 
     Args:
         draws: theta_m, (M, d).
-        root: Lower triangular R with P = R' R, (d, d), of ``covariance_root``.
+        root: Lower triangular R with P = R' R, (d, d), ``Posterior.inverse_factor``.
     """
 
     def __init__(self, draws: Floats, root: Floats) -> None:
         super().__init__(draws)
-        self._root = root
-
-    @staticmethod
-    def covariance_root(precision: Floats) -> Floats:
-        """R of a posterior precision P^-1, (d, d)."""
-        factor = np.linalg.cholesky(precision)
-        return np.asarray(solve_triangular(factor, np.eye(len(factor)), lower=True, check_finite=False))
+        self._root = self._cast = root  # the cast has the type of the tokens
 
     def prepare(self, tokens: Table, offsets: Floats) -> None:
         """See the base class."""
         super().prepare(tokens, offsets)
+        if self._cast.dtype != tokens.dtype:
+            self._cast = self._root.astype(tokens.dtype, order="F")
         # the rows R x: tokens @ root.T
-        self._white = _Rows(_triangular(self._root, tokens.T).T, offsets @ self._root.T)
+        self._white = _Rows(_triangular(self._cast, tokens.T).T, offsets @ self._root.T)
 
     def _information(self, question: NDArray[np.int64], lane: int) -> tuple[Floats, Floats]:
         """L and C with each replacement, (K - 1, K - 1, n) each."""
@@ -137,7 +132,7 @@ class ExpectedInformation(_InformationScore):
 
     Args:
         draws: theta_m, (M, d).
-        root: Lower triangular R with P = R' R, (d, d), of ``covariance_root``.
+        root: Lower triangular R with P = R' R, (d, d), ``Posterior.inverse_factor``.
     """
 
     def replacements(self, question: NDArray[np.int64], lane: int) -> Floats:
@@ -160,7 +155,7 @@ class ExpectedVariance(_InformationScore):
 
     Args:
         draws: theta_m, (M, d).
-        root: Lower triangular R with P = R' R, (d, d), of ``covariance_root``.
+        root: Lower triangular R with P = R' R, (d, d), ``Posterior.inverse_factor``.
         contrasts: B, (d, r); None: I.
     """
 
@@ -172,7 +167,7 @@ class ExpectedVariance(_InformationScore):
         """See the base class."""
         super().prepare(tokens, offsets)
         # the rows B' P x, with P x = R' (R x)
-        rows = _triangular(self._root, self._white.tokens.T, transposed=True).T
+        rows = _triangular(self._cast, self._white.tokens.T, transposed=True).T
         others = self._white.offsets @ self._root
         self._targets = _Rows(self._contrasted(rows), self._contrasted(others))
 
@@ -258,9 +253,9 @@ class _Rows:
 
 
 def _triangular(root: Floats, columns: Table, *, transposed: bool = False) -> Table:
-    """R c, or R' c, of a lower triangular R for each column c, in the columns' precision."""
+    """R c, or R' c, of a lower triangular R for each column c, both of one precision."""
     product = strmm if columns.dtype == np.float32 else dtrmm
-    return np.asarray(product(1.0, root.astype(columns.dtype, order="F"), columns, lower=1, trans_a=int(transposed)))
+    return np.asarray(product(1.0, root, columns, lower=1, trans_a=int(transposed)))
 
 
 def _congruent(root: Floats, matrices: Floats) -> Floats:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edpbrl_gym.estimation import Posterior
 from edpbrl_gym.likelihood.choice import choice_probabilities, fisher_information
 from edpbrl_gym.planners.exchange import exchange
 from edpbrl_gym.planners.scores import ExpectedBest, ExpectedInformation, ExpectedVariance, MutualInformation
@@ -32,7 +33,7 @@ class Case:
 
     def score(self, name: str, dtype=np.float64):
         """The score of that name, prepared."""
-        root = ExpectedInformation.covariance_root(self.precision)
+        root = Posterior(np.zeros(len(self.precision)), self.precision).inverse_factor
         made = {
             "information": lambda: ExpectedInformation(self.draws, root),
             "trace": lambda: ExpectedVariance(self.draws, root),
@@ -130,9 +131,9 @@ def test_one_draw_at_the_mean_is_the_information_at_the_estimate():
     np.testing.assert_allclose(found, expected, rtol=1e-10)
 
 
-def test_covariance_root():
+def test_inverse_factor():
     case = Case(8)
-    root = ExpectedInformation.covariance_root(case.precision)
+    root = Posterior(np.zeros(6), case.precision).inverse_factor
     np.testing.assert_allclose(root.T @ root, np.linalg.inv(case.precision), rtol=1e-9, atol=1e-12)
     np.testing.assert_array_equal(root, np.tril(root))
 
@@ -196,7 +197,7 @@ def test_many_options_by_lapack_are_the_loops_over_entries(contrasts, monkeypatc
 
     rng = np.random.default_rng(8)
     tokens, offsets, draws = rng.normal(size=(40, 6)), rng.normal(size=(7, 6)), rng.normal(size=(5, 6))
-    root = ExpectedInformation.covariance_root(np.eye(6) + 0.3)
+    root = Posterior(np.zeros(6), np.eye(6) + 0.3).inverse_factor
     some = None if contrasts is None else rng.normal(size=(6, 3))
     question = np.array([3, 9, 20, 21, 0, 1, 39])
     for score in (ExpectedInformation(draws, root), ExpectedVariance(draws, root, contrasts=some)):
