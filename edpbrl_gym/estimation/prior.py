@@ -9,18 +9,19 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.linalg import LinAlgError, lapack, qr
+from scipy.linalg import LinAlgError, lapack
 from scipy.linalg.blas import dtrsv
 
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym._validation import check_array, check_count, check_number
 from edpbrl_gym.estimation.shrinkage import ledoit_wolf_intensity, shrunk_covariance
+from edpbrl_gym.estimation.spectrum import spectrum
 
-__all__ = ["GaussianPrior", "spectrum"]
+__all__ = ["GaussianPrior"]
 
-_FULL = 2048  # dimensions up to which a second moment is decomposed in full
-_LEADING, _ITERATIONS = 512, 4
+_SAFE_FLOOR = 1e-8  # of relative variances: above it a precision is positive definite in floating point
 _BLOCK = 4096  # rows
+
 
 @dataclass(frozen=True, eq=False)
 class GaussianPrior:
@@ -203,10 +204,22 @@ class GaussianPrior:
         factor = scale * rows.shape[1] / (variances.sum() + other * (rows.shape[1] - len(variances)))
         variances, other = factor * variances, factor * other
         if len(variances) == rows.shape[1]:
-            return cls((vectors / variances) @ vectors.T)
-        precision = (vectors * (1.0 / variances - 1.0 / other)) @ vectors.T
-        precision[np.diag_indices(len(precision))] += 1.0 / other
-        return cls(precision)
+            precision = (vectors / variances) @ vectors.T
+        else:
+            precision = (vectors * (1.0 / variances - 1.0 / other)) @ vectors.T
+            precision[np.diag_indices(len(precision))] += 1.0 / other
+        precision = (precision + precision.T) / 2
+        if floor < _SAFE_FLOOR:
+            return cls(precision)
+        log_variance = np.log(variances).sum() + (len(precision) - len(variances)) * np.log(other)
+        return cls._diagonalised(precision, -float(log_variance))
+
+    @classmethod
+    def _diagonalised(cls, precision: Floats, log_determinant: float) -> GaussianPrior:
+        """A proper prior about 0 whose precision was made from its eigenvalues: nothing is left to check."""
+        prior = object.__new__(cls)
+        prior._set(precision, np.zeros(len(precision)), np.zeros((len(precision), 0)), log_determinant)
+        return prior
 
     @classmethod
     def from_estimates(
@@ -343,37 +356,13 @@ class GaussianPrior:
         return self.null_space.shape[1] == 0
 
 
-def spectrum(moment: Floats) -> tuple[Floats, Floats, float]:
-    """Eigenvalues and eigenvectors of a positive semidefinite matrix, in full or the leading ones.
-
-    A full decomposition takes 9 d^3 operations, most of them slow: a quarter of a minute at d = 4,096. Above 2,048
-    dimensions subspace iteration finds 512 leading directions, whose eigenvalues (Ritz values) are accurate to second
-    order in the error of the directions.
-
-    Args:
-        moment: (d, d).
-
-    Returns:
-        Eigenvalues (q,), ascending, eigenvectors (d, q), and the mean of the d - q other eigenvalues (0 if q = d).
-    """
-    if len(moment) <= _FULL:
-        values, vectors = np.linalg.eigh(moment)
-        return values, vectors, 0.0
-    columns = np.random.default_rng(0).standard_normal((len(moment), _LEADING))
-    for _ in range(_ITERATIONS):
-        columns = qr(moment @ columns, mode="economic", overwrite_a=True, check_finite=False)[0]
-    values, inner = np.linalg.eigh(columns.T @ (moment @ columns))
-    rest = max(0.0, float(np.trace(moment) - values.sum())) / (len(moment) - _LEADING)
-    return np.maximum(values, 0.0), columns @ inner, rest
-
-
 def _differ(rows: Floats, mean: Floats, size: float) -> bool:
     """Whether the rows differ by more than rounding from their mean; ``size`` is their mean square length."""
     spread = 0.0
     for start in range(0, len(rows), _BLOCK):
         deviations = rows[start : start + _BLOCK] - mean
         spread += float(np.vdot(deviations, deviations))
-    return spread / len(rows) > np.finfo(np.float64).eps * size
+    return bool(spread / len(rows) > np.finfo(np.float64).eps * size)
 
 
 def _checked_mean(mean: Any, dimension: int) -> Floats:

@@ -242,8 +242,8 @@ class AdaptivePlanner(TrackedPlanner):
         if self._rules.shared(step):
             return self._shared_token(before, rng)
         if self._prompts is not None:
-            return self._prompts.next_tokens(before, self._rules, lambda: self._question_score(rng), rng)
-        score, offsets = self._question_score(rng), self.options.offsets(before)
+            return self._prompts.next_tokens(before, self._rules, lambda: self.question_score(rng), rng)
+        score, offsets = self.question_score(rng), self.options.offsets(before)
 
         def allowed(lane: int, question: NDArray[np.int64]) -> NDArray[np.bool_]:
             return self._allowed(before, question, lane)
@@ -290,7 +290,8 @@ class AdaptivePlanner(TrackedPlanner):
             with one_blas_thread():
                 self._taste.think()
 
-    def _question_score(self, rng: np.random.Generator) -> QuestionScore:
+    def question_score(self, rng: np.random.Generator) -> QuestionScore:
+        """The acquisition function of the next question, with draws of ``rng``, not yet prepared for candidates."""
         posterior = self._taste.planned
         draws = posterior.draws(self.draws, rng) if self.draws else posterior.mean[None]
         if self.mode == "best":

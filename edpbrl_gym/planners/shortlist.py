@@ -32,7 +32,7 @@ _DIRECTIONS = 48  # q
 _PASSES = 2  # over the tokens, to find the leading directions
 _BEST, _RANDOM = 200, 400  # candidates of a list; random ones in the first list only
 _FIRST_SWEEPS = 2  # over the first list; further lists refine what it gives
-_LISTS = 4
+_LISTS = 3
 _GAIN = 1e-3  # relative gain of a list below which the search ends
 _ROWS = 4096  # of a block, which stays in the processor's cache
 _LOGISTIC = 8.0 / np.pi  # a normal density of this variance has the height of sigmoid (1 - sigmoid) at 0
@@ -103,9 +103,7 @@ class Shortlists:
             listed = np.unique(np.concatenate([listed, *begun]))
             score.prepare(self.tokens[listed], offsets)
             legal = _among(allowed, listed)
-            results = [
-                exchange(score, legal, np.searchsorted(listed, start), sweeps=most, rng=rng) for start in begun
-            ]
+            results = [exchange(score, legal, np.searchsorted(listed, start), sweeps=most, rng=rng) for start in begun]
             places, found = max(results, key=lambda result: result[1])
             question, before, value = listed[places], value, found
             if value <= before + _GAIN * abs(before):
@@ -181,7 +179,7 @@ class _Reduced:
 
 
 def _quadratic(rows: Floats32, form: Floats32) -> Floats32:
-    """x' A x for each row and a positive semidefinite A, (n,)."""
+    """The form x' A x for each row and a positive semidefinite A, (n,)."""
     return np.asarray(np.einsum("nq,nq->n", rows @ form, rows))
 
 

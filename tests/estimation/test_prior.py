@@ -261,3 +261,26 @@ def test_a_given_intensity_shrinks_like_the_estimated_one() -> None:
     np.testing.assert_array_equal(given.precision, estimated.precision)
     none = GaussianPrior.from_embeddings(rows, centred=False, shrunk=0.0)
     np.testing.assert_allclose(none.precision, GaussianPrior.from_embeddings(rows, centred=False).precision)
+
+
+def test_many_dimensions_keep_their_leading_directions(monkeypatch):
+    """Above a limit the other directions share one variance; where they are alike that is the full decomposition."""
+    rng = np.random.default_rng(4)
+    spread = np.where(np.arange(30) < 6, 5.0 / np.arange(1, 31), 0.3)
+    rows = np.linalg.qr(rng.normal(size=(400, 30)))[0] * spread @ np.linalg.qr(rng.normal(size=(30, 30)))[0].T
+    full = GaussianPrior.from_embeddings(rows, centred=False, shrunk=0.1)
+    monkeypatch.setattr("edpbrl_gym.estimation.spectrum._FULL", 29)
+    monkeypatch.setattr("edpbrl_gym.estimation.spectrum._LEADING", 8)
+    monkeypatch.setattr("edpbrl_gym.estimation.spectrum._ITERATIONS", 12)
+    leading = GaussianPrior.from_embeddings(rows, centred=False, shrunk=0.1)
+    np.testing.assert_allclose(leading.precision, full.precision, rtol=1e-6, atol=1e-8)
+    assert leading.log_determinant == pytest.approx(full.log_determinant)
+    assert np.trace(leading.covariance) == pytest.approx(30.0)
+
+
+def test_a_prior_from_eigenvalues_is_that_of_its_precision():
+    rows = np.random.default_rng(5).normal(size=(50, 7)) * np.arange(1, 8)
+    made = GaussianPrior.from_embeddings(rows)
+    checked = GaussianPrior.from_precision(made.precision)
+    assert made.log_determinant == pytest.approx(checked.log_determinant) and made.proper
+    np.testing.assert_allclose(made.covariance, np.linalg.inv(made.precision), rtol=1e-9)

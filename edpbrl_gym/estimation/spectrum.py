@@ -1,0 +1,37 @@
+"""The eigenvalues of a second moment, in full or, in many dimensions, the leading ones."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.linalg import qr
+
+from edpbrl_gym._arrays import Floats
+
+__all__ = ["spectrum"]
+
+_FULL = 2048  # dimensions up to which a second moment is decomposed in full
+_LEADING, _ITERATIONS = 512, 3
+
+
+def spectrum(moment: Floats) -> tuple[Floats, Floats, float]:
+    """Eigenvalues and eigenvectors of a positive semidefinite matrix, in full or the leading ones.
+
+    A full decomposition takes 9 d^3 operations, most of them slow: a quarter of a minute at d = 4,096. Above 2,048
+    dimensions subspace iteration finds 512 leading directions, whose eigenvalues (Ritz values) are accurate to second
+    order in the error of the directions.
+
+    Args:
+        moment: (d, d).
+
+    Returns:
+        Eigenvalues (q,), ascending, eigenvectors (d, q), and the mean of the d - q other eigenvalues (0 if q = d).
+    """
+    if len(moment) <= _FULL:
+        values, vectors = np.linalg.eigh(moment)
+        return values, vectors, 0.0
+    columns = np.random.default_rng(0).standard_normal((len(moment), _LEADING))
+    for _ in range(_ITERATIONS):
+        columns = qr(moment @ columns, mode="economic", overwrite_a=True, check_finite=False)[0]
+    values, inner = np.linalg.eigh(columns.T @ (moment @ columns))
+    rest = max(0.0, float(np.trace(moment) - values.sum())) / (len(moment) - _LEADING)
+    return np.maximum(values, 0.0), columns @ inner, rest
