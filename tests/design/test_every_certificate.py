@@ -87,14 +87,15 @@ def test_no_certificate_is_wrong(problem: DesignProblem, solver):
         except SingularInformationError as refused:  # float64 can't tell the prior from rounding
             assert "rounding loses" in str(refused)
             return
-    checked = verify(problem, design)
-    assert checked.messages == ()
+        except RuntimeError as failed:  # cvxpy's solvers may fail on such problems, and say so
+            assert solver is _reference and "cvxpy" in str(failed)
+            return
+    assert verify(problem, design).messages == ()
     assert design.status in STATUSES | {"inaccurate"}
-    rounding = rounding_of_the_gap(problem, design)
     if isinstance(problem.mdp, PromptMDP):
         gap, allowance = gap_of(problem, design.mean_occupancy)
         assert gap <= design.gap + 1e-9 + allowance
     if design.status == "converged" and design.solver == "newton":
         assert design.relative_gap <= 1e-6
     if design.status == "precision_reached":
-        assert design.gap <= 1e-6 * design.gain + 10 * rounding
+        assert design.gap <= 1e-6 * design.gain + 10 * rounding_of_the_gap(problem, design)
