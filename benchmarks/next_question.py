@@ -20,7 +20,7 @@ With ``--large`` instead: how large vocabularies start, and what their next ques
 from the features to the first question: prior, planner, question. "Product" is one of all features (V, d) in float32
 with (d, K), the fastest of several between the questions. "Value" is the acquisition value of the chosen questions
 relative to the best of two searches of all tokens, which ``--exhaustive`` makes for the first, a middle and the last
-question (half a minute each at V = 100,000). "Clustered" features have the spectrum of embeddings; "isotropic" ones
+question (several minutes at V = 100,000). "Clustered" features have the spectrum of embeddings; "isotropic" ones
 have no direction that matters more than others.
 """
 
