@@ -15,7 +15,7 @@ from edpbrl_gym.design.solvers.newton.projected import project, solve_by_gradien
 from edpbrl_gym.design.solvers.newton.quasi_newton import Costs, CurvatureModel, Secants
 from edpbrl_gym.design.solvers.newton.simplex_qp import solve_simplex_qp
 from edpbrl_gym.design.solvers.newton.tokens.blocks import TokenBlocks
-from edpbrl_gym.design.solvers.newton.tokens.curvature import DiagonalCurvature, MatrixCurvature
+from edpbrl_gym.design.solvers.newton.tokens.curvature import DiagonalCurvature, ImplicitCurvature, MatrixCurvature
 from edpbrl_gym.design.solvers.newton.tokens.spaces import FeatureSpace
 from tests.helpers.design_cases import DESIGN_CRITERIA, hard_prompt_problems, problem_from, rounding_of_the_gap
 
@@ -85,10 +85,17 @@ def zero_sums(rng, parts, count: int) -> np.ndarray:
     return vectors
 
 
+@pytest.fixture(params=[MatrixCurvature, ImplicitCurvature], ids=["stored", "not stored"])
+def operator(request, monkeypatch):
+    """Either form of the Hessian, whatever the size of the working set."""
+    monkeypatch.setattr(spaces, "LARGEST_MATRIX", 10**9 if request.param is MatrixCurvature else 0)
+    return request.param
+
+
 @pytest.mark.parametrize("criterion", CRITERIA)
 @pytest.mark.parametrize("strength", [1e-2, 1e2, 1e9])
 @pytest.mark.parametrize("prior", ["isotropic", "matrix"])
-def test_products_are_those_of_the_float64_hessian(criterion, strength, prior):
+def test_products_are_those_of_the_float64_hessian(criterion, strength, prior, operator):
     """With lambda = 1e9 the Hessian of D is 1 in every entry but for 1e-6: all that matters is in what is left."""
     matrix = np.eye(9)
     if prior == "matrix":
@@ -97,6 +104,7 @@ def test_products_are_those_of_the_float64_hessian(criterion, strength, prior):
     matrix = strength * matrix
     space, weights = dense_space(criterion, matrix)
     curvature = space.curvature(weights)
+    assert isinstance(curvature, operator)
     vectors = zero_sums(np.random.default_rng(3), space.parts, 6)
     expected = exact_product(space, matrix, target_of(criterion, 9), weights, vectors)
     _, hessian = space.derivatives(weights)
@@ -115,10 +123,11 @@ def test_products_are_those_of_the_float64_hessian(criterion, strength, prior):
 @pytest.mark.parametrize(
     "sizes", [(512,), (513,), (1024, 512), (511, 2, 511), (1, 1, 600), (2100, 30), (5, 2043, 2049)]
 )
-def test_tiles_and_chunks_meet_blocks_of_any_size(sizes, criterion):
+def test_tiles_and_chunks_meet_blocks_of_any_size(sizes, criterion, operator):
     scale = np.arange(1.0, len(sizes) + 1.0) ** 3 * 7.0
     space, weights = dense_space(criterion, np.eye(4), sizes, scale)
     curvature = space.curvature(weights)
+    assert isinstance(curvature, operator)
     vectors = zero_sums(np.random.default_rng(4), space.parts, 3).T
     expected = exact_product(space, np.eye(4), target_of(criterion, 4), weights, vectors.T).T
     for vector, exact in zip(vectors, expected, strict=True):

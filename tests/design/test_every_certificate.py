@@ -20,7 +20,7 @@ from tests.helpers.hard_designs import gap_of, hard_mdp_problems, screened_probl
 
 tokens_solver = importlib.import_module("edpbrl_gym.design.solvers.newton.tokens.solver")
 PROBLEMS = int(os.environ.get("EDPBRL_TEST_PROBLEMS", "60"))
-STATUSES = {"converged", "iteration_limit", "time_limit", "interrupted", "precision_reached", "stalled"}
+STATUSES = {"converged", "iteration_limit", "time_limit", "interrupted", "precision_reached"}
 
 
 def _newton(problem, patch):

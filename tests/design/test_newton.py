@@ -306,6 +306,18 @@ def test_published_optima_of_the_classical_problem(columns, optimum):
     assert variances.max() <= columns + 1e-6
 
 
+@pytest.mark.parametrize("seed", [9, 10, 18, 19])
+def test_a_value_that_rounds_away_what_is_left_to_gain(seed):
+    """More dimensions than tokens and a weak prior: the value errs by more than a step gains while the gap is large."""
+    rng = np.random.default_rng(seed)
+    features = 30 * rng.standard_normal((100, 150)) * np.arange(1, 151) ** -3.0
+    features = features @ np.linalg.qr(rng.standard_normal((150, 150)))[0]
+    problem = problem_from(features, (50, 30, 20), "V", regularization=1e-3)
+    design = newton(problem)
+    assert design.status == "converged"
+    assert verify(problem, design).messages == ()
+
+
 def test_nothing_to_learn():
     """One token at every step, and equal tokens: no design has information, and that is no crash."""
     for features, sizes in [(np.eye(2), (1, 1)), (np.ones((6, 2)), (3, 3)), (np.zeros((4, 2)), (4,))]:

@@ -30,6 +30,7 @@ from scipy.linalg import blas, lapack, solve_triangular
 from edpbrl_gym._arrays import Floats, Positions
 from edpbrl_gym.design.chunks import Features, row_chunks
 from edpbrl_gym.design.criteria import cholesky
+from edpbrl_gym.design.rounding import factor_condition
 from edpbrl_gym.design.solvers.newton.columns.columns import ColumnSet
 from edpbrl_gym.design.solvers.newton.master import ByProducts
 from edpbrl_gym.design.solvers.newton.quasi_newton import Renewed
@@ -217,6 +218,10 @@ class BlockSpace:
         incidence = columns.incidence
         self._incidence = None if _is_identity(incidence) else incidence
         self._cache: tuple[Floats, Local] | None = None
+
+    def condition(self, weights: Floats) -> float:
+        """Condition number of the information matrix."""
+        return factor_condition(self._at(weights).factor, np.zeros((0, len(self._around.base))), np.zeros(0))
 
     def value(self, weights: Floats) -> float:
         """s(I); SingularInformationError where it is infinite."""

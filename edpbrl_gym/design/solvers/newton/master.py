@@ -20,6 +20,7 @@ __all__ = ["ByProducts", "Objective", "centred_gradient", "cleaned", "improve", 
 _SMALLEST = 1e-13  # smaller weights are set to 0
 _ARMIJO = 0.1
 ROUNDING = 1e-13  # relative, of the objective
+_SUSPECT = 1e-6  # relative, of the objective: a smaller slope calls for its condition number
 _QP_SHARE = 1e-2  # the quadratic program is solved to this share of the restricted gap
 
 
@@ -56,6 +57,10 @@ class Objective(Protocol):
 
     parts: list[slice]
     by_products: ByProducts | None
+
+    def condition(self, weights: Floats) -> float:
+        """Condition number of what the function is computed from; eps times that is a relative error of its value."""
+        ...
 
     def value(self, weights: Floats) -> float:
         """The function; SingularInformationError where it is minus infinity."""
@@ -175,6 +180,9 @@ def _search(
     slope = float(gradient @ (aim - weights))
     if slope <= 0:
         return None
+    size = max(1.0, abs(value))
+    if slope <= _SUSPECT * size:  # all that is to be gained may be less than the value errs by
+        rounding = max(rounding, float(np.finfo(np.float64).eps) * space.condition(weights))
     step = 1.0
     for _ in range(40):
         if step < 1.0 and deadline.passed:
@@ -190,7 +198,7 @@ def _search(
             return candidate, new_value, step
         # the objective is flat to rounding long before the gap is small: then the slope decides, as in the
         # approximate Wolfe condition of Hager and Zhang (2005)
-        if new_value >= value - rounding * max(1.0, abs(value)):
+        if new_value >= value - rounding * size:
             end = float(centred_gradient(space.gradient(candidate), candidate, space.parts) @ (aim - weights))
             if end >= -(1.0 - 2.0 * _ARMIJO) * slope:
                 return candidate, new_value, step

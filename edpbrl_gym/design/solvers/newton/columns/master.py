@@ -36,6 +36,7 @@ from edpbrl_gym.design.criteria import (
 )
 from edpbrl_gym.design.deadline import NEVER, Deadline
 from edpbrl_gym.design.problem import DesignProblem
+from edpbrl_gym.design.rounding import factor_condition
 from edpbrl_gym.design.solvers.line_search import Segment, exact_step
 from edpbrl_gym.design.solvers.newton.columns.columns import Column, ColumnSet
 from edpbrl_gym.design.solvers.newton.master import ByProducts, improve
@@ -184,6 +185,11 @@ class ColumnMaster:
         scores += np.einsum("hr,hr->h", centre, centre)[:, None]
         return np.asarray(self._problem.episodes * scores)
 
+    def condition(self, point: ColumnPoint) -> float:
+        """Condition number of the information matrix (`rounding`)."""
+        local = point.local
+        return factor_condition(local.factor, local.means, np.full(len(local.means), self._problem.episodes))
+
     def levels(self, point: ColumnPoint, scores: Floats) -> Floats:
         """Reward of the current combination in each block, shape (B,)."""
         return point.columns.levels(point.weights, scores)
@@ -320,6 +326,9 @@ class _Restricted:
         if weights is not self._last.weights:
             self._last = self._master.point(self._last.columns, weights)
         return self._last
+
+    def condition(self, weights: Floats) -> float:
+        return self._master.condition(self.at(weights))
 
     def value(self, weights: Floats) -> float:
         return self.at(weights).value
