@@ -16,12 +16,12 @@ from edpbrl_gym.design.solvers.newton.quasi_newton import Costs, CurvatureModel,
 from edpbrl_gym.design.solvers.newton.simplex_qp import solve_simplex_qp
 from edpbrl_gym.design.solvers.newton.tokens.blocks import TokenBlocks
 from edpbrl_gym.design.solvers.newton.tokens.curvature import DiagonalCurvature, ImplicitCurvature, MatrixCurvature
-from edpbrl_gym.design.solvers.newton.tokens.spaces import FeatureSpace
+from edpbrl_gym.design.solvers.newton.tokens.feature_space import FeatureSpace
 from tests.helpers.design_cases import DESIGN_CRITERIA, hard_prompt_problems, problem_from, rounding_of_the_gap
 
 master = importlib.import_module("edpbrl_gym.design.solvers.newton.master")
 projected = importlib.import_module("edpbrl_gym.design.solvers.newton.projected")
-spaces = importlib.import_module("edpbrl_gym.design.solvers.newton.tokens.spaces")
+feature_space = importlib.import_module("edpbrl_gym.design.solvers.newton.tokens.feature_space")
 
 CRITERIA = DESIGN_CRITERIA
 
@@ -88,7 +88,7 @@ def zero_sums(rng, parts, count: int) -> np.ndarray:
 @pytest.fixture(params=[MatrixCurvature, ImplicitCurvature], ids=["stored", "not stored"])
 def operator(request, monkeypatch):
     """Either form of the Hessian, whatever the size of the working set."""
-    monkeypatch.setattr(spaces, "LARGEST_MATRIX", 10**9 if request.param is MatrixCurvature else 0)
+    monkeypatch.setattr(feature_space, "LARGEST_MATRIX", 10**9 if request.param is MatrixCurvature else 0)
     return request.param
 
 
@@ -490,7 +490,7 @@ def test_tolerance_zero_goes_as_far_as_float64_allows(kind):
 def test_hard_problems_by_first_order_programs(problem, hessian):
     """Every working set as large as the dimension solved as if it were large."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spaces, "LARGE", 0)
+        patch.setattr(feature_space, "LARGE", 0)
         patch.setattr(CurvatureModel, "_hessian_pays", lambda self, *_: hessian and not self._whole)
         design = newton(problem)
     assert verify(problem, design).messages == ()

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edpbrl_gym.design import DesignProblem, SingularInformationError, frank_wolfe, newton, reference, verify
-from edpbrl_gym.design.solvers.newton.tokens import spaces
+from edpbrl_gym.design.solvers.newton.tokens import feature_space
 from edpbrl_gym.mdp import PromptMDP
 from tests.helpers.design_cases import hard_prompt_problems, rounding_of_the_gap
 from tests.helpers.hard_designs import gap_of, hard_mdp_problems, screened_problems
@@ -34,13 +34,13 @@ def _screened(problem, patch):
 
 
 def _by_products(problem, patch):
-    patch.setattr(spaces, "LARGE", 0)
+    patch.setattr(feature_space, "LARGE", 0)
     return newton(problem)
 
 
 def _by_implicit_products(problem, patch):
-    patch.setattr(spaces, "LARGE", 0)
-    patch.setattr(spaces, "LARGEST_MATRIX", 0)
+    patch.setattr(feature_space, "LARGE", 0)
+    patch.setattr(feature_space, "LARGEST_MATRIX", 0)
     return newton(problem)
 
 

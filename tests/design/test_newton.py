@@ -26,8 +26,10 @@ from edpbrl_gym.design import (
 from edpbrl_gym.design.metric import PriorMetric
 from edpbrl_gym.design.solvers.newton.simplex_qp import solve_simplex_qp
 from edpbrl_gym.design.solvers.newton.tokens.blocks import TokenBlocks
+from edpbrl_gym.design.solvers.newton.tokens.feature_space import FeatureSpace
 from edpbrl_gym.design.solvers.newton.tokens.layout import PromptLayout
-from edpbrl_gym.design.solvers.newton.tokens.spaces import FeatureSpace, Space, TokenSpace
+from edpbrl_gym.design.solvers.newton.tokens.space import Space
+from edpbrl_gym.design.solvers.newton.tokens.token_space import TokenSpace
 from edpbrl_gym.mdp import PromptMDP
 from tests.helpers.design_cases import (
     DESIGN_CRITERIA,

@@ -14,9 +14,11 @@ from scipy.linalg import eigh
 from edpbrl_gym.design import DesignProblem, make_criterion, newton
 from edpbrl_gym.design.metric import PriorMetric
 from edpbrl_gym.design.solvers.newton.tokens.blocks import TokenBlocks
+from edpbrl_gym.design.solvers.newton.tokens.feature_space import FeatureSpace
 from edpbrl_gym.design.solvers.newton.tokens.forms import ScoreForm
 from edpbrl_gym.design.solvers.newton.tokens.screening import ScreenedPricing, deletion_factor
-from edpbrl_gym.design.solvers.newton.tokens.spaces import FeatureSpace, Space, TokenSpace
+from edpbrl_gym.design.solvers.newton.tokens.space import Space
+from edpbrl_gym.design.solvers.newton.tokens.token_space import TokenSpace
 from edpbrl_gym.mdp import PromptMDP
 
 blocks_module = importlib.import_module("edpbrl_gym.design.solvers.newton.tokens.blocks")

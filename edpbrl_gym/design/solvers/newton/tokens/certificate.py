@@ -7,8 +7,10 @@ from collections.abc import Callable
 from edpbrl_gym._arrays import Floats, Positions
 from edpbrl_gym.design.problem import DesignProblem
 from edpbrl_gym.design.rounding import Rounding, rounding_of
+from edpbrl_gym.design.solvers.newton.tokens.feature_space import FeatureSpace
 from edpbrl_gym.design.solvers.newton.tokens.pricing import Pricing, levels_of
-from edpbrl_gym.design.solvers.newton.tokens.spaces import FeatureSpace, Space, TokenSpace
+from edpbrl_gym.design.solvers.newton.tokens.space import Space
+from edpbrl_gym.design.solvers.newton.tokens.token_space import TokenSpace
 
 __all__ = ["certified_gap"]
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from edpbrl_gym._arrays import Floats
 
-__all__ = ["ScoreForm"]
+__all__ = ["ScoreForm", "factor_form"]
 
 
 @dataclass(frozen=True)
@@ -59,3 +59,13 @@ def _triangle(factor: Floats) -> str | None:
     if not np.triu(factor, 1).any():
         return "lower"
     return None if np.tril(factor, -1).any() else "upper"
+
+
+def factor_form(inverse: Floats, half: Floats | None) -> ScoreForm:
+    """L^-1 for D, B' I^-1 for A and V (its triangular factor if that is less), from L^-1 and L^-1 B."""
+    if half is None:
+        return ScoreForm.of_factor(inverse)
+    product = np.asarray(half.T @ inverse)
+    if 2 * product.shape[0] > product.shape[1]:
+        product = np.asarray(np.linalg.qr(product, mode="r"))
+    return ScoreForm.of_factor(product)

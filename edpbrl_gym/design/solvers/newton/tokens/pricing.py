@@ -10,7 +10,7 @@ import numpy as np
 from edpbrl_gym._arrays import Floats, Positions
 from edpbrl_gym.design.solvers.newton.tokens.blocks import TokenBlocks
 from edpbrl_gym.design.solvers.newton.tokens.forms import ScoreForm
-from edpbrl_gym.design.solvers.newton.tokens.spaces import Space
+from edpbrl_gym.design.solvers.newton.tokens.space import Space
 from edpbrl_gym.design.solvers.newton.working_set import Prices
 
 __all__ = ["FullPricing", "Pricing", "RECHECK", "TokenPrices", "levels_of"]

@@ -27,7 +27,7 @@ from edpbrl_gym.design.metric import PriorMetric
 from edpbrl_gym.design.solvers.newton.tokens.blocks import TokenBlocks
 from edpbrl_gym.design.solvers.newton.tokens.forms import ScoreForm
 from edpbrl_gym.design.solvers.newton.tokens.pricing import RECHECK, TokenPrices, levels_of
-from edpbrl_gym.design.solvers.newton.tokens.spaces import Space
+from edpbrl_gym.design.solvers.newton.tokens.space import Space
 
 __all__ = ["ScreenedPricing", "deletion_factor"]
 

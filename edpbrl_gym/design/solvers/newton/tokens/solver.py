@@ -4,7 +4,7 @@ Each iteration of the loop (`newton.working_set`) prices every token (`pricing`,
 improve the design most, deletes those without mass, and solves the restricted problem by Newton's method with a
 quadratic program over the simplices in every step (`newton.master`, `newton.simplex_qp`).
 
-The objective is concave in the weights once the mean is lifted away (`spaces`), so Newton's method converges
+The objective is concave in the weights once the mean is lifted away (`space`), so Newton's method converges
 quadratically on the working set.
 
 Scores are computed in float32 on centred features; those that decide the gap are computed again in float64, at exactly
@@ -31,10 +31,12 @@ from edpbrl_gym.design.solvers.newton.quasi_newton import IDLE
 from edpbrl_gym.design.solvers.newton.tokens.backend import ArrayBackend
 from edpbrl_gym.design.solvers.newton.tokens.blocks import TokenBlocks
 from edpbrl_gym.design.solvers.newton.tokens.certificate import certified_gap
+from edpbrl_gym.design.solvers.newton.tokens.feature_space import LARGE, FeatureSpace
 from edpbrl_gym.design.solvers.newton.tokens.layout import PromptLayout
 from edpbrl_gym.design.solvers.newton.tokens.pricing import FullPricing, Pricing, TokenPrices, levels_of
 from edpbrl_gym.design.solvers.newton.tokens.screening import ScreenedPricing
-from edpbrl_gym.design.solvers.newton.tokens.spaces import LARGE, FeatureSpace, Space, TokenSpace
+from edpbrl_gym.design.solvers.newton.tokens.space import Space
+from edpbrl_gym.design.solvers.newton.tokens.token_space import TokenSpace
 from edpbrl_gym.design.solvers.newton.working_set import Engine, Run, iterate
 
 __all__ = ["TokenPoint", "TokenSolver"]

@@ -1,0 +1,233 @@
+"""The objective on a working set of tokens by the d x d information matrix, for any prior (the formulas: `space`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+from scipy.linalg import lapack
+
+from edpbrl_gym._arrays import Floats, Positions
+from edpbrl_gym.design.criteria import SingularInformationError, cholesky
+from edpbrl_gym.design.rounding import factor_condition
+from edpbrl_gym.design.solvers.newton.quasi_newton import Costs, CurvatureModel
+from edpbrl_gym.design.solvers.newton.tokens.backend import NumpyBackend
+from edpbrl_gym.design.solvers.newton.tokens.blocks import CHUNK, TokenBlocks
+from edpbrl_gym.design.solvers.newton.tokens.curvature import (
+    LARGEST_MATRIX,
+    Curvature,
+    ImplicitCurvature,
+    MatrixCurvature,
+)
+from edpbrl_gym.design.solvers.newton.tokens.forms import ScoreForm, factor_form
+from edpbrl_gym.design.solvers.newton.tokens.space import Space
+
+__all__ = ["LARGE", "FeatureSpace"]
+
+
+LARGE = 700  # tokens above which products with the Hessian are cheaper than its factors
+_SINGULAR_SINGLE = "Expected an information matrix that float32 can invert, got a singular one; use float64."
+_PRODUCTS = 20.0  # with the Hessian, in a quadratic program
+_NUMPY = NumpyBackend()
+
+
+class FeatureSpace(Space):
+    """The d x d matrix I, for any prior.
+
+    Triangular systems are solved by multiplying with the inverse of the factor, which takes a third of the time for
+    as many right sides as there are tokens, and errs no more (Higham, 2002, section 14.2).
+
+    Args:
+        blocks: The blocks.
+        tokens: The working set.
+        prior: Lambda, shape (d, d).
+        target: B with V = B B' for A and V, shape (d, r); None for D.
+        dtype: Of the sums over tokens; float32 takes half the time and is enough far from the optimum.
+
+    Attributes:
+        curvatures: What is known of the Hessian, the `by_products` of this space.
+    """
+
+    def __init__(
+        self,
+        blocks: TokenBlocks,
+        tokens: Positions,
+        prior: Floats,
+        target: Floats | None,
+        dtype: DTypeLike = np.float64,
+    ) -> None:
+        super().__init__(blocks, tokens, dtype)
+        self._prior = prior
+        self._target = target
+        self._identity = target is not None and np.array_equal(target, np.eye(len(target)))
+        self._cache: tuple[Floats, _Factored] | None = None
+        self._leverages: Floats | None = None  # c K_ii at the first weights that the curvature was needed at
+        self.curvatures = CurvatureModel(FeatureSpace.diagonal, FeatureSpace.curvature, FeatureSpace.costs, above=LARGE)
+        self.by_products = self.curvatures
+
+    def value(self, weights: Floats) -> float:
+        """See the base class."""
+        at = self._at(weights)
+        if at.half is None:
+            return 2.0 * float(np.log(np.diag(at.factor)).sum())
+        return -float(np.vdot(at.half, at.half))
+
+    def gradient(self, weights: Floats) -> Floats:
+        """See the base class."""
+        at = self._at(weights)
+        if at.gradient is None:
+            at.gradient = self._squares(at, self._form(at))
+        return at.gradient.copy()
+
+    def derivatives(self, weights: Floats) -> tuple[Floats, Floats]:
+        """See the base class."""
+        solved, scored = self.solved(weights)
+        gradient = self.scale * np.einsum("kr,kr->k", scored, scored)
+        return gradient, self._hessian(solved @ solved.T, None if self._target is None else scored @ scored.T)
+
+    def learned(self, weights: Floats) -> float:
+        """See the base class."""
+        if self._target is None:
+            return float(weights @ self.gradient(weights))
+        at = self._at(weights)
+        if at.learned is None:
+            at.learned = float(np.vdot(at.inverse @ at.data, at.inverse))
+        return at.learned
+
+    def trace(self, weights: Floats) -> float:
+        """See the base class."""
+        return float(np.trace(self._at(weights).data))
+
+    def condition(self, weights: Floats) -> float:
+        """See the base class."""
+        at = self._at(weights)
+        return factor_condition(at.factor, at.means, self._block_scale)
+
+    def diagonal(self, weights: Floats) -> Floats:
+        """Diagonal of the Hessian of -s, less the part that vanishes on changes that sum to 0 in every block."""
+        gradient = self.gradient(weights)
+        if self._target is None:
+            return np.asarray(gradient * (gradient + 2.0))
+        at = self._at(weights)
+        if self._leverages is None:
+            self._leverages = self._squares(at, ScoreForm.of_factor(at.inverse))
+        return np.asarray(2.0 * gradient * (self._leverages + 1.0))
+
+    def costs(self, weights: Floats) -> Costs:
+        """Of steps on this working set; the factors are times measured in operations of a float32 product."""
+        size, dimension = self.rows.shape
+        grams = 1 if self._target is None else 2
+        evaluation = 2.7 * (np.count_nonzero(weights) + size) * dimension**2 + 6.0 * dimension**3
+        solved = 2.7 * grams * size * dimension**2
+        if size > LARGEST_MATRIX:
+            return Costs(evaluation, solved, _PRODUCTS * 5.0 * size * dimension**2)
+        return Costs(evaluation, solved + (1.3 * grams * dimension + 10.0) * size**2, _PRODUCTS * 8.0 * size**2)
+
+    def curvature(self, weights: Floats) -> Curvature:
+        """Hessian of -s as an operator, in float32."""
+        solved, scored = self.solved(weights)
+        solved_single = solved.astype(np.float32, copy=False)
+        scored_single = None if self._target is None else scored.astype(np.float32, copy=False)
+        kind = MatrixCurvature if len(weights) <= LARGEST_MATRIX else ImplicitCurvature
+        return kind(solved_single, scored_single, self.scale, self.parts)
+
+    def form(self, weights: Floats) -> ScoreForm:
+        """L^-1 for D, B' I^-1 for A and V (its triangular factor if that is less)."""
+        return self._form(self._at(weights))
+
+    def solved(self, weights: Floats) -> tuple[NDArray, NDArray]:
+        """L^-1 z, and what the scores are squared norms of, a row for each token."""
+        at = self._at(weights)
+        form = self._form(at)
+        directions, inverse = (factor.astype(self.rows.dtype, copy=False) for factor in (form.directions, at.inverse))
+        solved = np.empty_like(self.rows)
+        scored = solved
+        if self._target is not None:
+            scored = np.empty((len(self.rows), len(directions)), dtype=self.rows.dtype)
+        for chunk, rows in self._centred(at):
+            if self._target is not None:
+                scored[chunk] = _NUMPY.factor_product(rows.copy(), directions, form.triangle)
+            solved[chunk] = _NUMPY.factor_product(rows, inverse, "lower")
+        return solved, scored
+
+    def _squares(self, at: _Factored, form: ScoreForm) -> Floats:
+        """Scores of the working set in a metric, shape (k,)."""
+        result = np.empty(len(self.tokens))
+        directions = form.directions.astype(self.rows.dtype, copy=False)
+        for chunk, rows in self._centred(at):
+            result[chunk] = _NUMPY.factor_squares(rows, directions, form.triangle)
+        return np.asarray(self.scale * result)
+
+    def _form(self, at: _Factored) -> ScoreForm:
+        if at.form is None:
+            kind = self.rows.dtype
+            half = None if at.half is None else at.half.astype(kind, copy=False)
+            at.form = factor_form(at.inverse.astype(kind, copy=False), half)
+        return at.form
+
+    def _centred(self, at: _Factored) -> Iterator[tuple[slice, Floats]]:
+        """Features less the mean of their block, a chunk at a time."""
+        for part, mean in zip(self.parts, at.means, strict=True):
+            for begin in range(part.start, part.stop, CHUNK):
+                chunk = slice(begin, min(begin + CHUNK, part.stop))
+                yield chunk, self.rows[chunk] - mean.astype(self.rows.dtype)
+
+    def _at(self, weights: Floats) -> _Factored:
+        """The information at some weights; what was computed last is kept."""
+        if self._cache is None or not np.array_equal(self._cache[0], weights):
+            means = self.means(weights)
+            used = np.flatnonzero(weights)
+            roots = np.sqrt(self.scale[used] * weights[used]).astype(self.rows.dtype)
+            data = np.zeros_like(self._prior)
+            for begin in range(0, len(used), CHUNK):
+                chunk = slice(begin, begin + CHUNK)
+                root = self.rows[chunk if len(used) == len(weights) else used[chunk]] * roots[chunk, None]
+                data += root.T @ root
+            weighted = means * np.sqrt(self._block_scale)[:, None]
+            data -= weighted.T @ weighted
+            factor, inverse = _factored(data + self._prior, self.rows.dtype)
+            half = None
+            if self._target is not None:
+                half = inverse if self._identity else inverse @ self._target
+            self._cache = weights.copy(), _Factored(means, data, factor, inverse, half)
+        return self._cache[1]
+
+
+@dataclass
+class _Factored:
+    """What a `FeatureSpace` knows at some weights.
+
+    Attributes:
+        means: Of the centred features in each block, shape (B, d).
+        data: Information of the data, I - Lambda, shape (d, d).
+        factor: L with I = L L', shape (d, d).
+        inverse: L^-1.
+        half: L^-1 B for A and V, shape (d, r).
+        form: The scores as a quadratic form, once it is needed.
+        gradient: Scores of the working set, once they are needed.
+        learned: tr(I^-1 I_data), once it is needed.
+    """
+
+    means: Floats
+    data: Floats
+    factor: Floats
+    inverse: Floats
+    half: Floats | None
+    form: ScoreForm | None = None
+    gradient: Floats | None = None
+    learned: float | None = None
+
+
+def _factored(information: Floats, dtype: np.dtype) -> tuple[Floats, Floats]:
+    """Cholesky factor L of I and its inverse, computed in a precision, both float64."""
+    factorise, invert = (lapack.spotrf, lapack.strtri) if dtype == np.float32 else (lapack.dpotrf, lapack.dtrtri)
+    upper, failed = factorise(information.astype(dtype).T, lower=0, clean=1, overwrite_a=1)  # L', in columns
+    pivots = np.diag(upper)
+    if failed or pivots.min() ** 2 <= len(pivots) * np.finfo(dtype).eps * pivots.max() ** 2:
+        if dtype == np.float32:
+            raise SingularInformationError(_SINGULAR_SINGLE)
+        upper = np.asarray(cholesky(information)).T  # which says what is wrong
+    inverse, _ = invert(upper, lower=0)
+    return np.asarray(upper.T, dtype=np.float64), np.asarray(inverse.T, dtype=np.float64)
