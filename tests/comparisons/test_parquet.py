@@ -21,7 +21,7 @@ def comparisons(n=50, num_options=3, d=8, seed=0, **changes):
     return answered.comparisons(n, num_options, d, seed, **changes)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.integers(0, 9),
     st.integers(2, 5),

@@ -92,7 +92,7 @@ def test_every_certificate_is_true(name, sizes, backend):
     check(batch)
 
 
-@settings(deadline=None, max_examples=12)
+@settings(max_examples=12)
 @given(
     seed=st.integers(0, 10**6),
     name=st.sampled_from(["D", "A", "V"]),

@@ -57,7 +57,7 @@ def solve_and_check(problem, watch, tolerance=1e-6):
     return design
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(problem=screened_problems())
 def test_bounds_and_gaps_of_hard_problems(problem, watch):
     solve_and_check(problem, watch)

@@ -197,7 +197,7 @@ def test_a_prompt_mdp_written_as_a_general_one():
 # -- hard problems --------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(hard_mdp_problems())
 def test_the_verifier_confirms_the_certificate_of_hard_problems(problem):
     design = newton(problem)

@@ -42,7 +42,7 @@ def test_values_are_the_definitions():
 
 
 @given(seed=st.integers(0, 10**6))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_gradients_agree_with_finite_differences(seed):
     rng = np.random.default_rng(seed)
     matrix = positive_definite(rng, 5)
@@ -63,7 +63,7 @@ def test_gradients_agree_with_finite_differences(seed):
 
 
 @given(seed=st.integers(0, 10**6), weight=st.floats(0.01, 0.99))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_criteria_are_concave_and_monotone(seed, weight):
     rng = np.random.default_rng(seed)
     one, other = positive_definite(rng, 4), positive_definite(rng, 4)

@@ -148,7 +148,7 @@ def test_sums_in_float32_are_those_of_float64(criterion):
 # -- secants --------------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 20), st.booleans())
 def test_secants_are_the_updates_of_broyden_fletcher_goldfarb_and_shanno(seed, count, repeated):
     """Against the textbook recursion on matrices; gradients are known up to a constant in every block."""
@@ -223,7 +223,7 @@ def projections(draw) -> tuple[np.ndarray, np.ndarray, list[slice]]:
     return point, diagonal, [slice(int(a), int(b)) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(projections())
 def test_projections_have_one_multiplier_for_every_block(case):
     """v_i = max(0, p_i - nu / h_i), with nu found by bisection instead of sorting."""
@@ -242,7 +242,7 @@ def test_projections_have_one_multiplier_for_every_block(case):
     assert found.min() >= 0
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(projections())
 def test_projections_are_the_quadratic_programs_of_scipy(case):
     point, diagonal, parts = case
@@ -270,7 +270,7 @@ def test_projections_are_the_quadratic_programs_of_scipy(case):
         assert slope[part].max() - found[part] @ slope[part] <= 1e-9 * scale
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(projections(), st.floats(-1e6, 1e6))
 def test_a_feasible_point_stays_and_a_multiple_of_the_constraint_does_nothing(case, shift):
     point, diagonal, parts = case
@@ -334,7 +334,7 @@ def model(case, v: np.ndarray) -> float:
     return float(-gradient @ (v - weights) + 0.5 * (v - weights) @ hessian @ (v - weights))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(programs(), st.sampled_from([0.0, 1e-9, 1e-2]))
 def test_few_products_give_a_feasible_point_that_is_no_worse(case, tolerance):
     hessian, gradient, weights, parts = case
@@ -345,7 +345,7 @@ def test_few_products_give_a_feasible_point_that_is_no_worse(case, tolerance):
     assert model(case, found) <= 1e-12 * (1.0 + np.abs(gradient).max())
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(programs())
 def test_many_products_give_the_minimum_of_the_active_set(case):
     hessian, gradient, weights, parts = case
@@ -485,7 +485,7 @@ def test_tolerance_zero_goes_as_far_as_float64_allows(kind):
     assert design.relative_gap <= 1e-9
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(hard_prompt_problems(), st.booleans())
 def test_hard_problems_by_first_order_programs(problem, hessian):
     """Every working set as large as the dimension solved as if it were large."""

@@ -75,7 +75,7 @@ SOLVERS = (
 )
 
 
-@settings(deadline=None, max_examples=PROBLEMS)
+@settings(max_examples=PROBLEMS)
 @given(
     problem=st.one_of(hard_prompt_problems(), screened_problems(), hard_mdp_problems()),
     solver=st.sampled_from(SOLVERS),

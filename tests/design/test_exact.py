@@ -298,7 +298,7 @@ def test_tiny_problems_against_a_grid(criterion, sizes, steps, seed):
     criterion=st.sampled_from(CRITERIA),
     regularization=st.sampled_from([1e-3, 1.0, 100.0]),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_bounds_hold_on_random_problems(seed, policies, criterion, regularization):
     """Gain and saving within their ranges; no policies, found or random, beat the bound for independent draws."""
     rng = np.random.default_rng(seed)

@@ -46,7 +46,7 @@ def constant(trees: EpisodeTrees, action: int) -> np.ndarray:
     return np.full((trees.noises, H), action)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(1, 5), st.integers(0, 10_000), st.floats(0.1, 5.0), st.sampled_from(["plain", "hard", "flat"]))
 def test_the_maximum_over_a_ball(dimension, seed, radius, kind):
     """No random feature is above it, and one found by local search attains it."""

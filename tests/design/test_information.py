@@ -71,7 +71,7 @@ def test_exact_expectation_agrees_with_monte_carlo_and_the_papers_form_does_not(
 
 
 @given(seed=st.integers(0, 10**6), policies=st.integers(2, 5))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_the_surrogate_bounds_the_exact_expectation(seed, policies):
     """F2 and F3 on random designs, in the Loewner order; the difference is (1/K^2) sum_q Cov_q."""
     _, features, rows, _ = random_design(seed, policies)
@@ -100,7 +100,7 @@ def tuple_expectations(features, joint):
 
 
 @given(seed=st.integers(0, 10**6), policies=st.integers(2, 4))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_every_coupling_has_the_surrogate_less_the_covariance_of_the_mean(seed, policies):
     """F3: E[I] = surrogate - Cov(xbar) for any joint distribution of the K options."""
     rng = np.random.default_rng(seed)
@@ -139,7 +139,7 @@ def test_balanced_tuples_reach_the_bound():
 
 
 @given(seed=st.integers(0, 10**6), horizon=st.integers(1, 8), policies=st.integers(2, 4))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_truncated_feedback_has_at_least_a_quarter_of_the_state_information(seed, horizon, policies):
     """F10: additive features; the truncation matrix S has S'S with eigenvalues 1 / (4 sin^2(...)) >= 1/4."""
     truncation = np.tril(np.ones((horizon, horizon)))
@@ -191,7 +191,7 @@ def test_scores_are_the_gradient_up_to_a_constant_per_step():
 
 
 @given(seed=st.integers(0, 10**6))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_exact_information_is_affine_in_each_policy(seed):
     _, features, rows, rng = random_design(seed, 3)
     mdp = stochastic_mdp(seed, states=6, actions=3, horizon=3, rows="pair", masked=True)
@@ -205,7 +205,7 @@ def test_exact_information_is_affine_in_each_policy(seed):
 
 
 @given(seed=st.integers(0, 10**6), weight=st.floats(0.0, 1.0), criterion=st.sampled_from(["A", "V", "D"]))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_the_objective_is_concave_along_segments(seed, weight, criterion):
     problem = random_mdp_problem(criterion, seed % 3)
     rng = np.random.default_rng(seed)

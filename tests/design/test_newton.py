@@ -262,7 +262,7 @@ def test_bounds_of_frank_wolfe_hold(criterion):
 # -- hard problems --------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(hard_prompt_problems())
 def test_the_verifier_confirms_the_certificate_of_hard_problems(problem):
     design = newton(problem)
@@ -276,7 +276,7 @@ def test_the_verifier_confirms_the_certificate_of_hard_problems(problem):
         assert design.gap <= 1e-6 * design.gain + 10 * rounding_of_the_gap(problem, design)
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(st.integers(0, 2**32 - 1), st.sampled_from(["D", "A", "V1"]), st.sampled_from([1e-2, 1.0, 100.0]))
 def test_working_sets_smaller_than_the_vocabulary(seed, criterion, regularization):
     """More tokens than the first working set holds, so that tokens are added and deleted."""

@@ -191,7 +191,7 @@ def test_steps_alone_solve_the_problem(criterion, masked):
 # -- in the solver --------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(hard_mdp_problems())
 def test_the_verifier_confirms_designs_by_steps_alone(problem):
     with pytest.MonkeyPatch.context() as patch:

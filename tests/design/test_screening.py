@@ -111,7 +111,7 @@ def matrix_of(form: ScoreForm, prior: np.ndarray) -> np.ndarray:
     return form.base * np.linalg.inv(prior) + (form.directions.T * coefficients) @ form.directions
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(
     arrays(np.float64, st.integers(0, 12), elements=st.floats(-1e3, 0.0)),
     st.integers(0, 14),
@@ -293,7 +293,7 @@ def test_the_deletion_factor_solves_its_equation(gap):
     assert root + 1.0 / root == pytest.approx(2.0 + gap, rel=1e-12)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1e-2, 1.0, 30.0]), st.integers(1, 2))
 def test_eigenvalues_between_a_design_and_the_optimum_are_within_the_deletion_factor(seed, regularization, steps):
     rng = np.random.default_rng(seed)
@@ -342,7 +342,7 @@ def near_optimum(setting: Setting, vertices, rng, share: float) -> tuple[Space, 
     return setting.space(np.arange(len(weights)), in_tokens=False), weights
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(
     st.integers(0, 2**32 - 1),
     st.sampled_from([1, 2, 5]),

@@ -86,7 +86,7 @@ def test_row_kinds_admissibility_and_priors(masked):
 
 
 @given(seed=st.integers(0, 10**6), criterion=st.sampled_from("DAV"))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_no_policies_beat_the_upper_bound(seed, criterion):
     problem = make("random", criterion, seed % 5)
     design = frank_wolfe(problem, max_iterations=seed % 4)  # a rough design has a true bound as well
@@ -201,7 +201,7 @@ class ByGradient(Criterion):
 
 
 @given(seed=st.integers(0, 10**6), criterion=st.sampled_from("DAV"), regularization=st.sampled_from([0.0, 1.0]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_line_search_finds_the_maximum_of_the_segment(seed, criterion, regularization):
     problem = make("prompt", criterion, regularization=regularization, sizes=(9, 8, 8), dimension=3)
     rng = np.random.default_rng(seed)

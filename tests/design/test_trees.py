@@ -24,7 +24,7 @@ def reward_of(dimension: int, horizon: int, seed: int):
     return lambda features, steps: np.sin(np.einsum("nd,nd->n", np.asarray(features), weights[np.asarray(steps)]))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 4), st.integers(1, 3), st.integers(0, 1000))
 def test_backward_induction_against_all_sequences(noises, actions, horizon, dimension, seed):
     trees, reward = trees_of(noises, actions, horizon, dimension, seed), reward_of(dimension, horizon, seed)

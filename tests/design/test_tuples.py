@@ -205,7 +205,7 @@ def test_norms_follow_the_changes(criterion):
 # -- rounding -------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=30), st.integers(1, 200), st.integers(0, 10))
 def test_counts_are_within_one_of_the_shares(raw, total, seed):
     weights = np.array(raw) + (0.0 if sum(raw) > 0.1 else 1.0)
@@ -265,7 +265,7 @@ def lawful(lanes: np.ndarray, sizes: tuple[int, ...], wanted: Restrictions) -> b
     return not any({a, b} in banned for lane in shown for a, b in itertools.combinations(lane, 2))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(restricted_problems(), st.integers(0, 3))
 def test_restrictions_are_kept_or_impossible(case, seed):
     problem, wanted = case
@@ -284,7 +284,7 @@ def test_restrictions_are_kept_or_impossible(case, seed):
         assert len(np.unique(found.tokens[:, :, 0])) == 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(restricted_problems(), st.integers(0, 1000))
 def test_allowed_tokens_are_those_that_violate_nothing(case, seed):
     problem, wanted = case

@@ -150,7 +150,7 @@ def check_illegal(own, serial, rng, complete):
     assert str(found.value).replace(f" in lane {lane}", "") == str(expected.value)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(
     sizes=st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple),
     lanes=st.integers(1, 4),

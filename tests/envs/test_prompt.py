@@ -52,7 +52,7 @@ def test_an_episode_is_the_prompt_token_by_token(env):
         env.step(0)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.tuples(*(st.integers(0, size - 1) for size in SIZES)))
 def test_any_legal_prompt_is_built_as_the_vocabulary_joins_it(folder, choice):
     env = gymnasium.make(ID, vocabulary=folder, order=ORDER).unwrapped

@@ -49,7 +49,7 @@ def distance(first, second):
     return float(np.sqrt(shift @ second.precision @ shift))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 10**6),
     n=st.integers(1, 80),

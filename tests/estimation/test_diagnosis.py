@@ -37,7 +37,7 @@ def largest_change(options, change):
 # -- the inequality of generalised self-concordance ------------------------------------------------------------------
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(0, 10**6), st.integers(1, 6), st.integers(2, 5), st.integers(1, 5), st.floats(0.01, 10.0))
 def test_the_information_changes_by_no_more_than_the_exponential_of_the_utility_change(seed, n, k, d, size):
     rng = np.random.default_rng(seed)

@@ -79,7 +79,7 @@ def test_evidence_against_quadrature_in_one_dimension():
     assert log_evidence(top, prior) == pytest.approx(expected, abs=0.02)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(0, 10**6), st.integers(1, 6), st.integers(0, 30))
 def test_evidence_does_not_depend_on_the_coordinates(seed, d, n):
     options, choices = problem(seed, n=n, d=d)
@@ -135,7 +135,7 @@ def test_the_scale_against_scipy_over_the_estimates(seed, n, d, size, mean):
     assert fit.estimate.converged and not fit.at_bound and fit.estimate.gradient_norm < 1e-5
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 10**6), st.integers(0, 40), st.integers(1, 10), st.floats(-3, 3), st.floats(-2, 2))
 @example(548, 10, 1, 0.0, -0.7548592234184175)
 def test_no_tried_scale_is_better_and_units_of_the_base_do_not_matter(seed, n, d, log_size, log_unit):

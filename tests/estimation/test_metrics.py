@@ -17,7 +17,7 @@ from edpbrl_gym.personalize.taste import load_taste, save_taste
 
 
 @given(st.integers(0, 10_000), st.integers(2, 12))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_cosine_error_is_scipys_cosine_distance(seed, dimension):
     rng = np.random.default_rng(seed)
     guess, truth = rng.normal(size=(2, dimension))
@@ -37,7 +37,7 @@ def test_cosine_error_of_no_estimate_is_that_of_an_orthogonal_one():
 
 
 @given(st.integers(0, 10_000))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_preference_error_over_all_pairs_is_kendalls_distance(seed):
     rng = np.random.default_rng(seed)
     features = rng.normal(size=(12, 4))
@@ -60,7 +60,7 @@ def test_ties_of_the_truth_are_left_out_and_ties_of_the_estimate_count_half():
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=5), st.integers(2, 60), st.integers(1, 200), st.integers(0, 99))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_sampled_prompts_and_pairs_are_distinct_legal_and_as_many_as_there_can_be(sizes, prompts, pairs, seed):
     total = int(np.prod(sizes))
     if total < 2:

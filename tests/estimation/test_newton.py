@@ -22,7 +22,7 @@ def problem(seed, n=60, num_options=4, d=5, spread=1.0):
     return options, answers(options, theta, rng), theta
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(0, 10**6),
     st.integers(0, 40),
@@ -237,7 +237,7 @@ def test_quasi_separable_answers_are_reported():
     assert estimate((options[:20, :, :1], choices[:20]), regularization=0.0).converged
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 10**6), st.integers(1, 12), st.integers(2, 4), st.integers(1, 3))
 def test_the_verdict_agrees_with_integer_geometry(seed, n, num_options, d):
     """Small integer features, so that ties and quasi-separation are common; an LP in another form decides."""

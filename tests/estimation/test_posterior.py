@@ -30,7 +30,7 @@ def test_draws_have_the_mean_and_the_covariance():
     assert found.draws(0, np.random.default_rng(1)).shape == (0, 4)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 10**6), st.integers(1, 8), st.floats(0.05, 0.99))
 def test_intervals_and_preferences_are_those_of_the_normal(seed, d, level):
     found = posterior(seed, d)

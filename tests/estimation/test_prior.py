@@ -32,7 +32,7 @@ def test_a_prior_is_the_ridge_in_other_coordinates():
     np.testing.assert_allclose(root.T @ result.theta, expected, atol=1e-9)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 10**6), st.integers(2, 40), st.integers(1, 12), st.floats(0, 2), st.floats(1e-2, 100))
 def test_embedding_prior_has_the_stated_trace_and_directions(seed, rows, d, power, scale):
     features = np.random.default_rng(seed).normal(size=(rows, d)) * np.arange(1, d + 1)
@@ -120,7 +120,7 @@ def test_covariance_and_scaling():
     assert GaussianPrior.isotropic(5, 2.0).log_determinant == pytest.approx(5 * np.log(2))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 10**6), st.integers(2, 12), st.floats(-13, 0))
 def test_the_quick_test_for_a_proper_prior_agrees_with_the_eigenvalues(seed, d, exponent):
     rng = np.random.default_rng(seed)
@@ -135,7 +135,7 @@ def test_the_quick_test_for_a_proper_prior_agrees_with_the_eigenvalues(seed, d, 
     assert singular.log_determinant == pytest.approx(np.log(values[1:]).sum())
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 10**6), st.integers(3, 60), st.integers(1, 12))
 def test_the_population_prior_is_ledoit_and_wolfs(seed, n, d):
     rng = np.random.default_rng(seed)

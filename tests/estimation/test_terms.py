@@ -32,7 +32,7 @@ def padded(terms, places):
 # ---------------------------------------------------------------- the same estimate
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 10**6), st.integers(0, 40), st.integers(2, 6), st.integers(1, 12), st.floats(0.01, 100))
 def test_plain_choices_are_estimated_as_before(seed, n, num_options, d, spread):
     options, responses, _ = problem(seed, BestOf(), n, num_options, d, spread)
@@ -74,7 +74,7 @@ def test_three_ways_to_say_the_same():
 
 
 @model_of_each_kind
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(0, 10**6), st.integers(0, 40), st.integers(2, 5), st.integers(1, 8), st.floats(0.01, 100))
 def test_the_gradient_vanishes_at_the_estimate(model, seed, n, num_options, d, spread):
     options, responses, _ = problem(seed, model, n, num_options, d, spread)

@@ -67,7 +67,7 @@ def test_similar_texts_are_different_texts(tmp_path):
     assert len({row.tobytes() for row in rows}) == len(texts)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.lists(st.integers(0, 80), max_size=30), max_size=12))
 def test_any_sequence_of_calls_equals_the_encoder(tmp_path_factory, calls):
     folder = tmp_path_factory.mktemp("calls")
@@ -181,7 +181,7 @@ def test_a_damaged_or_foreign_file_is_deleted_and_rebuilt(tmp_path, caplog, dama
     assert healed.calls == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_no_flipped_byte_gets_through(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("flip")

@@ -32,7 +32,7 @@ def test_the_kernel_is_approximated_with_the_variance_of_the_theory(size):
     np.testing.assert_allclose(found.std(axis=0), deviation, rtol=0.2)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 10**6), st.integers(1, 6), st.integers(1, 20), st.floats(0.1, 10.0))
 def test_rows_have_norm_one_and_the_kernel_is_positive_semidefinite(seed, inputs, half, bandwidth):
     rows = np.random.default_rng(seed).normal(size=(7, inputs))

@@ -89,7 +89,7 @@ def tiny(tmp_path_factory):
     return package, {precision: _Bert(folder, "cpu", precision) for precision in ("float32", "bfloat16")}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(texts=st.lists(st.text("abc1, ", max_size=90), min_size=1, max_size=12))
 def test_texts_of_any_lengths_equal_sentence_transformers_on_a_model_of_random_weights(tiny, texts):
     package, ours = tiny

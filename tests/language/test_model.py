@@ -146,7 +146,7 @@ TEXT = st.text(alphabet=st.characters(codec="utf-8"), max_size=20) | st.text(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(TEXT)
 def test_pieces_are_the_bytes_of_the_text(tiny_rules, text):
     tokenizer, rules = tiny_rules
@@ -157,7 +157,7 @@ def test_pieces_are_the_bytes_of_the_text(tiny_rules, text):
     assert rules.text(tokens) == text.strip(WHITESPACE)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.integers(0, 319), max_size=12))
 def test_any_tokens_decode_as_the_tokenizer_decodes_them(tiny_rules, tokens):
     """Also where they are no valid UTF-8."""

@@ -98,7 +98,7 @@ def test_with_two_policies_nothing_remains_of_the_question():
     np.testing.assert_allclose(without(features, 2.0), 4 * np.log(2.0), rtol=1e-12)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     shape=st.tuples(st.integers(1, 2), st.integers(1, 3), st.integers(2, 4), st.integers(1, 3), st.integers(1, 30)),
     regularization=st.floats(1e-3, 10.0),

@@ -273,7 +273,6 @@ def test_inversion_never_draws_what_has_no_probability():
 TEXT = st.text(alphabet="ab,. \t\n\u00a0\u00e9\u2003", max_size=30)
 
 
-@settings(deadline=None)
 @given(TEXT, st.integers(1, 6))
 def test_word_prefixes(text, words):
     found = text.translate({ord(space): " " for space in WHITESPACE}).split(" ")
@@ -291,7 +290,7 @@ def test_word_prefixes(text, words):
 PIECES = [b"a", b" a", b"a ", b" ", b"\n\n", b"b a", b" a b c ", b"\xc3", b"\xa9", b"<end>"]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.integers(0, 8), max_size=8), st.integers(1, 4))
 def test_rules_follow_the_text(tokens, words):
     rules = WordRules(PIECES, eos=9)

@@ -185,7 +185,7 @@ def test_samples_follow_the_model(trained, monkeypatch):
 
 
 @given(text=st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=40))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_tokenizer_can_write_every_text(text):
     tokenizer = _TOKENIZER
     assert tokenizer.decode(tokenizer(text)["input_ids"], clean_up_tokenization_spaces=False) == text

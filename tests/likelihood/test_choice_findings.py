@@ -58,7 +58,7 @@ def test_f6_the_bias_then_exceeds_the_bound_at_its_best_constant():
     assert theta @ bound @ theta == pytest.approx(0.01)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(0, 10**6), st.integers(1, 5), st.integers(2, 5), st.integers(1, 5), st.floats(0.1, 20))
 def test_f6_generalised_self_concordance_scales_with_the_feature_radius(seed, n, num_options, d, spread):
     """|D^3 f[u, u, v]| <= max_k |x_k - xbar| |v| D^2 f[u, u] <= diameter |v| D^2 f[u, u] (Bach, 2010)."""
@@ -83,7 +83,7 @@ def test_the_third_derivative_is_the_slope_of_the_information():
     assert u @ fisher_information(options, theta) @ u == pytest.approx(second, rel=1e-12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 10**6), st.floats(0.01, 3))
 def test_f6_what_replaces_the_bound_on_the_hessian(seed, distance):
     """exp(-D |v|) I(theta) <= I(theta + v) <= exp(D |v|) I(theta), D the largest diameter of a question."""

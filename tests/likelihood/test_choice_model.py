@@ -26,7 +26,7 @@ def slow_information(options, theta):
 SHAPES = st.tuples(st.integers(0, 10**6), st.integers(1, 6), st.integers(2, 6), st.integers(1, 6))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(SHAPES, st.floats(0.01, 300.0))
 def test_probabilities_sum_to_one_and_are_never_nan(shape, spread):
     seed, n, num_options, d = shape
@@ -37,7 +37,7 @@ def test_probabilities_sum_to_one_and_are_never_nan(shape, spread):
     np.testing.assert_allclose(p.sum(axis=1), 1.0, atol=1e-12)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(SHAPES)
 def test_a_common_shift_of_the_options_changes_nothing(shape):
     seed, n, num_options, d = shape
@@ -49,7 +49,7 @@ def test_a_common_shift_of_the_options_changes_nothing(shape):
     assert log_likelihood(moved, choices, theta) == pytest.approx(log_likelihood(options, choices, theta), abs=1e-11)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(SHAPES, st.floats(0.01, 300.0))
 def test_information_is_the_definition_and_positive_semidefinite(shape, spread):
     seed, n, num_options, d = shape
@@ -61,7 +61,7 @@ def test_information_is_the_definition_and_positive_semidefinite(shape, spread):
     assert np.linalg.eigvalsh(information)[0] >= -1e-12 * size
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(SHAPES)
 def test_information_is_minus_the_expected_hessian(shape):
     """Expectation over all answers of the (finite-difference) Hessian of the log-likelihood of one question."""

@@ -23,7 +23,7 @@ def by_hand(options, theta, reference, offset):
     return weights / weights.sum(axis=1, keepdims=True)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 10**6), st.integers(2, 6), st.floats(-4, 4), st.floats(0.05, 4.0))
 def test_probabilities_terms_and_information(seed, num_options, offset, spread):
     options, theta, reference = problem(seed, num_options=num_options, spread=spread)

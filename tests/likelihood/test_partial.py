@@ -38,7 +38,7 @@ def choice_by_choice(values, order):
     return probability
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 10**6), st.integers(2, 5), st.integers(1, 6), st.floats(0.1, 20.0))
 def test_an_order_of_taps_is_its_choices_and_the_sum_of_the_rankings_that_begin_with_it(seed, count, taps, spread):
     options, theta = problem(seed, n=2, num_options=count, spread=spread)

@@ -155,7 +155,7 @@ def test_responses_about_other_options():
 
 
 @model_of_each_kind
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 10**6), st.integers(2, 5), st.floats(0.01, 300.0))
 def test_probabilities_sum_to_one(model, seed, num_options, spread):
     options, theta = problem(seed, num_options=num_options, spread=spread)
@@ -188,7 +188,7 @@ def test_the_models_follow_the_protocol(model):
         make_response_model("worst")
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 10**6), st.integers(2, 5), st.floats(0.1, 10))
 def test_the_first_choice_is_best_of_k(seed, num_options, spread):
     options, theta = problem(seed, num_options=num_options, spread=spread)
@@ -251,7 +251,7 @@ def test_score_and_observed_information_by_finite_differences(model):
 
 
 @model_of_each_kind
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(st.integers(0, 10**6), st.integers(2, 5))
 def test_information_is_the_covariance_of_the_score(model, seed, num_options):
     options, theta = problem(seed, n=3, num_options=num_options)
@@ -269,7 +269,7 @@ def test_information_is_the_covariance_of_the_score(model, seed, num_options):
 
 
 @model_of_each_kind
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(0, 10**6), st.integers(2, 6), st.floats(0.01, 300.0))
 def test_weights(model, seed, num_options, spread):
     """Symmetric, zero row sums, positive semidefinite, and what the information is made of; at any scale."""
@@ -328,7 +328,7 @@ def of_the_ranking(values):
     return sum(np.outer(slopes[key], slopes[key]) / joint[key] for key in joint)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 10**6), st.integers(2, 5), st.floats(0.05, 8.0))
 def test_richer_answers_carry_at_least_as_much(seed, num_options, spread):
     """In the Loewner order: what an answer is a function of carries no less than the answer."""

@@ -46,7 +46,7 @@ def loop_value(mdp: FiniteHorizonMDP, rewards: np.ndarray) -> float:
 
 
 @given(seed=st.integers(0, 10**6))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_value_iteration_agrees_with_loops_and_its_own_policy(seed):
     mdp, rng = random_mdp(seed)
     rewards = rng.standard_normal((mdp.horizon, mdp.num_rows))
@@ -81,7 +81,7 @@ def test_value_iteration_agrees_with_a_linear_program():
 
 
 @given(seed=st.integers(0, 10**6))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_policy_and_occupancy_are_inverse_where_there_is_mass(seed):
     mdp, rng = random_mdp(seed)
     occupancy = mdp.occupancy(random_policy(mdp, rng))
@@ -121,7 +121,7 @@ def test_transitions_between_successive_samples_follow_p():
 
 
 @given(sizes=st.lists(st.integers(1, 5), min_size=1, max_size=4), seed=st.integers(0, 10**6))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_prompt_mdp_equals_the_general_mdp(sizes, seed):
     """Every closed form of the fast path against the general sparse code on the same MDP."""
     fast, rng = PromptMDP(sizes), np.random.default_rng(seed)
@@ -155,7 +155,7 @@ def test_prompt_mdp_equals_the_general_mdp(sizes, seed):
 
 
 @given(size=st.integers(1, 6), horizon=st.integers(1, 4), seed=st.integers(0, 10**6))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_repeated_tokens_are_the_general_mdp_with_one_state(size, horizon, seed):
     fast, rng = PromptMDP.repeated(size, horizon), np.random.default_rng(seed)
     general = FiniteHorizonMDP(

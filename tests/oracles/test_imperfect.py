@@ -37,7 +37,7 @@ def plausible(hits, n, rate):
     return binomtest(int(hits), n, rate).pvalue > 1e-6
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(0, 10**6),
     st.integers(2, 6),
@@ -68,7 +68,7 @@ ALL = {
 }
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.integers(0, 10**6),
     st.lists(st.integers(0, 60), max_size=6),

@@ -16,7 +16,7 @@ def queries(n=40, k=3, d=4, seed=0):
     return Queries(features, np.arange(n), np.zeros(n, dtype=int))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(0, 10**6), st.floats(0.0, 2.0))
 def test_the_utility_is_a_linear_and_an_even_part(seed, dislike):
     rng = np.random.default_rng(seed)

@@ -33,7 +33,7 @@ def test_argmax_picks_the_best():
     np.testing.assert_array_equal(answers.choices, (queries.features.astype(float) @ theta()).argmax(axis=1))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 10**6), st.integers(1, 50), st.integers(2, 7), st.integers(1, 400))
 def test_ties_go_to_the_lowest_index_wherever_they_stand(seed, n, num_options, d):
     """Lanes often show the same text; equal rows must tie exactly, in every place of every batch."""
@@ -67,7 +67,7 @@ def test_a_scale_whose_product_overflows_is_argmax_too():
     np.testing.assert_array_equal(sampled, SyntheticUser(theta()).answer(queries).choices)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 10**6), st.lists(st.integers(0, 40), max_size=6), st.sampled_from(["argmax", "sampled"]))
 def test_the_batch_split_does_not_matter(seed, cuts, mode):
     queries = questions(seed)

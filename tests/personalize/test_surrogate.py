@@ -72,7 +72,7 @@ def test_with_an_additive_encoder_it_finds_the_best_prompts_of_thousands(seed, p
     assert [prompt.text for prompt in found] == [vocabulary.prompt(prompt.tokens) for prompt in found]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     sizes=st.lists(st.integers(1, 4), min_size=1, max_size=4),
     mixing=st.sampled_from([0.0, 1.0]),
@@ -175,7 +175,7 @@ def test_the_model_interpolates_what_it_has_seen_and_is_sure_of_it():
     np.testing.assert_allclose(rest, rest[0], atol=1e-8)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(sizes=st.lists(st.integers(1, 6), max_size=4), count=st.integers(1, 30), seed=st.integers(0, 1000))
 def test_the_best_sums_are_those_of_all_combinations(sizes, count, seed):
     rng = np.random.default_rng(seed)

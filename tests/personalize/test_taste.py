@@ -38,7 +38,7 @@ save_taste(sys.argv[1], np.linspace(-1.0, 1.0, 5), {PROVENANCE!r})
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes() == (tmp_path / "c").read_bytes()
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.data())
 def test_no_flipped_byte_gets_through(tmp_path_factory, data):
     path = save_taste(tmp_path_factory.mktemp("taste") / "theta", THETA, PROVENANCE)

@@ -80,7 +80,7 @@ def lanes_of(draw):
 
 
 @pytest.mark.parametrize("name", sorted(RULES))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(lanes_of())
 def test_no_rule_leaves_the_lanes(name: str, drawn) -> None:
     K, n, lanes, seed = drawn

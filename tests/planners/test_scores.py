@@ -75,7 +75,7 @@ class Case:
 
 @pytest.mark.parametrize("name", SCORES)
 @given(seed=st.integers(0, 10_000), options=st.integers(2, 6), draws=st.integers(1, 7))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_replacements_are_the_values_of_the_changed_questions(name, seed, options, draws):
     case = Case(seed, options=options, draws=draws)
     found = case.score(name).replacements(case.chosen, case.lane)
@@ -146,7 +146,7 @@ def distinct(lane, chosen):
 
 @pytest.mark.parametrize("name", SCORES)
 @given(seed=st.integers(0, 10_000), sweeps=st.integers(1, 4))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_exchange_never_lowers_the_value_and_keeps_to_what_is_allowed(name, seed, sweeps):
     case = Case(seed, options=3)
     start = case.chosen.copy()

@@ -103,7 +103,7 @@ def test_any_script_is_drawn_or_named(text, recwarn):
         assert known or character in module._warned
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.text(max_size=80), st.integers(20, 200), st.integers(1, 4))
 def test_lines_fit_and_keep_every_character(text, width, most):
     with warnings.catch_warnings():

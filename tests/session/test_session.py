@@ -302,7 +302,7 @@ def test_a_failing_encoder_does_not_cost_a_question():
     same(one, other)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.lists(st.sampled_from(["0", "1", "2", "skip", "undo", "look"]), max_size=25), st.sampled_from(sorted(PLANNERS))
 )

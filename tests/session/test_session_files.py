@@ -49,7 +49,7 @@ def lived(questions, planner=None):
     return one
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.lists(st.sampled_from(["0", "1", "2", "skip", "undo", "save", "resume", "follow", "ask"]), max_size=30),
     st.sampled_from(sorted(PLANNERS)),

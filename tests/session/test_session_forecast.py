@@ -22,7 +22,7 @@ def case(seed=0, rank=D, pairs=40, centred=False):
     return Posterior(mean, root @ root.T), 0.3 * gained @ gained.T, rng.normal(size=(pairs, D))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 10**6), st.integers(0, D))
 def test_it_begins_at_the_accuracy_now_and_never_falls(seed, rank):
     posterior, information, pairs = case(seed, rank)
@@ -77,7 +77,7 @@ def test_it_comes_true_where_the_model_is_right():
         assert abs(found - right.mean()) < 5 * right.std() / np.sqrt(4000)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 10**6), st.floats(0.52, 0.98))
 def test_the_matched_gaussian_has_the_accuracy(seed, accuracy):
     posterior, information, pairs = case(seed)

@@ -144,4 +144,4 @@ class Looking(RuleBasedStateMachine):
 @pytest.mark.parametrize("kind", sorted(PLANNERS))
 def test_nothing_but_the_answers_decides_estimate_and_questions(kind):
     machine = type("Machine", (Looking,), {"make": staticmethod(PLANNERS[kind])})
-    run_state_machine_as_test(machine, settings=settings(max_examples=3, stateful_step_count=20, deadline=None))
+    run_state_machine_as_test(machine, settings=settings(max_examples=3, stateful_step_count=20))

@@ -130,7 +130,7 @@ def test_an_option_twice_is_refused_only_as_a_whole_prompt():
         complete(planner).ask()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.lists(st.sampled_from(["0", "1", "2", "skip", "undo", "save", "resume", "ask"]), max_size=30),
     st.sampled_from(sorted(PLANNERS)),

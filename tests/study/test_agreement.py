@@ -52,7 +52,7 @@ def tables(width):
     return st.lists(rows, min_size=1, max_size=6)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.integers(1, 6).flatmap(tables))
 def test_alpha_is_the_definition_pair_by_pair(values):
     assert krippendorff_alpha(values) == pytest.approx(by_pairs(values), nan_ok=True)

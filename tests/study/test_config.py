@@ -127,7 +127,7 @@ def places(value, path=()):
 PLACES = sorted(places(tomllib.loads(SMALL)), key=str)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(changes=st.lists(st.tuples(st.sampled_from(PLACES), VALUES), min_size=1, max_size=4))
 def test_any_document_gives_a_configuration_or_its_mistakes(folder, changes):
     document = tomllib.loads(SMALL)
@@ -147,7 +147,7 @@ def test_any_document_gives_a_configuration_or_its_mistakes(folder, changes):
         assert len(config.fingerprint) == 64 and config.arms
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(key=st.text(min_size=1, max_size=12), table=st.sampled_from(["questions", "checks", "practice", "consent"]))
 def test_unknown_keys_are_never_ignored(folder, key, table):
     document = tomllib.loads(SMALL)
@@ -180,7 +180,7 @@ def test_fingerprints_tell_what_is_shown_from_what_is_asked(folder):
 @given(
     weights=st.lists(st.integers(1, 4), min_size=1, max_size=4), seed=st.integers(0, 2**40), blocks=st.integers(1, 4)
 )
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_every_block_has_each_arm_as_often_as_its_weight(weights, seed, blocks):
     arms = [Arm(str(index), "random", weight) for index, weight in enumerate(weights)]
     for block in range(blocks):

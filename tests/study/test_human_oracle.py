@@ -435,7 +435,7 @@ def test_participants_of_other_arms_are_not_asked(tmp_path, serve):
 ACTIONS = st.lists(st.sampled_from(["answer", "answer", "undo", "ask", "ask", "kill", "ask two"]), max_size=30)
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(actions=ACTIONS, options=st.randoms(use_true_random=False))
 def test_what_the_oracle_has_returned_never_changes(tmp_path_factory, actions, options):
     """Whatever the order of answers, undos, time-outs and kills: every run returns what is stored."""

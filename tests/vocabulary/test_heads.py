@@ -7,7 +7,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from edpbrl_gym.vocabulary import BUILT_IN, Vocabulary, load_vocabulary
@@ -58,7 +58,6 @@ def test_what_stands_around_a_head_does_not_change_it(adjective, noun, end):
     assert head_word(f"{adjective} {noun} {end}".upper()) == head_word(noun)
 
 
-@settings(deadline=None)
 @given(steps, st.integers(0, 2**40), st.floats(0.01, 0.99))
 def test_a_split_by_head(tokens, seed, fraction):
     vocabulary = Vocabulary(tuple(f"step {number}" for number in range(len(tokens))), tuple(map(tuple, tokens)))

@@ -24,7 +24,7 @@ def softmax(values):
     return powers / powers.sum()
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 10_000), size=st.integers(2, 5))
 def test_the_expected_gain_is_that_of_the_full_matrices(seed, size):
     rng = np.random.default_rng(seed)
@@ -42,7 +42,7 @@ def test_the_expected_gain_is_that_of_the_full_matrices(seed, size):
     assert expected_gain(posterior, same, rng)[0] == pytest.approx(0.0, abs=1e-9)  # equal options teach nothing
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 10_000), size=st.integers(2, 5))
 def test_the_mutual_information_is_that_of_the_draws(seed, size):
     rng = np.random.default_rng(seed)

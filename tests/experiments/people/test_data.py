@@ -85,7 +85,7 @@ def test_questions_by_size():
 # -- protocol --------------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(count=st.integers(5, 40), folds=st.integers(2, 5), held_out=st.integers(1, 4), most=st.integers(1, 50))
 def test_every_person_is_new_once_and_never_known_then(count, folds, held_out, most):
     people = made_people(count, 6)
