@@ -152,5 +152,5 @@ def _range(found: Sequence[Line]) -> str:
     if not values:
         return ""
     open_end = "" if all(line["status"] == "reached" for line in found) else " or more"
-    low, high = (f"{value:.2g}" for value in (values[0], values[-1]))
+    low, high = (f"{value:.2g}" if value < 10 else f"{value:.0f}" for value in (values[0], values[-1]))
     return (low if low == high else f"{low} to {high}") + open_end
