@@ -49,7 +49,7 @@ def time_to(line: Line, level: float) -> float | None:
 
 
 def with_units(lines: Iterable[Line]) -> list[Line]:
-    """The lines with their "unit": the fastest Phi G that any run on the same features measured.
+    """The lines with their "unit": the fastest Phi G that any run on the same features and machine measured.
 
     Every process measures it, right after its solver; the fastest of all is the least flattering unit, and a machine
     that was busy for a moment can't make a solver look fast.
@@ -96,7 +96,7 @@ def describe_source(source: str) -> str:
 
 
 def _features(line: Line) -> tuple[Any, ...]:
-    return tuple(line["case"][name] for name in ("source", "tokens", "dimension", "seed"))
+    return (line["machine"], *(line["case"][name] for name in ("source", "tokens", "dimension", "seed")))
 
 
 def ran(line: Line) -> bool:

@@ -188,20 +188,27 @@ def environment(lines: Sequence[Line]) -> str:
     )
     commits = sorted({line["versions"]["commit"] for line in found})
     dates = sorted(line["versions"]["date"] for line in found)
+    machines: dict[str, list[str]] = {}
+    for line in found:
+        machines.setdefault(line["machine"], []).append(line["solver"])
+    where = " and of ".join(f"{name} ({', '.join(dict.fromkeys(own))})" for name, own in machines.items())
     return (
-        f"{len(found)} runs, {dates[0]} to {dates[-1]}, commit {', '.join(commits)}; one thread of {last['machine']}; "
-        f"{versions}."
+        f"{len(found)} runs, {dates[0]} to {dates[-1]}, commit {', '.join(commits)}; one thread of "
+        f"{where if len(machines) > 1 else last['machine']}; {versions}."
     )
 
 
 def smallest_speedup(fast: Line, slow: Line) -> float:
-    """The least ratio of times over all gaps that both reach, up to 0.1 (or the slow one's last, if it is larger)."""
+    """The least ratio of times over all gaps that both reach, up to 0.1 (or the slow one's last, if it is larger).
+
+    Both in units of Phi G, because they may have run on different machines.
+    """
     coarsest = max(0.1, min(gap for _, gap, _ in slow["points"]))
     ratios = []
     for gap in {gap for _, gap, _ in slow["points"] if gap <= coarsest}:
         one, other = time_to(fast, gap), time_to(slow, gap)
         if one is not None and other is not None:
-            ratios.append(other / one)
+            ratios.append(units(slow, other) / units(fast, one))
     return min(ratios, default=float("nan"))
 
 
@@ -210,7 +217,7 @@ def _ratios(fast: Line, slow: Line) -> list[str]:
     cells = []
     for level in (1e-1, 1e-2, last):
         one, other = time_to(fast, level), time_to(slow, level)
-        ratio = other / one if one and other else None
+        ratio = units(slow, other) / units(fast, one) if one and other else None
         cells.append("" if ratio is None else f"{ratio:.0f}" if ratio >= 10 else f"{ratio:.1f}")
     return [*cells, f"{last:.1e}"]
 

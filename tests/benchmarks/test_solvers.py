@@ -249,7 +249,8 @@ def test_times_to_a_gap_and_speedups_by_hand():
     assert cells.time_to(fast, 1e-6) == 3.0, "the design's own certificate belongs to the time"
     assert cells.time_to(fast | {"certified_gap": 1e-5}, 1e-6) is None
     assert cells.time_to(slow, 1e-2) is None
-    assert tables.smallest_speedup(fast, slow) == 60.0
+    assert tables.smallest_speedup(fast | {"unit": 1.0}, slow | {"unit": 1.0}) == 60.0
+    assert tables.smallest_speedup(fast | {"unit": 0.5}, slow | {"unit": 1.0}) == 30.0, "on a machine twice as fast"
 
 
 def test_page_shows_the_tables_of_the_committed_results():
