@@ -75,7 +75,9 @@ def check(batch: BatchDesigns, users=None) -> None:
         alone = newton(design.problem, tolerance=1e-9)
         assert alone.value <= batch.upper_bound[user] + scale
         assert batch.value[user] <= alone.upper_bound + scale
-        assert (design.status, design.occupancies.shape[0]) == (batch.status[user], 3)
+        # the two certificates, with allowances of their own, may fall on both sides of the tolerance
+        assert design.status in (batch.status[user], "precision_reached")
+        assert design.occupancies.shape[0] == 3
 
 
 # -- against newton and the verifier --------------------------------------------------------------------------------
