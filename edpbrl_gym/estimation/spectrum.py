@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from scipy.linalg import qr
 
 from edpbrl_gym._arrays import Floats
 
-__all__ = ["spectrum"]
+__all__ = ["leading_directions", "spectrum"]
 
 _FULL = 2048  # dimensions up to which a second moment is decomposed in full
 _LEADING, _ITERATIONS = 512, 3
@@ -29,9 +31,22 @@ def spectrum(moment: Floats) -> tuple[Floats, Floats, float]:
     if len(moment) <= _FULL:
         values, vectors = np.linalg.eigh(moment)
         return values, vectors, 0.0
-    columns = np.random.default_rng(0).standard_normal((len(moment), _LEADING))
-    for _ in range(_ITERATIONS):
-        columns = qr(moment @ columns, mode="economic", overwrite_a=True, check_finite=False)[0]
+    columns = leading_directions(moment.__matmul__, len(moment), _LEADING, iterations=_ITERATIONS)
     values, inner = np.linalg.eigh(columns.T @ (moment @ columns))
     rest = max(0.0, float(np.trace(moment) - values.sum())) / (len(moment) - _LEADING)
     return np.maximum(values, 0.0), columns @ inner, rest
+
+
+def leading_directions(times: Callable[[Floats], Floats], dimension: int, count: int, *, iterations: int) -> Floats:
+    """Orthonormal directions in which a positive semidefinite matrix is largest, (d, q), by subspace iteration.
+
+    Args:
+        times: Product of the matrix with (d, q), a new array.
+        dimension: d.
+        count: q, at most d.
+        iterations: Products.
+    """
+    columns = np.random.default_rng(0).standard_normal((dimension, count))
+    for _ in range(iterations):
+        columns = qr(times(columns), mode="economic", overwrite_a=True, check_finite=False)[0]
+    return columns

@@ -23,6 +23,7 @@ import numpy as np
 
 from edpbrl_gym._arrays import Booleans, Floats, Floats32, Indices
 from edpbrl_gym.estimation import Posterior
+from edpbrl_gym.estimation.spectrum import leading_directions
 from edpbrl_gym.planners.exchange import exchange
 from edpbrl_gym.planners.scores import QuestionScore
 
@@ -189,15 +190,16 @@ def _among(allowed: Callable[[int, Indices], Booleans], listed: Indices) -> Call
 
 
 def _leading_directions(tokens: Floats32) -> Floats:
-    """Orthonormal directions in which the tokens are largest, (d, q), by subspace iteration."""
+    """Orthonormal directions in which the tokens are largest, (d, q)."""
     dimension = tokens.shape[1]
     if dimension <= _DIRECTIONS:
         return np.eye(dimension)
-    sample = np.random.default_rng(0).standard_normal((dimension, _DIRECTIONS))
-    for _ in range(_PASSES):
-        columns = np.linalg.qr(sample)[0].astype(np.float32)
-        sample = np.zeros((dimension, _DIRECTIONS))
+
+    def times(columns: Floats) -> Floats:
+        single, total = columns.astype(np.float32), np.zeros_like(columns)
         for start in range(0, len(tokens), _ROWS):
             block = tokens[start : start + _ROWS]
-            sample += block.T @ (block @ columns)
-    return np.asarray(np.linalg.qr(sample)[0])
+            total += block.T @ (block @ single)
+        return total
+
+    return leading_directions(times, dimension, _DIRECTIONS, iterations=_PASSES)

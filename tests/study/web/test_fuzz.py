@@ -13,7 +13,7 @@ from tests.helpers.studies import CHECKED
 def test_random_requests_do_nothing_that_they_may_not(serve, tmp_path, format):
     served = serve(CHECKED.replace("options = 3", f'options = 3\nformat = "{format}"'))
     seen = fuzz(served.config, served.queue.materials, tmp_path, examples=300)
-    assert all(seen[status] for status in ("200", "303", "403", "404", "405", "answers")), seen
+    assert seen["200"] and all(seen[status] > 5 for status in ("303", "403", "404", "405", "answers")), seen
 
 
 def test_the_fuzzer_finds_a_token_that_is_not_checked(serve, tmp_path, monkeypatch):
