@@ -17,7 +17,7 @@ from tests.helpers.studies import SMALL, write_study
 from tests.helpers.study_process import ServerProcess, Stubborn, free_port
 
 PEOPLE = 6
-KILLS = int(os.environ.get("EDPBRL_TEST_KILLS", "5"))  # with each database
+KILLS = int(os.environ.get("EDPBRL_TEST_KILLS", "3"))  # with each database
 
 
 def study(folder, url, number):
