@@ -97,7 +97,7 @@ class AskingAgent(Agent):
         if (folder / _POPULATION).is_file():
             self.prior = Population.load(folder / _POPULATION)
         elif (folder / "prior.npz").is_file():
-            with np.load(folder / "prior.npz") as arrays:
+            with np.load(folder / "prior.npz", allow_pickle=False) as arrays:
                 self.prior = GaussianPrior.from_precision(arrays["precision"], arrays["mean"])
         with _reading(folder / "questions.npz") as path, np.load(path, allow_pickle=False) as arrays:
             questions = dict(arrays)

@@ -98,7 +98,7 @@ def prepare(source: str, tokens: int, dimension: int, split: int, seed: int, fol
     else:
         known = ", ".join(("minilm", *SYNTHETIC))
         raise ValueError(f'Expected a source of {known}, perhaps with "+float16" or "+offset", got {source!r}.')
-    return Vocabulary(np.load(path, mmap_mode="r"), sizes)
+    return Vocabulary(np.load(path, mmap_mode="r", allow_pickle=False), sizes)
 
 
 def _write_builtin(path: Path, tokens: int, dimension: int, split: int) -> None:

@@ -56,7 +56,7 @@ class Personalize:
     truth: str | None = None
     """The true taste where it is known: a sentence, or a taste file. Gives every prompt its GTScore."""
     policy: Path | None = None
-    """PPO or MaskablePPO (.zip) trained for the taste, whose prompts are ranked too. A pickle: trust its source."""
+    """PPO or MaskablePPO (.zip) trained for the taste, whose prompts are ranked too."""
     policy_samples: int = 256
     """Prompts drawn from the policy."""
 

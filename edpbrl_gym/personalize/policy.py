@@ -15,13 +15,12 @@ from edpbrl_gym._files import replacing
 from edpbrl_gym._validation import check_array, check_count
 from edpbrl_gym.envs.wrappers.legal_actions import legal_actions
 from edpbrl_gym.features import TextEncoder
+from edpbrl_gym.personalize.policy_file import NOTE, read_policy
 from edpbrl_gym.personalize.search import Prompt, pick
 from edpbrl_gym.vocabulary import SEPARATOR, Vocabulary
 
 __all__ = ["PromptPolicy", "policy_prompts", "save_policy"]
 
-_MARK = "edpbrl_gym"  # attribute of the saved model that describes its training environment
-_INSTALL = 'pip install "edpbrl-gym[rl]"'
 _BATCH = 1024  # prompts per batch of the policy
 
 
@@ -46,7 +45,7 @@ def save_policy(model: Any, path: str | os.PathLike[str], env: Any) -> Path:
         "encoder_fingerprint": base.encoder.fingerprint,
         "arguments": dict(spec.kwargs) if spec is not None else {},
     }
-    setattr(model, _MARK, note)
+    setattr(model, NOTE, note)
     target = Path(path)
     target = target if target.suffix == ".zip" else target.with_name(f"{target.name}.zip")
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -58,7 +57,8 @@ def save_policy(model: Any, path: str | os.PathLike[str], env: Any) -> Path:
 class PromptPolicy:
     """A trained PPO or MaskablePPO on ``edpbrl/PromptConstruction-v0``, from its file.
 
-    Such a file contains pickled Python objects: load only files from people you trust.
+    Such a file contains pickled Python objects. They are not read: the network is made again from its weights and the
+    file's plain text (`policy_file`), so the file may come from anybody. Stable-Baselines3 is not needed.
 
     Args:
         path: A .zip of ``save_policy`` or of the model's own ``save``.
@@ -69,8 +69,8 @@ class PromptPolicy:
 
     Raises:
         FileNotFoundError: There is no such file.
-        ModuleNotFoundError: Stable-Baselines3 isn't installed.
-        ValueError: The model is not a PPO or MaskablePPO, or it was trained on another vocabulary.
+        ModuleNotFoundError: torch isn't installed.
+        ValueError: The model is not a PPO or MaskablePPO with "MlpPolicy", or it was trained on another vocabulary.
     """
 
     def __init__(self, path: str | os.PathLike[str], vocabulary: Vocabulary) -> None:
@@ -80,37 +80,30 @@ class PromptPolicy:
                 f"Expected a trained policy at {source}, found none; train one with examples/personalize_policy.py"
             )
         self.vocabulary = vocabulary
-        model = _load(source)
-        self.note: dict[str, Any] | None = getattr(model, _MARK, None)
+        self._policy = read_policy(source)
+        self.note: dict[str, Any] | None = self._policy.note
         if self.note is not None and self.note["vocabulary_fingerprint"] != vocabulary.fingerprint:
             raise ValueError(
                 f"Expected the vocabulary on which {source} was trained ({_flags(self.note['arguments'])}), got "
                 "another one; give the same options here"
             )
         self._padding = max(vocabulary.sizes)
-        observation_sizes = np.asarray(getattr(model.observation_space, "nvec", ())).tolist()
-        count = int(getattr(model.action_space, "n", -1))
-        if observation_sizes != [self._padding + 1] * vocabulary.horizon or count != self._padding:
+        horizon, rest = divmod(self._policy.inputs, self._policy.actions + 1)
+        if rest or (horizon, self._policy.actions) != (vocabulary.horizon, self._padding):
             raise ValueError(
                 f"Expected a policy for {vocabulary.horizon} steps with up to {self._padding} tokens, as this "
-                f"vocabulary has, got one for {len(observation_sizes)} steps with up to {count} tokens in {source}; "
+                f"vocabulary has, got one for {horizon} steps with up to {self._policy.actions} tokens in {source}; "
                 "give the vocabulary and the split on which it was trained"
             )
-        self._policy = model.policy
-        self._masked = type(model).__name__ == "MaskablePPO"
 
     def probabilities(self, observations: NDArray[np.int64], step: int) -> NDArray[np.float64]:
         """Return the probabilities of the step's tokens, shape (n, tokens of the step), for observations (n, H).
 
         PPO has no action masks: its illegal actions stand for legal ones, as in its training with ``LegalActions``.
         """
-        import torch
-
-        with torch.no_grad():
-            tensors, _ = self._policy.obs_to_tensor(observations)
-            probabilities = self._policy.get_distribution(tensors).distribution.probs.double().cpu().numpy()
+        probabilities = self._policy.probabilities(observations, self._padding + 1)
         size = self.vocabulary.sizes[step]
-        if self._masked:
+        if self._policy.masked:
             legal = probabilities[:, :size]
         else:
             stands_for = legal_actions(np.arange(self._padding) < size)
@@ -179,32 +172,6 @@ def policy_prompts(
     tokens = list(texts.values())
     keep = pick(scores, tokens, count, per_base if base is None else None)
     return [Prompt(candidates[index], float(scores[index]), tokens[index]) for index in keep]
-
-
-def _load(source: Path) -> Any:
-    """Load a PPO or MaskablePPO; the file says which."""
-    try:
-        from sb3_contrib import MaskablePPO
-        from stable_baselines3 import PPO
-        from stable_baselines3.common.policies import ActorCriticPolicy
-        from stable_baselines3.common.save_util import load_from_zip_file
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            f"Expected Stable-Baselines3 to load a policy, got no package {error.name!r}; run: {_INSTALL}",
-            name=error.name,
-        ) from error
-    try:
-        data, _, _ = load_from_zip_file(source, device="cpu")
-        kind = (data or {}).get("policy_class")
-        masked = isinstance(kind, type) and kind.__module__.startswith("sb3_contrib")
-        if not (isinstance(kind, type) and (masked or issubclass(kind, ActorCriticPolicy))):
-            raise ValueError(f"a policy of the class {getattr(kind, '__name__', kind)}")
-        return (MaskablePPO if masked else PPO).load(source, device="cpu")
-    except Exception as error:  # zip, JSON, pickle and torch raise many types
-        text = " ".join(str(error).split())[:200]
-        raise ValueError(
-            f"Expected a PPO or MaskablePPO saved by Stable-Baselines3 in {source}, got {text or type(error).__name__}"
-        ) from error
 
 
 def _flags(arguments: Mapping[str, Any]) -> str:

@@ -148,7 +148,7 @@ def test_policies_that_do_not_fit_are_refused(env, vocabulary, words, tmp_path):
     with pytest.raises(ValueError, match="3 steps with up to 4 tokens.*got one for 3 steps with up to 8"):
         PromptPolicy(plain, other)
     model("DQN", env, buffer_size=10).save(tmp_path / "dqn.zip")
-    with pytest.raises(ValueError, match="PPO or MaskablePPO.*DQNPolicy"):
+    with pytest.raises(ValueError, match="PPO or MaskablePPO.*stable_baselines3.dqn"):
         PromptPolicy(tmp_path / "dqn.zip", vocabulary)
     with pytest.raises(FileNotFoundError, match="personalize_policy.py"):
         PromptPolicy(tmp_path / "none.zip", vocabulary)

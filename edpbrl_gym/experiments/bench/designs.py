@@ -110,7 +110,7 @@ def draw_and_save(
 
 def load_questions(folder: Path, world: World, regime: Regime, design: str, seed: int) -> Questions:
     """Read what ``draw_and_save`` wrote."""
-    with np.load(questions_path(folder, regime, design, seed)) as data:
+    with np.load(questions_path(folder, regime, design, seed), allow_pickle=False) as data:
         tokens, rows, seconds = data["tokens"], data["rows"], data["seconds"]
     return Questions(tokens, _texts(world, tokens), rows, float(seconds[0]), float(seconds[1]))
 

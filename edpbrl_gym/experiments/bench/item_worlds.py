@@ -122,7 +122,7 @@ def _load(settings: BenchSettings, regime: Regime, seed: int, folder: Path, fing
         second = generator(seed, "second style", regime.vocabulary).normal(size=regime.dimension)
         tastes = {"drawn": arrays.pop("taste"), "second": unit_rows(second)}
     else:
-        with np.load(_file(folder, regime)) as data:
+        with np.load(_file(folder, regime), allow_pickle=False) as data:
             arrays = {key: data[key] for key in data.files}
         tastes = dict(zip(SENTENCES, unit_rows(arrays.pop("tastes").astype(np.float64)), strict=True))
     rng = generator(settings.split_seed, "items", regime.vocabulary, "pairs")

@@ -143,7 +143,7 @@ def load_prompts(settings: BenchSettings, regime: Regime, folder: Path, fingerpr
 
 @functools.lru_cache(maxsize=8)
 def _load(settings: BenchSettings, name: str, vocabulary: str, feedback: str, folder: Path, fingerprint: str) -> World:
-    with np.load(world_file(folder, name)) as data:
+    with np.load(world_file(folder, name), allow_pickle=False) as data:
         arrays = {key: data[key] for key in data.files}
     return World(
         name=name,

@@ -171,5 +171,5 @@ def prepare_directions(
 
 def load_directions(folder: Path, taste: str, words: str) -> dict[str, Floats]:
     """Read what ``prepare_directions`` has written: user -> (1, d) or (2, d)."""
-    with np.load(_file(folder, taste, words)) as data:
+    with np.load(_file(folder, taste, words), allow_pickle=False) as data:
         return dict(zip(data["users"].tolist(), data["directions"], strict=True))

@@ -71,7 +71,7 @@ def _random_prompts(vocabulary: Vocabulary, count: int, rng: np.random.Generator
 @functools.lru_cache(maxsize=2)
 def load_world(settings: CommunitySettings, words: str, folder: Path) -> CommunityWorld:
     """Read what ``prepare_world`` has written; each process keeps the last worlds in memory."""
-    with np.load(world_file(folder, words)) as data:
+    with np.load(world_file(folder, words), allow_pickle=False) as data:
         arrays = {key: data[key] for key in data.files}
     tokens = arrays["tokens"].astype(np.float64)
     middle = tokens.mean(axis=0)
