@@ -6,16 +6,41 @@ import os
 import signal
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 from edpbrl_gym.features import TextEncoder, load_encoder
 
 # read when huggingface_hub is imported: no test may wait for a model hub
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
+# how many examples hypothesis draws, as a multiple of what each test says: see CONTRIBUTING.md
+PROFILES = {"ci": 1.0, "thorough": 20.0, "quick": 0.2}
+PROFILE = os.environ.get("EDPBRL_TEST_PROFILE", "ci")
+if PROFILE not in PROFILES:
+    raise pytest.UsageError(f"Expected EDPBRL_TEST_PROFILE as one of {', '.join(PROFILES)}, got {PROFILE!r}")
 # no test fails because a machine is slow
-settings.register_profile("no deadline", deadline=None)
-settings.load_profile("no deadline")
+settings.register_profile("ci", deadline=None)
+settings.register_profile("thorough", deadline=None, max_examples=round(settings().max_examples * PROFILES["thorough"]))
+# the same examples every time, and failures as they are found: for mutants, where only the verdict counts
+settings.register_profile(
+    "quick", deadline=None, derandomize=True, max_examples=20, phases=(Phase.explicit, Phase.generate)
+)
+settings.load_profile(PROFILE)
+
+
+def pytest_collection_modifyitems(items):
+    """Let the profile decide for tests that say how many examples they need, too."""
+    if PROFILE == "ci":
+        return
+    seen = set()
+    for item in items:
+        test = getattr(item, "obj", None)
+        own = getattr(test, "_hypothesis_internal_use_settings", None)
+        if own is None or test in seen:
+            continue
+        seen.add(test)
+        examples = max(2, round(own.max_examples * PROFILES[PROFILE]))
+        test._hypothesis_internal_use_settings = settings(own, max_examples=examples)
 
 
 @pytest.fixture(scope="session", autouse=True)
