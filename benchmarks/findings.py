@@ -1,6 +1,6 @@
 """Measure the findings of docs/findings.md on the built-in vocabulary.
 
-    python -m benchmarks.findings            # about ten minutes on one core, features are cached
+    python -m benchmarks.findings            # about two minutes on one core, features are cached
 
 Prints one block per finding: what was computed, the sizes and seeds, and the numbers. The sentences of the simulated
 users are not those of the paper's experiment.
@@ -17,6 +17,7 @@ from edpbrl_gym.design.information import exact_information, realised_informatio
 from edpbrl_gym.design.problem import DesignProblem
 from edpbrl_gym.design.result import Design
 from edpbrl_gym.design.solvers.frank_wolfe import frank_wolfe
+from edpbrl_gym.design.solvers.newton import newton
 from edpbrl_gym.estimation import GaussianPrior, cosine_error, estimate
 from edpbrl_gym.features import TextEncoder
 from edpbrl_gym.mdp import PromptMDP
@@ -71,7 +72,7 @@ def finding_5(mdp: PromptMDP, features: np.ndarray, vocabulary: Vocabulary, iter
             print(f"    warning: {warning}")
 
 
-def finding_9(mdp: PromptMDP, features: np.ndarray, iterations: int, seeds: int) -> Design:
+def finding_9(mdp: PromptMDP, features: np.ndarray, seeds: int) -> Design:
     """D-efficiency of uniform queries against the certified bound, T = 60, lambda = 1."""
     dimension = features.shape[1]
     problem = DesignProblem(
@@ -82,7 +83,7 @@ def finding_9(mdp: PromptMDP, features: np.ndarray, iterations: int, seeds: int)
         regularization=1.0,
         criterion=make_criterion("D"),
     )
-    design = frank_wolfe(problem, max_iterations=iterations)
+    design = newton(problem)
     bound = design.upper_bound
     prior = np.eye(dimension)
     uniform = mdp.row_occupancy(mdp.occupancy(mdp.uniform_policy()))
@@ -169,7 +170,7 @@ def main() -> None:
     print(f"{len(features)} training tokens in {vocabulary.horizon} steps, {encoder.name}, d = {features.shape[1]}")
     finding_5(mdp, features, vocabulary, arguments.iterations)
     finding_8(vocabulary, encoder, mdp, features, arguments.seeds)
-    finding_9(mdp, features, arguments.iterations, arguments.seeds)
+    finding_9(mdp, features, arguments.seeds)
 
 
 if __name__ == "__main__":

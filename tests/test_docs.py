@@ -1,4 +1,4 @@
-"""Every Python block of the README and the docs runs; every link, path, module and test that a page names is there."""
+"""Python blocks of README and docs run; links, paths, modules and tests are there; every number has its claim."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 
 import pytest
+
+from benchmarks.claims import checks, page, registry
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "ARCHITECTURE.md", *(ROOT / "docs").glob("*.md")])
@@ -45,6 +47,16 @@ def test_named_tests_exist(page):
     files = {path.stem for path in (ROOT / "tests").rglob("*.py")}
     named = set(re.findall(r"`(test_\w+)`", page.read_text(encoding="utf-8")))
     assert named <= defined | files, sorted(named - defined - files)
+
+
+def test_every_number_has_a_claim_that_holds():
+    """docs/claims.toml says where the numbers come from; none is changed, added or removed without its entry."""
+    assert "\n".join(checks.problems(registry.read(), checks.all_pages())) == ""
+
+
+def test_the_page_of_the_claims_is_current():
+    written = (ROOT / "docs" / "claims.md").read_text(encoding="utf-8")
+    assert written == page.make_page(registry.read(), checks.all_pages()), "python -m benchmarks.claims write"
 
 
 def resolve(name: str) -> object:
