@@ -77,6 +77,7 @@ def _run(claim: registry.Claim, folder: Path | None, pages: checks.Pages) -> int
         print(f"{claim.id}: {error.cmd[-1]!r} ended with exit code {error.returncode}.", file=sys.stderr)
         return 1
     print("\n".join(rerun.beside(claim, pages, output)))
+    print(f"All that the commands wrote: {where / claim.id}.txt")
     return 0
 
 

@@ -20,6 +20,7 @@ NUMBER = re.compile(
     r"(?=x\b|(?![\w/]|\.\d))"  # "2.5x" is a number, "3rd" is none
 )
 _UNIT = r"%|x\b|times\b|m?s\b|(?:milli)?seconds?\b|minutes?\b|hours?\b|[kKMG]i?B\b|points?\b|nats?\b"
+_TABLE = re.compile(r"^\|.*$", re.M)
 _SETTING = re.compile(r"\b[A-Za-z][\w*']*\s=\s[-+]?[\d.,]+(?:(?:,? (?:to|and|or) |, )[\d.]+)*")  # "lambda = 1 and 100"
 
 
@@ -48,6 +49,11 @@ class Section:
         """All numbers outside code, in their order."""
         return [found[0] for found in NUMBER.finditer(self.masked)]
 
+    def measured(self) -> list[str]:
+        """The numbers of the text, outside tables, that need an entry."""
+        tables = [found.span() for found in _TABLE.finditer(self.masked)]
+        return [self.text[start:end] for start, end in self.claims() if not _within(start, tables)]
+
     def seal(self) -> str:
         """A digest of the numbers: another one means that a number was changed, added or removed."""
         return hashlib.sha256(" ".join(self.numbers()).encode()).hexdigest()[:8]
@@ -55,7 +61,7 @@ class Section:
     def claims(self) -> Iterator[tuple[int, int]]:
         """Where numbers stand that need an entry: measured ones in prose, all in tables; on strict pages all."""
         settings = [found.span() for found in _SETTING.finditer(self.masked)]
-        tables = [found.span() for found in re.finditer(r"^\|.*$", self.masked, flags=re.M)]
+        tables = [found.span() for found in _TABLE.finditer(self.masked)]
         for found in NUMBER.finditer(self.masked):
             everywhere = self.page in STRICT or _within(found.start(), tables)
             if (everywhere or _looks_measured(self.masked, *found.span())) and not _within(found.start(), settings):

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.claims.checks import Pages
-from benchmarks.claims.pages import ROOT, rows, value
+from benchmarks.claims.pages import ROOT, Section, rows, value
 from benchmarks.claims.registry import Claim
 
 __all__ = ["beside", "run"]
@@ -49,28 +49,45 @@ def run(claim: Claim, folder: Path) -> str:
 
 
 def beside(claim: Claim, pages: Pages, output: str) -> Iterator[str]:
-    """The rows of the claim's tables whose numbers differ from the row of the output with the same words."""
-    today: dict[tuple[str, ...], list[list[str]]] = {}
+    """What of the claim's sections the output does not bear out.
+
+    A row of a table is the same if the row of the output with the same words has its numbers, or if one line of the
+    output has all its decimals. Other numbers, and those of the text, have to stand anywhere in the output. All are
+    compared to their last digit.
+    """
+    by_words: dict[tuple[str, ...], list[list[str]]] = {}
     for words, numbers in rows(output):
-        today.setdefault(words, []).append(numbers)
-    same = changed = missing = 0
-    for page, seals in claim.sections.items():
-        for heading in seals:
-            for words, numbers in rows(pages[page][heading].source):
-                found = [each for each in today.get(words, ()) if len(each) == len(numbers)]
-                if not numbers:
-                    continue
-                if not found:
-                    missing += 1
-                elif any(_equal(numbers, each) for each in found):
-                    same += 1
-                else:
-                    changed += 1
-                    lines = f"  page  {'  '.join(numbers)}\n  today {'  '.join(found[0])}"
-                    yield f"{page}, {heading}: {' '.join(words)}\n{lines}"
-    yield (
-        f"{same} rows of the pages are the same today, {changed} differ, {missing} have no row of the same words in "
-        "the output: compare these, and the numbers in the text, by eye."
+        by_words.setdefault(words, []).append(numbers)
+    lines = [[value(number)[0] for number in Section("", "", line, line).numbers()] for line in output.splitlines()]
+    printed = [number for line in lines for number in line]
+    counts = dict.fromkeys(("the same today", "changed", "printed in other rows", "not printed"), 0)
+    for page, heading in ((page, heading) for page, seals in claim.sections.items() for heading in seals):
+        section = pages[page][heading]
+        for words, numbers in ((words, numbers) for words, numbers in rows(section.source) if numbers):
+            found = [each for each in by_words.get(words, ()) if len(each) == len(numbers)]
+            decimals = [number for number in numbers if "." in number] or numbers
+            if any(_equal(numbers, each) for each in found) or any(_all_in(decimals, line) for line in lines):
+                counts["the same today"] += 1
+            elif found:
+                counts["changed"] += 1
+                shown = f"  page  {'  '.join(numbers)}\n  today {'  '.join(found[0])}"
+                yield f"{page}, {heading}: {' '.join(words)}\n{shown}"
+            elif _all_in(decimals, printed):
+                counts["printed in other rows"] += 1
+            else:
+                counts["not printed"] += 1
+                gone = [number for number in decimals if not _all_in([number], printed)]
+                yield f"{page}, {heading}: {' '.join(words)}: not in the output: {', '.join(gone)}"
+        if gone := [number for number in section.measured() if not _all_in([number], printed)]:
+            yield f"{page}, {heading}: numbers of the text that are not in the output: {', '.join(gone)}"
+    yield "Rows of tables: " + ", ".join(f"{count} {name}" for name, count in counts.items()) + "."
+
+
+def _all_in(written: list[str], printed: list[float]) -> bool:
+    """Whether all numbers of the page are among those that were printed, as they are or as shares for percentages."""
+    exact = [value(number) for number in written]
+    return all(any(abs(one - each) <= 1.001 * half for each in printed) for one, half in exact) or all(
+        any(abs(one - 100.0 * each) <= 1.001 * half for each in printed) for one, half in exact
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import re
 import textwrap
 
 import pytest
@@ -215,13 +214,15 @@ def test_seals_and_days_are_renewed_in_the_file(tmp_path):
 
 
 def test_a_command_is_run_and_its_rows_are_held_beside_the_page(tmp_path):
-    text = "# A\n\n| user | error |\n|---|---|\n| noisy | 0.40 |\n| calm | 0.21 |\n| silent | 0.10 |\n"
+    table = "| user | error |\n|---|---|\n| noisy | 0.40 |\n| calm | 0.21 |\n| silent | 0.10 |\n| wild | 0.25 |"
+    text = f"# A\n\n{table}\n\nA share of 25%, and 0.33.\n"
     rows = "print('┃ user ┃ error ┃'); print('│ noisy │ 0.401 │'); print('| calm | 0.25 |')"
     claim = a_claim(text, command=f'python -c "{rows}"')
-    output = rerun.run(claim, tmp_path)
-    changed, summary = rerun.beside(claim, pages_of(text), output)
+    changed, gone, words, summary = rerun.beside(claim, pages_of(text), rerun.run(claim, tmp_path))
     assert "calm" in changed and "0.21" in changed and "0.25" in changed
-    assert re.match("1 rows .* 1 differ, 1 have no row", summary)
+    assert "silent" in gone and gone.endswith("0.10")
+    assert words.endswith("not in the output: 0.33")  # 25% is the 0.25 of the output
+    assert summary == "Rows of tables: 2 the same today, 1 changed, 0 printed in other rows, 1 not printed."
 
 
 def test_what_a_command_writes_into_a_page_is_compared_and_leaves_the_page_alone(tmp_path):
