@@ -17,6 +17,12 @@ import numpy as np
 from benchmarks.claims.checks import Pages
 from benchmarks.claims.pages import ROOT, pattern, value
 from benchmarks.claims.registry import Claim
+from benchmarks.claims.summaries import (
+    comparison_summary,
+    efficiency_summary,
+    first_answers_summary,
+    people_summary,
+)
 
 __all__ = ["RECOMPUTED", "differences"]
 
@@ -245,6 +251,10 @@ RECOMPUTED: dict[str, Callable[[], Values]] = {
         ranking_information,
         query_sets,
         constants,
+        first_answers_summary,
+        efficiency_summary,
+        people_summary,
+        comparison_summary,
     )
 }
 
@@ -252,7 +262,7 @@ RECOMPUTED: dict[str, Callable[[], Values]] = {
 def differences(claims: list[Claim], pages: Pages) -> Iterator[str]:
     """One sentence for every number of a page that is not, to its last digit, what is computed now."""
     for claim in (claim for claim in claims if claim.recompute):
-        values = RECOMPUTED[claim.recompute]()
+        values = {name: number for each in claim.recompute for name, number in RECOMPUTED[each]().items()}
         shown = set()
         for page, quotes in claim.quotes.items():
             for quote in quotes:
@@ -264,4 +274,4 @@ def differences(claims: list[Claim], pages: Pages) -> Iterator[str]:
                         now = f"computed now: {values[name]:.6g}"
                         yield f"{page} says {number} for {name} of claim {claim.id!r}; {now}."
         if not shown:
-            yield f"Claim {claim.id!r} recomputes {claim.recompute} and quotes none of {', '.join(values)}."
+            yield f"Claim {claim.id!r} recomputes and quotes none of {', '.join(values)}."

@@ -34,7 +34,7 @@ class Claim:
         needs: What the command needs beside the package: data, a server.
         results: The file of results in the repository.
         tests: What fails if the claim, or the code behind it, becomes wrong: paths or node ids of tests.
-        recompute: The function in ``benchmarks/claims/cheap.py`` that gives the numbers in braces once more.
+        recompute: Names of ``benchmarks.claims.cheap.RECOMPUTED``: functions that give the numbers in braces once more.
         sections: Page, heading, seal: all numbers of these sections.
         whole: Pages that the command writes and one of ``tests`` compares, so that no seal is needed; ``*`` stands for
             any name.
@@ -52,7 +52,7 @@ class Claim:
     needs: str = ""
     results: str = ""
     tests: tuple[str, ...] = ()
-    recompute: str = ""
+    recompute: tuple[str, ...] = ()
     whole: tuple[str, ...] = ()
     sections: dict[str, dict[str, str]] = field(default_factory=dict)
     quotes: dict[str, list[str]] = field(default_factory=dict)
@@ -81,7 +81,7 @@ def read(path: Path = FILE) -> list[Claim]:
         name = entry.get("id", "without id")
         if unknown := sorted(set(entry) - known):
             raise ValueError(f"Claim {name!r} has unknown fields {unknown}; known are {sorted(known)}.")
-        claim = Claim(**{**entry, **{each: tuple(entry.get(each, ())) for each in ("tests", "whole")}})
+        claim = Claim(**{**entry, **{each: tuple(entry.get(each, ())) for each in ("tests", "whole", "recompute")}})
         if any(claim.id == other.id for other in claims):
             raise ValueError(f"Two claims are called {claim.id!r}.")
         if bool(claim.command) == bool(claim.why) and not (claim.older and not claim.why):
