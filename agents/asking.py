@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edpbrl_gym._files import replacing
+from edpbrl_gym._files import reading, replacing
 from edpbrl_gym.agents.base import Agent
 from edpbrl_gym.estimation import GaussianPrior
 from edpbrl_gym.estimation.population import Population
@@ -99,21 +96,16 @@ class AskingAgent(Agent):
         elif (folder / "prior.npz").is_file():
             with np.load(folder / "prior.npz", allow_pickle=False) as arrays:
                 self.prior = GaussianPrior.from_precision(arrays["precision"], arrays["mean"])
-        with _reading(folder / "questions.npz") as path, np.load(path, allow_pickle=False) as arrays:
+        path = folder / "questions.npz"
+        if not path.is_file():
+            raise ValueError(f"Expected the questions of a saved agent in {path}, could not find them; save it again")
+        with reading("the questions of a saved agent", path), np.load(path, allow_pickle=False) as arrays:
             questions = dict(arrays)
         if not questions:
             return  # it had not learned
         self.learn()
         planner = self._ready()
-        with _reading(folder / "questions.npz"):
+        with reading("the questions of a saved agent", path):
             planner.restore_questions(questions)
         if (folder / "answers.parquet").is_file():
             self.observe(Comparisons.from_parquet(folder / "answers.parquet"))
-
-
-@contextmanager
-def _reading(path: Path) -> Iterator[Path]:
-    try:
-        yield path
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"Expected the questions of a saved agent in {path}, got {error}; save it again.") from error

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from edpbrl_gym._base_environment import base_environment, question_lanes
 from edpbrl_gym._compat import constructor_options
-from edpbrl_gym._files import replacing
+from edpbrl_gym._files import reading, replacing
 from edpbrl_gym._validation import check_count, check_number
 
 if TYPE_CHECKING:
@@ -166,19 +166,17 @@ class Agent(ABC):
         source = Path(folder)
         if not (source / "agent.json").is_file():
             raise FileNotFoundError(f"Expected a saved agent in {source}, it has no agent.json.")
-        try:
+        advice = "save it again, or load it for the environment that it was saved for"
+        with reading("a saved agent", source / "agent.json", advice=advice):
             data = json.loads((source / "agent.json").read_text(encoding="utf-8"))
-            saved_by, arguments, generator = data["class"], data["arguments"], data["rng"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(
-                f"{source / 'agent.json'} is no saved agent ({type(error).__name__}: {error}); save it again."
-            ) from error
+            saved_by, arguments, generator = data["class"], dict(data["arguments"]), data["rng"]
         expected = f"{cls.__module__}:{cls.__qualname__}"
         if saved_by != expected:
             raise ValueError(f"Expected an agent saved by {expected}, {source} was saved by {saved_by}.")
-        agent = cls(env, **arguments)
-        agent._load(source)
-        agent.rng.bit_generator.state = generator
+        with reading("a saved agent", source, advice=advice):
+            agent = cls(env, **arguments)
+            agent._load(source)
+            agent.rng.bit_generator.state = generator
         return agent
 
     def _batch(self, observation: Any) -> tuple[NDArray[Any], bool]:

@@ -28,6 +28,7 @@ __all__ = [
     "errors_naming",
     "hold",
     "is_at",
+    "reading",
     "replacing",
     "replacing_folder",
     "short_name",
@@ -96,6 +97,37 @@ def errors_naming(path: str | os.PathLike[str], *, instead_of: str | os.PathLike
         if named_file not in hidden or (error.errno is None and name in str(error)):
             raise
         raise OSError(error.errno or errno.EIO, error.strerror or str(error), name) from error
+
+
+@contextmanager
+def reading(
+    what: str, path: str | os.PathLike[str], *, advice: str = "", error: type[ValueError] = ValueError
+) -> Iterator[None]:
+    """Turn whatever a damaged file makes the block raise into an error that says what was expected there.
+
+    The formats of numpy, zip, safetensors, parquet and JSON raise errors of many kinds, among them MemoryError (a file
+    may claim any size) and RecursionError. Errors of the system are raised as such, and name the file.
+
+    Args:
+        what: What the file should hold, such as "a saved design".
+        path: The file.
+        advice: What to do, the end of the message.
+        error: Kind of the error.
+    """
+    try:
+        yield
+    except Exception as cause:
+        if isinstance(cause, OSError) and (
+            isinstance(cause, FileNotFoundError)
+            or cause.errno not in (None, errno.EINVAL)  # a seek to where nothing is
+        ):
+            with errors_naming(path):
+                raise
+        reason = " ".join(str(cause).split())[:500]
+        if not (isinstance(cause, ValueError) and reason):
+            reason = f"{type(cause).__name__}: {reason}"
+        ending = f"; {advice}" if advice else ""
+        raise error(f"Expected {what} in {os.fspath(path)}, could not read it ({reason}){ending}") from cause
 
 
 def check_place(path: str | os.PathLike[str]) -> Path:

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edpbrl_gym._files import errors_naming
+from edpbrl_gym._files import reading
 from edpbrl_gym.cli.console import shown
 from edpbrl_gym.cli.errors import UsageError
 
@@ -112,14 +112,13 @@ def _absolute(place: str) -> str:
 
 
 def _read(path: Path) -> AskSettings:
-    try:
-        with errors_naming(path):
-            document = json.loads(path.read_text(encoding="utf-8"))
+    advice = "restore the file from a backup, or choose another --out for new questions"
+    with reading("the settings of `edpbrl ask`", path, advice=advice):
+        document = json.loads(path.read_text(encoding="utf-8"))
         if document.pop("format_of_file") != _FORMAT or set(document) != {field.name for field in fields(AskSettings)}:
             raise ValueError("another version wrote it")
+        for name, default in asdict(AskSettings()).items():
+            kinds = (str, type(None)) if name == "prior" else (type(default),)
+            if type(document[name]) not in kinds:
+                raise ValueError(f"{name} is {document[name]!r}")
         return AskSettings(**document)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(
-            f"Expected the settings of `edpbrl ask` in {path}, could not read them ({error}); restore the file from a "
-            "backup, or choose another --out for new questions"
-        ) from None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edpbrl_gym._files import errors_naming
+from edpbrl_gym._files import reading
 from edpbrl_gym.cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -91,9 +91,9 @@ def read_study(answers: Path) -> Study | None:
     file = answers.parent / DESIGN
     if not file.is_file():
         return None
-    try:
-        with errors_naming(file):
-            document = json.loads(file.read_text(encoding="utf-8"))
+    advice = "move the answers to another folder and give --encoder and --vocabulary"
+    with reading("the settings of a design", file, advice=advice):
+        document = json.loads(file.read_text(encoding="utf-8"))
         settings = document["settings"]
         return Study(
             file=file,
@@ -104,11 +104,6 @@ def read_study(answers: Path) -> Study | None:
             fingerprint=document.get("vocabulary_fingerprint"),
             stored=document.get("vocabulary"),
         )
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise ValueError(
-            f"Expected the settings of a design in {file}, could not read them; move the answers to another folder and "
-            "give --encoder and --vocabulary"
-        ) from None
 
 
 def option_vocabulary(folder: str) -> NamedVocabulary:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from edpbrl_gym._files import reading
 from edpbrl_gym._places import write_atomically
 from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.comparisons.csv_files import read_csv, write_csv
@@ -169,10 +170,8 @@ def _read_table(source: Path) -> _Table:
         return _Table(csv_table.header, [[cell.strip() for cell in row] for row in csv_table.rows], positions)
     import pandas
 
-    try:
+    with reading("a table of questions", source):
         table = pandas.read_parquet(source)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"Expected a table of questions in {source}, could not read it: {error}") from None
     cells = table.astype(object).where(table.notna(), "").to_numpy().tolist()
     rows = [[str(cell).strip() for cell in row] for row in cells]
     return _Table([str(name) for name in table.columns], rows, [f"question {n}" for n in range(1, len(rows) + 1)])

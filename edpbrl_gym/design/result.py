@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._arrays import Floats, read_only
-from edpbrl_gym._files import replacing
+from edpbrl_gym._files import reading, replacing
+from edpbrl_gym._validation import check_array
 from edpbrl_gym.design import information
 from edpbrl_gym.design.chunks import row_chunks
 from edpbrl_gym.design.criteria import cholesky
@@ -186,20 +185,14 @@ class Design:
         source = Path(path)
         if not source.is_file():
             raise FileNotFoundError(f"Expected a saved design at {source}, found no such file.")
-        stored, document = _read(source)
-        if document["problem"] != problem.fingerprint:
-            raise ValueError(
-                f"The design in {source} was made for another problem (MDP, features, K, T, prior or criterion "
-                f"differ); load it with the problem that it was saved with, or solve this one."
-            )
-        shape = (problem.num_policies, problem.horizon, problem.mdp.num_pairs)
-        occupancies = np.broadcast_to(stored, shape)
-        fields = {key: document[key] for key in document if key not in ("format", "problem", "num_policies")}
-        fields["history"] = tuple(
-            IterationRecord(int(n), value, gap, step, seconds) for n, value, gap, step, seconds in fields["history"]
+        with reading(f"a design saved by Design.save ({_FORMAT})", source):
+            stored, document = _read(source)
+            if document["problem"] == problem.fingerprint:
+                return _restored(problem, stored, document)
+        raise ValueError(
+            f"The design in {source} was made for another problem (MDP, features, K, T, prior or criterion "
+            f"differ); load it with the problem that it was saved with, or solve this one."
         )
-        fields["warnings"] = tuple(fields["warnings"])
-        return Design(problem=problem, occupancies=read_only(occupancies), **fields)
 
 
 def certify(
@@ -390,23 +383,23 @@ def _mean_rows(problem: DesignProblem, occupancies: Floats) -> Floats:
 
 def _read(source: Path) -> tuple[Floats, dict[str, Any]]:
     """Arrays and document of a saved design; ValueError for any other file."""
-    try:
-        with np.load(source, allow_pickle=False) as archive:
-            stored = archive["occupancies"]
-            document = json.loads(str(archive["document"]))
-        if document["format"] not in (_FORMAT, _FORMAT_ONE_STEP) or stored.ndim != 3:
-            raise ValueError(f"format {document['format']!r}")
-    except (
-        ValueError,
-        KeyError,
-        TypeError,
-        EOFError,
-        OSError,
-        AttributeError,
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as error:
-        raise ValueError(
-            f"Expected a design saved by Design.save ({_FORMAT}) in {source}, could not read it: {error}."
-        ) from None
-    return stored, document
+    with np.load(source, allow_pickle=False) as archive:
+        stored = archive["occupancies"]
+        document = json.loads(str(archive["document"]))
+    if document["format"] not in (_FORMAT, _FORMAT_ONE_STEP):
+        raise ValueError(f"format {document['format']!r}")
+    return check_array(stored, "occupancies", shape=("K", "H", "M")), document
+
+
+def _restored(problem: DesignProblem, stored: Floats, document: dict[str, Any]) -> Design:
+    """A design of its file's contents, checked to be one of the problem."""
+    occupancies = np.broadcast_to(stored, (problem.num_policies, problem.horizon, problem.mdp.num_pairs))
+    _check_all(problem, occupancies[: len(stored)])
+    fields = {key: document[key] for key in document if key not in ("format", "problem", "num_policies")}
+    for name in ("value", "upper_bound", "gap", "gain", "relative_gap", "efficiency", "seconds"):
+        fields[name] = float(fields[name])
+    fields["history"] = tuple(
+        IterationRecord(int(n), value, gap, step, seconds) for n, value, gap, step, seconds in fields["history"]
+    )
+    fields["warnings"] = tuple(fields["warnings"])
+    return Design(problem=problem, occupancies=read_only(occupancies), **fields)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym._compat import require, resolve_device
+from edpbrl_gym._files import reading
 from edpbrl_gym.diffusion.schedulers import BlockSchedule
 from edpbrl_gym.rendering.pipelines import INSTALL, find_model, load_pipeline, model_fingerprint, quiet
 from edpbrl_gym.rendering.settings import RenderSettings
@@ -49,29 +50,30 @@ class ModelShape:
                 f"Expected a diffusion model with a UNet (unet/config.json) in {folder}, found none; use Stable "
                 "Diffusion 1.x or 2.x, or a model of `edpbrl train-mini-diffusion`"
             )
-        config = json.loads(path.read_text(encoding="utf-8"))
-        size = config.get("sample_size")
-        if size is None:
-            raise ValueError(f"Expected the size of the latents (sample_size) in {path}, got none")
-        height, width = (size, size) if isinstance(size, int) else size
-        if config.get("addition_embed_type") is not None or config["in_channels"] != config.get(
-            "out_channels", config["in_channels"]
-        ):
-            raise ValueError(
-                f"Expected a UNet that takes a latent and one text or class, got one with further inputs in {folder} "
-                "(such as Stable Diffusion XL, or an inpainting model); use Stable Diffusion 1.x or 2.x"
-            )
-        self.folder = folder
-        self.latent = (int(config["in_channels"]), int(height), int(width))
-        self.classes: int | None = None
-        if config.get("cross_attention_dim") is None:
-            embeddings = config.get("num_class_embeds")
-            if embeddings is None or embeddings < 2:
+        with reading("the configuration of a UNet", path):
+            config = json.loads(path.read_text(encoding="utf-8"))
+            size = config.get("sample_size")
+            if size is None:
+                raise ValueError(f"Expected the size of the latents (sample_size) in {path}, got none")
+            height, width = (size, size) if isinstance(size, int) else size
+            if config.get("addition_embed_type") is not None or config["in_channels"] != config.get(
+                "out_channels", config["in_channels"]
+            ):
                 raise ValueError(
-                    f"Expected a model with text conditions or with class embeddings in {folder}, got neither; there "
-                    "is nothing to guide towards"
+                    f"Expected a UNet that takes a latent and one text or class, got one with further inputs in "
+                    f"{folder} (such as Stable Diffusion XL, or an inpainting model); use Stable Diffusion 1.x or 2.x"
                 )
-            self.classes = int(embeddings) - 1  # the last one is "no class"
+            self.folder = folder
+            self.latent = (int(config["in_channels"]), int(height), int(width))
+            self.classes: int | None = None
+            if config.get("cross_attention_dim") is None:
+                embeddings = config.get("num_class_embeds")
+                if embeddings is None or embeddings < 2:
+                    raise ValueError(
+                        f"Expected a model with text conditions or with class embeddings in {folder}, got neither; "
+                        "there is nothing to guide towards"
+                    )
+                self.classes = int(embeddings) - 1  # the last one is "no class"
 
     def check_condition(self, condition: Any) -> Condition:
         """Return a condition of this model: a class in 0..classes - 1, or a text.

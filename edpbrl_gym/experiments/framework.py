@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from edpbrl_gym._files import check_links
+from edpbrl_gym._files import check_links, reading
 from edpbrl_gym._places import explaining_errors
 from edpbrl_gym.experiments.processes import Executor, LocalProcesses, Track, no_track
 from edpbrl_gym.experiments.runs import Results, RunFolder, RunFolderError, read_results
@@ -233,11 +233,9 @@ def gather(experiment: Experiment, folder: str | os.PathLike[str]) -> Results:
         results = read_results(place)
         _check_kind(experiment, results.kind, place)
         return results
-    try:
+    with reading("the settings of a run", place / "config.json", error=RunFolderError):
         stored = json.loads((place / "config.json").read_text(encoding="utf-8"))
-        kind, config = stored["kind"], stored["config"]
-    except (OSError, ValueError, KeyError, TypeError):
-        raise RunFolderError(f"Expected the settings of a run in {place / 'config.json'}, found none") from None
+        kind, config = stored["kind"], dict(stored["config"])
     _check_kind(experiment, kind, place)
     run = RunFolder(place, kind=kind, config=config)
     return read_results(run.write_results(experiment.table(run, ())))

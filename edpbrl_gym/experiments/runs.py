@@ -21,7 +21,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from edpbrl_gym._files import errors_naming, sweep
+from edpbrl_gym._files import reading, sweep
 from edpbrl_gym._places import LOCK, RunFolderError, hold_folder, write_atomically
 
 __all__ = ["Results", "RunFolder", "RunFolderError", "read_results", "versions", "write_atomically"]
@@ -88,17 +88,20 @@ def read_results(path: str | os.PathLike[str]) -> Results:
     import pyarrow
     import pyarrow.parquet
 
-    try:
+    with reading(
+        "a results file written by an edpbrl experiment",
+        file,
+        advice="give the run folder of `edpbrl reproduce` or `edpbrl demo`",
+        error=RunFolderError,
+    ):
         table = pyarrow.parquet.read_table(file)
         document = json.loads(table.schema.metadata[_KEY])
-    except (pyarrow.ArrowException, OSError, KeyError, TypeError, ValueError):
-        raise RunFolderError(
-            f"Expected a results file written by an edpbrl experiment, {file} is another file; give the run folder "
-            "of `edpbrl reproduce` or `edpbrl demo`"
-        ) from None
-    return Results(
-        table.to_pandas(), kind=document["kind"], config=document["config"], provenance=document["provenance"]
-    )
+        return Results(
+            table.to_pandas(),
+            kind=str(document["kind"]),
+            config=dict(document["config"]),
+            provenance=dict(document["provenance"]),
+        )
 
 
 class RunFolder:
@@ -157,14 +160,9 @@ class RunFolder:
             )
 
     def _check_same(self, file: Path) -> None:
-        try:
-            with errors_naming(file):
-                document = json.loads(file.read_text(encoding="utf-8"))
+        with reading("the settings of a run", file, advice="choose another --out", error=RunFolderError):
+            document = json.loads(file.read_text(encoding="utf-8"))
             kind, config = document["kind"], dict(document["config"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise RunFolderError(
-                f"Expected the settings of a run in {file}, could not read them ({error}); choose another --out"
-            ) from None
         if kind != self.kind:
             raise RunFolderError(
                 f"Expected a run of {self.kind!r} in {self.path}, it holds one of {kind!r}; choose another --out"
@@ -190,17 +188,20 @@ class RunFolder:
 
     def has_part(self, name: str) -> bool:
         """Whether a unit is finished; a damaged file (of a failing disk) counts as unfinished."""
-        file = self.part_path(name)
-        if not file.is_file():
+        if not self.part_path(name).is_file():
             return False
-        import pyarrow
-        import pyarrow.parquet
-
         try:
-            pyarrow.parquet.read_table(file)
-        except (pyarrow.ArrowException, OSError):
+            self._read_part(name)
+        except (RunFolderError, OSError):
             return False
         return True
+
+    def _read_part(self, name: str) -> Any:
+        import pandas
+
+        path, advice = self.part_path(name), "delete the file to compute it again"
+        with reading("the rows of a unit", path, advice=advice, error=RunFolderError):
+            return pandas.read_parquet(path)
 
     def write_part(self, name: str, table: Any) -> None:
         """Write the rows of a finished unit (pandas DataFrame), atomically."""
@@ -210,7 +211,7 @@ class RunFolder:
         """Return the rows of the named units, in that order, as one DataFrame."""
         import pandas
 
-        return pandas.concat([pandas.read_parquet(self.part_path(name)) for name in names], ignore_index=True)
+        return pandas.concat([self._read_part(name) for name in names], ignore_index=True)
 
     # -- provenance of the run ----------------------------------------------------------------------------------
 
@@ -220,14 +221,9 @@ class RunFolder:
         file = self.path / "provenance.json"
         if not file.is_file():
             return {}
-        try:
-            with errors_naming(file):
-                return dict(json.loads(file.read_text(encoding="utf-8")))
-        except (ValueError, TypeError) as error:
-            raise RunFolderError(
-                f"Expected the provenance of a run in {file}, could not read it ({error}); restore the file, or "
-                "delete it to continue without it"
-            ) from None
+        advice = "restore the file, or delete it to continue without it"
+        with reading("the provenance of a run", file, advice=advice, error=RunFolderError):
+            return dict(json.loads(file.read_text(encoding="utf-8")))
 
     def note(self, **entries: Any) -> None:
         """Add or replace entries of provenance.json.

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from edpbrl_gym._files import replacing
+from edpbrl_gym._files import reading, replacing
 from edpbrl_gym._validation import check_array
 from edpbrl_gym.features._hashing import hash_arrays, hash_settings
 from edpbrl_gym.features.base import check_texts, normalise
@@ -75,11 +75,9 @@ class PrecomputedEncoder:
             raise ValueError(f"Expected {_FORM}, got {source.name!r}")
         if not source.is_file():
             raise FileNotFoundError(f"Expected precomputed embeddings at {source}, got no such file; check the path")
-        try:
+        with reading(_FORM, source):
             texts, embeddings = _read(source)
-        except Exception as error:  # zipfile, numpy, safetensors and json raise many kinds for damaged files
-            raise ValueError(f"Expected {_FORM}, got {source}: {type(error).__name__}: {error}") from error
-        self._fill(texts, embeddings, str(path))
+            self._fill(texts, embeddings, str(path))
 
     @classmethod
     def from_arrays(cls, texts: Sequence[str], embeddings: ArrayLike, *, name: str = "arrays") -> PrecomputedEncoder:

@@ -90,7 +90,7 @@ def _header(path: Path) -> tuple[dict[str, object], int]:
             raise DamagedShardError("it is truncated")
         try:
             header = json.loads(file.read(length))
-        except ValueError:
+        except (ValueError, RecursionError):
             raise DamagedShardError("its header is no JSON") from None
     if not isinstance(header, dict):
         raise DamagedShardError("its header is no JSON object")
@@ -106,7 +106,7 @@ def _view(
         shape, (first_byte, stop_byte), dtype_name = entry["shape"], entry["data_offsets"], entry["dtype"]  # type: ignore[index]
         count, columns = (int(size) for size in shape)
         first_byte, stop_byte = int(first_byte), int(stop_byte)
-    except (TypeError, KeyError, ValueError):
+    except (TypeError, KeyError, ValueError, OverflowError):
         raise DamagedShardError(f"it has no tensor {name} of two dimensions") from None
     if dtype_name != kind or columns != width or count < 1:
         raise DamagedShardError(f"{name} is {dtype_name} {count} x {columns}, expected {kind} n x {width}")

@@ -146,7 +146,7 @@ class ImageCache:
             if image.key != key or not isinstance(image.flagged, bool):
                 raise ValueError("the record is not of this image")
             image.png  # noqa: B018 - checks the bytes
-        except (ValueError, KeyError, TypeError, OSError) as error:
+        except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
             # only the type of the error: its text may quote a prompt
             _log.warning("Image %s in the cache is damaged (%s); it is rendered again", key[:16], type(error).__name__)
             return None

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from edpbrl_gym._files import replacing
+from edpbrl_gym._files import reading, replacing
 from edpbrl_gym._log import AppendLog, Remedies, encode
 
 __all__ = ["FORMAT", "Journal", "is_plain", "read_settings"]
@@ -73,15 +73,16 @@ def read_settings(folder: Path) -> dict[str, Any]:
             f"Expected the folder of a session with {_SETTINGS} and {_JOURNAL}, found none at {folder}; check the "
             "path, or begin a session and save() it there"
         )
-    try:
+    with reading("the settings of a session", path):
         settings = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"Expected the settings of a session in {path}, could not read them ({error})") from None
     if not isinstance(settings, dict) or settings.get("format") != FORMAT:
         file_format = settings.get("format") if isinstance(settings, dict) else None
         raise ValueError(
             f"Expected the format {FORMAT!r} in {path}, got {file_format!r}; use the version that wrote it"
         )
+    for name, kind in (("num_options", int), ("feedback", str), ("seed", int), ("who", str)):
+        if type(settings.get(name)) is not kind:
+            raise ValueError(f"Expected {name} of the session in {path}, got {settings.get(name)!r}; restore the file")
     return settings
 
 

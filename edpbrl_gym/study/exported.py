@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edpbrl_gym._files import errors_naming
+from edpbrl_gym._files import reading
 from edpbrl_gym.comparisons.csv_files import original_cell
 from edpbrl_gym.study.config import StudyConfig
 from edpbrl_gym.study.export_rows import (
@@ -134,29 +134,28 @@ def read_tables(folder: Path) -> StudyTables:
     if not is_export(folder):
         raise FileNotFoundError(f"Expected an export of `edpbrl study export` at {folder}, found none; check the path")
     path = folder / STUDY
-    with errors_naming(path):
-        text = path.read_text(encoding="utf-8")
-    try:
-        study = dict(json.loads(text))
-    except (TypeError, ValueError):
-        raise ValueError(f"Expected facts about a study in {path}, got something else; export again") from None
+    with reading("facts about a study", path, advice="export again"):
+        study = dict(json.loads(path.read_text(encoding="utf-8")))
     tables = {name: _read(folder / f"{name}.csv", columns) for name, columns in columns_of().items()}
     return StudyTables(study, **tables)
 
 
 def _read(path: Path, columns: Sequence[Column]) -> Rows:
     """The rows of a file; columns that are not known are left out."""
-    try:
-        with errors_naming(path), path.open(encoding="utf-8", newline="") as file:
-            reader = csv.DictReader(file)
-            missing = {column.name for column in columns} - set(reader.fieldnames or ())
-            if missing:
-                raise ValueError(f"it has no column {min(missing)}")
-            return [{column.name: _value(row[column.name], column.type) for column in columns} for row in reader]
-    except (KeyError, TypeError, ValueError, csv.Error) as error:
-        raise ValueError(
-            f"Expected the table of an export in {path}, could not read it ({error}); export again"
-        ) from None
+    with (
+        reading("the table of an export", path, advice="export again"),
+        path.open(encoding="utf-8", newline="") as file,
+    ):
+        reader = csv.DictReader(file)
+        missing = {column.name for column in columns} - set(reader.fieldnames or ())
+        if missing:
+            raise ValueError(f"it has no column {min(missing)}")
+        rows = []
+        for row in reader:
+            if None in row or None in row.values():
+                raise ValueError(f"line {reader.line_num} has not as many cells as the header")
+            rows.append({column.name: _value(row[column.name], column.type) for column in columns})
+        return rows
 
 
 def _value(cell: str, kind: str) -> Any:

@@ -265,5 +265,5 @@ def test_given_policies_saved_over_others(tmp_path):
 def test_a_damaged_folder_is_named(tmp_path, damage):
     RandomAgent(ChainEnv(), num_options=2, episodes=6).save(tmp_path)
     (tmp_path / "agent.json").write_text(damage)
-    with pytest.raises(ValueError, match="agent.json.*is no saved agent.*save it again"):
+    with pytest.raises(ValueError, match="Expected a saved agent in .*agent.json.*save it again"):
         RandomAgent.load(tmp_path, ChainEnv())

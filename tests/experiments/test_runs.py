@@ -89,10 +89,10 @@ def test_results_stand_alone_with_settings_and_provenance(tmp_path):
 
 def test_foreign_results_are_refused(tmp_path):
     pandas.DataFrame({"x": [1]}).to_parquet(tmp_path / "results.parquet")
-    with pytest.raises(RunFolderError, match="another file"):
+    with pytest.raises(RunFolderError, match="Expected a results file"):
         read_results(tmp_path)
     (tmp_path / "results.parquet").write_bytes(b"PAR1")
-    with pytest.raises(RunFolderError, match="another file"):
+    with pytest.raises(RunFolderError, match="Expected a results file"):
         read_results(tmp_path)
     with pytest.raises(FileNotFoundError, match="run the experiment"):
         read_results(tmp_path / "nowhere")

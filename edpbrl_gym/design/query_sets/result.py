@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import zipfile
-import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym._arrays import Floats, Indices, read_only
-from edpbrl_gym._files import replacing
+from edpbrl_gym._files import reading, replacing
+from edpbrl_gym._validation import check_array, check_integers
 from edpbrl_gym.design.problem import DesignProblem
 
 if TYPE_CHECKING:
@@ -157,16 +156,17 @@ class QuerySet:
         source = Path(path)
         if not source.is_file():
             raise FileNotFoundError(f"Expected a saved query set at {source}, found no such file.")
-        arrays, document = _read(source)
-        if problem is not None and document["problem_fingerprint"] != problem.fingerprint:
-            raise ValueError(
-                f"The query set in {source} was made for another problem (MDP, features, K, T, prior or criterion "
-                "differ); make one for this problem."
-            )
-        history = tuple(SweepRecord(*record) for record in document["history"])
-        fields: dict[str, Any] = {name: read_only(array) for name, array in arrays.items()}
-        fields |= {name: document[name] for name in _PLAIN}
-        return QuerySet(**fields, history=history)
+        with reading(f"a query set saved by QuerySet.save ({_FORMAT})", source):
+            arrays, document = _read(source)
+            if problem is None or document["problem_fingerprint"] == problem.fingerprint:
+                history = tuple(SweepRecord(*record) for record in document["history"])
+                fields: dict[str, Any] = {name: read_only(array) for name, array in arrays.items()}
+                fields |= {name: document[name] for name in _PLAIN}
+                return QuerySet(**fields, history=history)
+        raise ValueError(
+            f"The query set in {source} was made for another problem (MDP, features, K, T, prior or criterion "
+            "differ); make one for this problem."
+        )
 
 
 def make_query_set(
@@ -189,18 +189,13 @@ def make_query_set(
 
 
 def _read(source: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    try:
-        with np.load(source, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in ("tokens", "rows", "information")}
-            document = json.loads(str(archive["document"]))
-        missing = {"history", *_PLAIN} - set(document)
-        if document["format"] != _FORMAT or arrays["tokens"].ndim != 3 or missing:
-            raise ValueError(f"format {document['format']!r}")
-    except (
-        *(ValueError, KeyError, TypeError, EOFError, OSError, AttributeError),
-        *(zipfile.BadZipFile, zlib.error),
-    ) as error:
-        raise ValueError(
-            f"Expected a query set saved by QuerySet.save ({_FORMAT}) in {source}, could not read it: {error}."
-        ) from None
+    with np.load(source, allow_pickle=False) as archive:
+        arrays: dict[str, NDArray[Any]] = {
+            name: check_integers(archive[name], name, shape=("T", "K", "H"), low=0) for name in ("tokens", "rows")
+        }
+        arrays["information"] = check_array(archive["information"], "information", shape=("d", "d"))
+        document = json.loads(str(archive["document"]))
+    missing = {"history", *_PLAIN} - set(document)
+    if document["format"] != _FORMAT or missing or arrays["tokens"].shape != arrays["rows"].shape:
+        raise ValueError(f"format {document['format']!r}")
     return arrays, document

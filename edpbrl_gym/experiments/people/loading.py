@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edpbrl_gym._files import reading
 from edpbrl_gym._validation import check_path
 from edpbrl_gym.comparisons.answer_files import answer_files, column_names, holds_answers_of_a_person, read_people
 from edpbrl_gym.experiments.people.data import People, Person
@@ -114,10 +115,11 @@ def _of_table(path: Path, name: str) -> People:
 
     if path.suffix == ".parquet":
         column_names(path)  # a damaged file is reported
-        try:
+        with reading("a parquet file of people's choices", path):
             table, first_line = pandas.read_parquet(path), 1
-        except (ValueError, OSError) as error:
-            raise ValueError(f"Expected a parquet file in {path}, got a damaged one ({error})") from None
+            for column, cells in table.items():
+                if cells.dtype == object and any(isinstance(cell, bytes) for cell in cells):
+                    raise ValueError(f"the column {column} holds bytes, not texts")
     else:
         table, first_line = _read_text(path), 2
     table.columns = [str(column) for column in table.columns]
