@@ -23,9 +23,10 @@ Every number that stands in the README and in these pages, with the command that
   or with a unit).
 - **Recomputed** are numbers that take seconds and don't depend on the machine: every run of the test suite computes
   them and compares them to the last digit that is printed.
-- **A day** says when the others were put on their page; the test suite does not measure them. Times and memory are
-  those of one machine. `python -m benchmarks.claims run NAME` runs the commands of a claim and prints the rows of the
-  page beside those of today (`--folder FOLDER` for commands that need data); it changes no page.
+- **A day** says when the others were put on their page, or last run again with the same result; the test suite does
+  not measure them. CPU minutes are rough. Times and memory are those of one machine. `python -m benchmarks.claims run
+  NAME` runs the commands of a claim and prints what differs from the page today (`--folder FOLDER` for commands that
+  need data); it changes no page.
 - **Older code** is said where the code behind numbers has changed since, or where no command prints them any more.
 
 The commands of this page:

@@ -28,7 +28,7 @@ class Claim:
         why: In the place of a command: why nothing has to be measured (limits set in the code, numbers of the paper).
         size: Seeds, runs and people behind them.
         minutes: CPU minutes of the command, roughly.
-        measured: The day on which the numbers were put on their page.
+        measured: The day on which the numbers were put on their page, or last run again with the same result.
         machine: Whether the numbers are times or memory, which differ from machine to machine.
         older: Where the code behind them has changed since, or is gone: what has changed.
         needs: What the command needs beside the package: data, a server.
