@@ -1,7 +1,12 @@
-"""Ask and tell: a session with a simulated user, or with you at the keyboard; saved, and resumed by the same command.
+"""Ask and tell
+============
 
-python examples/ask_tell.py                                     # a simulated user
-python examples/ask_tell.py --person --folder my-session        # you: 1 to 4, s to skip, u to undo, q to stop
+A session with a simulated user, or with you at the keyboard; saved, and resumed by the same command.
+
+On the command line::
+
+    python examples/ask_tell.py                               # a simulated user
+    python examples/ask_tell.py --person --folder my-session  # you: 1 to 4, s to skip, u to undo, q to stop
 """
 
 from dataclasses import dataclass
@@ -14,6 +19,8 @@ import edpbrl_gym as eg
 from edpbrl_gym.session import answer_of
 
 
+# %%
+# What can be set on the command line.
 @dataclass
 class Args:
     """Arguments of the run."""
@@ -42,6 +49,8 @@ class Args:
     """seed of the questions and of the simulated user"""
 
 
+# %%
+# A session has a planner, which chooses the questions; it is made, or resumed from its folder.
 def start(args: Args) -> eg.Session:
     """Start a session, or resume the one in the folder."""
     words = eg.load_vocabulary()
@@ -67,6 +76,8 @@ def start(args: Args) -> eg.Session:
     )
 
 
+# %%
+# One question to the person at the keyboard.
 def ask_person(session: eg.Session) -> bool:
     """Ask the person at the keyboard the next question; False when they want to stop."""
     question = session.ask()
@@ -92,6 +103,8 @@ def ask_person(session: eg.Session) -> bool:
             return True
 
 
+# %%
+# Ask until it is sure, then print what was learnt.
 def main(args: Args) -> None:
     """Ask until the session is sure or out of questions, then print the taste."""
     with start(args) as session:
@@ -123,5 +136,7 @@ def main(args: Args) -> None:
             print(f"  {prompt.score:6.2f}  [{prompt.low:6.2f}, {prompt.high:6.2f}]  {prompt.text}")
 
 
+# %%
+# The simulated user answers.
 if __name__ == "__main__":
     main(tyro.cli(Args, description=__doc__))

@@ -1,7 +1,12 @@
-"""Plug in an agent of your own: pass its import string instead of a registered name.
+"""An agent of your own
+====================
 
-python examples/custom_agent.py --episodes 40
-python examples/custom_agent.py --agent random        # the same with a registered one
+Plug in an agent of your own: pass its import string instead of a registered name.
+
+On the command line::
+
+    python examples/custom_agent.py --episodes 40
+    python examples/custom_agent.py --agent random  # the same with a registered one
 """
 
 from dataclasses import dataclass
@@ -15,6 +20,8 @@ import edpbrl_gym as eg
 from edpbrl_gym.agents import EpisodeStart, State
 
 
+# %%
+# An agent is a class with ``predict``: observations of all lanes in, an action for every lane out.
 class DistinctAgent(eg.Agent):
     """Shows K different tokens in every question if the step has as many."""
 
@@ -45,6 +52,8 @@ class DistinctAgent(eg.Agent):
         return actions, state
 
 
+# %%
+# What can be set on the command line.
 @dataclass
 class Args:
     """Arguments of the run."""
@@ -65,6 +74,8 @@ class Args:
     """seed of agent and environment"""
 
 
+# %%
+# The agent asks a simulated user, and the taste is estimated from the answers.
 def main(args: Args) -> float:
     """Ask, estimate and return the cosine between the estimate and the taste."""
     env = gymnasium.make_vec(
@@ -94,5 +105,7 @@ def main(args: Args) -> float:
     return cosine
 
 
+# %%
+# Run it.
 if __name__ == "__main__":
     main(tyro.cli(Args, description=__doc__))

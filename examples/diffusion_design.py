@@ -1,11 +1,16 @@
-"""Design questions about images where there is no table: Frank-Wolfe whose linear oracle is PPO.
+"""Questions about images, designed by deep RL
+===========================================
+
+Design questions about images where there is no table: Frank-Wolfe whose linear oracle is PPO.
 
 The agent plays a small diffusion model of handwritten digits. What its design misses is reported under three names:
 what the last policy gained in training (no certificate), an upper bound, and the gap itself, by trying every sequence
 of directions from fresh noises. Then a simulated user answers its questions and those of a random agent.
 
-python examples/diffusion_design.py            # four minutes on one core
-python examples/diffusion_design.py --tensorboard runs/tensorboard
+On the command line::
+
+    python examples/diffusion_design.py  # four minutes on one core
+    python examples/diffusion_design.py --tensorboard runs/tensorboard
 """
 
 from dataclasses import dataclass, field
@@ -24,6 +29,8 @@ ID = "edpbrl/DiffusionGuidance-v0"
 FRESH = 1_000_000_000  # the number of the first noise of the gap; training draws from all 2**31
 
 
+# %%
+# What can be set on the command line.
 @dataclass
 class Args:
     """Arguments of the run."""
@@ -56,6 +63,8 @@ class Args:
     """folder for TensorBoard"""
 
 
+# %%
+# What is known about the gap of the design.
 def played_sequences(env: gymnasium.vector.VectorEnv, agent: Any, args: Args) -> np.ndarray:
     """Actions of the agent's mixture on the fresh noises, (noises, draws, blocks)."""
     noises = np.repeat(np.arange(FRESH, FRESH + args.noises), args.draws)
@@ -88,6 +97,8 @@ def report_gap(agent: Any, arguments: dict[str, Any], args: Args) -> dict[str, f
     return {"value": value, "gap": gap.mean, "low": gap.low, "high": gap.high, "bound": bound, "optimum": optimum.high}
 
 
+# %%
+# Two agents ask the same user.
 def answers_of(agent: Any, arguments: dict[str, Any], user: eg.SyntheticUser, args: Args) -> eg.Comparisons:
     """Let the agent play, and the user compare its images after every block."""
     # the design is about independent episodes, so no noise is shared
@@ -131,5 +142,7 @@ def main(args: Args) -> dict[str, Any]:
     return results
 
 
+# %%
+# Run it.
 if __name__ == "__main__":
     main(tyro.cli(Args, description=__doc__))

@@ -1,8 +1,13 @@
-"""Train small policy networks on the latents of a diffusion model to show images worth comparing, then ask.
+"""Questions about images, learnt by REINFORCE
+===========================================
+
+Train small policy networks on the latents of a diffusion model to show images worth comparing, then ask.
 
 The K networks learn by REINFORCE: what is maximised is the information of comparisons of the images that they lead to.
 
-python examples/diffusion_reinforce.py            # two minutes on one core
+On the command line::
+
+    python examples/diffusion_reinforce.py  # two minutes on one core
 """
 
 from dataclasses import dataclass, field
@@ -17,6 +22,8 @@ from edpbrl_gym.features.strokes import StrokeEncoder
 from edpbrl_gym.language.objective import d_objective
 
 
+# %%
+# What can be set on the command line.
 @dataclass
 class Args:
     """Arguments of the run."""
@@ -51,6 +58,8 @@ class Args:
     """folder for TensorBoard"""
 
 
+# %%
+# What the agent's questions are worth: their information, and the taste learnt from them.
 def judge(args: Args, lanes: Any, agent: Any, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Objective of T episodes, and the cosine of the estimate from their answers with the true taste, (n,) each."""
     count = args.evaluations * args.episodes
@@ -67,6 +76,8 @@ def judge(args: Args, lanes: Any, agent: Any, theta: np.ndarray) -> tuple[np.nda
     return np.array(objectives), np.array(cosines)
 
 
+# %%
+# Train, ask and compare with random questions.
 def main(args: Args) -> dict[str, Any]:
     """Train, ask with the networks and at random, print and return the figures."""
     lanes: Any = gymnasium.make_vec(
@@ -116,5 +127,7 @@ def main(args: Args) -> dict[str, Any]:
     return results
 
 
+# %%
+# Run it.
 if __name__ == "__main__":
     main(tyro.cli(Args, description=__doc__))

@@ -1,9 +1,14 @@
-"""Learn a taste from questions about images of a small diffusion model, then make images for it.
+"""A taste in images
+=================
+
+Learn a taste from questions about images of a small diffusion model, then make images for it.
 
 A simulated user likes thick strokes that lean to the right, and compares pictures of handwritten digits.
 
-python examples/diffusion_taste.py            # two minutes on one core; see runs/diffusion-taste/sheet.png
-python examples/diffusion_taste.py --how episodes --tensorboard runs/tensorboard
+On the command line::
+
+    python examples/diffusion_taste.py  # two minutes; see runs/diffusion-taste/sheet.png
+    python examples/diffusion_taste.py --how episodes --tensorboard runs/tensorboard
 """
 
 from dataclasses import dataclass, field
@@ -26,6 +31,8 @@ FRESH = 1_000_000  # the number of the first noise that no question is about
 LABELS = ("for the taste", "random", "one class")  # of the rows of the contact sheet
 
 
+# %%
+# What can be set on the command line.
 @dataclass
 class Args:
     """Arguments of the run."""
@@ -58,6 +65,8 @@ class Args:
     """folder for TensorBoard"""
 
 
+# %%
+# The environment, and the user's answers about a pool of its images or about its episodes.
 def make(args: Args, weights: list[float], lanes: int | None = None) -> Any:
     """The environment, or lanes of it that share their noise."""
     arguments: dict[str, Any] = {"model": args.model, "conditions": args.conditions, "weights": weights}
@@ -105,6 +114,8 @@ def ask_in_episodes(args: Args, user: eg.SyntheticUser) -> tuple[np.ndarray, lis
     return agent.planner.estimate.theta, cosines
 
 
+# %%
+# Images for the taste that was learnt, beside random ones.
 def draw_samples(args: Args, env: Any, theta: np.ndarray) -> dict[str, ImageSamples]:
     """Images for a taste, and images of two kinds that know nothing of it, from the same fresh noises."""
     rng = np.random.default_rng(args.seed)
@@ -132,6 +143,8 @@ def draw_sheet(args: Args, env: Any, kinds: dict[str, ImageSamples], theta: np.n
     return contact_sheet(rows, args.out / "sheet.png", columns=columns, labels=LABELS, title=title, tile=96)[0]
 
 
+# %%
+# From the questions to the contact sheet.
 def main(args: Args) -> dict[str, Any]:
     """Ask, estimate, make images, print and return the figures."""
     theta = StrokeEncoder().direction(thickness=1, slant=1)
@@ -165,5 +178,7 @@ def main(args: Args) -> dict[str, Any]:
     return results
 
 
+# %%
+# Run it.
 if __name__ == "__main__":
     main(tyro.cli(Args, description=__doc__))

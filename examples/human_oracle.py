@@ -1,7 +1,12 @@
-"""A person answers the questions of an environment's loop, through a study; the same command goes on where it stopped.
+"""A person answers the loop
+=========================
 
-python examples/human_oracle.py                         # a simulated person answers, in a thread
-python examples/human_oracle.py --folder my-study       # a participant of this study, which is served meanwhile
+A person answers the questions of an environment's loop, through a study; the same command goes on where it stopped.
+
+On the command line::
+
+    python examples/human_oracle.py                    # a simulated person answers, in a thread
+    python examples/human_oracle.py --folder my-study  # a participant of this study, which is served meanwhile
 """
 
 import threading
@@ -36,6 +41,8 @@ planner = "oracle"
 """
 
 
+# %%
+# What can be set on the command line.
 @dataclass
 class Args:
     """Arguments of the run."""
@@ -54,6 +61,8 @@ class Args:
     """seed of the agent: the same one goes on with a loop that was stopped"""
 
 
+# %%
+# A simulated participant, who calls the queue as the pages of a study do.
 def take_part(folder: Path, user: str) -> None:
     """Answer as a person who likes one thing; the pages of a study call the queue in the same way."""
     config = read_config(folder)
@@ -76,6 +85,8 @@ def take_part(folder: Path, user: str) -> None:
     store.close()
 
 
+# %%
+# The loop of an environment: the same as with any other oracle.
 def ask(folder: Path, args: Args) -> None:
     """Let the environment's loop ask, and show what was learnt."""
     lanes = make_prompt_lanes(4, vocabulary="interiors")
@@ -93,6 +104,8 @@ def ask(folder: Path, args: Args) -> None:
     print(f"estimate converged: {result.converged}, norm of theta {float((result.theta**2).sum() ** 0.5):.3f}")
 
 
+# %%
+# Both at once, or the loop alone.
 def main(args: Args) -> None:
     """Ask a simulated person, or the participant of a study that is served elsewhere."""
     if args.folder is not None:
@@ -112,5 +125,7 @@ def main(args: Args) -> None:
         person.join()
 
 
+# %%
+# Run it, with the simulated participant.
 if __name__ == "__main__":
     main(tyro.cli(Args, description=__doc__))

@@ -1,15 +1,17 @@
-"""A judge on this machine: a chat server that speaks the OpenAI protocol, without a language model and without a key.
+"""A judge on this machine
+=======================
+
+A judge on this machine: a chat server that speaks the OpenAI protocol, without a language model and without a key.
 
 It reads the style guidance and the candidates and picks the one whose sentence embedding is nearest the style's, with
 noise. It replaces a paid model in tests, in trial runs of a study and where there is no network; it can also
 simulate faults. The answer to a question is always the same: it depends on the question and the seed only.
 
-python examples/local_judge.py --port 8399            # serve until Ctrl-C; point a judge at http://127.0.0.1:8399/v1
+On the command line::
 
-python examples/local_judge.py --demo                 # ask one question through edpbrl_gym's client, and stop
-
-python examples/local_judge.py --speed 600            # measure the questions per second of CPU time of client and
-server
+    python examples/local_judge.py --port 8399  # serve until Ctrl-C; point a judge at http://127.0.0.1:8399/v1
+    python examples/local_judge.py --demo       # ask one question through edpbrl_gym's client, and stop
+    python examples/local_judge.py --speed 600  # questions per second of CPU time of client and server
 """
 
 import base64
@@ -49,6 +51,8 @@ COLOURS = {
 }
 
 
+# %%
+# What can be set on the command line.
 @dataclass
 class Args:
     """Arguments of the server."""
@@ -71,6 +75,8 @@ class Args:
     """ask so many questions, three times, print their cost, and stop"""
 
 
+# %%
+# What a question says, and how the judge answers it.
 def uniform(*parts: Any) -> float:
     """A number in (0, 1) that is a function of the parts."""
     digest = hashlib.sha256(json.dumps(parts).encode()).digest()
@@ -143,6 +149,8 @@ class Embeddings:
         return np.stack([self._rows[text] for text in texts])
 
 
+# %%
+# The server, and the faults that it can simulate.
 class QuietServer(ThreadingHTTPServer):
     """A server that ignores clients that disconnect."""
 
@@ -387,6 +395,8 @@ def count_tokens(messages: list[dict[str, Any]]) -> int:
     return total
 
 
+# %%
+# What can be done with it.
 def demo(server: LocalJudge) -> None:
     """Ask one question through the library's client."""
     from edpbrl_gym.oracles.judge import Judge, JudgeQuestion, JudgeSettings
@@ -445,5 +455,7 @@ def main(args: Args) -> None:
             print(f"{server.requests} requests")
 
 
+# %%
+# Run it, here with ``--demo``.
 if __name__ == "__main__":
     main(tyro.cli(Args, description=__doc__))

@@ -1,6 +1,11 @@
-"""Learn a taste from random questions, then train MaskablePPO to write prompts for it.
+"""MaskablePPO on a learnt reward
+==============================
 
-python examples/maskable_ppo.py            # about a minute on one core
+Learn a taste from random questions, then train MaskablePPO to write prompts for it.
+
+On the command line::
+
+    python examples/maskable_ppo.py  # about a minute on one core
 """
 
 from collections.abc import Callable
@@ -17,6 +22,8 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 import edpbrl_gym as eg
 
 
+# %%
+# What can be set on the command line.
 @dataclass
 class Args:
     """Arguments of the run."""
@@ -39,6 +46,8 @@ class Args:
     """seed of everything"""
 
 
+# %%
+# Random questions, a simulated user, an estimate.
 def learn_taste(args: Args) -> np.ndarray:
     """Ask the simulated user random questions and return the estimated taste, shape (d,)."""
     env = gymnasium.make_vec(
@@ -58,6 +67,8 @@ def learn_taste(args: Args) -> np.ndarray:
     return eg.estimate(query.comparisons, regularization=args.regularization).theta
 
 
+# %%
+# Train on the reward theta . phi(prompt), and compare with random prompts.
 def final_rewards(venv: DummyVecEnv, choose: Callable[[Any], Any], episodes: int) -> np.ndarray:
     """Rewards of complete prompts; all lanes finish at the same step, as every prompt has H tokens."""
     rewards: list[float] = []
@@ -112,5 +123,7 @@ def main(args: Args) -> dict[str, tuple[float, float]]:
     return results
 
 
+# %%
+# Run it.
 if __name__ == "__main__":
     main(tyro.cli(Args, description=__doc__))

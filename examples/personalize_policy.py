@@ -1,7 +1,12 @@
-"""Train MaskablePPO to write prompts for a taste from held-out words, and save it for `edpbrl personalize --policy`.
+"""A policy for edpbrl personalize
+===============================
 
-python examples/personalize_policy.py            # a simulated user first answers questions about the other words
-python examples/personalize_policy.py --theta runs/theta.safetensors
+Train MaskablePPO to write prompts for a taste from held-out words, and save it for `edpbrl personalize --policy`.
+
+On the command line::
+
+    python examples/personalize_policy.py  # a simulated user first answers questions
+    python examples/personalize_policy.py --theta runs/theta.safetensors
 """
 
 from dataclasses import dataclass
@@ -17,6 +22,8 @@ import edpbrl_gym as eg
 from edpbrl_gym.personalize import PromptPolicy, policy_prompts, save_policy
 
 
+# %%
+# What can be set on the command line.
 @dataclass
 class Args:
     """Arguments of the run."""
@@ -39,6 +46,8 @@ class Args:
     """folder for policy.zip and theta.safetensors"""
 
 
+# %%
+# Random questions, a simulated user, an estimate in a file.
 def learn_taste(args: Args) -> Path:
     """Ask the simulated user random questions about the train words; write the estimate and return its file."""
     words: dict[str, Any] = {"split": "train", "tokens_per_step": args.tokens_per_step}
@@ -52,6 +61,8 @@ def learn_taste(args: Args) -> Path:
     return eg.save_taste(args.out / "theta.safetensors", taste.theta, provenance)
 
 
+# %%
+# Train on held-out words, save the policy, and compare it with random prompts.
 def main(args: Args) -> dict[str, tuple[float, float]]:
     """Train, save, print and return mean and best score of the policy's prompts and of uniform ones."""
     file = args.theta or learn_taste(args)
@@ -93,5 +104,7 @@ def main(args: Args) -> dict[str, tuple[float, float]]:
     return results
 
 
+# %%
+# Run it.
 if __name__ == "__main__":
     main(tyro.cli(Args, description=__doc__))

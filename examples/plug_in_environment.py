@@ -1,8 +1,13 @@
-"""Plug in an environment of your own: with ``.mdp`` and ``.features`` every tabular agent works on it.
+"""An environment of your own
+==========================
+
+Plug in an environment of your own: with ``.mdp`` and ``.features`` every tabular agent works on it.
 
 A walk around a ring of colours that sometimes slips; the user is asked which of two walks is at the nicer colour.
 
-python examples/plug_in_environment.py
+On the command line::
+
+    python examples/plug_in_environment.py
 """
 
 from dataclasses import dataclass
@@ -18,6 +23,8 @@ import edpbrl_gym as eg
 COLOURS, STEPS, SLIP = 12, 8, 0.1
 
 
+# %%
+# The environment: ``mdp`` says how it moves, ``features`` what a person may like about each state.
 class ColourWalk(gymnasium.Env):
     """Stay (0), go left (1) or right (2) on a ring of colours; with probability SLIP a move fails."""
 
@@ -51,6 +58,8 @@ class ColourWalk(gymnasium.Env):
         return self.state, 0.0, self.steps == STEPS, False, {}
 
 
+# %%
+# What can be set on the command line.
 @dataclass
 class Args:
     """Arguments of the run."""
@@ -67,6 +76,8 @@ class Args:
     """seed of everything"""
 
 
+# %%
+# Design the questions, ask, estimate.
 def main(args: Args) -> float:
     """Design, ask, estimate; print and return the cosine with the true taste."""
     env = SyncVectorEnv([ColourWalk] * args.lanes, autoreset_mode=AutoresetMode.SAME_STEP)
@@ -90,5 +101,7 @@ def main(args: Args) -> float:
     return cosine
 
 
+# %%
+# Run it.
 if __name__ == "__main__":
     main(tyro.cli(Args, description=__doc__))

@@ -1,6 +1,11 @@
-"""Make the prompt environment and write one prompt of random legal tokens.
+"""A prompt of random words
+========================
 
-python examples/random_rollout.py --seed 3
+Make the prompt environment and write one prompt of random legal tokens.
+
+On the command line::
+
+    python examples/random_rollout.py --seed 3
 """
 
 from dataclasses import dataclass
@@ -13,6 +18,8 @@ import edpbrl_gym
 gymnasium.register_envs(edpbrl_gym)  # importing edpbrl_gym has registered its environments; this line says so
 
 
+# %%
+# What can be set on the command line.
 @dataclass
 class Args:
     """Arguments of the rollout."""
@@ -23,6 +30,8 @@ class Args:
     """draw a smaller vocabulary with this many tokens per step"""
 
 
+# %%
+# An episode: one token a step.
 args = tyro.cli(Args, description=__doc__)
 env = gymnasium.make("edpbrl/PromptConstruction-v0", tokens_per_step=args.tokens_per_step, render_mode="ansi")
 print(f"observations {env.observation_space}\nactions      {env.action_space}")

@@ -1,6 +1,11 @@
-"""A whole study with simulated people: init, design, check, serve, answers over HTTP, export, report.
+"""A web study, from init to report
+================================
 
-python examples/study.py --folder my-pilot
+A whole study with simulated people: init, design, check, serve, answers over HTTP, export, report.
+
+On the command line::
+
+    python examples/study.py --folder my-pilot
 """
 
 import html
@@ -47,6 +52,8 @@ TASTES = [
 ]
 
 
+# %%
+# What can be set on the command line.
 @dataclass
 class Args:
     """Arguments of the run."""
@@ -65,6 +72,8 @@ class Args:
     """seed of the study and of the people"""
 
 
+# %%
+# The study's folder, by the commands that a researcher types.
 def edpbrl(*arguments: str | Path) -> None:
     """Run a command and show it."""
     print("$ edpbrl", *arguments, flush=True)
@@ -86,6 +95,8 @@ def prepare(args: Args) -> None:
     edpbrl("study", "check", args.folder)
 
 
+# %%
+# A simulated participant: requests over HTTP, as a browser sends them.
 class Participant:
     """A simulated person with a browser that knows no JavaScript."""
 
@@ -141,6 +152,8 @@ class Participant:
         return str(int(np.argmax(means)))
 
 
+# %%
+# Serve, let everybody take part, export, report.
 def serve(args: Args, address: str) -> subprocess.Popen[bytes]:
     """Start the server and wait until it answers."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -176,5 +189,7 @@ def main(args: Args) -> None:
     print(f"From init to report in {time.perf_counter() - begin:.0f} s.")
 
 
+# %%
+# Run it.
 if __name__ == "__main__":
     main(tyro.cli(Args))

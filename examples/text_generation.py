@@ -1,6 +1,11 @@
-"""Language models write prompts, a simulated user compares them word by word, and the answers give a taste.
+"""Prompts by a language model
+===========================
 
-python examples/text_generation.py --episodes 20
+Language models write prompts, a simulated user compares them word by word, and the answers give a taste.
+
+On the command line::
+
+    python examples/text_generation.py --episodes 20
 """
 
 from dataclasses import dataclass
@@ -16,6 +21,8 @@ from edpbrl_gym.envs.wrappers import WordSteps
 gymnasium.register_envs(eg)  # importing edpbrl_gym has registered its environments; this line says so
 
 
+# %%
+# What can be set on the command line.
 @dataclass
 class Args:
     """Arguments of the example."""
@@ -38,7 +45,8 @@ class Args:
 
 args = tyro.cli(Args, description=__doc__)
 
-# token by token: the language model is a policy over the legal tokens
+# %%
+# Token by token: the language model is a policy over the legal tokens.
 env = gymnasium.make("edpbrl/TextGeneration-v0", model=args.model, words=args.words, render_mode="ansi")
 writer: Any = env.unwrapped
 observation, info = env.reset(seed=args.seed)
@@ -49,7 +57,8 @@ while not done:
 print(f"{info['step']} tokens, {info['word']} words: {info['prompt']!r}")
 env.close()
 
-# word by word: every lane writes a whole word, then the user compares the lanes
+# %%
+# Word by word: every lane writes a whole word, then the user compares the lanes.
 lanes = gymnasium.make_vec("edpbrl/TextGeneration-v0", num_envs=args.lanes, model=args.model, words=args.words)
 base: Any = lanes.unwrapped
 user = eg.SyntheticUser.from_text(args.taste, base.encoder, mode="argmax")
@@ -67,6 +76,8 @@ for episode in range(args.episodes):
             for lane, text in enumerate(info["question"][0]):
                 print(f"  {'>' if rewards[lane] else ' '} {text!r}")
 
+# %%
+# What the answers teach.
 answers = questions.comparisons
 taste = eg.estimate(answers, regularization=1.0)
 cosine = taste.theta @ user.theta / (np.linalg.norm(taste.theta) * np.linalg.norm(user.theta))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ from benchmarks.claims import checks, page, registry
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "ARCHITECTURE.md", *(ROOT / "docs").glob("*.md")])
+TUTORIAL = "tutorial.md"  # its blocks need what its commands write
 EXAMPLES = sorted((ROOT / "examples").iterdir())
 
 
@@ -19,13 +23,32 @@ def python_blocks(page: Path) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), flags=re.M | re.S)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if python_blocks(page)], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if python_blocks(page) and page.name != TUTORIAL], ids=lambda page: page.name
+)
 def test_python_blocks_run(page, tmp_path, monkeypatch):
     """The blocks of a page run in order in one namespace, in an empty folder."""
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {"__name__": "__docs__"}
     for number, block in enumerate(python_blocks(page), start=1):
         exec(compile(block, f"{page.name}, block {number}", "exec"), namespace)
+
+
+def test_the_commands_and_the_blocks_of_the_tutorial_run(tmp_path, monkeypatch):
+    """As a newcomer types them, one after the other in one folder, with any answers to the questions."""
+    monkeypatch.chdir(tmp_path)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    answers = "3\n1\ns\n4\n2\n4\n1\n2\n3\n2\n1\n"
+    namespace: dict[str, object] = {"__name__": "__docs__"}
+    text = (ROOT / "docs" / TUTORIAL).read_text(encoding="utf-8")
+    for language, block in re.findall(r"^```(python|bash)\n(.*?)^```$", text, flags=re.M | re.S):
+        if language == "python":
+            exec(compile(block, TUTORIAL, "exec"), namespace)
+        elif "pip install" not in block:
+            command = ["bash", "-euo", "pipefail", "-c", block]
+            subprocess.run(command, input=answers, text=True, check=True, env={**os.environ, "PATH": path})
+    written = {file.name for file in Path("my-dinner").iterdir()}
+    assert written >= {"answers.parquet", "taste.safetensors", "session"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -1,10 +1,12 @@
 """Optimal experimental design over occupancy measures: problems, criteria, solvers, certificates.
 
-problem = DesignProblem(mdp=mdp, features=features, num_policies=4, episodes=60,
-                        criterion=make_criterion("D"), regularization=1.0)
-design = solve(problem)
-print(design.summary())
-assert verify(problem, design).confirmed
+In short:
+
+    problem = DesignProblem(mdp=mdp, features=features, num_policies=4, episodes=60,
+                            criterion=make_criterion("D"), regularization=1.0)
+    design = solve(problem)
+    print(design.summary())
+    assert verify(problem, design).confirmed
 """
 
 from edpbrl_gym.design.criteria import (

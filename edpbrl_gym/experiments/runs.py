@@ -1,12 +1,14 @@
 """``RunFolder``: the files of an experiment, resumable after a kill, for one process at a time.
 
-RUN/.lock              held by the running process and removed when it ends; holds its number, for messages
-RUN/config.json        kind and settings (all that decides the numbers)
-RUN/provenance.json    versions, encoder, vocabulary, designs, times
-RUN/parts/*.parquet    finished units of work, one file each, written atomically
-RUN/results.parquet    all rows; settings and provenance are in its schema, so it is self-contained
-RUN/figures/           PNG and PDF
-RUN/REPORT.md
+Its files:
+
+    RUN/.lock              held by the running process and removed when it ends; holds its number, for messages
+    RUN/config.json        kind and settings (all that decides the numbers)
+    RUN/provenance.json    versions, encoder, vocabulary, designs, times
+    RUN/parts/*.parquet    finished units of work, one file each, written atomically
+    RUN/results.parquet    all rows; settings and provenance are in its schema, so it is self-contained
+    RUN/figures/           PNG and PDF
+    RUN/REPORT.md
 """
 
 from __future__ import annotations

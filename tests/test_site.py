@@ -1,0 +1,201 @@
+"""The documentation site: every page can be reached, what is registered has its entry, and mistakes are found.
+
+The build itself (``python -m sphinx -W``, the last step of ``.ci/run``) checks the rest.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import posixpath
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("sphinx", reason="needs the extra docs: pip install 'edpbrl-gym[docs]'")
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+
+
+@pytest.fixture(scope="module")
+def makers():
+    """The modules that write pages, by name."""
+    names = ("environment_pages", "registry_pages", "command_pages", "api_pages", "project_pages", "generated_pages")
+    sys.path.insert(0, str(DOCS / "_ext"))
+    try:
+        yield {
+            name: importlib.import_module(name) for name in (*names, "docstrings", "html_checks", "repository_links")
+        }
+    finally:
+        sys.path.remove(str(DOCS / "_ext"))
+
+
+@pytest.fixture(scope="module")
+def pages(makers, tmp_path_factory):
+    """All pages by name: those of the repository and those that are written out of the code; no episode is played."""
+    from edpbrl_gym.envs.registration import ENVIRONMENTS
+
+    environments = makers["environment_pages"]
+    folder = tmp_path_factory.mktemp("docs") / "reference"
+    names = [f"environments/{environments.page_name(entry['id'])}.md" for entry in ENVIRONMENTS]
+    listed = {"environments/index.md": environments.index(), **dict.fromkeys(names, "")}
+    others = [make for make in makers["generated_pages"].MAKERS if make is not environments.pages]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(makers["generated_pages"], "MAKERS", (lambda: listed, *others))
+        makers["generated_pages"].write_pages(folder)
+    found = {path.stem: path.read_text(encoding="utf-8") for path in DOCS.glob("*.md")}
+    for path in [*folder.rglob("*.md"), *folder.rglob("*.rst")]:
+        found[path.relative_to(folder.parent).with_suffix("").as_posix()] = path.read_text(encoding="utf-8")
+    return found
+
+
+def toctree(text: str) -> list[str]:
+    blocks = re.findall(r"^```\{toctree\}\n(.*?)^```", text, flags=re.M | re.S)
+    blocks += re.findall(r"^\.\. toctree::\n((?:[ ]{3}.*\n|\n)+)", text, flags=re.M)
+    lines = [line.strip() for block in blocks for line in block.splitlines()]
+    return [re.sub(r".*<(.*)>", r"\1", line) for line in lines if line and not line.startswith(":")]
+
+
+def links(name: str, text: str) -> set[str]:
+    """Pages that a page links to, in its text, on its cards and in its toctree."""
+    found = re.findall(r"\]\(([^)#\s]+)", text) + re.findall(r"^:link: (.+)$", text, flags=re.M) + toctree(text)
+    found += re.findall(r":doc:`[^`]*<([^>]+)>`", text)
+    folder = posixpath.dirname(name)
+    return {re.sub(r"\.(md|rst)$", "", posixpath.normpath(posixpath.join(folder, link.lstrip("/")))) for link in found}
+
+
+def clicks(pages: dict[str, str]) -> dict[str, int]:
+    """How many links lead from the first page to each page."""
+    found, frontier = {"index": 0}, ["index"]
+    while frontier:
+        name = frontier.pop(0)
+        for target in sorted(links(name, pages[name])):
+            if target in pages and target not in found:
+                found[target] = found[name] + 1
+                frontier.append(target)
+    return found
+
+
+def test_every_page_is_in_one_toctree_below_the_first_page(pages):
+    seen, frontier = ["index"], ["index"]
+    while frontier:
+        name = frontier.pop()
+        for entry in toctree(pages[name]):
+            target = posixpath.normpath(posixpath.join(posixpath.dirname(name), entry))
+            if target == "gallery/index":  # by sphinx-gallery
+                continue
+            seen.append(target)
+            frontier.append(target)
+    assert sorted(seen) == sorted(pages)
+
+
+@pytest.mark.parametrize("goal", ["own-agent", "own-people", "own-vocabulary", "own-environment", "tutorial", "study"])
+def test_a_newcomer_finds_it_in_two_clicks(pages, goal):
+    assert clicks(pages)[goal] <= 2
+
+
+def test_every_environment_has_a_page_with_an_episode(makers):
+    from edpbrl_gym.envs.registration import ENVIRONMENTS
+
+    made = makers["environment_pages"].pages()
+    for entry in ENVIRONMENTS:
+        text = made[f"environments/{entry['id'].split('/')[1]}.md"]
+        assert entry["id"] in text and "## Action Space" in text
+        assert len(re.findall(r"^step \d+  \S", text, flags=re.M)) >= 5
+    assert made["environments/DiffusionGuidance-v0.png"].startswith(b"\x89PNG")
+
+
+def test_everything_registered_has_its_entry(pages):
+    from edpbrl_gym.agents.registry import AGENTS
+    from edpbrl_gym.experiments.registry import EXPERIMENTS, get_experiment
+    from edpbrl_gym.planners.registry import PLANNERS, RULES
+
+    names = set(re.findall(r"\* - ``([\w-]+)``", pages["reference/agents"] + pages["reference/planners"]))
+    assert names >= {*AGENTS, *PLANNERS, *RULES}
+    for kind in EXPERIMENTS:
+        assert f".. _experiment-{kind}:" in pages["reference/experiments"]
+        for field in dataclasses.fields(get_experiment(kind).settings):
+            assert f"``{field.name}``" in pages["reference/experiments"]
+
+
+def test_oracles_and_public_names_have_their_entries(pages, makers):
+    import edpbrl_gym
+
+    for name in ("SyntheticUser", "ImperfectUser", "JudgeOracle", "HumanOracle"):
+        assert re.search(rf"autoclass:: edpbrl_gym[\w.]*\.{name}\n", pages["reference/oracles"])
+    text = "\n".join(pages[page] for page in pages if page.startswith("reference/"))
+    for full in makers["api_pages"].documented():
+        assert re.search(rf"\.\. (autoclass|autofunction|py:data):: {re.escape(full)}\n", text), full
+    assert all(f"``eg.{name}``" in pages["reference/api/index"] for name in edpbrl_gym.__all__)
+
+
+def test_every_command_has_its_help(pages):
+    text = pages["reference/commands"]
+    for command in ("ask", "design", "estimate", "study serve", "bench people", "reproduce synthetic"):
+        assert f"# edpbrl {command}\n\n```text\nusage: edpbrl {command}" in text
+
+
+def test_pages_that_are_no_longer_made_go_and_unchanged_ones_stay(makers, tmp_path, monkeypatch):
+    monkeypatch.setattr(makers["generated_pages"], "MAKERS", (lambda: {"a/one.md": "1", "two.md": "2"},))
+    makers["generated_pages"].write_pages(tmp_path)
+    before = (tmp_path / "two.md").stat().st_mtime_ns
+    monkeypatch.setattr(makers["generated_pages"], "MAKERS", (lambda: {"two.md": "2"},))
+    makers["generated_pages"].write_pages(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["two.md"]
+    assert (tmp_path / "two.md").stat().st_mtime_ns == before
+
+
+def test_requests_to_other_hosts_and_broken_links_are_found(makers, tmp_path):
+    (tmp_path / "good.html").write_text('<a href="#here">1</a><p id="here"></p><a href="https://example.org">2</a>')
+    assert makers["html_checks"].mistakes(tmp_path) == []
+    (tmp_path / "bad.html").write_text(
+        '<script src="https://cdn.example.org/x.js"></script><img src="//example.org/y.png">'
+        '<a href="gone.html">1</a><a href="good.html#gone">2</a>'
+    )
+    (tmp_path / "bad.css").write_text("@import 'https://fonts.example.org/css'; p { background: url(//example.org/z) }")
+    assert makers["html_checks"].mistakes(tmp_path) == [
+        "bad.html loads https://cdn.example.org/x.js",
+        "bad.html loads //example.org/y.png",
+        "bad.html links to gone.html, which is not there",
+        "bad.html links to good.html#gone: no such place on that page",
+        "bad.css loads https://fonts.example.org/css",
+        "bad.css loads //example.org/z",
+    ]
+
+
+def test_formulas_and_norms_in_docstrings_are_kept(makers):
+    lines = ["The norm |x| is", "", "    |x|^2 = x' x", "", "and ``a | b`` stays.", "", "Args:", "    x: A vector."]
+    assert makers["docstrings"].as_rst(lines) == [
+        *("The norm \\|x\\| is", "", "::", "", "    |x|^2 = x' x", "", "and ``a | b`` stays.", ""),
+        *("Args:", "    x: A vector."),
+    ]
+
+
+def test_names_in_code_lead_to_what_they_name(makers):
+    class Environment:
+        docname = "findings"
+
+    module = makers["repository_links"]
+    test = module.literal_link(Environment(), "test_names_in_code_lead_to_what_they_name")
+    assert test["source_file"] == "tests/test_site.py"
+    source = (ROOT / "tests" / "test_site.py").read_text(encoding="utf-8").splitlines()
+    assert source[test["line"] - 1].startswith("def test_names_in_code_lead_to_what_they_name")
+    assert module.literal_link(Environment(), "eg.estimate")["reftarget"] == "edpbrl_gym.estimation.estimate"
+    assert module.literal_link(Environment(), "no_such_name") is None
+    assert module.reference_to_file(Environment(), ROOT / "examples" / "no_such_file.py", "text") is None
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
+def test_every_example_has_a_title_and_cells_for_the_gallery(path):
+    text = path.read_text(encoding="utf-8")
+    title, line = re.match(r'"""(.+)\n(=+)\n', text).groups()
+    assert len(title) == len(line)
+    assert "\n# %%\n# " in text
+
+
+def test_the_examples_that_run_are_there(makers):
+    gallery = importlib.import_module("gallery")
+    assert set(gallery.EXECUTED) <= {path.name for path in (ROOT / "examples").glob("*.py")}
