@@ -206,6 +206,28 @@ def test_a_hessian_is_made_where_it_pays():
         assert costs.hessian_pays(1.3, 1e-5)  # no progress at all
     assert small.hessian_pays(0.4, 1e-5) and not large.hessian_pays(0.35, 1e-5)
     assert not Costs(1.0, np.inf, 0.4).hessian_pays(0.99, 1e-9)
+    # a step more, and the Hessian is that of half as many weights: 3 + 12 / 4 < 12, but 3 + 12 * 0.9^2 > 12
+    assert not large.hessian_pays(0.8, 1e-5, 0.5) and large.hessian_pays(0.8, 1e-5, 0.9)
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 8))
+def test_secants_promise_no_worse_rate_than_the_eigenvalues(seed, count):
+    """(l - 1) / (l + 1), l the largest eigenvalue of the scaled Hessian, is not exceeded, and reached by its vector."""
+    rng = np.random.default_rng(seed)
+    root = rng.standard_normal((12, 12)) * 10.0 ** rng.uniform(-1, 1, 12)
+    hessian = root @ root.T + 0.1 * np.eye(12)
+    diagonal = np.diag(hessian).copy()
+    values, vectors = np.linalg.eigh(hessian / np.sqrt(np.outer(diagonal, diagonal)))
+    bound = (values[-1] - 1.0) / (values[-1] + 1.0)
+    secants = Secants(DiagonalCurvature(diagonal), [])  # no constraint, so nothing is taken off the changes
+    assert secants.rate == 0.0
+    for step in rng.standard_normal((count, 12)):
+        secants.learn(step, hessian @ step)
+    assert secants.rate <= bound + 1e-12
+    steepest = vectors[:, -1] / np.sqrt(diagonal)
+    secants.learn(steepest, hessian @ steepest)
+    assert secants.rate == pytest.approx(bound, rel=1e-9)
 
 
 # -- the projection -------------------------------------------------------------------------------------------------
@@ -462,6 +484,31 @@ def test_isotropic_features_with_a_weak_prior(criterion, kind, products):
     assert design.value <= pairwise.upper_bound + rounding
     assert pairwise.value <= design.upper_bound + rounding
     assert design.relative_gap <= 1e-6
+
+
+@pytest.mark.parametrize("criterion", ["D", "A"])
+@pytest.mark.parametrize(("regularization", "expected"), [(1.0, False), (100.0, True)])
+def test_a_strong_prior_calls_for_a_hessian_and_a_weak_one_does_not(criterion, regularization, expected, monkeypatch):
+    """With both the other choice gives the same certified design."""
+    problem = problem_from(on_the_sphere(900, 100, 0), (900,), criterion, regularization=regularization)
+    made: list[int] = []
+    curvature = FeatureSpace.curvature
+
+    def noted(self, weights):
+        made.append(len(weights))
+        return curvature(self, weights)
+
+    monkeypatch.setattr(FeatureSpace, "curvature", noted)
+    chosen = newton(problem, start=evenly(problem))
+    assert bool(made) == expected
+    monkeypatch.setattr(CurvatureModel, "_hessian_pays", lambda self, *_: not expected and not self._whole)
+    made.clear()
+    other = newton(problem, start=evenly(problem))
+    assert bool(made) != expected
+    for design in (chosen, other):
+        assert design.status == "converged"
+        assert verify(problem, design).confirmed
+    assert max(chosen.value, other.value) <= min(chosen.upper_bound, other.upper_bound)
 
 
 @pytest.mark.parametrize("criterion", ["D", "A"])

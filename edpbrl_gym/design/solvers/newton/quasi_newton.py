@@ -5,7 +5,7 @@ learn from gradients that are computed anyway (Nocedal and Wright, "Numerical op
 compact form). Beginning with the diagonal alone this takes a few gradients a digit where H, scaled by its diagonal, is
 nearly the identity but for a few directions, as on features without clusters; beginning with the whole H two digits for
 every three gradients on any features, but H costs as much as several gradients. So the diagonal comes first, and H is
-made once the observed rate says that it pays (`Costs`).
+made once it pays (`Costs`) by what the first step shows: the rate, and how far H is from its diagonal.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MEMORY = 20  # secants
 _CURVED = 1e-10  # s'y over |s| |y|: less is rounding
 _RATE = 0.2  # of the gap after a step by a new Hessian and its secants; measured 0.1 to 0.2 on all kinds of features
 IDLE = 0.7  # of the weights: with fewer that have mass or should have some, no Hessian is made of all
-_STEPS = 2  # that the rate is observed for
+_STEPS = 4  # the last ones tell the rate
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,15 @@ class Costs:
     hessian: float
     program: float
 
-    def hessian_pays(self, rate: float, remaining: float) -> bool:
-        """Whether a new Hessian costs less than going on.
+    def hessian_pays(self, rate: float, remaining: float, kept: float = 1.0) -> bool:
+        """Whether a new Hessian costs less than going on, and than one step more and then a Hessian.
 
         Args:
-            rate: Of the gap after a step to the gap before, as observed.
+            rate: Of the gap after a step to the gap before.
             remaining: Of the gap at the end to the gap now.
+            kept: Share of the weights to make a Hessian of after a further step.
         """
-        if remaining >= 1.0:
+        if remaining >= 1.0 or self.evaluation + kept**2 * self.hessian < self.hessian:
             return False
         steps = np.log(remaining) / np.log(min(rate, 0.99))
         steps_with = np.log(remaining) / np.log(_RATE)
@@ -87,6 +88,17 @@ class Secants:
             return
         self._pairs = [*self._pairs[1 - _MEMORY :], (step, self._base.product(step), centred)]
         self._correct()
+
+    @property
+    def rate(self) -> float:
+        """Of the gap after a step of the base alone, as far as the secants tell.
+
+        Scaled by its diagonal, H has eigenvalues of mean 1, so its condition number is at least the largest of them, l,
+        and gradient steps in the metric of the diagonal leave (l - 1) / (l + 1); and y' D^-1 y <= l s'y.
+        """
+        inverse = 1.0 / (self.diagonal + np.finfo(float).tiny)
+        largest = max((float(y @ (inverse * y) / (s @ y)) for s, _, y in self._pairs), default=1.0)
+        return max(0.0, (largest - 1.0) / (largest + 1.0))
 
     def rebased(self, base: Curvature) -> None:
         """Correct something else by the same secants."""
@@ -181,7 +193,9 @@ class CurvatureModel:
 
     def at(self, space: Any, weights: Floats, gradient: Floats, gap: float) -> Curvature:
         """The curvature at some weights, where the gradient, up to constants, and the gap are known."""
+        kept = 1.0
         if self._last is not None and self._secants is not None:
+            kept = float(np.mean((weights > 0) == (self._last[0] > 0)))  # the next step may move as many to or from 0
             step = weights - self._last[0]
             self._secants.learn(step, self._last[1] - gradient)
             self._renewed = self._renewed and not step.any()
@@ -189,7 +203,7 @@ class CurvatureModel:
         self._gaps.append(gap)
         active = int(np.count_nonzero((weights > 0) | (gradient > 0)))
         # where few entries matter, whoever keeps the others should drop them first: H grows with their square
-        if self._renewed or (active > IDLE * len(weights) and self._hessian_pays(space, weights, gap)):
+        if self._renewed or (active > IDLE * len(weights) and self._hessian_pays(space, weights, gap, kept)):
             self._secants, self._whole, self._gaps = Secants(self._hessian(space, weights), space.parts), True, [gap]
         if not self._whole:
             base = DiagonalCurvature(self._diagonal(space, weights))
@@ -209,9 +223,11 @@ class CurvatureModel:
         """Take over the rate that was observed on more weights."""
         self._gaps = list(other._gaps)
 
-    def _hessian_pays(self, space: Any, weights: Floats, gap: float) -> bool:
-        if len(self._gaps) <= _STEPS:
+    def _hessian_pays(self, space: Any, weights: Floats, gap: float, kept: float) -> bool:
+        steps = min(len(self._gaps) - 1, _STEPS)
+        if steps < 1:
             return False
-        steps = min(len(self._gaps) - 1, 2 * _STEPS)
         rate = (gap / self._gaps[-1 - steps]) ** (1.0 / steps)
-        return self._costs(space, weights).hessian_pays(rate, max(self.goal, 1e-9 * gap) / gap)
+        if not self._whole and self._secants is not None:
+            rate = max(rate, self._secants.rate)
+        return self._costs(space, weights).hessian_pays(rate, max(self.goal, 1e-9 * gap) / gap, kept)

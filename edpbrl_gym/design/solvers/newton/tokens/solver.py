@@ -13,6 +13,7 @@ the returned weights. Where float32 hides what to add, the solver goes on with a
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -58,7 +59,7 @@ _DENSE_LIMIT = 50_000_000  # numbers in the features of so many tokens, in float
 _FACTORED = 3000  # tokens whose Hessian is factored where products with it make no progress
 _STUCK = 3  # iterations on one working set that do not halve the gap
 _SINGLE = 1e-5  # of the mean scores: to smaller gaps float32 gives no direction
-_SINGLE_STEPS = 4
+_SINGLE_STEPS = 4  # after which fewer tokens may be found to do
 _SINGLE_ROUNDING = 1e-6  # of their values
 _LARGE_SHARE = 0.02
 
@@ -227,7 +228,7 @@ class TokenSolver(Engine[TokenPoint, TokenPrices]):
             space.curvatures.above = _FACTORED  # where nearly equal tokens decide, only factors tell them apart
         if isinstance(space, FeatureSpace) and len(space.tokens) > space.curvatures.above:
             target = max(_LARGE_SHARE * prices.gap, 0.5 * run.goal)
-            space, weights, rough = self._roughly(run, prices.gap, space, weights, target, deadline)
+            space, weights, rough = self._roughly(run, prices.gap, space, weights, target, max_steps, deadline)
             if len(space.tokens) == len(self.blocks):
                 max_steps = 1  # the next prices cost nothing, and may tell that fewer tokens do
             if rough is not None and observe(rough):
@@ -253,6 +254,7 @@ class TokenSolver(Engine[TokenPoint, TokenPrices]):
         space: FeatureSpace,
         weights: Floats,
         target: float,
+        max_steps: int,
         deadline: Deadline,
     ) -> tuple[Space, Floats, TokenPoint | None]:
         """Steps with sums in float32, at half the price, as long as they tell where to go.
@@ -268,6 +270,12 @@ class TokenSolver(Engine[TokenPoint, TokenPrices]):
         single = FeatureSpace(self.blocks, space.tokens, self.problem.prior, self._target, np.float32)
         single.curvatures = single.by_products = space.curvatures
         whole = len(space.tokens) == len(self.blocks)
+        steps = itertools.count(1)
+
+        def needed(weights: Floats) -> Positions:
+            gradient = centred_gradient(single.gradient(weights), weights, single.parts)
+            return np.flatnonzero((weights > 0) | (gradient > 0))
+
         try:
             if whole and space is not point.space:
                 even = uniform_weights(space.parts)
@@ -277,17 +285,17 @@ class TokenSolver(Engine[TokenPoint, TokenPrices]):
                 single,
                 weights,
                 target=goal,
-                max_steps=_SINGLE_STEPS,
+                max_steps=max_steps,
                 deadline=deadline,
+                observe=lambda weights, _: next(steps) >= _SINGLE_STEPS and len(needed(weights)) <= IDLE * len(weights),
                 rounding=_SINGLE_ROUNDING,
             )
-            gradient = centred_gradient(single.gradient(rough), rough, single.parts)
+            kept = needed(rough)
         except SingularInformationError:
             return space, weights, None
-        needed = np.flatnonzero((rough > 0) | (gradient > 0))
         better: Space = space
-        if len(needed) <= IDLE * len(rough):
-            better, rough = self.space(space.tokens[needed]), rough[needed]
+        if len(kept) <= IDLE * len(rough):
+            better, rough = self.space(space.tokens[kept]), rough[kept]
             if isinstance(better, FeatureSpace):
                 better.curvatures.inherit(single.curvatures)
                 better.curvatures.goal = run.goal
