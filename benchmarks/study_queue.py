@@ -1,4 +1,4 @@
-"""How fast the queue of a study is, without web pages: docs/performance.md.
+"""How fast the queue of a study is, without web pages: docs/study.md.
 
     python -m benchmarks.study_queue one                                     # one participant of each arm
     python -m benchmarks.study_queue crowd --arm design --participants 200   # many at once, for a minute

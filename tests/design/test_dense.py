@@ -88,7 +88,7 @@ def zero_sums(rng, parts, count: int) -> np.ndarray:
 @pytest.fixture(params=[MatrixCurvature, ImplicitCurvature], ids=["stored", "not stored"])
 def operator(request, monkeypatch):
     """Either form of the Hessian, whatever the size of the working set."""
-    monkeypatch.setattr(feature_space, "LARGEST_MATRIX", 10**9 if request.param is MatrixCurvature else 0)
+    monkeypatch.setattr(FeatureSpace, "stores_hessian", request.param is MatrixCurvature)
     return request.param
 
 
@@ -438,6 +438,7 @@ def products(monkeypatch):
 def kind(request, monkeypatch) -> str:
     """Both sides of the choice: a Hessian as soon as there is one to choose, or never."""
     pays = request.param == "hessian"
+    monkeypatch.setattr(FeatureSpace, "stores_hessian", True)
     monkeypatch.setattr(CurvatureModel, "_hessian_pays", lambda self, *_: pays and not self._whole)
     return "MatrixCurvature" if pays else "DiagonalCurvature"
 
@@ -509,6 +510,36 @@ def test_a_strong_prior_calls_for_a_hessian_and_a_weak_one_does_not(criterion, r
         assert design.status == "converged"
         assert verify(problem, design).confirmed
     assert max(chosen.value, other.value) <= min(chosen.upper_bound, other.upper_bound)
+
+
+@pytest.mark.parametrize("criterion", ["D", "A"])
+@pytest.mark.parametrize(("dimension", "stored"), [(24, False), (100, True)])
+def test_a_hessian_is_stored_where_that_costs_less(criterion, dimension, stored, monkeypatch):
+    """With both the other choice gives the same certified design; where there is no room for it, it is not stored."""
+    problem = problem_from(on_the_sphere(900, dimension, 0), (900,), criterion, regularization=100.0)
+    made: set[str] = set()
+    curvature = FeatureSpace.curvature
+
+    def noted(self, weights):
+        found = curvature(self, weights)
+        made.add(type(found).__name__)
+        return found
+
+    monkeypatch.setattr(FeatureSpace, "curvature", noted)
+    designs = []
+    for forced in (None, not stored):
+        if forced is not None:
+            monkeypatch.setattr(FeatureSpace, "stores_hessian", forced)
+        made.clear()
+        designs.append(newton(problem, start=evenly(problem)))
+        is_stored = stored if forced is None else forced
+        assert made == {"MatrixCurvature" if is_stored else "ImplicitCurvature"}
+        assert designs[-1].status == "converged"
+        assert verify(problem, designs[-1]).confirmed
+    assert max(design.value for design in designs) <= min(design.upper_bound for design in designs)
+    monkeypatch.undo()
+    monkeypatch.setattr(feature_space, "LARGEST_MATRIX", 800)
+    assert not dense_space(criterion, np.eye(dimension), (900,), np.array([60.0]))[0].stores_hessian
 
 
 @pytest.mark.parametrize("criterion", ["D", "A"])

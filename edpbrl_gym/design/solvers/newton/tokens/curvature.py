@@ -9,8 +9,8 @@ quadratic program takes about ten products. With y_i = L^-1 z_i and u_i what the
 In D the square of S is left out: c_i c_j S_ij^2 is 1 within a block and 0 outside, so it vanishes on changes that sum
 to 0 in every block, and with a strong prior it would leave nothing but rounding of the rest in float32.
 
-Up to `LARGEST_MATRIX` tokens H is stored; beyond, a product costs 4 k d^2 (D) without it:
-sum_j (y_i' y_j)(u_i' u_j) v_j = y_i' (sum_j v_j y_j u_j') u_i.
+H may be stored, which costs k^2 d and k^2 numbers to read in every product; without it a product costs 4 k d^2 (D):
+sum_j (y_i' y_j)(u_i' u_j) v_j = y_i' (sum_j v_j y_j u_j') u_i. `FeatureSpace` takes what costs less.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from edpbrl_gym._arrays import Floats, Floats32
 __all__ = ["LARGEST_MATRIX", "Curvature", "DiagonalCurvature", "ImplicitCurvature", "MatrixCurvature"]
 
 
-LARGEST_MATRIX = 6000  # tokens; 144 MB in float32
+LARGEST_MATRIX = 6000  # tokens whose H may be stored; 144 MB in float32
 _CHUNK = 2048
 _TILE = 256
 

@@ -30,6 +30,11 @@ __all__ = ["LARGE", "FeatureSpace"]
 LARGE = 700  # tokens above which products with the Hessian are cheaper than its factors
 _SINGULAR_SINGLE = "Expected an information matrix that float32 can invert, got a singular one; use float64."
 _PRODUCTS = 20.0  # with the Hessian, in a quadratic program
+# prices, measured in operations of a float32 product of the same time
+_DOUBLE = 2.7  # an operation of a float64 product, of two that use symmetry or a triangle
+_ENTRY = 200.0  # making an entry of a stored Hessian, beside the inner products, most of it for new memory
+_READ = 21.0  # an entry of the stored Hessian in a product with it
+_NUMBER = 240.0  # a feature of a token in a product with the Hessian that isn't stored, beside the two d x d products
 _NUMPY = NumpyBackend()
 
 
@@ -115,22 +120,41 @@ class FeatureSpace(Space):
             self._leverages = self._squares(at, ScoreForm.of_factor(at.inverse))
         return np.asarray(2.0 * gradient * (self._leverages + 1.0))
 
+    @property
+    def stores_hessian(self) -> bool:
+        """Whether a Hessian that is stored costs less than products without it, and fits into memory."""
+        size = len(self.rows)
+        return size <= LARGEST_MATRIX and sum(self._stored_costs()) < sum(self._implicit_costs())
+
     def costs(self, weights: Floats) -> Costs:
-        """Of steps on this working set; the factors are times measured in operations of a float32 product."""
+        """Of steps on this working set."""
         size, dimension = self.rows.shape
-        grams = 1 if self._target is None else 2
-        evaluation = 2.7 * (np.count_nonzero(weights) + size) * dimension**2 + 6.0 * dimension**3
-        solved = 2.7 * grams * size * dimension**2
-        if size > LARGEST_MATRIX:
-            return Costs(evaluation, solved, _PRODUCTS * 5.0 * size * dimension**2)
-        return Costs(evaluation, solved + (1.3 * grams * dimension + 10.0) * size**2, _PRODUCTS * 8.0 * size**2)
+        evaluation = _DOUBLE * (np.count_nonzero(weights) + size) * dimension**2 + 6.0 * dimension**3
+        solved = _DOUBLE * self._grams * size * dimension**2
+        making, program = self._stored_costs() if self.stores_hessian else self._implicit_costs()
+        return Costs(evaluation, solved + making, program)
+
+    @property
+    def _grams(self) -> int:
+        """Inner products that an entry of the Hessian consists of."""
+        return 1 if self._target is None else 2
+
+    def _stored_costs(self) -> tuple[float, float]:
+        """Of a stored Hessian, and of a quadratic program with it."""
+        size, dimension = self.rows.shape
+        return (1.3 * self._grams * dimension + _ENTRY) * size**2, _PRODUCTS * _READ * size**2
+
+    def _implicit_costs(self) -> tuple[float, float]:
+        """Of a Hessian that isn't stored, and of a quadratic program with it."""
+        size, dimension = self.rows.shape
+        return 0.0, _PRODUCTS * (4.6 * dimension + _NUMBER) * size * dimension
 
     def curvature(self, weights: Floats) -> Curvature:
         """Hessian of -s as an operator, in float32."""
         solved, scored = self.solved(weights)
         solved_single = solved.astype(np.float32, copy=False)
         scored_single = None if self._target is None else scored.astype(np.float32, copy=False)
-        kind = MatrixCurvature if len(weights) <= LARGEST_MATRIX else ImplicitCurvature
+        kind = MatrixCurvature if self.stores_hessian else ImplicitCurvature
         return kind(solved_single, scored_single, self.scale, self.parts)
 
     def form(self, weights: Floats) -> ScoreForm:
