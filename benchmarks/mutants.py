@@ -55,9 +55,7 @@ ROOMS = {
     "mdp": Room(("edpbrl_gym/mdp/*",), ("tests/mdp",)),
     "likelihood": Room(("edpbrl_gym/likelihood/*",), ("tests/likelihood",)),
     "design.criteria": Room(("edpbrl_gym/design/criteria.py",), ("tests/design/test_criteria.py",)),
-    "design.information": Room(
-        ("edpbrl_gym/design/information.py",), ("tests/design/test_information.py", "tests/design/test_verify.py")
-    ),
+    "design.information": Room(("edpbrl_gym/design/information.py",), ("tests/design/test_information.py",)),
     "estimation": Room(("edpbrl_gym/estimation/*.py",), ("tests/estimation",)),
     "estimation.population": Room(("edpbrl_gym/estimation/population/*",), ("tests/estimation/population",)),
 }

@@ -124,3 +124,53 @@ def test_a_singular_matrix_is_named():
 def test_bad_input_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_names_make_their_criteria():
+    matrix = np.array([[2.0, 0.5], [0.5, 1.0]])
+    information = np.array([[3.0, 1.0], [1.0, 2.0]])
+    inverse = np.linalg.inv(information)
+    assert make_criterion("A").value(information) == pytest.approx(-np.trace(inverse))
+    assert make_criterion("D").value(information) == pytest.approx(np.log(np.linalg.det(information)))
+    assert make_criterion("V", matrix).value(information) == pytest.approx(-np.trace(matrix @ inverse))
+    assert [make_criterion(name).fingerprint() for name in "AD"] == ["A", "D"]
+
+
+def test_the_matrix_of_v_decides_its_fingerprint_and_cannot_be_changed():
+    matrix = np.array([[2.0, 0.5], [0.5, 1.0]])
+    one = VCriterion(matrix)
+    assert one.fingerprint() == VCriterion(matrix.copy()).fingerprint() != VCriterion(2 * matrix).fingerprint()
+    np.testing.assert_array_equal(one.matrix, matrix)
+    with pytest.raises(ValueError, match="read-only"):
+        one.matrix[0, 0] = 1.0
+
+
+def test_an_efficiency_needs_a_negative_value():
+    with pytest.raises(ValueError, match="negative value"):
+        ACriterion().efficiency(0.0, -1.0, 2)
+    with pytest.raises(ValueError, match="negative value"):
+        ACriterion().efficiency(0.5, -1.0, 2)
+    assert ACriterion().efficiency(-2.0, -1.0, 2) == 0.5
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_what_rounding_loses_is_singular_at_any_scale(scale):
+    d = 4
+    lost = d * np.finfo(np.float64).eps
+    for share, singular in ((0.25 * lost, True), (4 * lost, False)):
+        information = scale * np.diag([1.0, 1.0, 1.0, share])
+        if singular:
+            with pytest.raises(SingularInformationError) as error:
+                DCriterion().value(information)
+            assert error.value.lost == pytest.approx(lost * scale)
+        else:
+            assert DCriterion().value(information) == pytest.approx(np.log(share) + d * np.log(scale))
+
+
+def test_groups_of_one_token_have_no_pair_and_groups_of_two_have_one():
+    features = np.random.default_rng(0).normal(size=(5, 3))
+    difference = (features[1] - features[3])[:, None]
+    found = token_difference_matrix(features, [[0], [1, 3], [4]])
+    np.testing.assert_allclose(found, difference @ difference.T, atol=1e-12)
+    with pytest.raises(ValueError, match="at least one group with two tokens"):
+        token_difference_matrix(features, [[0], [4]])

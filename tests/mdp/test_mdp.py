@@ -380,3 +380,53 @@ def test_bad_policies_are_named():
         mdp.occupancy([[1, 0, 1]])
     with pytest.raises(ValueError, match=r"shape \(H, N\)"):
         mdp.best_response(np.zeros((2, 3)))
+
+
+def test_arrays_of_wrong_shapes_values_and_numbers_are_named():
+    mdp, _ = random_mdp(0)
+    uniform = mdp.uniform_policy()
+    occupancy = mdp.occupancy(uniform)
+    with pytest.raises(ValueError, match=r"transitions of shape \(S, A, S\)"):
+        FiniteHorizonMDP.from_dense(np.ones((2, 3)), [1.0, 0.0], 2)
+    with pytest.raises(ValueError, match="admissible"):
+        FiniteHorizonMDP.from_dense(np.full((2, 1, 2), 0.5), [1.0, 0.0], 2, admissible=np.ones((2, 3, 1), bool))
+    with pytest.raises(ValueError, match='rows to be "state", "pair"'):
+        FiniteHorizonMDP.from_dense(np.full((2, 1, 2), 0.5), [1.0, 0.0], 2, rows="token")
+    with pytest.raises(ValueError, match="non-negative occupancy"):
+        mdp.policy_from_occupancy(occupancy - 1.0)
+    with pytest.raises(ValueError, match="occupancy"):
+        mdp.row_occupancy(occupancy[:, 1:])
+    with pytest.raises(ValueError, match=rf"step in 0\.\.{mdp.horizon - 1}, got {mdp.horizon}"):
+        mdp.action_probabilities(uniform, mdp.horizon, [0])
+    with pytest.raises(ValueError, match="states"):
+        mdp.action_probabilities(uniform, 0, [mdp.num_states])
+    with pytest.raises(ValueError, match="non-negative policy"):
+        mdp.occupancy(np.where(mdp.admissible, -uniform, 0.0))
+    prompts = PromptMDP((2, 3))
+    with pytest.raises(ValueError, match=r"occupancy of shape \(\.\.\., 2, 5\)"):
+        prompts.row_occupancy(np.ones((2, 4)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"initial": np.ones((1, 2))}, "initial distribution of shape"),
+        ({"pair_action": [0, 0, 0]}, "pair_state and pair_action of shape"),
+        ({"transitions": sparse.csr_array(np.eye(2)[:, :1])}, "transitions of shape"),
+        ({"pair_state": [0, 2]}, r"pair_state in 0\.\.1"),
+        ({"initial": [1.5, -0.5]}, "non-negative probabilities"),
+        ({"admissible": np.ones((3, 2), bool)}, "admissible of shape"),
+    ],
+)
+def test_sparse_descriptions_are_checked(changes, message):
+    good = {
+        "transitions": sparse.csr_array(np.eye(2)),
+        "initial": np.array([0.5, 0.5]),
+        "pair_state": [0, 1],
+        "pair_action": [0, 0],
+        "horizon": 2,
+    }
+    assert FiniteHorizonMDP(**good).num_pairs == 2
+    arrays = {name: np.asarray(value) if isinstance(value, list) else value for name, value in changes.items()}
+    with pytest.raises(ValueError, match=message):
+        FiniteHorizonMDP(**{**good, **arrays})
