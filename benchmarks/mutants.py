@@ -243,7 +243,7 @@ def main() -> None:
             python=options.python,
             keep=options.keep,
         )
-        RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        RESULTS.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     show(table({name: results[name] for name in ROOMS if name in results}))
 
 
