@@ -28,6 +28,7 @@ __all__ = [
     "errors_naming",
     "hold",
     "is_at",
+    "mark",
     "reading",
     "replacing",
     "replacing_folder",
@@ -245,6 +246,24 @@ def replacing_folder(path: Path) -> Iterator[Path]:
         for lock in (part_lock, previous_lock):
             if lock >= 0:
                 os.close(lock)
+
+
+@contextmanager
+def mark(folder: Path) -> Iterator[str]:
+    """Yield the name of a new empty file of a folder that is there as long as the block lasts.
+
+    Another process that finds the name sees the same folder. A killed process leaves it to ``sweep``.
+
+    Raises:
+        OSError: If the folder can't be written.
+    """
+    part, handle = _locked_part(folder / "mark", folder)
+    try:
+        yield part.name
+    finally:
+        part.unlink(missing_ok=True)
+        if handle >= 0:
+            os.close(handle)
 
 
 def short_name(name: str) -> str:

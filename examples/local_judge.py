@@ -170,6 +170,7 @@ class LocalJudge:
         tokens: tokens that a real server would bill: those of every answer, read by the client or not.
         asked: every question answered in full, in the order of answers, repetitions included.
         injected: number of times each fault occurred.
+        idempotent: answer a request with the Idempotency-Key of an earlier one as that one, and bill it once.
     """
 
     def __init__(
@@ -187,6 +188,7 @@ class LocalJudge:
         delay: float = 0.0,
         api_key: str | None = None,
         report_usage: bool = True,
+        idempotent: bool = False,
     ) -> None:
         unknown = set(faults or {}) - {*HTTP_FAULTS, *ANSWER_FAULTS}
         if unknown:
@@ -202,6 +204,8 @@ class LocalJudge:
         self.injected: Counter[str] = Counter()
         self.embed = Embeddings(encoder)
         self.stopping = threading.Event()
+        self.idempotent = idempotent
+        self._kept: dict[str, tuple[threading.Event, dict[str, Any]]] = {}
         self._attempts: Counter[str] = Counter()
         self._open_requests = 0
         self._lock = threading.Lock()
@@ -239,6 +243,27 @@ class LocalJudge:
         """Count a finished request."""
         with self._lock:
             self._open_requests -= 1
+
+    def kept(self, key: str) -> dict[str, Any] | None:
+        """The answer to an earlier request with this key, awaited where it is under way; None for a new key."""
+        with self._lock:
+            if key not in self._kept:
+                self._kept[key] = (threading.Event(), {})
+                return None
+        known, answer = self._kept[key]
+        known.wait()
+        return answer
+
+    def keep(self, key: str, answer: dict[str, Any]) -> None:
+        """Keep the answer to a request with this key."""
+        known, kept = self._kept[key]
+        kept.update(answer)
+        known.set()
+
+    def forget(self, key: str) -> None:
+        """Take a request with this key as new again."""
+        with self._lock:
+            del self._kept[key]
 
     def http_fault(self, question: Question) -> str | None:
         """The fault of this attempt at a question, drawn independently for every attempt."""
@@ -336,7 +361,12 @@ def _make_handler(judge: LocalJudge) -> type[BaseHTTPRequestHandler]:
             if schema and judge.schema == "refused":
                 return self.refuse(400, "response_format json_schema is not supported")
             question = read_question(request["messages"])
+            key = self.headers.get("Idempotency-Key") if judge.idempotent else None
+            if key is not None and (answered := judge.kept(key)) is not None:
+                return self.reply(200, answered)
             fault = judge.http_fault(question)
+            if key is not None and fault in ("503", "429", "timeout"):
+                judge.forget(key)
             if fault == "503":
                 return self.refuse(503, f"overloaded while judging {question.candidates}")
             if fault == "429":
@@ -370,6 +400,8 @@ def _make_handler(judge: LocalJudge) -> type[BaseHTTPRequestHandler]:
                     "completion_tokens": num_written,
                     "total_tokens": num_read + num_written,
                 }
+            if key is not None:
+                judge.keep(key, answer)
             if fault == "broken_body":
                 data = json.dumps(answer).encode()
                 self.send_response_only(200)

@@ -27,12 +27,15 @@ FLOORS = {
     "_threads": 0,
     "_pictures": 0,
     "_places": 0,
+    "_devices": 0,
+    "_executor": 0,
     "_seeds": 0,
     "mdp": 1,
     "likelihood": 1,
     "vocabulary": 1,
     "features": 1,
     "rendering": 1,
+    "workers": 1,
     "reporting": 1,
     "comparisons": 2,
     "estimation": 2,
@@ -76,6 +79,7 @@ HEAVY = {
     "optuna_dashboard",
     "dask",
     "distributed",
+    "dask_jobqueue",
     "rdata",
     "starlette",
     "uvicorn",
@@ -85,7 +89,7 @@ HEAVY = {
 WEB = ROOT / "edpbrl_gym" / "study" / "web"  # loaded by the server only
 MATHEMATICS = {"mdp", "likelihood", "comparisons", "estimation", "design"}
 # rooms that also read one room of their own floor
-BESIDE = {("_log", "_files"), ("_places", "_files"), ("estimation", "comparisons")}
+BESIDE = {("_log", "_files"), ("_places", "_files"), ("_devices", "_files"), ("estimation", "comparisons")}
 
 
 def modules() -> list[Path]:

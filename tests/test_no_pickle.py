@@ -17,9 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("edpbrl_gym", "agents", "envs", "examples", "benchmarks")
 
 # who unpickles, and why that is right
-ALLOWED = {
-    "edpbrl_gym/experiments/cluster.py": "functions and results between a run and the workers of its own cluster"
-}
+ALLOWED = {"edpbrl_gym/workers/cluster.py": "functions and results between a run and the workers of its own cluster"}
 MODULES = {"pickle", "_pickle", "cloudpickle", "dill", "shelve", "marshal", "pickle5", "jsonpickle", "yaml"}
 # calls that unpickle whatever their other arguments are
 CALLS = {"read_pickle", "to_pickle", "load_from_zip_file", "set_parameters", "load_replay_buffer", "Memory"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import tyro
 
 if TYPE_CHECKING:
-    from edpbrl_gym.experiments.processes import Executor
+    from edpbrl_gym._executor import Executor
 
-__all__ = ["RULES", "CriterionName", "Workers"]
+__all__ = ["RULES", "CriterionName", "ModelWorkers", "Workers"]
 
 CriterionName = Literal["V", "A", "D"]
 RULES = tyro.constructors.ConstructorRegistry()
@@ -69,13 +69,13 @@ def _named_texts(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors
 
 @dataclass(frozen=True)
 class Workers:
-    """Who does the units of an experiment."""
+    """Who does the work."""
 
     jobs: int | None = None
     """Processes (None: one for each core); the results do not depend on it."""
     dask: str | None = None
-    """Address of a Dask scheduler, such as tcp://host:8786, whose workers do the work in their place; they see the run
-    folder and have the same environment (extra: cluster)."""
+    """Address of a Dask scheduler, such as tcp://host:8786, or a TOML file that describes jobs of SLURM: their workers
+    do the work in place of processes; they see the folders and have the same environment (extra: cluster)."""
     dask_timeout: float = 10.0
     """Seconds to wait for the scheduler."""
 
@@ -93,13 +93,37 @@ class Workers:
 
         Raises:
             ClusterError: If there is no such scheduler.
+            ValueError: If a file does not describe jobs.
         """
-        from edpbrl_gym.experiments.processes import LocalProcesses
+        from edpbrl_gym.workers.processes import LocalProcesses
 
         if self.dask is None:
             yield LocalProcesses(self.jobs)
             return
-        from edpbrl_gym.experiments.cluster import DaskCluster
+        with ExitStack() as stack:
+            address = self.dask
+            if address.endswith(".toml"):
+                from edpbrl_gym.workers.slurm import SlurmJobs
 
-        with DaskCluster(self.dask, timeout=self.dask_timeout) as cluster:
-            yield cluster
+                address = stack.enter_context(SlurmJobs.read(Path(address)).started())
+            from edpbrl_gym.workers.cluster import DaskCluster
+
+            yield stack.enter_context(DaskCluster(address, timeout=self.dask_timeout))
+
+
+@dataclass(frozen=True)
+class ModelWorkers(Workers):
+    """Who runs a model: this process, or workers with a model each."""
+
+    jobs: int | None = None
+    """Processes, each with the model on a GPU of its own where there are GPUs (None: this process alone); the results
+    do not depend on it."""
+
+    @contextmanager
+    def if_any(self) -> Iterator[Executor | None]:
+        """The executor; None where this process works alone."""
+        if self.dask is None and self.jobs in (None, 1):
+            yield None
+            return
+        with self.executor() as executor:
+            yield executor

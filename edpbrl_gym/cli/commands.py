@@ -12,6 +12,7 @@ from edpbrl_gym.cli.bench_communities import BenchCommunities
 from edpbrl_gym.cli.bench_people import BenchPeople
 from edpbrl_gym.cli.demo import Demo
 from edpbrl_gym.cli.design import Design
+from edpbrl_gym.cli.encode import Encode
 from edpbrl_gym.cli.estimate import Estimate
 from edpbrl_gym.cli.fit_population import FitPopulation
 from edpbrl_gym.cli.llm import LLM
@@ -112,6 +113,7 @@ def commands(arguments: Sequence[str]) -> Any:
         | Annotated[FitPopulation, subcommand("fit-population")]
         | Annotated[Personalize, subcommand("personalize")]
         | Annotated[Render, subcommand("render")]
+        | Annotated[Encode, subcommand("encode")]
         | Annotated[Study, subcommand("study")]
         | Annotated[Reproduce, subcommand("reproduce")]
         | Annotated[Benchmark, subcommand("bench")]

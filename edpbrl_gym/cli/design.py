@@ -303,8 +303,9 @@ def _write(
     options: Design, env: Any, agent: Any, population: Population | None, questions: dict[str, Any] | None
 ) -> None:
     """Save the agent (design.npz and policies) and design.json: settings, certificate, questions, provenance."""
+    from edpbrl_gym._places import write_atomically
     from edpbrl_gym.design import describe_design
-    from edpbrl_gym.experiments.runs import versions, write_atomically
+    from edpbrl_gym.workers.versions import versions
 
     base = env.unwrapped
     agent.save(options.out / "agent")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from edpbrl_gym._validation import check_count
 
 if TYPE_CHECKING:
+    from edpbrl_gym._executor import Executor
     from edpbrl_gym.rendering import Renderer, RenderSettings
 
 __all__ = ["Drawing"]
@@ -37,7 +38,7 @@ class Drawing:
     def __post_init__(self) -> None:
         check_count(self.batch_size, "--batch-size")
 
-    def renderer(self, settings: RenderSettings) -> Renderer:
+    def renderer(self, settings: RenderSettings, executor: Executor | None = None) -> Renderer:
         """A renderer; its model is loaded when the first image is missing in the cache."""
         from edpbrl_gym.features import default_cache_folder
         from edpbrl_gym.rendering import Renderer
@@ -48,4 +49,5 @@ class Drawing:
             device=self.device,
             batch_size=self.batch_size,
             attention_slicing=self.attention_slicing,
+            executor=executor,
         )

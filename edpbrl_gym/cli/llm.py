@@ -22,6 +22,7 @@ from edpbrl_gym.oracles.judge.settings import EndpointSettings
 from edpbrl_gym.rendering.settings import ImageSettings
 
 if TYPE_CHECKING:
+    from edpbrl_gym._executor import Executor
     from edpbrl_gym.oracles.judge import JudgeSettings
     from edpbrl_gym.rendering.renderer import Renderer
 
@@ -47,6 +48,9 @@ class LLM:
     images: OmitArgPrefixes[ImageSettings] = field(default_factory=ImageSettings)
     drawing: OmitArgPrefixes[Drawing] = field(default_factory=Drawing)
     workers: OmitArgPrefixes[Workers] = field(default_factory=Workers)
+    workers_ask: bool = False
+    """Let the workers (--jobs, --dask) also draw the images and ask the judge, --concurrency questions each; they reach
+    the endpoint, see the image cache and have the key in their own environment."""
     out: Path | None = None
     """Run folder (None: runs/llm). A stopped run resumes and asks nothing twice."""
 
@@ -72,12 +76,20 @@ def run(options: LLM) -> None:
     from edpbrl_gym.experiments.llm.summary import findings
     from edpbrl_gym.experiments.registry import write_report
 
-    with bad_arguments():
-        renderer = _renderer(options)
     out = options.out or Path("runs/llm")
     with options.workers.executor() as executor, _asking() as advance, _sigterm_as_interrupt():
+        asking = executor if options.workers_ask else None
+        with bad_arguments():
+            renderer = _renderer(options, asking)
         results = run_llm(
-            settings, judge, out, renderer=renderer, jobs=executor, track=_after(advance), advance=advance
+            settings,
+            judge,
+            out,
+            renderer=renderer,
+            asking=asking,
+            jobs=executor,
+            track=_after(advance),
+            advance=advance,
         )
     files = write_report(results, out)
     console = output()
@@ -103,11 +115,11 @@ def _check_packages(options: LLM, settings: LLMSettings) -> None:
             check_agent(agent.name)
 
 
-def _renderer(options: LLM) -> Renderer | None:
+def _renderer(options: LLM, executor: Executor | None) -> Renderer | None:
     """The renderer, None in text mode."""
     if options.render_model is None:
         return None
-    return options.drawing.renderer(options.images.of(options.render_model))
+    return options.drawing.renderer(options.images.of(options.render_model), executor)
 
 
 class _Bars:

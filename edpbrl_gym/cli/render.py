@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tyro.conf import OmitArgPrefixes, Positional
 
 from edpbrl_gym._files import errors_naming
+from edpbrl_gym.cli.arguments import ModelWorkers
 from edpbrl_gym.cli.console import counting, output, quiet_libraries, shown
 from edpbrl_gym.cli.drawing import Drawing
 from edpbrl_gym.cli.errors import Stopped, UsageError, bad_arguments
@@ -39,6 +40,7 @@ class Render:
     seed: tuple[int, ...] = (0,)
     """Seeds of the noise; every prompt gets an image for each."""
     drawing: OmitArgPrefixes[Drawing] = field(default_factory=Drawing)
+    workers: OmitArgPrefixes[ModelWorkers] = field(default_factory=ModelWorkers)
     sheet_columns: int = 4
     """Images in each row of the contact sheet; 0 draws none."""
 
@@ -65,8 +67,8 @@ def run(options: Render) -> None:
     check_installed("PIL", "pictures", "images")
     lock = hold_folder(options.out, "manifest.csv", "sheet.png")
     quiet_libraries()
-    renderer = options.drawing.renderer(options.settings)
-    images = _render(renderer, prompts, seeds)
+    with options.workers.if_any() as executor:
+        images = _render(options.drawing.renderer(options.settings, executor), prompts, seeds)
     files = _write(images, options.out)
     sheets = _sheet(images, files, options, seeds)
     console = output()

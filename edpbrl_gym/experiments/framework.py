@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from edpbrl_gym._executor import Executor, Track, no_track
 from edpbrl_gym._files import check_links, reading
 from edpbrl_gym._places import explaining_errors
-from edpbrl_gym.experiments.processes import Executor, LocalProcesses, Track, no_track
 from edpbrl_gym.experiments.runs import Results, RunFolder, RunFolderError, read_results
 from edpbrl_gym.features import TextEncoder, load_encoder
 from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
+from edpbrl_gym.workers.processes import LocalProcesses
 
 if TYPE_CHECKING:
     from edpbrl_gym.reporting.report import Report

@@ -15,34 +15,18 @@ from __future__ import annotations
 
 import json
 import os
-import platform
-import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from edpbrl_gym._files import reading, sweep
 from edpbrl_gym._places import LOCK, RunFolderError, hold_folder, write_atomically
+from edpbrl_gym.workers.versions import versions
 
-__all__ = ["Results", "RunFolder", "RunFolderError", "read_results", "versions", "write_atomically"]
+__all__ = ["Results", "RunFolder", "RunFolderError", "read_results", "write_atomically"]
 
 _KEY = b"edpbrl"
-_PACKAGES = (
-    "edpbrl-gym",
-    "gymnasium",
-    "numpy",
-    "scipy",
-    "torch",
-    "transformers",
-    "sentence-transformers",
-    "open-clip-torch",
-    "pandas",
-    "pyarrow",
-    "joblib",
-    "matplotlib",
-)
 
 
 class Results:
@@ -60,17 +44,6 @@ class Results:
         self.kind = kind
         self.config = dict(config)
         self.provenance = dict(provenance)
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of Python and of the packages that affect a result; absent packages are left out."""
-    result = {"python": sys.version.split()[0], "platform": f"{platform.system()} {platform.machine()}"}
-    for name in _PACKAGES:
-        try:
-            result[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return result
 
 
 def read_results(path: str | os.PathLike[str]) -> Results:

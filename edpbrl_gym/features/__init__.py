@@ -2,6 +2,7 @@
 
 from edpbrl_gym.features.base import TextEncoder
 from edpbrl_gym.features.cache import CachedEncoder, default_cache_folder
+from edpbrl_gym.features.files import encode_to_file
 from edpbrl_gym.features.images import (
     IMAGE_ENCODER_FORMS,
     ImageEncoder,
@@ -27,6 +28,7 @@ __all__ = [
     "check_encoder_spec",
     "check_image_encoder_spec",
     "default_cache_folder",
+    "encode_to_file",
     "load_encoder",
     "load_image_encoder",
     "save_precomputed",

@@ -6,14 +6,16 @@ import errno
 import logging
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edpbrl_gym.features.base import TextEncoder, check_fingerprint, check_texts, normalise
+from edpbrl_gym._executor import Executor
+from edpbrl_gym.features.base import TextEncoder, check_fingerprint, check_texts
+from edpbrl_gym.features.on_workers import checked_rows, encode_on_worker
 from edpbrl_gym.features.shards import (
     KEY_BYTES,
     DamagedShardError,
@@ -117,28 +119,40 @@ class EmbeddingStore:
         This is safe while other processes run: they keep their own rows in memory, and list the folder again if a file
         has vanished.
         """
-        small = [path for path, size in shards if size < self.MAX_SHARD_ROWS // 4]
+        small = [(path, size) for path, size in shards if size < self.MAX_SHARD_ROWS // 4]
         if len(small) <= self.MAX_SMALL_SHARDS:
             return
+        group: list[Path] = []
+        rows = 0
+        for path, size in [*small, (None, self.MAX_SHARD_ROWS)]:  # only so many rows are in memory at a time
+            if rows + size > self.MAX_SHARD_ROWS:
+                if len(group) > 1 and not self._merge(group):
+                    return
+                group, rows = [], 0
+            if path is not None:
+                group.append(path)
+                rows += size
+
+    def _merge(self, paths: list[Path]) -> bool:
+        """Merge shards into one; return whether the disk took it."""
         merged: dict[bytes, NDArray[np.float32]] = {}
-        for path in small:
+        for path in paths:
             try:
                 keys, rows = read_shard(path, self.fingerprint, self.dimension)
             except (FileNotFoundError, DamagedShardError):
                 continue
             for key, row in zip(keys, rows, strict=True):
                 merged.setdefault(key.tobytes(), row)
-        keys_in_order, stacked = list(merged), np.stack(list(merged.values()))
         try:
-            for start in range(0, len(keys_in_order), self.MAX_SHARD_ROWS):
-                stop = start + self.MAX_SHARD_ROWS
-                path = write_shard(self.folder, keys_in_order[start:stop], stacked[start:stop], self.fingerprint)
-                self._shard_names.add(path.name)
+            if merged:
+                shard = write_shard(self.folder, list(merged), np.stack(list(merged.values())), self.fingerprint)
+                self._shard_names.add(shard.name)
         except OSError as error:
             self._continue_in_memory(error)  # keep the small shards
-            return
-        for path in small:
+            return False
+        for path in paths:
             remove(path)
+        return True
 
     def _continue_in_memory(self, error: OSError) -> None:
         if not self._warned:
@@ -179,6 +193,25 @@ class EmbeddingStore:
         self._own_shards[num_kept:] = [(path, start, stop)]
         for replaced_path, _, _ in replaced:
             remove(replaced_path)
+        if len(self._own_keys) >= 2 * self.MAX_SHARD_ROWS:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Read this process's rows from its shards from now on, so that they don't fill the memory."""
+        if sum(stop - start for _, start, stop in self._own_shards) < len(self._own_keys):
+            return  # the disk did not take all of them
+        try:
+            shards = [read_shard(path, self.fingerprint, self.dimension) for path, _, _ in self._own_shards]
+        except (FileNotFoundError, DamagedShardError):
+            return  # somebody has emptied the cache
+        for keys, rows in shards:
+            packed, block = keys.tobytes(), len(self._blocks)
+            self._blocks.append(rows)
+            self._index.update(
+                (packed[row * KEY_BYTES : (row + 1) * KEY_BYTES], (block, row)) for row in range(len(rows))
+            )
+        self._blocks[0] = np.empty((0, self.dimension), np.float32)
+        self._own_keys, self._own_shards = [], []
 
     def get(self, keys: list[bytes]) -> NDArray[np.float32]:
         """Return the rows of stored keys, shape (n, d)."""
@@ -201,6 +234,8 @@ class CachedEncoder:
     Args:
         encoder: The encoder to cache.
         folder: The cache folder; None: ``default_cache_folder()``.
+        executor: Encodes the chunks on its workers, which see the cache folder (None: this process encodes).
+        maker: Makes the encoder on a worker; required with an executor.
 
     Raises:
         TypeError: ``encoder`` lacks a part of the TextEncoder protocol.
@@ -209,7 +244,14 @@ class CachedEncoder:
 
     CHUNK = 1024
 
-    def __init__(self, encoder: TextEncoder, folder: str | os.PathLike[str] | None = None) -> None:
+    def __init__(
+        self,
+        encoder: TextEncoder,
+        folder: str | os.PathLike[str] | None = None,
+        *,
+        executor: Executor | None = None,
+        maker: Callable[[], TextEncoder] | None = None,
+    ) -> None:
         if not isinstance(encoder, TextEncoder):
             raise TypeError(
                 f"Expected an encoder with name, dimension, fingerprint and encode, got {type(encoder).__name__}"
@@ -221,11 +263,12 @@ class CachedEncoder:
         self.fingerprint = encoder.fingerprint
         root = default_cache_folder() if folder is None else Path(folder).expanduser()
         self.folder = root / "text-embeddings"
+        self._executor, self._maker = executor, maker
         self._store: EmbeddingStore | None = None
         self._lock = threading.RLock()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_store": None, "_lock": None}
+        return {**self.__dict__, "_store": None, "_lock": None, "_executor": None, "_maker": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -264,6 +307,15 @@ class CachedEncoder:
         if not checked_texts:
             return np.empty((0, self.dimension), np.float32)
         with self._lock:
+            return self.store.get(self.fill(checked_texts, progress=progress))
+
+    def fill(self, texts: Sequence[str], *, progress: bool = False) -> list[bytes]:
+        """Encode the texts that are not in the cache; return the keys of all, with which ``store.get`` reads rows.
+
+        Args, errors: as for ``encode``.
+        """
+        checked_texts = check_texts(texts)
+        with self._lock:
             keys = [text_key(text) for text in checked_texts]
             missing = self._missing(checked_texts, keys)
             if missing:
@@ -271,7 +323,7 @@ class CachedEncoder:
                 missing = self._missing(checked_texts, keys)
             if missing:
                 self._encode_missing(missing, progress)
-            return self.store.get(keys)
+            return keys
 
     def _missing(self, texts: list[str], keys: list[bytes]) -> dict[bytes, str]:
         store = self.store
@@ -282,18 +334,16 @@ class CachedEncoder:
 
         # texts of similar length make cheap batches
         todo = sorted(missing.items(), key=lambda item: len(item[1]), reverse=True)
+        chunks = [dict(todo[start : start + self.CHUNK]) for start in range(0, len(todo), self.CHUNK)]
         with tqdm(total=len(todo), desc=f"encode ({self.name})", unit="text", disable=not progress) as bar:
-            for start in range(0, len(todo), self.CHUNK):
-                chunk = todo[start : start + self.CHUNK]
-                chunk_texts = [text for _, text in chunk]
-                rows = np.asarray(self.encoder.encode(chunk_texts))
-                # checks the output of a user's own encoder; rows of unit norm keep their bytes
-                checked = normalise(rows, chunk_texts, self.dimension, self.name)
-                self.store.add([key for key, _ in chunk], _as_is_if_unit(rows, checked))
+            if self._executor is not None and self._maker is not None:
+                folder = self.store.folder.absolute()
+                calls = [(self._maker, self.fingerprint, folder, chunk) for chunk in chunks]
+                for count in self._executor.map_unordered(encode_on_worker, calls, folder):
+                    bar.update(count)
+                self.store.refresh()
+                lost = self._missing(list(missing.values()), list(missing))
+                chunks = [lost] if lost else []  # shards that were damaged or removed meanwhile
+            for chunk in chunks:
+                self.store.add(list(chunk), checked_rows(self.encoder, list(chunk.values())))
                 bar.update(len(chunk))
-
-
-def _as_is_if_unit(rows: NDArray[Any], checked: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return ``rows`` if they are unit-norm float32 already (a second division could change the last bit)."""
-    same = rows.dtype == np.float32 and np.allclose(rows, checked, rtol=0.0, atol=1e-6)
-    return rows if same else checked

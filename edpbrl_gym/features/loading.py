@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 
+from edpbrl_gym._executor import Executor
 from edpbrl_gym.features.base import TextEncoder
 from edpbrl_gym.features.cache import CachedEncoder
+from edpbrl_gym.features.on_workers import EncoderMaker
 
 __all__ = ["ENCODER_FORMS", "check_encoder_spec", "is_own_encoder", "load_encoder"]
 
@@ -56,6 +58,7 @@ def load_encoder(
     cache_folder: str | os.PathLike[str] | None = None,
     batch_size: int = 256,
     device: str | None = None,
+    executor: Executor | None = None,
 ) -> TextEncoder:
     """Return the text encoder that ``spec`` names.
 
@@ -65,6 +68,7 @@ def load_encoder(
         cache_folder: Cache folder; None: ``default_cache_folder()``.
         batch_size: Maximum number of texts per call of the model.
         device: Torch device; None: "cuda" if available, else "cpu".
+        executor: Encodes texts that are not in the cache on its workers (``CachedEncoder``).
 
     Raises:
         ValueError: The form, model, tag or device is unknown, or the weights do not match.
@@ -95,4 +99,5 @@ def load_encoder(
         from edpbrl_gym.features.imported import ImportedEncoder
 
         encoder = ImportedEncoder(spec)
-    return CachedEncoder(encoder, cache_folder) if cache else encoder
+    maker = EncoderMaker(spec, batch_size, device)
+    return CachedEncoder(encoder, cache_folder, executor=executor, maker=maker) if cache else encoder

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["KEY_BYTES", "DamagedShardError", "read_shard", "remove", "text_key", "write_shard"]
+__all__ = ["KEY_BYTES", "DamagedShardError", "read_shard", "remove", "shard_of", "text_key", "write_shard"]
 
 KEY_BYTES = 16
 FORMAT = "edpbrl-text-embeddings-1"
@@ -43,8 +43,15 @@ def _checksum(keys: NDArray[np.uint8], rows: NDArray[np.float32]) -> str:
     return digest.hexdigest()
 
 
-def write_shard(folder: Path, keys: Iterable[bytes], rows: NDArray[np.float32], fingerprint: str) -> Path:
-    """Write one shard atomically under a unique name and return its path; rows have shape (n, d)."""
+def shard_of(folder: Path, keys: Iterable[bytes]) -> Path:
+    """The shard of a worker that encodes the texts of these keys: the same path for the same keys in the same order."""
+    return folder / f"shard-{hashlib.sha256(b''.join(keys)).hexdigest()}.safetensors"
+
+
+def write_shard(
+    folder: Path, keys: Iterable[bytes], rows: NDArray[np.float32], fingerprint: str, target: Path | None = None
+) -> Path:
+    """Write one shard atomically and return its path, which is a new one or ``target``; rows have shape (n, d)."""
     from safetensors.numpy import save
 
     packed = np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(-1, KEY_BYTES)
@@ -55,7 +62,7 @@ def write_shard(folder: Path, keys: Iterable[bytes], rows: NDArray[np.float32], 
     temporary = folder / f"{_PREFIX}{name}"
     try:
         temporary.write_bytes(save({"keys": packed, "rows": values}, metadata=metadata))
-        target = folder / f"shard-{name}.safetensors"
+        target = target or folder / f"shard-{name}.safetensors"
         os.replace(temporary, target)
     except BaseException:
         remove(temporary)

@@ -8,9 +8,10 @@ import json
 import logging
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,7 @@ from edpbrl_gym._pictures import open_picture
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["ImageCache", "RenderedImage", "encode_png"]
+__all__ = ["ImageCache", "NewImage", "RenderedImage", "encode_png"]
 
 _log = logging.getLogger(__name__)
 
@@ -79,6 +80,26 @@ class RenderedImage:
             return image.copy()
 
 
+class NewImage(NamedTuple):
+    """An image to be stored.
+
+    Attributes:
+        key: Key of ``image_key``.
+        png: The image file.
+        prompt: Prompt of the image.
+        seed: Seed of its noise.
+        flagged: Whether the safety checker flagged the image.
+        cut: Whether the prompt is longer than the model's limit.
+    """
+
+    key: str
+    png: bytes
+    prompt: str
+    seed: int
+    flagged: bool
+    cut: bool
+
+
 def encode_png(pixels: NDArray[np.float32]) -> bytes:
     """Return an image of shape (height, width, 3) with values in 0..1 as PNG bytes, rounded to 8 bits per channel."""
     from PIL import Image
@@ -94,7 +115,9 @@ class ImageCache:
 
     The record of a key names its PNG by the PNG's sha256. The PNG is written first, then the record, both atomically,
     and a PNG never changes. An image is returned only if its record is readable and belongs to its key, and the PNG has
-    the recorded bytes. So after an interruption, or for a truncated or changed file, the image is rendered again. If
+    the recorded bytes. So after an interruption, or for a truncated or changed file, the image is rendered again. The
+    images of a batch appear together (``put_all``), so that the batches of a run that goes on are those of one that
+    was never stopped, and its images equal to the bit. If
     two processes render the same image at the same time (with different rounding, if their batches differ), each keeps
     its own, and later readers get the one written last.
 
@@ -153,7 +176,7 @@ class ImageCache:
         return image
 
     def prepare(self) -> None:
-        """Create and sweep the folder, so that one that can't be used is noticed before anything is rendered.
+        """Create and sweep the folder, and finish batches of killed processes, before anything is rendered.
 
         Raises:
             OSError: The folder can't be written.
@@ -165,58 +188,95 @@ class ImageCache:
             sweep(self.folder)
         except OSError as error:
             raise self._unusable(error) from error
+        self.finish_batches()
 
-    def put(
-        self, key: str, png: bytes, *, prompt: str, seed: int, flagged: bool, cut: bool, provenance: dict[str, Any]
-    ) -> RenderedImage:
-        """Write an image and return it.
+    def put(self, image: NewImage, provenance: dict[str, Any]) -> RenderedImage:
+        """Write an image and return it; as ``put_all`` with one."""
+        return self.put_all([image], provenance)[0]
+
+    def put_all(self, images: Sequence[NewImage], provenance: dict[str, Any]) -> list[RenderedImage]:
+        """Write the images of a batch, all or none: rounding depends on the batch, so it is rendered again as a whole.
+
+        The PNGs come first, then one file with all records, then the records one by one. Where the process is killed
+        after the file of all records, ``finish_batches`` writes the others.
 
         Args:
-            key: Key of ``image_key``.
-            png: The image file.
-            prompt: Prompt of the image.
-            seed: Seed of its noise.
-            flagged: Whether the safety checker flagged the image.
-            cut: Whether the prompt is longer than the model's limit.
+            images: The images, rendered together.
             provenance: Settings, device, versions and so on, for people; JSON-able.
 
         Raises:
             OSError: The folder can't be written.
-            ValueError: ``png`` is not an image.
+            ValueError: One of them is not an image.
         """
+        stored = [self._stored(image) for image in images]
+        records = [_record(image, provenance) for image in stored]
+        together = self._batches / f"{hashlib.sha256(''.join(image.key for image in images).encode()).hexdigest()}.json"
         try:
-            with open_picture(png) as picture:
-                width, height = picture.size
-        except ValueError as error:
-            raise ValueError(f"Expected the bytes of an image, got {len(png)} bytes that are none: {error}") from None
-        digest = hashlib.sha256(png).hexdigest()
-        image = RenderedImage(
-            key=key, prompt=prompt, seed=seed, path=self._path(key, digest), flagged=bool(flagged), width=width,
-            height=height, sha256=digest, cut=bool(cut),
-        )  # fmt: skip
-        record = {
-            "key": key,
-            "prompt": prompt,
-            "seed": seed,
-            "flagged": image.flagged,
-            "cut": image.cut,
-            "width": width,
-            "height": height,
-            "sha256": digest,
-            "made": provenance,
-        }
-        try:
-            image.path.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(image.path) as temporary:
-                temporary.write_bytes(png)
-            with replacing(self._path(key)) as temporary:
-                temporary.write_text(json.dumps(record, indent=1), encoding="utf-8")
+            for new, image in zip(images, stored, strict=True):
+                image.path.parent.mkdir(parents=True, exist_ok=True)
+                with replacing(image.path) as temporary:
+                    temporary.write_bytes(new.png)
+            if len(records) > 1:
+                _write_json(together, records)
+            for record in records:
+                _write_json(self._path(record["key"]), record)
+            if len(records) > 1:
+                together.unlink(missing_ok=True)
         except OSError as error:
             raise self._unusable(error) from error
-        return image
+        return stored
+
+    def finish_batches(self) -> None:
+        """Write the records of batches whose process was killed while it wrote them.
+
+        Raises:
+            OSError: The folder can't be read or written.
+        """
+        try:
+            for together in sorted(self._batches.glob("*.json")):
+                try:
+                    for record in json.loads(together.read_bytes()):
+                        if self.get(record["key"]) is None:
+                            _write_json(self._path(record["key"]), record)
+                except FileNotFoundError:
+                    continue  # its own process, or another one, has done it
+                except (ValueError, KeyError, TypeError) as error:
+                    _log.warning("A batch of images in the cache is damaged (%s); left out", type(error).__name__)
+                together.unlink(missing_ok=True)
+        except OSError as error:
+            raise self._unusable(error) from error
+
+    @property
+    def _batches(self) -> Path:
+        return self.folder / "batches"
+
+    def _stored(self, image: NewImage) -> RenderedImage:
+        try:
+            with open_picture(image.png) as picture:
+                width, height = picture.size
+        except ValueError as error:
+            raise ValueError(
+                f"Expected the bytes of an image, got {len(image.png)} bytes that are none: {error}"
+            ) from None
+        digest = hashlib.sha256(image.png).hexdigest()
+        return RenderedImage(
+            key=image.key, prompt=image.prompt, seed=image.seed, path=self._path(image.key, digest),
+            flagged=bool(image.flagged), width=width, height=height, sha256=digest, cut=bool(image.cut),
+        )  # fmt: skip
 
     def _unusable(self, error: OSError) -> OSError:
         return OSError(
             f"Expected a cache folder for images that can be read and written at {self.folder}, got "
             f"{error.strerror or error}; choose another folder (EDPBRL_CACHE sets the default one)"
         )
+
+
+def _record(image: RenderedImage, provenance: dict[str, Any]) -> dict[str, Any]:
+    names = ("key", "prompt", "seed", "flagged", "cut", "width", "height", "sha256")
+    return {**{name: getattr(image, name) for name in names}, "made": provenance}
+
+
+def _write_json(path: Path, document: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(document, indent=1), encoding="utf-8")

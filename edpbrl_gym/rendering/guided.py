@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._validation import check_array
-from edpbrl_gym.rendering.cache import RenderedImage, encode_png
+from edpbrl_gym.rendering.cache import NewImage, RenderedImage, encode_png
 from edpbrl_gym.rendering.guidance import GuidedPrompt, PromptGuide, load_projection, replaced_embeddings
 from edpbrl_gym.rendering.pipelines import cut_prompts, generate, is_out_of_memory, quiet
 from edpbrl_gym.rendering.renderer import NO_MEMORY, Renderer
@@ -124,15 +124,9 @@ class GuidedRenderer:
             loaded, renderer.settings, [prompt], [seed], embeddings=self.conditioning(guided_prompt)
         )
         facts = {"strength": guided_prompt.strength, "before": guided_prompt.base_score, "after": guided_prompt.score}
-        image = renderer.cache.put(
-            key,
-            encode_png(pixels[0]),
-            prompt=prompt,
-            seed=seed,
-            flagged=flags[0],
-            cut=cut_prompts(loaded.pipeline, [prompt])[0],
-            provenance={**renderer.provenance(1), "score_guided": facts},
-        )
+        cut = cut_prompts(loaded.pipeline, [prompt])[0]
+        new = NewImage(key, encode_png(pixels[0]), prompt, seed, flags[0], cut)
+        image = renderer.cache.put(new, {**renderer.provenance(1), "score_guided": facts})
         return image, guided_prompt
 
     def conditioning(self, guided_prompt: GuidedPrompt) -> Any:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
 from os import PathLike
@@ -14,8 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from edpbrl_gym._devices import own_device
+from edpbrl_gym._executor import Executor
 from edpbrl_gym._validation import check_count
-from edpbrl_gym.rendering.cache import ImageCache, RenderedImage, encode_png
+from edpbrl_gym.rendering.cache import ImageCache, NewImage, RenderedImage, encode_png
 from edpbrl_gym.rendering.pipelines import (
     LoadedPipeline,
     cut_prompts,
@@ -49,6 +52,7 @@ class Renderer:
         device: Torch device; None: "cuda" if available, else "cpu".
         batch_size: Maximum number of images in a batch.
         attention_slicing: Compute attention in slices, with less memory and more time.
+        executor: Renders the batches on its workers, each with a model of its own (None: this process renders).
 
     Attributes:
         lock: Lock of the pipeline, required by any other code that changes or runs it.
@@ -65,12 +69,14 @@ class Renderer:
         device: str | None = None,
         batch_size: int = 4,
         attention_slicing: bool = False,
+        executor: Executor | None = None,
     ) -> None:
         self.settings = settings
         self.cache = ImageCache(Path(cache_folder))
         self.device = device
         self.batch_size = check_count(batch_size, "batch_size")
         self.attention_slicing = bool(attention_slicing)
+        self.executor = executor
         self.lock = threading.RLock()
 
     @cached_property
@@ -119,24 +125,47 @@ class Renderer:
             tasks = dict(zip(keys, pairs, strict=True))
             images = {key: image for key in tasks if (image := self.cache.get(key)) is not None}
             missing = [key for key in tasks if key not in images]
-            if progress is not None:
-                progress(len(images), len(tasks))
             if missing:
                 self.cache.prepare()
-            while missing:
-                batch = missing[: self.batch_size]
-                rendered = self._batch(batch, [tasks[key] for key in batch])
-                if rendered is None:
-                    self._halve(len(batch))
-                    continue
+                images.update((key, image) for key in missing if (image := self.cache.get(key)) is not None)
+                missing = [key for key in missing if key not in images]
+            if progress is not None:
+                progress(len(images), len(tasks))
+            for rendered in self._rendered(missing, tasks):
                 images.update((image.key, image) for image in rendered)
-                missing = missing[len(batch) :]
                 if progress is not None:
                     progress(len(images), len(tasks))
             return [images[key] for key in keys]
 
-    def _batch(self, keys: list[str], tasks: list[tuple[str, int]]) -> list[RenderedImage] | None:
-        """Render one batch and write it; None if there is not enough memory."""
+    def _rendered(self, missing: list[str], tasks: dict[str, tuple[str, int]]) -> Iterator[list[RenderedImage]]:
+        """The images of the missing keys, batch by batch."""
+        batches = [missing[start : start + self.batch_size] for start in range(0, len(missing), self.batch_size)]
+        if self.executor is None:
+            for batch in batches:
+                yield self._batch(batch, [tasks[key] for key in batch])
+            return
+        folder = self.cache.folder.absolute()
+        maker = _Maker(
+            self.settings, str(folder), self.device, self.batch_size, self.attention_slicing, self.fingerprint
+        )
+        calls = [(maker, batch, [tasks[key] for key in batch]) for batch in batches]
+        for rendered in self.executor.map_unordered(_render_on_worker, calls, folder):
+            yield [replace(image, path=self.cache.folder / image.path.relative_to(folder)) for image in rendered]
+
+    def _batch(self, keys: list[str], tasks: list[tuple[str, int]]) -> list[RenderedImage]:
+        """Render one batch and write it; in smaller ones if there is not enough memory."""
+        done: list[RenderedImage] = []
+        while len(done) < len(keys):
+            part = slice(len(done), len(done) + self.batch_size)
+            rendered = self._at_once(keys[part], tasks[part])
+            if rendered is None:
+                self._halve(len(keys[part]))
+            else:
+                done += rendered
+        return done
+
+    def _at_once(self, keys: list[str], tasks: list[tuple[str, int]]) -> list[RenderedImage] | None:
+        """Render images at once and write them; None if there is not enough memory."""
         prompts, seeds = [text for text, _ in tasks], [number for _, number in tasks]
         loaded = self.loaded
         try:
@@ -150,19 +179,10 @@ class Renderer:
             _log.warning(
                 "%d of %d prompts are longer than the model reads; their ends have no effect", sum(cut), len(cut)
             )
-        provenance = self.provenance(len(keys))
-        return [
-            self.cache.put(
-                keys[i],
-                encode_png(pixels[i]),
-                prompt=prompts[i],
-                seed=seeds[i],
-                flagged=flags[i],
-                cut=cut[i],
-                provenance=provenance,
-            )
-            for i in range(len(keys))
+        new = [
+            NewImage(keys[i], encode_png(pixels[i]), prompts[i], seeds[i], flags[i], cut[i]) for i in range(len(keys))
         ]
+        return self.cache.put_all(new, self.provenance(len(keys)))
 
     def _halve(self, size: int) -> None:
         """Halve the batch size, if it is more than one image."""
@@ -207,3 +227,39 @@ def _pairs(prompts: Sequence[str], seed: int | Sequence[int]) -> list[tuple[str,
     else:
         seeds = [check_seed(seed)] * len(texts)
     return list(zip(texts, seeds, strict=True))
+
+
+# -- on a worker -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Maker:
+    """What makes the renderer of a worker."""
+
+    settings: RenderSettings
+    folder: str
+    device: str | None
+    batch_size: int
+    attention_slicing: bool
+    fingerprint: str
+
+
+_renderers: dict[_Maker, Renderer] = {}  # of this process: the last one, so that its model is loaded once
+
+
+def _render_on_worker(maker: _Maker, keys: list[str], tasks: list[tuple[str, int]]) -> list[RenderedImage]:
+    """Render a batch, unless a worker that died with it has finished it."""
+    renderer = _renderers.get(maker)
+    if renderer is None:
+        _renderers.clear()
+        renderer = _renderers[maker] = Renderer(
+            maker.settings,
+            cache_folder=maker.folder,
+            device=own_device(maker.device),
+            batch_size=maker.batch_size,
+            attention_slicing=maker.attention_slicing,
+        )
+        renderer.fingerprint = maker.fingerprint  # that of the files here is compared with it when they are loaded
+    renderer.cache.finish_batches()
+    found = [image for key in keys if (image := renderer.cache.get(key)) is not None]
+    return found if len(found) == len(keys) else renderer._batch(keys, tasks)

@@ -200,6 +200,16 @@ def test_a_wrong_key_stops_the_run_and_is_not_said(inputs, tmp_path, capsys, mon
     assert not list((tmp_path / "run" / "parts").glob("answers*"))
 
 
+def test_workers_that_ask_give_the_same_run(inputs, finished, tmp_path, minilm):
+    with LocalJudge(encoder=minilm) as server:
+        given = arguments(inputs, tmp_path / "run", "--base-url", server.base_url, "--second-look")
+        assert main([*given, "--jobs", "2", "--workers-ask"]) == 0
+        assert server.requests == finished[1]
+    table, expected = (read_results(out).table.drop(columns="latency") for out in (tmp_path / "run", finished[0]))
+    pandas.testing.assert_frame_equal(table, expected, check_exact=True)
+    assert not (tmp_path / "run" / f"{LEDGER}.parts").exists()
+
+
 def test_images_are_rendered_shown_and_kept(inputs, tmp_path, minilm):
     model = tmp_path / "model"
     save_tiny_stable_diffusion(model)

@@ -57,6 +57,16 @@ def test_a_text_file_becomes_images_manifest_and_sheet(given, model, tmp_path, c
     assert len(places) == 1
 
 
+def test_workers_draw_the_same_images(given, tmp_path):
+    """A single batch: what is done for it is what a worker does, in this process."""
+    (tmp_path / "prompts.txt").write_text("\n".join(PROMPTS))
+    command = ["render", str(tmp_path / "prompts.txt"), *given, "--sheet-columns", "0"]
+    assert main([*command, "--jobs", "2"]) == 0
+    table = manifest(tmp_path)
+    assert main([*command, "--cache", str(tmp_path / "other")]) == 0
+    pandas.testing.assert_frame_equal(manifest(tmp_path), table)
+
+
 def test_tables_of_the_other_commands_are_read(given, tmp_path, capsys):
     questions = pandas.DataFrame(
         {

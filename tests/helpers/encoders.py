@@ -114,3 +114,15 @@ class NeverEncoder(OwnEncoder):
 
     def encode(self, texts, *, progress=False):
         raise AssertionError("something was encoded")
+
+
+class BatchEncoder(CountingEncoder):
+    """An encoder whose rows depend a little on the texts that are encoded with them, as those of models do."""
+
+    def __init__(self) -> None:
+        super().__init__(dimension=16, fingerprint="ba7c4000" * 8)
+        self.name = "tests.helpers.encoders:BatchEncoder"
+
+    def encode(self, texts, *, progress=False):
+        rows = super().encode(texts) + np.float32(1e-3) * super().encode(["|".join(texts)])
+        return rows / np.linalg.norm(rows, axis=1, keepdims=True)

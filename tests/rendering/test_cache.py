@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +20,7 @@ import pytest
 from PIL import Image
 
 from edpbrl_gym.rendering import ImageCache, RenderSettings, image_key
-from edpbrl_gym.rendering.cache import encode_png
+from edpbrl_gym.rendering.cache import NewImage, encode_png
 from edpbrl_gym.rendering.settings import MAX_SEED, check_seed
 
 PRIVATE = "a very private prompt"
@@ -35,7 +36,7 @@ def key_of(text: str) -> str:
 
 def put(cache: ImageCache, key: str, data: bytes, **changes):
     return cache.put(
-        key, data, **{"prompt": PRIVATE, "seed": 3, "flagged": False, "cut": False, "provenance": {}, **changes}
+        NewImage(key, data, **{"prompt": PRIVATE, "seed": 3, "flagged": False, "cut": False, **changes}), {}
     )
 
 
@@ -132,7 +133,7 @@ def test_two_writers_of_a_key_do_not_spoil_each_others_images(tmp_path, monkeypa
 WRITER = """
 import sys
 import numpy as np
-from edpbrl_gym.rendering.cache import ImageCache, encode_png
+from edpbrl_gym.rendering.cache import ImageCache, NewImage, encode_png
 cache = ImageCache(sys.argv[1])
 number = 0
 while True:
@@ -141,7 +142,7 @@ while True:
     for key in (f"{i:064x}" for i in range(4)):
         number += 1
         pixels = np.random.default_rng(number).random((64, 64, 3)).astype(np.float32)
-        cache.put(key, encode_png(pixels), prompt=str(number), seed=number, flagged=False, cut=False, provenance={})
+        cache.put(NewImage(key, encode_png(pixels), str(number), number, False, False), {})
 """
 
 
@@ -162,6 +163,41 @@ def test_a_killed_writer_leaves_whole_images_or_none(tmp_path):
                 expected = np.random.default_rng(image.seed).random((64, 64, 3)).astype(np.float32)
                 assert image.prompt == str(image.seed) and image.png == encode_png(expected)
     assert served >= 12  # at most one of the four keys is between its files at the moment of a kill
+
+
+BATCHES = """
+import hashlib, sys
+import numpy as np
+from edpbrl_gym.rendering.cache import ImageCache, NewImage, encode_png
+cache = ImageCache(sys.argv[1])
+for number in range(100_000):
+    if number == 2:
+        print("ready", flush=True)
+    keys = [hashlib.sha256(f"{sys.argv[2]}/{number}/{i}".encode()).hexdigest() for i in range(4)]
+    png = encode_png(np.full((8, 8, 3), 0.5, np.float32))
+    cache.put_all([NewImage(key, png, f"{sys.argv[2]}/{number}", 0, False, False) for key in keys], {})
+"""
+
+
+def test_a_batch_is_there_as_a_whole_or_not_at_all_wherever_its_writer_was_killed(tmp_path):
+    delays = random.Random(2000)
+    cut_short = 0
+    for turn in range(5):
+        writer = subprocess.Popen(
+            [sys.executable, "-c", BATCHES, str(tmp_path), str(turn)], stdout=subprocess.PIPE, text=True
+        )
+        assert writer.stdout.readline() == "ready\n"
+        time.sleep(delays.uniform(0.01, 0.2))
+        writer.send_signal(signal.SIGKILL)
+        writer.wait()
+        writer.stdout.close()
+        cut_short += any((tmp_path / "batches").glob("*.json"))
+        cache = ImageCache(tmp_path)
+        cache.prepare()
+        assert not list((tmp_path / "batches").iterdir())
+        found = Counter(cache.get(path.stem).prompt for path in tmp_path.glob("*/*.json"))
+        assert set(found.values()) == {4} and len(found) >= 2
+    assert cut_short  # else nothing was tested
 
 
 def test_unusable_folders_and_keys(tmp_path):

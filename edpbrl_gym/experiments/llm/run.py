@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym._executor import Executor, Track, no_track
 from edpbrl_gym._threads import one_thread
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.experiments.designs import train_tokens
@@ -22,7 +23,6 @@ from edpbrl_gym.experiments.llm.measuring import fit_words, measure
 from edpbrl_gym.experiments.llm.questions import ArmQuestions, check_agents, make_questions
 from edpbrl_gym.experiments.llm.report import make_report
 from edpbrl_gym.experiments.llm.settings import LLMSettings
-from edpbrl_gym.experiments.processes import Executor, Track, no_track
 from edpbrl_gym.experiments.runs import Results, RunFolder
 from edpbrl_gym.oracles.judge import Judge, JudgeSettings
 from edpbrl_gym.personalize.taste import save_taste
@@ -89,6 +89,7 @@ def run_llm(
     out: str | os.PathLike[str],
     *,
     renderer: Renderer | None = None,
+    asking: Executor | None = None,
     jobs: int | Executor | None = None,
     track: Track = no_track,
     advance: Advance = _no_progress,
@@ -104,6 +105,7 @@ def run_llm(
             renderer and "texts" without.
         out: The run folder, new or of an earlier run with the same settings.
         renderer: Draws the partial prompts; None lets the judge read them.
+        asking: Its workers ask the judge (None: this process does).
         jobs: Who does designs and estimates, as in ``run_experiment``. The results don't depend on it.
         track: Shows progress over designs and estimates.
         advance: Called with a stage ("pictures" or a style), the steps done and all steps.
@@ -124,7 +126,7 @@ def run_llm(
     llm = replace(
         LLM,
         inputs=functools.partial(_inputs, judge=judge, renderer=renderer),
-        prepare=functools.partial(_prepare, judge=judge, renderer=renderer, advance=advance),
+        prepare=functools.partial(_prepare, judge=judge, renderer=renderer, asking=asking, advance=advance),
     )
     return run_experiment(llm, settings, out, jobs=jobs, track=track)
 
@@ -149,7 +151,12 @@ def _inputs(settings: LLMSettings, judge: JudgeSettings, renderer: Renderer | No
 
 
 def _prepare(
-    run: Run, todo: list[StyleUnit], judge: JudgeSettings, renderer: Renderer | None, advance: Advance
+    run: Run,
+    todo: list[StyleUnit],
+    judge: JudgeSettings,
+    renderer: Renderer | None,
+    asking: Executor | None,
+    advance: Advance,
 ) -> _Prepared:
     """Draw the questions, and ask the judge those of every style without answers."""
     settings: LLMSettings = run.settings
@@ -160,7 +167,9 @@ def _prepare(
     missing = [unit for unit in _plan(settings) if not folder.has_part(unit.answers)]
     with ExitStack() as stack:
         # first, so that a missing key is reported at once
-        base_judge = stack.enter_context(Judge(judge, ledger=folder.path / LEDGER)) if missing else None
+        base_judge = (
+            stack.enter_context(Judge(judge, ledger=folder.path / LEDGER, executor=asking)) if missing else None
+        )
         arms = make_questions(settings, run, tokens)
         equal = {arm.arm: arm.with_equal_options for arm in arms}
         folder.note(questions=sum(len(arm) for arm in arms), equal_options=equal)

@@ -30,6 +30,10 @@ _MAX_FAILURES = 20  # questions in a row without an answer, after which the serv
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
+def _go_on() -> None:
+    """Nothing stops the questions but Ctrl-C."""
+
+
 class _StoppedError(Exception):
     """The run stops; nothing more is sent."""
 
@@ -74,18 +78,28 @@ class Asker:
         settings = client.settings
         self._origin = (settings.model, settings.address)
         self._mode: Literal["schema", "text"] | None = None if settings.structured == "auto" else settings.structured
-        if self._mode is None and self._origin in ledger.text_only:
+        if self._mode is None and self.text_only:
             self._mode = "text"
         self._probing = threading.Lock()
         self._failures = 0
         self._unreadable = 0
 
     @property
+    def text_only(self) -> bool:
+        """Whether the server is known to take no JSON schema."""
+        return self._origin in self.ledger.text_only
+
+    def learn_mode(self, structured: str) -> None:
+        """Take over the form of the answers that a worker has found."""
+        if self._mode is None and structured in ("schema", "text"):
+            self._mode = "schema" if structured == "schema" else "text"
+
+    @property
     def structured(self) -> str:
         """Form of the answers: "schema", "text", or "unknown" before the first answer."""
         return self._mode or "unknown"
 
-    def ask(self, looks: Sequence[Look], advance: Callable[[], None]) -> None:
+    def ask(self, looks: Sequence[Look], advance: Callable[[], None], check: Callable[[], None] = _go_on) -> None:
         """Ask all looks; afterwards each has its outcome, and all answers are on disk.
 
         On Ctrl-C nothing more is sent; pending answers, which are paid for, are awaited for at most ``timeout`` seconds
@@ -95,6 +109,7 @@ class Asker:
         Args:
             looks: Looks with different keys.
             advance: Callback, called in this thread after each look.
+            check: Callback, called in this thread at least twice a second; an exception stops as Ctrl-C does.
 
         Raises:
             ConnectionError: The server rejects the key, does not have the model, redirects, or stopped answering.
@@ -127,7 +142,7 @@ class Asker:
             for thread in threads:
                 thread.start()
             for _ in looks:
-                error = _next(results)
+                error = _next(results, check)
                 if error is not None:
                     raise error
                 advance()
@@ -202,7 +217,7 @@ class Asker:
             line = {"kind": "sent", "key": look.key, "identity": look.question.identity, "tokens": tokens}
             self.ledger.append(line | ({"again": True} if is_retry else {}), durable=False)
 
-        attempts = Attempts(before_sending, stop)
+        attempts = Attempts(before_sending, stop, key=look.key)
         look.started = time.monotonic()
         look.reservation, look.attempts = reservation, attempts
         try:
@@ -325,9 +340,10 @@ class Asker:
             )
 
 
-def _next(results: queue.SimpleQueue[BaseException | None]) -> BaseException | None:
+def _next(results: queue.SimpleQueue[BaseException | None], check: Callable[[], None]) -> BaseException | None:
     """The next result; polls, since not every system lets Ctrl-C end a long wait."""
     while True:
+        check()
         try:
             return results.get(timeout=0.5)
         except queue.Empty:

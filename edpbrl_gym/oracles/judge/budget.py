@@ -81,7 +81,7 @@ class Budget:
                 if stop is not None and stop.is_set():
                     raise BudgetExhausted
                 needed = max(tokens, self.largest)
-                if self._fits(1, needed):
+                if self.fits(1, needed):
                     spending.held_questions += 1
                     spending.held_tokens += needed
                     return Reservation(self, needed)
@@ -89,7 +89,8 @@ class Budget:
                     raise BudgetExhausted
                 spending.changed.wait(timeout=0.2)
 
-    def _fits(self, questions: int, tokens: int) -> bool:
+    def fits(self, questions: int, tokens: int) -> bool:
+        """Whether there is room for more, beside what is spent and reserved; hold ``spending.changed``."""
         spending = self.spending
         total_questions = spending.questions + spending.held_questions + questions
         total_tokens = spending.tokens + spending.held_tokens + tokens
@@ -125,7 +126,7 @@ class Reservation:
             self.lost += self.tokens
             self.renewals += 1
             spending.tokens += self.tokens
-            if self._budget._fits(0, 0):
+            if self._budget.fits(0, 0):
                 return
             spending.held_tokens -= self.tokens
             self.tokens = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email.utils
+import hashlib
 import json
 import logging
 import math
@@ -64,6 +65,8 @@ class Attempts:
         sent: Number of attempts in which the question was sent.
         lost: Number of these without a readable answer (a timeout, a lost connection, a truncated body): they may have
             been billed.
+        refused: Number of these that the server answered with an error.
+        key: Key of the question in the ledger.
     """
 
     before_sending: Callable[[], None]
@@ -71,6 +74,15 @@ class Attempts:
     tries: int = 0
     sent: int = 0
     lost: int = 0
+    refused: int = 0
+    key: str = ""
+
+    def idempotency_key(self, body: bytes) -> str:
+        """Key of a request: the same for an attempt without an answer and the next one, also of another process.
+
+        An error is an answer: a server may repeat it for its key, so the attempt after it has another one.
+        """
+        return hashlib.sha256(f"{self.key} {self.refused} ".encode("ascii") + body).hexdigest()
 
     @property
     def retries(self) -> int:
@@ -143,7 +155,7 @@ class ChatClient:
             attempts.sent += 1
 
         try:
-            answer = self._poster.post(body, before_sending)
+            answer = self._poster.post(body, before_sending, {"Idempotency-Key": attempts.idempotency_key(body)})
         except NoAnswerError as error:
             if error.final:
                 raise ConnectionError(
@@ -154,6 +166,7 @@ class ChatClient:
             _log.debug("attempt %d: %s", attempts.tries, error.status)
             return Reply("failed", status=error.status), _backoff(number)
         _log.debug("attempt %d: answered %d", attempts.tries, answer.status)
+        attempts.refused += answer.status >= 400
         if answer.status in (401, 403, 404) or 300 <= answer.status < 400:
             raise ConnectionError(self._refusal(answer.status))
         if answer.status >= 400:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
+from edpbrl_gym._executor import Executor
 from edpbrl_gym.oracles.judge.asking import Asker, Look
 from edpbrl_gym.oracles.judge.budget import Budget
 from edpbrl_gym.oracles.judge.client import ChatClient
@@ -16,6 +17,7 @@ from edpbrl_gym.oracles.judge.ledger import Ledger
 from edpbrl_gym.oracles.judge.messages import label_order, question_key, same_candidate
 from edpbrl_gym.oracles.judge.questions import REASONS, JudgeQuestion, Reason, Usage, Verdict
 from edpbrl_gym.oracles.judge.settings import JudgeSettings
+from edpbrl_gym.oracles.judge.shards import ask_on_workers
 
 __all__ = ["Judge", "JudgeQuestion", "Usage", "Verdict"]
 
@@ -34,14 +36,23 @@ class Judge:
     Args:
         settings: Model, style, endpoint, limits.
         ledger: File of the answers (created if it does not exist), or an open ledger to share.
+        executor: Its workers ask, ``concurrency`` questions each (None: this process asks). They see the folder of the
+            ledger and the pictures, reach the endpoint, and have its key in their own environment.
 
     Raises:
         ValueError: A required key is missing, or the file is not a ledger.
         RuntimeError: Another process has the ledger open.
     """
 
-    def __init__(self, settings: JudgeSettings, *, ledger: str | os.PathLike[str] | Ledger) -> None:
+    def __init__(
+        self,
+        settings: JudgeSettings,
+        *,
+        ledger: str | os.PathLike[str] | Ledger,
+        executor: Executor | None = None,
+    ) -> None:
         self.settings = settings
+        self.executor = executor
         client = ChatClient(settings)
         self._owns_ledger = not isinstance(ledger, Ledger)
         try:
@@ -108,7 +119,9 @@ class Judge:
 
         if progress is not None and cached_keys:
             progress(num_done, len(looks))
-        if pending:
+        if pending and self.executor is not None:
+            ask_on_workers(self.executor, self._asker, pending, advance)
+        elif pending:
             self._asker.ask(pending, advance)
         verdicts = []
         counted_keys: set[str] = set()

@@ -10,8 +10,9 @@ failed   a question got no answer after all retries; the next run asks it again.
 mode     the server does not accept a JSON schema, so its answers are read as text.
 
 With every "sent" line, room for the answer is reserved in the file, so that a full disk stops further questions rather
-than losing an answer. The ledger contains no texts or images of questions, no style and no key of a server: a question
-is a sha256.
+than losing an answer. Workers that ask at the same time write a ledger each, in the folder ``LEDGER.parts``; their
+lines are copied to the ledger when they have finished, and when it is opened (``shards.py``). The ledger contains no
+texts or images of questions, no style and no key of a server: a question is a sha256.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ from __future__ import annotations
 import math
 import os
 import threading
+from contextlib import closing
 from pathlib import Path
 
 from edpbrl_gym._log import AppendLog, Line, Remedies
 from edpbrl_gym.oracles.judge.budget import Spending
 from edpbrl_gym.oracles.judge.questions import Usage
 
-__all__ = ["FORMAT", "GONE", "Ledger"]
+__all__ = ["FORMAT", "GONE", "Ledger", "parts_folder"]
 
 FORMAT = "edpbrl-gym judge ledger 2"
 
@@ -42,6 +44,11 @@ GONE = _REMEDIES.gone
 _MAX_LINE_BYTES = 12_000  # of the line of an answer, without the question's identity
 
 
+def parts_folder(path: Path) -> Path:
+    """The folder of the ledgers of workers that ask for the ledger at ``path``."""
+    return path.with_name(f"{path.name}.parts")
+
+
 class Ledger:
     """The open ledger of one or more judges, created if it does not exist.
 
@@ -49,6 +56,7 @@ class Ledger:
         path: The file.
         answers: The answer lines by key.
         failures: The last failed line of every key without an answer.
+        failed: All failed lines.
         lost: Usage of the failed attempts of a key, answered later or not.
         under_way: Tokens reserved for questions that were sent but have no result, since the run was killed. They may
             have been billed, so they count as spent; the questions are asked again.
@@ -65,6 +73,7 @@ class Ledger:
         self.path = Path(path)
         self.answers: dict[str, Line] = {}
         self.failures: dict[str, Line] = {}
+        self.failed: list[Line] = []
         self.lost: dict[str, Usage] = {}
         self.under_way: dict[str, list[int]] = {}
         self.text_only: set[tuple[str, str]] = set()
@@ -75,6 +84,7 @@ class Ledger:
         self._writing_pending = threading.Lock()
         self._closed = False
         self._reserved: dict[str, int] = {}
+        self._copied: set[tuple[str, str]] = set()
         self._claimed: set[str] = set()
         self._claims = threading.Condition()
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -83,10 +93,12 @@ class Ledger:
             for number, line in enumerate(self._log.read(_HEADER), start=2):
                 self._check(line, number)
                 self._apply(line)
+            self.spending = Spending(*self.spent)
+            for part in sorted(parts_folder(self.path).glob("*.jsonl")):
+                self.absorb(part)
         except BaseException:
             self._log.close()
             raise
-        self.spending = Spending(*self.spent)
 
     def _check(self, line: Line, number: int) -> None:
         problem = _line_problem(line)
@@ -102,6 +114,10 @@ class Ledger:
         if kind in ("answer", "failed") and line in (self.answers.get(key), self.failures.get(key)):
             return
         if kind == "sent":
+            if "part" in line:
+                if (key, line["part"]) in self._copied:
+                    return
+                self._copied.add((key, line["part"]))
             tokens_under_way = self.under_way.setdefault(key, [])
             tokens_under_way[len(tokens_under_way) - bool(line.get("again")) :] = [line["tokens"]]
         elif kind == "answer":
@@ -109,12 +125,13 @@ class Ledger:
             self.failures.pop(key, None)
         elif kind == "failed":
             self.failures[key] = line
+            self.failed.append(line)
             self.lost[key] = self.lost.get(key, Usage()) + Usage(**line["usage"])
         elif line["structured"] == "text":
             self.text_only.add((line["model"], line["address"]))
         if kind in ("answer", "failed"):
-            if line.get("sent", True) and self.under_way.get(key):
-                self.under_way[key].pop()
+            if line.get("sent", True) and "part" not in line and self.under_way.get(key):
+                self.under_way[key].pop()  # of a worker's question, only what had no result was copied
             usage = line["usage"]
             self.tokens += usage["input_tokens"] + usage["output_tokens"]
             self.questions += bool(kind == "answer" or line["lost"])
@@ -151,6 +168,35 @@ class Ledger:
             raise
         with self._lock:
             self._apply(line)
+
+    def absorb(self, part: Path) -> None:
+        """Copy the lines of a worker's ledger to this one and remove it; its spending counts from now on.
+
+        A line that is copied twice, since this process was killed in between, counts once. Of the questions that were
+        sent, only those without a result are copied.
+
+        Raises:
+            RuntimeError: A worker has it open.
+            ValueError, OSError: It is damaged, or can't be read or copied.
+        """
+        with closing(Ledger(part)) as ledger:
+            lines: list[Line] = [
+                {"kind": "mode", "model": model, "address": address, "structured": "text"}
+                for model, address in sorted(ledger.text_only - self.text_only)
+            ]
+            mark = {"part": part.name}
+            for key, under_way in ledger.under_way.items():
+                lines += [{"kind": "sent", "key": key, "tokens": tokens} | mark for tokens in under_way]
+            lines += [line | mark for line in ledger.failed if line | mark not in self.failed]
+            lines += [line | mark for key, line in ledger.answers.items() if self.answers.get(key) != line | mark]
+            before = self.spent
+            for place, line in enumerate(lines, start=1):
+                self.append(line, durable=place == len(lines))
+            with self.spending.changed:
+                self.spending.questions += self.spent[0] - before[0]
+                self.spending.tokens += self.spent[1] - before[1]
+                self.spending.changed.notify_all()
+        part.unlink()
 
     def write_pending(self) -> None:
         """Write the lines that the disk did not accept before.

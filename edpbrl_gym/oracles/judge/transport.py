@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from email.message import Message
 from http.client import HTTPException, HTTPResponse
+from types import MappingProxyType
 from typing import Any, cast
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -183,12 +184,15 @@ class Poster:
         self._idle: list[_Connection] | None = []
         self._lock = threading.Lock()
 
-    def post(self, body: bytes, before_sending: Callable[[], None]) -> HttpAnswer:
+    def post(
+        self, body: bytes, before_sending: Callable[[], None], headers: Mapping[str, str] = MappingProxyType({})
+    ) -> HttpAnswer:
         """Post a body, and read the whole answer.
 
         Args:
             body: JSON.
             before_sending: Callback, called when the server has been reached; an exception ends the attempt unsent.
+            headers: Of this request, ASCII.
 
         Raises:
             NoAnswerError: The server could not be reached, or no complete answer arrived in time.
@@ -202,7 +206,8 @@ class Poster:
             raise
         keep, answer = False, None
         try:
-            connection.send(self._head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items()).encode("ascii")
+            connection.send(self._head + lines + b"Content-Length: %d\r\n\r\n" % len(body) + body)
             answer = connection.answer("POST")
             raw = _read_body(answer)
             keep = not answer.will_close

@@ -1,4 +1,4 @@
-"""Units of experiments on the workers of a Dask cluster that somebody has started.
+"""Calls on the workers of a Dask cluster.
 
 Every call is sent as bytes, in a function that is pickled with its code: a scheduler reads all that it passes on, and
 need not have this package. A worker checks what it has before it reads the bytes.
@@ -20,9 +20,9 @@ from typing import Any
 
 import edpbrl_gym
 from edpbrl_gym._compat import check_installed
-from edpbrl_gym._places import LOCK
+from edpbrl_gym._files import mark
 from edpbrl_gym._threads import one_thread
-from edpbrl_gym.experiments.runs import versions
+from edpbrl_gym.workers.versions import versions
 
 __all__ = ["ClusterError", "DaskCluster", "check_pythons", "perform"]
 
@@ -42,8 +42,8 @@ class ClusterError(RuntimeError):
 class DaskCluster:
     """The workers of a Dask scheduler, as an ``Executor``; a context manager.
 
-    A worker does one call at a time, with one thread of BLAS. It must see the run folder and the folder in which this
-    process runs, and have the same versions as this process: both are checked on the worker before each call.
+    A worker does one call at a time, with one thread of BLAS. It must see the folder of the work and the folder in
+    which this process runs, and have the same versions as this process: all is checked on the worker before each call.
 
     A scheduler gives up a task when more workers than its ``distributed.scheduler.allowed-failures`` (3) have died
     with it, whether they ran it or only held it. So no worker is sent more than two calls, and a call that was given up
@@ -101,9 +101,15 @@ class DaskCluster:
             ClusterError: If a worker lacks a version or a folder, workers died with every try of a call, or the
                 connection is lost.
         """
+        with mark(folder) as name:
+            yield from self._map(function, arguments, _site(folder, name))
+
+    def _map(
+        self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], site: dict[str, Any]
+    ) -> Iterator[Any]:
         from distributed import CancelledError, KilledWorker, as_completed
 
-        task, site = _task(), _site(folder)
+        task = _task()
         waiting, losses = deque(range(len(arguments))), Counter[int]()
         done, running = as_completed(loop=self._client.loop), dict[Any, int]()
         try:
@@ -171,7 +177,7 @@ class DaskCluster:
         if several:
             self._say(
                 "threads",
-                "%d of %d workers have more than one thread, they do one unit at a time nevertheless; start them with "
+                "%d of %d workers have more than one thread, they do one call at a time nevertheless; start them with "
                 "--nthreads 1, one for each core",
                 several,
                 len(threads),
@@ -245,27 +251,26 @@ def _task() -> Callable[..., Any]:
                 f"Expected edpbrl-gym {version} on the worker {get_worker().address}, as here, got {installed}; start "
                 "it in the same environment"
             )
-        from edpbrl_gym.experiments.cluster import perform
+        from edpbrl_gym.workers.cluster import perform
 
         return perform(work, **site)
 
     return task
 
 
-def _site(folder: Path) -> dict[str, Any]:
+def _site(folder: Path, name: str) -> dict[str, Any]:
     """What every worker must have as this process has it: arguments of ``perform``."""
-    lock = (folder / LOCK).read_text(encoding="ascii")
-    return {"folder": str(folder), "lock": lock, "start": os.getcwd(), "installed": versions()}
+    return {"folder": str(folder), "name": name, "start": os.getcwd(), "installed": versions()}
 
 
-def perform(work: bytes, *, folder: str, lock: str, start: str, installed: dict[str, str]) -> Any:
+def perform(work: bytes, *, folder: str, name: str, start: str, installed: dict[str, str]) -> Any:
     """Do a call on a worker.
 
     Args:
         work: The pickled function and its arguments.
-        folder: The run folder.
-        lock: What its lock says while the run goes on.
-        start: Folder in which the experiment was started: relative paths are of there.
+        folder: The folder of the work.
+        name: A file in it, there while the work goes on.
+        start: Folder in which the command was started: relative paths are of there.
         installed: Versions that the coordinator has.
 
     Returns:
@@ -277,32 +282,28 @@ def perform(work: bytes, *, folder: str, lock: str, start: str, installed: dict[
     import cloudpickle
 
     with _alone:  # the count of BLAS threads and the working folder are those of the whole process
-        _check_worker(Path(folder), lock, start, installed)
+        _check_worker(Path(folder), name, start, installed)
         with chdir(start), one_thread():
             try:
                 function, values = cloudpickle.loads(work)
             except (ImportError, AttributeError) as error:
                 raise ClusterError(
-                    f"Expected the code of the experiment on {_worker()}, got {error}; install it there, or start the "
+                    f"Expected the code of the work on {_worker()}, got {error}; install it there, or start the "
                     "worker with its folder in PYTHONPATH"
                 ) from error
             return function(*values)
 
 
-def _check_worker(folder: Path, lock: str, start: str, installed: dict[str, str]) -> None:
+def _check_worker(folder: Path, name: str, start: str, installed: dict[str, str]) -> None:
     others = versions()
-    different = sorted(name for name in {*others, *installed} if others.get(name) != installed.get(name))
+    different = sorted(one for one in {*others, *installed} if others.get(one) != installed.get(one))
     if different:
-        listed = "; ".join(f"{name} is {others.get(name)} there, {installed.get(name)} here" for name in different)
+        listed = "; ".join(f"{one} is {others.get(one)} there, {installed.get(one)} here" for one in different)
         raise ClusterError(f"Expected the same versions on {_worker()}: {listed}; start it in the same environment")
-    try:
-        seen = (folder / LOCK).read_text(encoding="ascii")
-    except OSError:
-        seen = None
-    if seen != lock:
+    if not (folder / name).exists():
         raise ClusterError(
-            f"Expected {_worker()} to see the run folder {folder}, it does not; choose an --out that all workers see "
-            "under the same name, on the same machine or in a shared file system"
+            f"Expected {_worker()} to see the folder {folder}, it does not; choose one that all workers see under the "
+            "same name (--out, --cache, EDPBRL_CACHE), on the same machine or in a shared file system"
         )
     if not os.path.isdir(start):
         raise ClusterError(

@@ -19,12 +19,13 @@ from distributed import Client
 
 import edpbrl_gym
 from edpbrl_gym.cli import main
-from edpbrl_gym.experiments import cluster as cluster_module
-from edpbrl_gym.experiments.cluster import ClusterError, DaskCluster, check_pythons, perform
 from edpbrl_gym.experiments.framework import run_experiment
-from edpbrl_gym.experiments.runs import RunFolder, read_results, versions
+from edpbrl_gym.experiments.runs import read_results
 from edpbrl_gym.experiments.settings import PAPER_USERS, SyntheticSettings
 from edpbrl_gym.experiments.synthetic import SYNTHETIC
+from edpbrl_gym.workers import cluster as cluster_module
+from edpbrl_gym.workers.cluster import ClusterError, DaskCluster, check_pythons, perform
+from edpbrl_gym.workers.versions import versions
 from tests.helpers.dask_clusters import ROOT, local_cluster, started_cluster
 from tests.helpers.killing import part_times
 from tests.helpers.small_vocabulary import write_embedded
@@ -241,13 +242,13 @@ def test_a_worker_that_does_not_see_the_run_folder_is_refused(local, settings, t
     with connected(local.scheduler_address) as cluster, pytest.raises(ClusterError) as error:
         run_experiment(TINY, settings, "/proc/self/cwd/run", jobs=cluster)
     assert "Expected the worker tcp://127.0.0.1:" in str(error.value)
-    assert "to see the run folder /proc/self/cwd/run, it does not; choose an --out" in str(error.value)
+    assert "to see the folder /proc/self/cwd/run, it does not; choose one that all workers see" in str(error.value)
     assert not who_did(settings, "")
 
 
 def test_a_worker_that_does_not_see_the_folder_of_relative_paths_is_refused(local, tmp_path):
-    folder = RunFolder.open(tmp_path / "run", kind="tiny", config={})
-    site = {"folder": str(folder.path), "lock": f"{os.getpid()}\n", "installed": versions()}
+    (tmp_path / "here").touch()
+    site = {"folder": str(tmp_path), "name": "here", "installed": versions()}
     work = cloudpickle.dumps((os.getcwd, ()))
     with Client(local.scheduler_address, set_as_default=False) as client:
         assert client.submit(perform, work, start=str(tmp_path), **site).result() == str(tmp_path)
