@@ -96,7 +96,9 @@ def _class_name(entry_point: str) -> str:
 
 
 def _short(space: gymnasium.Space) -> str:
-    """A space on one line; a MultiDiscrete of equal numbers as its docstring writes it."""
+    """A space on one line; a MultiDiscrete of equal numbers as its docstring writes it, a Box by its shape."""
+    if isinstance(space, gymnasium.spaces.Box):
+        return f"Box({space.shape}, {space.dtype})"
     if isinstance(space, gymnasium.spaces.MultiDiscrete) and len(set(space.nvec.tolist())) == 1:
         return f"MultiDiscrete([{space.nvec[0]}] * {len(space.nvec)})"
     return " ".join(str(space).split())
