@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from edpbrl_gym.design import (
     exact_information,
+    information,
     realised_information,
     surrogate_information,
 )
@@ -242,3 +243,22 @@ def test_bad_shapes_are_named():
         exact_information(features, np.ones((2, 3)), 1)
     with pytest.raises(ValueError, match=r"at least 2 policies \(K\), got 1"):
         exact_information(features, np.ones((1, 2, 3)) / 3, 1)
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+@pytest.mark.parametrize("centred", [False, True])
+@pytest.mark.parametrize("lowest", [0.0, -1.0])
+@pytest.mark.parametrize("used", [3, 25])
+def test_sums_over_rows_are_those_of_all_rows_at_once(kind, centred, lowest, used):
+    """Few rows with a weight and many, in one type and the other, around a centre or not."""
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(30, 4)).astype(kind)
+    centre = rng.normal(size=4) if centred else None
+    rows = np.zeros((2, 3, 30))
+    rows[..., :used] = rng.uniform(0.1, 1.0, size=(2, 3, used))
+    plain = features.astype(np.float64) - (0.0 if centre is None else centre)
+    np.testing.assert_allclose(information.mean_features(features, rows, centre), rows @ plain, rtol=1e-9, atol=1e-9)
+    weights = rows[0, 0] * np.where(np.arange(30) % 2, 1.0, 1.0 if lowest == 0 else lowest)
+    found = information.second_moment(features, weights, centre)
+    np.testing.assert_allclose(found, plain.T @ (plain * weights[:, None]), rtol=1e-9, atol=1e-9)
+    np.testing.assert_array_equal(found, found.T)
