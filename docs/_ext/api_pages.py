@@ -24,7 +24,6 @@ MODULES = (
     "edpbrl_gym.design.moments",
     "edpbrl_gym.estimation.diagnosis",
     "edpbrl_gym.estimation.metrics",
-    "edpbrl_gym.experiments.cluster",
     "edpbrl_gym.experiments.framework",
     "edpbrl_gym.experiments.registry",
     "edpbrl_gym.experiments.runs",
