@@ -43,7 +43,7 @@ class Agent(ABC):
 
     Attributes:
         name: Name in the registry or of the class, for tables and files.
-        needs: Optional packages that ``learn`` imports, each with the extra of edpbrl-gym that brings it.
+        needs: Optional packages that it imports, by their import names.
         design: The optimised design, for agents that have one.
         base: The innermost environment (with ``.mdp`` and ``.features`` if it has them).
 
@@ -53,7 +53,7 @@ class Agent(ABC):
     """
 
     name: str = "agent"
-    needs: tuple[tuple[str, str], ...] = ()
+    needs: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class Agent(ABC):
         return iter(())
 
     @classmethod
-    def needed_packages(cls, **fixed: Any) -> tuple[tuple[str, str], ...]:
+    def needed_packages(cls, **fixed: Any) -> tuple[str, ...]:
         """``needs`` of an agent with these options."""
         return cls.needs
 

@@ -83,7 +83,7 @@ class DeepDesignAgent(PlaysLegally, Agent):
     """
 
     name = "deep"
-    needs = (("stable_baselines3", "rl"), ("sb3_contrib", "rl"))
+    needs = ("stable_baselines3", "sb3_contrib")
 
     def __init__(
         self,

@@ -131,9 +131,9 @@ class DesignAgent(TabularAgent):
         self.questions: QuerySet | None = None
 
     @classmethod
-    def needed_packages(cls, *, solver: str = "newton", **fixed: Any) -> tuple[tuple[str, str], ...]:
+    def needed_packages(cls, *, solver: str = "newton", **fixed: Any) -> tuple[str, ...]:
         """See the base class."""
-        return (("cvxpy", "reference"),) if solver == "reference" else ()
+        return ("cvxpy",) if solver == "reference" else ()
 
     @classmethod
     def option_names(cls, *, solver: str = "newton", **fixed: Any) -> list[str]:

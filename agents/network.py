@@ -101,6 +101,7 @@ class NetworkReinforceAgent(PlaysLegally, Agent):
     """
 
     name = "reinforce-network"
+    needs = ("torch",)
 
     def __init__(
         self,

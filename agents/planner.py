@@ -92,7 +92,7 @@ class PlannerAgent(AskingAgent, TabularAgent):
         self._instance = instance
 
     @classmethod
-    def needed_packages(cls, *, planner: str = "adaptive", **fixed: Any) -> tuple[tuple[str, str], ...]:
+    def needed_packages(cls, *, planner: str = "adaptive", **fixed: Any) -> tuple[str, ...]:
         """See the base class."""
         return planner_class(planner).needs
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from edpbrl_gym._compat import check_installed, import_string
+from edpbrl_gym._compat import Need, check_installed, import_string
 from edpbrl_gym.agents.base import Agent
 from edpbrl_gym.planners.registry import PLANNERS
 
-__all__ = ["AGENTS", "AgentEntry", "agent_class", "check_agent", "make_agent"]
+__all__ = ["AGENTS", "AgentEntry", "agent_class", "agent_needs", "check_agent", "make_agent"]
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,15 @@ def agent_class(name: str) -> type[Agent]:
     return cls
 
 
+def agent_needs(name: str) -> list[Need]:
+    """The optional packages that an agent imports.
+
+    Raises:
+        ValueError, ImportError, TypeError: As for ``agent_class``.
+    """
+    return [Need(package, f"the agent {name!r}") for package in agent_class(name).needed_packages(**_fixed(name))]
+
+
 def check_agent(name: str) -> None:
     """Raise for an agent that can't be made or could not learn: before minutes of work, not after.
 
@@ -91,8 +100,7 @@ def check_agent(name: str) -> None:
         ModuleNotFoundError: If a package that its ``learn`` needs isn't installed; the message says what to install.
         ValueError, ImportError, TypeError: As for ``agent_class``.
     """
-    for package, extra in agent_class(name).needed_packages(**_fixed(name)):
-        check_installed(package, f"the agent {name!r}", extra)
+    check_installed(*agent_needs(name))
 
 
 def make_agent(

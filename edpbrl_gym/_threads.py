@@ -8,6 +8,7 @@ thread, and large products are split into chunks for a pool of threads, which wa
 from __future__ import annotations
 
 import functools
+import importlib.util
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -99,7 +100,10 @@ def one_blas_thread() -> Iterator[None]:
 
 @contextmanager
 def one_torch_thread() -> Iterator[None]:
-    """A context in which torch uses one thread, also in threads that are started inside."""
+    """A context in which torch, where it is installed, uses one thread, also in threads that are started inside."""
+    if importlib.util.find_spec("torch") is None:
+        yield
+        return
     import torch
 
     previous_threads = torch.get_num_threads()

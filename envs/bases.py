@@ -12,6 +12,7 @@ from gymnasium.spaces import MultiDiscrete
 from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._arrays import Booleans, Floats32, Indices
+from edpbrl_gym._compat import Need, check_installed
 from edpbrl_gym.envs.array_lanes import ArrayLanes, ModelEnvironment
 from edpbrl_gym.envs.common import shared_encoder
 from edpbrl_gym.envs.infos import LaneInfos, lane_infos
@@ -77,6 +78,7 @@ class WritingModel:
 
         Text that doesn't fit is cut, with an ellipsis; a warning names each character missing from all fonts, once.
         """
+        check_installed(Need("PIL", "pictures of prompts"))
         from PIL import Image, ImageDraw
 
         from edpbrl_gym.rendering.lettering import letterings

@@ -1,4 +1,4 @@
-"""Fixtures for all tests: Ctrl-C as in a terminal, an embedding cache of their own and the real default encoder."""
+"""For all tests: skips where an extra is missing, Ctrl-C as in a terminal, a cache of their own, the real encoder."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from hypothesis import Phase, settings
 
 from edpbrl_gym.features import TextEncoder, load_encoder
+from tests.helpers.extras import FIXTURES, extras_of_module, reason
 
 # read when huggingface_hub is imported: no test may wait for a model hub
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -41,6 +42,26 @@ def pytest_collection_modifyitems(items):
         seen.add(test)
         examples = max(2, round(own.max_examples * PROFILES[PROFILE]))
         test._hypothesis_internal_use_settings = settings(own, max_examples=examples)
+
+
+class _Skipped(pytest.Module):
+    """A file of tests that is not imported, as it needs an extra that is not there."""
+
+    def collect(self):
+        pytest.skip(reason(extras_of_module(self.path)), allow_module_level=True)
+
+
+def pytest_pycollect_makemodule(module_path, parent):
+    """Skip files of tests that need an extra that is not installed."""
+    return _Skipped.from_parent(parent, path=module_path) if reason(extras_of_module(module_path)) else None
+
+
+def pytest_itemcollected(item):
+    """Skip a single test that needs an extra: by its mark ``needs`` or a fixture."""
+    marked = [extra for mark in item.iter_markers("needs") for extra in mark.args]
+    used = [extra for fixture, extra in FIXTURES.items() if fixture in getattr(item, "fixturenames", ())]
+    if why := reason([*marked, *used]):
+        item.add_marker(pytest.mark.skip(reason=why))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from tests.helpers.examples import EXAMPLES, load
+from tests.helpers.extras import skip_without
 
 RUNS = {
     "random_rollout.py": ["--seed", "3"],
@@ -99,7 +100,7 @@ def test_plug_in_environment():
 
 
 def test_maskable_ppo_beats_random():
-    pytest.importorskip("sb3_contrib", reason="needs the extra rl: pip install 'edpbrl-gym[rl]'")
+    skip_without("rl")
     output = run("maskable_ppo.py", *RUNS["maskable_ppo.py"])
     found = {name: (float(mean), float(error)) for name, mean, error in
              re.findall(r"^\s+(MaskablePPO|Random)\s+(\S+) \+- (\S+)$", output, flags=re.M)}  # fmt: skip
@@ -108,7 +109,7 @@ def test_maskable_ppo_beats_random():
 
 
 def test_the_saved_policy_beats_random_and_serves_personalize(tmp_path):
-    pytest.importorskip("sb3_contrib", reason="needs the extra rl: pip install 'edpbrl-gym[rl]'")
+    skip_without("rl")
     output = run("personalize_policy.py", *RUNS["personalize_policy.py"], "--out", str(tmp_path))
     means = dict(re.findall(r"^\s+(MaskablePPO|Random)\s+(\S+) \S+$", output, flags=re.M))
     assert float(means["MaskablePPO"]) > float(means["Random"])
@@ -127,7 +128,7 @@ def test_ask_tell(tmp_path):
 
 
 def test_human_oracle(tmp_path):
-    pytest.importorskip("alembic", reason="needs the extra study: pip install 'edpbrl-gym[study]'")
+    skip_without("study")
     output = run("human_oracle.py", *RUNS["human_oracle.py"])
     assert re.search(r"^6 answers by p[0-9a-f]{12}; last: ", output, flags=re.M)
     assert "estimate converged: True" in output and "The person is at the last page: finished" in output
@@ -153,7 +154,7 @@ def test_local_judge():
 
 @pytest.mark.parametrize("how", ["pool", "episodes"])
 def test_diffusion_taste(tmp_path, how):
-    pytest.importorskip("diffusers", reason="needs the extra images: pip install 'edpbrl-gym[images]'")
+    skip_without("images")
     out = ["--out", str(tmp_path / "run"), "--tensorboard", str(tmp_path / "board")]
     output = run("diffusion_taste.py", *RUNS["diffusion_taste.py"], "--how", how, *out)
     assert re.search(r"^6 answers, cosine with the true taste -?[01]\.\d+$", output, flags=re.M)
@@ -166,7 +167,7 @@ def test_diffusion_taste(tmp_path, how):
 
 
 def test_diffusion_reinforce(tmp_path):
-    pytest.importorskip("diffusers", reason="needs the extra images: pip install 'edpbrl-gym[images]'")
+    skip_without("images")
     output = run("diffusion_reinforce.py", *RUNS["diffusion_reinforce.py"], "--tensorboard", str(tmp_path))
     assert re.search(r"^objective in training: -?\d+\.\d+ in step 0, -?\d+\.\d+ in step 2$", output, flags=re.M)
     assert len(re.findall(r"objective +-?\d+\.\d+ \+- \d", output)) == 2
@@ -174,8 +175,7 @@ def test_diffusion_reinforce(tmp_path):
 
 
 def test_diffusion_design(tmp_path):
-    for package, extra in (("diffusers", "images"), ("stable_baselines3", "rl")):
-        pytest.importorskip(package, reason=f"needs the extra {extra}: pip install 'edpbrl-gym[{extra}]'")
+    skip_without("images", "rl")
     output = run("diffusion_design.py", *RUNS["diffusion_design.py"], "--tensorboard", str(tmp_path))
     assert len(re.findall(r"^iteration \d: objective ", output, flags=re.M)) == 2
     gap = float(re.search(r"the gap, by trying all sequences +(-?\d+\.\d+)", output)[1])

@@ -10,8 +10,9 @@ from contextlib import redirect_stderr, redirect_stdout
 from importlib import import_module
 from typing import Any
 
+from edpbrl_gym._compat import check_installed
 from edpbrl_gym.cli.console import NamedOutput, printable, printable_logs
-from edpbrl_gym.cli.errors import OK, UsageError, explain, unboxed
+from edpbrl_gym.cli.errors import OK, UsageError, bad_arguments, explain, unboxed
 
 __all__ = ["main"]
 
@@ -58,6 +59,9 @@ def _run(arguments: list[str]) -> None:
     except SystemExit:  # tyro has printed the help
         return
     options = getattr(options, "experiment", options)  # that of `reproduce`, `bench` and `study`
+    with bad_arguments():
+        needs = options.needs()
+    check_installed(*needs)
     run: Callable[[Any], None] = import_module(type(options).__module__).run
     run(options)
 

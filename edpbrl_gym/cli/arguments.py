@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
+from edpbrl_gym._compat import Need
+
 if TYPE_CHECKING:
     from edpbrl_gym._executor import Executor
 
@@ -109,6 +111,11 @@ class Workers:
             from edpbrl_gym.workers.cluster import DaskCluster
 
             yield stack.enter_context(DaskCluster(address, timeout=self.dask_timeout))
+
+    def needs(self) -> list[Need]:
+        """The optional packages that these options need."""
+        packages = ("distributed", *(("dask_jobqueue",) if str(self.dask).endswith(".toml") else ()))
+        return [] if self.dask is None else [Need(package, "--dask") for package in packages]
 
 
 @dataclass(frozen=True)

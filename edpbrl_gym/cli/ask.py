@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from edpbrl_gym._compat import Need
 from edpbrl_gym.cli.ask_folder import (
     ANSWERS,
     SESSION,
@@ -59,6 +60,18 @@ class Ask:
     """Seed of the questions (None: 0, or as before)."""
     count: int = 5
     """Prompts to write at the end."""
+
+    def needs(self) -> list[Need]:
+        """The optional packages that these options need."""
+        from edpbrl_gym.features import encoder_needs
+        from edpbrl_gym.planners.registry import planner_needs
+
+        # questions that go on have the encoder of their folder, which is asked for when it is loaded
+        spec = self.encoder or (None if begun(self.out) else AskSettings.encoder)
+        return [
+            *([] if spec is None else encoder_needs(spec)),
+            *([] if self.planner is None else planner_needs(self.planner)),
+        ]
 
 
 def run(options: Ask) -> None:

@@ -10,6 +10,7 @@ from typing import Literal
 import tyro
 from tyro.conf import OmitArgPrefixes
 
+from edpbrl_gym._compat import Need, check_installed
 from edpbrl_gym.cli.arguments import Workers
 from edpbrl_gym.cli.console import quiet_libraries, show_report, track
 from edpbrl_gym.cli.errors import bad_arguments
@@ -55,6 +56,14 @@ class Bench:
         """What the defaults are with the study and --quick."""
         return cls(study, BenchSettings(**STUDY_SETTINGS[_name(study, quick)]))
 
+    def needs(self) -> list[Need]:
+        """The optional packages that these options need; those of planners are asked for when the units are known."""
+        from edpbrl_gym.experiments.registry import experiment_needs
+        from edpbrl_gym.features import encoder_needs
+
+        encoder = [] if self.report is not None else encoder_needs(self.settings.encoder)
+        return [*encoder, *experiment_needs(f"bench {self.study}"), *self.workers.needs()]
+
 
 def _name(study: Study, quick: bool) -> str:
     return f"{study}-quick" if quick else study
@@ -62,7 +71,7 @@ def _name(study: Study, quick: bool) -> str:
 
 def run(options: Bench) -> None:
     """Run or resume the benchmark, or rewrite its report; print the main tables and where the files are."""
-    from edpbrl_gym.experiments.bench.run import BENCH, check_arms, plan_units
+    from edpbrl_gym.experiments.bench.run import BENCH, arm_needs, plan_units
     from edpbrl_gym.experiments.bench.studies import STUDIES
     from edpbrl_gym.experiments.framework import gather, run_experiment
 
@@ -82,7 +91,7 @@ def run(options: Bench) -> None:
                 seeds=options.seeds,
                 first_seed=options.first_seed,
             )
-        check_arms(units)
+        check_installed(*arm_needs(units))
         with options.workers.executor() as executor:
             results = run_experiment(
                 BENCH, options.settings, out, units=units, jobs=executor, track=track, progress=True

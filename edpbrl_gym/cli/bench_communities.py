@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tyro.conf import OmitArgPrefixes
 
+from edpbrl_gym._compat import Need
 from edpbrl_gym.cli.arguments import Workers
 from edpbrl_gym.cli.console import quiet_libraries, show_report, track
 from edpbrl_gym.cli.errors import bad_arguments
@@ -48,6 +49,14 @@ class BenchCommunities:
     def preset(cls, *, quick: bool) -> BenchCommunities:
         """What the defaults are with --quick."""
         return cls(_QUICK, regime=DEFAULT_REGIMES[-1:]) if quick else cls()
+
+    def needs(self) -> list[Need]:
+        """The optional packages that these options need."""
+        from edpbrl_gym.experiments.registry import experiment_needs
+        from edpbrl_gym.features import encoder_needs
+
+        encoder = [] if self.report is not None else encoder_needs(self.settings.encoder)
+        return [*encoder, *experiment_needs("bench communities"), *self.workers.needs()]
 
 
 def run(options: BenchCommunities) -> None:

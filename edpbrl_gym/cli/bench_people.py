@@ -11,6 +11,7 @@ from typing import Annotated
 import tyro
 from tyro.conf import OmitArgPrefixes
 
+from edpbrl_gym._compat import Need
 from edpbrl_gym.cli.arguments import Workers
 from edpbrl_gym.cli.console import quiet_libraries, show_report, track
 from edpbrl_gym.cli.errors import bad_arguments
@@ -53,6 +54,12 @@ class BenchPeople:
     """Run nothing: rewrite results, figures and REPORT.md of this run folder from what is finished."""
     page: Path | None = None
     """Also write the report as this Markdown file, with its figures beside it."""
+
+    def needs(self) -> list[Need]:
+        """The optional packages that these options need; those that the data need are asked for when it is read."""
+        from edpbrl_gym.experiments.registry import experiment_needs
+
+        return [*experiment_needs("bench people"), *self.workers.needs()]
 
 
 def run(options: BenchPeople) -> None:

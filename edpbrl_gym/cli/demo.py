@@ -10,6 +10,7 @@ from typing import Any
 
 from tyro.conf import OmitArgPrefixes
 
+from edpbrl_gym._compat import Need
 from edpbrl_gym.cli.console import bullet, output, quiet_libraries, shown
 from edpbrl_gym.experiments.demo_settings import DemoSettings
 
@@ -27,6 +28,13 @@ class Demo:
     settings: OmitArgPrefixes[DemoSettings] = field(default_factory=DemoSettings)
     out: Path | None = None
     """Run folder (None: runs/demo, or runs/demo-HASH of settings that are not the defaults)."""
+
+    def needs(self) -> list[Need]:
+        """The optional packages that these options need."""
+        from edpbrl_gym.experiments.registry import experiment_needs
+        from edpbrl_gym.features import encoder_needs
+
+        return [*encoder_needs(self.settings.encoder), *experiment_needs("demo")]
 
 
 def run(options: Demo) -> None:

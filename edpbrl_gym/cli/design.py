@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from edpbrl_gym._compat import Need
 from edpbrl_gym._feedback import Feedback
 from edpbrl_gym.cli.arguments import CriterionName
 from edpbrl_gym.cli.console import command, output, quiet_libraries, shown, solving
@@ -69,6 +70,14 @@ class Design:
     """Seed of the drawn questions and of the split."""
     out: Path = Path("runs/design")
     """Folder for the design and the questions."""
+
+    def needs(self) -> list[Need]:
+        """The optional packages that these options need."""
+        from edpbrl_gym.agents.registry import agent_needs
+        from edpbrl_gym.features import encoder_needs
+
+        device = [] if self.solver != "newton" or self.device == "cpu" else [Need("torch", f"--device {self.device}")]
+        return [*encoder_needs(self.encoder), *agent_needs(self.solver), *device]
 
 
 def run(options: Design) -> None:

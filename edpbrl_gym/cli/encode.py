@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tyro.conf import OmitArgPrefixes, Positional
 
+from edpbrl_gym._compat import Need
 from edpbrl_gym._files import errors_naming
 from edpbrl_gym.cli.arguments import ModelWorkers
 from edpbrl_gym.cli.console import output, quiet_libraries, shown
@@ -31,6 +32,12 @@ class Encode:
     device: str | None = None
     """Torch device (None: cuda where there is one, else cpu)."""
     workers: OmitArgPrefixes[ModelWorkers] = field(default_factory=ModelWorkers)
+
+    def needs(self) -> list[Need]:
+        """The optional packages that these options need."""
+        from edpbrl_gym.features import encoder_needs
+
+        return [*encoder_needs(self.encoder), *self.workers.needs()]
 
 
 def run(options: Encode) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
+from edpbrl_gym._compat import Need
 from edpbrl_gym.cli.console import bullet, output, quiet_libraries, shown
 from edpbrl_gym.cli.design_file import (
     DESIGN,
@@ -56,6 +57,12 @@ class Estimate:
     """Also print whether the assumptions of the theory's bound on the error hold for these answers."""
     out: Path = Path("runs/theta.safetensors")
     """File for theta."""
+
+    def needs(self) -> list[Need]:
+        """The optional packages that these options need; that of an encoder named in a file is asked for later."""
+        from edpbrl_gym.features import encoder_needs
+
+        return [] if self.encoder is None else encoder_needs(self.encoder)
 
 
 def run(options: Estimate) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from edpbrl_gym._compat import Need
 from edpbrl_gym.cli.console import bullet, command, output, quiet_libraries, shown
 from edpbrl_gym.cli.design_file import DESIGN, NamedVocabulary, built_in_vocabulary, option_vocabulary, read_study
 from edpbrl_gym.cli.encoders import answers_encoder, select_encoder
@@ -60,6 +61,12 @@ class FitPopulation:
     """Seed of the integration points."""
     out: Path = Path("runs/population.safetensors")
     """File for the population."""
+
+    def needs(self) -> list[Need]:
+        """The optional packages that these options need; that of an encoder named in a file is asked for later."""
+        from edpbrl_gym.features import encoder_needs
+
+        return [] if self.encoder is None else encoder_needs(self.encoder)
 
 
 def run(options: FitPopulation) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tyro.conf import OmitArgPrefixes
 
+from edpbrl_gym._compat import Need
 from edpbrl_gym.cli.arguments import Workers
 from edpbrl_gym.cli.console import output, progress_bars, quiet_libraries, show_files, track
 from edpbrl_gym.cli.drawing import Drawing
@@ -54,6 +55,23 @@ class LLM:
     out: Path | None = None
     """Run folder (None: runs/llm). A stopped run resumes and asks nothing twice."""
 
+    def needs(self) -> list[Need]:
+        """The optional packages that these options need."""
+        from edpbrl_gym.agents.registry import agent_needs
+        from edpbrl_gym.experiments.registry import experiment_needs
+        from edpbrl_gym.features import encoder_needs
+
+        if self.dry_run:
+            return []
+        drawing = () if self.render_model is None else ("diffusers", "torch", "transformers", "PIL")
+        return [
+            *encoder_needs(self.settings.encoder),
+            *experiment_needs("reproduce llm"),
+            *(need for agent in self.settings.parsed_agents for need in agent_needs(agent.name)),
+            *(Need(package, "--render-model", "images") for package in drawing),
+            *self.workers.needs(),
+        ]
+
 
 def run(options: LLM) -> None:
     """Run or resume the experiment; print the per-style table, what came out and where the files are."""
@@ -70,7 +88,6 @@ def run(options: LLM) -> None:
     if options.dry_run:
         _plan(settings, judge, options)
         return
-    _check_packages(options, settings)
     from edpbrl_gym.experiments.llm.report import account_line, setting_line
     from edpbrl_gym.experiments.llm.run import run_llm
     from edpbrl_gym.experiments.llm.summary import findings
@@ -100,19 +117,6 @@ def run(options: LLM) -> None:
     console.print("\nWhat came out", style="bold")
     console.print(_listed(findings(results.table, results.config)))
     show_files(files, start)
-
-
-def _check_packages(options: LLM, settings: LLMSettings) -> None:
-    """Report missing packages now, not when the questions are ready."""
-    from edpbrl_gym._compat import check_installed
-    from edpbrl_gym.agents.registry import check_agent
-
-    if options.render_model is not None:
-        check_installed("diffusers", "--render-model", "images")
-        check_installed("PIL", "--render-model", "images")
-    with bad_arguments():
-        for agent in settings.parsed_agents:
-            check_agent(agent.name)
 
 
 def _renderer(options: LLM, executor: Executor | None) -> Renderer | None:

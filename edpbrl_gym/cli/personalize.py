@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from tyro.conf import OmitArgPrefixes, Positional
 
+from edpbrl_gym._compat import Need
 from edpbrl_gym.cli.console import counting, output, quiet_libraries, shown
 from edpbrl_gym.cli.drawing import Drawing
 from edpbrl_gym.cli.encoders import select_encoder
@@ -75,6 +76,17 @@ class Personalize:
     projection: str | None = None
     """For --score-guided: CLIPTextModelWithProjection of the model's text encoder, by hub id or folder."""
 
+    def needs(self) -> list[Need]:
+        """The optional packages that these options need; that of an encoder named in a file is asked for later."""
+        from edpbrl_gym.features import encoder_needs
+
+        drawing = () if self.model is None else ("diffusers", "torch", "transformers", "PIL")
+        return [
+            *([] if self.encoder is None else encoder_needs(self.encoder)),
+            *(Need(package, "--model", "images") for package in drawing),
+            *([] if self.policy is None else [Need("torch", "--policy")]),
+        ]
+
 
 def run(options: Personalize) -> None:
     """Search the best prompts for one or more tastes, write them as CSV and draw them."""
@@ -116,12 +128,8 @@ def run(options: Personalize) -> None:
 
 def _check(options: Personalize) -> dict[str, Path]:
     """Check the arguments; return the taste files by name."""
-    from edpbrl_gym._compat import check_installed
     from edpbrl_gym._validation import check_count, check_number, check_path
 
-    if options.model is not None:  # reported now, not after the search
-        check_installed("diffusers", "--model", "images")
-        check_installed("PIL", "contact sheets", "images")
     with bad_arguments():
         check_path(options.vocabulary, "vocabulary")
         for count in ("count", "beam_width", "shortlist", "per_base", "policy_samples", "pictures"):
@@ -323,7 +331,7 @@ def _write(options: Personalize, rankings: Any, **pictures: Any) -> None:
     from edpbrl_gym.comparisons.csv_files import write_csv
     from edpbrl_gym.personalize.rankings import rankings_table
 
-    write_csv(options.out, rankings_table(rankings, **pictures))
+    write_csv(options.out, *rankings_table(rankings, **pictures))
 
 
 def _print(console: Any, ranking: Any) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tyro.conf import OmitArgPrefixes
 
+from edpbrl_gym._compat import Need
 from edpbrl_gym.cli.console import output, progress_bars, quiet_libraries, show_files
 from edpbrl_gym.experiments.reinforce.settings import Recipe, ReinforceExperiment
 
@@ -55,10 +56,24 @@ class Reinforce:
         """What the defaults are with --recipe and --quick."""
         return cls(ReinforceExperiment.preset(recipe, quick=quick), recipe=recipe)
 
+    def needs(self) -> list[Need]:
+        """The optional packages that these options need."""
+        from edpbrl_gym.experiments.registry import experiment_needs
+        from edpbrl_gym.features import encoder_needs
+
+        models = ("torch", "transformers", "tokenizers")
+        return [
+            *(Need(package, "language models") for package in models),
+            *encoder_needs(self.settings.encoder),
+            *experiment_needs("reproduce reinforce"),
+            Need("sklearn", "the map of the prompts", "experiments"),
+            *([Need("peft", "adapters on a language model")] if self.settings.kind == "adapters" else []),
+            *([Need("tensorboard", "--tensorboard")] if self.tensorboard else []),
+        ]
+
 
 def run(options: Reinforce) -> None:
     """Run or resume the experiment; print the findings and the paths of the files."""
-    from edpbrl_gym._compat import check_installed
     from edpbrl_gym.experiments.registry import write_report
     from edpbrl_gym.experiments.reinforce.report import findings
     from edpbrl_gym.experiments.reinforce.run import run_reinforce
@@ -66,10 +81,6 @@ def run(options: Reinforce) -> None:
 
     start = time.monotonic()
     settings = options.settings
-    if settings.kind == "adapters":
-        check_installed("peft", "adapters on a language model", "language")
-    if options.tensorboard:
-        check_installed("tensorboard", "--tensorboard", "language")
     out = options.out or Path("runs/reinforce-quick" if options.quick else "runs/reinforce")
     quiet_libraries()
     console = output()
@@ -107,7 +118,7 @@ def _accelerator() -> Any:
         return None
     from edpbrl_gym._compat import require
 
-    return require("accelerate", "several processes", 'pip install "edpbrl-gym[language]"').Accelerator()
+    return require("accelerate", "several processes").Accelerator()
 
 
 class _Bar:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tyro.conf import OmitArgPrefixes, Positional
 
+from edpbrl_gym._compat import Need
 from edpbrl_gym._files import errors_naming
 from edpbrl_gym.cli.arguments import ModelWorkers
 from edpbrl_gym.cli.console import counting, output, quiet_libraries, shown
@@ -44,6 +45,11 @@ class Render:
     sheet_columns: int = 4
     """Images in each row of the contact sheet; 0 draws none."""
 
+    def needs(self) -> list[Need]:
+        """The optional packages that these options need."""
+        packages = ("diffusers", "torch", "transformers", "PIL")
+        return [*(Need(package, "pictures", "images") for package in packages), *self.workers.needs()]
+
 
 def run(options: Render) -> None:
     """Render the prompts of a file, and write the images, a manifest and a contact sheet.
@@ -51,7 +57,6 @@ def run(options: Render) -> None:
     Raises:
         Stopped: After Ctrl-C; finished batches are in the cache.
     """
-    from edpbrl_gym._compat import check_installed
     from edpbrl_gym._places import hold_folder
     from edpbrl_gym._validation import check_count
     from edpbrl_gym.rendering.settings import check_seed
@@ -64,7 +69,6 @@ def run(options: Render) -> None:
         prompts = _prompts(options)
         if options.out.exists() and not options.out.is_dir():
             raise UsageError(f"Expected a folder for the images with --out, got the file {options.out}")
-    check_installed("PIL", "pictures", "images")
     lock = hold_folder(options.out, "manifest.csv", "sheet.png")
     quiet_libraries()
     with options.workers.if_any() as executor:
@@ -155,8 +159,6 @@ def _render(renderer: Renderer, prompts: list[str], seeds: list[int]) -> list[Re
 
 def _write(images: list[RenderedImage], out: Path) -> list[Path | None]:
     """Copy the images and write the manifest; a flagged image is named there but not copied."""
-    import pandas
-
     from edpbrl_gym._places import write_atomically
     from edpbrl_gym.comparisons.csv_files import write_csv
 
@@ -182,7 +184,7 @@ def _write(images: list[RenderedImage], out: Path) -> list[Path | None]:
                 "key": image.key,
             }
         )
-    write_csv(out / "manifest.csv", pandas.DataFrame(rows))
+    write_csv(out / "manifest.csv", list(rows[0]), rows)
     return files
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import tyro
 
+from edpbrl_gym._compat import Need
 from edpbrl_gym.cli.console import output, shown
 
 if TYPE_CHECKING:
@@ -24,6 +25,12 @@ class Report:
     """Run folder, or its results.parquet; or a folder of `edpbrl study export`."""
     out: Path | None = None
     """Folder for figures and report (None: the run's own)."""
+
+    def needs(self) -> list[Need]:
+        """The optional packages that these options need."""
+        from edpbrl_gym.experiments.registry import experiment_needs
+
+        return experiment_needs("report")
 
 
 def run(options: Report) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tyro.conf import Positional
 
+from edpbrl_gym._compat import Need
 from edpbrl_gym.cli.console import bullet, command, output, quiet_libraries, shown, track
 from edpbrl_gym.cli.errors import UsageError, bad_arguments
 
@@ -20,12 +21,27 @@ if TYPE_CHECKING:
 __all__ = ["StudyCheck", "StudyDelete", "StudyExport", "StudyInit", "find_participant", "open_study", "run"]
 
 
+STORE = ("sqlalchemy", "alembic")
+PAGES = (*STORE, "starlette", "jinja2", "itsdangerous", "python_multipart")
+
+
+def study_needs(*packages: str) -> list[Need]:
+    """What a command on studies needs."""
+    return [
+        Need(package, "the answers of a study" if package in STORE else "the pages of a study") for package in packages
+    ]
+
+
 @dataclass(frozen=True)
 class StudyInit:
     """Write a configuration that explains itself, and texts to start from."""
 
     folder: Positional[Path]
     """New folder of the study."""
+
+    def needs(self) -> list[Need]:
+        """The optional packages that these options need."""
+        return []
 
 
 @dataclass(frozen=True)
@@ -34,6 +50,10 @@ class StudyCheck:
 
     folder: Positional[Path]
     """Folder of the study."""
+
+    def needs(self) -> list[Need]:
+        """The optional packages; those of encoder and planners are asked for when the configuration is read."""
+        return study_needs(*PAGES)
 
 
 @dataclass(frozen=True)
@@ -47,6 +67,10 @@ class StudyExport:
     identified: bool = False
     """Also write external identifiers, dates and times."""
 
+    def needs(self) -> list[Need]:
+        """The optional packages that these options need."""
+        return study_needs(*STORE)
+
 
 @dataclass(frozen=True)
 class StudyDelete:
@@ -58,6 +82,10 @@ class StudyDelete:
     """An external identifier of the participant (such as the PROLIFIC_PID), or the pseudonym of an export."""
     yes: bool = False
     """Delete; without it, only say what would be deleted."""
+
+    def needs(self) -> list[Need]:
+        """The optional packages that these options need."""
+        return study_needs(*STORE)
 
 
 def run(options: Any) -> None:
@@ -83,10 +111,6 @@ def _check_new(folder: Path) -> None:
 
 
 def _check(options: StudyCheck) -> None:
-    from edpbrl_gym._compat import check_installed
-
-    for package in ("sqlalchemy", "alembic", "starlette", "jinja2", "itsdangerous"):
-        check_installed(package, "the pages of a study", "study")
     from edpbrl_gym.study import Mistakes
     from edpbrl_gym.study.checks import examine
     from edpbrl_gym.study.config_reading import read_config
@@ -148,11 +172,7 @@ def _describe(console: Any, config: Any, plan: Any, materials: Any) -> None:
 
 def open_study(folder: Path) -> tuple[StudyConfig, Store]:
     """The configuration and the database of a study that has begun."""
-    from edpbrl_gym._compat import check_installed
     from edpbrl_gym.study.config_reading import read_config
-
-    check_installed("sqlalchemy", "the answers of a study", "study")
-    check_installed("alembic", "the answers of a study", "study")
     from edpbrl_gym.study.store import Store
 
     with bad_arguments():

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from tyro.conf import Positional
 
+from edpbrl_gym._compat import Need
 from edpbrl_gym.cli.console import bullet, output, quiet_libraries
-from edpbrl_gym.cli.study import find_participant, open_study
+from edpbrl_gym.cli.study import STORE, find_participant, open_study, study_needs
 
 if TYPE_CHECKING:
     from edpbrl_gym.study.audit import Audit, AuditedEvent, AuditedQuestion
@@ -40,6 +41,10 @@ class StudyReplay:
     """An external identifier of the participant (such as the PROLIFIC_PID), or the pseudonym of an export."""
     json: bool = False
     """Print JSON, with all that is stored."""
+
+    def needs(self) -> list[Need]:
+        """The optional packages that these options need."""
+        return study_needs(*STORE)
 
 
 def run(options: StudyReplay) -> None:

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from tyro.conf import Positional
 
+from edpbrl_gym._compat import Need
 from edpbrl_gym.cli.console import quiet_libraries, show_report, track
-from edpbrl_gym.cli.study import open_study
+from edpbrl_gym.cli.study import STORE, open_study, study_needs
 
 __all__ = ["StudyReport", "run"]
 
@@ -23,6 +24,10 @@ class StudyReport:
     """Folder of the study."""
     out: Path = Path("runs/study-report")
     """Folder for REPORT.md and its figures."""
+
+    def needs(self) -> list[Need]:
+        """The optional packages that these options need."""
+        return [*study_needs(*STORE), Need("matplotlib", "the figures of the report")]
 
 
 def run(options: StudyReport) -> None:

@@ -11,8 +11,10 @@ from urllib.parse import urlsplit
 
 from tyro.conf import Positional
 
+from edpbrl_gym._compat import Need
 from edpbrl_gym.cli.console import bullet, output, quiet_libraries
 from edpbrl_gym.cli.errors import UsageError, bad_arguments
+from edpbrl_gym.cli.study import PAGES, study_needs
 
 __all__ = ["ADMIN_TOKEN", "StudyServe", "run"]
 
@@ -35,13 +37,14 @@ class StudyServe:
     public_url: str | None = None
     """Address at which people reach the study behind a reverse proxy, such as https://study.example.org."""
 
+    def needs(self) -> list[Need]:
+        """The optional packages that these options need."""
+        figures = [Need("matplotlib", f"the report on the researcher's pages ({ADMIN_TOKEN})")]
+        return [*study_needs(*PAGES, "uvicorn"), *(figures if ADMIN_TOKEN in os.environ else [])]
+
 
 def run(options: StudyServe) -> None:
     """Run the server."""
-    from edpbrl_gym._compat import check_installed
-
-    for package in ("sqlalchemy", "alembic", "starlette", "uvicorn", "jinja2", "itsdangerous"):
-        check_installed(package, "the pages of a study", "study")
     token = _admin_token()
     public = _checked_url(options.public_url)
     quiet_libraries()

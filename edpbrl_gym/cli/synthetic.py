@@ -9,6 +9,7 @@ from typing import Any
 
 from tyro.conf import OmitArgPrefixes
 
+from edpbrl_gym._compat import Need
 from edpbrl_gym.cli.arguments import Workers
 from edpbrl_gym.cli.console import output, quiet_libraries, show_files, track
 from edpbrl_gym.experiments.settings import QUICK, SyntheticSettings
@@ -31,6 +32,19 @@ class Synthetic:
     def small(cls) -> Synthetic:
         """The defaults with --quick."""
         return cls(SyntheticSettings(**QUICK))
+
+    def needs(self) -> list[Need]:
+        """The optional packages that these options need."""
+        from edpbrl_gym.agents.registry import agent_needs
+        from edpbrl_gym.experiments.registry import experiment_needs
+        from edpbrl_gym.features import encoder_needs
+
+        return [
+            *encoder_needs(self.settings.encoder),
+            *experiment_needs("reproduce synthetic"),
+            *(need for agent in self.settings.parsed_agents for need in agent_needs(agent.name)),
+            *self.workers.needs(),
+        ]
 
 
 def run(options: Synthetic) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from edpbrl_gym._compat import Need
 from edpbrl_gym.cli.console import output, quiet_libraries, shown
 from edpbrl_gym.cli.errors import bad_arguments
 from edpbrl_gym.cli.training import training_into
@@ -24,6 +25,11 @@ class TrainMiniDiffusion:
     """Seed of everything."""
     out: Path | None = None
     """Folder of the model (None: mini-diffusion, or mini-diffusion-quick)."""
+
+    def needs(self) -> list[Need]:
+        """The optional packages that these options need."""
+        packages = ("diffusers", "torch", "sklearn")
+        return [Need(package, "training a diffusion model", "images") for package in packages]
 
 
 def run(options: TrainMiniDiffusion) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from edpbrl_gym._compat import Need
 from edpbrl_gym.cli.console import command, output, quiet_libraries, shown
 from edpbrl_gym.cli.errors import bad_arguments
 from edpbrl_gym.cli.training import training_into
@@ -29,6 +30,11 @@ class TrainPromptLM:
     """Seed of everything."""
     out: Path | None = None
     """Folder of the model, for `--model` (None: prompt-lm, or prompt-lm-quick)."""
+
+    def needs(self) -> list[Need]:
+        """The optional packages that these options need."""
+        packages = ("torch", "transformers", "tokenizers")
+        return [Need(package, "training a language model") for package in packages]
 
 
 def run(options: TrainPromptLM) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,19 +49,34 @@ def original_cell(cell: str) -> str:
     return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
 
 
-def write_csv(path: Path, table: Any) -> None:
-    """Write a DataFrame atomically with its texts escaped; numbers stay as they are.
+def write_csv(path: Path, header: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write a table atomically with its texts escaped; numbers are written so that they are read back exactly.
+
+    Args:
+        path: The file.
+        header: Names of the columns.
+        rows: Cell of each column by its name; None and NaN, or no such name, leave it empty.
 
     Raises:
         RunFolderError: If the file can't be written.
     """
-    texts = [name for name in table.columns if table[name].map(lambda value: isinstance(value, str)).any()]
-    safe = table.copy()  # columns without texts keep their type, and so the format of their numbers
-    for name in texts:
-        safe[name] = table[name].map(lambda value: escape_cell(value) if isinstance(value, str) else value)
-    returns = any("\r" in value for name in texts for value in table[name] if isinstance(value, str))
-    quoting = csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL  # the latter leaves a lone \r unquoted
-    write_atomically(path, lambda temporary: safe.to_csv(temporary, index=False, quoting=quoting))
+    lines = [list(header), *([_cell(row.get(name)) for name in header] for row in rows)]
+    returns = any("\r" in cell for line in lines for cell in line)
+    quoting: Any = csv.QUOTE_ALL if returns else csv.QUOTE_MINIMAL  # the latter leaves a lone \r unquoted
+
+    def write(temporary: Path) -> None:
+        with open(temporary, "w", newline="", encoding="utf-8") as file:
+            csv.writer(file, quoting=quoting, lineterminator="\n").writerows(lines)
+
+    write_atomically(path, write)
+
+
+def _cell(value: Any) -> str:
+    if value is None or value != value:  # NaN
+        return ""
+    if isinstance(value, str):
+        return escape_cell(value)
+    return repr(float(value)) if isinstance(value, float) else str(value)  # numpy's numbers name their type in a repr
 
 
 def _separator(file: Any, path: Path) -> str:

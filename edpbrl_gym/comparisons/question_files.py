@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -39,19 +40,22 @@ def write_questions(path: str | os.PathLike[str], questions: Sequence[tuple[int,
         path: File ending in .csv or .parquet.
         questions: Entries (episode, step, K texts).
     """
-    import pandas
-
     target = Path(path)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"episode": episode, "step": step, **{f"option_{number + 1}": text for number, text in enumerate(texts)}}
         for episode, step, texts in questions
     ]
-    table = pandas.DataFrame(rows)
-    table["choice"] = pandas.array([None] * len(table), dtype="Int64")
+    options = [name for name in (rows[0] if rows else {}) if name.startswith("option_")]
+    header = ["episode", "step", *options, "choice"]
     if target.suffix == ".csv":
-        write_csv(target, table)
+        write_csv(target, header, rows)
     elif target.suffix == ".parquet":
-        write_atomically(target, lambda name: table.to_parquet(name, index=False))
+        import pyarrow
+        import pyarrow.parquet
+
+        kinds = [pyarrow.string() if name in options else pyarrow.int64() for name in header]
+        table = pyarrow.Table.from_pylist(rows, schema=pyarrow.schema(list(zip(header, kinds, strict=True))))
+        write_atomically(target, lambda name: pyarrow.parquet.write_table(table, name))
     else:
         raise ValueError(f"Expected a file ending in .csv or .parquet, got {target}")
     return target
@@ -168,13 +172,14 @@ def _read_table(source: Path) -> _Table:
             raise ValueError(f"Expected a table of questions in {source}, could not read it: {error}") from None
         positions = [f"question {number} (line {line})" for number, line in enumerate(csv_table.lines, start=1)]
         return _Table(csv_table.header, [[cell.strip() for cell in row] for row in csv_table.rows], positions)
-    import pandas
+    import pyarrow.parquet
 
     with reading("a table of questions", source):
-        table = pandas.read_parquet(source)
-    cells = table.astype(object).where(table.notna(), "").to_numpy().tolist()
-    rows = [[str(cell).strip() for cell in row] for row in cells]
-    return _Table([str(name) for name in table.columns], rows, [f"question {n}" for n in range(1, len(rows) + 1)])
+        table = pyarrow.parquet.read_table(source)
+        columns = [column.to_pylist() for column in table.columns]
+    cells = [["" if cell is None or cell != cell else str(cell).strip() for cell in column] for column in columns]
+    rows = [list(row) for row in zip(*cells, strict=True)]
+    return _Table(table.column_names, rows, [f"question {n}" for n in range(1, len(rows) + 1)])
 
 
 def _options(header: list[str], source: Path) -> list[str]:

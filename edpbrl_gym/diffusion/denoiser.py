@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from edpbrl_gym._compat import require, resolve_device
 from edpbrl_gym._files import reading
 from edpbrl_gym.diffusion.schedulers import BlockSchedule
-from edpbrl_gym.rendering.pipelines import INSTALL, find_model, load_pipeline, model_fingerprint, quiet
+from edpbrl_gym.rendering.pipelines import find_model, load_pipeline, model_fingerprint, quiet
 from edpbrl_gym.rendering.settings import RenderSettings
 
 __all__ = ["SHIPPED_FOLDER", "SHIPPED_NAME", "Condition", "Denoiser", "ModelShape", "load_denoiser", "model_shape"]
@@ -259,7 +259,7 @@ def load_denoiser(
         ValueError: A condition does not fit the model, the device is unknown, or the weights are damaged.
         ModuleNotFoundError: diffusers is not installed.
     """
-    require("diffusers", "diffusion models", INSTALL)
+    require("diffusers", "diffusion models")
     shape = model_shape(model)
     checked = [shape.check_condition(condition) for condition in conditions]
     target = resolve_device(device)

@@ -27,7 +27,8 @@ from edpbrl_gym._seeds import derive_seed, generator
 from edpbrl_gym._validation import check_count, check_number
 from edpbrl_gym.diffusion.denoiser import load_denoiser
 from edpbrl_gym.diffusion.schedulers import BlockSchedule
-from edpbrl_gym.rendering.pipelines import INSTALL, model_fingerprint, quiet
+from edpbrl_gym.features.strokes import handwritten_digits
+from edpbrl_gym.rendering.pipelines import model_fingerprint, quiet
 
 if TYPE_CHECKING:
     import torch
@@ -137,7 +138,7 @@ def train_mini_diffusion(
         ValueError: Something else is at ``out``.
         ModuleNotFoundError: diffusers is not installed.
     """
-    diffusers = require("diffusers", "training a diffusion model", INSTALL)
+    diffusers = require("diffusers", "training a diffusion model")
     started, cpu_started = time.perf_counter(), time.process_time()
     folder = Path(out).expanduser()
     FOLDERS.check_replaceable(folder)
@@ -186,10 +187,9 @@ def read_digits(images: NDArray[np.floating]) -> tuple[NDArray[np.int64], float]
     Returns:
         The digit of each image, (n,), and the classifier's accuracy on the other half of the real digits.
     """
-    from sklearn.datasets import load_digits
+    digits = handwritten_digits()
     from sklearn.svm import SVC
 
-    digits = load_digits()
     rows = digits.data / 16.0
     reader = SVC(gamma=0.25).fit(rows[::2], digits.target[::2])  # 0.001 for brightness in 0..16
     accuracy = float(reader.score(rows[1::2], digits.target[1::2]))
@@ -228,10 +228,9 @@ def _fit(unet: Any, scheduler: Any, settings: DigitsSettings, seed: int, progres
     import copy
 
     import torch
-    from sklearn.datasets import load_digits
     from tqdm.auto import tqdm
 
-    digits = load_digits()
+    digits = handwritten_digits()
     images = torch.tensor(digits.images[:, None] / 8.0 - 1.0, dtype=torch.float32)
     classes = torch.tensor(digits.target)
     draws = torch.Generator().manual_seed(derive_seed(seed, "mini-diffusion training"))

@@ -14,7 +14,6 @@ import numpy as np
 
 from edpbrl_gym._compat import require
 from edpbrl_gym._validation import check_choice_of, check_count
-from edpbrl_gym.rendering.pipelines import INSTALL
 
 __all__ = ["SCHEDULERS", "BlockSchedule", "check_schedule"]
 
@@ -67,7 +66,7 @@ class BlockSchedule:
     def __init__(self, scheduler: str, config: Any, *, steps: int, blocks: int) -> None:
         name, count, self.num_blocks = check_schedule(scheduler, steps, blocks)
         self.size = count // self.num_blocks
-        diffusers = require("diffusers", "diffusion models", INSTALL)
+        diffusers = require("diffusers", "diffusion models")
         class_name, fixed = SCHEDULERS[name]
         if "beta_schedule" not in config and "trained_betas" not in config:
             raise ValueError(

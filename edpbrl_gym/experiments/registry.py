@@ -7,11 +7,13 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edpbrl_gym._compat import Need
+
 if TYPE_CHECKING:
     from edpbrl_gym.experiments.framework import Experiment
     from edpbrl_gym.experiments.runs import Results
 
-__all__ = ["EXPERIMENTS", "get_experiment", "write_report"]
+__all__ = ["EXPERIMENTS", "experiment_needs", "get_experiment", "write_report"]
 
 EXPERIMENTS: dict[str, str] = {
     "synthetic": "edpbrl_gym.experiments.synthetic:SYNTHETIC",
@@ -23,6 +25,15 @@ EXPERIMENTS: dict[str, str] = {
     "communities": "edpbrl_gym.experiments.communities.run:COMMUNITIES",
 }
 """Kind, as in a run's config.json and results.parquet, and the import string of its ``Experiment``."""
+
+
+def experiment_needs(command: str) -> list[Need]:
+    """What every experiment needs for its tables and figures.
+
+    Args:
+        command: Name of the command, for messages.
+    """
+    return [Need(package, f"`edpbrl {command}`") for package in ("pandas", "matplotlib")]
 
 
 def get_experiment(kind: str) -> Experiment:

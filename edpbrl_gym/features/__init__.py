@@ -9,7 +9,7 @@ from edpbrl_gym.features.images import (
     check_image_encoder_spec,
     load_image_encoder,
 )
-from edpbrl_gym.features.loading import ENCODER_FORMS, check_encoder_spec, load_encoder
+from edpbrl_gym.features.loading import ENCODER_FORMS, check_encoder_spec, encoder_needs, load_encoder
 from edpbrl_gym.features.maps import FeatureMap, RandomFourierFeatures, WithLinear
 from edpbrl_gym.features.memo import MemoEncoder
 from edpbrl_gym.features.precomputed import PrecomputedEncoder, save_precomputed
@@ -29,6 +29,7 @@ __all__ = [
     "check_image_encoder_spec",
     "default_cache_folder",
     "encode_to_file",
+    "encoder_needs",
     "load_encoder",
     "load_image_encoder",
     "save_precomputed",

@@ -171,9 +171,9 @@ class BatchedEncoder(ABC):
 
 
 @contextmanager
-def quiet_loading(purpose: str, install: str) -> Iterator[None]:
-    """Turn off transformers' progress bar for loading weights; the arguments are those of ``require``."""
-    logging = require("transformers.utils.logging", purpose, install)
+def quiet_loading(purpose: str) -> Iterator[None]:
+    """Turn off transformers' progress bar for loading weights; ``purpose`` is that of ``require``."""
+    logging = require("transformers.utils.logging", purpose)
     was_enabled = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:

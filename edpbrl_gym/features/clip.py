@@ -16,7 +16,6 @@ from edpbrl_gym.features.base import BatchedEncoder
 
 __all__ = ["OpenClipEncoder", "open_clip_model"]
 
-_INSTALL = 'pip install "edpbrl-gym[clip]"'
 _LOCAL = "local-dir:"
 _HUB = "hf-hub:"
 
@@ -92,7 +91,7 @@ def open_clip_model(source: str, device: str | None) -> tuple[Any, str, Any, str
         FileNotFoundError: The folder or its config is missing.
         ConnectionError: The hub can't be reached.
     """
-    package = require("open_clip", "CLIP encoders", _INSTALL)
+    package = require("open_clip", "CLIP encoders")
     target = resolve_device(device)
     model, pretrained = _split_source(source, package)
     return package, model, _load(package, model, pretrained, target).eval(), target

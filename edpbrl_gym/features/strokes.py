@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from os import PathLike
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym._arrays import Floats
+from edpbrl_gym._compat import Need, check_installed
 from edpbrl_gym._pictures import open_picture
 from edpbrl_gym.features._hashing import hash_settings
 
@@ -91,12 +92,22 @@ def _correlation(first: Floats, second: Floats) -> Floats:
     return np.asarray((left * right).sum(axis=(1, 2)) / np.maximum(norms, _TINY))
 
 
+def handwritten_digits() -> Any:
+    """scikit-learn's handwritten digits: ``images`` in 0..16 of shape (1797, 8, 8), their rows ``data``, ``target``.
+
+    Raises:
+        ModuleNotFoundError: scikit-learn is not installed.
+    """
+    check_installed(Need("sklearn", "handwritten digits", "images"))
+    from sklearn.datasets import load_digits
+
+    return load_digits()
+
+
 @functools.lru_cache(maxsize=1)
 def _of_real_digits() -> tuple[Floats, Floats]:
     """Mean and standard deviation of every measure over scikit-learn's handwritten digits, (12,) each."""
-    from sklearn.datasets import load_digits
-
-    measures = measure_strokes(load_digits().images / 16.0)
+    measures = measure_strokes(handwritten_digits().images / 16.0)
     return measures.mean(axis=0), measures.std(axis=0)
 
 

@@ -23,7 +23,6 @@ __all__ = ["SHIPPED_FOLDER", "SHIPPED_NAME", "LanguageModel", "load_language_mod
 
 SHIPPED_FOLDER = Path(__file__).parent / "data" / "prompt-lm"  # the prompt model of the package
 SHIPPED_NAME = "edpbrl-gym prompt-lm"
-_INSTALL = "pip install edpbrl-gym"
 _WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin")
 
 Spec = str | os.PathLike[str] | None
@@ -152,8 +151,8 @@ def load_language_model(
         _require_files(folder, ("config.json",), "configuration")
         _require_files(folder, _WEIGHTS, "weights")
     tokenizer = load_tokenizer(source)
-    package = require("transformers", "language models", _INSTALL)
-    with _readable_errors(source, folder, "a causal language model"), quiet_loading("language models", _INSTALL):
+    package = require("transformers", "language models")
+    with _readable_errors(source, folder, "a causal language model"), quiet_loading("language models"):
         config = package.AutoConfig.from_pretrained(source)
         if getattr(config, "is_encoder_decoder", False):
             raise ValueError("it is an encoder-decoder model")
@@ -190,10 +189,8 @@ def _tokenizer_class(folder: Path | None) -> Any:
     if folder is not None and (folder / "tokenizer.json").is_file() and (folder / "tokenizer_config.json").is_file():
         described = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
         if described.get("tokenizer_class") in ("TokenizersBackend", "PreTrainedTokenizerFast"):
-            from transformers import PreTrainedTokenizerFast
-
-            return PreTrainedTokenizerFast
-    return require("transformers", "language models", _INSTALL).AutoTokenizer
+            return require("transformers", "language models").PreTrainedTokenizerFast
+    return require("transformers", "language models").AutoTokenizer
 
 
 def _require_files(folder: Path, patterns: tuple[str, ...], kind: str) -> None:

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["AdapterPolicies", "CopiedPolicies", "Policies", "load_policies", "make_policies"]
 
-_INSTALL = 'pip install "edpbrl-gym[language]"'
-
 
 class CopiedPolicies(Policies):
     """K full copies of a language model (the paper's setting), besides the base itself.
@@ -131,7 +129,7 @@ class AdapterPolicies(Policies):
 
     def _inject(self) -> Any:
         """The peft model with K adapters."""
-        peft = require("peft", "adapters on a language model", _INSTALL)
+        peft = require("peft", "adapters on a language model")
         config = peft.LoraConfig(
             r=self.options["rank"],
             lora_alpha=self.options["alpha"],

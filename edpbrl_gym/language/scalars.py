@@ -22,7 +22,7 @@ class Scalars:
     """
 
     def __init__(self, folder: Path, iteration: int) -> None:
-        module = require("torch.utils.tensorboard", "TensorBoard", 'pip install "edpbrl-gym[language]"')
+        module = require("torch.utils.tensorboard", "TensorBoard", "language")
         self._writer = module.SummaryWriter(str(folder), purge_step=iteration)
         self._steps = self._evaluations = iteration
 

@@ -27,7 +27,6 @@ __all__ = ["NOTE", "StoredPolicy", "read_policy"]
 
 NOTE = "edpbrl_gym"  # attribute of the saved model that describes its training environment
 
-_INSTALL = 'pip install "edpbrl-gym[rl]"'
 # what a policy may be, as the description names its class: module -> whether it masks actions
 _KINDS = {"stable_baselines3.common.policies": False, "sb3_contrib.common.maskable.policies": True}
 # options of a policy that leave its network as it is, or that its weights show
@@ -100,7 +99,7 @@ def read_policy(source: Path) -> StoredPolicy:
         OSError: It can't be read.
         ModuleNotFoundError: torch isn't installed.
     """
-    require("torch", "a policy's weights", _INSTALL)
+    require("torch", "a policy's weights")
     with errors_naming(source):
         data = source.read_bytes()
     try:

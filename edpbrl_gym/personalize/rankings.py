@@ -131,15 +131,13 @@ def rankings_table(
     *,
     pictures: Mapping[str, Picture] | None = None,
     guided: Sequence[GuidedPicture] = (),
-) -> Any:
-    """Return the rankings as a pandas DataFrame, one row per prompt.
+) -> tuple[list[str], list[dict[str, Any]]]:
+    """The names of the columns, and the rankings as rows, one per prompt.
 
     Columns: taste, source ("beam", "policy", "guided"), base, rank, score (RankScore), true_score (GTScore),
     base_score, base_true_score, strength (of score guidance), prompt, image, flagged. Columns without values are left
     out.
     """
-    import pandas
-
     rows: list[dict[str, Any]] = []
     for ranking in rankings:
         for number, prompt in enumerate(ranking.prompts):
@@ -171,8 +169,8 @@ def rankings_table(
         }
         rows.append(row | _picture(guided_picture.picture))
     order = ["taste", "source", "base", "rank", "score", "true_score", "base_score", "base_true_score", "strength"]
-    table = pandas.DataFrame(rows, columns=[*order, "prompt", "image", "flagged"])
-    return table.dropna(axis="columns", how="all")
+    names = [*order, "prompt", "image", "flagged"]
+    return [name for name in names if any(row.get(name) is not None for row in rows)], rows
 
 
 def _picture(picture: Picture | None) -> dict[str, Any]:

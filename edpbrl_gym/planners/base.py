@@ -26,7 +26,7 @@ class Planner(ABC):
 
     Attributes:
         name: Name in tables, files and messages.
-        needs: Optional packages that it imports, each with the extra of edpbrl-gym that brings it.
+        needs: Optional packages that it imports, by their import names.
         num_options: K.
         model: Format of the answers.
         asked: Number of questions asked.
@@ -36,7 +36,7 @@ class Planner(ABC):
     """
 
     name: str = "planner"
-    needs: tuple[tuple[str, str], ...] = ()
+    needs: tuple[str, ...] = ()
     num_options: int
     model: ResponseModel = BestOf()
     asked: int = 0

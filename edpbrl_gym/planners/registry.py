@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from edpbrl_gym._compat import constructor_options, import_string
+from edpbrl_gym._compat import Need, constructor_options, import_string
 from edpbrl_gym._validation import check_choice_of
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ __all__ = [
     "make_rule",
     "merged_options",
     "planner_class",
+    "planner_needs",
     "planner_options",
     "rule_class",
 ]
@@ -144,6 +145,15 @@ def planner_class(name: str) -> type[Planner]:
     if not (isinstance(cls, type) and issubclass(cls, Planner)):
         raise TypeError(f"Expected {name!r} to be a subclass of edpbrl_gym.planners.Planner, got {cls!r}")
     return cls
+
+
+def planner_needs(name: str) -> list[Need]:
+    """The optional packages that a planner imports.
+
+    Raises:
+        ValueError, ImportError, TypeError: As for ``planner_class``.
+    """
+    return [Need(package, f"the planner {name!r}") for package in planner_class(name).needs]
 
 
 def make_planner(

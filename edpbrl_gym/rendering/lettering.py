@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from edpbrl_gym._compat import Need, check_installed
+
 __all__ = ["ELLIPSIS", "Lettering", "letterings"]
 
 ELLIPSIS = "..."
@@ -119,12 +121,9 @@ def letterings(texts: Iterable[str], sizes: Sequence[int]) -> list[Lettering]:
     Raises:
         ModuleNotFoundError: Pillow isn't installed.
     """
-    try:
-        from PIL import ImageFont
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            'Expected Pillow to draw text, got no such package; run: pip install "edpbrl-gym[images]"', name="PIL"
-        ) from error
+    check_installed(Need("PIL", "text in pictures"))
+    from PIL import ImageFont
+
     characters = set().union(*(_clean(text) for text in texts))
     if all(character.isascii() for character in characters):
         return [Lettering(ImageFont.load_default(size)) for size in sizes]

@@ -19,7 +19,6 @@ from edpbrl_gym._compat import require, resolve_device
 from edpbrl_gym.rendering.settings import RenderSettings
 
 __all__ = [
-    "INSTALL",
     "LoadedPipeline",
     "cut_prompts",
     "find_model",
@@ -30,7 +29,6 @@ __all__ = [
     "quiet",
 ]
 
-INSTALL = 'pip install "edpbrl-gym[images]"'
 _INDEX = "model_index.json"
 _WEIGHTS = (".safetensors", ".bin")  # in the order in which diffusers prefers them
 _TEXTS = (".json", ".txt", ".model")  # configs, vocabularies, merges
@@ -57,7 +55,7 @@ class LoadedPipeline:
 
 def _diffusers() -> Any:
     """Import diffusers."""
-    return require("diffusers", "rendering", INSTALL)
+    return require("diffusers", "rendering")
 
 
 @contextmanager

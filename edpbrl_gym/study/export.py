@@ -100,14 +100,11 @@ def export(store: Store, materials: Materials, out: Path, *, identified: bool = 
 
 
 def _write(part: Path, tables: StudyTables, *, identified: bool) -> None:
-    import pandas
-
     columns = columns_of(identified=identified)
     for name, listed in columns.items():
         names = [column.name for column in listed]
         cells = [{key: _cell(row[key]) for key in names} for row in getattr(tables, name)]
-        whole = [column.name for column in listed if column.type == "integer"]
-        write_csv(part / f"{name}.csv", pandas.DataFrame(cells, columns=names).astype(dict.fromkeys(whole, "Int64")))
+        write_csv(part / f"{name}.csv", names, cells)
     _write_text(part / "answers.jsonl", [json.dumps(row, ensure_ascii=False) for row in tables.answers])
     _write_parquet(part / "answers.parquet", tables.answers)
     meanings = [
@@ -115,7 +112,7 @@ def _write(part: Path, tables: StudyTables, *, identified: bool) -> None:
         for name, listed in columns.items()
         for column in listed
     ]
-    write_csv(part / _DICTIONARY, pandas.DataFrame(meanings))
+    write_csv(part / _DICTIONARY, ["file", "column", "type", "meaning"], meanings)
     _write_text(part / STUDY, [json.dumps(tables.study, ensure_ascii=False, indent=1)])
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from edpbrl_gym._compat import check_installed
+from edpbrl_gym._compat import Need, check_installed
 from edpbrl_gym._validation import check_choice_of, check_number
 from edpbrl_gym.comparisons import Queries
 from edpbrl_gym.likelihood import Response
@@ -74,8 +74,7 @@ class HumanOracle:
         timeout: float | None = 600.0,
         poll: float = 0.5,
     ) -> None:
-        for package in ("sqlalchemy", "alembic"):
-            check_installed(package, "the answers of a study", "study")
+        check_installed(*(Need(package, "the answers of a study") for package in ("sqlalchemy", "alembic")))
         from edpbrl_gym.study.posts import Posts
         from edpbrl_gym.study.store import Store
 

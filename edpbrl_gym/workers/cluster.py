@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any
 
 import edpbrl_gym
-from edpbrl_gym._compat import check_installed
+from edpbrl_gym._compat import Need, check_installed
 from edpbrl_gym._files import mark
 from edpbrl_gym._threads import one_thread
 from edpbrl_gym.workers.versions import versions
@@ -61,7 +61,7 @@ class DaskCluster:
             ClusterError: If there is no scheduler, or scheduler and workers have another version of Python.
             ModuleNotFoundError: If Dask's ``distributed`` is not installed.
         """
-        check_installed("distributed", "--dask", "cluster")
+        check_installed(Need("distributed", "--dask"))
         from distributed import Client
 
         logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # our errors say it in a line

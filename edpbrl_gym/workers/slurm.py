@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from edpbrl_gym._compat import check_installed
+from edpbrl_gym._compat import Need, check_installed
 from edpbrl_gym._files import errors_naming
 from edpbrl_gym._validation import check_count
 
@@ -93,7 +93,7 @@ class SlurmJobs:
         Raises:
             ModuleNotFoundError: dask-jobqueue is not installed.
         """
-        check_installed("dask_jobqueue", "jobs of SLURM", "cluster")
+        check_installed(Need("dask_jobqueue", "jobs of SLURM"))
         from dask_jobqueue.slurm import SLURMCluster
 
         return SLURMCluster(

@@ -17,6 +17,8 @@ from edpbrl_gym.envs.wrappers import PreferenceQuery
 from edpbrl_gym.oracles import SyntheticUser
 from tests.helpers.lane_environments import SIZES, BareEnv, ChainEnv, RaggedEnv, write_summed_world
 
+pytestmark = pytest.mark.needs("rl")
+
 ID = "edpbrl/PromptConstruction-v0"
 TINY = {
     "num_options": 2,

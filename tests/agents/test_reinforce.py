@@ -18,6 +18,8 @@ from tests.helpers.lane_environments import ChainEnv
 from tests.helpers.tiny_language_model import write_tiny_model
 from tests.helpers.tiny_reinforce import HashEncoder
 
+pytestmark = pytest.mark.needs("text", "language")
+
 ID = "edpbrl/TextGeneration-v0"
 TRAINING = {"iterations": 2, "meta_samples": 2, "evaluation_samples": 2, "learning_rate": 0.1}
 

@@ -136,6 +136,7 @@ def test_single_observations(folder):
         observation, _, done, _, _ = env.step(action)
 
 
+@pytest.mark.needs("rl")
 @pytest.mark.parametrize("lanes", [1, 2, 3])
 def test_stable_baselines3s_evaluate_policy(folder, lanes):
     from stable_baselines3.common.evaluation import evaluate_policy
@@ -188,6 +189,7 @@ def test_no_environment_at_all():
         make_agent("random", ID, num_options=2, episodes=3)
 
 
+@pytest.mark.needs("rl")
 @pytest.mark.parametrize("name", ["random", "frank_wolfe"])
 def test_lanes_hidden_in_other_processes_of_stable_baselines3(folder, name):
     from stable_baselines3.common.vec_env import SubprocVecEnv

@@ -15,6 +15,8 @@ from edpbrl_gym.mdp import FiniteHorizonMDP
 from edpbrl_gym.oracles import SyntheticUser
 from tests.helpers.lane_environments import ChainEnv, write_vocabulary
 
+pytestmark = pytest.mark.needs("text")
+
 ID = "edpbrl/PromptConstruction-v0"
 K, T = 2, 5
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import ast
-import configparser
-import importlib.metadata
-import re
+import importlib.util
 import sys
-from pathlib import Path
 
 import pytest
 
+from edpbrl_gym._compat import EXTRAS, Need, check_installed
 from edpbrl_gym.agents.registry import check_agent
 from edpbrl_gym.cli import main
 from tests.helpers.small_vocabulary import write_vocabulary
 
-ROOT = Path(__file__).resolve().parents[2]
 OWN = ["--encoder", "tests.helpers.encoders:NeverEncoder"]
 
 
@@ -48,23 +44,94 @@ def test_an_agent_without_needs_passes():
         check_agent(name)
 
 
-def test_the_extra_that_a_command_names_brings_the_package():
-    """Every ``check_installed("package", ..., "extra")`` in the sources, against what setup.cfg says of that extra."""
-    setup = configparser.ConfigParser()
-    setup.read(ROOT / "setup.cfg")
-    brought = {
-        extra: {re.split(r"[^\w.-]", line)[0].lower().replace("_", "-") for line in listed.split()}
-        for extra, listed in setup["options.extras_require"].items()
-    }
-    distributions = importlib.metadata.packages_distributions()
-    asked = set()
-    for path in (ROOT / "edpbrl_gym").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "check_installed":
-                package, _, extra = (getattr(argument, "value", None) for argument in node.args)
-                if isinstance(package, str):
-                    asked.add((package, extra))
-    assert len(asked) >= 4
-    for package, extra in sorted(asked):
-        names = {name.lower().replace("_", "-") for name in distributions.get(package, [package])}
-        assert names & brought[extra], f"the extra {extra!r} does not bring {package!r}"
+def hide(monkeypatch):
+    """Let no package of an extra be found, as in a bare environment; those that are loaded stay, for tyro."""
+    extras = set().union(*EXTRAS.values())
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name in extras else find(name, *more))
+
+
+@pytest.mark.parametrize(
+    ("command", "extras"),
+    [
+        (["demo"], "text,experiments"),
+        (["demo", *OWN], "experiments"),
+        (["ask"], "text"),
+        (["ask", "--planner", "botorch-bald", *OWN], "external"),
+        (["design"], "text"),
+        (["design", *OWN, "--device", "cuda"], "text"),
+        (["design", *OWN, "--solver", "deep"], "rl"),
+        (["design", *OWN, "--solver", "reinforce-network"], "text"),
+        (["design", "--encoder", "open_clip:ViT-L-14/openai"], "clip"),
+        (["estimate", "answers.csv", "--encoder", "minilm"], "text"),
+        (["fit-population", "answers", "--encoder", "minilm"], "text"),
+        (["personalize", "theta", "--model", "m", "--encoder", "minilm", "--policy", "p"], "text,images"),
+        (["render", "prompts.txt", "--model", "m"], "images"),
+        (["reproduce", "synthetic"], "text,experiments"),
+        (["reproduce", "reinforce", "--kind", "adapters", "--tensorboard"], "text,experiments,language"),
+        (["reproduce", "llm"], "text,experiments"),
+        (["bench", "efficiency", "--dask", "tcp://127.0.0.1:1"], "text,experiments,cluster"),
+        (["bench", "first-answers", "--report", "run"], "experiments"),
+        (["bench", "people", "electricity"], "experiments"),
+        (["bench", "communities"], "text,experiments"),
+        (["encode", "texts.txt"], "text"),
+        (["render", "p.txt", "--model", "m", "--dask", "jobs.toml"], "images,cluster"),
+        (["report", "run"], "experiments"),
+        (["train-prompt-lm"], "text"),
+        (["train-mini-diffusion"], "images"),
+        (["study", "check", "folder"], "study"),
+        (["study", "serve", "folder"], "study"),
+        (["study", "export", "folder"], "study"),
+        (["study", "report", "folder"], "study,experiments"),
+        (["study", "replay", "folder", "someone"], "study"),
+        (["study", "delete", "folder", "--participant", "someone"], "study"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else value,
+)
+def test_without_any_extra_one_command_installs_all_that_is_missing(command, extras, tmp_path, capsys, monkeypatch):
+    hide(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    assert main(command) == 1
+    error = capsys.readouterr().err
+    assert f'pip install "edpbrl-gym[{extras}]"' in error and len(error.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_researchers_pages_need_figures(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("EDPBRL_ADMIN_TOKEN", "a secret of some length")
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert main(["study", "serve", str(tmp_path)]) == 1
+    assert (
+        'EDPBRL_ADMIN_TOKEN), got no such package; run: pip install "edpbrl-gym[experiments]"'
+        in capsys.readouterr().err
+    )
+
+
+def test_encoders_named_in_files_are_asked_for_when_these_are_read(tmp_path, capsys, monkeypatch):
+    """Nothing is encoded or written by then."""
+    hide(monkeypatch)
+    file = tmp_path / "questions.csv"
+    file.write_text("option_1,option_2,choice\na gate,fog,1\n")
+    assert main(["estimate", str(file), "--out", str(tmp_path / "out")]) == 1
+    assert (
+        "for the encoder 'minilm', got no such packages; run: pip install \"edpbrl-gym[text]\""
+        in capsys.readouterr().err
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["questions.csv"]
+
+
+def test_packages_of_others_are_installed_by_their_names():
+    with pytest.raises(
+        ModuleNotFoundError, match=r"'no_such_one' for mine, got no such package; run: pip install no_s"
+    ):
+        check_installed(Need("no_such_one", "mine"), Need("numpy", "mine"))
+    with pytest.raises(
+        ModuleNotFoundError, match=r'packages .* and .*run: pip install "edpbrl-gym\[text\]" no_such_one$'
+    ):
+        _without_torch(Need("no_such_one", "mine"), Need("torch", "models"))
+
+
+def _without_torch(*needs):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "torch", None)
+        check_installed(*needs)

@@ -14,6 +14,7 @@ from edpbrl_gym.features import load_encoder, save_precomputed
 from edpbrl_gym.personalize.taste import save_taste
 from edpbrl_gym.vocabulary import load_vocabulary
 from tests.helpers.commands import refused
+from tests.helpers.extras import skip_without
 from tests.helpers.tiny_diffusion import DIMENSION, save_projection, save_tiny_stable_diffusion
 
 BASES = ("my dog", "a gate")
@@ -128,7 +129,9 @@ def test_pictures_and_sheet_with_score_guidance(tiny, tmp_path, capsys):
 
 
 def test_a_trained_policy_proposes_prompts_too(tiny, tmp_path, capsys):
-    sb3_contrib = pytest.importorskip("sb3_contrib", reason="needs the extra rl: pip install 'edpbrl-gym[rl]'")
+    skip_without("rl")
+    import sb3_contrib
+
     from edpbrl_gym.personalize.policy import save_policy
 
     spec = f"precomputed:{tiny / 'clip.npz'}"

@@ -14,6 +14,7 @@ from edpbrl_gym.likelihood import Response
 from edpbrl_gym.personalize.taste import load_taste
 from edpbrl_gym.study.config_reading import read_config
 from tests.helpers.commands import refused
+from tests.helpers.extras import skip_without
 from tests.helpers.small_vocabulary import write_embedded
 from tests.helpers.studies import SMALL, write_study
 
@@ -79,7 +80,7 @@ STOLEN = "=HYPERLINK(1)"  # an identifier that a spreadsheet would run
 @pytest.fixture
 def answered(folder):
     """The study, answered by simulated people with one taste; returns the folder, the taste and the queue."""
-    pytest.importorskip("alembic", reason="needs the extra study: pip install 'edpbrl-gym[study]'")
+    skip_without("study")
     from edpbrl_gym.study.materials import Materials
     from edpbrl_gym.study.queue import StudyQueue
     from edpbrl_gym.study.records import Timing

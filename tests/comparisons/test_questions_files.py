@@ -163,8 +163,8 @@ def test_escaped_cells_are_no_formulas_and_come_back(text):
 @settings(max_examples=50)
 def test_any_table_comes_back(tmp_path_factory, rows):
     file = tmp_path_factory.mktemp("csv") / "table.csv"
-    table = pandas.DataFrame(rows, columns=["=first", "second", "score"])
-    write_csv(file, table)
+    header = ["=first", "second", "score"]
+    write_csv(file, header, [dict(zip(header, row, strict=True)) for row in rows])
     found = read_csv(file)
     assert found.header == ["=first", "second", "score"]
     assert [row[:2] for row in found.rows] == [[first, second] for first, second, _ in rows]

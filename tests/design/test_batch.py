@@ -28,8 +28,9 @@ from edpbrl_gym.design.solvers.batch.tokens import SharedTokens
 from edpbrl_gym.design.solvers.newton.simplex_qp import solve_simplex_qp
 from edpbrl_gym.design.solvers.newton.tokens.layout import PromptLayout
 from edpbrl_gym.mdp import FiniteHorizonMDP, PromptMDP
+from tests.helpers.extras import is_installed, skip_without
 
-BACKENDS = ("numpy", "torch")
+BACKENDS = ("numpy", "torch") if is_installed("text") else ("numpy",)
 
 
 def some_criterion(name: str, dimension: int, rng: np.random.Generator) -> Criterion:
@@ -138,6 +139,7 @@ def test_priors_of_very_different_strength_in_one_batch():
     check(batch)
 
 
+@pytest.mark.needs("text")
 def test_chunks_and_the_order_of_users_and_the_backend_do_not_matter():
     batch = solve(4, users=11)
     order = np.random.default_rng(0).permutation(11)
@@ -153,7 +155,9 @@ def test_chunks_and_the_order_of_users_and_the_backend_do_not_matter():
 
 
 def test_torch_computes_on_the_gpu_too():
-    torch = pytest.importorskip("torch")
+    skip_without("text")
+    import torch
+
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     check(solve(backend="torch:cuda"))

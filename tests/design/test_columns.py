@@ -48,6 +48,7 @@ def check(problem, **options):
 # -- against independent computations -------------------------------------------------------------------------------
 
 
+@pytest.mark.needs("reference")
 @pytest.mark.parametrize("criterion", CRITERIA)
 @pytest.mark.parametrize("kind", ["paths", "policies"])
 @pytest.mark.parametrize("options", [{}, {"rows": "pair", "masked": True}])
@@ -59,6 +60,7 @@ def test_agrees_with_cvxpy(criterion, kind, options):
             assert design.relative_gap <= 1e-6
 
 
+@pytest.mark.needs("reference")
 @pytest.mark.parametrize("criterion", CRITERIA)
 def test_several_initial_states_are_blocks_of_paths(criterion):
     mdp = deterministic_mdp(2, roots=4)
@@ -78,6 +80,7 @@ def test_many_initial_states_are_designed_by_policies(tolerance, most):
         assert first >= roots if roots <= most else first == 1
 
 
+@pytest.mark.needs("reference")
 @pytest.mark.parametrize("kind", ["paths", "policies"])
 def test_a_given_prior_and_a_target_of_rank_one(kind):
     root = np.random.default_rng(7).standard_normal((5, 5))
@@ -89,6 +92,7 @@ def test_a_given_prior_and_a_target_of_rank_one(kind):
     check(DesignProblem(mdp=mdp, features=features, criterion=target, **settings))
 
 
+@pytest.mark.needs("reference")
 @pytest.mark.parametrize("kind", ["paths", "policies"])
 @pytest.mark.parametrize("criterion", ["D", "A"])
 def test_no_prior_at_all(kind, criterion):

@@ -50,6 +50,7 @@ SOLVERS: dict[str, tuple[Callable[[DesignProblem], Design], tuple[tuple[object, 
 }
 
 
+@pytest.mark.needs("text", "reference")
 @settings(max_examples=PROBLEMS)
 @given(
     problem=st.one_of(hard_prompt_problems(), screened_problems(), hard_mdp_problems()),

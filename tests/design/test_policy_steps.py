@@ -165,6 +165,7 @@ def test_directions_are_the_derivatives_of_the_moments(criterion):
     np.testing.assert_allclose(np.ptp(difference, axis=1), 0.0, atol=1e-4 * np.abs(ahead).max())
 
 
+@pytest.mark.needs("reference")
 @pytest.mark.parametrize("criterion", ["D", "A", "V", "V1"])
 @pytest.mark.parametrize("masked", [False, True])
 def test_steps_alone_solve_the_problem(criterion, masked):
@@ -207,6 +208,7 @@ def test_the_verifier_confirms_designs_by_steps_alone(problem):
         assert design.gap <= 1e-6 * design.gain + 10 * rounding
 
 
+@pytest.mark.needs("reference")
 @pytest.mark.parametrize("criterion", ["D", "A"])
 def test_steps_without_a_prior(criterion, monkeypatch):
     found = always_newton(monkeypatch)

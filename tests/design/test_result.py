@@ -89,6 +89,7 @@ def test_a_failed_save_leaves_the_old_file(design, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.needs("reference")
 def test_the_summary_names_the_certificate(design):
     text = design.summary()
     for part in (

@@ -34,6 +34,7 @@ def make(kind: str, criterion: str, seed: int = 0, **options) -> DesignProblem:
     return (random_mdp_problem if kind == "random" else prompt_problem)(criterion, seed, **options)
 
 
+@pytest.mark.needs("reference")
 @pytest.mark.parametrize(("kind", "criterion"), CASES)
 @pytest.mark.parametrize("variant", ["plain", "pairwise"])
 def test_frank_wolfe_and_cvxpy_agree_and_verify_confirms_both(kind, criterion, variant):
@@ -56,6 +57,7 @@ def test_frank_wolfe_and_cvxpy_agree_and_verify_confirms_both(kind, criterion, v
     assert exact.value <= design.upper_bound + rounding
 
 
+@pytest.mark.needs("reference")
 @pytest.mark.parametrize(("kind", "criterion"), [case for case in CASES if case != ("prompt", "D")])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_pairwise_steps_agree_with_cvxpy_to_a_millionth(kind, criterion, seed):
@@ -66,6 +68,7 @@ def test_pairwise_steps_agree_with_cvxpy_to_a_millionth(kind, criterion, seed):
     assert abs(design.value - reference(problem).value) <= 1e-6 * design.gain
 
 
+@pytest.mark.needs("reference")
 @pytest.mark.parametrize("criterion", ["D", "A", "V"])
 def test_scs_confirms_clarabel(criterion):
     problem = random_mdp_problem(criterion, 1)
@@ -74,6 +77,7 @@ def test_scs_confirms_clarabel(criterion):
     assert abs(one.value - other.value) <= 1e-6 * one.gain
 
 
+@pytest.mark.needs("reference")
 @pytest.mark.parametrize("masked", [False, True])
 def test_row_kinds_admissibility_and_priors(masked):
     root = np.random.default_rng(0).standard_normal((4, 4))
@@ -235,6 +239,7 @@ def test_line_search_respects_the_ends():
     assert exact_step(problem.criterion, away) <= 1.0
 
 
+@pytest.mark.needs("reference")
 def test_a_criterion_of_ones_own_works():
     base = make("prompt", "D")
     own = DesignProblem(
@@ -294,6 +299,7 @@ def test_control_c_returns_the_last_point_with_its_certificate(variant, monkeypa
         frank_wolfe(problem, tolerance=0.0, variant=variant)  # nothing to return yet
 
 
+@pytest.mark.needs("reference")
 def test_options_are_checked():
     problem = make("prompt", "D")
     with pytest.raises(ValueError, match="max_iterations >= 0, got -1"):
@@ -306,6 +312,7 @@ def test_options_are_checked():
         reference(problem, solver="MOSEK")
 
 
+@pytest.mark.needs("reference")
 @pytest.mark.parametrize("criterion", ["D", "A", "V"])
 def test_a_common_part_of_the_features_does_not_trouble_the_reference(criterion):
     problem = make("prompt", criterion)
@@ -314,6 +321,7 @@ def test_a_common_part_of_the_features_does_not_trouble_the_reference(criterion)
     assert design.value == pytest.approx(reference(problem).value, rel=1e-5)
 
 
+@pytest.mark.needs("reference")
 def test_the_reference_says_when_it_cannot(monkeypatch):
     with pytest.raises(ValueError, match=r"got d \+ H = 103 and 31 pairs"):
         reference(prompt_problem("D", dimension=100))

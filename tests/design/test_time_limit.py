@@ -65,7 +65,7 @@ SOLVERS = {
 
 
 @pytest.mark.parametrize("kind", PROBLEMS)
-@pytest.mark.parametrize("solver", [*SOLVERS, "reference"])
+@pytest.mark.parametrize("solver", [*SOLVERS, pytest.param("reference", marks=pytest.mark.needs("reference"))])
 def test_no_time_at_all_gives_a_certified_start(solver, kind):
     problem = PROBLEMS[kind]()
     design = (reference if solver == "reference" else SOLVERS[solver])(problem, time_limit=0)
@@ -220,6 +220,7 @@ class PathsEnv(ChainEnv):
         self.features = np.random.default_rng(3).normal(size=(self.mdp.num_rows, 3))
 
 
+@pytest.mark.needs("reference")
 @pytest.mark.parametrize("solver", SOLVER_OPTIONS)
 def test_agents_pass_it_on(solver, tmp_path):
     given = {"solver": solver, "num_options": 2, "episodes": 6}

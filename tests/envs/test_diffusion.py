@@ -14,6 +14,8 @@ from edpbrl_gym.features.strokes import StrokeEncoder
 from tests.helpers.tiny_diffusion import save_tiny_stable_diffusion
 from tests.helpers.tiny_digits import save_tiny_digits
 
+pytestmark = pytest.mark.needs("images")
+
 ID = "edpbrl/DiffusionGuidance-v0"
 CLOSE = 2e-4  # sums of another batch are rounded in another order
 

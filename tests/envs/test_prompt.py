@@ -129,6 +129,7 @@ def test_split_and_subset_are_those_of_the_vocabulary():
     assert small.vocabulary.sizes == whole.subset(7, 2).sizes and small.vocabulary.tokens == whole.subset(7, 2).tokens
 
 
+@pytest.mark.needs("images")
 def test_rendering(folder):
     env = gymnasium.make(ID, vocabulary=folder, order=ORDER, render_mode="ansi")
     env.reset()
@@ -146,6 +147,7 @@ def test_rendering(folder):
         PromptConstructionEnv(folder, render_mode="human3d")
 
 
+@pytest.mark.needs("images")
 @pytest.mark.filterwarnings("ignore:Expected a font")  # what there is a font for depends on the machine
 def test_rendering_text_beyond_latin():
     image = PromptConstructionEnv(tokens_per_step=2).model.draw("caf\u00e9 \u6c34\u58a8\u753b \U0001f3a8 " * 20)

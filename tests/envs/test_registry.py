@@ -20,7 +20,7 @@ import edpbrl_gym  # noqa: F401  (registers the environments)
 from tests.helpers.tiny_language_model import write_tiny_model
 
 IDS = sorted(name for name in gymnasium.registry if name.startswith("edpbrl/"))
-pytestmark = pytest.mark.parametrize("env_id", IDS)
+pytestmark = [pytest.mark.parametrize("env_id", IDS), pytest.mark.needs("text", "images", "rl")]
 
 
 @pytest.fixture(scope="module")

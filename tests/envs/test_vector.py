@@ -41,7 +41,7 @@ def legal(rng, infos):
 
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
-@pytest.mark.parametrize("render_mode", [None, "ansi", "rgb_array"])
+@pytest.mark.parametrize("render_mode", [None, "ansi", pytest.param("rgb_array", marks=pytest.mark.needs("images"))])
 def test_step_by_step_the_same_as_single_environments(folder, mode, render_mode):
     own, serial = pair_of_environments(folder, mode, render_mode=render_mode)
     assert own.observation_space == serial.observation_space and own.action_space == serial.action_space

@@ -74,6 +74,7 @@ def play(query, agent, episodes, horizon, seed=0):
 # -- who describes the lanes -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.needs("rl")
 def test_the_outermost_wrapper_with_features_describes_the_lanes(world):
     plain = gymnasium.make(PROMPT, **world)
     assert base_environment(plain) is plain.unwrapped

@@ -14,8 +14,11 @@ import edpbrl_gym  # noqa: F401  (registers the environments)
 from edpbrl_gym.envs.wrappers import LearnedReward, LegalActions, LegalActionsVector, PreferenceQuery
 from edpbrl_gym.envs.wrappers.legal_actions import legal_actions
 from edpbrl_gym.oracles import SyntheticUser
+from tests.helpers.extras import skip_without
 from tests.helpers.lane_environments import ChainEnv, write_summed_world
 from tests.helpers.tiny_language_model import write_tiny_model
+
+pytestmark = pytest.mark.needs("text", "rl")
 
 PROMPTS, TEXT = "edpbrl/PromptConstruction-v0", "edpbrl/TextGeneration-v0"
 
@@ -100,7 +103,8 @@ def test_lanes_play_what_single_environments_play(made, mode, arguments):
 @pytest.mark.parametrize("algorithm", ["PPO", "A2C", "DQN"])
 def test_stable_baselines3_without_masks(algorithm, arguments):
     """Files of unequal sizes: without the wrapper the first illegal action ends the training."""
-    stable_baselines3 = pytest.importorskip("stable_baselines3", reason="needs the extra rl")
+    skip_without("rl")
+    import stable_baselines3
     from stable_baselines3.common.env_checker import check_env
 
     plain = LearnedReward(gymnasium.make(PROMPTS, **arguments[PROMPTS]), np.array([1.0, -1.0, 0.5]), kind="step")

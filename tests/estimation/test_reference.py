@@ -26,6 +26,7 @@ def objective(theta, options, choices, precision):
     return loss, gradient
 
 
+@pytest.mark.needs("experiments")
 @pytest.mark.parametrize("regularization", [0.01, 1.0, 100.0])
 @pytest.mark.parametrize(("n", "d"), [(200, 10), (80, 120)])
 def test_scikit_learn_on_differences(regularization, n, d):
@@ -66,6 +67,7 @@ def test_scipy_with_a_correlated_prior():
     np.testing.assert_allclose(result.theta, reference.x, rtol=0, atol=1e-6)
 
 
+@pytest.mark.needs("test")
 @pytest.mark.parametrize("num_options", [2, 4])
 def test_statsmodels_conditional_logit_at_a_vanishing_ridge(num_options):
     from statsmodels.discrete.conditional_models import ConditionalLogit

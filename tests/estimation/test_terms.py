@@ -107,6 +107,7 @@ def test_scipy_on_the_probabilities_of_the_outcomes(model, regularization):
     assert result.log_posterior >= -found.fun - 1e-10
 
 
+@pytest.mark.needs("test")
 @pytest.mark.parametrize("model", [Ranking(), BestWorst()], ids=lambda model: model.name)
 def test_statsmodels_on_exploded_rankings(model):
     """Maximum likelihood by the conditional logit, one stratum a stage (the exploded logit)."""

@@ -65,6 +65,7 @@ def test_without_torchvision_not_even_torch_is_imported():
     assert result.stdout.strip() == "False", result.stderr
 
 
+@pytest.mark.needs("clip")
 def test_a_torchvision_that_fits_is_left_alone(tmp_path):
     # a package whose library loads: the C library of Python's own extension modules stands for the operators
     package = tmp_path / "torchvision"

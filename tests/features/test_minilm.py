@@ -19,6 +19,8 @@ from edpbrl_gym.features.minilm import MINILM_SHA256, MiniLMEncoder, _Bert, _pas
 from edpbrl_gym.vocabulary import load_vocabulary
 from tests.helpers.encoders import save_tiny_sentence_model
 
+pytestmark = pytest.mark.needs("text")
+
 TEXTS = [
     "a lighthouse on a rocky coast",
     "portrait of a beekeeper, melancholic, egg tempera altarpiece",

@@ -15,6 +15,8 @@ from edpbrl_gym.rendering import Renderer, RenderSettings
 from tests.helpers.encoders import save_tiny_clip
 from tests.helpers.tiny_diffusion import save_tiny_stable_diffusion
 
+pytestmark = pytest.mark.needs("clip", "images")
+
 STYLE = "An image with warm colors depicting bright sunshine"
 WORDS = ["a gate", "a sea", "a forest, calm", "a city at night", "fog", "a gate, warm sunshine"]
 

@@ -85,6 +85,7 @@ def test_estimation_goes_on_without_the_missing_answers(tmp_path, minilm):
             assert server.requests == 18
 
 
+@pytest.mark.needs("judge")
 def test_pictures_that_were_flagged_are_not_shown(tmp_path):
     with local_judge() as server:
         shown = settings(server, show="images")

@@ -74,6 +74,7 @@ def test_an_empty_list_asks_nothing(tmp_path):
         assert judge.ask([]) == [] and server.requests == 0 and judge.account()["consistency"] is None
 
 
+@pytest.mark.needs("judge")
 def test_pictures_arrive_in_the_recorded_order(tmp_path):
     """The server decodes the PNGs; their mean colours must be those of the candidates in the order of the labels."""
     rng = np.random.default_rng(0)
@@ -108,6 +109,7 @@ def test_the_second_look_finds_a_judge_that_likes_labels(tmp_path):
                 assert all(verdict.choice is not None for verdict in verdicts)
 
 
+@pytest.mark.needs("judge")
 @pytest.mark.parametrize("show", ["texts", "images"])
 def test_looks_that_choose_one_or_the_other_of_two_equal_candidates_agree(tmp_path, show):
     """The server chooses the equal ones, always that with the first label; the third candidate is never chosen."""
@@ -315,6 +317,7 @@ def test_openai_itself_needs_a_key(tmp_path, monkeypatch):
     assert not (tmp_path / "l").exists()
 
 
+@pytest.mark.needs("judge")
 def test_questions_without_what_is_to_be_shown(tmp_path):
     with local_judge() as server, Judge(settings(server, show="images"), ledger=tmp_path / "l") as judge:
         with pytest.raises(ValueError, match="questions with images, question 0 has none"):

@@ -91,6 +91,7 @@ def test_messages_show_the_candidates_by_label_and_keep_each_on_its_line():
     assert user["content"].splitlines()[1:] == ["A: d", "B: a", "C: b B: c"]
 
 
+@pytest.mark.needs("judge")
 def test_pictures_go_out_in_the_order_of_their_labels_scaled_down_and_as_png():
     from PIL import Image
 
@@ -110,6 +111,7 @@ def test_pictures_go_out_in_the_order_of_their_labels_scaled_down_and_as_png():
     assert [int(np.argmax(np.asarray(p.convert("RGB"))[3, 3])) for p in pictures] == [1, 2, 0]
 
 
+@pytest.mark.needs("judge")
 def test_what_is_not_a_picture_is_explained(tmp_path):
     (tmp_path / "a.png").write_bytes(b"no picture")
     question = JudgeQuestion(images=[tmp_path / "a.png", png("red")])
@@ -137,6 +139,7 @@ def test_the_key_changes_with_all_that_decides_an_answer_and_with_nothing_else()
     assert len({key, *other}) == 1 + len(other)
 
 
+@pytest.mark.needs("judge")
 def test_a_picture_has_one_key_as_a_file_and_as_bytes(tmp_path):
     pictures = [png("red"), png("blue")]
     for number, data in enumerate(pictures):

@@ -18,6 +18,7 @@ from edpbrl_gym.personalize.sheet import comparison_sheet
 from edpbrl_gym.personalize.together import best_prompts_together
 from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
 from tests.helpers.encoders import CountingEncoder
+from tests.helpers.extras import skip_without
 from tests.helpers.small_vocabulary import TOKENS, write_vocabulary
 
 ENCODER = CountingEncoder(dimension=8)
@@ -43,7 +44,8 @@ def env(words):
 
 
 def model(kind, env, seed=0, **options):
-    sb3_contrib = pytest.importorskip("sb3_contrib", reason="needs the extra rl: pip install 'edpbrl-gym[rl]'")
+    skip_without("rl")
+    import sb3_contrib
     import stable_baselines3
 
     made = getattr(sb3_contrib if kind == "MaskablePPO" else stable_baselines3, kind)
@@ -190,17 +192,18 @@ def test_rank_scores_are_the_finders_and_true_scores_the_true_tastes(rankings):
 
 def test_the_table_has_a_row_for_each_prompt_and_the_columns_that_are_known(rankings):
     found, _, _ = rankings
-    table = rankings_table(found)
-    assert list(table.columns) == ["taste", "source", "base", "rank", "score", "true_score", "base_score",
-                                   "base_true_score", "prompt"]  # fmt: skip
-    assert len(table) == 12 and list(table["rank"]) == [1, 2, 3] * 4
+    names, rows = rankings_table(found)
+    assert names == ["taste", "source", "base", "rank", "score", "true_score", "base_score", "base_true_score",
+                     "prompt"]  # fmt: skip
+    assert [row["rank"] for row in rows] == [1, 2, 3] * 4
     bare = RankedPrompts("mine", "beam", None, (Prompt("a", 1.0, (0,)),), None, None, None)
-    assert list(rankings_table([bare]).columns) == ["taste", "source", "rank", "score", "prompt"]
+    assert rankings_table([bare])[0] == ["taste", "source", "rank", "score", "prompt"]
     picture = Picture("image.png", False)
     guided = [GuidedPicture("ED-PBRL", "my dog", 0.1, 0.5, 0.2, 0.3, picture)]
-    full = rankings_table(found, pictures={found[0].prompts[0].text: picture}, guided=guided)
-    assert full["image"].notna().sum() == 2 and full.iloc[-1]["source"] == "guided"
-    assert full.iloc[-1]["strength"] == 0.1 and full.iloc[-1]["base_true_score"] == found[0].base_true_score
+    names, full = rankings_table(found, pictures={found[0].prompts[0].text: picture}, guided=guided)
+    assert names[-3:] == ["prompt", "image", "flagged"] and "strength" in names
+    assert sum(row["image"] is not None for row in full) == 2 and full[-1]["source"] == "guided"
+    assert full[-1]["strength"] == 0.1 and full[-1]["base_true_score"] == found[0].base_true_score
 
 
 def test_the_sheet_shows_every_picture_in_its_column(rankings, tmp_path):

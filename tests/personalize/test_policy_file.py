@@ -11,13 +11,13 @@ import zipfile
 import gymnasium
 import numpy as np
 import pytest
+import sb3_contrib
+import torch
 from gymnasium import spaces
 
 from edpbrl_gym.personalize.policy_file import read_policy
 from tests.helpers.bombs import Bomb
 
-sb3_contrib = pytest.importorskip("sb3_contrib", reason="needs the extra rl: pip install 'edpbrl-gym[rl]'")
-torch = pytest.importorskip("torch", reason="weights are torch's")
 HORIZON, VALUES = 4, 6
 
 

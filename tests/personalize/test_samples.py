@@ -13,6 +13,8 @@ from edpbrl_gym.diffusion import enumerate_episodes
 from edpbrl_gym.personalize import best_samples, given_samples, policy_samples
 from tests.helpers.tiny_digits import save_tiny_digits
 
+pytestmark = pytest.mark.needs("images")
+
 NOISES = [3, 9, 4]
 
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 import sys
 
 import numpy as np
+import optuna  # noqa: E402
 import pytest
+import torch  # noqa: E402
 
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.planners.external import OptunaGPPlanner
 
-pytest.importorskip("optuna_dashboard", reason="needs the extra external: pip install 'edpbrl-gym[external]'")
-pytest.importorskip("botorch", reason="needs the extra external: pip install 'edpbrl-gym[external]'")
-
-import optuna  # noqa: E402
-import torch  # noqa: E402
+pytestmark = pytest.mark.needs("external")
 
 EMPTY = np.zeros((2, 0), dtype=np.int64)
 

@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+import torch  # noqa: E402
 from scipy.special import ndtr, xlogy
 from scipy.stats import spearmanr
 
@@ -18,9 +19,7 @@ from edpbrl_gym.planners.external import PairwiseGPPlanner
 from edpbrl_gym.planners.pool import PoolState
 from edpbrl_gym.planners.registry import make_rule
 
-pytest.importorskip("botorch", reason="needs the extra external: pip install 'edpbrl-gym[external]'")
-
-import torch  # noqa: E402
+pytestmark = pytest.mark.needs("external")
 
 EMPTY = np.zeros((2, 0), dtype=np.int64)
 

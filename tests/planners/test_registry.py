@@ -25,6 +25,7 @@ from edpbrl_gym.planners import (
 from edpbrl_gym.planners.pool import RulePlanner
 from edpbrl_gym.planners.registry import RULES, planner_options, rule_class
 from edpbrl_gym.vocabulary import Vocabulary
+from tests.helpers.extras import skip_without
 from tests.helpers.session_planners import WORDS, D, GreedyPlanner, encoder
 
 TOKENS = encoder().encode(WORDS.all_tokens)
@@ -110,7 +111,7 @@ def test_wrong_names_and_options_are_named():
 
 
 def test_other_packages_ask_about_the_pool():
-    pytest.importorskip("botorch", reason="needs the extra external: pip install 'edpbrl-gym[external]'")
+    skip_without("external")
     prior = GaussianPrior.isotropic(D, 4.0)
     planner = make_planner("botorch-eubo", POOL, TokenFeatures(POOL, TOKENS), prior=prior, num_options=2)
     assert (planner.name, planner.acquisition, planner.prior_variance) == ("botorch-eubo", "eubo", 0.25)

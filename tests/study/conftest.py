@@ -12,7 +12,6 @@ def postgres():
     """URL of a PostgreSQL server of the tests' own."""
     from tests.helpers.postgres import cluster, missing
 
-    pytest.importorskip("psycopg", reason="needs the extra study: pip install 'edpbrl-gym[study]'")
     why = missing()
     if why:
         pytest.skip(why)

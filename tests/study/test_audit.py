@@ -9,9 +9,6 @@ from contextlib import closing
 
 import numpy as np
 import pytest
-
-pytest.importorskip("alembic", reason="needs the extra study: pip install 'edpbrl-gym[study]'")
-
 from sqlalchemy import update
 
 from edpbrl_gym.cli import main

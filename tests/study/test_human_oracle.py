@@ -16,8 +16,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("alembic", reason="needs the extra study: pip install 'edpbrl-gym[study]'")
-
 from edpbrl_gym.comparisons import Comparisons, Queries
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.oracles import Oracle

@@ -9,9 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-pytest.importorskip("alembic", reason="needs the extra study: pip install 'edpbrl-gym[study]'")
-
-
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.planners import AdaptivePlanner
 from edpbrl_gym.study.config_reading import read_config

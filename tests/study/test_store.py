@@ -11,9 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-pytest.importorskip("alembic", reason="needs the extra study: pip install 'edpbrl-gym[study]'")
-
 from sqlalchemy import select, text
 
 from edpbrl_gym.likelihood import Response

@@ -105,7 +105,7 @@ def test_a_name_wins_over_a_folder_and_says_so(tmp_path, monkeypatch, caplog):
 def test_the_package_holds_every_file():
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
-    package = ROOT / "edpbrl_gym" / "vocabulary"
+    package = Path(built_in.__file__).parent
     patterns = setup["options.package_data"]["edpbrl_gym.vocabulary"].split()
     named = {path for pattern in patterns for path in package.glob(pattern)}
     assert named == set(FILES) == {path for path in (package / "data").rglob("*") if path.is_file()}

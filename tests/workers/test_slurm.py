@@ -9,8 +9,6 @@ import sys
 import pandas
 import pytest
 
-pytest.importorskip("dask_jobqueue", reason="needs the extra cluster: pip install 'edpbrl-gym[cluster]'")
-
 from edpbrl_gym.cli.arguments import Workers
 from edpbrl_gym.experiments.framework import run_experiment
 from edpbrl_gym.workers.slurm import SlurmJobs

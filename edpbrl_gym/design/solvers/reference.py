@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from edpbrl_gym._arrays import Floats
+from edpbrl_gym._compat import Need, check_installed
 from edpbrl_gym._validation import check_choice_of
 from edpbrl_gym.design.criteria import ACriterion, DCriterion, SingularInformationError, VCriterion
 from edpbrl_gym.design.deadline import Deadline, check_time_limit
@@ -71,12 +72,9 @@ def reference(
     """
     deadline = check_time_limit(time_limit)
     check_choice_of(solver, "solver", tuple(_SETTINGS))
-    try:
-        import cvxpy
-    except ImportError as error:
-        raise ImportError(
-            'The reference solver needs cvxpy; install it with: pip install "edpbrl-gym[reference]".'
-        ) from error
+    check_installed(Need("cvxpy", "the reference solver"))
+    import cvxpy
+
     start = time.perf_counter()
     mdp = problem.mdp
     reachable = np.flatnonzero(mdp.occupancy(mdp.uniform_policy()))  # into (H, M); no policy uses any other pair

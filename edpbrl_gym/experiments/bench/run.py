@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from edpbrl_gym._compat import check_installed
+from edpbrl_gym._compat import Need
 from edpbrl_gym._validation import check_count
 from edpbrl_gym.experiments.bench.arms import get_arm
 from edpbrl_gym.experiments.bench.designs import draw_and_save, questions_path, shared_design, solve_and_save
@@ -18,9 +18,9 @@ from edpbrl_gym.experiments.bench.settings import REGIMES, BenchSettings, Unit, 
 from edpbrl_gym.experiments.bench.studies import STUDIES, Study
 from edpbrl_gym.experiments.bench.unit import run_unit
 from edpbrl_gym.experiments.framework import Experiment, Run, sorted_by, text_inputs
-from edpbrl_gym.planners.registry import planner_class
+from edpbrl_gym.planners.registry import planner_needs
 
-__all__ = ["BENCH", "check_arms", "plan_units"]
+__all__ = ["BENCH", "arm_needs", "plan_units"]
 
 _DEVELOPMENT_SEEDS = 1000  # the first of them
 
@@ -95,16 +95,10 @@ def _check_first(settings: BenchSettings, regimes: Sequence[Regime], first_seed:
     return _DEVELOPMENT_SEEDS if settings.development and first_seed < _DEVELOPMENT_SEEDS else 0
 
 
-def check_arms(units: Sequence[Unit]) -> None:
-    """Raise where the package of a planner is missing: it should not cost hours to learn of it.
-
-    Raises:
-        ImportError: The message says what to install.
-    """
-    for arm in {unit.arm: get_arm(unit.arm) for unit in units}.values():
-        if arm.design is None:
-            for package, extra in planner_class(arm.asker).needs:
-                check_installed(package, f"the planner {arm.asker!r}", extra)
+def arm_needs(units: Sequence[Unit]) -> list[Need]:
+    """The optional packages of the planners of some units: it should not cost hours to learn that one is missing."""
+    arms = [get_arm(name) for name in dict.fromkeys(unit.arm for unit in units)]
+    return [need for arm in arms if arm.design is None for need in planner_needs(arm.asker)]
 
 
 def _prepare(run: Run, todo: list[Unit]) -> str:

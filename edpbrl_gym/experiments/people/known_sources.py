@@ -129,8 +129,6 @@ def wide_swissmetro(table: Any, *, name: str, source: str) -> People:
 
 # -- R ---------------------------------------------------------------------------------------------------------------
 
-_RDATA = 'pip install "edpbrl-gym[people]"'
-
 
 def read_rda(path: Path, *, name: str) -> People:
     """Read the data set ``bank`` of R's bayesm from its .rda file.
@@ -141,7 +139,7 @@ def read_rda(path: Path, *, name: str) -> People:
         ModuleNotFoundError: The package rdata is not installed.
         ValueError: The file is damaged, or holds something else.
     """
-    rdata: Any = require("rdata", f"R's {path.name}", _RDATA)
+    rdata: Any = require("rdata", f"R's {path.name}")
     try:
         content = rdata.read_rda(path)
     except Exception as error:  # damaged files raise errors of many kinds

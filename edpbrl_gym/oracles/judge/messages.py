@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from edpbrl_gym._compat import Need, check_installed
 from edpbrl_gym._pictures import open_picture
 from edpbrl_gym.oracles.judge.questions import JudgeQuestion
 from edpbrl_gym.oracles.judge.settings import JudgeSettings
@@ -166,6 +167,7 @@ def _bytes(image: Path | bytes) -> bytes:
 
 def _png(image: Path | bytes, size: int | None) -> bytes:
     """The picture as PNG, scaled down so that its longer side has at most ``size`` pixels."""
+    check_installed(Need("PIL", "pictures for a judge", "judge"))
     from PIL import Image
 
     data = _bytes(image)

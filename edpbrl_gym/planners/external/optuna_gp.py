@@ -58,7 +58,7 @@ class OptunaGPPlanner(Planner):
     """
 
     name = "optuna"
-    needs = (("optuna_dashboard", "external"), ("botorch", "external"))
+    needs = ("optuna_dashboard", "botorch")
 
     def __init__(self, items: ArrayLike, *, num_options: int = 2, seed: int = 0) -> None:
         self.items, self._distinct = check_items(items)

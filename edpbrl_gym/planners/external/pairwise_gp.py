@@ -73,7 +73,7 @@ class PairwiseGPPlanner(Planner):
         ValueError: Arguments out of range.
     """
 
-    needs = (("botorch", "external"),)
+    needs = ("botorch",)
 
     def __init__(
         self,

@@ -17,7 +17,6 @@ from edpbrl_gym.likelihood import BestOf, Response
 from edpbrl_gym.likelihood.choice import check_options
 
 __all__ = [
-    "INSTALL",
     "answered_pairs",
     "check_items",
     "check_pair",
@@ -25,8 +24,6 @@ __all__ = [
     "load",
     "private_randomness",
 ]
-
-INSTALL = 'pip install "edpbrl-gym[external]"'
 
 
 def load(module: str, purpose: str) -> Any:
@@ -37,13 +34,13 @@ def load(module: str, purpose: str) -> Any:
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        return require(module, purpose, INSTALL)
+        return require(module, purpose, "external")
 
 
 @contextmanager
 def private_randomness(*seed: int) -> Iterator[None]:
     """The global generators of numpy and torch, which the packages draw from, seeded inside and restored afterwards."""
-    torch = require("torch", "the planners of other packages", INSTALL)
+    torch = require("torch", "the planners of other packages", "external")
     number = int(np.random.SeedSequence(seed).generate_state(1)[0])
     before = np.random.get_state()
     with torch.random.fork_rng(devices=[]):

@@ -13,6 +13,7 @@ import pytest
 from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.experiments.people.known_sources import bank_pairs
 from edpbrl_gym.experiments.people.loading import load_all, load_people
+from tests.helpers.extras import skip_without
 from tests.helpers.made_people import long_table, made_people, same
 
 
@@ -274,7 +275,9 @@ def test_rdata_is_an_extra(monkeypatch, tmp_path):
 
 def test_a_bank_file_as_rdata_reads_it(tmp_path):
     """With the real package, where it is installed: what it writes, it reads."""
-    rdata = pytest.importorskip("rdata")
+    skip_without("people")
+    import rdata
+
     rdata.write_rda(tmp_path / "bank.rda", {"bank": {"choiceAtt": BANK}})
     expected = bank_pairs(BANK, name="bank", source="here")
     assert same(load(tmp_path / "bank.rda"), expected)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("starlette", reason="needs the extra study: pip install 'edpbrl-gym[study]'")
-pytest.importorskip("alembic", reason="needs the extra study: pip install 'edpbrl-gym[study]'")
+from tests.helpers.extras import reason
+
+if why := reason(["study"]):
+    pytest.skip(why, allow_module_level=True)
 
 from starlette.testclient import TestClient
 

@@ -8,8 +8,6 @@ import time
 
 import pytest
 
-pytest.importorskip("starlette", reason="needs the extra study: pip install 'edpbrl-gym[study]'")
-
 from edpbrl_gym.study.config_reading import read_config
 from edpbrl_gym.study.store import Store
 from tests.helpers.small_vocabulary import write_embedded

@@ -17,6 +17,7 @@ from edpbrl_gym.study.style import STYLE, STYLE_CHOICE
 from edpbrl_gym.study.toml_reading import Mistakes
 from edpbrl_gym.vocabulary import load_vocabulary
 from tests.helpers.encoders import CountingEncoder
+from tests.helpers.extras import skip_without
 from tests.helpers.small_vocabulary import write_vocabulary
 from tests.helpers.studies import SMALL, write_study
 from tests.helpers.tiny_diffusion import save_tiny_stable_diffusion
@@ -232,7 +233,7 @@ def test_a_flagged_picture_is_withheld_and_a_failed_one_is_tried_again():
 
 
 def test_a_real_pipeline_draws_the_options(tmp_path):
-    pytest.importorskip("diffusers", reason="needs the extra images: pip install 'edpbrl-gym[images]'")
+    skip_without("images")
     text = SMALL + '[renderer]\nmodel = "tiny"\nsize = 64\nsteps = 2\nguidance = 0\n'
     folder = write_study(tmp_path / "study", text)
     config = read_config(folder)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import blas
 
+from edpbrl_gym._compat import require
 from edpbrl_gym._threads import for_each
 
 __all__ = ["ArrayBackend", "NumpyBackend", "TorchBackend", "make_backend"]
@@ -121,7 +122,7 @@ class TorchBackend(ArrayBackend):
     """
 
     def __init__(self, device: str = "cpu") -> None:
-        self._torch = _import_torch()
+        self._torch = require("torch", 'the backend "torch" ("numpy" needs none)')
         self.device = _torch_device(self._torch, device)
         self.name = f"torch:{self.device}"
 
@@ -190,16 +191,6 @@ def make_backend(backend: str | ArrayBackend | None = None) -> ArrayBackend:
     raise ValueError(
         f'Expected the backend "numpy", "torch" (on the CPU), "torch:cuda", or an ArrayBackend, got {backend!r}.'
     )
-
-
-def _import_torch() -> Any:
-    try:
-        import torch
-    except ImportError as error:
-        raise ImportError(
-            'The backend "torch" needs torch, which is not installed: pip install torch, or use the backend "numpy".'
-        ) from error
-    return torch
 
 
 def _torch_device(torch: Any, name: str) -> Any:
