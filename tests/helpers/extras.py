@@ -25,7 +25,8 @@ FOLDERS = {
     "study": ("study", "experiments"),
 }
 FIXTURES = {"minilm": "text"}
-BROUGHT = EXTRAS | {"test": ("statsmodels",)}
+# what the tests themselves import beside them
+BROUGHT = EXTRAS | {"cluster": (*EXTRAS["cluster"], "psutil"), "test": ("statsmodels",)}
 
 
 @functools.cache
