@@ -107,6 +107,19 @@ def test_steps_with_the_same_vocabulary_share_a_block(criterion):
     assert verify(problem, design).confirmed
 
 
+def test_nearly_equal_tokens_leave_a_program_together():
+    """Mass is spread over five copies of each token, hundreds of which have to leave: more than there are factors."""
+    rng = np.random.default_rng(4)
+    tokens = rng.standard_normal((120, 40))
+    copies = np.repeat(tokens, 5, axis=0) + 1e-2 * rng.standard_normal((600, 40))
+    hessian, weights = (copies @ copies.T) ** 2, np.full(600, 1 / 600)
+    gradient = hessian @ weights + 10.0 * rng.standard_normal(40) @ copies.T
+    found = solve_simplex_qp(hessian.copy(), gradient, weights, [slice(0, 600)], tolerance=1e-6)
+    slope = gradient - hessian @ (found - weights)
+    assert found.min() >= 0 and found.sum() == pytest.approx(1.0) and np.count_nonzero(found) < 300
+    assert slope.max() - found @ slope < 1e-4 * np.abs(slope).max()
+
+
 def space_of(problem: DesignProblem, kind: type[Space], tokens) -> tuple[Space, TokenBlocks, PromptLayout]:
     layout, metric = PromptLayout(problem), PriorMetric(problem)
     blocks = TokenBlocks(problem.features, layout.rows, layout.scale, metric)
