@@ -29,6 +29,8 @@ def python_blocks(page: Path) -> list[str]:
 def test_python_blocks_run(page, tmp_path, monkeypatch):
     """The blocks of a page run in order in one namespace, in an empty folder."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])  # pages append "." to it, the folder of each
+    sys.path_importer_cache.pop(".", None)
     namespace: dict[str, object] = {"__name__": "__docs__"}
     for number, block in enumerate(python_blocks(page), start=1):
         exec(compile(block, f"{page.name}, block {number}", "exec"), namespace)

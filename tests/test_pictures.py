@@ -18,7 +18,7 @@ import edpbrl_gym
 from edpbrl_gym._pictures import FORMATS, MAX_PIXELS, open_picture
 from edpbrl_gym.features.images import _open
 from edpbrl_gym.oracles.judge.messages import _png
-from edpbrl_gym.rendering.cache import ImageCache
+from edpbrl_gym.rendering.cache import ImageCache, NewImage
 from edpbrl_gym.rendering.sheets import Tile, contact_sheet
 
 
@@ -54,7 +54,7 @@ def every_way(file: Path):
     yield lambda: contact_sheet([[Tile(file)]], file.parent / "sheet.png")
     yield lambda: _png(file, 4)
     yield lambda: ImageCache(file.parent / "cache").put(
-        "0" * 64, file.read_bytes(), prompt="a", seed=0, flagged=False, cut=False, provenance={}
+        NewImage("0" * 64, file.read_bytes(), prompt="a", seed=0, flagged=False, cut=False), {}
     )
 
 

@@ -12,6 +12,7 @@ import api_pages
 from docstrings import as_rst
 from texts import first_paragraph, rst_heading, rst_table
 
+from edpbrl_gym._compat import Need
 from edpbrl_gym.agents.registry import AGENTS, agent_class
 from edpbrl_gym.experiments.registry import EXPERIMENTS, get_experiment
 from edpbrl_gym.planners.registry import PLANNERS, RULES, planner_class, planner_options, rule_class
@@ -94,7 +95,9 @@ def _agents() -> str:
         if name in PLANNERS and name != "random":
             continue  # they are on the page of the planners
         cls = agent_class(name)
-        needs = ", ".join(f"``[{extra}]``" for _, extra in cls.needed_packages(**entry.options)) or "-"
+        packages = cls.needed_packages(**entry.options)
+        extras = dict.fromkeys(Need(package, name).brought_by() for package in packages)
+        needs = ", ".join(f"``[{extra}]``" for extra in extras) or "-"
         rows.append((f"``{name}``", entry.title, _link(cls), _names(cls.option_names(**entry.options)), needs))
     return (
         rst_heading("Agents")

@@ -86,7 +86,7 @@ def read(path: str | os.PathLike[str]) -> Comparisons:
     header = _header(table, source)
     try:
         return _comparisons(table, header)
-    except (KeyError, TypeError, ValueError, AttributeError, pa.ArrowException) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, pa.ArrowException) as error:
         raise ValueError(f"Expected comparisons in {source}, got contents that do not fit: {error}") from None
 
 

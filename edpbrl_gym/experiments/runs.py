@@ -198,7 +198,10 @@ class RunFolder:
             return {}
         advice = "restore the file, or delete it to continue without it"
         with reading("the provenance of a run", file, advice=advice, error=RunFolderError):
-            return dict(json.loads(file.read_text(encoding="utf-8")))
+            found = dict(json.loads(file.read_text(encoding="utf-8")))
+            if not isinstance(found.get("sessions", []), list):
+                raise ValueError(f"Expected a list of sessions, got {found['sessions']!r}")
+            return found
 
     def note(self, **entries: Any) -> None:
         """Add or replace entries of provenance.json.

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edpbrl_gym._compat import require, resolve_device
+from edpbrl_gym._compat import Need, check_installed, require, resolve_device
 from edpbrl_gym.features._hashing import hash_settings, hash_state_dict
 from edpbrl_gym.features.base import quiet_loading
 from edpbrl_gym.language.words import WordRules
@@ -189,7 +189,10 @@ def _tokenizer_class(folder: Path | None) -> Any:
     if folder is not None and (folder / "tokenizer.json").is_file() and (folder / "tokenizer_config.json").is_file():
         described = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
         if described.get("tokenizer_class") in ("TokenizersBackend", "PreTrainedTokenizerFast"):
-            return require("transformers", "language models").PreTrainedTokenizerFast
+            check_installed(Need("transformers", "language models"))
+            from transformers import PreTrainedTokenizerFast
+
+            return PreTrainedTokenizerFast
     return require("transformers", "language models").AutoTokenizer
 
 

@@ -203,7 +203,7 @@ def test_folders_that_cannot_be_written(capsys, tmp_path, words):
 def test_reports_of_nothing(capsys, tmp_path):
     refused(capsys, ["report", tmp_path], 1, "run the experiment")
     pandas.DataFrame({"x": [1.0]}).to_parquet(tmp_path / "results.parquet")
-    refused(capsys, ["report", tmp_path], 1, "another file")
+    refused(capsys, ["report", tmp_path], 1, "Expected a results file written by an edpbrl experiment")
 
 
 def test_debug_shows_the_traceback_and_an_interrupt_exits_with_130(capsys, tmp_path, monkeypatch):

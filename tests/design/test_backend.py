@@ -220,7 +220,7 @@ def test_a_missing_torch_and_a_missing_device_are_told(monkeypatch):
     with pytest.raises(ValueError, match="one of the 1 CUDA devices .* 'cuda:1'"):
         make_backend("torch:cuda:1")
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(ImportError, match="pip install torch"):
+    with pytest.raises(ImportError, match=r'pip install "edpbrl-gym\[text\]"'):
         make_backend("torch")
 
 

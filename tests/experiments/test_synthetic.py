@@ -170,13 +170,13 @@ class Adaptive(RandomAgent):
 
 def test_agents_that_cannot_be_compared_here_are_refused(words, tmp_path, capsys):
     here = "tests.experiments.test_synthetic"
-    for agent, said in (
-        (f"{here}:Adaptive", "overrides observe"),
-        (f"{here}:Nobody", "has no 'Nobody'"),
-        ("franc_wolfe", "among adaptive, "),
-        ("random,colour=red", "colour"),
+    for agent, status, said in (
+        (f"{here}:Adaptive", 1, "overrides observe"),
+        (f"{here}:Nobody", 1, "has no 'Nobody'"),
+        ("franc_wolfe", 2, "Expected an agent among "),  # a wrong argument, told before any package is loaded
+        ("random,colour=red", 1, "colour"),
     ):
-        assert main(arguments(words, tmp_path / agent[-8:], "--agents", agent, "random")) == 1
+        assert main(arguments(words, tmp_path / agent[-8:], "--agents", agent, "random")) == status
         error = capsys.readouterr().err.strip().splitlines()[-1]
         assert error.startswith("edpbrl: error: ") and said in error
 

@@ -287,10 +287,10 @@ def asking_agent(folder: Path) -> Made:
 
 def image_cache(folder: Path) -> Made:
     from edpbrl_gym.rendering import ImageCache
-    from edpbrl_gym.rendering.cache import encode_png
+    from edpbrl_gym.rendering.cache import NewImage, encode_png
 
     key, data = "a" * 64, encode_png(np.zeros((8, 8, 3), dtype=np.float32))
-    ImageCache(folder).put(key, data, prompt="p", seed=1, flagged=False, cut=False, provenance={})
+    ImageCache(folder).put(NewImage(key, data, prompt="p", seed=1, flagged=False, cut=False), {})
     return sorted(path for path in folder.rglob("*") if path.is_file()), lambda: ImageCache(folder).get(key)
 
 
