@@ -262,3 +262,26 @@ def test_sums_over_rows_are_those_of_all_rows_at_once(kind, centred, lowest, use
     found = information.second_moment(features, weights, centre)
     np.testing.assert_allclose(found, plain.T @ (plain * weights[:, None]), rtol=1e-9, atol=1e-9)
     np.testing.assert_array_equal(found, found.T)
+
+
+def test_a_centre_changes_nothing_but_rounding(monkeypatch):
+    """In chunks of seven rows, so that sums go over several; the masses of every step sum to 1."""
+    monkeypatch.setattr("edpbrl_gym.design.chunks.CHUNK_ROWS", 7)
+    rng = np.random.default_rng(1)
+    features = rng.normal(size=(30, 4))
+    rows = rng.dirichlet(np.ones(30), size=3)
+    curvature = np.cov(rng.normal(size=(4, 9)))
+    centre = information.common_centre(features, rows)
+    np.testing.assert_allclose(centre, (rows @ features).mean(axis=0), rtol=1e-12)
+    negative = rng.normal(size=30)
+    for around in (centre, rng.normal(size=4)):
+        moved = features - around
+        np.testing.assert_allclose(information.mean_features(features, rows, around), rows @ moved, atol=1e-12)
+        for weights in (rows[0], negative):
+            found = information.second_moment(features, weights, around)
+            np.testing.assert_allclose(found, moved.T @ (moved * weights[:, None]), atol=1e-12)
+        found = surrogate_information(features, rows, 60, centre=around)
+        np.testing.assert_allclose(found, surrogate_information(features, rows, 60), atol=1e-10)
+        scores = [information.gradient(features, rows, curvature, 60, centre=at) for at in (around, None)]
+        centred = [one - one.mean(axis=1, keepdims=True) for one in scores]
+        np.testing.assert_allclose(*centred, atol=1e-10)
