@@ -27,9 +27,11 @@ prologue = ["export OMP_NUM_THREADS=1", "echo begun"]
 logs = "logs"
 interface = "lo"
 """
-# runs a script at once, in the background, and names it by its process number
+# runs a script at once, in the background, and names it by its process number; as SLURM does, it keeps a copy, since
+# dask-jobqueue deletes the script as soon as this ends
 SBATCH = """#!/bin/sh
-setsid /bin/bash "$1" > "$0.$$.log" 2>&1 < /dev/null &
+cp "$1" "$0.$$.sh"
+setsid /bin/bash "$0.$$.sh" > "$0.$$.log" 2>&1 < /dev/null &
 echo "$!" >> "$0.jobs"
 echo "Submitted batch job $!"
 """
