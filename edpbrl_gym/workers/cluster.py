@@ -139,6 +139,7 @@ class DaskCluster:
                     if future.status == "error":  # the call's own
                         raise
                     raise self._lost() from error
+                del future  # or the scheduler would make the result again, where the worker that has it dies
                 yield result
         finally:
             if running and self._client.status == "running":

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,12 +43,18 @@ class Started:
     Attributes:
         address: Of the scheduler.
         scheduler: Its process. It can't import edpbrl_gym.
-        workers: Theirs; nobody starts them again.
+        workers: Theirs; who dies is not started again.
+        start_worker: Starts another one, which is added to ``workers``.
     """
 
     address: str
     scheduler: subprocess.Popen
     workers: list[subprocess.Popen]
+    start_worker: Callable[[], None]
+
+    def living(self) -> list[int]:
+        """Process numbers of the workers that live."""
+        return [worker.pid for worker in list(self.workers) if worker.poll() is None]
 
 
 @contextmanager
@@ -90,7 +96,8 @@ def started_cluster(
             time.sleep(0.05)
         address = json.loads(file.read_text())["address"]
         options = ["--no-nanny", "--nthreads", "1", "--local-directory", str(folder), *more]
-        yield Started(address, scheduler, [start("worker", address, *options) for _ in range(workers)])
+        running = [start("worker", address, *options) for _ in range(workers)]
+        yield Started(address, scheduler, running, lambda: running.append(start("worker", address, *options)))
     finally:
         for process in processes:
             process.kill()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 import threading
+import time
 from collections import Counter
+from contextlib import closing
 
 import pytest
 
@@ -13,7 +15,7 @@ from edpbrl_gym.oracles.judge import Judge, Ledger
 from edpbrl_gym.oracles.judge.ledger import parts_folder
 from edpbrl_gym.workers import LocalProcesses
 from tests.helpers.judge_tools import lines, local_judge, questions, settings
-from tests.helpers.worker_kills import KILLS, Killer
+from tests.helpers.worker_kills import KILLS, Killer, mortal_workers
 
 
 def asked_here(number, folder, **options):
@@ -100,6 +102,26 @@ def test_ctrl_c_keeps_every_answer_under_way(tmp_path):
         assert len(server.asked) == 200
 
 
+class Twice:
+    """Makes each call again when its result was taken, as a scheduler does for a worker that died with the result."""
+
+    def map_unordered(self, function, arguments, folder):
+        for values in arguments:
+            yield function(*values)
+            while values[0].exists():
+                time.sleep(0.005)
+            function(*values)
+
+
+def test_a_shard_whose_answers_are_in_the_ledger_is_not_asked_again(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    with local_judge(idempotent=False) as server:
+        with Judge(settings(server), ledger=path, executor=Twice()) as judge:
+            judge.ask(questions(80))
+            assert judge.account()["spent"]["questions"] == 80
+        assert len(server.asked) == 80 and not parts_folder(path).exists()
+
+
 # -- ledgers of shards -------------------------------------------------------------------------------------------------
 
 
@@ -134,11 +156,11 @@ def test_what_workers_of_a_killed_run_paid_for_is_taken_over_once(tmp_path):
 
 
 def test_a_shard_waits_until_the_worker_that_had_it_is_gone(tmp_path):
-    from edpbrl_gym.oracles.judge.shards import _taken_over
+    from edpbrl_gym.oracles.judge.shards import _when_free
 
     _, ledger = part_of(tmp_path / "ledger.jsonl")
     threading.Timer(0.5, ledger.close).start()
-    with _taken_over(ledger.path) as taken:
+    with closing(_when_free(lambda: Ledger(ledger.path))) as taken:
         assert set(taken.answers) == {"answered"}
 
 
@@ -146,7 +168,8 @@ def test_a_shard_waits_until_the_worker_that_had_it_is_gone(tmp_path):
 
 
 @pytest.mark.parametrize("idempotent", [True, False])
-def test_workers_killed_at_random_points_lose_nothing_and_pay_nothing_twice(idempotent, tmp_path, record_property):
+@pytest.mark.parametrize("where", ["processes", "cluster"])
+def test_workers_killed_at_random_points_lose_nothing_and_pay_nothing_twice(where, idempotent, tmp_path):
     """Twice is paid only what was under way at a kill, and only where the server does not honour Idempotency-Key."""
     number = 64 + 64 * KILLS
     expected, _ = asked_here(number, tmp_path)
@@ -154,8 +177,9 @@ def test_workers_killed_at_random_points_lose_nothing_and_pay_nothing_twice(idem
     with local_judge(idempotent=idempotent, delay=0.01) as server:
         given = settings(server, concurrency=4)
         with (
-            Judge(given, ledger=path, executor=LocalProcesses(2)) as judge,
-            Killer(lambda: len(server.asked), number * 9 // 10, seed=KILLS) as killer,
+            mortal_workers(where, tmp_path / "dask") as (executor, their),
+            Judge(given, ledger=path, executor=executor) as judge,
+            Killer(lambda: len(server.asked), number * 9 // 10, seed=KILLS, **their) as killer,
         ):
             verdicts = judge.ask(questions(number))
             spent = judge.account()["spent"]

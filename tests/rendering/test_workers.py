@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from edpbrl_gym.rendering import Renderer, RenderSettings
-from edpbrl_gym.workers import DaskCluster, LocalProcesses
-from tests.helpers.dask_clusters import local_cluster
+from edpbrl_gym.workers import LocalProcesses
 from tests.helpers.tiny_diffusion import save_tiny_stable_diffusion
-from tests.helpers.worker_kills import KILLS, Killer
+from tests.helpers.worker_kills import KILLS, Killer, mortal_workers
 
 PROMPTS = 10 + 10 * KILLS
 
@@ -36,11 +35,15 @@ def made_at(folder):
     return {path.name: path.stat().st_mtime_ns for path in folder.glob("??/*.png")}
 
 
-def test_workers_killed_at_random_points_lose_nothing_and_render_nothing_twice(settings, expected, tmp_path):
+@pytest.mark.parametrize("where", ["processes", "cluster"])
+def test_workers_killed_at_random_points_lose_nothing_and_render_nothing_twice(where, settings, expected, tmp_path):
     folder, seen = tmp_path / "images", []
-    renderer = Renderer(settings, cache_folder=folder, batch_size=3, executor=LocalProcesses(2))
     prompts = [image.prompt for image in expected]
-    with Killer(lambda: finished(folder), PROMPTS * 9 // 10, seed=KILLS) as killer:
+    with (
+        mortal_workers(where, tmp_path / "dask") as (executor, their),
+        Killer(lambda: finished(folder), PROMPTS * 9 // 10, seed=KILLS, **their) as killer,
+    ):
+        renderer = Renderer(settings, cache_folder=folder, batch_size=3, executor=executor)
         images = renderer.render(prompts, seed=range(PROMPTS), progress=lambda done, total: seen.append(done))
     print(f"{len(killer.killed)} kills at {killer.points} of {PROMPTS} images")
     assert len(killer.killed) == KILLS
@@ -52,17 +55,6 @@ def test_workers_killed_at_random_points_lose_nothing_and_render_nothing_twice(s
     before = made_at(folder)
     again = Renderer(settings, cache_folder=folder, executor=LocalProcesses(2)).render(prompts, seed=range(PROMPTS))
     assert again == images and made_at(folder) == before
-
-
-def test_workers_of_a_cluster_render_the_same_images(settings, expected, tmp_path):
-    few = expected[:6]
-    with (
-        local_cluster(tmp_path / "dask", n_workers=1, threads_per_worker=1) as local,
-        DaskCluster(local.scheduler_address, timeout=60) as cluster,
-    ):
-        renderer = Renderer(settings, cache_folder=tmp_path / "images", batch_size=3, executor=cluster)
-        images = renderer.render([image.prompt for image in few], seed=range(6))
-    assert [image.png for image in images] == [image.png for image in few]
 
 
 def test_a_worker_with_other_weights_is_refused(settings, tmp_path):

@@ -139,6 +139,15 @@ def test_a_unit_that_kills_every_worker_ends_the_run_and_keeps_the_others(settin
     same(run_experiment(TINY, settings, tmp_path / "run", jobs=1).table, expected)
 
 
+def test_a_result_that_was_given_back_is_not_computed_again_where_its_worker_dies(local, tmp_path):
+    """The scheduler has forgotten it; of what it remembers, it makes anew what a dead worker held."""
+    with connected(local.scheduler_address) as cluster:
+        results = cluster.map_unordered(abs, [(-1,), (-2,)], tmp_path)
+        first = next(results)
+        wait_for(lambda: len(local.scheduler.tasks) <= 1)
+        assert {first, *results} == {1, 2}
+
+
 def test_a_unit_that_raises_ends_the_run_as_in_processes(local, settings, tmp_path):
     (Path(settings.place) / "fail-2").touch()
     with connected(local.scheduler_address) as cluster, pytest.raises(TinyError) as on_cluster:

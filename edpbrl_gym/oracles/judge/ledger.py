@@ -50,7 +50,11 @@ def parts_folder(path: Path) -> Path:
 
 
 class Ledger:
-    """The open ledger of one or more judges, created if it does not exist.
+    """The open ledger of one or more judges.
+
+    Args:
+        path: The file.
+        create: Create it if it does not exist.
 
     Attributes:
         path: The file.
@@ -69,7 +73,7 @@ class Ledger:
         OSError: It can't be created or read.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, create: bool = True) -> None:
         self.path = Path(path)
         self.answers: dict[str, Line] = {}
         self.failures: dict[str, Line] = {}
@@ -87,8 +91,9 @@ class Ledger:
         self._copied: set[tuple[str, str]] = set()
         self._claimed: set[str] = set()
         self._claims = threading.Condition()
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._log = AppendLog(self.path, name=f"The ledger {self.path}", remedies=_REMEDIES, create=True)
+        if create:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._log = AppendLog(self.path, name=f"The ledger {self.path}", remedies=_REMEDIES, create=create)
         try:
             for number, line in enumerate(self._log.read(_HEADER), start=2):
                 self._check(line, number)
@@ -179,7 +184,7 @@ class Ledger:
             RuntimeError: A worker has it open.
             ValueError, OSError: It is damaged, or can't be read or copied.
         """
-        with closing(Ledger(part)) as ledger:
+        with closing(Ledger(part, create=False)) as ledger:
             lines: list[Line] = [
                 {"kind": "mode", "model": model, "address": address, "structured": "text"}
                 for model, address in sorted(ledger.text_only - self.text_only)

@@ -1,12 +1,13 @@
 """Questions asked by workers: each shard has a ledger of its own, with which whoever takes it over goes on.
 
 The process that holds the ledger divides the questions into shards by their keys, and what the budget leaves among the
-shards. A worker writes to the ledger of its shard, ``LEDGER.parts/NAME.jsonl``, as one process writes to its own: an
-answer is on the disk before it is used. Where a worker dies, the next one opens the same file, which its lock and the
-death of its owner hand over, and asks what has no answer there. A question that was under way at that moment is asked
-again under the same ``Idempotency-Key``: a server that honours it answers without charging twice; with others it counts
-as spent twice in the budget. The lines of a shard come into the ledger when it is finished (``Ledger.absorb``), those
-of a run that was killed as a whole when the ledger is opened again.
+shards, and makes a ledger for each, ``LEDGER.parts/NAME.jsonl``. A worker writes to the one of its shard as one process
+writes to its own: an answer is on the disk before it is used. Where a worker dies, the next one opens the same file,
+which its lock and the death of its owner hand over, and asks what has no answer there. A question that was under way at
+that moment is asked again under the same ``Idempotency-Key``: a server that honours it answers without charging twice;
+with others it counts as spent twice in the budget. The lines of a shard come into the ledger when it is finished
+(``Ledger.absorb``), those of a run that was killed as a whole when the ledger is opened again. The ledger of the shard
+is removed then, and without it nothing is asked: a scheduler may make a call again of which we have had the result.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from edpbrl_gym._executor import Executor
 from edpbrl_gym._files import replacing
@@ -36,6 +37,7 @@ _SHARD = 32  # questions: few enough for an even division, enough to keep the co
 _TAKEOVER = 120.0  # seconds in which a file system may find out that the owner of a lock is dead
 
 Limits = tuple[int | None, int | None]
+_T = TypeVar("_T")
 
 
 @dataclass
@@ -146,6 +148,8 @@ def _ask_shards(
     stop = folder / f"stop-{uuid.uuid4().hex}"
     looks = {look.key: look for shard, _ in shards for look in shard}
     calls = [(folder / f"{_name(shard)}.jsonl", shard, asker.text_only, limits, stop) for shard, limits in shards]
+    for part, *_ in calls:
+        Ledger(part).close()
     results: queue.SimpleQueue[_Result | BaseException | None] = queue.SimpleQueue()
 
     def work() -> None:
@@ -158,7 +162,7 @@ def _ask_shards(
             results.put(None)
 
     def take(result: _Result) -> None:
-        asker.ledger.absorb(result.part)
+        _when_free(lambda: asker.ledger.absorb(result.part))
         asker.learn_mode(result.structured)
         if result.error is not None:
             raise result.error
@@ -177,11 +181,11 @@ def _ask_shards(
     except BaseException:
         with replacing(stop):
             pass  # an empty file
-        while thread.is_alive() or not results.empty():
-            with suppress(queue.Empty):
-                late = results.get(timeout=0.2)
-                if isinstance(late, _Result):
-                    asker.ledger.absorb(late.part)
+        while thread.is_alive():
+            thread.join(0.2)  # repeatedly, as not every system lets Ctrl-C end a long wait
+        for part, *_ in calls:
+            with suppress(RuntimeError, OSError, ValueError):  # what can't be taken over now is when it is opened again
+                asker.ledger.absorb(part)
         raise
     finally:
         stop.unlink(missing_ok=True)
@@ -194,6 +198,18 @@ def _next(results: queue.SimpleQueue[_Result | BaseException | None]) -> _Result
             return results.get(timeout=0.5)
         except queue.Empty:
             continue
+
+
+def _when_free(action: Callable[[], _T]) -> _T:
+    """Do what needs the ledger of a shard, once the worker that has it is done with it or known to be dead."""
+    end = time.monotonic() + _TAKEOVER
+    while True:
+        try:
+            return action()
+        except RuntimeError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.2)
 
 
 def _name(shard: Sequence[Look]) -> str:
@@ -221,7 +237,7 @@ def _ask_shard(part: Path, looks: list[Look], text_only: bool, limits: Limits, s
     try:
         client = ChatClient(settings)
         try:
-            with _taken_over(part) as ledger:
+            with closing(_when_free(lambda: Ledger(part, create=False))) as ledger:
                 if text_only:
                     ledger.text_only.add((settings.model, settings.address))
                 asker = Asker(client, ledger, Budget(*limits, ledger.spending))
@@ -236,24 +252,6 @@ def _ask_shard(part: Path, looks: list[Look], text_only: bool, limits: Limits, s
     except Exception as error:
         result.error = error
     return result
-
-
-@contextmanager
-def _taken_over(part: Path) -> Iterator[Ledger]:
-    """The open ledger of a shard, once the worker that had it before is known to be dead."""
-    end = time.monotonic() + _TAKEOVER
-    while True:
-        try:
-            ledger = Ledger(part)
-            break
-        except RuntimeError:
-            if time.monotonic() > end:
-                raise
-            time.sleep(0.2)
-    try:
-        yield ledger
-    finally:
-        ledger.close()
 
 
 def _nothing() -> None:
