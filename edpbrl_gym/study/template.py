@@ -25,7 +25,7 @@ seed = 0
 # Shown at the end, for the platform that sent the participants.
 completion_code = ""
 
-# Where answers are stored: a file study.db beside this one, or PostgreSQL for several servers:
+# Where answers are stored: a file study.db beside this one, or PostgreSQL (extra `postgresql`) for several servers:
 # database = "postgresql://user@host/name"
 
 

@@ -120,6 +120,20 @@ def test_encoders_named_in_files_are_asked_for_when_these_are_read(tmp_path, cap
     assert [path.name for path in tmp_path.iterdir()] == ["questions.csv"]
 
 
+def test_a_study_on_postgresql_asks_for_its_driver_when_the_configuration_is_read(tmp_path, capsys, monkeypatch):
+    assert main(["study", "init", str(tmp_path / "study")]) == 0
+    config = tmp_path / "study" / "study.toml"
+    text = config.read_text(encoding="utf-8")
+    config.write_text(text.replace("# database =", "database ="), encoding="utf-8")
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    for command in ("check", "serve", "export"):
+        capsys.readouterr()
+        assert main(["study", command, str(tmp_path / "study")]) == 1
+        error = capsys.readouterr().err
+        assert "'psycopg' for a study on PostgreSQL" in error and 'pip install "edpbrl-gym[postgresql]"' in error
+        assert len(error.splitlines()) == 1
+
+
 def test_packages_of_others_are_installed_by_their_names():
     with pytest.raises(
         ModuleNotFoundError, match=r"'no_such_one' for mine, got no such package; run: pip install no_s"

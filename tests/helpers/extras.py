@@ -22,7 +22,7 @@ FOLDERS = {
     "language": ("text",),
     "rendering": ("images",),
     "workers": ("text", "experiments", "cluster"),
-    "study": ("study", "experiments"),
+    "study": ("study",),
 }
 FIXTURES = {"minilm": "text"}
 # what the tests themselves import beside them

@@ -6,12 +6,15 @@ import uuid
 
 import pytest
 
+from tests.helpers.extras import skip_without
+
 
 @pytest.fixture(scope="session")
 def postgres():
     """URL of a PostgreSQL server of the tests' own."""
     from tests.helpers.postgres import cluster, missing
 
+    skip_without("postgresql")
     why = missing()
     if why:
         pytest.skip(why)

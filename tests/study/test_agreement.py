@@ -85,6 +85,7 @@ def test_the_interval_of_alpha_holds_the_truth():
     assert 86 <= held <= 100
 
 
+@pytest.mark.needs("test")
 @pytest.mark.parametrize(
     ("successes", "total", "low", "high"),
     [(0, 10, 0.0, 0.2775), (15, 20, 0.5313, 0.8881), (50, 100, 0.4038, 0.5962), (1, 1, 0.2065, 1.0)],

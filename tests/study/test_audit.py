@@ -57,6 +57,7 @@ def study(folder):
         yield config, Materials(config), store
 
 
+@pytest.mark.needs("experiments")
 def test_a_report_from_the_database_is_that_from_its_export(folder, tmp_path, capsys):
     assert main(["study", "report", str(folder), "--out", str(tmp_path / "report")]) == 0
     printed = capsys.readouterr().out
@@ -210,6 +211,7 @@ def test_a_session_is_replayed_in_the_terminal_and_as_json(folder, study, capsys
     refused(capsys, ["study", "replay", folder, "nobody"], 2, "is that of 0")
 
 
+@pytest.mark.needs("experiments")
 def test_an_export_that_was_damaged_is_refused(folder, tmp_path, capsys):
     out = tmp_path / "export"
     assert main(["study", "export", str(folder), "--out", str(out)]) == 0
@@ -219,6 +221,7 @@ def test_an_export_that_was_damaged_is_refused(folder, tmp_path, capsys):
     refused(capsys, ["report", out], 1, "no column asked", "export again")
 
 
+@pytest.mark.needs("experiments")
 def test_a_report_of_an_empty_study(folder, tmp_path, capsys):
     copy = tmp_path / "new"
     shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("study.db*"))

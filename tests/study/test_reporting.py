@@ -160,6 +160,7 @@ def test_answers_needed_are_those_until_the_stopping_rule_was_sure(tables):
     assert compare_arms(tables, counted).values["answers"]["adaptive"].value == 3.5
 
 
+@pytest.mark.needs("experiments")
 def test_the_report_says_what_was_counted(tables):
     page = make_report(tables).markdown("figures/")
     assert page.startswith("# By hand\n") and "7 participants arrived and 3 finished; 16 answers count" in page
@@ -168,6 +169,7 @@ def test_the_report_says_what_was_counted(tables):
     assert not re.search(r"\bnan\b|−0\.0+\b", page)
 
 
+@pytest.mark.needs("experiments")
 @pytest.mark.parametrize("kept", ["nobody", "enrolled", "asking"])
 def test_a_study_that_has_just_begun_is_reported_too(tables, kept, tmp_path):
     people = [row for row in tables.participants if row["status"] == kept]

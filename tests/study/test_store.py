@@ -273,6 +273,10 @@ def test_a_place_that_is_no_database_is_explained(tmp_path):
         Store(f"sqlite:///{tmp_path / 'nowhere' / 'study.db'}")
     with pytest.raises(ValueError, match="sqlite:///FILE"):
         Store("mysql://host/name")
+
+
+@pytest.mark.needs("postgresql")
+def test_a_server_that_does_not_answer_is_named_without_its_password():
     with pytest.raises(ConnectionError, match=r"\*\*\*"):
         Store("postgresql://user:secret@127.0.0.1:1/name")
 

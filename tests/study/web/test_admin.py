@@ -57,6 +57,7 @@ def test_before_anybody_came_the_page_says_so(admin):
     assert "Nobody has arrived yet" in opened(admin).page.text
 
 
+@pytest.mark.needs("experiments")
 def test_the_report_and_the_audit_of_the_answers_are_shown(admin):
     for name in ("prolific-1", "prolific-2", "prolific-3"):
         person = admin.person()
