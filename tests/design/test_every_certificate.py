@@ -35,12 +35,22 @@ def _reference(problem: DesignProblem) -> Design:
 
 
 LARGE = (feature_space, "LARGE", 0)
-SOLVERS: dict[str, tuple[Callable[[DesignProblem], Design], tuple[tuple[object, str, int], ...]]] = {
+COLUMNS = "edpbrl_gym.design.solvers.newton.columns."
+SWITCHES = [  # of the solver of columns, which takes the cheaper side
+    (importlib.import_module(COLUMNS + "solver"), "paths_pay"),
+    (importlib.import_module(COLUMNS + "master").ColumnMaster, "_nodes_pay"),
+    (importlib.import_module(COLUMNS + "master"), "sparse_congruence_pays"),
+    (importlib.import_module(COLUMNS + "directions"), "sparse_product_pays"),
+    (importlib.import_module(COLUMNS + "policy_steps"), "low_rank_pays"),
+]
+SOLVERS: dict[str, tuple[Callable[[DesignProblem], Design], tuple[tuple[object, str, object], ...]]] = {
     # each with the thresholds that force one side of a switch
     "newton": (newton, ()),
     "screened": (newton, ((tokens_solver, "SCREENED", 2), (tokens_solver, "POOL", 30))),
     "by products, Hessian stored": (newton, (LARGE, (feature_space.FeatureSpace, "stores_hessian", True))),
     "by products, Hessian not stored": (newton, (LARGE, (feature_space.FeatureSpace, "stores_hessian", False))),
+    "columns, one side": (newton, tuple((place, name, lambda *_: True) for place, name in SWITCHES)),
+    "columns, the other": (newton, tuple((place, name, lambda *_: False) for place, name in SWITCHES)),
     "torch": (_torch, ()),
     "stopped": (partial(newton, callback=lambda state: state.step == 1), ()),
     "out of time": (partial(newton, time_limit=0.0), ()),

@@ -20,22 +20,7 @@ from edpbrl_gym.design.solvers.newton.columns.policy_steps import PolicySteps
 from edpbrl_gym.design.solvers.newton.interior import DenseHessian, LowRankHessian, solve_by_interior_point
 from edpbrl_gym.mdp import FiniteHorizonMDP
 from tests.helpers.design_cases import problem_of, random_occupancy, rounding_of_the_gap
-from tests.helpers.hard_designs import deterministic_mdp, hard_mdp_problems
-
-
-def nearly_deterministic(seed, *, states=40, actions=4, horizon=6, successors=3, masked=False) -> FiniteHorizonMDP:
-    """Few successors, one initial state: what Frank-Wolfe steps take long for."""
-    rng = np.random.default_rng(seed)
-    transitions = np.zeros((states, actions, states))
-    for row in transitions.reshape(-1, states):
-        row[rng.choice(states, successors, replace=False)] = rng.dirichlet(np.full(successors, 0.2))
-    admissible = None
-    if masked:
-        admissible = rng.random((horizon, states, actions)) < 0.7
-        admissible[..., 0] |= ~admissible.any(axis=-1)
-    return FiniteHorizonMDP.from_dense(
-        transitions, np.eye(states)[0], horizon, admissible=admissible, rows="pair", allow_unreachable=True
-    )
+from tests.helpers.hard_designs import deterministic_mdp, hard_mdp_problems, nearly_deterministic
 
 
 def problem_with(criterion: str, mdp: FiniteHorizonMDP, **options) -> DesignProblem:

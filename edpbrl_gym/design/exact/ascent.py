@@ -19,10 +19,11 @@ from edpbrl_gym.design.deadline import NEVER, Deadline
 from edpbrl_gym.design.exact.block import BlockSpace, CentredFeatures, Local, Moments, Surroundings
 from edpbrl_gym.design.problem import DesignProblem
 from edpbrl_gym.design.solvers.newton.columns.columns import Column, ColumnOracle, ColumnSet
+from edpbrl_gym.design.solvers.newton.columns.costs import paths_pay
 from edpbrl_gym.design.solvers.newton.columns.paths import PathPricing
 from edpbrl_gym.design.solvers.newton.columns.policies import PolicyPricing
 from edpbrl_gym.design.solvers.newton.master import improve
-from edpbrl_gym.mdp import FiniteHorizonMDP, PromptMDP
+from edpbrl_gym.mdp import PromptMDP
 
 __all__ = ["Ascent", "PolicyPoint", "TokenPricing"]
 
@@ -33,6 +34,7 @@ _RESTRICTED_SHARE = 0.3  # the restricted problem is solved to this share of the
 _MASTER_STEPS = 2
 _POLICY_ROUNDS = 8  # where each round finds one policy only; tokens and paths come many at once
 _POLICY_SHARE = 0.3  # of the block's gap to go on to
+_ACCURACY = 1e-3  # of a design whose costs by paths and by policies are in the proportion that they are in here
 
 
 class TokenPricing:
@@ -128,7 +130,7 @@ class Ascent:
         self.features = CentredFeatures(problem.features)
         mdp = problem.mdp
         self._tokens = isinstance(mdp, PromptMDP)
-        self._pricing = _pricing_of(mdp)
+        self._pricing = _pricing_of(problem)
         self._rounds = _POLICY_ROUNDS if isinstance(self._pricing, PolicyPricing) else 1
         self.oracle_calls = 0
         self._budget = max(_SMALLEST_BUDGET, problem.dimension // 4)
@@ -218,7 +220,10 @@ class Ascent:
         return PolicyPoint(columns, weights, self.features.moments(columns, weights, self.problem.horizon))
 
 
-def _pricing_of(mdp: FiniteHorizonMDP) -> ColumnOracle:
+def _pricing_of(problem: DesignProblem) -> ColumnOracle:
+    mdp = problem.mdp
     if isinstance(mdp, PromptMDP):
         return TokenPricing(mdp)
-    return PathPricing(mdp) if PathPricing.applies(mdp) else PolicyPricing(mdp)
+    if PathPricing.applies(mdp) and paths_pay(problem, _ACCURACY):
+        return PathPricing(mdp)
+    return PolicyPricing(mdp)

@@ -20,6 +20,7 @@ import numpy as np
 from scipy import sparse
 
 from edpbrl_gym._arrays import Booleans, Floats, Positions
+from edpbrl_gym.design.solvers.newton.columns.costs import sparse_product_pays
 from edpbrl_gym.design.solvers.newton.columns.master import Local
 from edpbrl_gym.mdp import FiniteHorizonMDP
 
@@ -116,14 +117,14 @@ def directions(mdp: FiniteHorizonMDP, coordinates: Coordinates, policy: Floats, 
     result = np.zeros((int(np.count_nonzero(chosen)), size))
     end = len(result)
     onward = np.zeros((mdp.num_states, 0))  # moments from the next step on
-    dense = mdp.transitions.nnz > _DENSE * mdp.num_pairs * mdp.num_states
     for step in range(mdp.horizon - 1, -1, -1):
         pairs = np.flatnonzero((policy[step] > 0) | chosen[step])
         own = coordinates.columns(step)
         values = np.zeros((len(pairs), own.stop))
         if step < mdp.horizon - 1:
             moves = mdp.transitions[pairs]
-            values[:, : own.start] = (moves.toarray() if dense else moves) @ onward
+            sparse_pays = sparse_product_pays(moves.nnz, moves.shape, onward.shape[1])
+            values[:, : own.start] = (moves if sparse_pays else moves.toarray()) @ onward
         second, mean = coordinates.moments(step)
         rows = mdp.pair_row[pairs]
         values[:, :count] += second[rows]
@@ -136,6 +137,3 @@ def directions(mdp: FiniteHorizonMDP, coordinates: Coordinates, policy: Floats, 
         result[begin:end, : own.stop] = values[among] - onward[states[among]]
         end = begin
     return result
-
-
-_DENSE = 0.1  # share of entries from which on a sparse product takes longer than a dense one

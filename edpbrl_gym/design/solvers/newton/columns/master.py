@@ -25,7 +25,7 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import blas, lapack, solve_triangular
 
-from edpbrl_gym._arrays import Floats
+from edpbrl_gym._arrays import Floats, Positions
 from edpbrl_gym.design import information
 from edpbrl_gym.design.criteria import (
     ACriterion,
@@ -39,12 +39,16 @@ from edpbrl_gym.design.problem import DesignProblem
 from edpbrl_gym.design.rounding import factor_condition
 from edpbrl_gym.design.solvers.line_search import Segment, exact_step
 from edpbrl_gym.design.solvers.newton.columns.columns import Column, ColumnSet
+from edpbrl_gym.design.solvers.newton.columns.costs import (
+    moments_cost,
+    new_moments_cost,
+    nodes_cost,
+    scores_cost,
+    sparse_congruence_pays,
+)
 from edpbrl_gym.design.solvers.newton.master import ByProducts, improve
 
 __all__ = ["ColumnMaster", "ColumnPoint", "Local"]
-
-
-_SPARSE_COST = 8.0  # time of a sparse multiplication in dense ones
 
 
 @dataclass(frozen=True)
@@ -136,7 +140,9 @@ class ColumnMaster:
 
     def point(self, columns: ColumnSet, weights: Floats) -> ColumnPoint:
         """Evaluate the objective; SingularInformationError where it is infinite."""
-        return ColumnPoint(columns, weights, self._local(*self._sums(columns, columns.incidence @ weights)))
+        return ColumnPoint(
+            columns, weights, self._local(*self._sums(columns.steps, columns.rows, columns.incidence @ weights))
+        )
 
     def moved(self, point: ColumnPoint, columns: ColumnSet) -> ColumnPoint:
         """The same combination on another working set that holds all columns with weight."""
@@ -202,34 +208,34 @@ class ColumnMaster:
         half = solve_triangular(factor, self._target, lower=True, check_finite=False)
         return Local(second, means, matrix, factor, half, -float(np.vdot(half, half)))
 
-    def _sums(self, columns: ColumnSet, masses: Floats) -> tuple[Floats, Floats]:
-        """Second moment (d, d) and mean at each step (H, d) of masses on the nodes."""
+    def _sums(self, steps: Positions, rows: Positions, masses: Floats) -> tuple[Floats, Floats]:
+        """Second moment (d, d) and mean at each step (H, d) of masses on nodes."""
         shape = (self._problem.horizon, len(self._features))
-        by_step = sparse.csr_array((masses, (columns.steps, columns.rows)), shape=shape)
-        total = np.bincount(columns.rows, weights=masses, minlength=shape[1]).astype(np.float64)
+        by_step = sparse.csr_array((masses, (steps, rows)), shape=shape)
+        total = np.bincount(rows, weights=masses, minlength=shape[1]).astype(np.float64)
         return information.second_moment(self._features, total), np.asarray(by_step @ self._features)
 
     # -- derivatives ---------------------------------------------------------------------------------------------
 
     def derivatives(self, point: ColumnPoint, *, hessian: bool = True) -> tuple[Floats, Floats]:
         """Gradient (k,) and Hessian of -s (k, k) over the columns; an empty array where none is asked for."""
-        if self._moments_are_cheaper(point):
-            if not hessian:
-                columns = point.columns
-                return columns.incidence.T @ self.scores(point.local)[columns.steps, columns.rows], np.empty((0, 0))
+        if self._nodes_pay(point, hessian):
+            return self.by_nodes(point, hessian)
+        if hessian:
             return self.by_moments(point)
-        return self.by_nodes(point, hessian)
+        columns = point.columns
+        return columns.incidence.T @ self.scores(point.local)[columns.steps, columns.rows], np.empty((0, 0))
 
-    def _moments_are_cheaper(self, point: ColumnPoint) -> bool:
-        """Compare the multiplications of the two forms of the Hessian."""
-        columns, half = point.columns, point.local.half
-        n, k, d = len(columns.rows), len(columns), self._problem.dimension
-        r = d if half is None else min(d, half.shape[1])
-        product = min(n * k, _SPARSE_COST * columns.incidence.nnz)
-        by_nodes = n * d * (d + n) + n * product + k * product
-        by_moments = 2.0 * k * d * d * r + k * k * r * (d + self._problem.horizon)
-        entries = sum(len(column.indices) for column in columns.columns if column not in self._moments)
-        return by_moments + entries * d * d < by_nodes
+    def _nodes_pay(self, point: ColumnPoint, hessian: bool) -> bool:
+        """Derivatives by nodes, against the Hessian by moments or the gradient by the scores of all rows."""
+        columns, half, dimension = point.columns, point.local.half, self._problem.dimension
+        rank = 0 if half is None else min(dimension, half.shape[1])
+        by_nodes = nodes_cost(columns.incidence.shape, columns.incidence.nnz, dimension, rank, hessian=hessian)
+        if not hessian:
+            return by_nodes <= scores_cost(self._problem, rank)
+        lengths = [len(column.indices) for column in columns.columns if column not in self._moments]
+        new = sum(new_moments_cost(length, len(self._features), dimension) for length in lengths)
+        return by_nodes <= new + moments_cost(len(columns), self._problem.horizon, dimension, rank)
 
     def by_nodes(self, point: ColumnPoint, hessian: bool) -> tuple[Floats, Floats]:
         """Gradient and Hessian through the Hessian on the nodes; an empty array where none is asked for."""
@@ -249,7 +255,7 @@ class ColumnMaster:
             inner[low:high, low:high] += share
         inner *= factor
         inner *= episodes**2
-        if _SPARSE_COST * columns.incidence.nnz < inner.shape[0] * len(columns):
+        if sparse_congruence_pays(columns.incidence.nnz, columns.incidence.shape):
             return gradient, np.asarray(columns.incidence.T @ (columns.incidence.T @ inner).T)
         dense = columns.incidence.toarray()
         return gradient, np.asarray(dense.T @ (inner @ dense))
@@ -280,8 +286,9 @@ class ColumnMaster:
     def _moments_of(self, column: Column) -> tuple[Floats, Floats]:
         """Second moment (d, d) and first moment of each step (H, d) of a column; kept as long as the column lives."""
         if column not in self._moments:
-            alone = ColumnSet(self._problem.mdp, [column])
-            self._moments[column] = self._sums(alone, alone.incidence.toarray()[:, 0])
+            mdp = self._problem.mdp
+            steps, pairs = np.divmod(column.indices, mdp.num_pairs)
+            self._moments[column] = self._sums(steps, mdp.pair_row[pairs], column.values)
         return self._moments[column]
 
     # -- Newton's method -----------------------------------------------------------------------------------------

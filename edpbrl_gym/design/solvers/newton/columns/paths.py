@@ -20,9 +20,6 @@ from edpbrl_gym.mdp import FiniteHorizonMDP
 __all__ = ["PathPricing"]
 
 
-_MAX_BLOCKS = 64  # more initial states are cheaper as policies, however little of the gap is to be left
-
-
 class PathPricing:
     """Prices the paths of a deterministic MDP.
 
@@ -49,10 +46,10 @@ class PathPricing:
         self._by_row = _Groups(mdp.pair_row, mdp.num_rows)
 
     @staticmethod
-    def applies(mdp: FiniteHorizonMDP, max_blocks: int = _MAX_BLOCKS) -> bool:
-        """Whether every pair has one successor and there are at most `max_blocks` initial states."""
+    def applies(mdp: FiniteHorizonMDP) -> bool:
+        """Whether every pair has one successor."""
         deterministic = mdp.transitions.nnz == mdp.num_pairs and bool((mdp.transitions.data == 1.0).all())
-        return bool((deterministic or mdp.horizon == 1) and np.count_nonzero(mdp.initial) <= max_blocks)
+        return deterministic or mdp.horizon == 1
 
     def price(self, scores: Floats, levels: Floats, budget: int) -> tuple[Floats, list[Column]]:
         """Find the best paths through the best nodes.

@@ -19,7 +19,7 @@ from edpbrl_gym._arrays import Booleans, Floats, Positions
 from edpbrl_gym.design.deadline import Deadline
 from edpbrl_gym.design.problem import DesignProblem
 from edpbrl_gym.design.solvers.newton.columns.columns import Column
-from edpbrl_gym.design.solvers.newton.columns.costs import step_cost
+from edpbrl_gym.design.solvers.newton.columns.costs import low_rank_pays, step_cost
 from edpbrl_gym.design.solvers.newton.columns.directions import Coordinates, directions
 from edpbrl_gym.design.solvers.newton.columns.master import Local
 from edpbrl_gym.design.solvers.newton.interior import DenseHessian, LowRankHessian, solve_by_interior_point
@@ -106,7 +106,7 @@ class PolicySteps:
         gradient = advantages[free] - program @ forced
         offset = float(advantages @ values - 0.5 * forced @ forced)
         found = solve_by_interior_point(
-            LowRankHessian(program) if len(program) > program.shape[1] else DenseHessian(program @ program.T),
+            LowRankHessian(program) if low_rank_pays(*program.shape) else DenseHessian(program @ program.T),
             gradient,
             choice.sizes[several],
             choice.masses[several],

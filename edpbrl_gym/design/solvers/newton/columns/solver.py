@@ -22,6 +22,7 @@ from edpbrl_gym.design.deadline import Deadline
 from edpbrl_gym.design.problem import DesignProblem
 from edpbrl_gym.design.result import Design, certify, check_occupancy
 from edpbrl_gym.design.solvers.newton.columns.columns import Column, ColumnOracle, ColumnSet
+from edpbrl_gym.design.solvers.newton.columns.costs import paths_pay
 from edpbrl_gym.design.solvers.newton.columns.master import ColumnMaster, ColumnPoint
 from edpbrl_gym.design.solvers.newton.columns.paths import PathPricing
 from edpbrl_gym.design.solvers.newton.columns.policies import PolicyColumns
@@ -32,7 +33,6 @@ __all__ = ["ColumnPrices", "ColumnSolver"]
 
 
 _SMALLEST_START = 128  # columns
-_MOST_PATH_BLOCKS = 24  # initial states
 _ATTEMPTS = 4  # certificates that rounding may spoil before giving up
 
 
@@ -73,7 +73,7 @@ class ColumnSolver(Engine[ColumnPoint, ColumnPrices]):
     def __init__(self, problem: DesignProblem, tolerance: float) -> None:
         super().__init__(problem)
         mdp = problem.mdp
-        by_paths = PathPricing.applies(mdp, _most_path_blocks(tolerance))
+        by_paths = PathPricing.applies(mdp) and paths_pay(problem, tolerance)
         self._family: _Family = PathPricing(mdp) if by_paths else PolicyColumns(problem)
         self._master = ColumnMaster(problem, self._family.masses)
 
@@ -158,14 +158,3 @@ class ColumnSolver(Engine[ColumnPoint, ColumnPrices]):
     def largest_budget(self, point: ColumnPoint) -> float:
         """Twice the support."""
         return 2 * len(point.support)
-
-
-def _most_path_blocks(tolerance: float) -> int:
-    """Initial states up to which paths take less time than policies.
-
-    A working set of paths grows with the initial states, each a block with a support of its own, one of policies with
-    the digits that are asked for. They break even (CPU time, D and A, 200 to 3,000 states, 4 to 10 steps, d = 8 to 64)
-    at about 6 initial states for a gap of 1e-3 of the gain and 24 for 1e-6.
-    """
-    digits = 6.0 if tolerance <= 1e-6 else max(0.0, -np.log10(tolerance))
-    return max(1, int(_MOST_PATH_BLOCKS * 4.0 ** ((digits - 6.0) / 3.0) + 1e-9))
