@@ -16,7 +16,9 @@ __all__ = ["Arrays", "arrays_of", "inverse_of_factors"]
 _CHUNK = 8 * 2**20  # of the Hessians of a chunk: about what stays in the caches of a processor
 _STRIP = 2**18  # of those that are computed at once: about what stays in a core's own cache
 _CUDA = 2**31
-_DIRECT = 8  # dimensions up to which triangular matrices are inverted directly
+# dimensions up to which triangular matrices are inverted directly; measured for 1 to 1,000 of them at d = 4 to 64: from
+# twice as many on blocks are faster, but for a single matrix up to 32
+_DIRECT = 8
 
 
 class Arrays(Protocol):

@@ -19,6 +19,7 @@ __all__ = ["PolicyColumns", "PolicyPricing", "Turns"]
 
 
 _CHAIN = 8  # Frank-Wolfe steps between two corrections of all weights
+_PATIENCE = 1.5  # Newton steps' worth of Frank-Wolfe steps before the first, which does little far from the optimum
 _TRIES = 3  # Newton steps that may do little before Frank-Wolfe steps get another turn
 _FAIR = 0.25  # share of the other way's gain for its cost that is enough for another Newton step
 
@@ -76,7 +77,7 @@ class PolicyColumns(PolicyPricing):
     def __init__(self, problem: DesignProblem) -> None:
         super().__init__(problem.mdp)
         self._steps = PolicySteps(problem)
-        self._turns = Turns((_CHAIN + 2.0) * pass_cost(problem))
+        self._turns = Turns((_CHAIN + 2.0) * pass_cost(problem), _PATIENCE)
 
     def more(
         self, master: ColumnMaster, point: ColumnPoint, gap: float, first: list[Column], deadline: Deadline = NEVER
@@ -125,11 +126,12 @@ class Turns:
 
     Attributes:
         chain_cost: Cost of one turn of Frank-Wolfe steps.
+        patience: Newton steps' worth of them before the next.
     """
 
     chain_cost: float
+    patience: float = 1.0
     _work: float = 0.0  # of Frank-Wolfe steps since the last Newton step
-    _patience: float = 1.0  # Newton steps' worth of it before the next
     _rate: float = 0.0  # gain for its cost of the last turn of Frank-Wolfe steps
     _idle: int = 0  # Newton steps in a row that were not worth it
     _smallest: float = np.inf  # gap
@@ -146,11 +148,11 @@ class Turns:
                 self._idle = 0 if worth else self._idle + 1
                 again = self._idle < _TRIES
                 if not again:
-                    self._patience, self._idle = 2.0 * self._patience, 0
+                    self.patience, self._idle = 2.0 * self.patience, 0
             else:
                 self._rate = rate
         self._smallest = min(self._smallest, gap)
-        newton = again or self._work >= self._patience * newton_cost
+        newton = again or self._work >= self.patience * newton_cost
         self._work = 0.0 if newton else self._work + self.chain_cost
         self._last = (newton, value, newton_cost if newton else self.chain_cost)
         return newton
