@@ -140,11 +140,11 @@ def _verdict(holds: bool) -> str:
 def diagnose(
     estimate: Estimate,
     *,
-    truth: ArrayLike | None = None,
-    level: float = 0.95,
-    draws: int = 1000,
-    seed: int = 0,
-    limit: float = 4.0,
+    truth: ArrayLike | None,
+    level: float,
+    draws: int,
+    seed: int,
+    limit: float,
 ) -> Diagnosis:
     """Diagnose an estimate; see :meth:`~edpbrl_gym.estimation.Estimate.diagnose`."""
     level = check_number(level, "level", minimum=0.0, exclusive=True)

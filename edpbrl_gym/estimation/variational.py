@@ -26,7 +26,7 @@ __all__ = ["GaussianFit", "fit_gaussian", "importance_log_evidence", "normal_poi
 
 
 _LOG_POINTS = 7  # 128 points of the normal distribution in K - 1 dimensions
-_SHORTEST = 1.0 / 64.0
+_SHORTEST = 1.0 / 64.0  # share of a step that is tried; where none raises the bound, the fit ends
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,9 +83,8 @@ def fit_gaussian(
     mean: Floats,
     precision: Floats,
     *,
-    tolerance: float = 1e-3,
+    tolerance: float,
     max_iterations: int = 200,
-    shortest: float = _SHORTEST,
 ) -> GaussianFit:
     """The variational Gaussian for the prior N(0, scale I).
 
@@ -99,7 +98,6 @@ def fit_gaussian(
         precision: Initial precision, such as the Hessian at the mode, (r, r).
         tolerance: Bound on the rise of the objective in the last step, in nats.
         max_iterations: Maximum number of steps.
-        shortest: Shortest share of a step that is tried; where none raises the bound, the fit ends.
     """
     state = _evaluate(rows, offsets, scale, mean, precision)
     iteration, converged = 0, False
@@ -118,7 +116,7 @@ def fit_gaussian(
                 state.mean + length * step,
                 state.precision + length * (target - state.precision),
             )
-            if proposal.bound >= state.bound or length <= shortest:
+            if proposal.bound >= state.bound or length <= _SHORTEST:
                 break
             length /= 2
         rise = proposal.bound - state.bound

@@ -19,7 +19,7 @@ from edpbrl_gym.estimation.variational import normal_points
 
 __all__ = ["Sites", "fit_sites"]
 
-_SHORTEST = 1.0 / 64.0  # share of a step
+_SHORTEST = 1.0 / 64.0  # share of a step that is tried; where none raises the bound, the person's fit ends
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +81,6 @@ def fit_sites(
     start: Sites | None = None,
     tolerance: float = 1e-4,
     max_iterations: int = 200,
-    shortest: float = _SHORTEST,
 ) -> Sites:
     """The variational Gaussians of several people.
 
@@ -93,7 +92,6 @@ def fit_sites(
         start: Sites of the same answers, such as those under another prior; None: the prior.
         tolerance: Rise of a person's bound in the last step, in nats.
         max_iterations: Largest number of steps.
-        shortest: Shortest share of a step that is tried; where none raises the bound, the person's fit ends.
     """
     shape = offsets.shape
     points = normal_points(shape[2]).T
@@ -111,7 +109,7 @@ def fit_sites(
     while iteration < max_iterations and len(active):
         iteration += 1
         old = state.take(active)
-        new = _step(here, present, points, old, shortest)
+        new = _step(here, present, points, old)
         rise = new.bounds - old.bounds
         better = rise > 0.0  # below 0 where the integration error of the points allows no further rise
         state.put(active[better], new.take(np.flatnonzero(better)))
@@ -122,12 +120,12 @@ def fit_sites(
     return Sites(state.scores, state.information, state.bounds, state.log_likelihoods, iteration)
 
 
-def _step(geometry: Geometry, offsets: Floats, points: Floats, old: _State, shortest: float) -> _State:
+def _step(geometry: Geometry, offsets: Floats, points: Floats, old: _State) -> _State:
     solved = geometry.solve(old.target, old.right)
     new = _evaluated(geometry, offsets, points, solved.scores, old.target, solved.blocks, solved.log_determinant)
     length = 0.5
     low = np.flatnonzero(~(new.bounds >= old.bounds))
-    while len(low) and length >= shortest:
+    while len(low) and length >= _SHORTEST:
         some, last = geometry.take(low), old.take(low)
         scores = last.scores + length * (solved.scores[low] - last.scores)
         information = last.information + length * (last.target - last.information)
