@@ -72,6 +72,11 @@ class TokenBlocks:
         return int(self.starts[-1])
 
     @property
+    def dimension(self) -> int:
+        """Numbers of a feature row."""
+        return int(self._features.shape[1])
+
+    @property
     def slices(self) -> list[slice]:
         """Tokens of each block."""
         return [self.tokens(number) for number in range(len(self.scale))]

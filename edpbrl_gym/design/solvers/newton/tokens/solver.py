@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -32,6 +32,7 @@ from edpbrl_gym.design.solvers.newton.quasi_newton import IDLE
 from edpbrl_gym.design.solvers.newton.tokens.backend import ArrayBackend
 from edpbrl_gym.design.solvers.newton.tokens.blocks import TokenBlocks
 from edpbrl_gym.design.solvers.newton.tokens.certificate import certified_gap
+from edpbrl_gym.design.solvers.newton.tokens.copies import Copies
 from edpbrl_gym.design.solvers.newton.tokens.feature_space import LARGE, FeatureSpace
 from edpbrl_gym.design.solvers.newton.tokens.layout import PromptLayout
 from edpbrl_gym.design.solvers.newton.tokens.pricing import FullPricing, Pricing, TokenPrices, levels_of
@@ -105,6 +106,7 @@ class TokenSolver(Engine[TokenPoint, TokenPrices]):
         self.pricing: Pricing = FullPricing(blocks)
         if metric is not None and len(blocks) > SCREENED:
             self.pricing = ScreenedPricing(blocks, metric, criterion.name)
+        self.copies = Copies.find(blocks) if len(blocks) <= SCREENED else None
         self._target: Floats | None = None
         if isinstance(criterion, (ACriterion, VCriterion)):
             self._target = criterion.target_factor(problem.dimension)
@@ -186,7 +188,7 @@ class TokenSolver(Engine[TokenPoint, TokenPrices]):
                 if count >= max(len(block) for block in order):
                     raise
                 count *= 2
-        prices = self.pricing(sample.space, sample.weights, exact=False)
+        prices = self._one_of_each(self.pricing(sample.space, sample.weights, exact=False))
         tokens = self._added(prices, max(_START, least))
         if len(np.unique(np.searchsorted(self.blocks.starts, tokens, side="right"))) < len(order):
             return sample
@@ -331,8 +333,37 @@ class TokenSolver(Engine[TokenPoint, TokenPrices]):
 
     def _next(self, run: Run[TokenPoint], prices: TokenPrices) -> tuple[Space, Floats]:
         """The next working set and the weights to begin with there."""
-        point, count = run.point, len(self.blocks)
-        support = point.support
+        point = run.point
+        mass = point.weights[point.weights > 0]
+        if self.copies is None:
+            return self._working_set(run, prices, point.support, mass)
+        prices = self._one_of_each(prices)
+        support, moved = self.copies.moved(point.support, mass, prices.tokens)
+        if not np.array_equal(support, point.support):
+            space, weights = self._working_set(run, prices, support, moved)
+            try:
+                if space.value(weights) + space.offset >= point.value:
+                    return space, weights
+            except SingularInformationError:  # only without a proper prior
+                pass
+            space, weights = self._working_set(run, prices, point.support, mass)
+            if isinstance(space, FeatureSpace) and len(space.tokens) <= _FACTORED:
+                space.curvatures.above = _FACTORED
+            return space, weights
+        return self._working_set(run, prices, point.support, mass)
+
+    def _one_of_each(self, prices: TokenPrices) -> TokenPrices:
+        """The best token of each group of copies."""
+        if self.copies is None:
+            return prices
+        best = self.copies.best(prices.tokens, prices.excess)
+        return replace(prices, tokens=prices.tokens[best], excess=prices.excess[best])
+
+    def _working_set(
+        self, run: Run[TokenPoint], prices: TokenPrices, support: Positions, mass: Floats
+    ) -> tuple[Space, Floats]:
+        """Tokens with mass and what improves them most, and their weights."""
+        point, count = run.point, len(self.blocks if self.copies is None else self.copies)
         fits = (
             count <= (_SUPPORTS if count > SCREENED else 1) * self._largest_support
             and count * self.problem.dimension <= _DENSE_LIMIT
@@ -342,23 +373,21 @@ class TokenSolver(Engine[TokenPoint, TokenPrices]):
             share > (_DENSE_SHARE if run.steps >= _DENSE_PATIENCE else _DENSE_AT_ONCE)
             or (count > SCREENED and len(support) > _DENSE_SUPPORT * count)
         )
-        if len(point.space.tokens) == count:  # a dense support
-            tokens = np.union1d(support, prices.tokens)
-            if len(tokens) > IDLE * count:
-                return point.space, point.weights
-            dense = False
-        elif dense:
-            tokens = np.arange(count)
+        last = point.space.tokens
+        whole = len(last) == count  # every token, or one of every group
+        if dense and not whole:
+            tokens = np.arange(count) if self.copies is None else self.copies.filled(np.union1d(support, prices.tokens))
         else:
-            tokens = np.union1d(support, self._added(prices, run.budget))
+            tokens = np.union1d(support, prices.tokens if whole else self._added(prices, run.budget))
             if (
-                len(tokens) > IDLE * len(point.space.tokens) > IDLE * LARGE
-                and np.isin(tokens, point.space.tokens, assume_unique=True).all()
+                len(tokens) > IDLE * len(last)
+                and (whole or len(last) > LARGE)
+                and np.isin(tokens, last, assume_unique=True).all()
             ):
-                return point.space, point.weights  # with its curvature
-        space = self.space(tokens)
+                tokens = last  # with its curvature
+        space = point.space if tokens is last else self.space(tokens)
         weights = np.zeros(len(tokens))
-        weights[np.searchsorted(tokens, support)] = point.weights[point.weights > 0]
+        weights[np.searchsorted(tokens, support)] = mass
         return space, weights
 
     def _added(self, prices: TokenPrices, budget: int) -> Positions:
