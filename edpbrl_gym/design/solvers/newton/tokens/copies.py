@@ -26,8 +26,8 @@ _RADIUS = 0.05  # of the root mean square of a block's rows less their centre: h
 _AXES = 8  # random ones, in whose span neighbours are looked for
 _SAMPLE = 256  # tokens of a block that tell whether it is worth looking
 _SHARE = 0.05  # of them that have a neighbour
-_NEAREST = 16  # neighbours that are looked at
-_ROUNDS = 2  # after which groups of up to 16^2 are found
+_NEAREST = 16  # neighbours that are looked at first; four times as many where groups are larger
+_LARGEST = 4_000_000  # neighbours of all tokens together
 
 
 @dataclass(frozen=True)
@@ -89,9 +89,10 @@ def _leaders(blocks: TokenBlocks, block: slice, generator: np.random.Generator) 
     """The first token of the group of each token of a block, counted from its first, shape (n_b,)."""
     size = block.stop - block.start
     leaders = np.arange(size)
-    axes = generator.standard_normal((blocks.dimension, min(_AXES, blocks.dimension))).astype(np.float32)
-    axes /= np.sqrt(axes.shape[1])
-    projected = np.empty((size, axes.shape[1]), dtype=np.float32)
+    if blocks.dimension <= _AXES:  # all tokens are near to others
+        return leaders
+    axes = generator.standard_normal((blocks.dimension, _AXES)).astype(np.float32) / np.sqrt(np.float32(_AXES))
+    projected = np.empty((size, _AXES), dtype=np.float32)
     square = 0.0
     for begin in range(0, size, CHUNK):
         tokens = np.arange(begin, min(begin + CHUNK, size))
@@ -102,36 +103,43 @@ def _leaders(blocks: TokenBlocks, block: slice, generator: np.random.Generator) 
     if not 0.0 < radius < np.inf:
         return leaders
 
-    def neighbours(tokens: Positions, among: Positions) -> tuple[Positions, Positions]:
-        """Pairs of tokens with one of their nearest others, if that is within the radius."""
-        distances, places = cKDTree(projected[among]).query(projected[tokens], _NEAREST, distance_upper_bound=radius)
-        row, column = np.nonzero(np.isfinite(distances))
-        first, second = tokens[row], among[places[row, column]]
-        first, second = first[first != second], second[first != second]
-        close = _close(blocks, block, first, second, radius)
-        return first[close], second[close]
-
+    tree = cKDTree(projected)
     sample = generator.permutation(size)[:_SAMPLE]
-    if len(np.unique(neighbours(sample, leaders)[0])) < _SHARE * len(sample):
+    near = tree.query(projected[sample], 2, distance_upper_bound=radius)[1]
+    other = np.where(near[:, 0] == sample, near[:, 1], near[:, 0])
+    paired = other < size  # what is too far counts as token `size`
+    if _close(blocks, block, sample[paired], other[paired], radius).sum() < _SHARE * len(sample):
         return leaders
-    for _ in range(_ROUNDS):
-        left = np.unique(leaders)
-        taken = _cover(*neighbours(left, left), size)
-        leaders = taken[leaders]
+    leaders = _cover(_neighbours(tree, projected, radius))
+    apart = np.flatnonzero(~_close(blocks, block, np.arange(size), leaders, radius))
+    leaders[apart] = apart  # near in the random axes only
     return leaders
 
 
-def _cover(first: Positions, second: Positions, size: int) -> Positions:
-    """For each of some tokens the earliest of its neighbours that leads, itself if none does."""
+def _neighbours(tree: cKDTree, points: NDArray, radius: float) -> Positions:
+    """The nearest neighbours of each point within the radius, itself among them; the others are `len(points)`."""
+    count = _NEAREST
+    while True:
+        nearest = np.asarray(tree.query(points, min(count, len(points)), distance_upper_bound=radius)[1])
+        full = np.mean(nearest[:, -1] < len(points))
+        if full <= _SHARE or count >= len(points) or 4 * count * len(points) > _LARGEST:
+            return nearest
+        count *= 4
+
+
+def _cover(neighbours: Positions) -> Positions:
+    """For each token the earliest one that has it as a neighbour and has not been taken by an earlier one itself."""
+    size = len(neighbours)
     result = np.arange(size)
-    free = np.ones(size, dtype=bool)
-    starts = np.searchsorted(first, np.arange(size + 1))
-    for leader in np.unique(first).tolist():
+    free = np.ones(size + 1, dtype=bool)
+    free[size] = False
+    for leader in np.flatnonzero(np.count_nonzero(neighbours < size, axis=1) > 1).tolist():
         if free[leader]:
-            members = second[starts[leader] : starts[leader + 1]]
+            members = neighbours[leader]
             members = members[free[members]]
             free[members] = free[leader] = False
             result[members] = leader
+            result[leader] = leader
     return result
 
 
