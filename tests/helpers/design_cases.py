@@ -120,6 +120,16 @@ def problem_from(features, sizes, criterion="D", *, rank_seed=0, **options) -> D
     )
 
 
+def copied(count, copies, noise, dimension=12, seed=0):
+    """Rows of unit norm, each a number of times with noise of a norm, shuffled; and of which row each is a copy."""
+    rng = np.random.default_rng(seed)
+    rows = rng.standard_normal((count, dimension))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    original = rng.permutation(np.repeat(np.arange(count), copies))
+    noisy = rows[original] + noise * rng.standard_normal((len(original), dimension)) / np.sqrt(dimension)
+    return noisy, original
+
+
 @st.composite
 def hard_prompt_problems(draw) -> DesignProblem:
     """Duplicates, near-duplicates, zero rows, a strong common mean, single tokens, more dimensions than tokens."""

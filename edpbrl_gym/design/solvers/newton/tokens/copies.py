@@ -76,7 +76,7 @@ class Copies:
         target[self.group[tokens]] = tokens
         aim = target[self.group[support]]
         ends, place = np.unique(np.where(aim >= 0, aim, support), return_inverse=True)
-        return ends, np.bincount(place, weights, minlength=len(ends))
+        return ends, np.asarray(np.bincount(place, weights), dtype=np.float64)
 
     def filled(self, tokens: Positions) -> Positions:
         """Sorted tokens with the first one of every group that has none of them."""

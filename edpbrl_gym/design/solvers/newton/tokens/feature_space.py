@@ -28,6 +28,7 @@ __all__ = ["LARGE", "FeatureSpace"]
 
 
 LARGE = 700  # tokens above which products with the Hessian are cheaper than its factors
+_FACTORED = 3000  # tokens whose Hessian may be factored, dozens of times, where products with it lead nowhere
 _SINGULAR_SINGLE = "Expected an information matrix that float32 can invert, got a singular one; use float64."
 _PRODUCTS = 20.0  # with the Hessian, in a quadratic program
 # prices, measured in operations of a float32 product of the same time
@@ -71,6 +72,11 @@ class FeatureSpace(Space):
         self._leverages: Floats | None = None  # c K_ii at the first weights that the curvature was needed at
         self.curvatures = CurvatureModel(FeatureSpace.diagonal, FeatureSpace.curvature, FeatureSpace.costs, above=LARGE)
         self.by_products = self.curvatures
+
+    def factor(self) -> None:
+        """Take factors of the Hessian where products would be cheaper: only they tell nearly equal tokens apart."""
+        if len(self.tokens) <= _FACTORED:
+            self.curvatures.above = _FACTORED
 
     def value(self, weights: Floats) -> float:
         """See the base class."""

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -32,8 +31,9 @@ from edpbrl_gym.design.solvers.newton.quasi_newton import IDLE
 from edpbrl_gym.design.solvers.newton.tokens.backend import ArrayBackend
 from edpbrl_gym.design.solvers.newton.tokens.blocks import TokenBlocks
 from edpbrl_gym.design.solvers.newton.tokens.certificate import certified_gap
+from edpbrl_gym.design.solvers.newton.tokens.choice import TokenPoint, WorkingSets
 from edpbrl_gym.design.solvers.newton.tokens.copies import Copies
-from edpbrl_gym.design.solvers.newton.tokens.feature_space import LARGE, FeatureSpace
+from edpbrl_gym.design.solvers.newton.tokens.feature_space import FeatureSpace
 from edpbrl_gym.design.solvers.newton.tokens.layout import PromptLayout
 from edpbrl_gym.design.solvers.newton.tokens.pricing import FullPricing, Pricing, TokenPrices, levels_of
 from edpbrl_gym.design.solvers.newton.tokens.screening import ScreenedPricing
@@ -51,38 +51,11 @@ POOL = 20_000
 _POOL_TOLERANCE = 1e-3
 _POOL_ITERATIONS = 20
 _LARGEST_RATIO = 1e6  # data to prior, up to which inner products in the metric of the prior keep enough digits
-_DENSE_SHARE = 0.4  # of all tokens: if so many improve the design, and it may need all of them, take them all
-_DENSE_AT_ONCE = 0.9  # a share that needs no patience
-_DENSE_PATIENCE = 3  # the first small working sets leave many tokens better off, whatever the support
-_DENSE_SUPPORT = 0.2  # of all tokens have mass: the rest is not much more to compute with
-_SUPPORTS = 4  # of the size that suffices for an optimal design: with more tokens than that most have no mass
-_DENSE_LIMIT = 50_000_000  # numbers in the features of so many tokens, in float64
-_FACTORED = 3000  # tokens whose Hessian is factored where products with it make no progress
 _STUCK = 3  # iterations on one working set that do not halve the gap
 _SINGLE = 1e-5  # of the mean scores: to smaller gaps float32 gives no direction
 _SINGLE_STEPS = 4  # after which fewer tokens may be found to do
 _SINGLE_ROUNDING = 1e-6  # of their values
 _LARGE_SHARE = 0.02
-
-
-@dataclass(frozen=True)
-class TokenPoint:
-    """Weights on a working set of tokens.
-
-    Attributes:
-        space: The objective on the working set.
-        weights: Non-negative, sum to 1 in every block, shape (k,).
-        value: s(I).
-    """
-
-    space: Space
-    weights: Floats
-    value: float
-
-    @property
-    def support(self) -> Positions:
-        """Tokens with mass."""
-        return self.space.tokens[self.weights > 0]
 
 
 class TokenSolver(Engine[TokenPoint, TokenPrices]):
@@ -106,11 +79,13 @@ class TokenSolver(Engine[TokenPoint, TokenPrices]):
         self.pricing: Pricing = FullPricing(blocks)
         if metric is not None and len(blocks) > SCREENED:
             self.pricing = ScreenedPricing(blocks, metric, criterion.name)
-        self.copies = Copies.find(blocks) if len(blocks) <= SCREENED else None
         self._target: Floats | None = None
         if isinstance(criterion, (ACriterion, VCriterion)):
             self._target = criterion.target_factor(problem.dimension)
         self._isotropic_a = metric is not None and metric.isotropic is not None and isinstance(criterion, ACriterion)
+        copies = Copies.find(blocks) if len(blocks) <= SCREENED else None
+        grams = 1 if self._target is None else 2
+        self.working_sets = WorkingSets(blocks, copies, self.space, sufficient=self._sufficient, grams=grams)
 
     @classmethod
     def of(cls, problem: DesignProblem, backend: ArrayBackend) -> TokenSolver:
@@ -120,7 +95,7 @@ class TokenSolver(Engine[TokenPoint, TokenPrices]):
         return cls(problem, layout, TokenBlocks(problem.features, layout.rows, layout.scale, metric, backend), metric)
 
     @property
-    def _largest_support(self) -> int:
+    def _sufficient(self) -> int:
         """Tokens that suffice for an optimal design (Caratheodory): second moment, mean and mass of each block."""
         dimension = self.problem.dimension
         return dimension * (dimension + 1) // 2 + len(self.blocks.scale) * (dimension + 1)
@@ -188,8 +163,8 @@ class TokenSolver(Engine[TokenPoint, TokenPrices]):
                 if count >= max(len(block) for block in order):
                     raise
                 count *= 2
-        prices = self._one_of_each(self.pricing(sample.space, sample.weights, exact=False))
-        tokens = self._added(prices, max(_START, least))
+        prices = self.pricing(sample.space, sample.weights, exact=False)
+        tokens = self.working_sets.best(prices, max(_START, least))
         if len(np.unique(np.searchsorted(self.blocks.starts, tokens, side="right"))) < len(order):
             return sample
         try:
@@ -223,11 +198,11 @@ class TokenSolver(Engine[TokenPoint, TokenPrices]):
         observe: Callable[[TokenPoint], object],
     ) -> tuple[TokenPoint, float]:
         """See `Engine`."""
-        space, weights = self._next(run, prices)
+        space, weights = self.working_sets.next(run.point, prices, run.budget)
         recent = run.history[-_STUCK:]
         stuck = space is run.point.space and len(recent) == _STUCK and prices.gap > 0.5 * recent[0].gap
-        if (run.exact or stuck) and isinstance(space, FeatureSpace) and len(space.tokens) <= _FACTORED:
-            space.curvatures.above = _FACTORED  # where nearly equal tokens decide, only factors tell them apart
+        if (run.exact or stuck) and isinstance(space, FeatureSpace):
+            space.factor()
         if isinstance(space, FeatureSpace) and len(space.tokens) > space.curvatures.above:
             target = max(_LARGE_SHARE * prices.gap, 0.5 * run.goal)
             space, weights, rough = self._roughly(run, prices.gap, space, weights, target, max_steps, deadline)
@@ -330,77 +305,6 @@ class TokenSolver(Engine[TokenPoint, TokenPrices]):
         """Go on with all scores in float64, once."""
         single, run.exact = not run.exact, True
         return single
-
-    def _next(self, run: Run[TokenPoint], prices: TokenPrices) -> tuple[Space, Floats]:
-        """The next working set and the weights to begin with there."""
-        point = run.point
-        mass = point.weights[point.weights > 0]
-        if self.copies is None:
-            return self._working_set(run, prices, point.support, mass)
-        prices = self._one_of_each(prices)
-        support, moved = self.copies.moved(point.support, mass, prices.tokens)
-        if not np.array_equal(support, point.support):
-            space, weights = self._working_set(run, prices, support, moved)
-            try:
-                if space.value(weights) + space.offset >= point.value:
-                    return space, weights
-            except SingularInformationError:  # only without a proper prior
-                pass
-            space, weights = self._working_set(run, prices, point.support, mass)
-            if isinstance(space, FeatureSpace) and len(space.tokens) <= _FACTORED:
-                space.curvatures.above = _FACTORED
-            return space, weights
-        return self._working_set(run, prices, point.support, mass)
-
-    def _one_of_each(self, prices: TokenPrices) -> TokenPrices:
-        """The best token of each group of copies."""
-        if self.copies is None:
-            return prices
-        best = self.copies.best(prices.tokens, prices.excess)
-        return replace(prices, tokens=prices.tokens[best], excess=prices.excess[best])
-
-    def _working_set(
-        self, run: Run[TokenPoint], prices: TokenPrices, support: Positions, mass: Floats
-    ) -> tuple[Space, Floats]:
-        """Tokens with mass and what improves them most, and their weights."""
-        point, count = run.point, len(self.blocks if self.copies is None else self.copies)
-        fits = (
-            count <= (_SUPPORTS if count > SCREENED else 1) * self._largest_support
-            and count * self.problem.dimension <= _DENSE_LIMIT
-        )
-        share = len(prices.tokens) / count
-        dense = fits and (
-            share > (_DENSE_SHARE if run.steps >= _DENSE_PATIENCE else _DENSE_AT_ONCE)
-            or (count > SCREENED and len(support) > _DENSE_SUPPORT * count)
-        )
-        last = point.space.tokens
-        whole = len(last) == count  # every token, or one of every group
-        if dense and not whole:
-            tokens = np.arange(count) if self.copies is None else self.copies.filled(np.union1d(support, prices.tokens))
-        else:
-            tokens = np.union1d(support, prices.tokens if whole else self._added(prices, run.budget))
-            if (
-                len(tokens) > IDLE * len(last)
-                and (whole or len(last) > LARGE)
-                and np.isin(tokens, last, assume_unique=True).all()
-            ):
-                tokens = last  # with its curvature
-        space = point.space if tokens is last else self.space(tokens)
-        weights = np.zeros(len(tokens))
-        weights[np.searchsorted(tokens, support)] = mass
-        return space, weights
-
-    def _added(self, prices: TokenPrices, budget: int) -> Positions:
-        """The tokens with the largest excess, `budget` in all, and the best of every block; sorted."""
-        if len(prices.tokens) <= budget:
-            return prices.tokens
-        best = np.argpartition(-prices.excess, budget - 1)[:budget]
-        tops = [
-            part.start + int(np.argmax(prices.excess[part]))
-            for part in self.blocks.parts(prices.tokens)
-            if part.stop > part.start
-        ]
-        return np.unique(prices.tokens[np.concatenate([best, tops])])
 
 
 def _balance(problem: DesignProblem, point: TokenPoint) -> PriorBalance:
