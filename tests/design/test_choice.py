@@ -61,7 +61,7 @@ def test_no_more_than_suffices_is_expected(improving, kept, support, sufficient)
 @pytest.mark.parametrize("criterion", ["D", "A"])
 @pytest.mark.parametrize("at_once", [True, False])
 def test_both_ways_lead_to_the_same_design(criterion, at_once, monkeypatch):
-    rows, _ = copied(400, 1, 0.0, dimension=24, seed=6)
+    rows, _ = copied(400, 1, 0.0, dimension=40, seed=6)
     problem = problem_from(rows, [400], criterion)
     expected = newton(problem)
     taken = []
@@ -78,7 +78,7 @@ def test_limits_keep_all_tokens_out(limit, monkeypatch):
     sizes = []
     space = TokenSolver.space
     monkeypatch.setattr(TokenSolver, "space", lambda self, tokens: sizes.append(len(tokens)) or space(self, tokens))
-    rows, _ = copied(400, 1, 0.0, dimension=24, seed=6)
+    rows, _ = copied(400, 1, 0.0, dimension=40, seed=6)
     problem = problem_from(rows, [400], "D")
     monkeypatch.setattr(choice.Rounds, "at_once", lambda self: 0.0)
     assert newton(problem).status == "converged" and max(sizes) == 400

@@ -26,8 +26,8 @@ __all__ = ["Rounds", "TokenPoint", "WorkingSets"]
 _PRODUCTS = 10.0  # a token of a working set costs as much as pricing so many for D, twice as many for A and V
 _STEPS = 2.2  # Newton steps by factors in a round, in operations of the same time: see `Rounds`
 _PLACED, _CROWDED = 0.5, 8
-_SUPPORTS = 4  # times the tokens that suffice for an optimal design: of more tokens most have no mass, and the Hessian
-# is so singular that products with it lead nowhere
+_SUPPORTS = 1  # times the tokens that suffice for an optimal design: of more tokens most have no mass, and the Hessian
+_SCREENED_SUPPORTS = 4  # is so singular that products with it lead nowhere; rounds of very many tokens are worse still
 _LARGEST = 50_000_000  # numbers in the float64 features of a working set that is not made of what has mass
 
 
@@ -124,6 +124,7 @@ class WorkingSets:
         space: The objective on some sorted tokens.
         sufficient: Tokens that suffice for an optimal design.
         grams: 1 for D, 2 for A and V.
+        screened: Whether most tokens are not priced but bounded.
     """
 
     def __init__(
@@ -134,9 +135,10 @@ class WorkingSets:
         *,
         sufficient: int,
         grams: int,
+        screened: bool,
     ) -> None:
         self._blocks, self._copies, self._space = blocks, copies, space
-        self._sufficient, self._grams = sufficient, grams
+        self._sufficient, self._grams, self._screened = sufficient, grams, screened
         self._count = len(blocks if copies is None else copies)
 
     def best(self, prices: TokenPrices, budget: int) -> Positions:
@@ -195,7 +197,8 @@ class WorkingSets:
 
     def _takes_all(self, point: TokenPoint, prices: TokenPrices, budget: int) -> bool:
         count, support = self._count, len(point.support)
-        if count > _SUPPORTS * self._sufficient or count * self._blocks.dimension > _LARGEST:
+        supports = _SCREENED_SUPPORTS if self._screened else _SUPPORTS
+        if count > supports * self._sufficient or count * self._blocks.dimension > _LARGEST:
             return False
         rounds = Rounds(
             count=count,

@@ -83,9 +83,15 @@ class TokenSolver(Engine[TokenPoint, TokenPrices]):
         if isinstance(criterion, (ACriterion, VCriterion)):
             self._target = criterion.target_factor(problem.dimension)
         self._isotropic_a = metric is not None and metric.isotropic is not None and isinstance(criterion, ACriterion)
-        copies = Copies.find(blocks) if len(blocks) <= SCREENED else None
-        grams = 1 if self._target is None else 2
-        self.working_sets = WorkingSets(blocks, copies, self.space, sufficient=self._sufficient, grams=grams)
+        screened = len(blocks) > SCREENED
+        self.working_sets = WorkingSets(
+            blocks,
+            None if screened else Copies.find(blocks),
+            self.space,
+            sufficient=self._sufficient,
+            grams=1 if self._target is None else 2,
+            screened=screened,
+        )
 
     @classmethod
     def of(cls, problem: DesignProblem, backend: ArrayBackend) -> TokenSolver:
