@@ -118,3 +118,13 @@ def test_the_answers_and_arguments_that_are_refused():
     ranked = Comparisons(told.features[:1], (Response.ranking([0, 1, 2]),), [0], [0])
     with pytest.raises(ValueError, match="takes only 'best', 'tie' or 'skip'"):
         learn_ties(ranked, base=base)
+
+
+def test_what_is_not_given_is_as_documented():
+    told, _ = answers_of(WithTies(1.0), 60, seed=8)
+    base = GaussianPrior.isotropic(D, 1.0)
+    given = learn_ties(told, base=base, typical_nu=1.0, log_spread=1.0, typical_scale=1.0)
+    np.testing.assert_array_equal(learn_ties(told, base=base).grid, given.grid)
+    skipped, _ = answers_of(WithOutside(0.5, np.zeros(D)), 60, seed=9)
+    given = learn_outside(skipped, base=base, reference=np.zeros(D), typical_offset=0.0, spread=2.0, typical_scale=1.0)
+    np.testing.assert_array_equal(learn_outside(skipped, base=base, reference=[0] * D).grid, given.grid)

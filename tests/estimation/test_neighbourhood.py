@@ -214,12 +214,22 @@ def test_users_of_the_plain_prior_lose_little(errors):
     assert ours < plain + 0.03
 
 
+def test_what_is_not_given_is_as_measured(rows, prior, data):
+    """The defaults are those that the benchmarks report."""
+    given = VocabularyPrior(rows, power=0.75, share=0.5, isotropic=0.2, near=0.3)
+    np.testing.assert_array_equal(prior.base.precision, given.base.precision)
+    np.testing.assert_array_equal(prior.fit(data).weights, given.fit(data).weights)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"share": 1.0}, r"Expected share in \[0, 1\), got 1.0"),
         ({"share": -0.1}, "Expected a finite share >= 0"),
         ({"power": -1.0}, "Expected a finite power >= 0"),
+        ({"near": 1.0}, "Expected isotropic and near below 1, got 0.2 and 1.0"),
+        ({"near": 0.0}, "Expected a finite near > 0"),
+        ({"isotropic": 1.0}, "Expected isotropic and near below 1, got 1.0 and 0.3"),
         ({"neighbours": (0,)}, "Expected neighbours >= 1, got 0"),
         ({"neighbours": ()}, "Expected neighbours as a sequence of at least one number"),
         ({"neighbours": 50}, "Expected neighbours as a sequence of at least one number, got 50"),

@@ -284,3 +284,14 @@ def test_a_prior_from_eigenvalues_is_that_of_its_precision():
     checked = GaussianPrior.from_precision(made.precision)
     assert made.log_determinant == pytest.approx(checked.log_determinant) and made.proper
     np.testing.assert_allclose(made.covariance, np.linalg.inv(made.precision), rtol=1e-9)
+
+
+@pytest.mark.parametrize("scale", [0.25, 1.0, 30.0])
+def test_estimates_give_a_prior_of_any_positive_scale(scale):
+    thetas = np.random.default_rng(5).standard_normal((12, 3)) + 1.0
+    plain, scaled = GaussianPrior.from_estimates(thetas), GaussianPrior.from_estimates(thetas, scale=scale)
+    assert np.trace(scaled.covariance) / 3 == pytest.approx(scale)
+    factor = scale / (np.trace(plain.covariance) / 3)
+    np.testing.assert_allclose(scaled.mean, np.sqrt(factor) * plain.mean)
+    with pytest.raises(ValueError, match="Expected a finite scale > 0"):
+        GaussianPrior.from_estimates(thetas, scale=0.0)
