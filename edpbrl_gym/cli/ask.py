@@ -112,7 +112,7 @@ def run(options: Ask) -> None:
 def _check(options: Ask) -> None:
     from edpbrl_gym._validation import check_count, check_path
     from edpbrl_gym.features import check_encoder_spec
-    from edpbrl_gym.planners.registry import planner_class
+    from edpbrl_gym.planners.registry import takes_model
 
     check_path(options.vocabulary, "vocabulary")
     check_count(options.count, "--count")
@@ -121,8 +121,11 @@ def _check(options: Ask) -> None:
             check_count(getattr(options, name), f"--{name.replace('_', '-')}", minimum=least)
     if options.encoder is not None:
         check_encoder_spec(options.encoder)
-    if options.planner is not None:
-        planner_class(options.planner)
+    if options.planner is not None and not takes_model(options.planner):
+        raise UsageError(
+            f"Expected a --planner that learns from all that a person may answer, {options.planner} learns from best "
+            "options only; it is for comparisons with simulated people: edpbrl bench comparison"
+        )
     if options.prior is not None:
         check_population_file(options.prior)
 

@@ -33,6 +33,7 @@ __all__ = [
     "planner_needs",
     "planner_options",
     "rule_class",
+    "takes_model",
 ]
 
 Family = Literal["adaptive", "literature", "baseline", "external"]
@@ -156,6 +157,15 @@ def planner_needs(name: str) -> list[Need]:
     return [Need(package, f"the planner {name!r}") for package in planner_class(name).needs]
 
 
+def takes_model(name: str) -> bool:
+    """Whether a planner learns from answers of any format, not from best options alone.
+
+    Raises:
+        ValueError, ImportError, TypeError: As for ``planner_class``.
+    """
+    return "model" in constructor_options(planner_class(name))
+
+
 def make_planner(
     name: str,
     vocabulary: Vocabulary,
@@ -202,7 +212,7 @@ def make_planner(
     if isinstance(features, TextEncoder):
         features = option_features(feedback, vocabulary, features.encode(vocabulary.all_tokens), features)
     wanted = set(constructor_options(cls))
-    if model is not None and "model" not in wanted:
+    if model is not None and not takes_model(name):
         raise ValueError(f"Expected no model of the answers for the planner {name!r}: it learns from best options only")
     shared: dict[str, Any] = {
         "vocabulary": vocabulary,

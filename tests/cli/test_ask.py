@@ -152,6 +152,8 @@ def test_bad_arguments_and_foreign_folders_are_refused(begin, tmp_path, capsys):
     refused(capsys, [*begin, "--num-options", "1"], 2, "num-options")
     refused(capsys, [*begin, "--num-options", "2", "--format", "best-worst"], 2, ">= 3")
     refused(capsys, [*begin, "--planner", "foo"], 2, "Expected a planner among")
+    own = "tests.helpers.session_planners:GreedyPlanner"
+    refused(capsys, [*begin, "--planner", own], 2, "learns from best options only")
     refused(capsys, [*begin, "--prior", "nothing.safetensors"], 2, "found none")
     assert not (tmp_path / "ask/session").exists()
     (tmp_path / "ask/answers.parquet").write_text("someone's")

@@ -23,7 +23,7 @@ from edpbrl_gym.planners import (
     planner_class,
 )
 from edpbrl_gym.planners.pool import RulePlanner
-from edpbrl_gym.planners.registry import RULES, planner_options, rule_class
+from edpbrl_gym.planners.registry import RULES, planner_options, rule_class, takes_model
 from edpbrl_gym.vocabulary import Vocabulary
 from tests.helpers.extras import skip_without
 from tests.helpers.session_planners import WORDS, D, GreedyPlanner, encoder
@@ -108,6 +108,10 @@ def test_wrong_names_and_options_are_named():
         make_planner("optuna", POOL, TokenFeatures(POOL, TOKENS), num_options=2, model=Ranking())
     with pytest.raises(ValueError, match="isotropic: the package takes no other"):
         make_planner("botorch-bald", POOL, TokenFeatures(POOL, TOKENS), num_options=2, prior=VocabularyPrior(TOKENS))
+
+
+def test_planners_of_other_packages_learn_from_best_options_only():
+    assert {name for name in PLANNERS if not takes_model(name)} == {"botorch-bald", "botorch-eubo", "optuna"}
 
 
 def test_other_packages_ask_about_the_pool():
