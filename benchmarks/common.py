@@ -1,8 +1,11 @@
-"""What several benchmarks share: their command line, the training vocabulary under MiniLM, a pool of items."""
+"""What several benchmarks share: command line, CPU times, the training vocabulary under MiniLM, items, a design."""
 
 from __future__ import annotations
 
 import argparse
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +15,10 @@ from edpbrl_gym.features import TextEncoder, load_encoder
 from edpbrl_gym.reporting.tables import TextTable
 from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
 
-__all__ = ["clustered_items", "make_parser", "show", "training_tokens"]
+if TYPE_CHECKING:
+    from edpbrl_gym.design import DesignProblem
+
+__all__ = ["clustered_items", "fastest", "make_parser", "newton_seconds", "show", "six_steps", "training_tokens"]
 
 POOL_SEED = 1000
 
@@ -25,6 +31,16 @@ def make_parser(description: str | None) -> argparse.ArgumentParser:
 def show(table: TextTable, *, width: int = 160) -> None:
     """Print a table."""
     Console(width=width).print(table.rich())
+
+
+def fastest(call: Callable[[], object], repeats: int = 3) -> float:
+    """CPU seconds of a call, the least of some repeats."""
+    seconds = []
+    for _ in range(repeats):
+        begun = time.process_time()
+        call()
+        seconds.append(time.process_time() - begun)
+    return min(seconds)
 
 
 def training_tokens() -> tuple[Vocabulary, TextEncoder, NDArray[np.float32]]:
@@ -41,3 +57,30 @@ def clustered_items(count: int, dimension: int) -> NDArray[np.float64]:
     centres = rng.normal(size=(max(1, count // 25), dimension)) * spread
     items = centres[rng.integers(len(centres), size=count)] + 0.7 * rng.normal(size=(count, dimension)) * spread
     return np.asarray(items / np.linalg.norm(items, axis=1, keepdims=True))
+
+
+def six_steps(features: NDArray[np.floating], criterion: str, regularization: float = 1.0) -> DesignProblem:
+    """The same tokens (n, d) at each of six steps, K = 4, T = 60; the criterion by its name."""
+    from edpbrl_gym.design import DesignProblem, make_criterion
+    from edpbrl_gym.mdp import PromptMDP
+
+    return DesignProblem(
+        mdp=PromptMDP.repeated(len(features), 6),
+        features=features,
+        num_policies=4,
+        episodes=60,
+        criterion=make_criterion(criterion),
+        regularization=regularization,
+    )
+
+
+def newton_seconds(problem: DesignProblem, repeats: int) -> float:
+    """CPU time of `newton` to a gap of 1e-6 of the gain, the fastest of some runs, each of which must converge."""
+    from edpbrl_gym.design import newton
+
+    def solve() -> None:
+        status = newton(problem, tolerance=1e-6).status
+        if status != "converged":
+            raise RuntimeError(f"Expected a converged design, got the status {status!r}")
+
+    return fastest(solve, repeats)

@@ -10,15 +10,11 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 
-from benchmarks.common import make_parser
+from benchmarks.common import make_parser, newton_seconds, six_steps
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym._threads import one_blas_thread
-from edpbrl_gym.design import DesignProblem, make_criterion, newton
-from edpbrl_gym.mdp import PromptMDP
 from edpbrl_gym.reporting.tables import TextTable
 
 COUNT, COPIES = 1_000, 5
@@ -33,22 +29,7 @@ def tokens(rng: np.random.Generator, count: int, dimension: int) -> Floats:
 
 def seconds(rows: Floats, criterion: str) -> float:
     """CPU time of the fastest of five runs."""
-    problem = DesignProblem(
-        mdp=PromptMDP([len(rows)] * 6, shared=True),
-        features=rows.astype(np.float32),
-        num_policies=4,
-        episodes=60,
-        criterion=make_criterion(criterion),
-        regularization=1.0,
-    )
-    times = []
-    for _ in range(5):
-        begun = time.process_time()
-        status = newton(problem).status
-        times.append(time.process_time() - begun)
-        if status != "converged":
-            raise RuntimeError(f"Expected a converged design, got the status {status!r}")
-    return min(times)
+    return newton_seconds(six_steps(rows.astype(np.float32), criterion), 5)
 
 
 def main() -> None:

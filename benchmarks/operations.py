@@ -19,14 +19,13 @@ from unittest.mock import patch
 
 import numpy as np
 
-from benchmarks.common import make_parser
+from benchmarks.common import make_parser, six_steps
 from benchmarks.solvers.vocabularies import prepare
 from edpbrl_gym._threads import one_blas_thread
-from edpbrl_gym.design import DesignProblem, make_criterion, newton
+from edpbrl_gym.design import newton
 from edpbrl_gym.design.solvers.newton.tokens.blocks import TokenBlocks
 from edpbrl_gym.design.solvers.newton.tokens.curvature import MatrixCurvature
 from edpbrl_gym.design.solvers.newton.tokens.feature_space import FeatureSpace
-from edpbrl_gym.mdp import PromptMDP
 from edpbrl_gym.reporting.tables import TextTable
 
 CASES = (
@@ -90,14 +89,7 @@ def main() -> None:
     with one_blas_thread(), TemporaryDirectory() as folder:
         for kind, tokens, dimension, criterion in CASES:
             features = np.array(prepare(kind, tokens, dimension, 1, seed, Path(folder)).features)
-            problem = DesignProblem(
-                mdp=PromptMDP([tokens] * 6, shared=True),
-                features=features,
-                num_policies=4,
-                episodes=60,
-                criterion=make_criterion(criterion),
-                regularization=1.0,
-            )
+            problem = six_steps(features, criterion)
             with counted() as work:
                 design = newton(problem, tolerance=1e-6)
             unit = tokens * dimension**2

@@ -21,7 +21,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from benchmarks.common import make_parser
+from benchmarks.common import fastest, make_parser
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym.estimation import estimate
@@ -164,16 +164,6 @@ def time_fits(wanted: list[str], dimensions: list[int]) -> list[tuple[Population
     return kept
 
 
-def milliseconds(call: Callable[[], object]) -> float:
-    """CPU time of a call, the least of three."""
-    times = []
-    for _ in range(3):
-        begun = time.process_time()
-        call()
-        times.append(time.process_time() - begun)
-    return 1e3 * min(times)
-
-
 def time_people(kept: list[tuple[Population, int, float]]) -> None:
     """Print the times of a new person."""
     print(
@@ -188,10 +178,10 @@ def time_people(kept: list[tuple[Population, int, float]]) -> None:
         for count in (1, 5, 20):
             rows = []
             for data in answered(tastes, count, options, rng, size):
-                whole = milliseconds(lambda: population.fit(data).planned)  # noqa: B023
-                alone = milliseconds(lambda: population.fit(data))  # noqa: B023
+                whole = 1e3 * fastest(lambda: population.fit(data).planned)  # noqa: B023
+                alone = 1e3 * fastest(lambda: population.fit(data))  # noqa: B023
                 prior = population.gaussian
-                rows.append((alone, whole, milliseconds(lambda: estimate(data, prior=prior))))  # noqa: B023
+                rows.append((alone, whole, 1e3 * fastest(lambda: estimate(data, prior=prior))))  # noqa: B023
             alone, whole, single = np.median(rows, axis=0)
             print(
                 f"{population.dimension:>5}{options:>3}{count:>9}{alone:>8.1f}{whole:>9.1f}{single:>10.2f}"

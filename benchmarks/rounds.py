@@ -10,7 +10,6 @@ either way forced on it.
 
 from __future__ import annotations
 
-import time
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,28 +17,15 @@ from unittest.mock import patch
 
 import numpy as np
 
-from benchmarks.common import make_parser
+from benchmarks.common import make_parser, newton_seconds, six_steps
 from benchmarks.solvers.vocabularies import prepare
 from edpbrl_gym._threads import one_blas_thread
-from edpbrl_gym.design import DesignProblem, make_criterion, newton
-from edpbrl_gym.mdp import PromptMDP
 from edpbrl_gym.reporting.tables import TextTable
 
 CHOICE = import_module("edpbrl_gym.design.solvers.newton.tokens.choice")
 KINDS = ("clip", "decaying", "clustered", "heavy-tailed", "isotropic")
+REPEATS = 2
 FORCED = {"round by round": float("inf"), "at once": 0.0}  # what all tokens at once are said to cost
-
-
-def seconds(problem: DesignProblem) -> float:
-    """CPU time of the faster of two runs."""
-    times = []
-    for _ in range(2):
-        begun = time.process_time()
-        status = newton(problem, tolerance=1e-6).status
-        times.append(time.process_time() - begun)
-        if status != "converged":
-            raise RuntimeError(f"Expected a converged design, got the status {status!r}")
-    return min(times)
 
 
 def main() -> None:
@@ -55,18 +41,11 @@ def main() -> None:
             features = np.array(prepare(kind, given.tokens, given.dimension, 1, given.seed, Path(folder)).features)
             for regularization in (100.0, 1.0):
                 for criterion in ("D", "A"):
-                    problem = DesignProblem(
-                        mdp=PromptMDP([given.tokens] * 6, shared=True),
-                        features=features,
-                        num_policies=4,
-                        episodes=60,
-                        criterion=make_criterion(criterion),
-                        regularization=regularization,
-                    )
-                    chosen, forced = seconds(problem), []
+                    problem = six_steps(features, criterion, regularization)
+                    chosen, forced = newton_seconds(problem, REPEATS), []
                     for cost in FORCED.values():
                         with patch.object(CHOICE.Rounds, "at_once", lambda self, cost=cost: cost):
-                            forced.append(seconds(problem))
+                            forced.append(newton_seconds(problem, REPEATS))
                     ratios.append(chosen / min(forced))
                     name = f"{kind}, {criterion}, lambda = {regularization:g}"
                     rows.append((name, *(f"{1e3 * one:.0f} ms" for one in (chosen, *forced))))

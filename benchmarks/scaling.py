@@ -22,14 +22,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.common import clustered_items, make_parser
+from benchmarks.common import clustered_items, fastest, make_parser
 from benchmarks.solvers.measures import peak_memory
 
 DESIGN = {"tokens": 20_000, "dimension": 256, "steps": 6, "options": 4, "episodes": 10}
@@ -80,16 +80,6 @@ def write_rows(path: Path, tokens: int, dimension: int) -> NDArray[np.float32]:
     del rows
     loaded: NDArray[np.float32] = np.load(path, mmap_mode="r", allow_pickle=False)
     return loaded
-
-
-def fastest(call: Callable[[], object], repeats: int = 3) -> float:
-    """CPU seconds."""
-    seconds = []
-    for _ in range(repeats):
-        begun = time.process_time()
-        call()
-        seconds.append(time.process_time() - begun)
-    return min(seconds)
 
 
 def design(folder: Path, tokens: int, dimension: int, steps: int, options: int, episodes: int) -> float:
