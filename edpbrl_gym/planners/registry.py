@@ -212,7 +212,7 @@ def make_planner(
     if isinstance(features, TextEncoder):
         features = option_features(feedback, vocabulary, features.encode(vocabulary.all_tokens), features)
     wanted = set(constructor_options(cls))
-    if model is not None and not takes_model(name):
+    if model is not None and "model" not in wanted:
         raise ValueError(f"Expected no model of the answers for the planner {name!r}: it learns from best options only")
     shared: dict[str, Any] = {
         "vocabulary": vocabulary,
