@@ -34,6 +34,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "docstrings",
     "generated_pages",
+    "claim_sections",
     "repository_links",
     "short_names",
     "html_checks",

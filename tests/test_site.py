@@ -23,12 +23,13 @@ DOCS = ROOT / "docs"
 @pytest.fixture(scope="module")
 def makers():
     """The modules that write pages, by name."""
-    names = ("environment_pages", "registry_pages", "command_pages", "api_pages", "project_pages", "generated_pages")
+    names = (
+        *("environment_pages", "registry_pages", "command_pages", "api_pages", "project_pages", "generated_pages"),
+        *("claim_sections", "docstrings", "html_checks", "repository_links"),
+    )
     sys.path.insert(0, str(DOCS / "_ext"))
     try:
-        yield {
-            name: importlib.import_module(name) for name in (*names, "docstrings", "html_checks", "repository_links")
-        }
+        yield {name: importlib.import_module(name) for name in names}
     finally:
         sys.path.remove(str(DOCS / "_ext"))
 
@@ -146,6 +147,12 @@ def test_pages_that_are_no_longer_made_go_and_unchanged_ones_stay(makers, tmp_pa
     makers["generated_pages"].write_pages(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["two.md"]
     assert (tmp_path / "two.md").stat().st_mtime_ns == before
+
+
+def test_pages_with_numbers_end_with_where_these_come_from(makers):
+    section = makers["claim_sections"].section
+    assert "edpbrl bench people" in section("docs/people.md")
+    assert section("docs/index.md") == section("docs/reference/agents.md") == ""
 
 
 def test_requests_to_other_hosts_and_broken_links_are_found(makers, tmp_path):

@@ -1,86 +1,108 @@
-"""docs/claims.md, made of docs/claims.toml."""
+"""What docs/claims.toml says, for readers: docs/claims.md, and on the site the end of every page with numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
 from benchmarks.claims.checks import Pages
 from benchmarks.claims.pages import pattern
 from benchmarks.claims.registry import Claim
 
-__all__ = ["make_page"]
+__all__ = ["HEADING", "make_page", "origins"]
 
-_INTRODUCTION = """# Where the numbers come from
+HEADING = "Where these numbers come from"
+"""Of the section that the site adds to the end of each page; the table of docs/claims.md links to it."""
+_README = "README.md"  # is no page of the site
+_INTRODUCTION = f"""# Where the numbers come from
 
-Every number that stands in the README and in these pages, with the command that prints it. This page is made of
-`docs/claims.toml`.
-
-- **A number can't change unnoticed.** The entry of a section holds a seal of its numbers. The test suite fails if a
-  number is changed, added or removed without its entry, if a command can't be run as it is written or stands on none
-  of the pages that hold its numbers, or if a test that is named as evidence is not there. In the README every number
-  needs an entry, elsewhere every number in a table and every measured one in the text (with decimals, with thousands,
-  or with a unit).
-- **Recomputed** are numbers that take seconds and don't depend on the machine: every run of the test suite computes
-  them and compares them to the last digit that is printed.
-- **A day** says when the others were put on their page, or last run again with the same result; the test suite does
-  not measure them. CPU minutes are rough. Times and memory are those of one machine. `python -m benchmarks.claims run
-  NAME` runs the commands of a claim and prints what differs from the page today (`--folder FOLDER` for commands that
-  need data); it changes no page.
-- **Older code** is said where the code behind numbers has changed since, or where no command prints them any more.
-
-The commands of this page:
-
-    python -m benchmarks.claims check          # does all of this hold? seconds
-    python -m benchmarks.claims recompute      # the numbers that take seconds
-    python -m benchmarks.claims run NAME       # the others
-    python -m benchmarks.claims seal NAME      # after numbers were changed on purpose; --measured DAY if they are new
-    python -m benchmarks.claims write          # this page
+Behind every number of the README and of these pages is a command. The commands stand on the pages themselves; on the
+documentation site the last section of each page, "{HEADING}", lists them with the numbers that they
+print, their cost, the day, the files of results and the tests. All of this is made of `docs/claims.toml`.
 """
-_HEAD = "| name | numbers | printed by | cost, day | tests |\n|---|---|---|---|---|"
+_RULES = """## How they are kept true
+
+- **A number can't change unnoticed.** The test suite fails if a number is changed, added or removed without its entry
+  in `docs/claims.toml`, if a command can't be run as it is written, or if a test that is named as evidence is not
+  there. In the README every number needs an entry, elsewhere those in tables and the measured ones in the text.
+- **Recomputed** are numbers that take seconds and don't depend on the machine: every run of the test suite compares
+  them to the last digit that is printed.
+- **A day** says when the others were put on their page, or last run again with the same result. CPU minutes are rough;
+  times and memory are those of one machine.
+- **Older code** means that the code behind numbers has changed since, or that no command prints them any more.
+
+The commands of the claims (`--help` names their options):
+
+    python -m benchmarks.claims check       # does all of this hold?
+    python -m benchmarks.claims recompute   # the numbers that take seconds
+    python -m benchmarks.claims run NAME    # the others, beside the page's
+    python -m benchmarks.claims seal NAME   # after numbers were changed
+    python -m benchmarks.claims write       # this page
+"""
 
 
 def make_page(claims: Sequence[Claim], pages: Pages) -> str:
-    """The page in Markdown."""
+    """docs/claims.md in Markdown: the pages, and the origins of the numbers of the README."""
     measured = [claim for claim in claims if not claim.why]
     sealed = {(page, heading) for claim in claims for page, seals in claim.sections.items() for heading in seals}
     count = sum(len(list(pages[page][heading].claims())) for page, heading in sealed)
     lines = [
         _INTRODUCTION,
-        f"{len(measured)} claims stand behind about {round(count, -2):,} numbers in {len(sealed)} sections of "
-        f"{len({page for page, _ in sealed})} pages and in {_quotations(claims)} quotations. "
-        f"{sum(bool(claim.recompute) for claim in measured)} claims are recomputed by the test suite (in part, where a "
+        f"{len(measured)} claims stand behind about {round(count, -2):,} numbers. "
+        f"{sum(bool(claim.recompute) for claim in measured)} are recomputed by the test suite (in part, where a "
         f"command takes longer), {sum(claim.machine for claim in measured)} depend on the machine, and "
         f"{sum(bool(claim.older) for claim in measured)} hold numbers of older code. All commands together take about "
         f"{sum(claim.minutes for claim in measured) / 60:.0f} hours of one core.\n",
+        "| page | claims | recomputed | older code | CPU minutes |\n|---|---:|---:|---:|---:|",
+        *(_line(page, own) for page in pages if page != _README and (own := _of(claims, page))),
+        f"\n## The README\n\nNumbers of [{_README}](../{_README}):\n",
+        origins(claims, _README, pages),
+        _RULES,
     ]
-    for page in pages:
-        if own := [claim for claim in claims if page in claim.sections or page in claim.quotes or claim.writes(page)]:
-            name = PurePosixPath(page).name
-            link = f"../{page}" if "/" not in page else page.removeprefix("docs/")
-            lines.append(f"## {name}\n\nNumbers of [{page}]({link}):\n")
-            lines.append(_HEAD)
-            lines += [_row(claim, page, pages) for claim in own]
-            lines.append("")
-    return "\n".join(lines).rstrip() + "\n"
+    return "\n".join(lines)
 
 
-def _quotations(claims: Sequence[Claim]) -> int:
-    return sum(len(quotes) for claim in claims for quotes in claim.quotes.values())
+def origins(claims: Sequence[Claim], page: str, pages: Pages) -> str:
+    """Where the numbers of a page come from, in Markdown: a paragraph a claim; nothing for a page without numbers."""
+    return "\n".join(line for claim in _of(claims, page) for line in _origin(claim, page, pages))
 
 
-def _row(claim: Claim, page: str, pages: Pages) -> str:
-    places = [*(["the whole page"] if claim.writes(page) else []), *claim.sections.get(page, {})]
+def _of(claims: Sequence[Claim], page: str) -> list[Claim]:
+    return [claim for claim in claims if page in claim.sections or page in claim.quotes or claim.writes(page)]
+
+
+def _line(page: str, claims: Sequence[Claim]) -> str:
+    """The row of a page."""
+    name = PurePosixPath(page).name
+    place = HEADING.lower().replace(" ", "-")
+    counts = [len(claims), sum(bool(claim.recompute) for claim in claims), sum(bool(claim.older) for claim in claims)]
+    minutes = sum(claim.minutes for claim in claims)
+    cells = [f"[{name}]({name}#{place})", *(str(one or "") for one in counts), f"{minutes:.3g}" if minutes else ""]
+    return f"| {' | '.join(cells)} |"
+
+
+def _origin(claim: Claim, page: str, pages: Pages) -> Iterator[str]:
+    """The numbers of a claim on a page, its commands, and what else is known of it."""
+    yield f"**{claim.id}**: {'; '.join(_places(claim, page, pages))}\n"
+    if claim.commands:
+        yield "\n".join(["```bash", *claim.commands, "```\n"])
+    said = [f"{claim.size[0].upper()}{claim.size[1:]}."] if claim.size else []
+    said += [claim.why] if claim.why else []
+    said += [f"{claim.minutes:g} CPU minutes, {claim.measured}."] if claim.measured else []
+    said += ["Times of one machine."] if claim.machine else []
+    said += [f"**Older code**: {claim.older}"] if claim.older else []
+    said += [f"Needs: {claim.needs}"] if claim.needs else []
+    said += [f"Results: `{claim.results}`."] if claim.results else []
+    said += [f"Tests: {', '.join(f'`{test}`' for test in claim.tests)}."] if claim.tests else []
+    yield f"{' '.join(said)}\n"
+
+
+def _places(claim: Claim, page: str, pages: Pages) -> Iterator[str]:
+    """The sections and the quotations of a page that hold numbers of a claim."""
+    if claim.writes(page):
+        yield "the whole page"
+    yield from claim.sections.get(page, {})
     for quote in claim.quotes.get(page, ()):
         found = next(filter(None, map(pattern(quote).search, (section.text for section in pages[page].values()))), None)
         written = (found[0] if found else quote).strip("|").replace("`", "").replace("**", "").strip()
-        places.append(f'"{written}"' + (" (recomputed)" if "{" in quote else ""))
-    source = [f"`{line}`" for line in claim.commands] or [claim.why or "no command any more"]
-    source += [claim.size] if claim.size else []
-    source += [f"needs: {claim.needs}"] if claim.needs else []
-    source += [f"results: `{claim.results}`"] if claim.results else []
-    cost = [f"{claim.minutes:g} CPU minutes", str(claim.measured)] if claim.measured else []
-    cost += ["times of one machine"] if claim.machine else []
-    cost += [f"**older code**: {claim.older}"] if claim.older else []
-    cells = [[claim.id], places, source, cost, [f"`{test}`" for test in claim.tests]]
-    return "| " + " | ".join("<br>".join(cell).replace("|", "\\|") for cell in cells) + " |"
+        yield f'"{written}"' + (" (recomputed)" if "{" in quote else "")

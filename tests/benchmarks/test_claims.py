@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import textwrap
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -253,12 +254,17 @@ def test_a_command_that_fails_is_an_exit_code(tmp_path, capsys):
     assert "exit code 3" in capsys.readouterr().err
 
 
-def test_the_page_lists_every_claim():
+def test_every_page_lists_its_claims_and_the_page_of_the_claims_lists_it():
     claims, pages = registry.read(), checks.all_pages()
     text = page.make_page(claims, pages)
     for claim in claims:
-        assert f"| {claim.id} |" in text
-        assert all(line in text for line in claim.commands)
+        places = [name for name in pages if name in {*claim.sections, *claim.quotes} or claim.writes(name)]
+        assert places
+        for name in places:
+            listed = page.origins(claims, name, pages)
+            assert listed in text if name == "README.md" else f"]({Path(name).name}#where-these-numbers" in text
+            for said in (f"**{claim.id}**", *claim.commands, claim.results, *claim.tests, claim.older, claim.needs):
+                assert said in listed
 
 
 def test_the_command_line(capsys):
