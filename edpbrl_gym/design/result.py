@@ -1,19 +1,16 @@
-"""The result of a solver: occupancies with a certificate, saved and loaded without losing a bit."""
+"""The result of a solver: occupancies with a certificate."""
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._arrays import Floats, read_only
-from edpbrl_gym._files import reading, replacing
-from edpbrl_gym._validation import check_array
 from edpbrl_gym.design import information
 from edpbrl_gym.design.chunks import row_chunks
 from edpbrl_gym.design.criteria import cholesky
@@ -28,16 +25,19 @@ from edpbrl_gym.design.problem import DesignProblem
 from edpbrl_gym.design.rounding import EXACT, Rounding, factor_condition, rounding_of
 from edpbrl_gym.mdp import PromptMDP
 
-__all__ = ["Design", "IterationRecord", "assemble", "certified", "certify", "check_occupancy"]
+__all__ = [
+    "Design",
+    "IterationRecord",
+    "assemble",
+    "certified",
+    "certify",
+    "check_occupancies",
+    "check_occupancy",
+    "identical",
+]
 
 
-_FORMAT = "edpbrl-gym design 1"
-_FORMAT_ONE_STEP = "edpbrl-gym design 2"  # the occupancies of one step stand for all steps
 _FEASIBILITY_TOLERANCE = 1e-8
-_STORED = (
-    *("value", "upper_bound", "gap", "gain", "relative_gap", "efficiency"),
-    *("status", "solver", "iterations", "oracle_calls", "seconds", "warnings", "rounding"),
-)
 
 
 def certified(efficiency: float) -> str:
@@ -120,7 +120,7 @@ class Design:
     @property
     def policies(self) -> Floats:
         """The K policies pi_h(a | s) by marginalisation, shape (K, H, M)."""
-        if _identical(self.occupancies):
+        if identical(self.occupancies):
             single = self.problem.mdp.policy_from_occupancy(self.occupancies[0])
             return np.broadcast_to(single, self.occupancies.shape)
         return np.stack([self.problem.mdp.policy_from_occupancy(occupancy) for occupancy in self.occupancies])
@@ -159,20 +159,9 @@ class Design:
         Returns:
             The path as given.
         """
-        target = Path(path)
-        document: dict[str, Any] = {name: getattr(self, name) for name in _STORED}
-        stored = self.occupancies[:1] if _identical(self.occupancies) else self.occupancies
-        one_step = stored.shape[1] > 1 and stored.strides[1] == 0
-        document["format"] = _FORMAT_ONE_STEP if one_step else _FORMAT
-        document["problem"] = self.problem.fingerprint
-        document["num_policies"] = self.problem.num_policies
-        document["history"] = [list(record) for record in self.history]
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(target) as part, open(part, "wb") as file:
-            np.savez_compressed(
-                file, occupancies=stored[:, :1] if one_step else stored, document=np.array(json.dumps(document))
-            )
-        return target
+        from edpbrl_gym.design.storage import save_design
+
+        return save_design(self, path)
 
     @staticmethod
     def load(path: str | os.PathLike[str], problem: DesignProblem) -> Design:
@@ -182,17 +171,9 @@ class Design:
             FileNotFoundError: If there is no such file.
             ValueError: If the file is damaged, not a saved design, or of another problem.
         """
-        source = Path(path)
-        if not source.is_file():
-            raise FileNotFoundError(f"Expected a saved design at {source}, found no such file.")
-        with reading(f"a design saved by Design.save ({_FORMAT})", source):
-            stored, document = _read(source)
-            if document["problem"] == problem.fingerprint:
-                return _restored(problem, stored, document)
-        raise ValueError(
-            f"The design in {source} was made for another problem (MDP, features, K, T, prior or criterion "
-            f"differ); load it with the problem that it was saved with, or solve this one."
-        )
+        from edpbrl_gym.design.storage import load_design
+
+        return load_design(path, problem)
 
 
 def certify(
@@ -227,7 +208,7 @@ def certify(
         ValueError: If an occupancy is not feasible.
     """
     distinct = _policies(problem, occupancies)
-    _check_all(problem, distinct)
+    check_occupancies(problem, distinct)
     rows = _mean_rows(problem, distinct)
     centre = information.common_centre(problem.features, rows)
     data = information.surrogate_information(problem.features, rows, problem.episodes, centre=centre)
@@ -313,7 +294,7 @@ def assemble(
     if not gap >= 0:
         raise ValueError(f"Expected a gap >= 0, got {gap}.")
     distinct = _policies(problem, occupancies)
-    _check_all(problem, distinct)
+    check_occupancies(problem, distinct)
     if problem.uninformative:
         value, gap, rounding = problem.baseline, 0.0, EXACT
     gap += rounding.gap
@@ -347,7 +328,8 @@ def _policies(problem: DesignProblem, occupancies: ArrayLike) -> Floats:
     return policies[:1] if policies.strides[0] == 0 else policies
 
 
-def _check_all(problem: DesignProblem, occupancies: Floats) -> None:
+def check_occupancies(problem: DesignProblem, occupancies: Floats) -> None:
+    """`check_occupancy` for each of several, shape (K, H, M)."""
     for occupancy in occupancies:
         check_occupancy(problem, occupancy)
 
@@ -366,40 +348,17 @@ def check_occupancy(problem: DesignProblem, occupancy: Floats) -> None:
         raise ValueError(f"Expected a feasible occupancy, this one violates the flow equations by {off:.3g}; {advice}.")
 
 
-def _identical(occupancies: Floats) -> bool:
+def identical(occupancies: Floats) -> bool:
+    """Whether occupancies (K, H, M) are those of one policy."""
     return occupancies.strides[0] == 0 or bool((occupancies == occupancies[:1]).all())
 
 
 def _mean(occupancies: Floats) -> Floats:
     # the mean of equal numbers is not always that number in floating point
-    return occupancies[0] if _identical(occupancies) else np.asarray(occupancies.mean(axis=0))
+    return occupancies[0] if identical(occupancies) else np.asarray(occupancies.mean(axis=0))
 
 
 def _mean_rows(problem: DesignProblem, occupancies: Floats) -> Floats:
     """Mean occupancy of the feature rows, shape (H, N), without a copy where rows are pairs."""
     mean = _mean(occupancies)
     return mean if isinstance(problem.mdp, PromptMDP) else problem.mdp.row_occupancy(mean)
-
-
-def _read(source: Path) -> tuple[Floats, dict[str, Any]]:
-    """Arrays and document of a saved design; ValueError for any other file."""
-    with np.load(source, allow_pickle=False) as archive:
-        stored = archive["occupancies"]
-        document = json.loads(str(archive["document"]))
-    if document["format"] not in (_FORMAT, _FORMAT_ONE_STEP):
-        raise ValueError(f"format {document['format']!r}")
-    return check_array(stored, "occupancies", shape=("K", "H", "M")), document
-
-
-def _restored(problem: DesignProblem, stored: Floats, document: dict[str, Any]) -> Design:
-    """A design of its file's contents, checked to be one of the problem."""
-    occupancies = np.broadcast_to(stored, (problem.num_policies, problem.horizon, problem.mdp.num_pairs))
-    _check_all(problem, occupancies[: len(stored)])
-    fields = {key: document[key] for key in document if key not in ("format", "problem", "num_policies")}
-    for name in ("value", "upper_bound", "gap", "gain", "relative_gap", "efficiency", "seconds"):
-        fields[name] = float(fields[name])
-    fields["history"] = tuple(
-        IterationRecord(int(n), value, gap, step, seconds) for n, value, gap, step, seconds in fields["history"]
-    )
-    fields["warnings"] = tuple(fields["warnings"])
-    return Design(problem=problem, occupancies=read_only(occupancies), **fields)
