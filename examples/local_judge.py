@@ -11,7 +11,6 @@ On the command line::
 
     python examples/local_judge.py --port 8399  # serve until Ctrl-C; point a judge at http://127.0.0.1:8399/v1
     python examples/local_judge.py --demo       # ask one question through edpbrl_gym's client, and stop
-    python examples/local_judge.py --speed 600  # questions per second of CPU time of client and server
 """
 
 import base64
@@ -21,7 +20,6 @@ import json
 import re
 import sys
 import threading
-import time
 from collections import Counter
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -71,8 +69,6 @@ class Args:
     """probability of each fault: 503 429 timeout broken_body truncated wrong_label empty refused"""
     demo: bool = False
     """ask one question and stop"""
-    speed: int | None = None
-    """ask so many questions, three times, print their cost, and stop"""
 
 
 # %%
@@ -209,7 +205,7 @@ class LocalJudge:
         self._attempts: Counter[str] = Counter()
         self._open_requests = 0
         self._lock = threading.Lock()
-        self._server = QuietServer(("127.0.0.1", port), _make_handler(self))
+        self._server = QuietServer(("127.0.0.1", port), type("OwnHandler", (Handler,), {"judge": self}))
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
 
     @property
@@ -315,105 +311,100 @@ class LocalJudge:
             return text[: len(text) // 2], None, "length"
         return (text if schema else f"The best one is:\n```json\n{text}\n```"), None, "stop"
 
+    def complete(self, request: dict[str, Any], question: Question, *, schema: bool) -> dict[str, Any]:
+        """The body of the answer to a request, which is billed."""
+        content, refusal, finish = self.answer(question, schema)
+        message = {"role": "assistant", "content": content, "refusal": refusal}
+        answer = {
+            "id": "local",
+            "object": "chat.completion",
+            "created": 0,
+            "model": f"{request['model']}-local",
+            "choices": [{"index": 0, "message": message, "finish_reason": finish}],
+        }
+        read, written = count_tokens(request["messages"]), len(content or "") // 4 + 1
+        self.bill(read + written)
+        if self.report_usage:
+            answer["usage"] = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
+        return answer
 
-def _make_handler(judge: LocalJudge) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True
-        wbufsize = -1  # one packet an answer
 
-        def log_message(self, format: str, *args: Any) -> None:
-            """Say nothing."""
+class Handler(BaseHTTPRequestHandler):
+    """Answers the requests of a judge; each server has a class of its own."""
 
-        def do_POST(self) -> None:
-            length = int(self.headers.get("Content-Length", 0))
-            body = self.rfile.read(length)
-            if len(body) < length:  # the client is gone
-                self.close_connection = True
-                return
-            judge.begin()
-            try:
-                self.serve(json.loads(body))
-            except (BrokenPipeError, ConnectionResetError):
-                self.close_connection = True
-            finally:
-                judge.end()
+    judge: "LocalJudge"
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = -1  # one packet an answer
 
-        def reply(self, status: int, answer: dict[str, Any], headers: dict[str, str] | None = None) -> None:
-            data = json.dumps(answer).encode()
-            self.send_response_only(status)
-            for name, value in {"Content-Type": "application/json", **(headers or {})}.items():
-                self.send_header(name, value)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-            self.wfile.flush()
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing."""
 
-        def refuse(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
-            self.reply(status, {"error": {"message": message, "type": "local", "code": None}}, headers)
+    def do_POST(self) -> None:
+        """Read a request, and serve it."""
+        length = int(self.headers.get("Content-Length", 0))
+        body = self.rfile.read(length)
+        if len(body) < length:  # the client is gone
+            self.close_connection = True
+            return
+        self.judge.begin()
+        try:
+            self.serve(json.loads(body))
+        except (BrokenPipeError, ConnectionResetError):
+            self.close_connection = True
+        finally:
+            self.judge.end()
 
-        def serve(self, request: dict[str, Any]) -> None:
-            if judge.api_key is not None and self.headers.get("Authorization") != f"Bearer {judge.api_key}":
-                return self.refuse(401, f"wrong key: {self.headers.get('Authorization')}")
-            if not self.path.endswith("/chat/completions"):
-                return self.refuse(404, f"no such path: {self.path}")
-            schema = "response_format" in request
-            if schema and judge.schema == "refused":
-                return self.refuse(400, "response_format json_schema is not supported")
-            question = read_question(request["messages"])
-            key = self.headers.get("Idempotency-Key") if judge.idempotent else None
-            if key is not None and (answered := judge.kept(key)) is not None:
-                return self.reply(200, answered)
-            fault = judge.http_fault(question)
-            if key is not None and fault in ("503", "429", "timeout"):
-                judge.forget(key)
-            if fault == "503":
-                return self.refuse(503, f"overloaded while judging {question.candidates}")
-            if fault == "429":
-                return self.refuse(429, "too many requests", {"Retry-After": str(judge.retry_after)})
-            if fault == "timeout":  # like a slow model: it does the work, but the client has stopped waiting
-                judge.bill(count_tokens(request["messages"]) + 6)
-                judge.stopping.wait(judge.hang)
-                self.close_connection = True
-                return None
-            if judge.delay:
-                judge.stopping.wait(judge.delay)
-            content, refusal, finish = judge.answer(question, schema and judge.schema == "supported")
-            answer = {
-                "id": "local",
-                "object": "chat.completion",
-                "created": 0,
-                "model": f"{request['model']}-local",
-                "choices": [
-                    {
-                        "index": 0,
-                        "message": {"role": "assistant", "content": content, "refusal": refusal},
-                        "finish_reason": finish,
-                    }
-                ],
-            }
-            num_read, num_written = count_tokens(request["messages"]), len(content or "") // 4 + 1
-            judge.bill(num_read + num_written)
-            if judge.report_usage:
-                answer["usage"] = {
-                    "prompt_tokens": num_read,
-                    "completion_tokens": num_written,
-                    "total_tokens": num_read + num_written,
-                }
-            if key is not None:
-                judge.keep(key, answer)
-            if fault == "broken_body":
-                data = json.dumps(answer).encode()
-                self.send_response_only(200)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(data) // 2))
-                self.end_headers()
-                self.wfile.write(data[: len(data) // 2])
-                self.wfile.flush()
-                return None
-            return self.reply(200, answer)
+    def reply(
+        self, status: int, answer: dict[str, Any], headers: dict[str, str] | None = None, *, broken: bool = False
+    ) -> None:
+        """Send an answer, or the first half of one."""
+        data = json.dumps(answer).encode()
+        if broken:
+            data = data[: len(data) // 2]
+        self.send_response_only(status)
+        for name, value in {"Content-Type": "application/json", **(headers or {})}.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+        self.wfile.flush()
 
-    return Handler
+    def refuse(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
+        """Send an error."""
+        self.reply(status, {"error": {"message": message, "type": "local", "code": None}}, headers)
+
+    def serve(self, request: dict[str, Any]) -> None:
+        """Answer a question, with the faults that are drawn for it."""
+        if self.judge.api_key is not None and self.headers.get("Authorization") != f"Bearer {self.judge.api_key}":
+            return self.refuse(401, f"wrong key: {self.headers.get('Authorization')}")
+        if not self.path.endswith("/chat/completions"):
+            return self.refuse(404, f"no such path: {self.path}")
+        schema = "response_format" in request
+        if schema and self.judge.schema == "refused":
+            return self.refuse(400, "response_format json_schema is not supported")
+        question = read_question(request["messages"])
+        key = self.headers.get("Idempotency-Key") if self.judge.idempotent else None
+        if key is not None and (answered := self.judge.kept(key)) is not None:
+            return self.reply(200, answered)
+        fault = self.judge.http_fault(question)
+        if key is not None and fault in ("503", "429", "timeout"):
+            self.judge.forget(key)
+        if fault == "503":
+            return self.refuse(503, f"overloaded while judging {question.candidates}")
+        if fault == "429":
+            return self.refuse(429, "too many requests", {"Retry-After": str(self.judge.retry_after)})
+        if fault == "timeout":  # like a slow model: it does the work, but the client has stopped waiting
+            self.judge.bill(count_tokens(request["messages"]) + 6)
+            self.judge.stopping.wait(self.judge.hang)
+            self.close_connection = True
+            return None
+        if self.judge.delay:
+            self.judge.stopping.wait(self.judge.delay)
+        answer = self.judge.complete(request, question, schema=schema and self.judge.schema == "supported")
+        if key is not None:
+            self.judge.keep(key, answer)
+        return self.reply(200, answer, broken=fault == "broken_body")
 
 
 def count_tokens(messages: list[dict[str, Any]]) -> int:
@@ -443,33 +434,10 @@ def demo(server: LocalJudge) -> None:
         print(f"style: {settings.style}\nverdict: {choice} ({verdict.reason}, {verdict.usage.total} tokens)")
 
 
-def speed(server: LocalJudge, number: int) -> None:
-    """Ask random prompts of the built-in vocabulary under two styles; the second needs few new embeddings."""
-    from edpbrl_gym.oracles.judge import Judge, JudgeQuestion, JudgeSettings
-    from edpbrl_gym.vocabulary import load_vocabulary
-
-    words, rng = load_vocabulary(), np.random.default_rng(server.seed)
-    questions = []
-    for index in range(number):
-        prompts = [[int(rng.integers(size)) for size in words.sizes] for _ in range(4)]
-        texts = [words.prompt(prompt[: index % words.horizon + 1]) for prompt in prompts]
-        questions.append(JudgeQuestion(texts=texts, identity=str(index)))
-    server.embed(["load the encoder"])
-    settings = JudgeSettings(model="local", style="sunny", base_url=server.base_url, show="texts")
-    with TemporaryDirectory() as folder, Judge(settings, ledger=Path(folder) / "ledger.jsonl") as judge:
-        for title, asker in (("new prompts", judge), ("known prompts", judge.for_style("noir")), ("the ledger", judge)):
-            wall, cpu = time.perf_counter(), time.process_time()
-            asker.ask(questions)
-            wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-            print(
-                f"{title}: {1e3 * cpu / number:.2f} ms of CPU time a question, {number / wall:.0f} questions a second"
-            )
-
-
 def main(args: Args) -> None:
     """Serve until Ctrl-C."""
     with LocalJudge(
-        0 if args.demo or args.speed else args.port,
+        0 if args.demo else args.port,
         faults=args.faults,
         seed=args.seed,
         scale=args.scale,
@@ -478,8 +446,6 @@ def main(args: Args) -> None:
     ) as server:
         if args.demo:
             return demo(server)
-        if args.speed:
-            return speed(server, args.speed)
         print(f"judging at {server.base_url}; Ctrl-C stops it", flush=True)
         try:
             threading.Event().wait()
