@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,11 +24,12 @@ from edpbrl_gym.likelihood import ResponseModel
 from edpbrl_gym.planners.base import Planner
 from edpbrl_gym.session.answers import Answer, check_answer
 from edpbrl_gym.session.forecast import Progress
-from edpbrl_gym.session.journal import Journal, is_plain, read_settings
+from edpbrl_gym.session.journal import Journal, read_settings
 from edpbrl_gym.session.outlook import Outlook
 from edpbrl_gym.session.questions import Question, QuestionMaker, check_distinct
 from edpbrl_gym.session.recommendation import Recommendation, recommend
 from edpbrl_gym.session.rewind import RewindablePlanner
+from edpbrl_gym.session.saving import SessionRecord, check_settings, settings_of
 from edpbrl_gym.session.stopping import StoppingRule
 from edpbrl_gym.session.transcript import Event, Transcript
 from edpbrl_gym.vocabulary import Vocabulary
@@ -108,8 +108,7 @@ class Session:
         self.transcript = Transcript(self.maker, self.num_options)
         self._tokens: list[NDArray[np.int64]] = []  # the planner's, step by step, of a question not created yet
         self._in_sync = True  # False after the planner failed to learn an answer
-        self._events: list[Event] = []  # for the journal, as long as there is none
-        self._journal: Journal | None = None
+        self._record = SessionRecord()
         if folder is not None:
             self.save(folder)
 
@@ -133,7 +132,7 @@ class Session:
     @property
     def folder(self) -> Path | None:
         """Folder of the session, or None if it isn't saved."""
-        return None if self._journal is None else self._journal.folder
+        return self._record.folder
 
     @property
     def pending(self) -> Question | None:
@@ -152,7 +151,7 @@ class Session:
             return waiting
         prompts = self.choose()
         question = self.maker.make(prompts, number=self.answered, episode=self.transcript.next_prefixes()[1])
-        self._record(self.transcript.ask_event(question), durable=False)
+        self._add(self.transcript.ask_event(question), durable=False)
         self._tokens = []
         self._rewindable.keep(question.number)
         return self.transcript.questions[-1]
@@ -203,12 +202,12 @@ class Session:
             raise RuntimeError("Expected a question that waits for an answer, there is none; call ask() first")
         response = check_answer(answer, self.model, self.num_options)
         time = datetime.now(UTC).isoformat(timespec="microseconds")
-        self._record(self.transcript.tell_event(response, time), durable=True)
+        self._add(self.transcript.tell_event(response, time), durable=True)
         in_sync, self._in_sync = self._in_sync, False
         self._rewindable.teach(question, response)
         self._in_sync = in_sync
         if self.answered % _SNAPSHOT_EVERY == 0:
-            self._try_snapshot()
+            self._record.try_to_write_planner(self._state())
 
     def skip(self) -> None:
         """Skip the question: the next one continues its prompts, or is about others where complete ones are compared.
@@ -232,7 +231,7 @@ class Session:
         if not self.answered:
             raise RuntimeError("Expected an answer to take back, none has been given")
         self._rewindable.check_can_go_back()
-        self._record(self.transcript.undo_event(), durable=True)
+        self._add(self.transcript.undo_event(), durable=True)
         self._tokens = []
         in_sync, self._in_sync = self._in_sync, False
         self._rewindable.back_to(self.transcript)
@@ -319,18 +318,9 @@ class Session:
             FileExistsError: The folder is not empty.
             OSError: It can't be written.
         """
-        target = None if folder is None else Path(folder)
-        if self._journal is None:
-            if target is None:
-                raise ValueError("Expected a folder to save this session in, it has none yet; save(folder)")
-            self._journal = Journal.create(target.absolute(), self._settings(), self._events)
-            self._events = []
-        elif target is not None and target.absolute() != self._journal.folder:
-            raise ValueError(
-                f"Expected the session's own folder {self._journal.folder}, got {target}; copy the folder after close()"
-            )
-        self._snapshot()
-        return self._journal.folder
+        place = self._record.begin(None if folder is None else Path(folder), lambda: settings_of(self))
+        self._record.write_planner(self._state())
+        return place
 
     def close(self) -> None:
         """Release the folder, so that the session can be resumed elsewhere; a closed session accepts no answers.
@@ -340,11 +330,12 @@ class Session:
         Raises:
             FileNotFoundError: The journal was deleted, moved or replaced; the session is closed nevertheless.
         """
-        if self._journal is not None and not self._journal.closed:
+        journal = self._record.journal
+        if journal is not None and not journal.closed:
             try:
-                self._try_snapshot()
+                self._record.try_to_write_planner(self._state())
             finally:
-                self._journal.close()
+                journal.close()
 
     def __enter__(self) -> Session:
         return self
@@ -392,20 +383,14 @@ class Session:
             who=settings["who"],
             **arguments,
         )
-        given = session._settings()
-        for key in dict.fromkeys((*given, "population", "population_of_the_planner")):
-            if key != "created" and settings.get(key) != given.get(key):
-                raise ValueError(
-                    f"Expected the {key.replace('_', ' ')} with which the session in {place} began "
-                    f"({settings.get(key)!r}), got {given.get(key)!r}"
-                )
+        check_settings(session, settings, place)
         journal, events = Journal.open(place)
         try:
             session._load(events, journal, exact)
         except BaseException:
             journal.close()
             raise
-        session._journal = journal
+        session._record.journal = journal
         return session
 
     def replay(self, events: Sequence[Event], *, exact: bool = True) -> None:
@@ -419,56 +404,20 @@ class Session:
             RuntimeError: The session has questions already.
             ValueError: The events do not form a session, or with ``exact`` the planner asks other questions.
         """
-        if self.transcript.questions or self._journal is not None:
+        if self.transcript.questions or self.folder is not None:
             raise RuntimeError("Expected a new session without a folder to replay events in, got one in use")
         self.transcript.read(list(events), None, name="the record to replay")
-        self._events = list(events)
+        self._record.remember(events)
         self._rewindable.replay(self.transcript, exact=exact)
 
-    def _settings(self) -> dict[str, Any]:
-        """Settings that must be the same when the session is resumed."""
-        encoder = self.maker.encoder
-        priors = {
-            "population": self.outlook.given_prior,
-            "population_of_the_planner": getattr(self.planner, "prior", None),
-        }
-        return {
-            "num_options": self.num_options,
-            "feedback": self.maker.feedback,
-            "seed": self.outlook.seed,
-            "who": self.who,
-            "vocabulary_fingerprint": self.vocabulary.fingerprint,
-            "encoder": encoder.name,
-            "encoder_fingerprint": encoder.fingerprint,
-            "model": repr(self.model),
-            "planner": self.planner.name,
-            **{name: one.fingerprint for name, one in priors.items() if isinstance(one, Population)},
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        }
-
-    def _record(self, event: Event, *, durable: bool) -> None:
-        """Write an event to the journal, then apply it."""
-        if self._journal is None:
-            self._events.append(event)
-        else:
-            self._journal.append(event, durable=durable)
+    def _add(self, event: Event, *, durable: bool) -> None:
+        """Record an event, then apply it."""
+        self._record.append(event, durable=durable)
         self.transcript.apply(event)
 
-    def _snapshot(self) -> None:
-        if self._journal is None or self._tokens or not self._in_sync:
-            return  # the planner is ahead of the journal: its state must not be resumed from
-        state = self._rewindable.state()
-        if state is not None and is_plain(state):
-            self._journal.write_planner(state)
-
-    def _try_snapshot(self) -> None:
-        """Save the planner's state if possible: the answers are safe, without it resuming only takes longer."""
-        try:
-            self._snapshot()
-        except OSError as error:
-            assert self._journal is not None
-            self._journal.check()  # raises if the answers are not safe
-            warnings.warn(f"The planner's state could not be saved in {self.folder}: {error}", stacklevel=3)
+    def _state(self) -> dict[str, Any] | None:
+        """The planner's state to resume from; None where it is not that after the recorded events, or not needed."""
+        return None if self.folder is None or self._tokens or not self._in_sync else self._rewindable.state()
 
     def _load(self, events: list[Event], journal: Journal, exact: bool) -> None:
         """Apply the events of a journal, and bring the planner to the same state."""

@@ -204,7 +204,7 @@ def test_a_snapshot_with_any_bit_flipped_is_ignored(tmp_path):
         snapshot.write_bytes(flipped)
         with pytest.warns(UserWarning, match="planner.npz could not be read .* the journal is replayed"):
             again = resume(tmp_path / "one", PLANNERS["restored"])
-        again._journal.close()  # without a new snapshot
+        again._record.journal.close()  # without a new snapshot
         assert again.answered == 2
 
 
@@ -241,7 +241,7 @@ def test_a_damaged_snapshot_is_ignored_since_the_journal_has_everything(tmp_path
         with pytest.warns(UserWarning, match="planner.npz could not be read .* the journal is replayed"):
             again = resume(tmp_path / "one")
         same(again, lived(3))
-        again._journal.close()  # without a new snapshot
+        again._record.journal.close()  # without a new snapshot
     with pytest.warns(UserWarning, match="could not be read"), resume(tmp_path / "one") as again:
         run(again, SyntheticUser(THETA), 1)
     with warnings.catch_warnings(), resume(tmp_path / "one") as again:  # mended by the next snapshot
@@ -291,7 +291,7 @@ def test_the_snapshot_spares_the_replay(tmp_path):
 
     one = session(Counting, folder=tmp_path / "one")
     run(one, SyntheticUser(THETA), 23)
-    one._journal.close()  # as a kill would: no snapshot at the end
+    one._record.journal.close()  # as a kill would: no snapshot at the end
     asked.clear()
     with resume(tmp_path / "one", Counting) as again:
         assert len(asked) == 3
