@@ -12,6 +12,8 @@ from edpbrl_gym.design.problem import DesignProblem
 from edpbrl_gym.design.solvers.newton.interior import FACTORS
 
 __all__ = [
+    "CHAIN",
+    "chain_cost",
     "interior_cost",
     "low_rank_pays",
     "moments_cost",
@@ -28,12 +30,12 @@ __all__ = [
 ]
 
 
+CHAIN = 8  # Frank-Wolfe steps between two corrections of all weights, each a chance for a Newton step
 _DENSE = 0.04  # a multiplication in a product of matrices
 _SPARSE = 0.35  # a multiplication in a product of a sparse matrix with a dense one
 _SINGLE = 1.0  # an operation on one number of an array
 _CALL = 4_000.0  # of numpy
 _PATH_PAIR = 35.0  # pricing of paths, of a pair at a step and an initial state
-_CHAIN_PASSES = 10.0  # of Frank-Wolfe steps and their correction, between two chances for a Newton step
 _MOST_NUMBERS = 2**27  # in memory at once (1 GiB)
 
 
@@ -116,6 +118,11 @@ def pass_cost(problem: DesignProblem) -> float:
     return mdp.horizon * (_SINGLE * step + 40.0 * _CALL) + 3.0 * product_cost(mdp.num_rows, dimension, dimension)
 
 
+def chain_cost(problem: DesignProblem) -> float:
+    """A turn of Frank-Wolfe steps and the correction of all weights."""
+    return (CHAIN + 2.0) * pass_cost(problem)
+
+
 def low_rank_pays(size: int, rank: int) -> bool:
     """Whether the interior point factors a matrix of the rank of the Hessian, not one of its size."""
     return size > rank and _low_rank_cost(size, rank) < _matrix_cost(size, rank)
@@ -180,7 +187,7 @@ def policies_cost(problem: DesignProblem, tolerance: float) -> float:
     mdp, dimension = problem.mdp, problem.dimension
     digits = _digits(tolerance)
     moments = dimension * (dimension + 1) // 2 + mdp.horizon * dimension
-    turn = _CHAIN_PASSES * pass_cost(problem) + 3.0 * moments_cost(8 + dimension, mdp.horizon, dimension, 0)
+    turn = chain_cost(problem) + 3.0 * moments_cost(8 + dimension, mdp.horizon, dimension, 0)
     turn += 10.0 * new_moments_cost(mdp.num_states * mdp.horizon / 2.0, mdp.num_rows, dimension)
     turns = (2.0 + 0.5 * dimension / np.count_nonzero(mdp.initial) ** 0.5) * min(1.0, digits / 3.0)
     states = mdp.num_states * mdp.horizon // 2

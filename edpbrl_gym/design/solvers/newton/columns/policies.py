@@ -10,7 +10,7 @@ from edpbrl_gym._arrays import Floats
 from edpbrl_gym.design.deadline import NEVER, Deadline
 from edpbrl_gym.design.problem import DesignProblem
 from edpbrl_gym.design.solvers.newton.columns.columns import Column
-from edpbrl_gym.design.solvers.newton.columns.costs import pass_cost
+from edpbrl_gym.design.solvers.newton.columns.costs import CHAIN, chain_cost
 from edpbrl_gym.design.solvers.newton.columns.master import ColumnMaster, ColumnPoint
 from edpbrl_gym.design.solvers.newton.columns.policy_steps import PolicySteps
 from edpbrl_gym.mdp import FiniteHorizonMDP
@@ -18,7 +18,6 @@ from edpbrl_gym.mdp import FiniteHorizonMDP
 __all__ = ["PolicyColumns", "PolicyPricing", "Turns"]
 
 
-_CHAIN = 8  # Frank-Wolfe steps between two corrections of all weights
 _PATIENCE = 1.5  # Newton steps' worth of Frank-Wolfe steps before the first, which does little far from the optimum
 _TRIES = 3  # Newton steps that may do little before Frank-Wolfe steps get another turn
 _FAIR = 0.25  # share of the other way's gain for its cost that is enough for another Newton step
@@ -77,7 +76,7 @@ class PolicyColumns(PolicyPricing):
     def __init__(self, problem: DesignProblem) -> None:
         super().__init__(problem.mdp)
         self._steps = PolicySteps(problem)
-        self._turns = Turns((_CHAIN + 2.0) * pass_cost(problem), _PATIENCE)
+        self._turns = Turns(chain_cost(problem), _PATIENCE)
 
     def more(
         self, master: ColumnMaster, point: ColumnPoint, gap: float, first: list[Column], deadline: Deadline = NEVER
@@ -105,7 +104,7 @@ class PolicyColumns(PolicyPricing):
                 return [column], True
         columns: list[Column] = []
         local, column = point.local, first[0]
-        for _ in range(_CHAIN):
+        for _ in range(CHAIN):
             if deadline.passed:
                 break
             local = master.towards(local, column)
