@@ -11,16 +11,15 @@ from hypothesis import HealthCheck, given, settings
 from edpbrl_gym.design import DesignProblem, certify, newton, verify
 from edpbrl_gym.design.rounding import rounding_of
 from edpbrl_gym.design.solvers.newton.tokens.layout import PromptLayout
+from tests.helpers.design_cases import screen_above
 from tests.helpers.hard_designs import dense_scores, gap_of, repeated_problem, screened_problems
 
-solver = importlib.import_module("edpbrl_gym.design.solvers.newton.tokens.solver")
 screening = importlib.import_module("edpbrl_gym.design.solvers.newton.tokens.screening")
 
 
 @pytest.fixture(autouse=True)
 def screen_small_problems(monkeypatch):
-    monkeypatch.setattr(solver, "SCREENED", 60)
-    monkeypatch.setattr(solver, "POOL", 40)
+    screen_above(monkeypatch, 60, pool=40)
 
 
 @pytest.fixture
@@ -135,7 +134,7 @@ def test_deleted_tokens_are_in_no_optimal_support(seed, monkeypatch):
     newton(problem, tolerance=1e-8)
     alive = kept[0].alive
     assert not alive.all()
-    monkeypatch.setattr(solver, "SCREENED", 10_000)
+    screen_above(monkeypatch, 10_000)
     occupancy = newton(problem, tolerance=1e-10).mean_occupancy.sum(axis=0)
     assert occupancy[~alive].max() <= 1e-6
 

@@ -568,7 +568,7 @@ def test_tolerance_zero_goes_as_far_as_float64_allows(kind):
 def test_hard_problems_by_first_order_programs(problem, hessian):
     """Every working set as large as the dimension solved as if it were large."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(feature_space, "LARGE", 0)
+        patch.setattr(feature_space, "products_above", lambda *_: 0.0)
         patch.setattr(CurvatureModel, "_hessian_pays", lambda self, *_: hessian and not self._whole)
         design = newton(problem)
     assert verify(problem, design).messages == ()

@@ -35,7 +35,12 @@ def _reference(problem: DesignProblem) -> Design:
     return reference(problem) if small else newton(problem)
 
 
-LARGE = (feature_space, "LARGE", 0)
+SCREENED = (
+    (tokens_solver, "bounds_pay", lambda *_: True),
+    (tokens_solver, "POOLED", 2),
+    (tokens_solver, "POOL", 30),
+)
+PRODUCTS = (feature_space, "products_above", lambda *_: 0.0)
 COLUMNS = "edpbrl_gym.design.solvers.newton.columns."
 SWITCHES = [  # of the solver of columns, which takes the cheaper side
     (importlib.import_module(COLUMNS + "solver"), "paths_pay"),
@@ -47,11 +52,11 @@ SWITCHES = [  # of the solver of columns, which takes the cheaper side
 SOLVERS: dict[str, tuple[Callable[[DesignProblem], Design], tuple[tuple[object, str, object], ...]]] = {
     # each with the thresholds that force one side of a switch
     "newton": (newton, ()),
-    "screened": (newton, ((tokens_solver, "SCREENED", 2), (tokens_solver, "POOL", 30))),
+    "screened": (newton, SCREENED),
     "all tokens at once": (newton, ((choice.Rounds, "at_once", lambda _: 0.0),)),
     "round by round": (newton, ((choice.Rounds, "at_once", lambda _: float("inf")),)),
-    "by products, Hessian stored": (newton, (LARGE, (feature_space.FeatureSpace, "stores_hessian", True))),
-    "by products, Hessian not stored": (newton, (LARGE, (feature_space.FeatureSpace, "stores_hessian", False))),
+    "by products, Hessian stored": (newton, (PRODUCTS, (feature_space.FeatureSpace, "stores_hessian", True))),
+    "by products, Hessian not stored": (newton, (PRODUCTS, (feature_space.FeatureSpace, "stores_hessian", False))),
     "columns, one side": (newton, tuple((place, name, lambda *_: True) for place, name in SWITCHES)),
     "columns, the other": (newton, tuple((place, name, lambda *_: False) for place, name in SWITCHES)),
     "torch": (_torch, ()),

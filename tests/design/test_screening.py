@@ -20,9 +20,9 @@ from edpbrl_gym.design.solvers.newton.tokens.screening import ScreenedPricing, d
 from edpbrl_gym.design.solvers.newton.tokens.space import Space
 from edpbrl_gym.design.solvers.newton.tokens.token_space import TokenSpace
 from edpbrl_gym.mdp import PromptMDP
+from tests.helpers.design_cases import screen_above
 
 blocks_module = importlib.import_module("edpbrl_gym.design.solvers.newton.tokens.blocks")
-solver = importlib.import_module("edpbrl_gym.design.solvers.newton.tokens.solver")
 
 
 def make_problem(features, sizes, criterion="D", **options) -> DesignProblem:
@@ -203,7 +203,9 @@ def test_bounds_are_tight_where_all_terms_count_and_low_elsewhere(criterion, tok
     chosen = np.arange(len(scores)) if some is None else some
     block = setting.blocks.block(chosen)
     levels = np.array([np.quantile(scores[own], 0.8) for own in setting.blocks.slices])
-    upper, whole = setting.blocks.bounds(form, 3, means, levels, some)
+    upper, complete = setting.blocks.bounds(form, 3, means, levels, some)
+    whole = ~np.isnan(complete)
+    np.testing.assert_allclose(complete[whole], scores[chosen][whole], atol=1e-5 * scores.max())
     assert upper.shape == whole.shape == chosen.shape
     assert (upper >= scores[chosen]).all()
     assert (upper[~whole] <= levels[block][~whole] * (1 + 1e-4)).all()
@@ -414,10 +416,11 @@ def scored(monkeypatch):
 @pytest.mark.parametrize("criterion", ["D", "A", "V"])
 def test_screened_and_unscreened_designs_agree(criterion, scored, monkeypatch):
     problem = make_problem(many_tokens(), 60_000, criterion, episodes=60)
+    screen_above(monkeypatch, 40_000)
     screened = newton(problem)
     assert scored and min(scored) < (1.01 if criterion == "V" else 0.05)
     scored.clear()
-    monkeypatch.setattr(solver, "SCREENED", 10**9)
+    screen_above(monkeypatch, 10**9)
     plain = newton(problem)
     assert not scored
     assert screened.status == plain.status == "converged"
@@ -430,8 +433,7 @@ def test_screened_and_unscreened_designs_agree(criterion, scored, monkeypatch):
 @pytest.mark.parametrize("screened", [True, False])
 @pytest.mark.parametrize("criterion", ["D", "A", "V"])
 def test_memory_mapped_features_give_the_same_design(criterion, screened, tmp_path, monkeypatch, scored):
-    monkeypatch.setattr(solver, "SCREENED", 5000 if screened else 10**9)
-    monkeypatch.setattr(solver, "POOL", 3000)
+    screen_above(monkeypatch, 5000 if screened else 10**9, pool=3000)
     features = many_tokens(np.float32)[:6000]
     np.save(tmp_path / "features.npy", features)
     mapped = np.load(tmp_path / "features.npy", mmap_mode="r")

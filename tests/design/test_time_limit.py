@@ -11,11 +11,10 @@ import pytest
 from edpbrl_gym.agents.design import SOLVER_OPTIONS, DesignAgent
 from edpbrl_gym.design import exact_design, frank_wolfe, newton, query_set, reference, verify
 from edpbrl_gym.mdp import FiniteHorizonMDP
-from tests.helpers.design_cases import problem_from, problem_of, prompt_problem, stochastic_mdp
+from tests.helpers.design_cases import problem_from, problem_of, prompt_problem, screen_above, stochastic_mdp
 from tests.helpers.lane_environments import ChainEnv
 
 deadlines = importlib.import_module("edpbrl_gym.design.deadline")
-token_newton = importlib.import_module("edpbrl_gym.design.solvers.newton.tokens.solver")
 
 
 class Clock:
@@ -155,8 +154,7 @@ def test_it_ends_between_the_newton_steps_on_columns(kind, clock, monkeypatch):
 
 
 def test_it_ends_in_the_pool_that_a_large_vocabulary_starts_from(clock, monkeypatch):
-    monkeypatch.setattr(token_newton, "SCREENED", 100)
-    monkeypatch.setattr(token_newton, "POOL", 80)
+    screen_above(monkeypatch, 100, pool=80)
     clock.step = 1.0
     problem = PROBLEMS["tokens"]()
     iterations = {newton(problem, tolerance=0.0, time_limit=limit).iterations for limit in range(1, 10)}

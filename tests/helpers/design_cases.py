@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from itertools import pairwise
 
 import numpy as np
@@ -152,3 +153,12 @@ def hard_prompt_problems(draw) -> DesignProblem:
     criterion = draw(st.sampled_from(DESIGN_CRITERIA))
     regularization = draw(st.sampled_from([1e-3, 1e-1, 1.0, 1e2, 1e3]))
     return problem_from(features, sizes, criterion, regularization=regularization)
+
+
+def screen_above(patch: pytest.MonkeyPatch, tokens: int, pool: int | None = None) -> None:
+    """Above so many tokens bounds are computed first, and the start is found in a pool."""
+    solver = importlib.import_module("edpbrl_gym.design.solvers.newton.tokens.solver")
+    patch.setattr(solver, "bounds_pay", lambda count, _: count > tokens)
+    patch.setattr(solver, "POOLED", tokens)
+    if pool is not None:
+        patch.setattr(solver, "POOL", pool)

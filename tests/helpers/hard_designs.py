@@ -85,7 +85,7 @@ def gap_of(problem: DesignProblem, occupancy) -> tuple[float, float]:
 
 @st.composite
 def screened_problems(draw) -> DesignProblem:
-    """More tokens than `SCREENED`; what float32 finds hard; several blocks, one of them perhaps a single token."""
+    """Enough tokens to screen; what float32 finds hard; several blocks, one of them perhaps a single token."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     repeated = draw(st.booleans())
     sizes = draw(st.sampled_from([[90], [70, 40], [100, 1], [50, 30, 20]]))

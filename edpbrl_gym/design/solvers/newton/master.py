@@ -35,7 +35,7 @@ class ByProducts(Protocol):
         share: Of the gap, to which the quadratic program is solved.
     """
 
-    above: int
+    above: float
     share: float
 
     def at(self, space: Any, weights: Floats, gradient: Floats, gap: float) -> Curvature:

@@ -147,7 +147,7 @@ class Renewed:
     """
 
     curvature: Callable[[Any, Floats], Curvature]
-    above: int
+    above: float
     share: float
 
     def at(self, space: Any, weights: Floats, gradient: Floats, gap: float) -> Curvature:
@@ -179,7 +179,7 @@ class CurvatureModel:
         hessian: Callable[[Any, Floats], Curvature],
         costs: Callable[[Any, Floats], Costs],
         *,
-        above: int,
+        above: float,
         goal: float = 0.0,
     ) -> None:
         self._diagonal, self._hessian, self._costs = diagonal, hessian, costs

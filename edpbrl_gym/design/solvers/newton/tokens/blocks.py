@@ -135,7 +135,7 @@ class TokenBlocks:
 
     def bounds(
         self, form: ScoreForm, terms: int, means: Floats, levels: Floats, tokens: Positions | None = None
-    ) -> tuple[Floats, NDArray[np.bool_]]:
+    ) -> tuple[Floats, Floats]:
         """Upper bounds of the scores: from the first terms of a form, and from all where that exceeds a level.
 
         The bounds contain an allowance for float32. Leaving out negative terms of a form bounds it from above.
@@ -148,11 +148,11 @@ class TokenBlocks:
             tokens: Sorted tokens to bound; None bounds all.
 
         Returns:
-            Bounds, shape (n,) or (len(tokens),), and whether each comes from all terms.
+            Bounds, shape (n,) or (len(tokens),), and the scores where all terms were computed, nan elsewhere.
         """
         kind = np.dtype(np.float32)
         size = len(self) if tokens is None else len(tokens)
-        result, complete = np.empty(size), np.ones(size, dtype=bool)
+        result, complete = np.empty(size), np.empty(size)
         split = form.split(terms)
         head, rest = (form, None) if split is None else split
         for number, mean in enumerate(means):
@@ -173,9 +173,9 @@ class TokenBlocks:
                     positions = np.flatnonzero(above)
                     if len(positions):
                         scores[positions] += self._backend.numpy(second(rows[positions], None))
-                    complete[chunk.positions] = above
-                scores *= scale * (1.0 + _ROUNDING)
-                result[chunk.positions] = scores + scale * extra
+                scores *= scale
+                complete[chunk.positions] = scores if second is None else np.where(above, scores, np.nan)
+                result[chunk.positions] = (1.0 + _ROUNDING) * scores + scale * extra
 
             self._backend.for_each(bound, self._chunks(number, form, kind, tokens))
         return result, complete

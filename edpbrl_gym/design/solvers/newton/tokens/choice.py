@@ -16,7 +16,7 @@ from edpbrl_gym.design.criteria import SingularInformationError
 from edpbrl_gym.design.solvers.newton.quasi_newton import IDLE
 from edpbrl_gym.design.solvers.newton.tokens.blocks import TokenBlocks
 from edpbrl_gym.design.solvers.newton.tokens.copies import Copies
-from edpbrl_gym.design.solvers.newton.tokens.feature_space import LARGE, FeatureSpace
+from edpbrl_gym.design.solvers.newton.tokens.feature_space import FeatureSpace, products_above
 from edpbrl_gym.design.solvers.newton.tokens.pricing import TokenPrices
 from edpbrl_gym.design.solvers.newton.tokens.space import Space
 
@@ -26,8 +26,9 @@ __all__ = ["Rounds", "TokenPoint", "WorkingSets"]
 _PRODUCTS = 10.0  # a token of a working set costs as much as pricing so many for D, twice as many for A and V
 _STEPS = 2.2  # Newton steps by factors in a round, in operations of the same time: see `Rounds`
 _PLACED, _CROWDED = 0.5, 8
-_SUPPORTS = 1  # times the tokens that suffice for an optimal design: of more tokens most have no mass, and the Hessian
-_SCREENED_SUPPORTS = 4  # is so singular that products with it lead nowhere; rounds of very many tokens are worse still
+# times the tokens that suffice for an optimal design: of more tokens most have no mass, and the Hessian is so singular
+# that products with it lead nowhere
+_SUPPORTS = 1
 _LARGEST = 50_000_000  # numbers in the float64 features of a working set that is not made of what has mass
 
 
@@ -56,8 +57,8 @@ class Rounds:
     """What it takes to find the support round by round, or from all tokens at once.
 
     Costs are in units of pricing every token, n d^2 multiplications in float32. A round prices once and solves for k
-    tokens: by products with the Hessian (`LARGE`), 10 k d^2 for D and twice as much for A and V; by factors 2.2 times
-    5.4 k d^2 for values and gradients, 3.6 k^2 d for the Hessian (A and V: twice) and 2.7 k^3 for factors, all in
+    tokens: by products with the Hessian (`products_above`), 10 k d^2 for D and twice as much for A and V; by factors
+    2.2 times 5.4 k d^2 for values and gradients, 3.6 k^2 d for the Hessian (A and V: twice) and 2.7 k^3, all in
     float64. Budgets double from round to round.
 
     Of the tokens that would improve the design (a share m of all) about half times m^8 find a place in it, times the
@@ -107,7 +108,7 @@ class Rounds:
 
     def _round(self, size: float) -> float:
         dimension = self.dimension
-        if size > LARGE:
+        if size > products_above(dimension, self.grams):
             work = _PRODUCTS * self.grams * size * dimension**2
         else:
             hessian = 3.6 * self.grams * size**2 * dimension
@@ -124,7 +125,6 @@ class WorkingSets:
         space: The objective on some sorted tokens.
         sufficient: Tokens that suffice for an optimal design.
         grams: 1 for D, 2 for A and V.
-        screened: Whether most tokens are not priced but bounded.
     """
 
     def __init__(
@@ -135,10 +135,9 @@ class WorkingSets:
         *,
         sufficient: int,
         grams: int,
-        screened: bool,
     ) -> None:
         self._blocks, self._copies, self._space = blocks, copies, space
-        self._sufficient, self._grams, self._screened = sufficient, grams, screened
+        self._sufficient, self._grams = sufficient, grams
         self._count = len(blocks if copies is None else copies)
 
     def best(self, prices: TokenPrices, budget: int) -> Positions:
@@ -186,7 +185,7 @@ class WorkingSets:
             tokens = np.union1d(support, prices.tokens if whole else self.best(prices, budget))
             if (
                 len(tokens) > IDLE * len(last)
-                and (whole or len(last) > LARGE)
+                and (whole or len(last) > products_above(self._blocks.dimension, self._grams))
                 and np.isin(tokens, last, assume_unique=True).all()
             ):
                 tokens = last  # with its curvature
@@ -197,8 +196,7 @@ class WorkingSets:
 
     def _takes_all(self, point: TokenPoint, prices: TokenPrices, budget: int) -> bool:
         count, support = self._count, len(point.support)
-        supports = _SCREENED_SUPPORTS if self._screened else _SUPPORTS
-        if count > supports * self._sufficient or count * self._blocks.dimension > _LARGEST:
+        if count > _SUPPORTS * self._sufficient or count * self._blocks.dimension > _LARGEST:
             return False
         rounds = Rounds(
             count=count,

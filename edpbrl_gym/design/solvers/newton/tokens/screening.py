@@ -29,11 +29,19 @@ from edpbrl_gym.design.solvers.newton.tokens.forms import ScoreForm
 from edpbrl_gym.design.solvers.newton.tokens.pricing import RECHECK, TokenPrices, levels_of
 from edpbrl_gym.design.solvers.newton.tokens.space import Space
 
-__all__ = ["ScreenedPricing", "deletion_factor"]
+__all__ = ["ScreenedPricing", "bounds_pay", "deletion_factor"]
 
 
+# what bounds cost in a pass over all tokens, in multiplications of a float32 product of the same time
+_CARRY = 100.0  # d^3: factors, eigenvalues and products of d x d matrices, in float64
+_OVERHEAD = 5e7
 _TERMS = 64  # of the low-rank bound
 _SAFETY = 1e-9  # relative allowance for the float64 rounding of a carried bound
+
+
+def bounds_pay(count: int, dimension: int) -> bool:
+    """Whether bounds save more than they cost: the scores of most of n tokens, d^2 multiplications each."""
+    return count * dimension**2 > _CARRY * dimension**3 + _OVERHEAD
 
 
 @dataclass(frozen=True)
@@ -75,18 +83,18 @@ class ScreenedPricing:
         levels = levels_of(space, weights, gradient)
         self.carry(space, weights, means)
         tokens = self._candidates(levels, exact=exact)
-        upper, complete = blocks.bounds(form, _TERMS, means, levels, tokens)
+        upper, scores = blocks.bounds(form, _TERMS, means, levels, tokens)
         if tokens is None:
             self.upper = upper
             tokens = np.arange(len(blocks))
         else:
             assert self.upper is not None
             self.upper[tokens] = upper
-        scored = tokens[complete]
         sizes = [part.stop - part.start for part in blocks.parts(tokens)]
-        above = tokens[upper > np.repeat(levels, sizes)]
-        candidates = np.setdiff1d(above, space.tokens, assume_unique=True)
-        excess = self._excess(form, means, levels, candidates, exact)
+        above = np.flatnonzero(upper > np.repeat(levels, sizes))
+        above = above[~np.isin(tokens[above], space.tokens, assume_unique=True)]
+        candidates = tokens[above]
+        excess = self._excess(form, means, levels, candidates, None if exact else scores[above])
         inside = np.concatenate([gradient[part] - levels[number] for number, part in enumerate(space.parts)])
         priced, excess = np.concatenate([candidates, space.tokens]), np.concatenate([excess, inside])
         order = np.argsort(priced)
@@ -95,7 +103,9 @@ class ScreenedPricing:
         if self._deletes:
             self._delete(gaps, levels)
         positive = excess > 0
-        return TokenPrices(float(sum(gaps)), priced[positive], excess[positive], len(scored))
+        return TokenPrices(
+            float(sum(gaps)), priced[positive], excess[positive], int(np.count_nonzero(~np.isnan(scores)))
+        )
 
     def _candidates(self, levels: Floats, *, exact: bool) -> Positions | None:
         """Tokens whose bound exceeds the level of their block; None for all."""
@@ -106,17 +116,23 @@ class ScreenedPricing:
             above &= self.alive
         return np.flatnonzero(above)
 
-    def _excess(self, form: ScoreForm, means: Floats, levels: Floats, candidates: Positions, exact: bool) -> Floats:
-        """Scores less the level: float64 near the largest of a block, or (exact) everywhere."""
+    def _excess(
+        self, form: ScoreForm, means: Floats, levels: Floats, candidates: Positions, scores: Floats | None
+    ) -> Floats:
+        """Scores less the level: those given, and float64 near the largest of a block; without them all float64."""
         blocks = self._blocks
-        scores = blocks.scores(form, means, np.float64 if exact else np.float32, candidates)
+        if scores is None:
+            excess = blocks.scores(form, means, np.float64, candidates)
+        else:
+            excess = scores
+            lacking = np.flatnonzero(np.isnan(excess))
+            excess[lacking] = blocks.scores(form, means, np.float32, candidates[lacking])
         for number, part in enumerate(blocks.parts(candidates)):
-            block_scores = scores[part]
-            if not exact and len(block_scores):
-                decisive = part.start + np.flatnonzero(block_scores >= (1.0 - RECHECK) * block_scores.max())
-                scores[decisive] = blocks.scores(form, means, np.float64, candidates[decisive])
-            scores[part] -= levels[number]
-        return scores
+            if scores is not None and part.stop > part.start:
+                decisive = part.start + np.flatnonzero(excess[part] >= (1.0 - RECHECK) * excess[part].max())
+                excess[decisive] = blocks.scores(form, means, np.float64, candidates[decisive])
+            excess[part] -= levels[number]
+        return excess
 
     def _delete(self, gaps: list[float], levels: Floats) -> None:
         """Drop the tokens that no optimal support holds."""

@@ -36,7 +36,7 @@ from edpbrl_gym.design.solvers.newton.tokens.copies import Copies
 from edpbrl_gym.design.solvers.newton.tokens.feature_space import FeatureSpace
 from edpbrl_gym.design.solvers.newton.tokens.layout import PromptLayout
 from edpbrl_gym.design.solvers.newton.tokens.pricing import FullPricing, Pricing, TokenPrices, levels_of
-from edpbrl_gym.design.solvers.newton.tokens.screening import ScreenedPricing
+from edpbrl_gym.design.solvers.newton.tokens.screening import ScreenedPricing, bounds_pay
 from edpbrl_gym.design.solvers.newton.tokens.space import Space
 from edpbrl_gym.design.solvers.newton.tokens.token_space import TokenSpace
 from edpbrl_gym.design.solvers.newton.working_set import Engine, Run, iterate
@@ -46,8 +46,8 @@ __all__ = ["TokenPoint", "TokenSolver"]
 
 _START = 64  # tokens
 _SAMPLE = 128  # tokens whose uniform design finds the start
-SCREENED = 40_000  # tokens above which bounds save more than they cost
-POOL = 20_000
+POOL = 20_000  # tokens
+POOLED = 5 * POOL  # tokens above which a pool saves more passes over all tokens than its own solution costs
 _POOL_TOLERANCE = 1e-3
 _POOL_ITERATIONS = 20
 _LARGEST_RATIO = 1e6  # data to prior, up to which inner products in the metric of the prior keep enough digits
@@ -77,20 +77,18 @@ class TokenSolver(Engine[TokenPoint, TokenPrices]):
         self.metric = metric
         criterion = problem.criterion
         self.pricing: Pricing = FullPricing(blocks)
-        if metric is not None and len(blocks) > SCREENED:
+        if metric is not None and bounds_pay(len(blocks), problem.dimension):
             self.pricing = ScreenedPricing(blocks, metric, criterion.name)
         self._target: Floats | None = None
         if isinstance(criterion, (ACriterion, VCriterion)):
             self._target = criterion.target_factor(problem.dimension)
         self._isotropic_a = metric is not None and metric.isotropic is not None and isinstance(criterion, ACriterion)
-        screened = len(blocks) > SCREENED
         self.working_sets = WorkingSets(
             blocks,
-            None if screened else Copies.find(blocks),
+            None if len(blocks) > POOLED else Copies.find(blocks),
             self.space,
             sufficient=self._sufficient,
             grams=1 if self._target is None else 2,
-            screened=screened,
         )
 
     @classmethod
@@ -144,7 +142,7 @@ class TokenSolver(Engine[TokenPoint, TokenPrices]):
             tokens = np.flatnonzero(weights)
             return self.point(tokens, weights[tokens]), 0
         rng = np.random.default_rng(seed)
-        if len(self.blocks) > SCREENED:
+        if len(self.blocks) > POOLED:
             size = POOL
             while True:
                 try:
