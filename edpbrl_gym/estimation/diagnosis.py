@@ -167,7 +167,7 @@ def diagnose(
     prior = fitted.prior
     distances = _distances(prior.precision, candidates - prior.mean)
     precision = estimate.precision if truth is None else _precision(fitted, candidates[0])
-    effective = len(precision) - float(np.trace(cho_solve(cho_factor(precision, lower=True), prior.precision)))
+    effective = len(precision) - float(np.trace(cho_solve(cho_factor(precision), prior.precision)))
     effective = min(max(effective, 0.0), float(len(precision)))  # by rounding
     radius, error, distance = (float(np.quantile(values, level)) for values in (radii, errors, distances))
     low, high = np.quantile(distances, [0.5 - level / 2, 0.5 + level / 2])
@@ -222,7 +222,7 @@ def _radii_and_errors(fitted: Fitted, theta: Floats, candidates: Floats) -> tupl
     count, others = differences.shape[:2]
     rows = differences.reshape(-1, differences.shape[2])
     radii, errors = np.zeros(len(candidates)), np.zeros(len(candidates))
-    step = max(1, _BLOCK_NUMBERS // max(1, len(rows)))
+    step = max(1, _BLOCK_NUMBERS // (len(rows) + 1))
     for start in range(0, len(candidates), step):
         block = candidates[start : start + step]
         values, changes = (
@@ -245,7 +245,7 @@ def _with_chosen(values: Floats) -> Floats:
 def _feature_radius(differences: Floats) -> float:
     """Largest distance of two alternatives of a question; absent ones coincide with the chosen one."""
     largest = float(np.linalg.norm(differences, axis=2).max(initial=0.0))
-    for first in range(differences.shape[1] - 1):
+    for first in range(differences.shape[1]):
         apart = differences[:, first + 1 :] - differences[:, first : first + 1]
         largest = max(largest, float(np.linalg.norm(apart, axis=2).max(initial=0.0)))
     return largest

@@ -113,7 +113,7 @@ def learn_outside(
         TypeError: The answers are not Comparisons.
         ValueError: Answers of other kinds, a reference of another dimension, or an argument out of its range.
     """
-    row = np.asarray(reference, dtype=np.float64)
+    row = np.asarray(reference)
     centre = check_number(typical_offset, "typical_offset")
     return _learn(data, "skip", lambda offset: WithOutside(offset, row), base, centre, spread, typical_scale)
 

@@ -7,7 +7,7 @@ concave, so there is exactly one maximum. Without a prior (lambda = 0) it may no
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -80,7 +80,7 @@ class Estimate:
             ValueError: The precision is singular, for example without a prior where the estimate did not converge.
         """
         try:
-            inverse = cho_solve(cho_factor(self.precision, lower=True), np.eye(len(self.precision)))
+            inverse = cho_solve(cho_factor(self.precision), np.eye(len(self.precision)))
         except LinAlgError:
             reason = self.reason or "no prior and too few answers"
             raise ValueError(
@@ -236,7 +236,9 @@ def _solve(
             taken=0 if maximum is None else maximum.iterations,
         )
     reason = maximum.reason
-    if not prior.proper and is_separable(*_present(differences, offsets, prior.null_space, maximum), smallest):
+    if not prior.proper and is_separable(
+        *_rejected(differences, offsets, maximum.probabilities), prior.null_space, maximum.score, smallest
+    ):
         reason = (
             "the answers are separable: a direction ranks every chosen option at least as high as the others, so the "
             "likelihood has no maximum; use regularization > 0 or ask more questions"
@@ -254,16 +256,7 @@ def _solve(
     )
 
 
-def _present(
-    differences: Floats, offsets: Floats | None, directions: Floats, maximum: Maximum
-) -> tuple[Floats, Floats, Maximum]:
-    """Arguments of ``is_separable`` without the absent alternatives: they rank nothing below the chosen ones."""
-    if offsets is None or not np.isneginf(offsets).any():
-        return differences, directions, maximum
-    present = ~np.isneginf(offsets)
-    rejected = maximum.probabilities[:, 1:][present]
-    return (
-        differences[present][:, None, :],
-        directions,
-        replace(maximum, probabilities=np.stack([1 - rejected, rejected], 1)),
-    )
+def _rejected(differences: Floats, offsets: Floats | None, probabilities: Floats) -> tuple[Floats, Floats]:
+    """The differences (m, d) of the options that were there and not chosen, and their probabilities (m,)."""
+    present = np.ones(differences.shape[:2], dtype=bool) if offsets is None else ~np.isneginf(offsets)
+    return differences[present], probabilities[:, 1:][present]

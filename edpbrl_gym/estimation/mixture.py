@@ -87,14 +87,15 @@ def after_answers(posterior: Posterior, terms: Terms) -> Posterior:
         posterior: What was known before.
         terms: The new answers.
     """
-    parts, weights = (
-        (posterior.parts, posterior.weights) if isinstance(posterior, MixturePosterior) else ((posterior,), np.ones(1))
-    )
-    found, logs = [], np.log(weights)
     differences, offsets = answer_differences(terms)
-    for number, part in enumerate(parts):
+
+    def updated(part: Posterior) -> tuple[Posterior, float]:
         # few answers: the estimate is one of as many numbers as they have differences, not of d
         new, _, log_evidence = WhitenedAnswers(differences, offsets, part.as_prior()).estimate(1.0)
-        found.append(Posterior.from_estimate(new))
-        logs[number] += log_evidence
-    return found[0] if len(found) == 1 else MixturePosterior.of(found, softmax(logs))
+        return Posterior.from_estimate(new), log_evidence
+
+    if not isinstance(posterior, MixturePosterior):
+        return updated(posterior)[0]
+    found = [updated(part) for part in posterior.parts]
+    logs = np.log(posterior.weights) + [log_evidence for _, log_evidence in found]
+    return MixturePosterior.of([part for part, _ in found], softmax(logs))

@@ -115,13 +115,14 @@ class TasteFit:
         that makes the difference between intervals that hold the truth and intervals that miss it. Computed on first
         use, in some tenths of a second; its mean is further from 0 than ``theta``. Parts of little weight are left out.
         """
-        kept = [(weight, fit) for weight, fit in zip(self.weights, self.parts, strict=True) if weight > _NEGLIGIBLE]
+        kept = np.flatnonzero(self.weights > _NEGLIGIBLE)
         found = [
-            fit_posterior(self.terms, base=fit.prior.scaled(1.0 / fit.scale), start=fit, draws=_EVIDENCE_DRAWS)
-            for _, fit in kept
+            fit_posterior(
+                self.terms, base=fit.prior.scaled(1.0 / fit.scale), start=fit, draws=_EVIDENCE_DRAWS
+            ).posterior
+            for fit in (self.parts[number] for number in kept)
         ]
-        weights = np.array([weight for weight, _ in kept])
-        return Posterior.of_mixture([one.posterior for one in found], weights / weights.sum())
+        return Posterior.of_mixture(found, self.weights[kept] / self.weights[kept].sum())
 
 
 class VocabularyPrior:
@@ -267,5 +268,5 @@ class VocabularyPrior:
 
 def _local_weights(local: Sequence[PriorFit], groups: _Groups) -> Floats:
     """Weights of the neighbourhoods among themselves: evidence times size, (len(local),)."""
-    logs = [fit.log_evidence + np.log(len(group)) for fit, group in zip(local, groups, strict=True)]
-    return np.asarray(softmax(np.array(logs)))
+    logs = np.array([fit.log_evidence for fit in local]) + np.log([len(group) for group in groups])
+    return np.asarray(softmax(logs))

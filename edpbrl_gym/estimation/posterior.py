@@ -92,8 +92,7 @@ class Posterior:
         for weight, part in kept:
             shift = part.mean - mean
             covariance += weight * (part.covariance() + np.outer(shift, shift))
-        root = cho_factor(covariance, lower=True, check_finite=False)
-        precision = cho_solve(root, np.eye(len(mean)), check_finite=False)
+        precision = cho_solve(cho_factor(covariance), np.eye(len(mean)))
         return cls(mean, (precision + precision.T) / 2)
 
     @property

@@ -374,9 +374,8 @@ def _checked_mean(mean: Any, dimension: int) -> Floats:
 
 def _ridge_of(matrix: Floats) -> float | None:
     """Lambda >= 0 of a matrix lambda I, None for another."""
-    diagonal = np.diagonal(matrix)
-    plain = np.count_nonzero(matrix - np.diag(diagonal)) == 0 and np.ptp(diagonal) == 0 and diagonal[0] >= 0
-    return float(diagonal[0]) if plain else None
+    ridge = float(matrix[0, 0])
+    return ridge if ridge >= 0 and np.array_equal(matrix, ridge * np.eye(len(matrix))) else None
 
 
 def _null_space_of_ridge(dimension: int, ridge: float) -> tuple[Floats, float]:

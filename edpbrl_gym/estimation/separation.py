@@ -10,7 +10,6 @@ from __future__ import annotations
 import numpy as np
 
 from edpbrl_gym._arrays import Floats
-from edpbrl_gym.estimation.newton import Maximum
 
 __all__ = ["is_separable", "smallest_singular_value"]
 
@@ -33,7 +32,9 @@ def smallest_singular_value(differences: Floats, directions: Floats) -> float:
     return float(singular[-1])
 
 
-def is_separable(differences: Floats, directions: Floats, maximum: Maximum, smallest: float) -> bool:
+def is_separable(
+    differences: Floats, probabilities: Floats, directions: Floats, score: Floats, smallest: float
+) -> bool:
     """Whether a direction ranks every chosen option at least as high as the others.
 
     First a certificate: with w the probabilities of the rejected options at any theta, the score is r = D'w. If u
@@ -42,21 +43,21 @@ def is_separable(differences: Floats, directions: Floats, maximum: Maximum, smal
     maximum; where it fails, a linear program decides.
 
     Args:
-        differences: x_k - x_choice, (n, K - 1, d).
+        differences: x_k - x_choice, one row for each rejected option, (m, d).
+        probabilities: w, those of the rejected options at the last theta of the maximisation, (m,).
         directions: Z, orthonormal, (d, r).
-        maximum: Last point of the maximisation.
+        score: r, the gradient of the log-likelihood there, (d,).
         smallest: Smallest singular value of D Z, > 0.
 
     Raises:
         RuntimeError: The linear program was not solved.
     """
-    smallest_probability = float(maximum.probabilities[:, 1:].min(initial=1.0))
-    if float(np.linalg.norm(directions.T @ maximum.score)) / smallest < smallest_probability:
+    if float(np.linalg.norm(directions.T @ score)) / smallest < float(probabilities.min()):
         return False
     from scipy.optimize import linprog
     from scipy.sparse import csr_array, hstack, identity
 
-    projections = -differences.reshape(-1, differences.shape[2]) @ directions
+    projections = -differences @ directions
     projections /= max(float(np.abs(projections).max()), np.finfo(np.float64).tiny)
     # maximise sum(margins), margins = D u in [0, 1]; a separating u can be scaled, so the optimum is 0 or at least 1
     num_rows, num_directions = projections.shape

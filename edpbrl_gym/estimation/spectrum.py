@@ -48,5 +48,5 @@ def leading_directions(times: Callable[[Floats], Floats], dimension: int, count:
     """
     columns = np.random.default_rng(0).standard_normal((dimension, count))
     for _ in range(iterations):
-        columns = qr(times(columns), mode="economic", overwrite_a=True, check_finite=False)[0]
+        columns = qr(times(columns), mode="economic", overwrite_a=True)[0]
     return columns

@@ -49,7 +49,7 @@ class WhitenedAnswers:
         white = dtrmm(1.0, self._root, rows.T, trans_a=1).T  # rows @ root
         self._span: Floats | None = None
         if 0 < len(rows) < base.dimension:
-            self._span, triangle = qr(white.T, mode="economic", check_finite=False)
+            self._span, triangle = qr(white.T, mode="economic")
             white = triangle.T
         self.rank = white.shape[1]
         self._rows = np.ascontiguousarray(white).reshape(*differences.shape[:2], self.rank)

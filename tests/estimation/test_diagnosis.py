@@ -1,6 +1,7 @@
 """The diagnosis of an estimate beside direct formulas, and its bounds beside exact enumeration of all answers."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,8 +10,8 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from edpbrl_gym.comparisons import Comparisons
-from edpbrl_gym.estimation import Estimate, GaussianPrior, Posterior, VocabularyPrior, estimate, fit_prior
-from edpbrl_gym.likelihood import Ranking, Response
+from edpbrl_gym.estimation import Diagnosis, Estimate, GaussianPrior, Posterior, VocabularyPrior, estimate, fit_prior
+from edpbrl_gym.likelihood import Ranking, Response, WithTies
 from edpbrl_gym.likelihood.choice import choice_probabilities, fisher_information
 
 
@@ -281,3 +282,91 @@ def test_what_can_not_be_diagnosed_is_refused():
     separable = estimate((np.array([[[0.0], [1.0]]] * 3), [1, 1, 1]), regularization=0.0)
     with pytest.raises(ValueError, match="converged"):
         separable.diagnose()
+
+
+def test_the_summary_to_the_letter():
+    known = Diagnosis(
+        questions=12, dimension=4, truth_known=True, level=0.95, effective_parameters=2.345, radius=0.5,
+        radius_holds=True, paper_constant=16.0, prior_distance=1.5, prior_distance_interval=(1.5, 1.5),
+        prior_distance_of_estimate=0.75, prior_holds=False, utility_error=0.25, feature_radius=3.125,
+        total_constant=1.28, matrix_constant=1.66, limit=4.0, bound_holds=False,
+    )  # fmt: skip
+    assert known.summary() == (
+        "12 answers, 4 features, 2.3 effective parameters (theta* given)\n"
+        "local radius           holds: r = 0.5, must be below 1; C = (1 - r)^-4 = 16\n"
+        "prior around theta*    FAILS: (theta* - m)' P (theta* - m) = 1.5, must be at most 1 (0.75 at theta_hat)\n"
+        "bound of this library  FAILS: delta = 0.25 for options up to 3.12 apart; constant 1.28 (limit 4), "
+        "1.66 for the matrix"
+    )
+    unknown = replace(
+        known, truth_known=False, level=0.8, prior_distance_interval=(0.5, 2.0), radius_holds=False, prior_holds=True,
+        bound_holds=True,
+    )  # fmt: skip
+    assert unknown.summary() == (
+        "12 answers, 4 features, 2.3 effective parameters (quantiles at 80% of the Laplace posterior)\n"
+        "local radius           FAILS: r = 0.5, must be below 1; C = (1 - r)^-4 = 16\n"
+        "prior around theta*    holds: (theta* - m)' P (theta* - m) = 1.5, must be at most 1 (0.75 at theta_hat, "
+        "interval 0.5 to 2)\n"
+        "bound of this library  holds: delta = 0.25 for options up to 3.12 apart; constant 1.28 (limit 4), "
+        "1.66 for the matrix"
+    )
+
+
+@pytest.mark.parametrize(("k", "d"), [(5, 1), (2, 4), (6, 2)])
+def test_the_feature_radius_is_over_all_pairs_of_options(k, d):
+    for seed in range(5):
+        options, _, choices = random_case(seed, n=3, k=k, d=d)
+        pairs = options[:, :, None] - options[:, None, :]
+        found = estimate((options, choices)).diagnose(draws=1).feature_radius
+        assert found == pytest.approx(np.linalg.norm(pairs, axis=3).max())
+
+
+def test_the_limit_of_the_constant_decides_with_the_prior():
+    options, theta, choices = random_case(4, n=200, size=0.2)
+    near = estimate((options, choices), regularization=1e-3)
+    found = near.diagnose(truth=theta)
+    assert found.prior_holds and 1.0 < found.total_constant
+    assert near.diagnose(truth=theta, limit=1.001 * found.total_constant).bound_holds
+    assert not near.diagnose(truth=theta, limit=0.999 * found.total_constant).bound_holds
+    far = estimate((options, choices), regularization=100.0).diagnose(truth=theta, limit=1e9)
+    assert not far.prior_holds and not far.bound_holds
+    assert near.diagnose(truth=theta).limit == 4.0 and near.diagnose(truth=theta).level == 0.95
+
+
+def test_offsets_of_ties_count_in_all_numbers():
+    options, theta, _ = random_case(6, n=30)
+    model, rng = WithTies(2.0), np.random.default_rng(1)
+    terms = model.terms(options, model.sample(options, theta, rng.random(30)))
+    result = estimate(terms, regularization=0.7)
+    found = result.diagnose(truth=theta)
+    information, change = terms.information(theta), result.theta - theta
+    assert found.radius == pytest.approx(np.sqrt(change @ information @ change))
+    assert found.effective_parameters == pytest.approx(
+        np.trace(np.linalg.solve(information + 0.7 * np.eye(4), information))
+    )
+    drawn = result.diagnose(draws=200, seed=3, level=0.6)
+    thetas = Posterior.from_estimate(result).draws(200, np.random.default_rng(3))
+    changes = result.theta - thetas
+    radii = [np.sqrt(one @ terms.information(at) @ one) for one, at in zip(changes, thetas, strict=True)]
+    assert drawn.radius == pytest.approx(np.quantile(radii, 0.6))
+    distances = 0.7 * np.square(thetas).sum(axis=1)
+    assert drawn.prior_distance == pytest.approx(np.quantile(distances, 0.6))
+    assert drawn.prior_distance_interval == pytest.approx(tuple(np.quantile(distances, [0.2, 0.8])))
+    assert drawn.prior_distance_of_estimate == pytest.approx(0.7 * result.theta @ result.theta)
+    at_estimate = terms.information(result.theta)
+    expected = np.trace(np.linalg.solve(at_estimate + 0.7 * np.eye(4), at_estimate))
+    assert drawn.effective_parameters == pytest.approx(expected)
+    assert (drawn.questions, drawn.dimension, drawn.truth_known) == (len(terms), 4, False)
+    spread = np.ptp(
+        np.concatenate(
+            [
+                np.zeros((200, 1, len(terms))),
+                (changes @ terms.differences()[0].reshape(-1, 4).T).reshape(200, len(terms), -1).transpose(0, 2, 1),
+            ],
+            axis=1,
+        ),
+        axis=1,
+    ).max(axis=1)
+    assert drawn.utility_error == pytest.approx(np.quantile(spread, 0.6))
+    assert drawn.radius_holds == (drawn.radius < 1)
+    assert drawn.paper_constant == (pytest.approx((1 - drawn.radius) ** -4) if drawn.radius_holds else np.inf)

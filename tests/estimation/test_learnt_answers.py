@@ -4,9 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.integrate import quad
+from scipy.special import logsumexp
+from scipy.stats import norm
 
 from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.estimation import GaussianPrior, fit_prior, learn_outside, learn_ties
+from edpbrl_gym.estimation.learnt_answers import _log_evidence_at_random
 from edpbrl_gym.likelihood import BestOf, Response, WithOutside, WithTies
 
 D, K = 4, 3
@@ -128,3 +132,82 @@ def test_what_is_not_given_is_as_documented():
     skipped, _ = answers_of(WithOutside(0.5, np.zeros(D)), 60, seed=9)
     given = learn_outside(skipped, base=base, reference=np.zeros(D), typical_offset=0.0, spread=2.0, typical_scale=1.0)
     np.testing.assert_array_equal(learn_outside(skipped, base=base, reference=[0] * D).grid, given.grid)
+
+
+@pytest.mark.parametrize(("silent", "total"), [(0, 0), (0, 7), (3, 10), (12, 12)])
+def test_the_probability_of_ties_at_a_constant_rate_is_an_integral(silent, total):
+    centre, width = 0.4, 1.3
+
+    def density(x):
+        share = np.exp(x) / (K + np.exp(x))
+        return norm.pdf(x, centre, width) * share**silent * (1 - share) ** (total - silent)
+
+    expected, error = quad(density, centre - 9 * width, centre + 9 * width, limit=200)
+    assert error < 1e-8
+    found = _log_evidence_at_random(silent, total, K, centre, width)
+    assert found == pytest.approx(np.log(expected), abs=1e-6)
+
+
+@pytest.mark.parametrize("learn", ["ties", "outside"])
+def test_what_is_typical_is_what_is_found_without_answers(learn):
+    base, none = GaussianPrior.isotropic(D, 1.0), Comparisons.empty(K, D)
+    if learn == "ties":
+        found = learn_ties(none, base=base, typical_nu=0.2, typical_scale=10.0, log_spread=0.5)
+        weight = np.log(found.model.nu / 0.2)
+    else:
+        found = learn_outside(
+            none, base=base, reference=np.zeros(D), typical_offset=-2.0, typical_scale=10.0, spread=0.5
+        )
+        weight = found.model.offset + 2.0
+    assert found.fit.scale == pytest.approx(10.0, rel=1e-3) and weight == pytest.approx(0.0, abs=1e-3)
+    assert found.log_odds == pytest.approx(0.0, abs=1e-3)
+    assert (np.diff(found.grid[:, 0]) >= 0).all() and found.grid[:, 1].max() == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("learn", ["ties", "outside"])
+def test_the_objective_is_the_evidence_with_both_priors(learn):
+    base, reference = GaussianPrior.isotropic(D, 1.0), np.full(D, 0.2)
+    model = WithTies(0.8) if learn == "ties" else WithOutside(0.4, reference)
+    told, _ = answers_of(model, 40, seed=11)
+    if learn == "ties":
+        found = learn_ties(told, base=base, typical_nu=2.0, log_spread=0.7, typical_scale=4.0)
+        centre, width = np.log(2.0), 0.7
+    else:
+        found = learn_outside(told, base=base, reference=reference, typical_offset=1.0, spread=0.7, typical_scale=4.0)
+        centre, width = 1.0, 0.7
+    for weight, value in found.grid:
+        at = WithTies(float(np.exp(weight))) if learn == "ties" else WithOutside(weight, reference)
+        fit = fit_prior(told.terms(at), base=base, typical_scale=4.0)
+        expected = fit.log_evidence - 0.5 * (np.log(fit.scale / 4.0) / 3.0) ** 2
+        assert value == pytest.approx(expected - 0.5 * ((weight - centre) / width) ** 2, abs=0.03)
+    best = np.log(found.model.nu) if learn == "ties" else found.model.offset
+    assert abs(best - found.grid[found.grid[:, 1].argmax(), 0]) < 1.0
+    assert np.abs(found.grid[:, 0] - best).min() < 1e-12  # the fit that is returned is one of those
+    # Laplace's integral over log w, against best-of-K with ties or skips at an unknown rate
+    grid = np.linspace(best - 4 * width, best + 4 * width, 41)
+
+    def objective(weight):
+        at = WithTies(float(np.exp(weight))) if learn == "ties" else WithOutside(float(weight), reference)
+        fit = fit_prior(told.terms(at), base=base, typical_scale=4.0)
+        penalty = 0.5 * (np.log(fit.scale / 4.0) / 3.0) ** 2
+        return fit.log_evidence - penalty + norm.logpdf(weight, centre, width)
+
+    whole = logsumexp([objective(one) for one in grid]) + np.log(grid[1] - grid[0])
+    named = told.decided
+    plain = fit_prior(named.terms(BestOf()), base=base, typical_scale=4.0)
+    rest = plain.log_evidence - 0.5 * (np.log(plain.scale / 4.0) / 3.0) ** 2
+    rate = _log_evidence_at_random(len(told) - len(named), len(told), K, centre, width)
+    assert found.log_odds == pytest.approx(whole - rest - rate, abs=0.15)
+
+
+def test_a_person_who_only_calls_ties_ends_at_the_limit():
+    """All ties, and next to no prior on nu: the largest nu, where the width of the integral is that of the prior."""
+    options = np.random.default_rng(12).normal(size=(10, K, D)).astype(np.float32)
+    told = Comparisons(options, (Response.tie(),) * 10, np.arange(10), np.zeros(10, dtype=int))
+    base = GaussianPrior.isotropic(D, 1.0)
+    found = learn_ties(told, base=base, log_spread=1e3)
+    assert found.model.nu == pytest.approx(1e4)
+    fit = fit_prior(told.terms(WithTies(1e4)), base=base)
+    integral = fit.log_evidence - 0.5 * (np.log(fit.scale) / 3.0) ** 2 - 0.5 * (np.log(1e4) / 1e3) ** 2
+    at_random = np.log(0.5)  # half of the prior says that everything is a tie, half that nothing is
+    assert found.log_odds == pytest.approx(integral - at_random, abs=0.02)

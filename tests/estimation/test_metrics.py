@@ -85,6 +85,39 @@ def test_sampled_prompts_of_a_large_vocabulary_are_uniform_in_every_step():
     assert np.abs(counts - 1000).max() < 5 * np.sqrt(4000 * 0.25 * 0.75)
 
 
+def test_the_cosine_error_stays_between_0_and_2_in_spite_of_rounding():
+    for seed in range(200):
+        vector = np.random.default_rng(seed).normal(size=7)
+        assert 0.0 <= cosine_error(3.3 * vector, vector) < 1e-12
+        assert 2.0 - 1e-12 < cosine_error(-3.3 * vector, vector) <= 2.0
+
+
+@pytest.mark.parametrize("sizes", [[3, 4], [1000, 900, 70], [2] * 40, [2**31, 3]])
+def test_prompts_and_pairs_are_int64_and_pairs_are_uniform(sizes):
+    found = sample_pairs(sizes, prompts=8, pairs=10, rng=np.random.default_rng(1))
+    assert found.tokens.dtype == np.int64 == found.pairs.dtype
+    assert found.tokens.shape == (8, len(sizes)) and found.pairs.shape == (10, 2)
+    assert len(np.unique(found.pairs, axis=0)) == 10 and (found.pairs[:, 0] < found.pairs[:, 1]).all()
+    counts = np.zeros((8, 8))
+    for seed in range(60):
+        one = sample_pairs(sizes, prompts=8, pairs=20, rng=np.random.default_rng(seed))
+        assert len(np.unique(one.pairs, axis=0)) == 20
+        counts[one.pairs[:, 0], one.pairs[:, 1]] += 1
+    # 20 of 28 pairs each time: binomial with 60 draws of probability 5 / 7
+    assert np.abs(counts[np.triu_indices(8, 1)] - 60 * 5 / 7).max() < 5 * np.sqrt(60 * 5 / 7 * 2 / 7)
+
+
+def test_more_pairs_than_there_are_give_all_of_them():
+    found = sample_pairs([3, 2], prompts=100, pairs=1000, rng=np.random.default_rng(0))
+    assert sorted(map(tuple, found.tokens)) == [(i, j) for i in range(3) for j in range(2)]
+    assert sorted(map(tuple, found.pairs)) == [(i, j) for i in range(6) for j in range(i + 1, 6)]
+
+
+def test_no_held_out_question_has_no_accuracy():
+    with pytest.raises(ValueError, match="at least one held-out question, got none"):
+        choice_accuracy(Comparisons.empty(3, 2), np.ones(2))
+
+
 def test_choice_accuracy_counts_ties_by_chance():
     features = np.zeros((3, 2, 2), dtype=np.float32)
     features[:, 0, 0] = 1.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.special import log_expit, logsumexp
+from scipy.special import log_expit, logsumexp, softmax
 
 from edpbrl_gym.estimation import GaussianPrior, Posterior, estimate
 from edpbrl_gym.estimation.data import answer_terms
@@ -17,23 +17,23 @@ PARTS = [
     Posterior(np.array([0.0, -4.0]), 3.0 * np.eye(2)),
 ]
 WEIGHTS = np.array([0.5, 0.3, 0.2])
-MIXTURE = MixturePosterior.of(PARTS, WEIGHTS)
 
 
 def test_draws_have_the_moments_of_the_mixture():
-    draws = MIXTURE.draws(40_000, np.random.default_rng(1))
+    mixture = MixturePosterior.of(PARTS, WEIGHTS)
+    draws = mixture.draws(40_000, np.random.default_rng(1))
     mean = WEIGHTS @ [part.mean for part in PARTS]
     second = sum(
         w * (part.covariance() + np.outer(part.mean, part.mean)) for w, part in zip(WEIGHTS, PARTS, strict=True)
     )
     covariance = second - np.outer(mean, mean)
-    assert MIXTURE.mean == pytest.approx(mean)
-    assert MIXTURE.covariance() == pytest.approx(covariance)
+    assert mixture.mean == pytest.approx(mean)
+    assert mixture.covariance() == pytest.approx(covariance)
     assert draws.mean(axis=0) == pytest.approx(mean, abs=0.02)
     assert np.cov(draws.T) == pytest.approx(covariance, abs=0.06)
     # and they are no draws of the Gaussian with these moments: few lie between the parts
     near = np.linalg.norm(draws[:, None] - np.array([part.mean for part in PARTS]), axis=2).min(axis=1)
-    gaussian = Posterior(MIXTURE.mean, MIXTURE.precision).draws(40_000, np.random.default_rng(2))
+    gaussian = Posterior(mixture.mean, mixture.precision).draws(40_000, np.random.default_rng(2))
     far = np.linalg.norm(gaussian[:, None] - np.array([part.mean for part in PARTS]), axis=2).min(axis=1)
     assert np.quantile(near, 0.9) < 0.7 * np.quantile(far, 0.9)
 
@@ -61,7 +61,34 @@ def test_parts_of_no_weight_are_left_out():
     with pytest.raises(ValueError, match="sum 1"):
         MixturePosterior.of(PARTS, [0.5, 0.5, 0.5])
     with pytest.raises(ValueError, match="size"):
-        MIXTURE.draws(-1, RNG)
+        two.draws(-1, RNG)
+
+
+def test_choices_are_averaged_over_the_parts():
+    mixture, rng = MixturePosterior.of(PARTS, WEIGHTS), np.random.default_rng(5)
+    options = rng.normal(size=(6, 3, 2))
+    thetas = mixture.draws(40_000, rng)
+    found = mixture.choice_probabilities(options)
+    expected = softmax(np.einsum("nkd,sd->snk", options, thetas), axis=2).mean(axis=0)
+    assert found.shape == (6, 3) and found == pytest.approx(expected, abs=0.01)
+    gaussian = Posterior(mixture.mean, mixture.precision).choice_probabilities(options)
+    assert np.abs(found - gaussian).max() > 0.02
+
+
+def test_parts_and_their_weights():
+    mixture = MixturePosterior.of(PARTS, [0.5, 0.4985, 0.0015])
+    assert mixture.parts == tuple(PARTS) and mixture.weights == pytest.approx([0.5, 0.4985, 0.0015], rel=1e-12)
+    two = MixturePosterior.of(PARTS, [0.6, 0.3992, 0.0008])
+    assert two.parts == (PARTS[0], PARTS[1])
+    assert two.weights == pytest.approx([0.6 / 0.9992, 0.3992 / 0.9992], rel=1e-12)
+    assert two.mean == pytest.approx(two.weights @ [PARTS[0].mean, PARTS[1].mean])
+    shift = PARTS[0].mean - PARTS[1].mean
+    inner = sum(weight * part.covariance() for weight, part in zip(two.weights, two.parts, strict=True))
+    assert two.covariance() == pytest.approx(inner + two.weights.prod() * np.outer(shift, shift))
+    many = [Posterior(np.array([float(number)]), np.eye(1)) for number in range(2500)]
+    crowd = MixturePosterior.of(many, np.full(2500, 1 / 2500))  # all weights are small: none is left out
+    assert len(crowd.parts) == 2500 and crowd.mean[0] == pytest.approx(1249.5)
+    assert isinstance(MixturePosterior.of(PARTS[:2], [1, 0]), Posterior)
 
 
 def test_of_one_gaussian_it_is_the_estimate_with_the_posterior_as_prior():

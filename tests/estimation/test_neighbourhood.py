@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ def rows():
     return clustered_rows(0, tokens=N, d=D, clusters=20)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def prior(rows):
     return VocabularyPrior(rows)
 
@@ -187,9 +188,9 @@ def test_rankings_are_answers_too(rows, prior):
 
 
 @pytest.fixture(scope="module")
-def errors(rows, prior):
+def errors(rows):
     """Mean cosine error (this prior, the plain one) by kind of user."""
-    plain = VocabularyPrior(rows, share=0.0)
+    prior, plain = VocabularyPrior(rows), VocabularyPrior(rows, share=0.0)
     rng = np.random.default_rng(3)
     users = {"word": 20.0 * rows[rng.integers(N, size=24)]}
     drawn = Posterior(np.zeros(D), prior.base.precision).draws(24, rng)
@@ -282,3 +283,108 @@ def test_random_directions_say_little_about_a_taste():
             found = GaussianPrior.from_embeddings(pool, power=0.75, centred=False, shrunk=shrunk)
             far[shrunk] += float(np.square(found.covariance - np.eye(10)).sum())
     assert far[True] < 0.1 * far[False]
+
+
+def test_numbers_of_near_tokens():
+    """20, 50 and 150, but at most a 40th, a 16th and a 6th of the vocabulary, rounded up."""
+    rng = np.random.default_rng(0)
+    for size, expected in (
+        (900, (20, 50, 150)), (899, (20, 50, 150)), (241, (7, 16, 41)), (200, (5, 13, 34)), (12, (1, 2)), (2, (1,))
+    ):  # fmt: skip
+        assert VocabularyPrior(rng.normal(size=(size, 3))).neighbours == expected
+
+
+def test_a_token_of_zeros_counts_as_orthogonal(rows):
+    with_zero = np.concatenate([rows[:20], np.zeros((1, D)), rows[20:]])
+    prior = VocabularyPrior(with_zero)
+    order = prior.near(rows[3], N + 1)
+    cosines = (with_zero @ rows[3])[order]
+    assert sorted(order) == list(range(N + 1)) and (np.diff(cosines) <= 1e-12).all()
+    place = int(np.flatnonzero(order == 20)[0])
+    assert cosines[place - 1] > 0 > cosines[place + 1]
+
+
+def test_neighbourhoods_without_a_share_or_without_a_length_are_the_base(rows, prior):
+    assert VocabularyPrior(rows, share=0.0).around([1, 2]) is not None
+    plain = VocabularyPrior(rows, share=0.0)
+    assert plain.around([1, 2]) is plain.base
+    with_zero = VocabularyPrior(np.concatenate([np.zeros((1, D)), rows]))
+    assert with_zero.around([0]) is with_zero.base and with_zero.around([0, 1]) is not with_zero.base
+    assert prior.share == pytest.approx(0.5 * (1 - prior.intensity)) and 0 < prior.intensity < 1
+    assert (prior.isotropic, prior.near_weight) == (0.2, 0.3)
+
+
+def test_the_gain_is_the_evidence_of_all_parts_beside_the_base(prior, data):
+    found = prior.fit(data)
+    # a part's weight is its share of the whole: the base has 0.8 * 0.7 of the prior probability
+    total = np.log(0.8 * 0.7) + found.base.log_evidence - np.log(found.weights[0])
+    assert found.log_gain == pytest.approx(total - found.base.log_evidence)
+    last = np.log(0.2) + found.isotropic.log_evidence - np.log(found.weights[-1])
+    assert last == pytest.approx(total)
+    assert found.weights.sum() == pytest.approx(1.0) and len(found.parts) == len(found.weights) == 5
+    assert found.parts == (found.base, *found.local, found.isotropic)
+    other = VocabularyPrior(prior.features, isotropic=0.4, near=0.1, share=0.3).fit(data)
+    for_base = np.log(0.6 * 0.9) + other.base.log_evidence - np.log(other.weights[0])
+    assert np.log(0.4) + other.isotropic.log_evidence - np.log(other.weights[-1]) == pytest.approx(for_base)
+
+
+def test_what_questions_are_planned_with(prior, data):
+    found = prior.fit(data)
+    alone = fit_prior(data, base=prior.base).estimate
+    for planned in (found.planned, prior.fit_planned(found.terms)):
+        np.testing.assert_allclose(planned.mean, alone.theta, rtol=1e-7)
+        np.testing.assert_allclose(planned.precision, alone.precision, rtol=1e-7)
+
+
+def test_the_posterior_is_that_of_the_parts_with_weight(prior, data):
+    found = prior.fit(data)
+    weights = np.array([0.5, 0.021, 0.019, 0.0, 0.46])
+    chosen = replace(found, weights=weights)
+    parts = [
+        fit_posterior(data, base=fit.prior.scaled(1 / fit.scale), start=fit, draws=256).posterior
+        for fit in (found.parts[number] for number in (0, 1, 4))
+    ]
+    expected = Posterior.of_mixture(parts, weights[[0, 1, 4]] / 0.981)
+    np.testing.assert_allclose(chosen.posterior.mean, expected.mean, rtol=1e-9)
+    np.testing.assert_allclose(chosen.posterior.precision, expected.precision, rtol=1e-9)
+    assert chosen.posterior is chosen.posterior  # made once
+
+
+def test_parts_that_did_not_converge_are_told_once(prior, data):
+    found = prior.fit(data)
+
+    def failed(fit, reason):
+        return replace(fit, estimate=replace(fit.estimate, converged=False, reason=reason))
+
+    assert found.estimate.converged and found.estimate.reason == ""
+    local = (failed(found.local[0], "one"), found.local[1], failed(found.local[2], "two"))
+    broken = replace(found, local=local, isotropic=failed(found.isotropic, "one"))
+    assert not broken.estimate.converged and broken.estimate.reason == "one; two"
+    np.testing.assert_array_equal(broken.estimate.precision, found.base.estimate.precision)
+    without = replace(found, isotropic=None, weights=np.full(4, 0.25))
+    assert without.parts == (found.base, *found.local)
+    np.testing.assert_allclose(without.theta, np.mean([fit.estimate.theta for fit in without.parts], axis=0))
+
+
+def test_first_answers_that_say_nothing_predict_nothing(rows, prior):
+    """Equal options leave the estimate at 0, where no neighbourhood is: both sides of the ratio are the same then."""
+    options, choice = answers(rows, 20.0 * rows[7], 9, 4)
+    options[:4] = rows[0]
+    first, second = prior._compared(BestOf().terms(options[:4], [Response.best(0)] * 4))
+    np.testing.assert_array_equal(first.mean, second.mean)
+    np.testing.assert_array_equal(first.precision, second.precision)
+    found = prior.fit((options[:6], choice[:6]))
+    shares = softmax([fit.log_evidence for fit in found.local] + np.log([len(group) for group in found.neighbourhoods]))
+    logs = [np.log(0.7), *(np.log(0.3) + np.log(shares))]  # nothing was predicted by a neighbourhood
+    np.testing.assert_allclose(found.weights[:-1] / found.weights[:-1].sum(), softmax(logs), rtol=1e-6)
+
+
+def test_a_neighbourhood_predicts_with_its_average_and_its_sharpest_part(prior, data):
+    options, choice = data
+    terms = BestOf().terms(options, [Response.best(int(one)) for one in choice])
+    near, plain = prior._compared(terms)
+    found = prior.fit(data)
+    shares = softmax([fit.log_evidence for fit in found.local] + np.log([len(group) for group in found.neighbourhoods]))
+    np.testing.assert_allclose(near.mean, shares @ np.stack([fit.estimate.theta for fit in found.local]), rtol=1e-9)
+    np.testing.assert_array_equal(near.precision, found.local[int(shares.argmax())].estimate.precision)
+    np.testing.assert_array_equal(plain.mean, found.base.estimate.theta)

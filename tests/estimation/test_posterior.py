@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
+from scipy.special import softmax
 from scipy.stats import multivariate_normal, norm
 
 from edpbrl_gym.estimation import GaussianPrior, Posterior, estimate, fit_posterior, fit_prior
@@ -282,3 +283,108 @@ def test_weights_of_a_mixture_that_do_not_fit(weights):
     part = Posterior(np.zeros(2), np.eye(2))
     with pytest.raises(ValueError, match="weights"):
         Posterior.of_mixture([part, part], weights)
+
+
+def test_draws_are_the_mean_and_a_root_of_the_covariance_times_normal_numbers():
+    found = posterior(9)
+    normal = np.random.default_rng(5).standard_normal((6, 4))
+    expected = found.mean + np.linalg.solve(np.linalg.cholesky(found.precision).T, normal.T).T
+    np.testing.assert_allclose(found.draws(6, np.random.default_rng(5)), expected, rtol=1e-9)
+
+
+def test_the_inverse_factor():
+    found = posterior(10)
+    factor = found.inverse_factor
+    assert factor is found.inverse_factor and not factor.flags.writeable
+    np.testing.assert_array_equal(factor, np.tril(factor))
+    np.testing.assert_allclose(factor @ np.linalg.cholesky(found.precision), np.eye(4), atol=1e-10)
+    rows = np.random.default_rng(1).normal(size=(3, 4))
+    np.testing.assert_allclose(np.linalg.norm(rows @ factor.T, axis=1), found.standard_deviation(rows))
+
+
+def test_as_a_prior_it_is_the_same_gaussian():
+    found = posterior(11)
+    prior = found.as_prior()
+    np.testing.assert_array_equal(prior.precision, found.precision)
+    np.testing.assert_array_equal(prior.mean, found.mean)
+    np.testing.assert_allclose(prior.covariance, found.covariance())
+    assert prior.log_determinant == pytest.approx(np.linalg.slogdet(found.precision)[1])
+    assert prior.proper and found.mean.flags.writeable and found.dimension == prior.dimension == 4
+    options, choices = np.random.default_rng(2).normal(size=(9, 3, 4)), np.arange(9) % 3
+    expected = estimate((options, choices), prior=GaussianPrior(found.precision, found.mean)).theta
+    np.testing.assert_allclose(estimate((options, choices), prior=prior).theta, expected, atol=1e-8)
+
+
+def test_roots_of_the_covariances_of_groups_of_rows():
+    found, rows = posterior(12), np.random.default_rng(3).normal(size=(5, 2, 4))
+    roots = found.roots(rows)
+    assert roots.shape == (5, 2, 2)
+    np.testing.assert_allclose(roots @ roots, rows @ np.linalg.inv(found.precision) @ rows.transpose(0, 2, 1))
+
+
+@pytest.mark.parametrize("num_options", [2, 3, 5])
+def test_choice_probabilities_are_averages_of_the_logit(num_options):
+    found, options = posterior(13), np.random.default_rng(4).normal(size=(7, num_options, 4))
+    probabilities = found.choice_probabilities(options)
+    assert probabilities.shape == (7, num_options)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
+    thetas = found.draws(20_000, np.random.default_rng(5))
+    expected = softmax(np.einsum("nkd,sd->snk", options, thetas), axis=2).mean(axis=0)
+    np.testing.assert_allclose(probabilities, expected, atol=0.015)
+    with pytest.raises(ValueError, match="2 options"):
+        found.choice_probabilities(options[:, :1])
+    with pytest.raises(ValueError, match="theta has 4 features"):
+        found.choice_probabilities(options[:, :, :3])
+
+
+def test_choice_probabilities_of_two_options_are_a_smooth_function_of_the_lead():
+    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
+    found = Posterior(np.array([0.7]), np.array([[0.5]]))
+    options = np.array([[[x], [0.0]] for x in (-2.0, 0.0, 0.5, 1.0)])
+    values = options[:, 0, 0, None] * (0.7 + np.sqrt(2.0) * nodes)
+    expected = (1 / (1 + np.exp(-values))) @ weights / weights.sum()
+    np.testing.assert_allclose(found.choice_probabilities(options)[:, 0], expected, atol=5e-3)
+    np.testing.assert_allclose(found.choice_probabilities(options)[1], 0.5)
+
+
+@pytest.mark.parametrize("against", ["truth", "answers"])
+def test_accuracy_in_blocks_of_questions(against, monkeypatch):
+    found, options = posterior(14), np.random.default_rng(6).normal(size=(11, 3, 4))
+    whole = found.expected_accuracy(options, against=against, draws=50)
+    monkeypatch.setattr("edpbrl_gym.estimation.posterior._BLOCK_NUMBERS", 50 * 2 * 3)
+    assert found.expected_accuracy(options, against=against, draws=50) == pytest.approx(whole, rel=1e-12)
+    monkeypatch.setattr("edpbrl_gym.estimation.posterior._BLOCK_NUMBERS", 1)
+    assert found.expected_accuracy(options, against=against, draws=50) == pytest.approx(whole, rel=1e-12)
+
+
+def test_accuracy_against_answers_of_pairs_is_an_integral():
+    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
+    found = Posterior(np.array([0.7]), np.array([[0.5]]))
+    rows = np.array([[-2.0], [0.5], [1.0]])
+    values = np.abs(rows) * 0.7 + np.abs(rows) * np.sqrt(2.0) * nodes
+    expected = ((1 / (1 + np.exp(-values))) @ weights / weights.sum()).mean()
+    assert found.expected_accuracy(rows, against="answers", draws=50_000) == pytest.approx(expected, abs=0.01)
+    assert found.expected_accuracy(-rows, against="answers", draws=50_000) == pytest.approx(expected, abs=0.01)
+
+
+def test_the_favourite_among_equal_options_is_the_first():
+    found = Posterior(np.array([1.0, 0.0]), np.eye(2))
+    options = np.array([[[1.0, 0.0], [1.0, 5.0], [0.0, 0.0]]])
+    leads = found._leads(options)
+    np.testing.assert_array_equal(leads, [[[0.0, -5.0], [1.0, 0.0]]])
+    np.testing.assert_array_equal(found._leads(options[:, ::-1]), [[[1.0, 5.0], [0.0, 5.0]]])
+
+
+def test_small_weights_of_a_mixture_are_left_out_and_sums_are_checked_to_rounding():
+    parts = [posterior(seed) for seed in (15, 16)]
+    assert Posterior.of_mixture(parts, [1 - 0.9e-6, 0.9e-6]) is parts[0]
+    both = Posterior.of_mixture(parts, [1 - 1.1e-5, 1.1e-5])
+    assert both is not parts[0]
+    np.testing.assert_allclose(both.mean, (1 - 1.1e-5) * parts[0].mean + 1.1e-5 * parts[1].mean)
+    np.testing.assert_array_equal(both.precision, both.precision.T)
+    assert Posterior.of_mixture(parts, [0.5, 0.5 + 0.9e-9]) is not None
+    for weights in ([0.5, 0.5 + 2e-9], [0.5, 0.5 - 2e-9], [-1e-12, 1 + 1e-12]):
+        with pytest.raises(ValueError, match="Expected weights >= 0 with the sum 1, one for each part, got"):
+            Posterior.of_mixture(parts, weights)
+    with pytest.raises(ValueError, match=r"got \[\]"):
+        Posterior.of_mixture([], [])

@@ -5,10 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
-from sklearn.covariance import LedoitWolf
+from sklearn.covariance import LedoitWolf, ledoit_wolf
 
 from edpbrl_gym.estimation import GaussianPrior, estimate
-from edpbrl_gym.estimation.shrinkage import ledoit_wolf_intensity
+from edpbrl_gym.estimation import spectrum as spectrum_module
+from edpbrl_gym.estimation.shrinkage import ledoit_wolf_intensity, shrunk_covariance
 from edpbrl_gym.likelihood.choice import log_likelihood
 
 
@@ -295,3 +296,221 @@ def test_estimates_give_a_prior_of_any_positive_scale(scale):
     np.testing.assert_allclose(scaled.mean, np.sqrt(factor) * plain.mean)
     with pytest.raises(ValueError, match="Expected a finite scale > 0"):
         GaussianPrior.from_estimates(thetas, scale=0.0)
+
+
+def test_rounding_of_a_symmetric_matrix_is_repaired_and_more_is_refused():
+    matrix = np.array([[2.0, 0.5, 0.0], [0.5, 3.0, 0.1], [0.0, 0.1, 4.0]])
+    for apart in (0.9e-8, 1.1e-8):
+        wrong = matrix.copy()
+        wrong[0, 1] += 4.0 * apart  # relative to the largest entry
+        if apart > 1e-8:
+            with pytest.raises(ValueError, match=r"symmetric precision matrix, got entries that differ by 4.4e-08"):
+                GaussianPrior(wrong)
+        else:
+            found = GaussianPrior(wrong)
+            np.testing.assert_array_equal(found.precision, found.precision.T)
+            assert found.precision[0, 1] == pytest.approx(0.5 + 2.0 * apart, abs=1e-15)
+    with pytest.raises(ValueError, match=r"got shape \(0, 0\)"):
+        GaussianPrior(np.zeros((0, 0)))
+
+
+def test_negative_eigenvalues_of_rounding_are_zeros():
+    vectors = np.linalg.qr(np.random.default_rng(1).normal(size=(3, 3)))[0]
+    eps = np.finfo(np.float64).eps
+    found = GaussianPrior((vectors * [1.0, 1.0, -30 * eps]) @ vectors.T)
+    assert (
+        not found.proper and found.null_space.shape == (3, 1) and found.log_determinant == pytest.approx(0.0, abs=1e-9)
+    )
+    np.testing.assert_allclose(np.abs(found.null_space[:, 0]), np.abs(vectors[:, 2]), atol=1e-9)
+    with pytest.raises(ValueError, match="positive semidefinite precision matrix, got the eigenvalue -1e-1"):
+        GaussianPrior((vectors * [1.0, 1.0, -1e-11]) @ vectors.T)
+    # below d eps of the largest eigenvalue it is zero, above it is one of few
+    assert not GaussianPrior(np.diag([1.0, 0.5, 1e-16])).proper
+    small = GaussianPrior(np.diag([1.0, 0.5, 1e-13]))
+    assert small.proper and small.log_determinant == pytest.approx(np.log(0.5e-13))
+
+
+def test_a_good_condition_needs_no_eigenvalues(monkeypatch):
+    def refuse(matrix):
+        raise AssertionError("eigenvalues are ten times as expensive as a factor")
+
+    rng = np.random.default_rng(2)
+    root = rng.normal(size=(6, 6))
+    covariance = root @ root.T + np.eye(6)
+    nearly = np.diag([1.0, 2.0, 1e-14])
+    embeddings = rng.normal(size=(20, 6))
+    made = GaussianPrior.from_embeddings(embeddings, power=0.5)
+    monkeypatch.setattr(np.linalg, "eigh", refuse)
+    for prior in (
+        GaussianPrior(covariance), GaussianPrior.from_covariance(covariance), GaussianPrior.isotropic(6, 0.0),
+        GaussianPrior(3.0 * np.eye(6)), made.scaled(2.0), GaussianPrior.from_estimates(embeddings),
+    ):  # fmt: skip
+        assert prior.dimension == 6
+    with pytest.raises(AssertionError, match="eigenvalues"):
+        GaussianPrior(nearly)
+
+
+def test_what_is_given_stays_the_caller_s():
+    matrix, mean = np.diag([1.0, 2.0]), np.array([3.0, 4.0])
+    for prior in (
+        GaussianPrior(matrix, mean), GaussianPrior.from_precision(matrix, mean),
+        GaussianPrior.from_covariance(matrix, mean), GaussianPrior.from_root(matrix, np.sqrt(matrix), mean),
+    ):  # fmt: skip
+        assert not prior.precision.flags.writeable and not prior.mean.flags.writeable
+        assert matrix.flags.writeable and mean.flags.writeable
+        assert prior.mean.tolist() == [3.0, 4.0]
+    mean[0] = 7.0
+    assert GaussianPrior.from_precision(matrix).mean.tolist() == [0.0, 0.0]
+    for one in (GaussianPrior.isotropic(2, 3.0), GaussianPrior.from_embeddings(np.eye(2)), prior.scaled(2.0)):
+        assert not one.precision.flags.writeable and not one.mean.flags.writeable
+
+
+def test_the_root_of_a_covariance():
+    rng = np.random.default_rng(3)
+    root = rng.normal(size=(5, 5))
+    covariance = root @ root.T + 0.5 * np.eye(5)
+    known = GaussianPrior.from_covariance(covariance)
+    computed = GaussianPrior(np.linalg.inv(covariance))
+    for prior, factor in ((known, 1.0), (computed, 1.0), (known.scaled(4.0), 4.0), (computed.scaled(4.0), 4.0)):
+        found = prior.covariance_root(5)
+        np.testing.assert_allclose(found, np.triu(found))
+        np.testing.assert_allclose(found @ found.T, factor * covariance, rtol=1e-9)
+        inverse = np.linalg.inv(found)
+        np.testing.assert_allclose(inverse.T @ inverse, prior.precision, rtol=1e-8)
+        found[:] = 0.0  # the caller's own
+        np.testing.assert_allclose(prior.covariance, factor * covariance, rtol=1e-9)
+        assert prior.log_determinant == pytest.approx(np.linalg.slogdet(prior.precision)[1])
+    with pytest.raises(ValueError, match="Expected a prior of dimension 4, got one of 5"):
+        known.covariance_root(4)
+    flat = GaussianPrior(np.diag([1.0, 0.0, 0.0]))
+    with pytest.raises(ValueError) as caught:
+        flat.covariance_root()
+    assert str(caught.value) == (
+        "Expected a proper prior, got one that says nothing about 2 of 3 directions; use regularization > 0"
+    )
+
+
+def test_products_of_a_scaled_ridge():
+    ridge, vector = GaussianPrior.isotropic(3, 4.0).scaled(2.0), np.arange(3.0)
+    np.testing.assert_array_equal(ridge.times(vector), 2.0 * vector)
+    np.testing.assert_array_equal(ridge.solver()(vector), 0.5 * vector)
+    matrix = GaussianPrior(np.array([[2.0, 1.0], [1.0, 3.0]]))
+    np.testing.assert_allclose(matrix.times(vector[:2]), [1.0, 3.0])
+    np.testing.assert_allclose(matrix.solver()(np.array([1.0, 3.0])), [0.0, 1.0], atol=1e-12)
+    assert GaussianPrior(np.diag([1.0, 0.0])).solver() is None
+    for unlike in (np.diag([2.0, 2.0, 3.0]), 2 * np.eye(3) + 0.1 * (np.ones((3, 3)) - np.eye(3))):
+        np.testing.assert_allclose(GaussianPrior(unlike).times(vector), unlike @ vector)
+
+
+@pytest.mark.parametrize("centred", [True, False])
+@pytest.mark.parametrize("shrunk", [False, True, 0.3])
+def test_embeddings_by_the_formula(centred, shrunk):
+    rows = np.random.default_rng(4).normal(size=(60, 5)) * [3.0, 2.0, 1.0, 0.5, 0.1] + 1.5
+    about = rows - rows.mean(axis=0) if centred else rows
+    moment = about.T @ about / 60
+    share = {False: 0.0, True: ledoit_wolf_intensity(about), 0.3: 0.3}[shrunk]
+    values, vectors = np.linalg.eigh((1 - share) * moment + share * np.trace(moment) / 5 * np.eye(5))
+    variances = np.maximum((values / values[-1]) ** 0.7, 0.02)
+    variances *= 5 * 2.5 / variances.sum()
+    given = dict(power=0.7, scale=2.5, floor=0.02, centred=centred, shrunk=shrunk)
+    gram = rows.T @ rows  # of no use where the embeddings are centred
+    for one in (
+        GaussianPrior.from_embeddings(rows, **given), GaussianPrior.from_embeddings(rows, gram=gram, **given)
+    ):  # fmt: skip
+        np.testing.assert_allclose(one.covariance, (vectors * variances) @ vectors.T, rtol=1e-8, atol=1e-10)
+        assert one.log_determinant == pytest.approx(-np.log(variances).sum())
+    given["floor"] = 1e-9  # small variances: checked by eigenvalues
+    tiny = GaussianPrior.from_embeddings(rows[:3] - rows[:3].mean(axis=0), power=2.0, floor=1e-9)
+    assert tiny.dimension == 5 and tiny.log_determinant == pytest.approx(np.linalg.slogdet(tiny.precision)[1], rel=1e-3)
+
+
+def test_a_zero_eigenvalue_is_none_of_rounding():
+    """The root of a zero eigenvalue's rounding, 1e-16, would be 1e-8: far above the floor."""
+    rows = np.random.default_rng(5).normal(size=(40, 2)) @ np.random.default_rng(6).normal(size=(2, 4))
+    variances = np.linalg.eigvalsh(GaussianPrior.from_embeddings(rows, power=0.25, floor=1e-6).covariance)
+    np.testing.assert_allclose(variances[:2] / variances[-1], 1e-6, rtol=1e-6)
+    assert variances[2] / variances[-1] > 1e-3
+
+
+def test_embeddings_that_differ_by_little_differ():
+    rows = np.ones((6000, 3))
+    rows[5999] += [1e-4, 0.0, 0.0]  # in the second block of rows
+    assert GaussianPrior.from_embeddings(rows).proper
+    for apart, differ in ((1e-6, True), (1e-9, False)):
+        few = np.ones((4, 3))
+        few[0, 0] += apart
+        if differ:
+            assert GaussianPrior.from_embeddings(few).proper
+        else:
+            with pytest.raises(ValueError, match="rows are all equal"):
+                GaussianPrior.from_embeddings(few)
+    assert GaussianPrior.from_embeddings([[0.0, 1.0], [1.0, 0.0]]).proper
+
+
+@pytest.mark.parametrize("size", [30, 31])
+def test_the_spectrum_in_full_up_to_a_limit(size, monkeypatch):
+    monkeypatch.setattr(spectrum_module, "_FULL", 30)
+    monkeypatch.setattr(spectrum_module, "_LEADING", 5)
+    monkeypatch.setattr(spectrum_module, "_ITERATIONS", 15)
+    vectors = np.linalg.qr(np.random.default_rng(7).normal(size=(size, size)))[0]
+    spread = np.where(np.arange(size) < 5, 100.0 / 2.0 ** np.arange(size), 0.5)
+    values, found, rest = spectrum_module.spectrum((vectors * spread) @ vectors.T)
+    if size == 30:
+        assert values.shape == (30,) and found.shape == (30, 30) and rest == 0.0
+        np.testing.assert_allclose(values, np.sort(spread), rtol=1e-9)
+    else:
+        assert values.shape == (5,) and found.shape == (31, 5) and rest == pytest.approx(0.5)
+        np.testing.assert_allclose(values, np.sort(spread)[-5:], rtol=1e-6)
+        np.testing.assert_allclose(np.abs(np.vecdot(found.T, vectors[:, 4::-1].T)), 1.0, rtol=1e-6)
+    # of a moment of rank 2 nothing is left for the other directions
+    low = spectrum_module.spectrum((vectors[:, :2] * [3.0, 2.0]) @ vectors[:, :2].T)
+    assert low[2] == pytest.approx(0.0, abs=1e-12) and low[0].min() >= (0.0 if size == 31 else -1e-12)
+
+
+def test_leading_directions_by_products_alone():
+    spread, asked = np.arange(1.0, 41.0) ** 3, []
+
+    def times(columns):
+        asked.append(columns.shape)
+        return spread[:, None] * columns
+
+    found = spectrum_module.leading_directions(times, 40, 4, iterations=30)
+    assert asked == [(40, 4)] * 30 and found.shape == (40, 4)
+    np.testing.assert_allclose(found.T @ found, np.eye(4), atol=1e-12)
+    np.testing.assert_allclose(np.linalg.norm(found[36:], axis=0), 1.0, atol=1e-3)
+    np.testing.assert_array_equal(found, spectrum_module.leading_directions(times, 40, 4, iterations=30))
+
+
+def test_the_least_intensity_and_the_largest():
+    rng = np.random.default_rng(8)
+    rows = rng.normal(size=(40_000, 3)) * [10.0, 1.0, 0.1]
+    centred = rows - rows.mean(axis=0)
+    assert 0 < ledoit_wolf_intensity(centred) < 1e-3
+    sample, root = centred.T @ centred / len(rows), np.diag([1.0, 2.0, 3.0])
+    size = np.trace(np.linalg.solve(root @ root.T, sample)) / 3
+    np.testing.assert_allclose(
+        shrunk_covariance(centred, np.eye(3)), 0.999 * sample + 1e-3 * np.trace(sample) / 3 * np.eye(3)
+    )
+    extra = np.array([[1.0, 0.2, 0.0], [0.2, 2.0, 0.0], [0.0, 0.0, 0.5]])
+    size += np.trace(np.linalg.solve(root @ root.T, extra)) / 3
+    np.testing.assert_allclose(
+        shrunk_covariance(centred, root, extra), 0.999 * (sample + extra) + 1e-3 * size * root @ root.T, rtol=1e-9
+    )
+    assert ledoit_wolf_intensity(rng.normal(size=(9, 1))) == 1.0  # in one dimension the target is the matrix
+    assert ledoit_wolf_intensity(np.eye(3)) == 1.0  # no spread to keep
+    assert ledoit_wolf_intensity(np.array([[1.0, 2.0]] * 4 + [[-1.0, -2.0]] * 4)) == 0.0  # no noise
+    few = rng.normal(size=(4, 9))
+    expected = ledoit_wolf(few, assume_centered=True)[1]
+    assert ledoit_wolf_intensity(few) == pytest.approx(expected)
+    assert ledoit_wolf_intensity(few, few.T @ few) == pytest.approx(expected)
+
+
+def test_normalised_estimates_have_unit_norm():
+    thetas = np.array([[3.0, 4.0], [0.0, 2.0], [5.0, 0.0], [-1.0, 1.0]])
+    found = GaussianPrior.from_estimates(thetas, normalise=True)
+    units = thetas / np.linalg.norm(thetas, axis=1, keepdims=True)
+    np.testing.assert_allclose(found.mean, units.mean(axis=0))
+    np.testing.assert_allclose(found.precision, GaussianPrior.from_estimates(units).precision)
+    with pytest.raises(ValueError, match="got 0 for user 2; leave it out"):
+        GaussianPrior.from_estimates([[1.0, 0], [0, 1.0], [0, 0]], normalise=True)
+    assert GaussianPrior.from_estimates([[1.0, 0], [0, 1.0], [0, 0]]).proper
