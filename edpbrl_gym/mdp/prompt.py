@@ -62,7 +62,7 @@ class PromptMDP(FiniteHorizonMDP):
         super().__init__(
             pair_state=state,
             pair_action=np.arange(total) - starts[state],
-            transitions=sparse.csr_array((np.ones(total), (np.arange(total), successor)), shape=(total, num_states)),
+            transitions=sparse.csr_array((np.ones(total), (np.arange(total), successor))),
             initial=np.eye(num_states)[0],
             horizon=horizon,
             pair_row=np.arange(total),

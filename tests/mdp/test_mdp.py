@@ -430,3 +430,88 @@ def test_sparse_descriptions_are_checked(changes, message):
     arrays = {name: np.asarray(value) if isinstance(value, list) else value for name, value in changes.items()}
     with pytest.raises(ValueError, match=message):
         FiniteHorizonMDP(**{**good, **arrays})
+
+
+def unequal():
+    """Three states with different actions: 0 and 2, 1, and 0 and 1; the last state has none at the first step."""
+    return FiniteHorizonMDP(
+        pair_state=[0, 0, 1, 2, 2],
+        pair_action=[0, 2, 1, 0, 1],
+        transitions=[[0, 1, 0], [0, 0, 1], [0, 1, 0], [0, 0, 1], [0, 0.5, 0.5]],
+        initial=[1, 0, 0],
+        horizon=3,
+        admissible=[[1, 1, 1, 0, 0], [1, 1, 1, 1, 0], [1, 1, 1, 1, 1]],
+    )
+
+
+def test_actions_of_each_state_are_its_own():
+    mdp = unequal()
+    policy = [[0.3, 0.7, 1, 0, 0], [0.4, 0.6, 1, 1, 0], [1, 0, 1, 0.2, 0.8]]
+    expected = [[[0.3, 0, 0.7], [0, 1, 0], [0, 0, 0]], [[0.4, 0, 0.6], [0, 1, 0], [1, 0, 0]]]
+    for step, rows in enumerate(expected):
+        np.testing.assert_array_equal(mdp.action_probabilities(policy, step, [0, 1, 2]), rows)
+    np.testing.assert_array_equal(mdp.action_probabilities(policy, 2, [2, 2, 0]), [[0.2, 0.8, 0]] * 2 + [[1, 0, 0]])
+    assert mdp.action_probabilities(policy, 0, np.zeros(0, dtype=int)).shape == (0, 3)
+    for states in ([3], [0, 3], [-1], [2, -1]):
+        with pytest.raises(ValueError, match=rf"states in 0\.\.2, got {min(states)}\.\.{max(states)}"):
+            mdp.action_probabilities(policy, 0, states)
+    for step in (-1, 3):
+        with pytest.raises(ValueError, match=rf"step in 0\.\.2, got {step}"):
+            mdp.action_probabilities(policy, step, [0])
+
+
+def test_a_state_without_actions_has_no_probability():
+    mdp = unequal()
+    poison = [np.full((3, 5), 7.0) for _ in range(20)]  # memory that an array left unset would take over
+    del poison
+    with np.errstate(invalid="raise", divide="raise"):
+        uniform = mdp.uniform_policy()
+    np.testing.assert_array_equal(uniform, [[0.5, 0.5, 1, 0, 0], [0.5, 0.5, 1, 1, 0], [0.5, 0.5, 1, 0.5, 0.5]])
+    np.testing.assert_allclose(mdp.occupancy(uniform).sum(axis=1), 1.0)
+    np.testing.assert_array_equal(mdp.policy_from_occupancy(np.zeros((3, 5))), uniform)
+
+
+def test_a_policy_that_does_not_sum_to_one_is_named_with_its_sum():
+    policy = np.array([[0.3, 0.7, 1, 0, 0], [0.4, 0.6, 1, 0.9, 0], [1, 0, 1, 0.2, 0.8]])
+    with pytest.raises(ValueError, match=r"sum to 1, got 0\.9 at step 1, state 2"):
+        unequal().occupancy(policy)
+    with pytest.raises(ValueError, match="Expected a non-negative occupancy measure, its smallest entry is -0.25"):
+        unequal().policy_from_occupancy(np.full((3, 5), -0.25))
+    with pytest.raises(ValueError, match="finite occupancy, got 15 NaN"):
+        unequal().policy_from_occupancy(np.full((3, 5), np.nan))
+    with pytest.raises(ValueError, match=r"occupancy of shape \(H, M\)"):
+        unequal().policy_from_occupancy(np.zeros((2, 5)))
+
+
+@pytest.mark.parametrize("changes", [{"pair_state": [0, 2]}, {"pair_state": [-1, 1]}, {"pair_action": [0, -1]}])
+def test_each_index_alone_may_be_out_of_range(changes):
+    good = {"pair_state": [0, 1], "pair_action": [0, 0], "transitions": np.eye(2), "initial": [0.5, 0.5], "horizon": 2}
+    with pytest.raises(ValueError, match=r"Expected pair_state in 0\.\.1 and pair_action >= 0"):
+        FiniteHorizonMDP(**{**good, **changes})
+
+
+def test_unreachable_states_of_dense_arrays_can_be_allowed():
+    dense = np.zeros((2, 1, 2))
+    dense[:, 0, 0] = 1.0
+    with pytest.raises(ValueError, match="State 1 can't be reached"):
+        FiniteHorizonMDP.from_dense(dense, [1.0, 0.0], 2)
+    assert FiniteHorizonMDP.from_dense(dense, [1.0, 0.0], 2, allow_unreachable=True).num_states == 2
+
+
+@pytest.mark.parametrize("shape", [(), (4,), (2, 1)])
+def test_rows_of_any_number_of_occupancies(shape):
+    mdp = unequal()
+    measure = np.random.default_rng(0).random((*shape, 3, 5))
+    expected = np.zeros((*shape, 3, 3))
+    for pair, row in enumerate(mdp.pair_row):
+        expected[..., row] += measure[..., pair]
+    np.testing.assert_allclose(mdp.row_occupancy(measure), expected)
+
+
+def test_sampled_indices_can_be_used_as_such():
+    for mdp in (unequal(), PromptMDP((2, 3)), two_states()):
+        found = mdp.sample(mdp.uniform_policy(), 50, np.random.default_rng(1))
+        for array in (found.states, found.actions, found.pairs, found.rows):
+            assert array.shape == (50, mdp.horizon) and array.dtype == np.intp
+        np.testing.assert_array_equal(mdp.pair_state[found.pairs], found.states)
+        assert mdp.admissible[np.arange(mdp.horizon), found.pairs].all()
