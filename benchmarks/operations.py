@@ -1,10 +1,11 @@
 """What a solution by `newton` on large supports consists of, counted: docs/performance.md.
 
-    OMP_NUM_THREADS=1 python -m benchmarks.operations
+    OMP_NUM_THREADS=1 python -m benchmarks.operations    # about three minutes
 
 Multiplications in the large products of a run, in units of one product Phi G (n d^2), by kind and precision; float64
-takes twice as long. What is left out are products with a stored Hessian, projections, sums over the rows and the
-certificate. Synthetic features (benchmarks/solvers/vocabularies.py), lambda = 1, gap 1e-6 of the gain.
+takes twice as long. "Products" are those with a Hessian that is not stored. What is left out are products with a stored
+one, projections, sums over the rows and the certificate. Synthetic features (benchmarks/solvers/vocabularies.py),
+lambda = 1, gap 1e-6 of the gain.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from benchmarks.solvers.vocabularies import prepare
 from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym.design import newton
 from edpbrl_gym.design.solvers.newton.tokens.blocks import TokenBlocks
-from edpbrl_gym.design.solvers.newton.tokens.curvature import MatrixCurvature
+from edpbrl_gym.design.solvers.newton.tokens.curvature import ImplicitCurvature, MatrixCurvature
 from edpbrl_gym.design.solvers.newton.tokens.feature_space import FeatureSpace
 from edpbrl_gym.reporting.tables import TextTable
 
@@ -34,8 +35,9 @@ CASES = (
     ("clustered", 5_000, 384, "D"),
     ("isotropic", 5_000, 768, "D"),
     ("isotropic", 5_000, 768, "A"),
+    ("isotropic", 60_000, 256, "D"),
 )
-KINDS = ("prices", "values", "gradients", "Hessians")
+KINDS = ("prices", "values", "gradients", "Hessians", "products")
 
 
 @contextmanager
@@ -68,6 +70,11 @@ def counted() -> Iterator[Counter[tuple[str, int]]]:
             grams = 1 if scored is None else 2
             work["Hessians", solved.itemsize] += grams * len(solved) ** 2 * solved.shape[1] // 2
 
+        def product(curvature: ImplicitCurvature, _: Any) -> None:
+            solved, scored = curvature._solved, curvature._scored
+            wide = solved.shape[1] if scored is None else scored.shape[1]
+            work["products", solved.itemsize] += 2 * solved.size * wide
+
         def prices(blocks: TokenBlocks, form: Any, means: Any, dtype: Any = np.float32, tokens: Any = None) -> None:
             count = len(blocks) if tokens is None else len(tokens)
             work["prices", np.dtype(dtype).itemsize] += count * blocks.dimension * len(form.directions)
@@ -76,6 +83,7 @@ def counted() -> Iterator[Counter[tuple[str, int]]]:
         count(FeatureSpace, "_squares", gradient)
         count(FeatureSpace, "solved", solved)
         count(MatrixCurvature, "__init__", hessian)
+        count(ImplicitCurvature, "product", product)
         count(TokenBlocks, "scores", prices)
         yield work
 
