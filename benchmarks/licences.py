@@ -3,9 +3,10 @@
     python -m benchmarks.licences            # the table of docs/licences.md
     python -m benchmarks.licences --write    # and put it there
 
-Follows the dependencies of setup.cfg, and theirs, through whatever is installed here; a package for another system or
-version of Python is none of them. A licence is what the package's metadata says: its SPDX expression, else its first
-line of text, else its classifiers. Nothing here is legal advice.
+Follows the dependencies of setup.cfg, and theirs, through whatever is installed here, as Python 3.11 needs them and
+without what only torch's CUDA build needs, so that the table is the same everywhere; a package for another system is
+none of them. A licence is what the package's metadata says: its SPDX expression, else its first line of text, else its
+classifiers. Nothing here is legal advice.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "licences.md"
 _BEGIN, _END = "<!-- licences -->\n", "<!-- end of licences -->"
 _OWN = "edpbrl-gym"
+_PYTHON = {"python_version": "3.11", "python_full_version": "3.11.0"}
+_CUDA_BUILD = re.compile(r"nvidia-|cuda-|triton$")  # what torch needs in its CUDA build only
 # licences that ask those who pass on changed copies, or what is built on them, to publish source code
 _COPYLEFT = re.compile(r"\b(A?GPL|LGPL|MPL|EPL|CDDL|EUPL|Mozilla|GNU)", re.IGNORECASE)
 # what the metadata leaves open, from the licence files that these packages install
@@ -85,7 +88,9 @@ def needed(roots: list[Requirement]) -> set[str]:
             continue  # for another system, or an extra that isn't installed
         found.add(key)
         for requirement in map(Requirement, texts):
-            if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
+            if key[0] == "torch" and _CUDA_BUILD.match(canonicalize_name(requirement.name)):
+                continue
+            if requirement.marker is None or requirement.marker.evaluate({"extra": extra, **_PYTHON}):
                 waiting += [(requirement.name, more) for more in ("", *requirement.extras)]
     return {name for name, _ in found}
 

@@ -33,4 +33,5 @@ def training_into(folder: Path, check_replaceable: Callable[[Path], None]) -> It
         raise Stopped(
             f"stopped by you; nothing was written to {shown(folder)}, the same command starts again"
         ) from None
-    del lock
+    finally:
+        del lock  # else the error's traceback keeps the lock's file

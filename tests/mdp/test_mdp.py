@@ -515,3 +515,21 @@ def test_sampled_indices_can_be_used_as_such():
             assert array.shape == (50, mdp.horizon) and array.dtype == np.intp
         np.testing.assert_array_equal(mdp.pair_state[found.pairs], found.states)
         assert mdp.admissible[np.arange(mdp.horizon), found.pairs].all()
+
+
+@pytest.mark.parametrize("step", [0, 1, 2])
+@pytest.mark.parametrize("sizes", [(2, 3, 2), (3, 3, 3)])
+def test_the_violation_of_the_flow_is_the_largest_of_all_steps(sizes, step):
+    """One step short of mass, whichever it is; and mass on a token of another step."""
+    for mdp in {PromptMDP(sizes), PromptMDP(sizes, shared=len(set(sizes)) == 1)}:
+        measure = mdp.occupancy(mdp.uniform_policy())
+        assert mdp.flow_violation(measure) == pytest.approx(0.0, abs=1e-12)
+        short = measure.copy()
+        short[step] *= 0.75
+        assert mdp.flow_violation(short) == pytest.approx(0.25)
+        if not mdp.shared:
+            elsewhere = measure.copy()
+            elsewhere[step, mdp.step_pairs((step + 1) % 3).start] = 0.125
+            assert mdp.flow_violation(elsewhere) == pytest.approx(0.125)
+    with pytest.raises(ValueError, match="Expected finite occupancy"):
+        mdp.flow_violation(np.full_like(measure, np.nan))
