@@ -22,7 +22,7 @@ from benchmarks.solvers.vocabularies import prepare
 from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym.reporting.tables import TextTable
 
-CHOICE = import_module("edpbrl_gym.design.solvers.newton.tokens.choice")
+COSTS = import_module("edpbrl_gym.design.solvers.newton.tokens.costs")
 KINDS = ("clip", "decaying", "clustered", "heavy-tailed", "isotropic")
 REPEATS = 2
 FORCED = {"round by round": float("inf"), "at once": 0.0}  # what all tokens at once are said to cost
@@ -44,7 +44,7 @@ def main() -> None:
                     problem = six_steps(features, criterion, regularization)
                     chosen, forced = newton_seconds(problem, REPEATS), []
                     for cost in FORCED.values():
-                        with patch.object(CHOICE.Rounds, "at_once", lambda self, cost=cost: cost):
+                        with patch.object(COSTS.Rounds, "at_once", lambda self, cost=cost: cost):
                             forced.append(newton_seconds(problem, REPEATS))
                     ratios.append(chosen / min(forced))
                     name = f"{kind}, {criterion}, lambda = {regularization:g}"

@@ -9,6 +9,7 @@ In short:
     assert verify(problem, design).confirmed
 """
 
+from edpbrl_gym.design.certificate import certify
 from edpbrl_gym.design.criteria import (
     ACriterion,
     Criterion,
@@ -42,7 +43,7 @@ from edpbrl_gym.design.query_sets import (
     question_bound,
     truncated_query_set,
 )
-from edpbrl_gym.design.result import Design, certify
+from edpbrl_gym.design.result import Design
 from edpbrl_gym.design.solvers import (
     SOLVERS,
     BatchDesigns,

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from edpbrl_gym.design import newton, verify
 from edpbrl_gym.design.solvers.newton.quasi_newton import CurvatureModel
-from edpbrl_gym.design.solvers.newton.tokens.choice import Rounds
-from edpbrl_gym.design.solvers.newton.tokens.feature_space import FeatureSpace, products_above
-from edpbrl_gym.design.solvers.newton.tokens.screening import ScreenedPricing, bounds_pay
+from edpbrl_gym.design.solvers.newton.tokens.costs import Rounds, bounds_pay, products_above
+from edpbrl_gym.design.solvers.newton.tokens.feature_space import FeatureSpace
+from edpbrl_gym.design.solvers.newton.tokens.screening import ScreenedPricing
 from edpbrl_gym.design.solvers.newton.tokens.solver import TokenSolver
 from tests.helpers.design_cases import copied, problem_from
 

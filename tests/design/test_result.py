@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from edpbrl_gym.design import Design, certify, frank_wolfe, reference, verify
+from edpbrl_gym.design.certificate import assemble
 from edpbrl_gym.design.diagnostics import PriorBalance, prior_balance
-from edpbrl_gym.design.result import assemble
 from edpbrl_gym.design.rounding import Rounding
 from edpbrl_gym.mdp import PromptMDP
 from tests.helpers.design_cases import problem_of, prompt_problem, random_mdp_problem, random_occupancy

@@ -7,10 +7,11 @@ from dataclasses import replace
 import numpy as np
 from scipy.linalg import cho_solve
 
+from edpbrl_gym.design.certificate import assemble
 from edpbrl_gym.design.criteria import DCriterion, SingularInformationError, cholesky
 from edpbrl_gym.design.exact.ascent import Ascent
 from edpbrl_gym.design.problem import DesignProblem
-from edpbrl_gym.design.result import Design, assemble
+from edpbrl_gym.design.result import Design
 from edpbrl_gym.design.solvers.newton import newton
 
 __all__ = ["BOUND_TOLERANCE", "best_identical", "independent_bound"]

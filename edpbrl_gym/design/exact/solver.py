@@ -34,6 +34,7 @@ import numpy as np
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym._validation import check_count, check_number
+from edpbrl_gym.design.certificate import assemble
 from edpbrl_gym.design.criteria import DCriterion, SingularInformationError
 from edpbrl_gym.design.deadline import check_time_limit
 from edpbrl_gym.design.diagnostics import PriorBalance
@@ -44,7 +45,7 @@ from edpbrl_gym.design.exact.result import ExactDesign, StartRecord, expected_da
 from edpbrl_gym.design.exact.starts import STARTS, clustered, random_policies, tilted
 from edpbrl_gym.design.lost_prior import naming_a_lost_prior
 from edpbrl_gym.design.problem import DesignProblem
-from edpbrl_gym.design.result import Design, IterationRecord, assemble, check_occupancy
+from edpbrl_gym.design.result import Design, IterationRecord, check_occupancy
 from edpbrl_gym.design.solvers.newton import newton
 
 __all__ = ["ExactDesign", "ExactState", "StartRecord", "exact_design"]

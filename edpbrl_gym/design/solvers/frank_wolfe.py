@@ -23,10 +23,11 @@ from numpy.typing import ArrayLike
 from edpbrl_gym._arrays import Floats, read_only
 from edpbrl_gym._validation import check_choice_of, check_count, check_number
 from edpbrl_gym.design import information
+from edpbrl_gym.design.certificate import certify
 from edpbrl_gym.design.deadline import Deadline, check_time_limit
 from edpbrl_gym.design.lost_prior import naming_a_lost_prior
 from edpbrl_gym.design.problem import DesignProblem
-from edpbrl_gym.design.result import Design, IterationRecord, certify, check_occupancy
+from edpbrl_gym.design.result import Design, IterationRecord, check_occupancy
 from edpbrl_gym.design.solvers.atoms import ActiveSet
 from edpbrl_gym.design.solvers.line_search import Segment, exact_step
 from edpbrl_gym.design.solvers.state import IterationState

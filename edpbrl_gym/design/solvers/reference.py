@@ -24,10 +24,11 @@ from scipy import sparse
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym._compat import Need, check_installed
 from edpbrl_gym._validation import check_choice_of
+from edpbrl_gym.design.certificate import certify
 from edpbrl_gym.design.criteria import ACriterion, DCriterion, SingularInformationError, VCriterion
 from edpbrl_gym.design.deadline import Deadline, check_time_limit
 from edpbrl_gym.design.problem import DesignProblem
-from edpbrl_gym.design.result import Design, certify
+from edpbrl_gym.design.result import Design
 from edpbrl_gym.design.solvers.state import IterationState
 
 __all__ = ["MAX_ENTRIES", "MAX_LIFTED_DIMENSION", "reference"]

@@ -9,8 +9,9 @@ import numpy as np
 
 from edpbrl_gym._arrays import Booleans, Floats, Indices
 from edpbrl_gym._validation import check_integers
+from edpbrl_gym.design.certificate import certify
 from edpbrl_gym.design.problem import DesignProblem
-from edpbrl_gym.design.result import Design, certified, certify
+from edpbrl_gym.design.result import Design, certified
 from edpbrl_gym.design.solvers.newton.tokens.layout import PromptLayout
 
 __all__ = ["BatchDesigns", "problem_of"]

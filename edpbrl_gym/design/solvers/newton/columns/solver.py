@@ -17,10 +17,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from edpbrl_gym._arrays import Floats
+from edpbrl_gym.design.certificate import certify
 from edpbrl_gym.design.criteria import SingularInformationError
 from edpbrl_gym.design.deadline import Deadline
 from edpbrl_gym.design.problem import DesignProblem
-from edpbrl_gym.design.result import Design, certify, check_occupancy
+from edpbrl_gym.design.result import Design, check_occupancy
 from edpbrl_gym.design.solvers.newton.columns.columns import Column, ColumnOracle, ColumnSet
 from edpbrl_gym.design.solvers.newton.columns.costs import paths_pay
 from edpbrl_gym.design.solvers.newton.columns.master import ColumnMaster, ColumnPoint

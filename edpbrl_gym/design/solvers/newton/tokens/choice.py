@@ -16,16 +16,14 @@ from edpbrl_gym.design.criteria import SingularInformationError
 from edpbrl_gym.design.solvers.newton.quasi_newton import IDLE
 from edpbrl_gym.design.solvers.newton.tokens.blocks import TokenBlocks
 from edpbrl_gym.design.solvers.newton.tokens.copies import Copies
-from edpbrl_gym.design.solvers.newton.tokens.feature_space import FeatureSpace, products_above
+from edpbrl_gym.design.solvers.newton.tokens.costs import Rounds, products_above
+from edpbrl_gym.design.solvers.newton.tokens.feature_space import FeatureSpace
 from edpbrl_gym.design.solvers.newton.tokens.pricing import TokenPrices
 from edpbrl_gym.design.solvers.newton.tokens.space import Space
 
-__all__ = ["Rounds", "TokenPoint", "WorkingSets"]
+__all__ = ["TokenPoint", "WorkingSets"]
 
 
-_PRODUCTS = 10.0  # a token of a working set costs as much as pricing so many for D, twice as many for A and V
-_STEPS = 2.2  # Newton steps by factors in a round, in operations of the same time: see `Rounds`
-_PLACED, _CROWDED = 0.5, 8
 # times the tokens that suffice for an optimal design: of more tokens most have no mass, and the Hessian is so singular
 # that products with it lead nowhere
 _SUPPORTS = 1
@@ -50,70 +48,6 @@ class TokenPoint:
     def support(self) -> Positions:
         """Tokens with mass."""
         return self.space.tokens[self.weights > 0]
-
-
-@dataclass(frozen=True)
-class Rounds:
-    """What it takes to find the support round by round, or from all tokens at once.
-
-    Costs are in units of pricing every token, n d^2 multiplications in float32. A round prices once and solves for k
-    tokens: by products with the Hessian (`products_above`), 10 k d^2 for D and twice as much for A and V; by factors
-    2.2 times 5.4 k d^2 for values and gradients, 3.6 k^2 d for the Hessian (A and V: twice) and 2.7 k^3, all in
-    float64. Budgets double from round to round.
-
-    Of the tokens that would improve the design (a share m of all) about half times m^8 find a place in it, times the
-    share of the last working set that has kept its mass: 0.3 to 0.5 where m > 0.97, 0.1 to 0.2 where m is 0.8 to 0.9.
-    Fitted on five kinds of features at 5,000 x 384 and 2,000 x 256, lambda = 1 and 100.
-
-    Attributes:
-        count: Tokens, or groups of copies.
-        priced: Tokens that are priced, copies included.
-        support: Tokens with mass.
-        kept: Share of the last working set that has mass.
-        improving: Tokens that would improve the design.
-        budget: Of them to add in the next round.
-        grams: 1 for D, 2 for A and V.
-        sufficient: Tokens that suffice for an optimal design.
-        dimension: d.
-    """
-
-    count: int
-    priced: int
-    support: int
-    kept: float
-    improving: int
-    budget: int
-    grams: int
-    sufficient: int
-    dimension: int
-
-    @property
-    def expected_support(self) -> float:
-        """Tokens with mass in the end."""
-        placed = _PLACED * self.kept * (self.improving / self.count) ** _CROWDED
-        return min(self.support + placed * self.improving, self.sufficient)
-
-    def one_by_one(self) -> float:
-        """Of the rounds until the support is reached."""
-        cost, size, budget, expected = 0.0, float(self.support), self.budget, self.expected_support
-        while size < expected:
-            size = min(size + budget, expected)
-            budget *= 2
-            cost += self._round(size)
-        return cost
-
-    def at_once(self) -> float:
-        """Of one round with all tokens."""
-        return self._round(self.count)
-
-    def _round(self, size: float) -> float:
-        dimension = self.dimension
-        if size > products_above(dimension, self.grams):
-            work = _PRODUCTS * self.grams * size * dimension**2
-        else:
-            hessian = 3.6 * self.grams * size**2 * dimension
-            work = _STEPS * (5.4 * size * dimension**2 + hessian + 2.7 * size**3)
-        return 1.0 + work / (self.priced * dimension**2)
 
 
 class WorkingSets:

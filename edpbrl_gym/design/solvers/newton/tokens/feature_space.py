@@ -15,6 +15,7 @@ from edpbrl_gym.design.rounding import factor_condition
 from edpbrl_gym.design.solvers.newton.quasi_newton import Costs, CurvatureModel
 from edpbrl_gym.design.solvers.newton.tokens.backend import NumpyBackend
 from edpbrl_gym.design.solvers.newton.tokens.blocks import CHUNK, TokenBlocks
+from edpbrl_gym.design.solvers.newton.tokens.costs import products_above, step_costs, stored_hessian_pays
 from edpbrl_gym.design.solvers.newton.tokens.curvature import (
     LARGEST_MATRIX,
     Curvature,
@@ -24,37 +25,12 @@ from edpbrl_gym.design.solvers.newton.tokens.curvature import (
 from edpbrl_gym.design.solvers.newton.tokens.forms import ScoreForm, factor_form
 from edpbrl_gym.design.solvers.newton.tokens.space import Space
 
-__all__ = ["FeatureSpace", "products_above"]
+__all__ = ["FeatureSpace"]
 
 
 _FACTORED = 3000  # tokens whose Hessian may be factored, dozens of times, where products with it lead nowhere
 _SINGULAR_SINGLE = "Expected an information matrix that float32 can invert, got a singular one; use float64."
-_PRODUCTS = 20.0  # with the Hessian, in a quadratic program
-# prices, measured in operations of a float32 product of the same time
-_DOUBLE = 2.7  # an operation of a float64 product, of two that use symmetry or a triangle
-_ENTRY = 200.0  # making an entry of a stored Hessian, beside the inner products, most of it for new memory
-_READ = 21.0  # an entry of the stored Hessian in a product with it
-_NUMBER = 240.0  # a feature of a token in a product with the Hessian that isn't stored, beside the two d x d products
 _NUMPY = NumpyBackend()
-
-
-def products_above(dimension: int, grams: int) -> float:
-    """Tokens above which Newton's method takes less time by products with the Hessian than by its factors.
-
-    Fitted on 3,314 working sets of 120 to 1,500 tokens, solved both ways: five kinds of features of 16 to 768
-    dimensions. To solve for k tokens takes, in float32 multiplications of the same time and with g = `grams`,
-
-        by factors   1.2e8 + 21 k d^2 + 5.6 g k^2 d + 2740 k^2
-        by products  5.2e8 + 19.5 g k d^2 + 560 k^2 + 17 d^3
-
-    Args:
-        dimension: d.
-        grams: Inner products that an entry of the Hessian consists of: 1 for D, 2 for A and V.
-    """
-    square = 5.6 * grams * dimension + 2180.0
-    linear = (21.0 - 19.5 * grams) * dimension**2
-    constant = 17.0 * dimension**3 + 4e8
-    return float((np.sqrt(linear**2 + 4.0 * square * constant) - linear) / (2.0 * square))
 
 
 class FeatureSpace(Space):
@@ -152,31 +128,18 @@ class FeatureSpace(Space):
     @property
     def stores_hessian(self) -> bool:
         """Whether a Hessian that is stored costs less than products without it, and fits into memory."""
-        size = len(self.rows)
-        return size <= LARGEST_MATRIX and sum(self._stored_costs()) < sum(self._implicit_costs())
+        size, dimension = self.rows.shape
+        return size <= LARGEST_MATRIX and stored_hessian_pays(size, dimension, self._grams)
 
     def costs(self, weights: Floats) -> Costs:
         """Of steps on this working set."""
         size, dimension = self.rows.shape
-        evaluation = _DOUBLE * (np.count_nonzero(weights) + size) * dimension**2 + 6.0 * dimension**3
-        solved = _DOUBLE * self._grams * size * dimension**2
-        making, program = self._stored_costs() if self.stores_hessian else self._implicit_costs()
-        return Costs(evaluation, solved + making, program)
+        return step_costs(int(np.count_nonzero(weights)), size, dimension, self._grams, stored=self.stores_hessian)
 
     @property
     def _grams(self) -> int:
         """Inner products that an entry of the Hessian consists of."""
         return 1 if self._target is None else 2
-
-    def _stored_costs(self) -> tuple[float, float]:
-        """Of a stored Hessian, and of a quadratic program with it."""
-        size, dimension = self.rows.shape
-        return (1.3 * self._grams * dimension + _ENTRY) * size**2, _PRODUCTS * _READ * size**2
-
-    def _implicit_costs(self) -> tuple[float, float]:
-        """Of a Hessian that isn't stored, and of a quadratic program with it."""
-        size, dimension = self.rows.shape
-        return 0.0, _PRODUCTS * (4.6 * dimension + _NUMBER) * size * dimension
 
     def curvature(self, weights: Floats) -> Curvature:
         """Hessian of -s as an operator, in float32."""

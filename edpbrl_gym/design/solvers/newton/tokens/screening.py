@@ -29,19 +29,11 @@ from edpbrl_gym.design.solvers.newton.tokens.forms import ScoreForm
 from edpbrl_gym.design.solvers.newton.tokens.pricing import RECHECK, TokenPrices, levels_of
 from edpbrl_gym.design.solvers.newton.tokens.space import Space
 
-__all__ = ["ScreenedPricing", "bounds_pay", "deletion_factor"]
+__all__ = ["ScreenedPricing", "deletion_factor"]
 
 
-# what bounds cost in a pass over all tokens, in multiplications of a float32 product of the same time
-_CARRY = 100.0  # d^3: factors, eigenvalues and products of d x d matrices, in float64
-_OVERHEAD = 5e7
 _TERMS = 64  # of the low-rank bound
 _SAFETY = 1e-9  # relative allowance for the float64 rounding of a carried bound
-
-
-def bounds_pay(count: int, dimension: int) -> bool:
-    """Whether bounds save more than they cost: the scores of most of n tokens, d^2 multiplications each."""
-    return count * dimension**2 > _CARRY * dimension**3 + _OVERHEAD
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from edpbrl_gym._arrays import Floats, Positions
+from edpbrl_gym.design.certificate import assemble
 from edpbrl_gym.design.criteria import ACriterion, SingularInformationError, VCriterion
 from edpbrl_gym.design.deadline import Deadline
 from edpbrl_gym.design.diagnostics import PriorBalance
 from edpbrl_gym.design.metric import PriorMetric
 from edpbrl_gym.design.problem import DesignProblem
-from edpbrl_gym.design.result import Design, assemble, check_occupancy
+from edpbrl_gym.design.result import Design, check_occupancy
 from edpbrl_gym.design.solvers.newton.master import centred_gradient, improve, uniform_weights
 from edpbrl_gym.design.solvers.newton.quasi_newton import IDLE
 from edpbrl_gym.design.solvers.newton.tokens.backend import ArrayBackend
@@ -33,10 +34,11 @@ from edpbrl_gym.design.solvers.newton.tokens.blocks import TokenBlocks
 from edpbrl_gym.design.solvers.newton.tokens.certificate import certified_gap
 from edpbrl_gym.design.solvers.newton.tokens.choice import TokenPoint, WorkingSets
 from edpbrl_gym.design.solvers.newton.tokens.copies import Copies
+from edpbrl_gym.design.solvers.newton.tokens.costs import bounds_pay
 from edpbrl_gym.design.solvers.newton.tokens.feature_space import FeatureSpace
 from edpbrl_gym.design.solvers.newton.tokens.layout import PromptLayout
 from edpbrl_gym.design.solvers.newton.tokens.pricing import FullPricing, Pricing, TokenPrices, levels_of
-from edpbrl_gym.design.solvers.newton.tokens.screening import ScreenedPricing, bounds_pay
+from edpbrl_gym.design.solvers.newton.tokens.screening import ScreenedPricing
 from edpbrl_gym.design.solvers.newton.tokens.space import Space
 from edpbrl_gym.design.solvers.newton.tokens.token_space import TokenSpace
 from edpbrl_gym.design.solvers.newton.working_set import Engine, Run, iterate
