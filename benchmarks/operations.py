@@ -20,8 +20,8 @@ from unittest.mock import patch
 
 import numpy as np
 
-from benchmarks.common import make_parser, six_steps
-from benchmarks.solvers.vocabularies import prepare
+from benchmarks.common import make_parser
+from benchmarks.solvers.cases import Case, Instance
 from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym.design import newton
 from edpbrl_gym.design.solvers.newton.tokens.blocks import TokenBlocks
@@ -32,6 +32,7 @@ from edpbrl_gym.reporting.tables import TextTable
 CASES = (
     ("decaying", 5_000, 384, "D"),
     ("decaying", 5_000, 384, "A"),
+    ("decaying", 5_000, 384, "V"),
     ("clustered", 5_000, 384, "D"),
     ("isotropic", 5_000, 768, "D"),
     ("isotropic", 5_000, 768, "A"),
@@ -96,8 +97,7 @@ def main() -> None:
     rows = []
     with one_blas_thread(), TemporaryDirectory() as folder:
         for kind, tokens, dimension, criterion in CASES:
-            features = np.array(prepare(kind, tokens, dimension, 1, seed, Path(folder)).features)
-            problem = six_steps(features, criterion)
+            problem = Instance(Case(kind, tokens, dimension, 1, criterion, 1.0, seed), Path(folder)).design_problem()
             with counted() as work:
                 design = newton(problem, tolerance=1e-6)
             unit = tokens * dimension**2
