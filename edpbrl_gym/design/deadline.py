@@ -6,7 +6,7 @@ from time import perf_counter
 
 from edpbrl_gym._validation import check_number
 
-__all__ = ["NEVER", "Deadline", "check_time_limit"]
+__all__ = ["NEVER", "Deadline", "WorkLimit", "check_time_limit"]
 
 
 class Deadline:
@@ -28,6 +28,40 @@ class Deadline:
     def left(self) -> float | None:
         """Seconds that are left, at least 0; None without a limit."""
         return None if self._end is None else max(0.0, self._end - perf_counter())
+
+    def spend(self, work: float) -> None:
+        """Note work that has been done; only a `WorkLimit` counts it."""
+
+
+class WorkLimit(Deadline):
+    """A deadline that passes earlier where too much work has been done; unlike time, it is the same in every run.
+
+    Args:
+        deadline: When it passes in any case.
+        limit: Work, in the units of `spend`.
+    """
+
+    def __init__(self, deadline: Deadline, limit: float) -> None:
+        self._deadline, self._left = deadline, limit
+
+    @property
+    def spent(self) -> bool:
+        """Whether the work is done."""
+        return self._left <= 0.0
+
+    @property
+    def passed(self) -> bool:
+        """Whether the time is up, or the work is done."""
+        return self.spent or self._deadline.passed
+
+    @property
+    def left(self) -> float | None:
+        """Seconds that are left, at least 0; None without a limit."""
+        return self._deadline.left
+
+    def spend(self, work: float) -> None:
+        """Note work that has been done."""
+        self._left -= work
 
 
 NEVER = Deadline(None)

@@ -300,6 +300,8 @@ def test_allowed_tokens_are_those_that_violate_nothing(case, seed):
             changed = lanes.copy()
             changed[lane, step] = token
             assert mask[token] == lawful(changed, sizes, wanted)
+        some = rng.integers(sizes[step], size=3)
+        np.testing.assert_array_equal(rules.allowed(step, lanes[lane], others, some), mask[some])
         whole = np.array(list(itertools.product(*map(range, sizes))))
         expected = [lawful(np.insert(others, lane, candidate, axis=0), sizes, wanted) for candidate in whole]
         np.testing.assert_array_equal(rules.allowed_lanes(whole, others), expected)

@@ -188,6 +188,7 @@ class _Stored:
     def __init__(self, matrix: Floats) -> None:
         self._matrix = matrix
         self.diagonal: Floats = np.diag(matrix).copy()
+        self.work = float(matrix.size)
 
     def product(self, vector: Floats) -> Floats:
         return np.asarray(self._matrix @ vector)

@@ -215,7 +215,7 @@ class TokenRules:
         rows = numbers + self.first[: numbers.shape[-1]]
         return np.where(numbers < 0, -1, self.identity[np.where(numbers < 0, 0, rows)])
 
-    def allowed(self, step: int, lane: ArrayLike, others: ArrayLike) -> Booleans:
+    def allowed(self, step: int, lane: ArrayLike, others: ArrayLike, among: Indices | slice = slice(None)) -> Booleans:
         """Which tokens a lane may show at a step, given all other tokens that are known.
 
         Args:
@@ -223,13 +223,14 @@ class TokenRules:
             lane: Tokens of this lane, shape (n,), n <= H; the entry of ``step`` itself, if there is one, is ignored.
                 Give what is known: the tokens so far, or the whole lane if its token at ``step`` is to be replaced.
             others: Tokens of the other lanes of the episode, shape (m, n').
+            among: The tokens to answer for, all by default.
 
         Returns:
-            Boolean array (tokens of the step,).
+            Boolean array (tokens of the step,), or one entry for each token of ``among``.
         """
-        return self.allowed_ids(step, self.ids(np.asarray(lane)), self.ids(_lanes(others, self.horizon)))
+        return self.allowed_ids(step, self.ids(np.asarray(lane)), self.ids(_lanes(others, self.horizon)), among)
 
-    def allowed_ids(self, step: int, lane: Indices, others: Indices) -> Booleans:
+    def allowed_ids(self, step: int, lane: Indices, others: Indices, among: Indices | slice = slice(None)) -> Booleans:
         """`allowed` for identities as `ids` gives them: for callers that keep them."""
         restrictions, shared = self.restrictions, self.shared(step)
         banned = np.zeros(self._count + 1, dtype=np.bool_)  # the last entry takes the -1 of unknown tokens
@@ -242,13 +243,14 @@ class TokenRules:
             for position, token in enumerate(lane.tolist()):
                 if position != step and token in self._partners:
                     banned[self._partners[token]] = True
-        mask = ~banned[self._step_ids[step]]
+        ids = self._step_ids[step][among]
+        mask = ~banned[ids]
         if shared:
             base_ids = at_step[at_step >= 0]
             if restrictions.base is not None:
-                mask &= np.arange(self.sizes[0]) == restrictions.base - self.first[0]
+                mask &= np.arange(self.sizes[0])[among] == restrictions.base - self.first[0]
             elif base_ids.size:
-                mask &= self._step_ids[0] == base_ids[0]
+                mask &= ids == base_ids[0]
         return mask
 
     def allowed_lanes(self, candidates: ArrayLike, others: ArrayLike) -> Booleans:

@@ -1,7 +1,8 @@
-"""A convex quadratic program over a product of simplices by an interior point, for many blocks or many changes.
+"""A concave function over a product of simplices by an interior point, for many blocks or many changes.
 
-The method is Mehrotra's predictor and corrector (SIAM J. Optim. 2, 1992). It takes some ten factors whatever the
-solution looks like, where an active set (`simplex_qp`) takes one for nearly every entry that leaves the support.
+The method is Mehrotra's predictor and corrector (SIAM J. Optim. 2, 1992); where the function is not quadratic, its
+gradient and Hessian are those at every point. It takes some ten factors whatever the solution looks like, where an
+active set (`simplex_qp`) takes one for nearly every entry that leaves the support.
 """
 
 from __future__ import annotations
@@ -10,13 +11,22 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 from scipy.linalg import lapack
 
 from edpbrl_gym._arrays import Floats, Positions
 from edpbrl_gym.design.deadline import NEVER, Deadline
 
-__all__ = ["FACTORS", "DenseHessian", "Hessian", "LowRankHessian", "solve_by_interior_point"]
+__all__ = [
+    "FACTORS",
+    "DenseHessian",
+    "Hessian",
+    "LowRankHessian",
+    "Program",
+    "follow_central_path",
+    "solve_by_interior_point",
+]
 
 
 FACTORS = 12  # that a solution takes, about
@@ -35,6 +45,29 @@ class Hessian(Protocol):
 
     def factor(self, root: Floats, blocks: _Blocks) -> _Factor | None:
         """What solves with I + S' H S, S = C' diag(root), C the projection of `_Blocks.centred`; None if it fails."""
+        ...
+
+
+class Program(Protocol):
+    """A concave function at a point that moves, to be maximised.
+
+    Attributes:
+        slope: Its gradient, up to a constant in every block, shape (k,).
+    """
+
+    slope: Floats
+
+    @property
+    def hessian(self) -> Hessian:
+        """Hessian of its negative."""
+        ...
+
+    def move(self, point: Floats, change_product: Floats) -> None:
+        """Take slope and Hessian to another point, to which the change times the last Hessian is given."""
+        ...
+
+    def enough(self, point: Floats, left: float) -> bool:
+        """Whether to stop at a point where the complementarity is `left`."""
         ...
 
 
@@ -68,7 +101,9 @@ class _Blocks:
 
     def centred(self, values: Floats) -> Floats:
         """C values: less the weighted mean of each block."""
-        shares = self.weights / self.spread(self.totals)
+        shares = (self.weights / self.spread(self.totals)).astype(values.dtype, copy=False)
+        if len(self.totals) == 1:
+            return np.asarray(values - shares @ values)
         shape = (len(self.totals), len(shares))
         means = sparse.csr_array((shares, np.arange(len(shares)), self._bounds), shape=shape) @ values
         return np.asarray(values - means[self._owner])
@@ -118,32 +153,43 @@ class LowRankHessian:
     """H = Z Z' of fewer columns than rows.
 
     Args:
-        rows: Z, shape (k, r).
+        rows: Z, shape (k, r); products are taken in its precision, factors in float64.
+
+    Attributes:
+        largest: Largest diagonal entry of S' H S when it was last factored; 0 before. Beside it the identity is lost
+            where it exceeds the inverse of the precision.
     """
 
-    def __init__(self, rows: Floats) -> None:
+    def __init__(self, rows: NDArray) -> None:
         self._rows = rows
+        self.largest = 0.0
 
     def product(self, vector: Floats) -> Floats:
         """See `Hessian`."""
-        return np.asarray(self._rows @ (self._rows.T @ vector))
+        rows = self._rows
+        return (rows @ (vector.astype(rows.dtype, copy=False) @ rows)).astype(np.float64, copy=False)
 
     def factor(self, root: Floats, blocks: _Blocks) -> _Factor | None:
         """See `Hessian`: a Cholesky factor of r rows."""
         scaled = blocks.centred(self._rows)
-        scaled *= root[:, None]
-        lower = _cholesky_of_identity_plus(scaled.T @ scaled)
+        scaled *= root.astype(scaled.dtype, copy=False)[:, None]
+        gram = (scaled.T @ scaled).astype(np.float64, copy=False)
+        self.largest = float(np.diag(gram).max(initial=0.0))
+        lower = _cholesky_of_identity_plus(gram)
         return None if lower is None else _LowRankFactor(self._rows, scaled, lower)
 
 
 @dataclass(frozen=True)
 class _LowRankFactor:
-    rows: Floats
-    scaled: Floats
+    rows: NDArray
+    scaled: NDArray
     lower: Floats
 
     def solve(self, right: Floats) -> Floats:
-        return np.asarray(self.scaled @ lapack.dpotrs(self.lower, self.rows.T @ right, lower=1)[0])
+        kind = self.rows.dtype
+        inner = (right.astype(kind, copy=False) @ self.rows).astype(np.float64, copy=False)
+        solved = lapack.dpotrs(self.lower, inner, lower=1)[0].astype(kind, copy=False)
+        return (self.scaled @ solved).astype(np.float64, copy=False)
 
 
 def _cholesky_of_identity_plus(matrix: Floats) -> Floats | None:
@@ -182,62 +228,114 @@ def solve_by_interior_point(
         before the first complementarity was halved.
     """
     blocks = _Blocks(sizes, np.repeat(totals / sizes, sizes))
-    point = blocks.weights
-    product = hessian.product(point)
-    slope = gradient - product
+    program = _Quadratic(hessian, gradient, blocks.weights, share, offset, smallest)
+    found = follow_central_path(program, blocks.weights, sizes, totals, deadline=deadline)
+    if found is None:
+        return None
+    point, slack = found
+    # on the central path, where point * slack is the same everywhere, these are the entries below a share of the total
+    scale = float(point @ slack) / len(point) / blocks.spread(totals) ** 2
+    point = np.where(point * scale < _VANISHED**2 * slack, 0.0, point)
+    return np.asarray(point * blocks.spread(totals / blocks.sums(point)))
+
+
+class _Quadratic:
+    """The program of `solve_by_interior_point`, beginning at `point`."""
+
+    def __init__(
+        self, hessian: Hessian, gradient: Floats, point: Floats, share: float, offset: float, smallest: float
+    ) -> None:
+        self.hessian: Hessian = hessian
+        self.slope = gradient - hessian.product(point)
+        self._gradient, self._share, self._offset, self._smallest = gradient, share, offset, smallest
+
+    def move(self, point: Floats, change_product: Floats) -> None:
+        self.slope = self.slope - change_product
+
+    def enough(self, point: Floats, left: float) -> bool:
+        rise = 0.5 * float(point @ (self._gradient + self.slope))  # q
+        return left <= max(self._smallest, self._share * (self._offset + rise))
+
+
+def follow_central_path(
+    program: Program,
+    point: Floats,
+    sizes: Positions,
+    totals: Floats,
+    *,
+    deadline: Deadline = NEVER,
+    max_factors: int = _MAX_FACTORS,
+) -> tuple[Floats, Floats] | None:
+    """Maximise a concave function over v >= 0 whose entries sum to a given total in every block.
+
+    Args:
+        program: The function, at the point.
+        point: Where to begin, feasible and positive, shape (k,).
+        sizes: Consecutive entries of each block, at least 1, shape (B,).
+        totals: Their sums, positive, shape (B,).
+        deadline: When to give up.
+        max_factors: Factors of the Hessian at most.
+
+    Returns:
+        v and its slack, shape (k,) each; None if the deadline passed or rounding ended the steps before the first
+        complementarity was halved.
+    """
+    blocks = _Blocks(sizes, point)
+    slope = program.slope
     level = np.maximum.reduceat(slope, np.concatenate(([0], np.cumsum(sizes)[:-1])))
     typical = float((blocks.spread(level) - slope) @ point) / float(totals.sum())
     slack = blocks.spread(level) - slope + max(typical, np.finfo(float).tiny)
     first = left = float(point @ slack)
-    for _ in range(_MAX_FACTORS):
+    for _ in range(max_factors):
         left = float(point @ slack)
-        if left <= max(smallest, share * (offset + float(point @ (gradient - 0.5 * product)))):
+        if program.enough(point, left):
             break
         if deadline.passed:
             return None
         blocks = _Blocks(sizes, point / slack)
         root = np.sqrt(blocks.weights)
-        factor = hessian.factor(root, blocks)
+        factor = program.hessian.factor(root, blocks)
         if factor is None:
             break
-        step = _Step(hessian, factor, blocks, root, blocks.sums(point) - totals)
+        residual = blocks.centred(program.slope + slack)
+        step = _Step(program.hessian, factor, blocks, root, residual, blocks.sums(point) - totals)
         # predictor: as if all complementarity could go at once
         change, _, dual = step.towards(-slack)
         length = min(_longest(point, change), _longest(slack, dual))
         centring = (float((point + length * change) @ (slack + length * dual)) / left) ** 3
-        change, change_product, dual = step.towards(-slack + (centring * left / len(point) - change * dual) / point)
+        change, product, dual = step.towards(-slack + (centring * left / len(point) - change * dual) / point)
         length = _TO_BOUNDARY * min(_longest(point, change), _longest(slack, dual))
         if not length > _SHORTEST:
             break
         point = point + length * change
-        product = product + length * change_product
         slack = slack + length * dual
-    if not left <= 0.5 * first:
-        return None
-    # on the central path, where point * slack is the same everywhere, these are the entries below a share of the total
-    scale = left / len(point) / blocks.spread(totals) ** 2
-    point = np.where(point * scale < _VANISHED**2 * slack, 0.0, point)
-    return np.asarray(point * blocks.spread(totals / blocks.sums(point)))
+        program.move(point, length * product)
+    return (point, slack) if left <= 0.5 * first else None
 
 
 @dataclass(frozen=True)
 class _Step:
-    """Newton steps of one factor: D dv + H dv - E' dy = r, E dv = -residual, with D = diag(slack / point)."""
+    """Newton steps of one factor: D dv + ds = r and E dv = -residual, with D = slack / point and E the sums.
+
+    ds = H dv - E' dy - dual_residual takes gradient and slack together to a constant in every block, to first order.
+    """
 
     hessian: Hessian
     factor: _Factor
     blocks: _Blocks
     root: Floats
+    dual_residual: Floats  # of slope and slack, up to a constant in every block: 0 where the function is quadratic
     residual: Floats  # of the sums, rounding
 
     def towards(self, right: Floats) -> tuple[Floats, Floats, Floats]:
         """Change of the point, H times it, and change of the slack."""
         blocks, weights = self.blocks, self.blocks.weights
+        right = right + self.dual_residual
         direct = weights * blocks.centred(right) - weights * blocks.spread(self.residual / blocks.totals)
         change = direct - blocks.scattered(self.factor.solve(direct), self.root)
         product = self.hessian.product(change)
         level = (self.residual + blocks.sums(weights * (right - product))) / blocks.totals
-        return change, product, product + blocks.spread(level)
+        return change, product, product + blocks.spread(level) - self.dual_residual
 
 
 def _longest(values: Floats, change: Floats) -> float:

@@ -61,6 +61,7 @@ def solve_by_gradients(
         slope = gradient - point_product  # minus the derivative of q
         candidate = project(weights + point + slope / (largest * diagonal), diagonal, parts) - weights
         candidate_product = curvature.product(candidate)
+        deadline.spend(curvature.work)
         step = candidate - point
         bend, bound = float(step @ (candidate_product - point_product)), float(step @ (diagonal * step))
         if bend > largest * bound * (1.0 + 1e-6):  # the estimate of the largest eigenvalue was too small

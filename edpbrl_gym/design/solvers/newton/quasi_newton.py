@@ -71,6 +71,7 @@ class Secants:
         self._pairs: list[tuple[Floats, Floats, Floats]] = []  # s, B s, y
         self._correction: tuple[Floats, Floats] | None = None  # U and M with H = B - U M U'
         self.diagonal = base.diagonal
+        self.work = base.work
 
     def learn(self, step: Floats, change: Floats) -> None:
         """Take in that H s = y.
@@ -102,7 +103,7 @@ class Secants:
 
     def rebased(self, base: Curvature) -> None:
         """Correct something else by the same secants."""
-        self._base, self.diagonal = base, base.diagonal
+        self._base, self.diagonal, self.work = base, base.diagonal, base.work
         self._pairs = [(step, base.product(step), change) for step, _, change in self._pairs]
         self._correct()
 

@@ -57,7 +57,7 @@ def solve_simplex_qp(
     for _ in range(max_factorizations):
         if deadline.passed:
             break
-        target = minimiser(hessian, slope, current, free, blocks)
+        target = minimiser(hessian, slope, current, free, blocks, deadline)
         if target is None:
             if jitter >= _LARGEST_JITTER:
                 break
@@ -98,9 +98,20 @@ def _change(start: Floats, slope: Floats, end: Floats, end_slope: Floats) -> flo
     return -0.5 * float((slope + end_slope) @ (end - start))
 
 
-def minimiser(hessian: Floats, slope: Floats, current: Floats, free: Booleans, blocks: list[slice]) -> Floats | None:
-    """Minimiser over the free entries, the others as they are (0); None if the Hessian can't be factored."""
+def minimiser(
+    hessian: Floats,
+    slope: Floats,
+    current: Floats,
+    free: Booleans,
+    blocks: list[slice],
+    deadline: Deadline = NEVER,
+) -> Floats | None:
+    """Minimiser over the free entries, the others as they are (0); None if the Hessian can't be factored.
+
+    The work that it notes is in float32 multiplications of the same time, measured from 50 to 3,000 free entries.
+    """
     indices = np.flatnonzero(free)
+    deadline.spend(5e6 + 300.0 * len(indices) ** 2 + 0.37 * len(indices) ** 3)
     factor, failed = lapack.dpotrf(hessian[np.ix_(indices, indices)].T, lower=1, overwrite_a=1, clean=0)
     if failed:
         return None
@@ -156,7 +167,7 @@ def _exchange(
         if deadline.passed or not all(kept[block].any() for block in blocks):
             return None
         start = np.where(kept, current, 0.0)
-        found = minimiser(hessian, gradient - hessian @ (start - weights), start, kept, blocks)
+        found = minimiser(hessian, gradient - hessian @ (start - weights), start, kept, blocks, deadline)
         if found is None:
             return None
         target = found

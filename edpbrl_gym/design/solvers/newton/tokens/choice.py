@@ -13,10 +13,11 @@ import numpy as np
 
 from edpbrl_gym._arrays import Floats, Positions
 from edpbrl_gym.design.criteria import SingularInformationError
+from edpbrl_gym.design.solvers.newton.master import uniform_weights
 from edpbrl_gym.design.solvers.newton.quasi_newton import IDLE
 from edpbrl_gym.design.solvers.newton.tokens.blocks import TokenBlocks
 from edpbrl_gym.design.solvers.newton.tokens.copies import Copies
-from edpbrl_gym.design.solvers.newton.tokens.costs import Rounds, products_above
+from edpbrl_gym.design.solvers.newton.tokens.costs import Rounds, central_path_cost, products_above, round_cost
 from edpbrl_gym.design.solvers.newton.tokens.feature_space import FeatureSpace
 from edpbrl_gym.design.solvers.newton.tokens.pricing import TokenPrices
 from edpbrl_gym.design.solvers.newton.tokens.space import Space
@@ -28,6 +29,8 @@ __all__ = ["TokenPoint", "WorkingSets"]
 # that products with it lead nowhere
 _SUPPORTS = 1
 _LARGEST = 50_000_000  # numbers in the float64 features of a working set that is not made of what has mass
+# first rounds that solving for such tokens takes, the geometric mean of rows of equal length and of the same in float16
+_HARD = 100
 
 
 @dataclass(frozen=True)
@@ -127,6 +130,22 @@ class WorkingSets:
         weights = np.zeros(len(tokens))
         weights[np.searchsorted(tokens, support)] = mass
         return space, weights
+
+    @property
+    def central_path_cost(self) -> float:
+        """What all tokens on the central path cost; infinite where that takes too much memory."""
+        count = len(self._blocks)
+        return central_path_cost(count, self._sufficient) if count * self._sufficient <= _LARGEST else np.inf
+
+    def spreads(self, point: TokenPoint) -> bool:
+        """Whether the optimum seems to spread over tokens that are nearly as good, which takes the central path less.
+
+        So it does where the uniform design of all tokens is better than what the first round made of the best.
+        """
+        if self.central_path_cost > _HARD * round_cost(len(point.space.tokens), self._blocks.dimension, self._grams):
+            return False
+        space = self._space(np.arange(len(self._blocks)))
+        return space.value(uniform_weights(space.parts)) + space.offset > point.value
 
     def _takes_all(self, point: TokenPoint, prices: TokenPrices, budget: int) -> bool:
         count, support = self._count, len(point.support)

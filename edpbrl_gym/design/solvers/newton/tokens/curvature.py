@@ -22,10 +22,21 @@ from scipy.linalg import blas
 
 from edpbrl_gym._arrays import Floats, Floats32
 
-__all__ = ["LARGEST_MATRIX", "Curvature", "DiagonalCurvature", "ImplicitCurvature", "MatrixCurvature"]
+__all__ = [
+    "ENTRY_READ",
+    "LARGEST_MATRIX",
+    "NUMBER",
+    "Curvature",
+    "DiagonalCurvature",
+    "ImplicitCurvature",
+    "MatrixCurvature",
+]
 
 
 LARGEST_MATRIX = 6000  # tokens whose H may be stored; 144 MB in float32
+# in float32 multiplications of the same time
+ENTRY_READ = 21.0  # an entry of the stored H in a product
+NUMBER = 240.0  # a feature of a token in a product with the H that isn't stored, beside the two d x d products
 _CHUNK = 2048
 _TILE = 256
 
@@ -35,9 +46,11 @@ class Curvature(Protocol):
 
     Attributes:
         diagonal: Its diagonal, float64, shape (k,).
+        work: What a product costs, in float32 multiplications of the same time.
     """
 
     diagonal: Floats
+    work: float
 
     def product(self, vector: Floats) -> Floats:
         """H v, shape (k,)."""
@@ -53,6 +66,7 @@ class DiagonalCurvature:
 
     def __init__(self, diagonal: Floats) -> None:
         self.diagonal = diagonal
+        self.work = float(len(diagonal))
 
     def product(self, vector: Floats) -> Floats:
         """See `Curvature`."""
@@ -88,6 +102,7 @@ class MatrixCurvature:
                     tile[overlap.start - begin : overlap.stop - begin, across] += shift
             np.multiply(tile, second, out=self._matrix[rows, begin:])
         self.diagonal: Floats = np.diag(self._matrix).astype(np.float64)
+        self.work = ENTRY_READ * size**2
 
     def product(self, vector: Floats) -> Floats:
         """See `Curvature`."""
@@ -101,6 +116,7 @@ class ImplicitCurvature:
     def __init__(self, solved: Floats32, scored: Floats32 | None, scale: Floats, parts: list[slice]) -> None:
         self._solved, self._scored = solved, scored
         self._scale, self._parts = scale, parts
+        self.work = (4.6 * solved.shape[1] + NUMBER) * solved.size
         solved_squares = np.einsum("kd,kd->k", solved, solved, dtype=np.float64)
         if scored is None:
             self.diagonal = scale**2 * solved_squares * (solved_squares + 2.0 / scale)

@@ -137,6 +137,11 @@ class FeatureSpace(Space):
         return step_costs(int(np.count_nonzero(weights)), size, dimension, self._grams, stored=self.stores_hessian)
 
     @property
+    def is_d(self) -> bool:
+        """Whether the criterion is D."""
+        return self._target is None
+
+    @property
     def _grams(self) -> int:
         """Inner products that an entry of the Hessian consists of."""
         return 1 if self._target is None else 2
@@ -167,6 +172,17 @@ class FeatureSpace(Space):
                 scored[chunk] = _NUMPY.factor_product(rows.copy(), directions, form.triangle)
             solved[chunk] = _NUMPY.factor_product(rows, inverse, "lower")
         return solved, scored
+
+    def principal(self, weights: Floats) -> tuple[NDArray, Floats]:
+        """Features y in which the scores are c sum_i p_i y_i^2 and I is the identity, a row for each token; and p."""
+        solved = np.empty_like(self.rows)
+        at = self._at(weights)
+        for chunk, rows in self._centred(at):
+            solved[chunk] = _NUMPY.factor_product(rows, at.inverse.astype(rows.dtype, copy=False), "lower")
+        if at.half is None:
+            return solved, np.ones(solved.shape[1])
+        scores, axes = np.linalg.eigh(at.half @ at.half.T)
+        return solved @ axes.astype(solved.dtype, copy=False), np.maximum(scores, 0.0)
 
     def _squares(self, at: _Factored, form: ScoreForm) -> Floats:
         """Scores of the working set in a metric, shape (k,)."""

@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike
 from edpbrl_gym._arrays import Floats, Positions
 from edpbrl_gym.design.certificate import assemble
 from edpbrl_gym.design.criteria import ACriterion, SingularInformationError, VCriterion
-from edpbrl_gym.design.deadline import Deadline
+from edpbrl_gym.design.deadline import Deadline, WorkLimit
 from edpbrl_gym.design.diagnostics import PriorBalance
 from edpbrl_gym.design.metric import PriorMetric
 from edpbrl_gym.design.problem import DesignProblem
@@ -31,6 +31,7 @@ from edpbrl_gym.design.solvers.newton.master import centred_gradient, improve, u
 from edpbrl_gym.design.solvers.newton.quasi_newton import IDLE
 from edpbrl_gym.design.solvers.newton.tokens.backend import ArrayBackend
 from edpbrl_gym.design.solvers.newton.tokens.blocks import TokenBlocks
+from edpbrl_gym.design.solvers.newton.tokens.central_path import solve_on_central_path
 from edpbrl_gym.design.solvers.newton.tokens.certificate import certified_gap
 from edpbrl_gym.design.solvers.newton.tokens.choice import TokenPoint, WorkingSets
 from edpbrl_gym.design.solvers.newton.tokens.copies import Copies
@@ -58,6 +59,7 @@ _SINGLE = 1e-5  # of the mean scores: to smaller gaps float32 gives no direction
 _SINGLE_STEPS = 4  # after which fewer tokens may be found to do
 _SINGLE_ROUNDING = 1e-6  # of their values
 _LARGE_SHARE = 0.02
+_CENTRAL_SHARE = 0.9  # of the goal, which is computed with other rounding
 
 
 class TokenSolver(Engine[TokenPoint, TokenPrices]):
@@ -85,6 +87,8 @@ class TokenSolver(Engine[TokenPoint, TokenPrices]):
         if isinstance(criterion, (ACriterion, VCriterion)):
             self._target = criterion.target_factor(problem.dimension)
         self._isotropic_a = metric is not None and metric.isotropic is not None and isinstance(criterion, ACriterion)
+        self._work: WorkLimit | None = None  # of working sets, after which the central path is taken
+        self._on_path = False  # whether it has been
         self.working_sets = WorkingSets(
             blocks,
             None if len(blocks) > POOLED else Copies.find(blocks),
@@ -204,6 +208,29 @@ class TokenSolver(Engine[TokenPoint, TokenPrices]):
         observe: Callable[[TokenPoint], object],
     ) -> tuple[TokenPoint, float]:
         """See `Engine`."""
+        if self._work is None:
+            self._work = WorkLimit(deadline, self.working_sets.central_path_cost)
+        if self._on_path:
+            return self._on_working_set(run, prices, target, max_steps, deadline, observe)
+        point, step = run.point, 0.0
+        if not self._work.spent and not (run.steps == 1 and self.working_sets.spreads(point)):
+            point, step = self._on_working_set(run, prices, target, max_steps, self._work, observe)
+            if point.value > run.point.value or not self._work.spent:
+                return point, step
+        self._on_path = True
+        found = self._on_central_path(run, deadline, observe)
+        return (point, step) if found is None else (found, 1.0)
+
+    def _on_working_set(
+        self,
+        run: Run[TokenPoint],
+        prices: TokenPrices,
+        target: float,
+        max_steps: int,
+        deadline: Deadline,
+        observe: Callable[[TokenPoint], object],
+    ) -> tuple[TokenPoint, float]:
+        """See `advanced`."""
         space, weights = self.working_sets.next(run.point, prices, run.budget)
         recent = run.history[-_STUCK:]
         stuck = space is run.point.space and len(recent) == _STUCK and prices.gap > 0.5 * recent[0].gap
@@ -229,6 +256,31 @@ class TokenSolver(Engine[TokenPoint, TokenPrices]):
             observe=lambda weights, value: observe(point(weights, value)),
         )
         return point(weights, value), step
+
+    def _on_central_path(
+        self, run: Run[TokenPoint], deadline: Deadline, observe: Callable[[TokenPoint], object]
+    ) -> TokenPoint | None:
+        """All tokens on the central path, from the uniform design or, where it is better, the point; None if worse."""
+        space = self._feature_space(np.arange(len(self.blocks)))
+        weights, last = uniform_weights(space.parts), run.point
+
+        def point(weights: Floats, value: float) -> TokenPoint:
+            return TokenPoint(space, weights, value + space.offset)
+
+        def better(weights: Floats, value: float) -> bool:
+            return value + space.offset > last.value and bool(observe(point(weights, value)))
+
+        try:
+            if space.value(weights) + space.offset < last.value:
+                weights = 0.5 * weights
+                weights[last.space.tokens] += 0.5 * last.weights
+            weights, value = solve_on_central_path(
+                space, weights, target=_CENTRAL_SHARE * run.goal, deadline=deadline, observe=better
+            )
+        except SingularInformationError:
+            return None
+        found = point(weights, value)
+        return found if found.value > last.value else None
 
     def _roughly(
         self,
