@@ -95,14 +95,18 @@ class TokenBlocks:
         return [slice(int(begin), int(end)) for begin, end in zip(bounds[:-1], bounds[1:], strict=True)]
 
     def centred(self, tokens: Positions, dtype: DTypeLike = np.float64) -> NDArray:
-        """Features of some sorted tokens less the centre of their block, shape (k, d)."""
+        """Features of some sorted tokens less the centre of their block, shape (k, d); not to be written to."""
         kind = np.dtype(dtype)
+        resident = self._rounded.get(kind) if isinstance(self._backend, NumpyBackend) else None
+        if resident and len(tokens) == len(self) and len(resident) == 1:
+            return np.asarray(resident[0])
         result = np.empty((len(tokens), self._features.shape[1]), dtype=kind)
         for number, part in enumerate(self.parts(tokens)):
             local = tokens[part] - self.starts[number]
             for begin in range(0, len(local), CHUNK):
                 chunk = local[begin : begin + CHUNK]
-                result[part][begin : begin + CHUNK] = self._centred_rows(number, chunk, kind)
+                rows = resident[number][chunk] if resident else self._centred_rows(number, chunk, kind)
+                result[part][begin : begin + CHUNK] = rows
         return result
 
     def scores(

@@ -128,12 +128,12 @@ class FeatureSpace(Space):
     @property
     def stores_hessian(self) -> bool:
         """Whether a Hessian that is stored costs less than products without it, and fits into memory."""
-        size, dimension = self.rows.shape
+        size, dimension = len(self.tokens), self._blocks.dimension
         return size <= LARGEST_MATRIX and stored_hessian_pays(size, dimension, self._grams)
 
     def costs(self, weights: Floats) -> Costs:
         """Of steps on this working set."""
-        size, dimension = self.rows.shape
+        size, dimension = len(self.tokens), self._blocks.dimension
         return step_costs(int(np.count_nonzero(weights)), size, dimension, self._grams, stored=self.stores_hessian)
 
     @property
@@ -162,11 +162,11 @@ class FeatureSpace(Space):
         """L^-1 z, and what the scores are squared norms of, a row for each token."""
         at = self._at(weights)
         form = self._form(at)
-        directions, inverse = (factor.astype(self.rows.dtype, copy=False) for factor in (form.directions, at.inverse))
+        directions, inverse = (factor.astype(self.dtype, copy=False) for factor in (form.directions, at.inverse))
         solved = np.empty_like(self.rows)
         scored = solved
         if self._target is not None:
-            scored = np.empty((len(self.rows), len(directions)), dtype=self.rows.dtype)
+            scored = np.empty((len(self.tokens), len(directions)), dtype=self.dtype)
         for chunk, rows in self._centred(at):
             if self._target is not None:
                 scored[chunk] = _NUMPY.factor_product(rows.copy(), directions, form.triangle)
@@ -187,14 +187,14 @@ class FeatureSpace(Space):
     def _squares(self, at: _Factored, form: ScoreForm) -> Floats:
         """Scores of the working set in a metric, shape (k,)."""
         result = np.empty(len(self.tokens))
-        directions = form.directions.astype(self.rows.dtype, copy=False)
+        directions = form.directions.astype(self.dtype, copy=False)
         for chunk, rows in self._centred(at):
             result[chunk] = _NUMPY.factor_squares(rows, directions, form.triangle)
         return np.asarray(self.scale * result)
 
     def _form(self, at: _Factored) -> ScoreForm:
         if at.form is None:
-            kind = self.rows.dtype
+            kind = self.dtype
             half = None if at.half is None else at.half.astype(kind, copy=False)
             at.form = factor_form(at.inverse.astype(kind, copy=False), half)
         return at.form
@@ -204,14 +204,14 @@ class FeatureSpace(Space):
         for part, mean in zip(self.parts, at.means, strict=True):
             for begin in range(part.start, part.stop, CHUNK):
                 chunk = slice(begin, min(begin + CHUNK, part.stop))
-                yield chunk, self.rows[chunk] - mean.astype(self.rows.dtype)
+                yield chunk, self.rows[chunk] - mean.astype(self.dtype)
 
     def _at(self, weights: Floats) -> _Factored:
         """The information at some weights; what was computed last is kept."""
         if self._cache is None or not np.array_equal(self._cache[0], weights):
             means = self.means(weights)
             used = np.flatnonzero(weights)
-            roots = np.sqrt(self.scale[used] * weights[used]).astype(self.rows.dtype)
+            roots = np.sqrt(self.scale[used] * weights[used]).astype(self.dtype)
             data = np.zeros_like(self._prior)
             for begin in range(0, len(used), CHUNK):
                 chunk = slice(begin, begin + CHUNK)
@@ -219,7 +219,7 @@ class FeatureSpace(Space):
                 data += root.T @ root
             weighted = means * np.sqrt(self._block_scale)[:, None]
             data -= weighted.T @ weighted
-            factor, inverse = _factored(data + self._prior, self.rows.dtype)
+            factor, inverse = _factored(data + self._prior, self.dtype)
             half = None
             if self._target is not None:
                 half = inverse if self._identity else inverse @ self._target

@@ -17,9 +17,10 @@ little, nothing but rounding would be left of the rest.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import cached_property
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import DTypeLike, NDArray
 
 from edpbrl_gym._arrays import Floats, Positions
 from edpbrl_gym.design.solvers.newton.master import ByProducts
@@ -39,7 +40,7 @@ class Space(ABC):
     Attributes:
         tokens: The working set.
         parts: Where its blocks lie in it.
-        rows: Centred features, shape (k, d).
+        dtype: Precision of its features.
         scale: c of each token, shape (k,).
         by_products: How Newton steps on many tokens are taken.
         offset: s(I) - value: what the values of this space leave out.
@@ -51,13 +52,19 @@ class Space(ABC):
     def __init__(self, blocks: TokenBlocks, tokens: Positions, dtype: DTypeLike = np.float64) -> None:
         self.tokens = tokens
         self.parts = blocks.parts(tokens)
-        self.rows = blocks.centred(tokens, dtype)
+        self.dtype = np.dtype(dtype)
+        self._blocks = blocks
         self.scale: Floats = np.repeat(blocks.scale, [part.stop - part.start for part in self.parts])
         self._block_scale = blocks.scale
 
+    @cached_property
+    def rows(self) -> NDArray:
+        """Centred features, shape (k, d): read-only, made when they are needed."""
+        return self._blocks.centred(self.tokens, self.dtype)
+
     def means(self, weights: Floats) -> Floats:
         """Mean of the centred features in each block, shape (B, d)."""
-        used = weights.astype(self.rows.dtype, copy=False)
+        used = weights.astype(self.dtype, copy=False)
         return np.stack([used[part] @ self.rows[part] for part in self.parts]).astype(np.float64)
 
     def roots(self, weights: Floats) -> Floats:
