@@ -21,7 +21,7 @@ __all__ = ["MixturePosterior", "after_answers"]
 _NEGLIGIBLE = 1e-3  # weight of a part that is left out
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class MixturePosterior(Posterior):
     """A mixture of Gaussians; mean, precision, intervals and accuracies are those of the Gaussian with its moments.
 
@@ -55,7 +55,7 @@ class MixturePosterior(Posterior):
         found = tuple(parts[int(number)] for number in kept)
         if len(kept) < len(parts):
             whole = Posterior.of_mixture(found, shares)
-        return cls(whole.mean, whole.precision, found, shares)
+        return cls(whole.mean, whole.precision, parts=found, weights=shares)
 
     def choice_probabilities(self, options: ArrayLike) -> Floats:
         """E[softmax(X theta)] under the mixture itself, (n, K); see `Posterior.choice_probabilities`."""
@@ -91,8 +91,8 @@ def after_answers(posterior: Posterior, terms: Terms) -> Posterior:
 
     def updated(part: Posterior) -> tuple[Posterior, float]:
         # few answers: the estimate is one of as many numbers as they have differences, not of d
-        new, _, log_evidence = WhitenedAnswers(differences, offsets, part.as_prior()).estimate(1.0)
-        return Posterior.from_estimate(new), log_evidence
+        mean, rows, log_evidence = WhitenedAnswers(differences, offsets, part.as_prior()).laplace(1.0)
+        return part.with_rows(mean, rows), log_evidence
 
     if not isinstance(posterior, MixturePosterior):
         return updated(posterior)[0]

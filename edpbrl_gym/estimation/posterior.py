@@ -9,17 +9,21 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, lapack, solve_triangular
+from scipy.linalg.blas import dtrmm
 from scipy.special import ndtr, ndtri
 
 from edpbrl_gym._arrays import Floats
+from edpbrl_gym._lazy import MadeWhenRead
 from edpbrl_gym._validation import check_array, check_choice_of, check_count, check_number
 from edpbrl_gym.estimation.map_estimate import Estimate
 from edpbrl_gym.estimation.prior import GaussianPrior
+from edpbrl_gym.estimation.root_update import is_cheaper, updated_root
 from edpbrl_gym.estimation.variational import normal_points, symmetric_roots
 from edpbrl_gym.likelihood.choice import check_options, log_softmax
 
@@ -43,8 +47,9 @@ class Posterior:
     """
 
     mean: Floats
-    precision: Floats
-    _factor: Floats = field(init=False, repr=False)  # lower triangular L with precision = L L'
+    precision: MadeWhenRead[Floats] = MadeWhenRead()
+    # lower triangular L with precision = L L'; None where only its inverse is known
+    _factor: Floats | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         mean = check_array(self.mean, "mean", shape=("d",))
@@ -58,6 +63,11 @@ class Posterior:
         object.__setattr__(self, "mean", mean)
         object.__setattr__(self, "precision", precision)
         object.__setattr__(self, "_factor", factor)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All fields, the precision made."""
+        _ = self.precision
+        return self.__dict__
 
     @classmethod
     def from_estimate(cls, estimate: Estimate) -> Posterior:
@@ -95,6 +105,24 @@ class Posterior:
         precision = cho_solve(cho_factor(covariance), np.eye(len(mean)))
         return cls(mean, (precision + precision.T) / 2)
 
+    def with_rows(self, mean: Floats, rows: Floats) -> Posterior:
+        """The Gaussian with another mean, and with the precision plus ``rows' rows``, as a few answers add to it.
+
+        Args:
+            mean: (d,).
+            rows: (k, d).
+        """
+        precision = partial(_with_squares, self.precision, rows)
+        if not is_cheaper(self.dimension, len(rows)):
+            return Posterior(mean, precision())
+        later = object.__new__(Posterior)
+        for name, value in (("mean", mean), ("precision", precision), ("_factor", None)):
+            object.__setattr__(later, name, value)
+        root = updated_root(self.inverse_factor, rows)
+        root.flags.writeable = False
+        later.__dict__["inverse_factor"] = root
+        return later
+
     @property
     def dimension(self) -> int:
         """Number of features d."""
@@ -103,6 +131,7 @@ class Posterior:
     @functools.cached_property
     def inverse_factor(self) -> Floats:
         """L^-1 of the lower triangular L with precision = L L': |L^-1 x| is the deviation of theta . x, (d, d)."""
+        assert self._factor is not None  # else the inverse was set with the mean
         root = np.asarray(lapack.dtrtri(self._factor.T)[0].T)  # the factor has no zeros on its diagonal
         root.flags.writeable = False
         return root
@@ -131,6 +160,8 @@ class Posterior:
             ValueError: Size < 0.
         """
         normal = rng.standard_normal((check_count(size, "size", minimum=0), self.dimension))
+        if self._factor is None:
+            return self.mean + dtrmm(1.0, self.inverse_factor.T, normal.T, lower=0).T
         return self.mean + solve_triangular(self._factor, normal.T, lower=True, trans="T", check_finite=False).T
 
     def standard_deviation(self, rows: ArrayLike) -> Floats:
@@ -246,6 +277,8 @@ class Posterior:
 
     def _whiten(self, rows: Floats) -> Floats:
         """L^-1 x for each row, (n, d): its length is the standard deviation of theta . x."""
+        if self._factor is None:
+            return np.asarray(dtrmm(1.0, self.inverse_factor.T, rows.T, trans_a=1).T)
         return np.asarray(solve_triangular(self._factor, rows.T, lower=True, check_finite=False).T)
 
     def _leads(self, questions: Floats) -> Floats:
@@ -255,6 +288,10 @@ class Posterior:
         others = others + (others >= best[:, None])
         places = np.arange(len(questions))
         return np.asarray(questions[places, best][:, None, :] - questions[places[:, None], others])
+
+
+def _with_squares(precision: Floats, rows: Floats) -> Floats:
+    return np.asarray(precision + rows.T @ rows)
 
 
 def _right(leads: Floats, against: str) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -284,6 +284,8 @@ class GaussianPrior:
             ValueError: Factor <= 0 or not finite.
         """
         factor = check_number(factor, "factor", minimum=0.0, exclusive=True)
+        if factor == 1.0:
+            return self
         scaled_prior = object.__new__(GaussianPrior)  # avoids a second decomposition of the precision
         rank = self.dimension - self.null_space.shape[1]
         scaled_prior._set(
@@ -332,6 +334,10 @@ class GaussianPrior:
         """
         if dimension is not None and self.dimension != dimension:
             raise ValueError(f"Expected a prior of dimension {dimension}, got one of {self.dimension}")
+        return np.array(self.shared_covariance_root())
+
+    def shared_covariance_root(self) -> Floats:
+        """``covariance_root`` without a copy: not to be written to."""
         if not self.proper:
             raise ValueError(
                 f"Expected a proper prior, got one that says nothing about {self.null_space.shape[1]} of "
@@ -343,7 +349,7 @@ class GaussianPrior:
             if status != 0:
                 raise ValueError("Expected a precision that can be inverted in floating point, got a singular one")
             object.__setattr__(self, "_root", np.asarray(inverse))
-        return np.array(self._root)
+        return cast(Floats, self._root)
 
     @property
     def dimension(self) -> int:

@@ -19,6 +19,7 @@ from edpbrl_gym.estimation.map_estimate import Estimate, Fitted
 from edpbrl_gym.estimation.newton import Maximum, maximise, posterior_precision
 from edpbrl_gym.estimation.prior import GaussianPrior
 from edpbrl_gym.estimation.variational import GaussianFit, fit_gaussian, importance_log_evidence
+from edpbrl_gym.likelihood.choice import information_rows
 
 __all__ = ["WhitenedAnswers"]
 
@@ -42,13 +43,15 @@ class WhitenedAnswers:
 
     def __init__(self, differences: Floats, offsets: Floats | None, base: GaussianPrior) -> None:
         self._differences, self._offsets, self._base = differences, offsets, base
-        self._root = base.covariance_root()
+        self._root = base.shared_covariance_root()
         rows = differences.reshape(-1, base.dimension)
         shift = (rows @ base.mean).reshape(differences.shape[:2]) if base.mean.any() else None
         self._shifted = shift if offsets is None else offsets if shift is None else offsets + shift
         white = dtrmm(1.0, self._root, rows.T, trans_a=1).T  # rows @ root
         self._span: Floats | None = None
-        if 0 < len(rows) < base.dimension:
+        if not len(rows):
+            self._span, white = np.eye(base.dimension, 1), white[:, :1]  # one direction stands for all
+        elif len(rows) < base.dimension:
             self._span, triangle = qr(white.T, mode="economic")
             white = triangle.T
         self.rank = white.shape[1]
@@ -91,6 +94,15 @@ class WhitenedAnswers:
             fitted=Fitted(self._differences, self._offsets, prior),
         )
         return result, prior, self._evidence(maximum, scale)
+
+    def laplace(self, scale: float) -> tuple[Floats, Floats, float]:
+        """Laplace's posterior at a scale: its mean (d,), rows Y, and the log evidence.
+
+        Its precision is that of the prior plus Y' Y.
+        """
+        maximum = self._maximise(scale, _FINE)
+        rows = np.asarray(information_rows(self._differences, maximum.probabilities), dtype=np.float64)
+        return self._unwhiten(maximum.theta), rows, self._evidence(maximum, scale)
 
     def gaussian(self, scale: float) -> tuple[Floats, Floats, GaussianFit]:
         """The variational Gaussian at a scale: its mean (d,) and precision (d, d), and the fit in these coordinates."""

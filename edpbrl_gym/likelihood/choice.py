@@ -190,13 +190,18 @@ def information_from_differences(differences: NDArray[np.floating], probabilitie
         Sum over the questions, (d, d).
     """
     num_questions, others, dimension = differences.shape
-    factor = _running_factor(probabilities).astype(differences.dtype, copy=False)
     information = np.zeros((dimension, dimension))
     block = max(1, _BLOCK_ROWS // others)
     for start in range(0, num_questions, block):
-        rows = np.matmul(factor[start : start + block], differences[start : start + block]).reshape(-1, dimension)
+        rows = information_rows(differences[start : start + block], probabilities[start : start + block])
         information += rows.T @ rows
     return information
+
+
+def information_rows(differences: NDArray[np.floating], probabilities: Floats) -> NDArray[np.floating]:
+    """The rows Y, (n (K - 1), d), whose squares Y' Y are ``information_from_differences``."""
+    factor = _running_factor(probabilities).astype(differences.dtype, copy=False)
+    return np.asarray(np.matmul(factor, differences).reshape(-1, differences.shape[2]))
 
 
 def _running_factor(probabilities: Floats) -> Floats:

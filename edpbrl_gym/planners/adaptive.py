@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from edpbrl_gym._arrays import Floats
+from edpbrl_gym._arrays import Booleans, Floats, Indices
 from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym._validation import check_array, check_choice_of, check_count
 from edpbrl_gym.design.criteria import positive_semidefinite_factor
@@ -245,8 +245,8 @@ class AdaptivePlanner(TrackedPlanner):
             return self._prompts.next_tokens(before, self._rules, lambda: self.question_score(rng), rng)
         score, offsets = self.question_score(rng), self.options.offsets(before)
 
-        def allowed(lane: int, question: NDArray[np.int64]) -> NDArray[np.bool_]:
-            return self._allowed(before, question, lane)
+        def allowed(lane: int, question: Indices, among: Indices | slice = slice(None)) -> Booleans:
+            return self._allowed(before, question, lane, among)
 
         if self.sizes[step] > _LARGE and self.mode == "learn":
             if step not in self._lists:
@@ -312,10 +312,10 @@ class AdaptivePlanner(TrackedPlanner):
         if self._rules.restrictions.shared_base == "all" and self._rules.restrictions.base is None:
             self._rules = self._rules.with_base(token)
 
-    def _allowed(self, before: NDArray[np.int64], question: NDArray[np.int64], lane: int) -> NDArray[np.bool_]:
+    def _allowed(self, before: Indices, question: Indices, lane: int, among: Indices | slice = slice(None)) -> Booleans:
         """Which tokens a lane may show, given its own prefix and the tokens of the other lanes."""
         others = np.delete(np.concatenate([before, question[:, None]], axis=1), lane, axis=0)
-        return self._rules.allowed(before.shape[1], before[lane], others)
+        return self._rules.allowed(before.shape[1], before[lane], others, among)
 
     def _start(self, before: NDArray[np.int64], step: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Random legal tokens, lane after lane."""

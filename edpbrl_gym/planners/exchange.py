@@ -46,15 +46,21 @@ def exchange(
     """
     question = np.array(start, dtype=np.int64)
     value = -np.inf
+    searched: dict[int, tuple[bytes, float]] = {}  # the question that each lane's last search left, and its value
     for _ in range(sweeps):
         before = value
-        for lane in rng.permutation(len(question)):
-            values = score.replacements(question, int(lane))
-            values = np.where(allowed(int(lane), question), values, -np.inf)
+        for lane in rng.permutation(len(question)).tolist():
+            left, known = searched.get(lane, (b"", value))
+            if left == question.tobytes():  # no other option has changed: the same values again
+                value = known
+                continue
+            values = score.replacements(question, lane)
+            values = np.where(allowed(lane, question), values, -np.inf)
             best = int(values.argmax())
             if values[best] > values[question[lane]]:
                 question[lane] = best
             value = float(values[question[lane]])
+            searched[lane] = question.tobytes(), value
         if value <= before + _GAIN * abs(before):
             break
     return question, value

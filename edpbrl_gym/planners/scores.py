@@ -29,6 +29,8 @@ from edpbrl_gym._arrays import Floats
 __all__ = ["ExpectedBest", "ExpectedInformation", "ExpectedVariance", "MutualInformation", "QuestionScore"]
 
 _MANY = 6  # options
+_STEP = 1e-30
+_LARGEST_EXPONENT = 700.0  # of a float64, and a little less
 
 Table = NDArray[np.floating]
 
@@ -54,6 +56,7 @@ class QuestionScore(ABC):
         self._offsets = offsets
         self._utilities = np.asarray(tokens @ self.draws.T.astype(tokens.dtype), dtype=np.float64)
         self._offset_utilities = offsets @ self.draws.T
+        self._inverse_odds: tuple[Floats, Floats | None] | None = None
 
     @abstractmethod
     def replacements(self, question: NDArray[np.int64], lane: int) -> Floats:
@@ -74,7 +77,25 @@ class QuestionScore(ABC):
         others = self._others(question, lane)
         top = others.max(axis=0)
         log_total = top + np.log(np.exp(others - top).sum(axis=0))
-        return expit(self._utilities + (self._offset_utilities[lane] - log_total)), np.exp(others - log_total)
+        shares = np.exp(others - log_total)
+        top, inverse_odds = self._exponentials()
+        if inverse_odds is None:
+            return expit(self._utilities + (self._offset_utilities[lane] - log_total)), shares
+        with np.errstate(over="ignore"):  # then the probability is 0
+            odds = inverse_odds * np.exp(log_total - top - self._offset_utilities[lane])
+        odds += 1.0
+        return np.divide(1.0, odds, out=odds), shares
+
+    def _exponentials(self) -> tuple[Floats, Floats | None]:
+        """The highest utilities (M,), and exp(highest - utility) of each candidate (n, M); None where they overflow.
+
+        Every replacement needs these times a number of its draw, so that they are computed once.
+        """
+        if self._inverse_odds is None:
+            top = self._utilities.max(axis=0)
+            below = top - self._utilities
+            self._inverse_odds = top, np.exp(below) if below.max() < _LARGEST_EXPONENT else None
+        return self._inverse_odds
 
 
 class _InformationScore(QuestionScore):
@@ -93,9 +114,9 @@ class _InformationScore(QuestionScore):
         """See the base class."""
         super().prepare(tokens, offsets)
         if self._cast.dtype != tokens.dtype:
-            self._cast = self._root.astype(tokens.dtype, order="F")
+            self._cast = self._root.astype(tokens.dtype)
         # the rows R x: tokens @ root.T
-        self._white = _Rows(_triangular(self._cast, tokens.T).T, offsets @ self._root.T)
+        self._white = _Rows(_triangular(self._cast, tokens.T).T, _times(offsets, self._root.T))
 
     def _information(self, question: NDArray[np.int64], lane: int) -> tuple[Floats, Floats]:
         """L and C with each replacement, (K - 1, K - 1, n) each."""
@@ -120,11 +141,12 @@ class _InformationScore(QuestionScore):
         """W_a with each replacement, (K - 1, K - 1, n)."""
         share, q = self._shares(question, lane)
         complement = 1.0 - share
-        pairs = (q[:, None] * q[None]).reshape(-1, len(self.draws))
-        weights = -(pairs @ (complement * complement).T).reshape(len(q), len(q), -1)
+        mean = q / len(self.draws)
+        pairs = (-mean[:, None] * q[None]).reshape(-1, len(self.draws))
+        weights = (pairs @ (complement * complement).T).reshape(len(q), len(q), -1)
         diagonal = np.arange(len(q))
-        weights[diagonal, diagonal] += q @ complement.T
-        return np.asarray(weights / len(self.draws))
+        weights[diagonal, diagonal] += mean @ complement.T
+        return np.asarray(weights)
 
 
 class ExpectedInformation(_InformationScore):
@@ -168,15 +190,14 @@ class ExpectedVariance(_InformationScore):
         super().prepare(tokens, offsets)
         # the rows B' P x, with P x = R' (R x)
         rows = _triangular(self._cast, self._white.tokens.T, transposed=True).T
-        others = self._white.offsets @ self._root
+        others = _times(self._white.offsets, self._root)
         self._targets = _Rows(self._contrasted(rows), self._contrasted(others))
 
     def replacements(self, question: NDArray[np.int64], lane: int) -> Floats:
         """See the base class."""
         if len(question) >= _MANY:  # tr(J^-1 T) = tr((I + W G)^-1 W T) with G and T the Gram matrices
             weights, product = self._squares(question, lane)
-            target = weights @ self._targets.gram(question, lane).transpose(2, 0, 1)
-            return np.trace(np.linalg.solve(product, target), axis1=1, axis2=2)
+            return _trace_of_solution(product, weights @ self._targets.gram(question, lane).transpose(2, 0, 1))
         root, factor = self._information(question, lane)
         inner = _congruent(root, self._targets.gram(question, lane))
         # tr(J^-1 T) = tr(C^-1 T C'^-1): only its diagonal is needed, but every row solved depends on those before it
@@ -227,35 +248,50 @@ class _Rows:
         self.tokens = tokens
         self.offsets = offsets
         self._norms = np.einsum("nd,nd->n", tokens, tokens, dtype=np.float64)
-        self._token_offset = np.asarray(tokens @ offsets.T.astype(tokens.dtype), dtype=np.float64)
-        self._cross: dict[int, Floats] = {}
+        products = tokens @ offsets.T.astype(tokens.dtype)
+        self._offset_token = np.ascontiguousarray(products.T, dtype=np.float64)
+        self._between: dict[int, Floats] = {}  # products of tokens with one
+        self._cross: dict[tuple[int, int], Floats] = {}  # and with the option that it is in a lane
 
     def gram(self, question: NDArray[np.int64], lane: int) -> Floats:
         """(x_j - x_a) . (x_k - x_a) with each replacement a of option ``lane``, (K - 1, K - 1, n)."""
         others = _without(question, lane)
         rows = self.tokens[question[others]] + self.offsets[others]
         offset = self.offsets[lane]
-        norms = self._norms + 2.0 * self._token_offset[:, lane] + offset @ offset
-        cross = np.stack(
-            [
-                self._products(int(question[other])) + self._token_offset[:, other] + float(offset @ row)
-                for other, row in zip(others, rows, strict=True)
-            ]
-        )
-        between = rows @ rows.T
+        norms = self._norms + 2.0 * self._offset_token[lane] + offset @ offset
+        cross = np.stack([self._products(int(question[other]), int(other)) for other in others])
+        shift = rows @ offset
+        between = rows @ rows.T - shift[:, None] - shift
         return np.asarray(between[:, :, None] - cross[:, None] - cross[None] + norms)
 
-    def _products(self, token: int) -> Floats:
-        """Inner products of all tokens with one, (n,)."""
-        if token not in self._cross:
-            self._cross[token] = np.asarray(self.tokens @ self.tokens[token], dtype=np.float64)
-        return self._cross[token]
+    def _products(self, token: int, lane: int) -> Floats:
+        """Inner products of all tokens with the option that one is in a lane, (n,)."""
+        if (token, lane) not in self._cross:
+            if token not in self._between:
+                self._between[token] = np.asarray(self.tokens @ self.tokens[token], dtype=np.float64)
+            self._cross[token, lane] = self._between[token] + self._offset_token[lane]
+        return self._cross[token, lane]
 
 
 def _triangular(root: Floats, columns: Table, *, transposed: bool = False) -> Table:
-    """R c, or R' c, of a lower triangular R for each column c, both of one precision."""
+    """R c, or R' c, of a lower triangular R in C order for each column c, both of one precision."""
     product = strmm if columns.dtype == np.float32 else dtrmm
-    return np.asarray(product(1.0, root, columns, lower=1, trans_a=int(transposed)))
+    return np.asarray(product(1.0, root.T, columns, trans_a=int(not transposed)))  # BLAS would copy R to Fortran order
+
+
+def _times(rows: Table, matrix: Floats) -> Table:
+    """The product, which the zero offsets of options without a prefix need not be multiplied for."""
+    return rows @ matrix if rows.any() else np.zeros((len(rows), matrix.shape[1]))
+
+
+def _trace_of_solution(matrices: Floats, right: Floats) -> Floats:
+    """tr(A^-1 B) for n matrices of a positive determinant, (n, k, k) each, in half the time of solving.
+
+    It is the derivative of log det(A + h B) at h = 0, and so the phase of the determinant at an imaginary step: nothing
+    cancels, and the step is too small for any other term (Squire & Trapp, 1998).
+    """
+    phase = np.linalg.slogdet(matrices + (1j * _STEP) * right)[0]
+    return np.asarray(phase.imag / (_STEP * phase.real))
 
 
 def _congruent(root: Floats, matrices: Floats) -> Floats:
@@ -280,7 +316,9 @@ def _inverse(factor: Floats) -> Floats:
 
 
 def _without(question: NDArray[np.int64], lane: int) -> NDArray[np.intp]:
-    return np.delete(np.arange(len(question)), lane)
+    places = np.arange(len(question) - 1)
+    places[lane:] += 1
+    return places
 
 
 def _plogp(probabilities: Floats) -> Floats:

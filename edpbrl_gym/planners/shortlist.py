@@ -18,8 +18,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
+from scipy.linalg.blas import dtrmm
 
 from edpbrl_gym._arrays import Booleans, Floats, Floats32, Indices
 from edpbrl_gym.estimation import Posterior
@@ -54,6 +56,12 @@ class Knowledge:
     contrasts: Floats | None = None
 
 
+class Allowed(Protocol):
+    """Which tokens a lane may take beside those of all lanes (K,): all tokens of the step, or those listed."""
+
+    def __call__(self, lane: int, question: Indices, among: Indices | slice = ...) -> Booleans: ...
+
+
 class Shortlists:
     """The tokens of a step in the span of their leading directions, and the search among them.
 
@@ -65,13 +73,14 @@ class Shortlists:
         self.tokens = tokens
         self._basis = _leading_directions(tokens)
         self._rows = tokens @ self._basis.astype(np.float32)
+        self._centre = self._rows.mean(axis=0, dtype=np.float64)
 
     def search(
         self,
         score: QuestionScore,
         known: Knowledge,
         offsets: Floats,
-        allowed: Callable[[int, Indices], Booleans],
+        allowed: Allowed,
         starts: list[Indices],
         *,
         sweeps: int,
@@ -83,7 +92,7 @@ class Shortlists:
             score: Acquisition function.
             known: The posterior.
             offsets: What the prefix of each lane adds, (K, d).
-            allowed: As for ``exchange``, over all tokens.
+            allowed: As for ``exchange``, over all tokens, or over those that a third argument lists.
             starts: Random legal questions, (K,) each; the best result on the first list is improved on further ones.
             sweeps: As for ``exchange``.
             rng: Draws candidates and orders.
@@ -94,8 +103,7 @@ class Shortlists:
         usable = np.logical_or.reduce([allowed(lane, starts[0]) for lane in range(len(offsets))])
         shift = self._basis.T @ offsets.mean(axis=0)
         reduced = _Reduced(known, self._basis)
-        centre = self._rows.mean(axis=0, dtype=np.float64)
-        listed = self._best(reduced, centre, usable)
+        listed = self._best(reduced, self._centre, usable)
         others = np.flatnonzero(usable)
         listed = np.union1d(listed, rng.choice(others, size=min(_RANDOM, len(others)), replace=False))
         question, value = starts[0], -np.inf
@@ -136,29 +144,47 @@ class _Reduced:
     def __init__(self, known: Knowledge, basis: Floats) -> None:
         self._known, self._basis = known, basis
         self._root = known.posterior.inverse_factor
-        self._mean = (basis.T @ known.posterior.mean).astype(np.float32)
-        self._image = self._root @ basis
-        self._pull = np.zeros((len(basis.T), 0), dtype=np.float32)
-        self._covariance = np.asarray(self._image.T @ self._image, dtype=np.float32)
-        self._target = self._target_of(self._image)
+        self._mean = basis.T @ known.posterior.mean
+        self._image = dtrmm(1.0, self._root.T, basis, trans_a=1)
+        self._moved = self._contrasted(dtrmm(1.0, self._root.T, self._image)) if known.variance else None
+        values, vectors = np.linalg.eigh(self._image.T @ self._image)
+        values = np.maximum(values, np.finfo(np.float64).eps * values[-1])
+        self._whitening = vectors / np.sqrt(values)
+        self._unwhitening = vectors * np.sqrt(values)
+        self._set_forms(np.zeros((len(basis.T), 0)), self._moved)
 
-    def _target_of(self, image: Floats) -> Floats32 | None:
-        """The quadratic form y' S B B' S y, from R (S D)."""
-        if not self._known.variance:
-            return None
-        moved = self._root.T @ image
-        moved = moved if self._known.contrasts is None else self._known.contrasts.T @ moved
-        return np.asarray(moved.T @ moved, dtype=np.float32)
+    def _contrasted(self, columns: Floats) -> Floats:
+        return columns if self._known.contrasts is None else self._known.contrasts.T @ columns
+
+    def _set_forms(self, pull: Floats, moved: Floats | None) -> None:
+        """Coordinates z of a difference in which y' P y = z' z and y' S B B' S y = sum of t z^2: one product for both.
+
+        Args:
+            pull: y' P y - y' S y = |pull' y|^2, (q, k).
+            moved: B' S D; None: the search is for information.
+        """
+        coordinates, shares = self._unwhitening, np.zeros(len(self._unwhitening))
+        if moved is not None:
+            white = moved @ self._whitening
+            shares, vectors = np.linalg.eigh(white.T @ white)
+            coordinates = coordinates @ vectors
+        self._columns = np.concatenate([coordinates, pull, self._mean[:, None]], axis=1).astype(np.float32)
+        self._sums = np.zeros((self._columns.shape[1], 4), dtype=np.float32)  # of squares: y' P y, t z^2, pull, mean
+        self._sums[: len(shares), 0] = 1.0
+        self._sums[: len(shares), 1] = shares
+        self._sums[len(shares) : -1, 2] = 1.0
+        self._sums[-1, 3] = 1.0
 
     def values(self, rows: Floats32) -> Floats32:
         """Values of n differences (n, q), (n,)."""
-        variance = _quadratic(rows, self._covariance)
+        images = rows @ self._columns
+        variance, target, pulled, mean = np.ascontiguousarray((np.square(images, out=images) @ self._sums).T)
         width = variance + np.float32(_LOGISTIC)
-        weight = np.exp(-0.5 * np.square(rows @ self._mean) / width) / np.sqrt(2.0 * np.float32(np.pi) * width)
-        left = weight * (variance - np.square(rows @ self._pull).sum(axis=1))  # of what the other options leave
-        if self._target is None:
+        weight = np.exp(-0.5 * mean / width) / np.sqrt(2.0 * np.float32(np.pi) * width)
+        left = weight * (variance - pulled)  # of what the other options leave
+        if self._moved is None:
             return np.asarray(np.log1p(left))
-        return np.asarray(weight * _quadratic(rows, self._target) / (1.0 + left))
+        return np.asarray(weight * target / (1.0 + left))
 
     def after(self, options: Floats, draws: Floats) -> tuple[_Reduced, Floats]:
         """The same after an answer about options (K, d), and their middle (q,), each weighted by W_kk."""
@@ -168,25 +194,23 @@ class _Reduced:
         weights = np.diag(chances.mean(axis=1)) - chances @ chances.T / len(draws)  # W, positive semidefinite
         values, vectors = np.linalg.eigh(weights)
         # S = P - F' F, F = C^-1 W^(1/2)' X P, with C C' = I + W^(1/2)' X P X' W^(1/2)
-        image = self._root @ (options.T @ (vectors * np.sqrt(np.maximum(values, 0.0))))
+        columns = options.T @ (vectors * np.sqrt(np.maximum(values, 0.0)))
+        image = dtrmm(1.0, self._root.T, columns, trans_a=1)
         factor = np.linalg.cholesky(np.eye(len(options)) + image.T @ image)
         taken = np.linalg.solve(factor, image.T)
         pull = taken @ self._image
         later = copy(self)
-        later._pull = np.ascontiguousarray(pull.T, dtype=np.float32)
-        later._target = self._target_of(self._image - taken.T @ pull)
+        moved = self._moved
+        if moved is not None:  # R' (R S D), S D = P D - F' F D
+            moved = moved - self._contrasted(dtrmm(1.0, self._root.T, taken.T)) @ pull
+        later._set_forms(pull.T, moved)
         shares = np.diagonal(weights) + np.finfo(np.float64).tiny
         return later, self._basis.T @ (shares @ options / shares.sum())
 
 
-def _quadratic(rows: Floats32, form: Floats32) -> Floats32:
-    """The form x' A x for each row and a positive semidefinite A, (n,)."""
-    return np.asarray(np.einsum("nq,nq->n", rows @ form, rows))
-
-
-def _among(allowed: Callable[[int, Indices], Booleans], listed: Indices) -> Callable[[int, Indices], Booleans]:
+def _among(allowed: Allowed, listed: Indices) -> Callable[[int, Indices], Booleans]:
     """Which of the listed tokens a lane may take, given the places of all lanes' tokens in the list."""
-    return lambda lane, places: allowed(lane, listed[places])[listed]
+    return lambda lane, places: allowed(lane, listed[places], listed)
 
 
 def _leading_directions(tokens: Floats32) -> Floats:

@@ -131,11 +131,12 @@ class TasteTracker:
 
     def think(self) -> None:
         """Make the fit that ``planned`` will need after the next answer."""
-        known = self._seen
-        if known == len(self._answers) and self._due(known + 1):
-            self._base(known)
-        elif self._fitted is not None:
-            self._base(self._fitted)
+        known: int | None = self._seen
+        if known != len(self._answers) or not self._due(known + 1):
+            known = self._fitted
+        base = self.start if known is None else self._base(known)
+        for part in base.parts if isinstance(base, MixturePosterior) else (base,):
+            _ = part.inverse_factor  # from which the small step begins
 
     def current(self) -> _Fit:
         """The fit of all answers."""

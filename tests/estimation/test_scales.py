@@ -177,7 +177,7 @@ def test_the_estimate_at_a_scale_is_that_under_the_scaled_prior(n, d, mean, ties
     base = some_base(d, mean)
     whitened = WhitenedAnswers(differences, offsets, base)
     rows = differences.shape[0] * differences.shape[1]
-    assert whitened.rank == (rows if 0 < rows < d else d)
+    assert whitened.rank == (max(rows, 1) if rows < d else d)
     for scale in (1.0, 5.0, 0.3):
         found, prior, evidence = whitened.estimate(scale)
         data = (options, choices) if isinstance(terms, tuple) else terms

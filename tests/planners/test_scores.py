@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from edpbrl_gym.estimation import Posterior
 from edpbrl_gym.likelihood.choice import choice_probabilities, fisher_information
 from edpbrl_gym.planners.exchange import exchange
-from edpbrl_gym.planners.scores import ExpectedBest, ExpectedInformation, ExpectedVariance, MutualInformation
+from edpbrl_gym.planners.scores import (
+    ExpectedBest,
+    ExpectedInformation,
+    ExpectedVariance,
+    MutualInformation,
+    _trace_of_solution,
+)
 
 SCORES = ("information", "trace", "variance", "mutual", "best")
 
@@ -206,3 +212,28 @@ def test_many_options_by_lapack_are_the_loops_over_entries(contrasts, monkeypatc
         monkeypatch.setattr(scores, "_MANY", 100)
         np.testing.assert_allclose(lapack, score.replacements(question, 2), rtol=1e-8)
         monkeypatch.undo()
+
+
+@pytest.mark.parametrize("size", [1.0, 400.0])
+def test_shares_are_those_of_the_softmax(size):
+    """From exponentials that are computed once, or where these would overflow from differences of utilities."""
+    case = Case(3, size=size)
+    score = case.score("mutual")
+    shares, others = score._shares(case.chosen, case.lane)
+    assert (score._exponentials()[1] is None) == (size > 1.0)
+    rest = np.delete(np.arange(len(case.chosen)), case.lane)
+    for token, row in enumerate(case.tokens):
+        options = np.concatenate([[row + case.offsets[case.lane]], (case.tokens[case.chosen] + case.offsets)[rest]])
+        chances = np.array([choice_probabilities(options[None], theta)[0] for theta in case.draws])
+        np.testing.assert_allclose(shares[token], chances[:, 0], rtol=1e-10, atol=1e-300)
+    np.testing.assert_allclose(others.sum(axis=0), 1.0)
+
+
+def test_the_phase_of_a_determinant_is_the_trace_of_a_solution():
+    rng = np.random.default_rng(8)
+    for size in (1, 5, 7, 11):
+        left, right = (part @ part.transpose(0, 2, 1) for part in rng.normal(size=(2, 50, size, size)))
+        matrices = np.eye(size) + left @ right * np.logspace(-6, 6, 50)[:, None, None]
+        targets = left @ left * np.logspace(-8, 8, 50)[::-1, None, None]
+        expected = np.trace(np.linalg.solve(matrices, targets), axis1=1, axis2=2)
+        np.testing.assert_allclose(_trace_of_solution(matrices, targets), expected, rtol=1e-8)

@@ -165,3 +165,26 @@ def test_the_isotropic_prior_is_that_of_its_matrix():
     np.testing.assert_array_equal(made.precision, checked.precision)
     np.testing.assert_array_equal(made.mean, checked.mean)
     assert made.log_determinant == pytest.approx(checked.log_determinant) and made.proper
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_directions_that_are_nearly_known_keep_their_values(asked):
+    """Where the covariance spans ten orders of magnitude, as after certain answers or under a strong prior."""
+    rng = np.random.default_rng(11)
+    basis = np.linalg.qr(rng.normal(size=(D, D)))[0]
+    posterior, pairs = (
+        Posterior(rng.normal(size=D), (basis * np.logspace(-2, 8, D)) @ basis.T),
+        rng.normal(size=(20, D)),
+    )
+    reduced = shortlist._Reduced(Knowledge(posterior, True), np.eye(D))
+    left = before = posterior.covariance()
+    if asked:
+        options, draws = rng.normal(size=(K, D)), posterior.draws(7, rng)
+        information = np.mean([fisher_information(options[None], theta) for theta in draws], axis=0)
+        left = np.linalg.inv(posterior.precision + information)
+        reduced = reduced.after(options, draws)[0]
+    width = np.einsum("nd,de,ne->n", pairs, before, pairs) + 8.0 / np.pi
+    weight = np.exp(-((pairs @ posterior.mean) ** 2) / (2 * width)) / np.sqrt(2 * np.pi * width)
+    moved = pairs @ left
+    expected = weight * (moved**2).sum(axis=1) / (1 + weight * (moved * pairs).sum(axis=1))
+    np.testing.assert_allclose(reduced.values(pairs.astype(np.float32)), expected, rtol=1e-3)
