@@ -14,6 +14,9 @@ __all__ = ["project", "solve_by_gradients"]
 _POWER_STEPS = 4
 _SMALLEST_CURVATURE = 1e-10  # of the largest entry of the gradient
 _MARGIN = 1.15  # of the largest eigenvalue over its estimate
+# a step beside its product, in float32 multiplications of the same time, measured from 8 to 5,000 variables
+_STEP = 1.5e6
+_ENTRY = 2.5e3  # a variable of it
 
 
 def solve_by_gradients(
@@ -61,7 +64,7 @@ def solve_by_gradients(
         slope = gradient - point_product  # minus the derivative of q
         candidate = project(weights + point + slope / (largest * diagonal), diagonal, parts) - weights
         candidate_product = curvature.product(candidate)
-        deadline.spend(curvature.work)
+        deadline.spend(curvature.work + _STEP + _ENTRY * len(weights))
         step = candidate - point
         bend, bound = float(step @ (candidate_product - point_product)), float(step @ (diagonal * step))
         if bend > largest * bound * (1.0 + 1e-6):  # the estimate of the largest eigenvalue was too small

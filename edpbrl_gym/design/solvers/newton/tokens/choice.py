@@ -131,20 +131,24 @@ class WorkingSets:
         weights[np.searchsorted(tokens, support)] = mass
         return space, weights
 
+    def all_tokens(self, point: TokenPoint) -> Positions:
+        """All tokens; of a group of copies those with mass, or the first one."""
+        return np.arange(self._count) if self._copies is None else self._copies.filled(point.support)
+
     @property
     def central_path_cost(self) -> float:
         """What all tokens on the central path cost; infinite where that takes too much memory."""
-        count = len(self._blocks)
-        return central_path_cost(count, self._sufficient) if count * self._sufficient <= _LARGEST else np.inf
+        fits = self._count * self._sufficient <= _LARGEST
+        return central_path_cost(self._count, self._sufficient) if fits else np.inf
 
     def spreads(self, point: TokenPoint) -> bool:
-        """Whether the optimum seems to spread over tokens that are nearly as good, which takes the central path less.
+        """Whether the optimum seems to spread over many tokens, which costs working sets more than the central path.
 
         So it does where the uniform design of all tokens is better than what the first round made of the best.
         """
         if self.central_path_cost > _HARD * round_cost(len(point.space.tokens), self._blocks.dimension, self._grams):
             return False
-        space = self._space(np.arange(len(self._blocks)))
+        space = self._space(self.all_tokens(point))
         return space.value(uniform_weights(space.parts)) + space.offset > point.value
 
     def _takes_all(self, point: TokenPoint, prices: TokenPrices, budget: int) -> bool:

@@ -195,8 +195,11 @@ class FeatureSpace(Space):
     def _form(self, at: _Factored) -> ScoreForm:
         if at.form is None:
             kind = self.dtype
-            half = None if at.half is None else at.half.astype(kind, copy=False)
-            at.form = factor_form(at.inverse.astype(kind, copy=False), half)
+            inverse = at.inverse.astype(kind, copy=False)
+            half = at.half
+            if half is not None:
+                half = inverse if self._identity else half.astype(kind, copy=False)
+            at.form = factor_form(inverse, half)
         return at.form
 
     def _centred(self, at: _Factored) -> Iterator[tuple[slice, Floats]]:

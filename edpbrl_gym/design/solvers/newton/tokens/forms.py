@@ -10,10 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.linalg import lapack
 
 from edpbrl_gym._arrays import Floats
 
 __all__ = ["ScoreForm", "factor_form"]
+
+
+_COLUMNS = 64  # that LAPACK may take at a time
 
 
 @dataclass(frozen=True)
@@ -62,10 +66,18 @@ def _triangle(factor: Floats) -> str | None:
 
 
 def factor_form(inverse: Floats, half: Floats | None) -> ScoreForm:
-    """L^-1 for D, B' I^-1 for A and V (its triangular factor if that is less), from L^-1 and L^-1 B."""
+    """L^-1 for D, B' I^-1 for A and V (its triangular factor if it has d rows or more), from L^-1 and L^-1 B."""
     if half is None:
         return ScoreForm.of_factor(inverse)
-    product = np.asarray(half.T @ inverse)
-    if 2 * product.shape[0] > product.shape[1]:
-        product = np.asarray(np.linalg.qr(product, mode="r"))
+    product = np.asarray(half.T @ inverse)  # a symmetric product where half is the inverse itself (A)
+    if product.shape[0] >= product.shape[1]:
+        return ScoreForm(0.0, _triangular(product), None, "upper")
     return ScoreForm.of_factor(product)
+
+
+def _triangular(factor: Floats) -> Floats:
+    """R of F = Q R, shape (d, d), in the precision of F: numpy's own takes float64 for float32."""
+    factorise = lapack.sgeqrf if factor.dtype == np.float32 else lapack.dgeqrf
+    packed, _, _, failed = factorise(np.asfortranarray(factor), lwork=_COLUMNS * factor.shape[1], overwrite_a=1)
+    assert not failed
+    return np.ascontiguousarray(np.triu(packed[: factor.shape[1]]))

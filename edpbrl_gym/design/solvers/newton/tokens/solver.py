@@ -261,8 +261,9 @@ class TokenSolver(Engine[TokenPoint, TokenPrices]):
         self, run: Run[TokenPoint], deadline: Deadline, observe: Callable[[TokenPoint], object]
     ) -> TokenPoint | None:
         """All tokens on the central path, from the uniform design or, where it is better, the point; None if worse."""
-        space = self._feature_space(np.arange(len(self.blocks)))
-        weights, last = uniform_weights(space.parts), run.point
+        last = run.point
+        space = self._feature_space(self.working_sets.all_tokens(last))
+        weights = uniform_weights(space.parts)
 
         def point(weights: Floats, value: float) -> TokenPoint:
             return TokenPoint(space, weights, value + space.offset)
@@ -273,7 +274,7 @@ class TokenSolver(Engine[TokenPoint, TokenPrices]):
         try:
             if space.value(weights) + space.offset < last.value:
                 weights = 0.5 * weights
-                weights[last.space.tokens] += 0.5 * last.weights
+                weights[np.searchsorted(space.tokens, last.support)] += 0.5 * last.weights[last.weights > 0]
             weights, value = solve_on_central_path(
                 space, weights, target=_CENTRAL_SHARE * run.goal, deadline=deadline, observe=better
             )
