@@ -101,6 +101,21 @@ def test_texts_of_any_lengths_equal_sentence_transformers_on_a_model_of_random_w
         np.testing.assert_allclose(bert.embed(bert.tokenise(texts)), theirs, atol=tolerance)
 
 
+@pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-6), ("bfloat16", 3e-3)])
+def test_packed_weights_change_only_rounding(monkeypatch, precision, tolerance):
+    import torch
+
+    packed = MiniLMEncoder(precision=precision, device="cpu")
+    if torch.backends.cpu.get_cpu_capability() == "AVX512" and torch.backends.mkldnn.is_available():
+        assert all(layer.packed for layer in packed.model.products.values())
+    monkeypatch.setattr("edpbrl_gym.features.minilm._can_pack", lambda matrix: False)
+    stored = MiniLMEncoder(precision=precision, device="cpu")
+    assert not any(layer.packed for layer in stored.model.products.values())
+    texts = [*TEXTS, *load_vocabulary().all_tokens[:300]]  # a pass of the length that is packed for, and one of another
+    np.testing.assert_allclose(packed.encode(texts), stored.encode(texts), atol=tolerance)
+    np.testing.assert_allclose(packed.encode(["fog"]), stored.encode(["fog"]), atol=tolerance)
+
+
 @given(lengths=st.lists(st.integers(2, 64), min_size=1, max_size=40), most=st.integers(1, 200))
 def test_passes_take_every_text_once_and_no_more_tokens_than_fit(lengths, most):
     passes = _passes(lengths, most)
