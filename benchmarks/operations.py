@@ -2,9 +2,10 @@
 
     OMP_NUM_THREADS=1 python -m benchmarks.operations    # about three minutes
 
-Multiplications in the large products of a run, in units of one product Phi G (n d^2), by kind and precision; float64
-takes twice as long. "Products" are those with a Hessian that is not stored. What is left out are products with a stored
-one, projections, sums over the rows and the certificate. Synthetic features (benchmarks/solvers/vocabularies.py),
+Multiplications in the large products of a run, in units of one product Phi G (n d^2), by kind and precision; symmetric
+and triangular products need half of n d^2, and float64 takes twice as long. "Products" are those with a Hessian that is
+not stored. What is left out are factors of d x d matrices, products with a stored Hessian, projections, passes over the
+rows that multiply little, and the certificate. Synthetic features (benchmarks/solvers/vocabularies.py),
 lambda = 1, gap 1e-6 of the gain.
 """
 
@@ -27,6 +28,7 @@ from edpbrl_gym.design import newton
 from edpbrl_gym.design.solvers.newton.tokens.blocks import TokenBlocks
 from edpbrl_gym.design.solvers.newton.tokens.curvature import ImplicitCurvature, MatrixCurvature
 from edpbrl_gym.design.solvers.newton.tokens.feature_space import FeatureSpace
+from edpbrl_gym.design.solvers.newton.tokens.forms import ScoreForm
 from edpbrl_gym.reporting.tables import TextTable
 
 CASES = (
@@ -56,16 +58,19 @@ def counted() -> Iterator[Counter[tuple[str, int]]]:
 
             stack.enter_context(patch.object(owner, name, noted))
 
+        def scores(count: int, form: ScoreForm) -> int:
+            return count * form.directions.size // (1 if form.triangle is None else 2)
+
         def value(space: FeatureSpace, weights: Any) -> None:
             if space._cache is None or not np.array_equal(space._cache[0], weights):
-                dimension = space.rows.shape[1]
-                work["values", space.rows.itemsize] += np.count_nonzero(weights) * dimension**2 + dimension**3
+                dimension = len(space._prior)
+                work["values", space.dtype.itemsize] += np.count_nonzero(weights) * dimension**2 // 2
 
-        def gradient(space: FeatureSpace, *_: Any) -> None:
-            work["gradients", space.rows.itemsize] += len(space.rows) * space.rows.shape[1] ** 2
+        def gradient(space: FeatureSpace, _: Any, form: ScoreForm) -> None:
+            work["gradients", space.dtype.itemsize] += scores(len(space.tokens), form)
 
         def solved(space: FeatureSpace, *_: Any) -> None:
-            work["Hessians", space.rows.itemsize] += space._grams * len(space.rows) * space.rows.shape[1] ** 2
+            work["Hessians", space.dtype.itemsize] += space._grams * space.rows.size * space.rows.shape[1] // 2
 
         def hessian(_: Any, solved: Any, scored: Any, *rest: Any) -> None:
             grams = 1 if scored is None else 2
@@ -78,7 +83,7 @@ def counted() -> Iterator[Counter[tuple[str, int]]]:
 
         def prices(blocks: TokenBlocks, form: Any, means: Any, dtype: Any = np.float32, tokens: Any = None) -> None:
             count = len(blocks) if tokens is None else len(tokens)
-            work["prices", np.dtype(dtype).itemsize] += count * blocks.dimension * len(form.directions)
+            work["prices", np.dtype(dtype).itemsize] += scores(count, form)
 
         count(FeatureSpace, "_at", value)
         count(FeatureSpace, "_squares", gradient)
