@@ -84,15 +84,18 @@ def rounding_of(
     return Rounding(gamma * (condition * of_scores + magnitude), gamma * condition * size)
 
 
-def factor_condition(factor: Floats, means: Floats, scale: Floats) -> float:
+def factor_condition(factor: Floats, means: Floats, scale: Floats, inverse: Floats | None = None) -> float:
     """Condition number kappa of an information matrix from its Cholesky factor.
 
     Args:
         factor: L with I = L L', shape (d, d).
         means: What is subtracted as sum scale_b m_b m_b', shape (B, d).
         scale: Shape (B,).
+        inverse: L^-1 where it is at hand: products with it take a third of the time of solving with L.
     """
     diagonal = np.einsum("ij,ij->i", factor, factor) + scale @ means**2
+    if inverse is not None:
+        return _condition(diagonal, lambda vector: (inverse @ vector) @ inverse)
     columns = np.asfortranarray(factor)  # or every solution would copy it
     return _condition(diagonal, lambda vector: cho_solve((columns, True), vector, check_finite=False))
 

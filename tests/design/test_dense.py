@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from scipy.linalg import solve_triangular
 from scipy.optimize import brentq, minimize
 
 from edpbrl_gym.design import frank_wolfe, newton, verify
+from edpbrl_gym.design.rounding import factor_condition
 from edpbrl_gym.design.solvers.newton.projected import project, solve_by_gradients
 from edpbrl_gym.design.solvers.newton.quasi_newton import Costs, CurvatureModel, Secants
 from edpbrl_gym.design.solvers.newton.simplex_qp import solve_simplex_qp
@@ -135,10 +137,42 @@ def test_tiles_and_chunks_meet_blocks_of_any_size(sizes, criterion, operator):
 
 
 @pytest.mark.parametrize("criterion", CRITERIA)
+@pytest.mark.parametrize("whole", [True, False], ids=["mass on all", "mass on some"])
+def test_value_and_gradient_are_those_of_the_definition(criterion, whole):
+    """In 150 dimensions, whose triangle is inverted by halves; chunks of tokens with and without gaps."""
+    prior = np.diag(np.linspace(0.5, 2.0, 150))
+    space, weights = dense_space(criterion, prior)
+    if whole:
+        weights = np.concatenate([np.full(size, 1.0 / size) for size in BLOCKS])
+    moved = np.concatenate([space.rows[part] - weights[part] @ space.rows[part] for part in space.parts])
+    information = prior + (moved.T * (space.scale * weights)) @ moved
+    inverse, target = np.linalg.inv(information), target_of(criterion, 150)
+    value = np.linalg.slogdet(information)[1] if target is None else -np.trace(target.T @ inverse @ target)
+    half = inverse if target is None else inverse @ target @ target.T @ inverse
+    gradient = space.scale * np.einsum("ki,ij,kj->k", moved, half, moved, optimize=True)
+    assert space.value(weights) == pytest.approx(value, rel=1e-11)
+    np.testing.assert_allclose(space.gradient(weights), gradient, rtol=1e-9, atol=1e-12 * gradient.max())
+    means = np.stack([weights[part] @ space.rows[part] for part in space.parts])
+    by_factor = factor_condition(np.linalg.cholesky(information), means, SCALE)
+    assert space.condition(weights) == pytest.approx(by_factor, rel=1e-9)
+
+
+@settings(max_examples=30)
+@given(st.integers(1, 300), st.integers(0, 2**32 - 1), st.sampled_from([np.float32, np.float64]))
+def test_triangles_inverted_by_halves_are_inverses(size, seed, kind):
+    upper = np.triu(np.random.default_rng(seed).standard_normal((size, size))) / np.sqrt(size)
+    upper[np.diag_indices(size)] = 1.0 + np.abs(np.diag(upper))
+    inverse = np.zeros((size, size), dtype=kind, order="F")
+    feature_space._invert(np.asfortranarray(upper, dtype=kind), inverse)
+    expected = solve_triangular(upper, np.eye(size))
+    np.testing.assert_allclose(inverse, expected, atol=1e3 * np.finfo(kind).eps * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
 def test_sums_in_float32_are_those_of_float64(criterion):
     space, weights = dense_space(criterion, np.eye(9))
     single = FeatureSpace.__new__(FeatureSpace)
-    single.__dict__.update(space.__dict__, rows=space.rows.astype(np.float32), _cache=None)
+    single.__dict__.update(space.__dict__, dtype=np.dtype(np.float32), rows=space.rows.astype(np.float32), _cache=None)
     assert single.value(weights) == pytest.approx(space.value(weights), rel=1e-5)
     exact = space.gradient(weights)
     np.testing.assert_allclose(single.gradient(weights), exact, rtol=1e-4, atol=1e-6 * exact.max())

@@ -34,7 +34,7 @@ def test_the_updated_root_is_that_of_the_new_precision(dimension, count, size, s
     precision = precision_of(dimension, seed)
     rows = size * np.random.default_rng(seed).normal(size=(count, dimension))
     new = precision + rows.T @ rows
-    root = np.tril(np.linalg.inv(np.linalg.cholesky(precision)))  # where rows are swapped, zeros are so up to rounding only
+    root = np.tril(np.linalg.inv(np.linalg.cholesky(precision)))  # zeros only up to rounding
     found = updated_root(root, rows)
     np.testing.assert_array_equal(np.triu(found, 1), 0.0)
     expected = np.linalg.inv(np.linalg.cholesky(new))

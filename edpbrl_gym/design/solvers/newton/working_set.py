@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import time
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections.abc import Callable, Sized
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar
@@ -29,7 +30,7 @@ __all__ = ["Engine", "Point", "Prices", "Run", "iterate", "solve_by_working_sets
 _SMALLEST_BUDGET = 64  # to add at once
 _RESTRICTED_SHARE = 0.1  # the restricted problem is solved to this share of the full gap
 _MASTER_STEPS = 10
-_SMALLEST_GOAL = 1e-12  # of the gap
+_GOAL, _GOALS = 0.8, 120  # goals are powers of the first, up to the second, of the gap
 _PATIENCE = 3  # iterations without progress before giving up
 _HIDDEN = 4.0  # allowances for the rounding of value and gap: a smaller gap is noise
 
@@ -249,12 +250,9 @@ def iterate(
 
 def _goal(problem: DesignProblem, gap: float, value: float, tolerance: float) -> float:
     """About the largest gap with which a design of this value would have converged; 0 if no gap would do."""
-    goal = gap
-    while goal > _SMALLEST_GOAL * gap:
-        goal *= 0.8
-        if problem.converged(goal, value, tolerance):
-            return goal
-    return 0.0
+    powers = range(1, _GOALS + 1)
+    first = bisect_left(powers, True, key=lambda power: problem.converged(_GOAL**power * gap, value, tolerance))
+    return _GOAL ** powers[first] * gap if first < len(powers) else 0.0
 
 
 def _note_progress(engine: Engine[PointT, PricesT], run: Run[PointT], gap: float) -> None:

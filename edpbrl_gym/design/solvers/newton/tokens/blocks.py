@@ -103,10 +103,12 @@ class TokenBlocks:
         result = np.empty((len(tokens), self._features.shape[1]), dtype=kind)
         for number, part in enumerate(self.parts(tokens)):
             local = tokens[part] - self.starts[number]
+            if resident:
+                np.take(resident[number], local, axis=0, out=result[part], mode="clip")
+                continue
             for begin in range(0, len(local), CHUNK):
                 chunk = local[begin : begin + CHUNK]
-                rows = resident[number][chunk] if resident else self._centred_rows(number, chunk, kind)
-                result[part][begin : begin + CHUNK] = rows
+                result[part][begin : begin + CHUNK] = self._centred_rows(number, chunk, kind)
         return result
 
     def scores(
