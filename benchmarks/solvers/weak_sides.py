@@ -143,7 +143,7 @@ def _compared(text: str, found: Sequence[Line], others: Sequence[Line], limit: f
     """One row for the times of runs over those of other runs with the same seeds."""
     base = {line["case"]["seed"]: line["seconds"] for line in others}
     found = [line for line in found if line["case"]["seed"] in base]
-    return _row(text, found, lambda line: line["seconds"] / base[line["case"]["seed"]], limit, lambda v: f"{v:.1f}")
+    return _row(text, found, lambda line: line["seconds"] / base[line["case"]["seed"]], limit, lambda v: f"{v:.2f}")
 
 
 def _range(found: Sequence[Line]) -> str:

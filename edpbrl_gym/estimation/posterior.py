@@ -106,7 +106,7 @@ class Posterior:
         return cls(mean, (precision + precision.T) / 2)
 
     def with_rows(self, mean: Floats, rows: Floats) -> Posterior:
-        """The Gaussian with another mean, and with the precision plus ``rows' rows``, as a few answers add to it.
+        """The Gaussian with another mean, and with the precision plus ``rows' rows``, as after a few more answers.
 
         Args:
             mean: (d,).

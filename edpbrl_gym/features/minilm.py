@@ -51,7 +51,7 @@ class _Linear:
     """A linear layer whose outputs have the type of its weights.
 
     With oneDNN, on x86, the weights are stored in the order in which its products read them. Otherwise every call puts
-    them into an order of its own, which is half of the time of a short text.
+    them into an order of its own, which is more than a third of the time of a short text.
 
     Args:
         matrix: Weights, shape (outputs, inputs).

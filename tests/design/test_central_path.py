@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edpbrl_gym.design import DesignProblem, newton, reference, verify
+from edpbrl_gym.design.criteria import SingularInformationError
 from edpbrl_gym.design.deadline import NEVER, Deadline, WorkLimit
 from edpbrl_gym.design.solvers.newton.master import centred_gradient, restricted_gap, uniform_weights
 from edpbrl_gym.design.solvers.newton.tokens.backend import make_backend
@@ -42,8 +43,12 @@ def space_of(problem: DesignProblem) -> FeatureSpace:
     return solver._feature_space(np.arange(len(solver.blocks)))
 
 
+def gap_of_gradient(gradient: np.ndarray, weights: np.ndarray, space: FeatureSpace) -> float:
+    return restricted_gap(centred_gradient(gradient, weights, space.parts), space.parts)
+
+
 def gap_of(space: FeatureSpace, weights: np.ndarray) -> float:
-    return restricted_gap(centred_gradient(space.gradient(weights), weights, space.parts), space.parts)
+    return gap_of_gradient(space.gradient(weights), weights, space)
 
 
 # -- the Hessian and the optimum ------------------------------------------------------------------------------------
@@ -127,6 +132,41 @@ def test_the_best_so_far_is_returned_when_it_is_stopped():
     assert value == pytest.approx(space.value(start))
 
 
+def test_a_singular_matrix_on_the_way_leaves_the_best_so_far(monkeypatch):
+    space = space_of(problem_of_rows((60,), 3, "D"))
+    start, reached = uniform_weights(space.parts), []
+    gradient = FeatureSpace.gradient
+
+    def singular_later(self, weights):
+        if len(reached) == 3:
+            raise SingularInformationError("not invertible")
+        reached.append(gap_of_gradient(gradient(self, weights), weights, space))
+        return gradient(self, weights)
+
+    monkeypatch.setattr(FeatureSpace, "gradient", singular_later)
+    weights, value = solve_on_central_path(space, start, target=0.0)
+    monkeypatch.undo()
+    assert gap_of(space, weights) == pytest.approx(min(reached)) and min(reached) < reached[0]
+    assert value == pytest.approx(space.value(weights))
+
+
+def test_without_time_no_path_is_begun(monkeypatch):
+    """All work is used up and the time as well: the working set's point is what is left."""
+    calls = taken_by(monkeypatch)
+    monkeypatch.setattr(choice, "central_path_cost", lambda *_: 0.0)
+    problem = problem_of_rows((60,), 3, "D")
+    design = newton(problem, time_limit=0.0)
+    assert calls == [] and design.status == "time_limit" and verify(problem, design).confirmed
+    solver = importlib.import_module("edpbrl_gym.design.solvers.newton.tokens.solver")
+    monkeypatch.setattr(solver.TokenSolver, "_on_working_set", lambda self, run, *_: (run.point, 0.0))
+    engine = TokenSolver.of(problem, make_backend("numpy"))
+    run = engine.run_from(*engine.first(None, 0, NEVER))
+    prices = engine.price(run.point, budget=8, exact=False)
+    options = {"target": 0.0, "max_steps": 1, "observe": lambda _: False}
+    assert engine.advanced(run, prices, deadline=Deadline(0.0), **options) == (run.point, 0.0)
+    assert calls == []
+
+
 # -- when it is taken -----------------------------------------------------------------------------------------------
 
 
@@ -180,13 +220,15 @@ def test_structured_features_do_without(dimension, monkeypatch):
     assert np.count_nonzero(design.mean_occupancy[0]) <= dimension * (dimension + 3) // 2
 
 
-def test_too_many_directions_for_the_memory_are_left_alone(monkeypatch):
+@pytest.mark.parametrize(("count", "largest"), [(300, 300 * 28), (20, 28 * 28)], ids=["columns", "factor"])
+def test_too_many_directions_for_the_memory_are_left_alone(count, largest, monkeypatch):
+    """The directions of 28 columns and as many tokens, or their factor, where these are more than the tokens."""
     calls = taken_by(monkeypatch)
     monkeypatch.setattr(choice, "central_path_cost", lambda *_: 0.0)
-    monkeypatch.setattr(choice, "_LARGEST", 300 * 28)
-    assert newton(problem_of_rows((300,), 6, "D")).status == "converged" and calls == [300]
-    monkeypatch.setattr(choice, "_LARGEST", 300 * 28 - 1)
-    assert newton(problem_of_rows((300,), 6, "D")).status == "converged" and calls == [300]
+    monkeypatch.setattr(choice, "_LARGEST", largest)
+    assert newton(problem_of_rows((count,), 6, "D")).status == "converged" and calls == [count]
+    monkeypatch.setattr(choice, "_LARGEST", largest - 1)
+    assert newton(problem_of_rows((count,), 6, "D")).status == "converged" and calls == [count]
 
 
 # problems that were measured (exact rows of equal length and rounded ones): tokens, dimension, tokens of the first

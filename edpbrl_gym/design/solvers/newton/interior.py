@@ -33,10 +33,9 @@ __all__ = [
 FACTORS = 12  # that a solution takes, about
 _MAX_FACTORS = 50
 _TO_BOUNDARY = 0.99  # share of the longest step
-# of a factor: steps so much longer are aimed at, products of an entry with its slack that far from their mean are moved
-_CORRECTIONS = 2
-_LONGER, _MORE = 1.3, 0.1
-_OUTLIER = 10.0
+_CORRECTIONS = 2  # with the same factor
+_LONGER, _MORE = 1.3, 0.1  # a correction aims at a step that is longer by this factor and this amount
+_OUTLIER = 10.0  # products of an entry with its slack this many times above or below their mean are corrected
 _SHORTEST = 1e-6  # steps below make no progress any more
 _VANISHED = 1e-4  # share of a block below which an entry with a slack to match is 0
 

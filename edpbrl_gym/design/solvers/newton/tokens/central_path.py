@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from edpbrl_gym._arrays import Floats
+from edpbrl_gym.design.criteria import SingularInformationError
 from edpbrl_gym.design.deadline import NEVER, Deadline
 from edpbrl_gym.design.solvers.newton.interior import LowRankHessian, follow_central_path
 from edpbrl_gym.design.solvers.newton.master import centred_gradient, cleaned, restricted_gap
@@ -53,11 +54,14 @@ def solve_on_central_path(
         The weights with the smallest gap, shape (k,), and their value in the space.
 
     Raises:
-        SingularInformationError: If the information matrix is singular, or too nearly for float64.
+        SingularInformationError: If the first information matrix is singular, or too nearly for float64.
     """
     program = _Program(space, weights, target, observe)
     sizes = np.array([part.stop - part.start for part in space.parts])
-    follow_central_path(program, weights, sizes, np.ones(len(sizes)), deadline=deadline, max_factors=_MAX_FACTORS)
+    try:
+        follow_central_path(program, weights, sizes, np.ones(len(sizes)), deadline=deadline, max_factors=_MAX_FACTORS)
+    except SingularInformationError:  # on the way: the best so far is regular
+        pass
     best = cleaned(program.weights, space.parts)
     return best, space.value(best)
 

@@ -29,7 +29,8 @@ __all__ = ["TokenPoint", "WorkingSets"]
 # that products with it lead nowhere
 _SUPPORTS = 1
 _LARGEST = 50_000_000  # numbers in the float64 features of a working set that is not made of what has mass
-# first rounds that solving for such tokens takes, the geometric mean of rows of equal length and of the same in float16
+# first rounds that cost as much as solving for all such tokens: the geometric mean for rows of equal length and for the
+# same rows in float16
 _HARD = 100
 
 
@@ -138,18 +139,21 @@ class WorkingSets:
     @property
     def central_path_cost(self) -> float:
         """What all tokens on the central path cost; infinite where that takes too much memory."""
-        fits = self._count * self._sufficient <= _LARGEST
+        fits = max(self._count, self._sufficient) * self._sufficient <= _LARGEST  # the directions, and their factor
         return central_path_cost(self._count, self._sufficient) if fits else np.inf
 
     def spreads(self, point: TokenPoint) -> bool:
         """Whether the optimum seems to spread over many tokens, which costs working sets more than the central path.
 
-        So it does where the uniform design of all tokens is better than what the first round made of the best.
+        So it does where the uniform design of all tokens beats the result of the first round.
         """
         if self.central_path_cost > _HARD * round_cost(len(point.space.tokens), self._blocks.dimension, self._grams):
             return False
         space = self._space(self.all_tokens(point))
-        return space.value(uniform_weights(space.parts)) + space.offset > point.value
+        try:
+            return space.value(uniform_weights(space.parts)) + space.offset > point.value
+        except SingularInformationError:  # only without a proper prior
+            return False
 
     def _takes_all(self, point: TokenPoint, prices: TokenPrices, budget: int) -> bool:
         count, support = self._count, len(point.support)

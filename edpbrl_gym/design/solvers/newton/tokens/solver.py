@@ -217,6 +217,8 @@ class TokenSolver(Engine[TokenPoint, TokenPrices]):
             point, step = self._on_working_set(run, prices, target, max_steps, self._work, observe)
             if point.value > run.point.value or not self._work.spent:
                 return point, step
+        if deadline.passed:
+            return point, step
         self._on_path = True
         found = self._on_central_path(run, deadline, observe)
         return (point, step) if found is None else (found, 1.0)
