@@ -61,7 +61,7 @@ def answered(path):
 
 def test_killed_three_times_it_asks_nothing_again_that_was_answered_and_gives_the_same_verdicts(tmp_path):
     path = tmp_path / "l"
-    with local_judge(delay=0.03) as server:
+    with local_judge(delay=0.15) as server:  # so long that a kill leaves questions without their answers
         with Judge(settings(server), ledger=tmp_path / "whole") as judge:
             wanted = [verdict.choice for verdict in judge.ask(questions(NUMBER))]
         before = len(server.asked)
@@ -71,14 +71,14 @@ def test_killed_three_times_it_asks_nothing_again_that_was_answered_and_gives_th
             child.kill()
             child.communicate()
             kept = answered(path)
-            time.sleep(0.1)  # the server ends what it was doing
+            time.sleep(0.3)  # the server ends what it was doing
             seen = len(server.asked)
             assert max(kept.values()) == 1 and kill_at - kills * AT_ONCE <= len(kept)
             before_this = seen
         with Judge(settings(server), ledger=path) as judge:
             under_way = sum(len(sent) for sent in judge.ledger.under_way.values())
             assert judge.budget.questions == len(kept) + under_way  # they may have been billed
-            assert len(kept) <= len(server.asked) - before <= judge.budget.questions
+            assert len(kept) < len(server.asked) - before <= judge.budget.questions
             verdicts = judge.ask(questions(NUMBER))
             assert [verdict.choice for verdict in verdicts] == wanted
             assert [verdict.cached for verdict in verdicts].count(True) == len(kept)
