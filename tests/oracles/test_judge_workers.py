@@ -155,6 +155,20 @@ def test_what_workers_of_a_killed_run_paid_for_is_taken_over_once(tmp_path):
     assert Ledger(path).spent == (3, 116)
 
 
+def test_a_question_that_two_dead_workers_had_under_way_counts_twice(tmp_path):
+    """The third asked it and has the answer; all three may have been billed, also where it is copied twice."""
+    path = tmp_path / "ledger.jsonl"
+    part, ledger = part_of(path)
+    for _ in range(2):
+        ledger.append({"kind": "sent", "key": "answered", "tokens": 50}, durable=False)
+    ledger.close()
+    saved = part.read_bytes()
+    for _ in range(2):
+        with closing(Ledger(path)) as taken:
+            assert taken.spent == (5, 216) == (taken.spending.questions, taken.spending.tokens)
+        part.write_bytes(saved)
+
+
 def test_a_shard_waits_until_the_worker_that_had_it_is_gone(tmp_path):
     from edpbrl_gym.oracles.judge.shards import _when_free
 

@@ -88,7 +88,7 @@ class Ledger:
         self._writing_pending = threading.Lock()
         self._closed = False
         self._reserved: dict[str, int] = {}
-        self._copied: set[tuple[str, str]] = set()
+        self._copied: set[tuple[str, str, int]] = set()
         self._claimed: set[str] = set()
         self._claims = threading.Condition()
         if create:
@@ -120,9 +120,10 @@ class Ledger:
             return
         if kind == "sent":
             if "part" in line:
-                if (key, line["part"]) in self._copied:
+                copied = key, line["part"], line.get("copy", 0)
+                if copied in self._copied:
                     return
-                self._copied.add((key, line["part"]))
+                self._copied.add(copied)
             tokens_under_way = self.under_way.setdefault(key, [])
             tokens_under_way[len(tokens_under_way) - bool(line.get("again")) :] = [line["tokens"]]
         elif kind == "answer":
@@ -191,7 +192,8 @@ class Ledger:
             ]
             mark = {"part": part.name}
             for key, under_way in ledger.under_way.items():
-                lines += [{"kind": "sent", "key": key, "tokens": tokens} | mark for tokens in under_way]
+                for copy, tokens in enumerate(under_way):  # one for every worker that died with the question under way
+                    lines.append({"kind": "sent", "key": key, "tokens": tokens, "copy": copy} | mark)
             lines += [line | mark for line in ledger.failed if line | mark not in self.failed]
             lines += [line | mark for key, line in ledger.answers.items() if self.answers.get(key) != line | mark]
             before = self.spent
